@@ -7,14 +7,13 @@ use std::time::Duration;
 extern crate engine as flowstone_engine;
 
 use device::{Disk, Latency, MemoryDisk, MemoryJournal};
-use engine::TieredSettings;
 use engine::config::META_BYTES;
 use engine::placement::cascade::{CascadeConfig, Sizes};
 use engine::placement::{Parts, Placement, PlacementKind};
 use engine::store::{AppendItem, Layout, Source, StreamLayout, Streams};
 use engine::{
-    CacheError, Change, Engine, EngineConfig, ItemView, Lookup, OpenError, Opening, Peek, Put,
-    ReclaimPolicy, Stop, Victim,
+    CacheError, Change, Engine, EngineConfig, HashedSettings, ItemView, Lookup, OpenError, Opening,
+    Peek, Put, ReclaimPolicy, Stop, TieredSettings, Victim,
 };
 use flowstone_checker::simulate_placement;
 use runtime::sim::Sim;
@@ -116,6 +115,55 @@ fn dead_keys_stay_dead_where_the_index_is_tiered() {
             cascade,
         })
     });
+}
+
+/// The same with an index without keys, so small in most runs that it loses entries all the time, and that those of other keys
+/// lead to what is dead.
+#[test]
+fn dead_keys_stay_dead_where_the_index_has_no_keys() {
+    simulate_each(|seed| {
+        Arc::new(HashedFor {
+            items: [1, 40, 150, 4000][(seed % 4) as usize],
+        })
+    });
+}
+
+/// The `hashed` placement with an index for so many items, however large the flash is.
+struct HashedFor {
+    items: u64,
+}
+
+impl HashedFor {
+    const SETTINGS: HashedSettings = HashedSettings {
+        index_percent: 50,
+        hot_percent: 70,
+    };
+}
+
+impl PlacementKind for HashedFor {
+    fn name(&self) -> &'static str {
+        Self::SETTINGS.name()
+    }
+
+    fn streams(&self, segment_bytes: u32) -> Arc<dyn Streams> {
+        Self::SETTINGS.streams(segment_bytes)
+    }
+
+    fn expected_items(&self, _flash_bytes: u64, _memory_bytes: u64) -> u64 {
+        self.items
+    }
+
+    fn locates_displaced(&self) -> bool {
+        false
+    }
+
+    fn max_index_bytes(&self, memory_bytes: u64) -> u64 {
+        Self::SETTINGS.max_index_bytes(memory_bytes)
+    }
+
+    fn open(&self, parts: Parts) -> Result<Arc<dyn Placement>, OpenError> {
+        Self::SETTINGS.open(parts)
+    }
 }
 
 fn simulate(map: MapKind) {

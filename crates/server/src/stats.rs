@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use protocol::write::{refusal, stat, status};
 use protocol::{Refusal, Status};
 
-use engine::placement::MappingStats;
+use engine::placement::{CompactStats, MappingStats};
 use engine::{Admission, EngineStats, FlashStats, PlacementConfig};
 
 use crate::config::ListenAddress;
@@ -435,8 +435,28 @@ fn index(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "dram_tier_bytes", engine.dram_bytes);
     stat(out, "dram_tier_limit_bytes", engine.dram_limit_bytes);
     stat(out, "dram_items", engine.dram_items);
-    if let PlacementConfig::Tiered(_) = &shared.engine.config().placement {
-        tiers(out, &engine.mappings);
+    match &shared.engine.config().placement {
+        PlacementConfig::Exact(_) => {}
+        PlacementConfig::Tiered(_) => tiers(out, &engine.mappings),
+        PlacementConfig::Hashed(_) => compact(out, &engine.compact),
+    }
+}
+
+/// An index without keys.
+fn compact(out: &mut Vec<u8>, compact: &CompactStats) {
+    for (name, value) in [
+        ("index_entries", compact.entries),
+        ("index_ghosts", compact.ghosts),
+        ("index_displaced_hot", compact.displaced_hot),
+        ("index_displaced_ghosts", compact.displaced_ghosts),
+        ("index_removed_unread", compact.removed_unread),
+        ("index_false_reads", compact.false_reads),
+        ("index_found_dead", compact.found_dead),
+        ("index_dead_keys", compact.dead_keys),
+        ("index_table_bytes", compact.table_bytes),
+        ("index_filter_bytes", compact.filter_bytes),
+    ] {
+        stat(out, name, value);
     }
 }
 

@@ -19,6 +19,8 @@ use crate::presets::Preset;
 const INDEX_BYTES_PER_OBJECT: f64 = 10.8;
 /// The same of the cascade, with its filters (crate `index`, `cascade`).
 const TIERED_BYTES_PER_OBJECT: f64 = 3.5;
+/// The same of the compact index, with its filters (crate `index`, `compact`).
+const HASHED_BYTES_PER_OBJECT: f64 = 5.0;
 /// Bytes that flash takes for an item beside key and value, at least.
 const ITEM_OVERHEAD_BYTES: u64 = 24;
 /// Keys looked at to know the mean size of items.
