@@ -207,8 +207,8 @@ fn hash_of(engine: &Engine, key: u64) -> u64 {
 /// space. What is dropped behind damage is no excuse: nothing is damaged here.
 fn is_all_there(machine: &Machine, engine: &Engine) -> bool {
     let stats = engine.stats();
-    let all_named = stats.mappings.evicted == 0 && stats.placement.index_full == 0;
-    machine.watch.is_unreclaimed(engine) && all_named
+    let dropped = stats.mappings.evicted + stats.compact.lost() + stats.placement.index_full;
+    machine.watch.is_unreclaimed(engine) && dropped == 0
 }
 
 /// One of some values that never had an expiry, by the hashes of their keys, which lies in a segment that has been written: the

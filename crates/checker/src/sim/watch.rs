@@ -340,7 +340,9 @@ impl Watch {
             return false;
         };
         let flash = engine.flash_stats();
-        engine.placement().mappings().dropped() + flash.index_full + flash.items_lost > 0
+        let placement = engine.placement();
+        let dropped = placement.mappings().dropped() + placement.compact().lost();
+        dropped + flash.index_full + flash.items_lost > 0
     }
 
     /// What has to be found again: what lies in segments that have been written.

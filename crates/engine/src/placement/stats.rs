@@ -30,3 +30,10 @@ counters! {
         filter_bytes: u64,
     }
 }
+
+impl CompactStats {
+    /// Entries of living items that are gone.
+    pub fn lost(&self) -> u64 {
+        self.displaced_hot + self.displaced_ghosts + self.removed_unread
+    }
+}

@@ -66,19 +66,22 @@ pub(super) struct DeadQueue {
 }
 
 impl DeadQueue {
-    pub(super) fn push(&self, hash: u64) {
-        self.hashes.lock().push_back(hash);
+    /// Queues a key. Returns by how many bytes the queue has grown.
+    fn push(&self, hash: u64) -> u64 {
+        let mut hashes = self.hashes.lock();
+        let before = hashes.capacity();
+        hashes.push_back(hash);
+        let grown = hashes.capacity() - before;
+        drop(hashes);
         self.work.notify_all();
+        (grown * size_of::<u64>()) as u64
     }
 
+    /// Takes so many of the keys that have waited longest, at most.
     pub(super) fn take(&self, most: usize) -> Vec<u64> {
         let mut hashes = self.hashes.lock();
         let taken = most.min(hashes.len());
         hashes.drain(..taken).collect()
-    }
-
-    fn memory_bytes(&self) -> u64 {
-        (self.hashes.lock().capacity() * size_of::<u64>()) as u64
     }
 }
 
@@ -185,10 +188,8 @@ impl Hashed {
 
     /// Queues a key whose dead copies are to be looked for.
     pub(super) fn queue(&self, hash: u64) {
-        let before = self.dead_keys.memory_bytes();
-        self.dead_keys.push(hash);
-        let grown = self.dead_keys.memory_bytes().wrapping_sub(before);
-        if grown != 0 {
+        let grown = self.dead_keys.push(hash);
+        if grown > 0 {
             self.index_use.bytes.add(grown);
         }
     }
