@@ -231,7 +231,9 @@ impl Hashed {
         let mut entries = shard.table.entries(hash.0);
         entries.any(|(_, entry)| {
             let segment = entry.location.segment;
-            members.may_have(segment, self.store.sequence(segment), hash.0)
+            let generation = self.store.sequence(segment);
+            // Free segments have none.
+            generation != 0 && members.may_have(segment, generation, hash.0)
         })
     }
 
@@ -242,7 +244,8 @@ impl Hashed {
         let candidate = |(slot, entry): (SlotId, CompactEntry)| {
             let location = entry.location;
             let generation = self.store.sequence(location.segment);
-            let may_have = members.may_have(location.segment, generation, hash.0);
+            let may_have =
+                generation != 0 && members.may_have(location.segment, generation, hash.0);
             may_have.then_some(Candidate {
                 slot,
                 location,

@@ -81,7 +81,10 @@ impl Hashed {
     /// Notes that an item has been read. Whether it had been before, for sure; `None` where it is dead, or lies there no more.
     fn note_read(&self, hash: KeyHash, candidate: &Candidate, rank: CopyRank) -> Option<bool> {
         self.change(hash, |shard| {
-            if shard.dead.kills(hash.0, rank) {
+            // A segment that goes takes its keys off the list of the dead, though an entry may be left, and this read.
+            let is_current =
+                self.store.sequence(candidate.location.segment) == candidate.generation;
+            if !is_current || shard.dead.kills(hash.0, rank) {
                 return None;
             }
             let before = shard
