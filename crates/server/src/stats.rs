@@ -450,6 +450,7 @@ fn compact(out: &mut Vec<u8>, compact: &CompactStats) {
         ("index_displaced_hot", compact.displaced_hot),
         ("index_displaced_ghosts", compact.displaced_ghosts),
         ("index_removed_unread", compact.removed_unread),
+        ("index_removed_shared", compact.removed_shared),
         ("index_false_reads", compact.false_reads),
         ("index_found_dead", compact.found_dead),
         ("index_dead_keys", compact.dead_keys),

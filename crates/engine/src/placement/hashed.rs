@@ -238,7 +238,8 @@ impl Residents for Hashed {
             if keep(naming.is_hot) {
                 return Named::Kept;
             }
-            shard.remove_all(hash.0, &spot);
+            let others = shard.remove_all(hash.0, &spot) as u64 - 1;
+            self.counters.removed_shared.add(others);
             Named::Removed
         })
     }
@@ -251,12 +252,16 @@ impl Residents for Hashed {
         };
         self.change(hash, |shard| {
             let naming = from.and_then(|from| {
-                let is_dead = shard.dead.kills(hash.0, from.rank(version));
-                if is_dead {
+                if shard.dead.kills(hash.0, from.rank(version)) {
                     shard.remove_dead(hash.0, &from, version);
                     return None;
                 }
-                self.naming(shard, hash, &from)
+                let naming = self.naming(shard, hash, &from);
+                if naming.is_none() {
+                    // The item with which it shared an entry has taken that along.
+                    self.counters.removed_shared.add(1);
+                }
+                naming
             });
             let Some(naming) = naming else {
                 self.leave_out(shard, hash, &to, version);

@@ -12,6 +12,8 @@ counters! {
         displaced_ghosts,
         /// Entries removed without a look at what they led to, because too many keys had been overwritten or removed.
         removed_unread,
+        /// Entries that went with the segment of a key with which they had both slot and place in common.
+        removed_shared,
         /// Places read where the item that was looked for was not.
         false_reads,
         /// Entries of items that had been overwritten or removed, found by reading.
@@ -34,6 +36,6 @@ counters! {
 impl CompactStats {
     /// Entries of living items that are gone.
     pub fn lost(&self) -> u64 {
-        self.displaced_hot + self.displaced_ghosts + self.removed_unread
+        self.displaced_hot + self.displaced_ghosts + self.removed_unread + self.removed_shared
     }
 }

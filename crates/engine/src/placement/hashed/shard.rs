@@ -72,13 +72,16 @@ impl Shard {
         false
     }
 
-    /// Removes all that leads to a place of a key. Only where the segment goes: some of it may be other keys'.
-    pub(super) fn remove_all(&mut self, hash: u64, spot: &Spot) {
+    /// Removes all that leads to a place of a key. Only where the segment goes: all but one of it are other keys'. Returns how
+    /// many entries there were.
+    pub(super) fn remove_all(&mut self, hash: u64, spot: &Spot) -> usize {
+        let before = self.table.len();
         for (slot, entry) in self.table.entries(hash) {
             if spot.is_named_by(entry.location) {
                 self.table.remove_if_at(slot, entry.location);
             }
         }
+        before - self.table.len()
     }
 
     /// The copy of a key has moved from where `naming` tells.
@@ -239,7 +242,7 @@ mod tests {
         for location in [LOCATION, other, LOCATION] {
             put(&mut shard, 1 << 60, location);
         }
-        shard.remove_all(1 << 60, &spot());
+        assert_eq!(shard.remove_all(1 << 60, &spot()), 2);
         assert_eq!(shard.table.len(), 1);
         let naming = shard.naming(1 << 60, &other_spot).unwrap();
         shard.replace(naming, LOCATION);
