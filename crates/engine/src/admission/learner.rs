@@ -223,7 +223,11 @@ impl Learner {
         if self.bar.load(order) == 0 {
             return;
         }
-        if self.passed.fetch_add(1, order) % BAR_FALLS_AFTER == 0 {
+        if self
+            .passed
+            .fetch_add(1, order)
+            .is_multiple_of(BAR_FALLS_AFTER)
+        {
             let lowered = |bar: u32| Some(bar.saturating_sub(BAR_STEP));
             let _ = self.bar.fetch_update(order, order, lowered);
         }

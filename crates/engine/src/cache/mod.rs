@@ -80,7 +80,7 @@ pub struct Engine {
     /// Items with lower versions are stale.
     pub(crate) stale_below: u64,
     pub(crate) config: EngineConfig,
-    pub(crate) gate: Gate,
+    pub(crate) gate: Box<Gate>,
     pub(crate) persistence: Persistence,
     pub(crate) syncs: Requests,
     pub(crate) checkpoints: Requests,

@@ -144,7 +144,11 @@ impl Opening {
         let store = self.store(&superblock)?;
         // Before anything is read that takes memory.
         let flash_bytes = u64::from(shape.segments) * u64::from(shape.segment_bytes);
-        let gate = Gate::new(self.config.admission, self.config.memory_bytes, flash_bytes);
+        let gate = Box::new(Gate::new(
+            self.config.admission,
+            self.config.memory_bytes,
+            flash_bytes,
+        ));
         let budget = self.budget(&shape, &store, &*log, &gate)?;
         let now = runtime::unix_seconds();
         let (mut last_run, mut start) = match new {
@@ -673,7 +677,7 @@ fn take_over(
 
 fn assemble(
     flash: FlashTier,
-    (config, gate): (EngineConfig, Gate),
+    (config, gate): (EngineConfig, Box<Gate>),
     shape: &ImageShape,
     first_version: u64,
     persistence: Persistence,
