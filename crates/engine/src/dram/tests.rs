@@ -513,6 +513,33 @@ fn what_is_younger_than_what_is_due_stays_dirty_wherever_it_lies() {
     assert_eq!(bench.tier.dirty, 0);
 }
 
+/// Admission goes by it, so it must not begin anew with each overwrite, nor when the CLOCK hand passes.
+#[test]
+fn reads_and_updates_are_counted_from_the_first_store_on() {
+    let mut bench = Bench::new(8 * CHUNK, usize::MAX);
+    let known = |bench: &Bench| {
+        let header = bench.tier.header(bench.find(b"known").unwrap());
+        (header.reads, header.updates())
+    };
+    bench.put(b"known", &[1; 100]).unwrap();
+    for (length, expected) in [(100, (1, 1)), (90, (2, 2)), (20_000, (3, 3)), (10, (4, 4))] {
+        let handle = bench.find(b"known").unwrap();
+        bench.tier.header_mut(handle).count_read();
+        bench.put(b"known", &vec![2; length]).unwrap();
+        assert_eq!(known(&bench), expected, "{length} bytes");
+        assert_eq!(bench.value(b"known").unwrap().len(), length);
+    }
+    for round in 0..200 {
+        bench.reference(b"known");
+        bench.put_all(round * 10..round * 10 + 10);
+        assert_eq!(known(&bench), (4, 4));
+    }
+    assert!(bench.tier.stats.second_chances > 0);
+    bench.tier.remove(key_of(b"known"));
+    bench.put(b"known", b"again").unwrap();
+    assert_eq!(known(&bench), (0, 0));
+}
+
 #[test]
 fn values_beside_the_log_are_counted_and_given_back() {
     let mut bench = Bench::new(64 * CHUNK, usize::MAX);

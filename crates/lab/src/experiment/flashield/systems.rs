@@ -29,6 +29,10 @@ const READS: [u32; 3] = [1, 10, 100];
 /// Parts of flash for one of memory: table 7.
 const RATIOS: [u64; 3] = [15, 7, 3];
 const USUAL_RATIO: u64 = 7;
+/// Those of the frontier: of many applications, and of two of Twitter's clusters of small items, of which a fifth and a half are
+/// asked for once.
+const WORKLOADS: [&str; 3] = ["memcachier", "twitter:52", "twitter:54"];
+const RATIOS_OF_FRONTIER: [u64; 2] = [7, 50];
 /// Of what all keys come to, the cache has space for so much, in percent.
 const SPACE_PERCENT: u64 = 50;
 const CLIENTS: u32 = 16;
@@ -38,9 +42,10 @@ const TURNAROUND: Duration = Duration::from_micros(400);
 const WINDOWS: u32 = 16;
 /// Bytes of an item beside key and value: header, checksum, entry of the summary.
 const ITEM_OVERHEAD: u64 = 60;
-/// Bytes of memory for an object in the index, and for what does not grow with the flash.
+/// Bytes of memory for an object in the index, and for what does not grow with the flash beside segments in memory.
 const INDEX_BYTES: f64 = 10.5;
-const FIXED_BYTES: u64 = 9 << 20;
+const FIXED_BYTES: u64 = 3 << 20;
+const SEGMENTS_IN_MEMORY: u64 = 4;
 /// Keys looked at to know the mean size of items.
 const SAMPLE: u64 = 4096;
 
@@ -48,7 +53,7 @@ const SAMPLE: u64 = 4096;
 const fn sizes(scale: Scale) -> (u64, u64, u64) {
     match scale {
         Scale::Tiny => (24 << 20, 50_000, 50_000),
-        Scale::Small => (128 << 20, 3_000_000, 3_000_000),
+        Scale::Small => (128 << 20, 5_000_000, 5_000_000),
         Scale::Paper => (1 << 30, 24_000_000, 24_000_000),
     }
 }
@@ -56,7 +61,7 @@ const fn sizes(scale: Scale) -> (u64, u64, u64) {
 const fn segment_bytes(scale: Scale) -> u32 {
     match scale {
         Scale::Tiny => 512 << 10,
-        Scale::Small => 1 << 20,
+        Scale::Small => 512 << 10,
         Scale::Paper => 2 << 20,
     }
 }
@@ -94,7 +99,9 @@ impl Ground {
         let keys = (flash_bytes + dram_bytes) / item_bytes * 100 / SPACE_PERCENT;
         let workload = Workload::parse(name, settings(keys))?;
         let index_bytes = (flash_bytes / item_bytes) as f64 * INDEX_BYTES;
-        let memory_bytes = dram_bytes + index_bytes as u64 + FIXED_BYTES;
+        let segment_bytes = segment_bytes(setting.scale);
+        let buffer_bytes = SEGMENTS_IN_MEMORY * u64::from(segment_bytes);
+        let memory_bytes = dram_bytes + index_bytes as u64 + buffer_bytes + FIXED_BYTES;
         let spec = format!("ftl:mlc,size={},block=128KiB", 2 * flash_bytes);
         let device = DeviceChoice::Emulated(spec.parse().expect("a device that there is"));
         let rate = u128::from(CLIENTS) * 1_000_000_000 / TURNAROUND.as_nanos();
@@ -106,7 +113,7 @@ impl Ground {
             turnaround: TURNAROUND,
             admission_window: Some(Duration::from_secs_f64(seconds) / WINDOWS),
             cache_bytes: Some(flash_bytes),
-            segment_bytes: Some(segment_bytes(setting.scale)),
+            segment_bytes: Some(segment_bytes),
             ..Plan::new(workload, device, memory_bytes.max(17 << 20), CLIENTS)
         };
         Ok(Self {
@@ -335,8 +342,9 @@ pub(in crate::experiment) fn table7(setting: &Setting<'_>) -> Result<Outcome, Ex
 /// No table of the paper: hit ratio against bytes written, of all ways to admit, and of a cache that knows the future.
 pub(in crate::experiment) fn frontier(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let (workloads, ratios): (&[&str], &[u64]) = match setting.scale {
-        Scale::Tiny => (&["memcachier"], &[7]),
-        Scale::Small | Scale::Paper => (&["memcachier", "twitter:52", "twitter:34"], &[7, 50]),
+        Scale::Tiny => (&WORKLOADS[..1], &RATIOS_OF_FRONTIER[..1]),
+        Scale::Small => (&WORKLOADS, &RATIOS_OF_FRONTIER[..1]),
+        Scale::Paper => (&WORKLOADS, &RATIOS_OF_FRONTIER),
     };
     let mut grounds = Vec::new();
     for name in workloads {
