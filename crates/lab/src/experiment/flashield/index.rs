@@ -49,7 +49,7 @@ impl Extent {
                 lookups: 10_000,
             },
             Scale::Small => Self {
-                segments: 32,
+                segments: 128,
                 segment_bytes: SEGMENT_BYTES,
                 hot: &[HOT, ALL_HOT],
                 slots_an_object: &[0.9, COMPARED, 1.1, 1.2, 1.3],
@@ -253,7 +253,7 @@ fn findings(measured: &[(Shape, Figures)]) -> Vec<Finding> {
             findings.extend([
                 Finding::new(
                     format!("objects on flash that are found, {what}"),
-                    Some("all, it seems"),
+                    None,
                     of.map(|of| of.found),
                 ),
                 Finding::new(
