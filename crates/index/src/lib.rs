@@ -1,4 +1,5 @@
-//! The in-memory index of the `exact` placement: it maps key hashes to flash locations.
+//! The in-memory index of the `exact` placement: it maps key hashes to flash locations. [`cascade`] has most of it on flash,
+//! [`compact`] neither keys nor hashes of them.
 //!
 //! ```text
 //!   engine: placement::exact            (one lock per partition, held for memory work only)
