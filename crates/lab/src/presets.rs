@@ -207,6 +207,7 @@ fn slabs(sizes: Sizes, for_slabs: u64) -> EngineConfig {
         placement: PlacementConfig::Exact(ExactSettings {
             layout: Layout::Slotted,
             index_percent: FATCACHE_INDEX_PERCENT,
+            priorities: 1,
         }),
         write_back: None,
         ..usual

@@ -184,6 +184,7 @@ fn slotted() -> PlacementConfig {
     PlacementConfig::Exact(ExactSettings {
         layout: Layout::Slotted,
         index_percent: INDEX_PERCENT,
+        priorities: 1,
     })
 }
 

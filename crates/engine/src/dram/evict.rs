@@ -6,7 +6,7 @@ use super::{Held, NoSpace};
 use crate::flash::Placed;
 use crate::format::item::{HEADER_BYTES, ItemHeader, MAX_KEY_BYTES, state};
 use crate::key::{Key, KeyHash};
-use crate::store::AppendItem;
+use crate::store::{AppendItem, Priority};
 use runtime::work::{self, Work};
 
 /// Chunks that the CLOCK hand may pass to make space for one item before it stops giving second chances.
@@ -253,6 +253,7 @@ impl DramTier {
             .map(|&(hash, handle)| AppendItem {
                 hash,
                 item: self.log.item(handle).0,
+                priority: Priority::LOWEST,
             })
             .collect();
         let mut taken = Vec::with_capacity(batch.len());

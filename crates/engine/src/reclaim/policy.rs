@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | drop | as configured | dropped |
 //! | copy recent | as configured | those read since they were written are copied, up to a bound |
+//! | copy promoted | the oldest of the lowest priority | those promoted since they were written are copied, all of them |
 //! | copy valid, by age or by reads | as configured | all valid ones are copied if that gains; writes stall meanwhile |
 //! | copy valid, fewest valid bytes | one of which copying gains | all valid ones are copied; writes stall meanwhile |
 //! | integrated | fewest valid bytes, if that gains enough | all valid ones are copied |
@@ -221,6 +222,8 @@ fn choose_recovered(policy: ReclaimPolicy, view: &FlashView) -> Choices {
             let recent = Keep::Recent(view.max_copy_bytes);
             only(victim, keep_if(view.copies_gain, recent))
         }
+        // Bounded by reads: a copy has not been promoted before it is read again.
+        ReclaimPolicy::CopyPromoted => only(Victim::LowestPriority, Keep::Recent(u64::MAX)),
         ReclaimPolicy::CopyValid {
             victim: Victim::FewestValid,
             ..
