@@ -48,6 +48,9 @@ pub enum Dram {
     /// read often.
     #[default]
     ItemCache,
+    /// The same, with flash as a victim cache: what is read there comes to memory, and all that leaves memory is written to
+    /// flash, though it may have a copy (TAO; Flashield, section 2.2).
+    BeforeVictims,
     /// Nothing: items go into the write buffers at once, and are read from flash once written.
     WriteBuffers {
         /// Sealed segments stay in memory, to be read from there, while this many buffers are free; `None` writes
@@ -535,7 +538,7 @@ impl EngineConfig {
     /// that has to wait for them all waits for as long as they take.
     pub(crate) fn spare_buffers(&self) -> Option<usize> {
         match self.dram {
-            Dram::ItemCache => None,
+            Dram::ItemCache | Dram::BeforeVictims => None,
             Dram::WriteBuffers { .. } if self.flash_write_limit.is_some() => None,
             Dram::WriteBuffers { spare_buffers } => spare_buffers,
         }
@@ -545,8 +548,8 @@ impl EngineConfig {
     /// because all else has its copy.
     pub(crate) fn segments_for_stop(&self, segment_bytes: u32) -> Option<u32> {
         match (self.dram, self.write_back) {
-            (Dram::ItemCache, Some(_)) => None,
-            (Dram::ItemCache, None) => {
+            (Dram::ItemCache | Dram::BeforeVictims, Some(_)) => None,
+            (Dram::ItemCache | Dram::BeforeVictims, None) => {
                 Some((self.memory_bytes * 5 / 4 / u64::from(segment_bytes)) as u32 + 2)
             }
             // What is in buffers has its segments already.

@@ -137,7 +137,10 @@ impl EngineConfig {
     pub fn check(&self, segments: u64, segment_bytes: u32) -> Result<(), ConfigError> {
         let (writing, reclaim) = (&self.writing, &self.reclaim);
         let index_fits = (1..=90).contains(&self.placement.index_percent());
-        let copies_all = matches!(reclaim.policy, ReclaimPolicy::CopyValid { .. });
+        let copies_all = matches!(
+            reclaim.policy,
+            ReclaimPolicy::CopyValid { .. } | ReclaimPolicy::CopyPromoted
+        );
         let most_copied = 15 + u32::from(copies_all);
         let copies_fit = reclaim.policy.max_copy_sixteenths() <= most_copied;
         let write_fits = writing.write_bytes.is_none_or(|bytes| bytes >= PAGE_BYTES);

@@ -152,7 +152,7 @@ impl DramTier {
             };
             held != Held::No
         };
-        if !header.has(state::DIRTY) && may_be_on_flash() {
+        if !header.has(state::DIRTY) && !context.rewrites_clean && may_be_on_flash() {
             self.stats.clean_evictions += 1;
         } else if !context.admission.admits(hash, &header) {
             self.count_rejected(&header);

@@ -460,7 +460,7 @@ impl Opening {
             + self.kind.working_bytes(shape.expected_items);
         let fixed_bytes = flash_bytes + config.read_bytes() + 2 * kept_bytes(config);
         let chunk_bytes = match config.dram {
-            Dram::ItemCache => LEAST_CHUNK_BYTES,
+            Dram::ItemCache | Dram::BeforeVictims => LEAST_CHUNK_BYTES,
             // No item is kept.
             Dram::WriteBuffers { .. } => 0,
         };
@@ -478,7 +478,9 @@ impl Opening {
             .into());
         }
         let tier_bytes = match config.dram {
-            Dram::ItemCache => least_tier_bytes.max(memory_bytes / LEAST_TIER_SHARE),
+            Dram::ItemCache | Dram::BeforeVictims => {
+                least_tier_bytes.max(memory_bytes / LEAST_TIER_SHARE)
+            }
             Dram::WriteBuffers { .. } => least_tier_bytes,
         };
         let taken = fixed_bytes + tier_bytes + config.lendable_bytes;

@@ -25,6 +25,7 @@ mod nand;
 mod outages;
 mod reclaim;
 mod recovery;
+mod ripq;
 mod stop;
 mod superseded;
 mod support;
