@@ -234,14 +234,26 @@ impl EngineConfig {
         let buffers = self.writing.buffers as u64;
         let leveling = self.reclaim.wear_leveling;
         for (fits, name, range) in [
-            ((1..=MOST_PRIORITIES).contains(&priorities), "priorities", "1 to 8"),
+            (
+                (1..=MOST_PRIORITIES).contains(&priorities),
+                "priorities",
+                "1 to 8",
+            ),
             (
                 several == by_priority,
                 "priorities",
                 "more than 1 where the lowest is reclaimed first, which is of the exact placement, and 1 elsewhere",
             ),
-            (!several || layout == Layout::Packed, "layout", "packed where segments have priorities"),
-            (!several || leveling.is_none(), "wear_leveling", "off where segments have priorities"),
+            (
+                !several || layout == Layout::Packed,
+                "layout",
+                "packed where segments have priorities",
+            ),
+            (
+                !several || leveling.is_none(),
+                "wear_leveling",
+                "off where segments have priorities",
+            ),
             (
                 fills(buffers, FILLING_SHARE),
                 "buffers",

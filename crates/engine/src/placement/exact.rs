@@ -78,7 +78,8 @@ impl PlacementKind for ExactSettings {
     }
 
     fn open(&self, parts: Parts) -> Result<Arc<dyn Placement>, OpenError> {
-        let exact = Exact::new(parts, self.priorities).map_err(|error| OpenError::Index(error.to_string()))?;
+        let exact = Exact::new(parts, self.priorities)
+            .map_err(|error| OpenError::Index(error.to_string()))?;
         Ok(Arc::new(exact))
     }
 }

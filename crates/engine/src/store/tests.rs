@@ -124,9 +124,7 @@ fn append_from(
         item,
         priority: Priority::LOWEST,
     };
-    store.append(&[item], source, |_, filled| {
-        at = Some(filled)
-    });
+    store.append(&[item], source, |_, filled| at = Some(filled));
     at.map(|filled| (filled, number))
 }
 

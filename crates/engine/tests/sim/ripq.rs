@@ -54,9 +54,7 @@ async fn write(engine: &Arc<Engine>, numbers: std::ops::Range<u64>) {
 fn read_base(engine: &Arc<Engine>) {
     for number in (0..BASE).step_by(4) {
         let name = numbered(number);
-        engine
-            .placement()
-            .access(engine.key(&name).unwrap().hash());
+        engine.placement().access(engine.key(&name).unwrap().hash());
     }
 }
 
@@ -103,9 +101,7 @@ fn what_was_promoted_moves_down_when_others_are_and_goes_unless_it_is_read_again
         read_base(&engine);
         let promote = |number: u64| {
             let name = numbered(number);
-            engine
-                .placement()
-                .access(engine.key(&name).unwrap().hash());
+            engine.placement().access(engine.key(&name).unwrap().hash());
         };
         // Of what follows every other item is read once while it lies on flash.
         let mut read_again = 0;
@@ -156,9 +152,7 @@ fn writes_go_on_where_everything_is_read() {
             for back in [3000, 5000, 8000, 12_000] {
                 if number >= back {
                     let name = numbered(number - back);
-                    engine
-                        .placement()
-                        .access(engine.key(&name).unwrap().hash());
+                    engine.placement().access(engine.key(&name).unwrap().hash());
                 }
             }
         }

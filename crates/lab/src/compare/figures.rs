@@ -60,6 +60,10 @@ fn detail(run: &Run, seen: &Seen) -> Detail {
         drive_bytes: (machine.meter.bytes(), machine.meter.most()),
         held_back: machine.engine.stats().tier.held_back,
         items_evicted: end.items_evicted - begun.items_evicted,
+        reclaimed: (
+            end.segments_reclaimed - begun.segments_reclaimed,
+            end.segments_dropped - begun.segments_dropped,
+        ),
         fixed_bytes: machine.engine.stats().memory.fixed_bytes,
         ..Detail::default()
     }
