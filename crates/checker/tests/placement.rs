@@ -7,7 +7,6 @@ use std::time::Duration;
 extern crate engine as flowstone_engine;
 
 use device::{Disk, Latency, MemoryDisk, MemoryJournal};
-use engine::{ExactSettings, TieredSettings};
 use engine::config::META_BYTES;
 use engine::placement::cascade::{CascadeConfig, Sizes};
 use engine::placement::{Parts, Placement, PlacementKind};
@@ -16,6 +15,7 @@ use engine::{
     CacheError, Change, Engine, EngineConfig, ItemView, Lookup, OpenError, Opening, Peek, Put,
     ReclaimPolicy, Stop, Victim,
 };
+use engine::{ExactSettings, TieredSettings};
 use flowstone_checker::simulate_placement;
 use runtime::sim::Sim;
 

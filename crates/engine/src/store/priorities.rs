@@ -11,7 +11,8 @@
 //! with more than its share of the written segments hands its oldest down to the head of the next: nothing is copied, the
 //! order is in memory alone. The victim is the oldest segment of the lowest priority that has one.
 //!
-//! A start knows the age of segments and nothing else: it spreads them evenly, the oldest over the lowest priority.
+//! A start knows the age of segments and nothing else: all enter the lowest priority, the oldest first. So whatever they hold
+//! has as long to be read as the flash takes to be turned over.
 
 use std::collections::VecDeque;
 
@@ -116,22 +117,6 @@ impl Priorities {
         }
     }
 
-    /// Spreads the segments of an earlier run, oldest first, and tells `placed` of each.
-    pub(super) fn spread(
-        &mut self,
-        oldest_first: &[SegmentId],
-        mut placed: impl FnMut(SegmentId, Priority),
-    ) {
-        let count = self.queues.len();
-        for (place, &segment) in oldest_first.iter().enumerate() {
-            let number = place * count / oldest_first.len();
-            if let Some(queue) = self.queues.get_mut(number) {
-                queue.push_back(segment);
-                placed(segment, Priority(number as u8));
-            }
-        }
-    }
-
     /// A segment is no more among the written ones.
     pub(super) fn remove(&mut self, segment: SegmentId) {
         for queue in &mut self.queues {
@@ -171,10 +156,11 @@ mod tests {
                 assert_eq!(at.insert(segment, to), Some(Priority(to.0 + 1)), "one down");
             });
         }
-        assert_eq!(lens(&priorities), [4, 4, 4, 4]);
+        // Nothing moves up when the share grows.
+        assert_eq!(lens(&priorities), [6, 3, 3, 4]);
         let order: Vec<u32> = priorities.lowest_first().map(|segment| segment.0).collect();
         assert!(order.into_iter().eq(0..16), "oldest first");
-        assert_eq!(at[&SegmentId(5)], Priority(1));
+        assert_eq!(at[&SegmentId(6)], Priority(1));
     }
 
     #[test]
@@ -199,25 +185,9 @@ mod tests {
     }
 
     #[test]
-    fn a_start_spreads_what_there_is_from_the_oldest_up() {
-        for count in [0, 1, 7, 8, 100] {
-            let mut priorities = Priorities::new(8);
-            let all: Vec<SegmentId> = (0..count).map(SegmentId).collect();
-            let mut placed = Vec::new();
-            priorities.spread(&all, |_, priority| placed.push(priority));
-            assert!(placed.is_sorted() && placed.len() == all.len());
-            assert!(priorities.lowest_first().eq(all));
-            let lens = lens(&priorities);
-            let most = lens.iter().max().unwrap();
-            assert!(most - lens.iter().min().unwrap() <= 1, "{lens:?}");
-        }
-    }
-
-    #[test]
     fn where_there_is_one_priority_no_order_is_kept() {
         let mut priorities = Priorities::new(1);
         priorities.enter(SegmentId(1), Priority::LOWEST, |_, _| unreachable!());
-        priorities.spread(&[SegmentId(2)], |_, _| unreachable!());
         assert_eq!(priorities.lowest_first().count(), 0);
     }
 

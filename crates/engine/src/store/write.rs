@@ -379,7 +379,6 @@ impl SegmentStore {
                 self.retire(&mut queues, segment);
             }
         }
-        let mut adopted = Vec::with_capacity(living.len());
         for record in living {
             if taken.insert(record.segment) {
                 let state = self.segment(record.segment);
@@ -389,12 +388,11 @@ impl SegmentStore {
                 state.data_bytes.store(record.data_bytes, Ordering::Release);
                 queues.adopt_written(record.segment);
                 queues.is_first_fill = false;
-                adopted.push(record.segment);
+                queues
+                    .priorities
+                    .enter(record.segment, Priority::LOWEST, |_, _| ());
             }
         }
-        queues.priorities.spread(&adopted, |segment, priority| {
-            self.set_priority(segment, priority);
-        });
         queues.retain_free(|segment| !taken.contains(&segment));
     }
 
