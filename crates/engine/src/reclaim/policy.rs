@@ -570,6 +570,19 @@ mod tests {
     }
 
     #[test]
+    fn what_is_promoted_is_copied_whatever_that_takes_and_dropped_under_pressure() {
+        let costly = FlashView {
+            copies_gain: false,
+            ..VIEW
+        };
+        let copies = only(Victim::LowestPriority, Keep::Recent(u64::MAX));
+        assert_eq!(choose(ReclaimPolicy::CopyPromoted, &costly), copies);
+        let pressed = FlashView { free: 9, ..costly };
+        let drops = only(Victim::LowestPriority, Keep::Nothing);
+        assert_eq!(choose(ReclaimPolicy::CopyPromoted, &pressed), drops);
+    }
+
+    #[test]
     fn copying_has_to_gain() {
         let full = SegmentView {
             valid_bytes: 1001,
