@@ -7,7 +7,6 @@ use std::time::Duration;
 extern crate engine as flowstone_engine;
 
 use device::{Disk, Latency, MemoryDisk, MemoryJournal};
-use engine::TieredSettings;
 use engine::config::META_BYTES;
 use engine::placement::cascade::{CascadeConfig, Sizes};
 use engine::placement::{Parts, Placement, PlacementKind};
@@ -16,6 +15,7 @@ use engine::{
     CacheError, Change, Engine, EngineConfig, ItemView, Lookup, OpenError, Opening, Peek, Put,
     ReclaimPolicy, Stop, Victim,
 };
+use engine::{ExactSettings, TieredSettings};
 use flowstone_checker::simulate_placement;
 use runtime::sim::Sim;
 
@@ -114,6 +114,19 @@ fn dead_keys_stay_dead_where_the_index_is_tiered() {
             index_percent: 50,
             checkpoint_segments: 8,
             cascade,
+        })
+    });
+}
+
+/// The same where copies lie apart and the segment that goes first is not the oldest. As many priorities as the fewest
+/// buffers allow.
+#[test]
+fn dead_keys_stay_dead_where_segments_have_priorities() {
+    simulate_each(|_| {
+        Arc::new(ExactSettings {
+            layout: Layout::Packed,
+            index_percent: 50,
+            priorities: 2,
         })
     });
 }

@@ -247,7 +247,7 @@ impl FlashRead {
     }
 
     /// Keeps an item in memory, clean, where that is worth it: one that several requests share, one for which there is
-    /// space, and one in [`PROMOTE_ONE_IN`] of the others: what is hot comes again soon.
+    /// space, and one in [`PROMOTE_ONE_IN`] of the others: what is hot comes again soon. Before a victim cache, each.
     /// Returns whether the item was kept.
     fn promote(&self, partition: &mut Partition, key: Key<'_>, item: &FlashItem, now: u32) -> bool {
         let engine = &self.engine;
@@ -260,7 +260,8 @@ impl FlashRead {
             new.last_access = now;
         }
         let context = engine.evict_context(self.hash.partition(engine.partition_bits), now);
-        let worth = self.in_flight.is_shared()
+        let worth = context.rewrites_clean
+            || self.in_flight.is_shared()
             || partition
                 .tier
                 .has_space(&new.header(key), context.limit_bytes)

@@ -92,6 +92,7 @@ struct Bench {
     flash: MapFlash,
     tier: DramTier,
     limit_bytes: usize,
+    rewrites_clean: bool,
     gate: Gate,
     next_version: u64,
     cutoff: u64,
@@ -104,6 +105,7 @@ impl Bench {
             flash: MapFlash::with_space(space),
             tier: DramTier::new(CHUNK, Arc::default()),
             limit_bytes,
+            rewrites_clean: false,
             gate: gate(Admission::All),
             next_version: 1,
             cutoff: 0,
@@ -119,6 +121,7 @@ impl Bench {
             cutoff: self.cutoff,
             now: self.now,
             limit_bytes: self.limit_bytes,
+            rewrites_clean: self.rewrites_clean,
         };
         (&mut self.tier, context)
     }
@@ -280,6 +283,19 @@ fn clean_items_leave_silently_while_flash_has_them() {
         [read],
         "flash learns that it was read"
     );
+}
+
+#[test]
+fn before_a_victim_cache_what_leaves_is_placed_though_flash_has_it() {
+    let mut bench = Bench::new(6 * CHUNK, usize::MAX);
+    bench.rewrites_clean = true;
+    bench.put_all(0..20);
+    bench.clean().unwrap();
+    assert_eq!(bench.flash.placed().len(), 20);
+    bench.put_all(100..400);
+    let placed = bench.flash.placed();
+    let times = |number| placed.iter().filter(|key| **key == name(number)).count();
+    assert!((0..20).all(|number| times(number) == 2));
 }
 
 #[test]

@@ -26,6 +26,7 @@ mod filling;
 mod flush;
 mod layout;
 mod outage;
+mod priorities;
 mod queues;
 mod read;
 mod segment;
@@ -34,13 +35,14 @@ pub(crate) mod tests;
 mod wear;
 mod write;
 
-pub(crate) use self::core::StoreConfig;
+pub(crate) use self::core::{FILLING_SHARE, FILLING_SHARE_OF_FLASH, StoreConfig};
 pub use self::core::{SegmentStore, StoreCounters, StoreUse, Victim};
 pub(crate) use checkpoint::{
     CHECKPOINT_STREAM_BYTES, CheckpointSink, CheckpointSource, SavedCheckpoint,
 };
 pub(crate) use flush::Unflushed;
 pub use layout::{AppendItem, Layout, SlabClasses, Source, StreamLayout, Streams};
+pub use priorities::{InsertionPoints, MOST_PRIORITIES, Priority};
 pub use read::{FlashItem, Patience, ReadError, SegmentPin};
 pub(crate) use segment::SEGMENT_TABLE_BYTES;
 pub use segment::SegmentRecord;

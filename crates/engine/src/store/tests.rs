@@ -120,9 +120,12 @@ fn append_from(
     };
     let mut at = None;
     let hash = KeyHash(number);
-    store.append(&[AppendItem { hash, item }], source, |_, filled| {
-        at = Some(filled)
-    });
+    let item = AppendItem {
+        hash,
+        item,
+        priority: Priority::LOWEST,
+    };
+    store.append(&[item], source, |_, filled| at = Some(filled));
     at.map(|filled| (filled, number))
 }
 

@@ -26,6 +26,7 @@ mod nand;
 mod outages;
 mod reclaim;
 mod recovery;
+mod ripq;
 mod stop;
 mod superseded;
 mod support;

@@ -53,6 +53,8 @@ pub const CATALOG: &[Experiment] = &[
         "hit ratio against bytes written for all ways to admit to flash, and a cache that knows the future").drawn(),
     experiment("flashield-index", "Flashield, NSDI '19, section 3.4", flashield::index::run,
         "memory of the compact index, what it reads for a hit and for a miss, and what it loses"),
+    experiment("flashield-table3", "Flashield, NSDI '19, table 3", flashield::table3::run,
+        "hits and bytes written of a victim cache and of RIPQ, an eighth of the cache in memory"),
     experiment("ancs-fig2", "slice indexes, ANCS '14, figure 2", ancs_fig2::run,
         "reads best, random and worst over the channels of an SSD; writes at once; read sizes").drawn(),
     experiment("workload-check", "the closed forms in docs/workloads.md", workload_check::run,

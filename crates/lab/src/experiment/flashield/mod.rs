@@ -6,3 +6,4 @@ pub(super) mod fig1;
 pub(super) mod index;
 mod ring;
 pub(super) mod systems;
+pub(super) mod table3;
