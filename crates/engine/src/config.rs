@@ -51,6 +51,8 @@ pub enum Dram {
     /// The same, with flash as a victim cache: what is read there comes to memory, and all that leaves memory is written to
     /// flash, though it may have a copy (TAO; Flashield, section 2.2).
     BeforeVictims,
+    /// A filter of what deserves flash: what is on flash is read from there, and kept there alone (Flashield, section 3.1).
+    Filter,
     /// Nothing: items go into the write buffers at once, and are read from flash once written.
     WriteBuffers {
         /// Sealed segments stay in memory, to be read from there, while this many buffers are free; `None` writes
@@ -371,8 +373,6 @@ pub struct EngineConfig {
     pub flash_write_limit: Option<NonZeroU64>,
     /// What memory is for.
     pub dram: Dram,
-    /// Items read from flash are kept in memory, too, where that is worth it.
-    pub keeps_read: bool,
     /// Which items that leave memory go to flash.
     pub admission: Admission,
     /// How items are found, and how they lie on flash.
@@ -412,7 +412,6 @@ impl Default for EngineConfig {
             max_value_bytes: 1 << 20,
             flash_write_limit: None,
             dram: Dram::ItemCache,
-            keeps_read: true,
             admission: Admission::All,
             placement: PlacementConfig::Exact(ExactSettings {
                 layout: Layout::Packed,
@@ -541,7 +540,7 @@ impl EngineConfig {
     /// that has to wait for them all waits for as long as they take.
     pub(crate) fn spare_buffers(&self) -> Option<usize> {
         match self.dram {
-            Dram::ItemCache | Dram::BeforeVictims => None,
+            Dram::ItemCache | Dram::BeforeVictims | Dram::Filter => None,
             Dram::WriteBuffers { .. } if self.flash_write_limit.is_some() => None,
             Dram::WriteBuffers { spare_buffers } => spare_buffers,
         }
@@ -551,8 +550,8 @@ impl EngineConfig {
     /// because all else has its copy.
     pub(crate) fn segments_for_stop(&self, segment_bytes: u32) -> Option<u32> {
         match (self.dram, self.write_back) {
-            (Dram::ItemCache | Dram::BeforeVictims, Some(_)) => None,
-            (Dram::ItemCache | Dram::BeforeVictims, None) => {
+            (Dram::ItemCache | Dram::BeforeVictims | Dram::Filter, Some(_)) => None,
+            (Dram::ItemCache | Dram::BeforeVictims | Dram::Filter, None) => {
                 Some((self.memory_bytes * 5 / 4 / u64::from(segment_bytes)) as u32 + 2)
             }
             // What is in buffers has its segments already.

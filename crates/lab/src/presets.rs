@@ -208,13 +208,12 @@ fn flowstone(sizes: Sizes) -> EngineConfig {
     config
 }
 
-/// Memory is a filter before the flash: what is on flash is read from there.
+/// As a victim cache has it, with memory as a filter: what is on flash is read from there.
 fn filter(sizes: Sizes, admission: Admission, policy: ReclaimPolicy) -> EngineConfig {
     let mut config = EngineConfig {
         admission,
-        keeps_read: false,
-        write_back: None,
-        ..flowstone(sizes)
+        dram: Dram::Filter,
+        ..victim(sizes)
     };
     config.reclaim.policy = policy;
     config

@@ -6,6 +6,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::Engine;
 use crate::admission::flashiness::Features;
+use crate::config::Dram;
 use crate::dram::{LongValue, NewItem};
 use crate::format::item::{ItemRef, state};
 use crate::in_flight::{InFlightRead, ReadOutcome};
@@ -266,7 +267,7 @@ impl FlashRead {
                 .tier
                 .has_space(&new.header(key), context.limit_bytes)
             || partition.take_turn(PROMOTE_ONE_IN);
-        let kept = engine.config.keeps_read
+        let kept = engine.config.dram != Dram::Filter
             && engine.may_keep(header.body_bytes(), &context)
             && worth
             && partition.tier.put(key, &new, &context).is_ok();

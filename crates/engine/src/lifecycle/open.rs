@@ -475,7 +475,7 @@ impl Opening {
         let fixed_bytes =
             flash_bytes + config.read_bytes() + 2 * kept_bytes(config) + gate.memory_bytes();
         let chunk_bytes = match config.dram {
-            Dram::ItemCache | Dram::BeforeVictims => LEAST_CHUNK_BYTES,
+            Dram::ItemCache | Dram::BeforeVictims | Dram::Filter => LEAST_CHUNK_BYTES,
             // No item is kept.
             Dram::WriteBuffers { .. } => 0,
         };
@@ -493,7 +493,7 @@ impl Opening {
             .into());
         }
         let tier_bytes = match config.dram {
-            Dram::ItemCache | Dram::BeforeVictims => {
+            Dram::ItemCache | Dram::BeforeVictims | Dram::Filter => {
                 least_tier_bytes.max(memory_bytes / LEAST_TIER_SHARE)
             }
             Dram::WriteBuffers { .. } => least_tier_bytes,

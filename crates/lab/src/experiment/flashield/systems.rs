@@ -19,7 +19,11 @@ use crate::row::{PART, Row};
 
 const FLASHIELD: &str = "flashield";
 const RANDOM: &str = "random";
+const RANDOM_FLOWSTONE: &str = "random-flowstone";
+const FLOWSTONE: &str = "flowstone";
 const S3_FIFO: &str = "s3-fifo";
+/// What flashield is compared with.
+const FAMILIES: [&str; 3] = [RANDOM, RANDOM_FLOWSTONE, S3_FIFO];
 /// Those of table 5.
 const SYSTEMS: [&str; 3] = [FLASHIELD, "ripq", "victim"];
 /// Seven applications, as the paper has; which of the twenty its are is not said.
@@ -125,7 +129,9 @@ impl Ground {
 
     fn cell(&self, system: &'static str, label: String, admission: Option<Admission>) -> Cell {
         let preset = match system {
-            RANDOM => "victim",
+            // All but admission is the same.
+            RANDOM => FLASHIELD,
+            RANDOM_FLOWSTONE => FLOWSTONE,
             other => other,
         };
         Cell {
@@ -149,11 +155,11 @@ impl Ground {
         self.cell(FLASHIELD, format!("n = {reads}"), Some(admission))
     }
 
-    fn random(&self, percent: u32) -> Cell {
+    fn random(&self, system: &'static str, percent: u32) -> Cell {
         let admission = Admission::Random {
             per_mille: 10 * percent,
         };
-        self.cell(RANDOM, format!("{percent} %"), Some(admission))
+        self.cell(system, format!("{percent} %"), Some(admission))
     }
 
     fn s3_fifo(&self, reads: u32) -> Cell {
@@ -365,7 +371,7 @@ pub(in crate::experiment) fn frontier(setting: &Setting<'_>) -> Result<Outcome, 
     for ground in &grounds {
         let part = ground.part();
         let of = among(&rows, PART, part.as_str());
-        let families: BTreeMap<&str, Vec<(f64, f64)>> = [RANDOM, S3_FIFO, "ripq", "flowstone"]
+        let families: BTreeMap<&str, Vec<(f64, f64)>> = FAMILIES
             .into_iter()
             .map(|system| (system, points(&of, system)))
             .collect();
@@ -384,7 +390,14 @@ pub(in crate::experiment) fn frontier(setting: &Setting<'_>) -> Result<Outcome, 
                 ));
             }
         }
-        let systems = [FLASHIELD, RANDOM, S3_FIFO, "ripq", "flowstone"];
+        let systems = [
+            FLASHIELD,
+            RANDOM,
+            RANDOM_FLOWSTONE,
+            S3_FIFO,
+            "ripq",
+            "victim",
+        ];
         let lines = systems.map(|system| {
             let points = points(&of, system).into_iter();
             Line::new(
@@ -403,9 +416,11 @@ pub(in crate::experiment) fn frontier(setting: &Setting<'_>) -> Result<Outcome, 
 
 fn of_frontier(ground: &Ground) -> Vec<Cell> {
     let mut cells: Vec<Cell> = READS.map(|reads| ground.flashield(reads)).into();
-    cells.extend([100, 60, 30, 10, 3].map(|percent| ground.random(percent)));
+    for system in [RANDOM, RANDOM_FLOWSTONE] {
+        cells.extend([100, 60, 30, 10, 3].map(|percent| ground.random(system, percent)));
+    }
     cells.extend([1, 2, 4].map(|reads| ground.s3_fifo(reads)));
-    cells.extend(["ripq", "flowstone"].map(|system| ground.other(system)));
+    cells.extend(["ripq", "victim"].map(|system| ground.other(system)));
     cells
 }
 
