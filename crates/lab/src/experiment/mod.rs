@@ -43,6 +43,8 @@ pub const CATALOG: &[Experiment] = &[
         "how often a classifier tells what will be read enough without being updated").drawn(),
     experiment("flashield-table4", "Flashield, NSDI '19, table 4", flashield::classifier::thresholds,
         "reads from which on an item is best expected to be read five times more"),
+    experiment("flashield-fig10", "Flashield, NSDI '19, figure 10", flashield::fig10::run,
+        "how full a segment gets whose items lie where hash functions of their keys say").drawn(),
     experiment("ancs-fig2", "slice indexes, ANCS '14, figure 2", ancs_fig2::run,
         "reads best, random and worst over the channels of an SSD; writes at once; read sizes").drawn(),
     experiment("workload-check", "the closed forms in docs/workloads.md", workload_check::run,

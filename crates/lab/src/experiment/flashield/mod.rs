@@ -2,3 +2,4 @@
 
 pub(super) mod classifier;
 pub(super) mod fig1;
+pub(super) mod fig10;
