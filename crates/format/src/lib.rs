@@ -5,6 +5,7 @@
 //!   superblock ×2 │ block 0 │ block 1 │ …
 //!   item            what a segment's data area holds, and what the DRAM tier keeps in its log
 //!   segment         data area, summary entries, footer
+//!   hashed          positions in a segment that follow from the hash of the key
 //!   checkpoint      what has died in every segment, counters
 //!   journal         what has died since the checkpoint; a file of its own
 //!   cascade         what a checkpoint has of an index on flash
@@ -14,6 +15,7 @@
 
 pub mod cascade;
 pub mod checkpoint;
+pub mod hashed;
 pub mod index_device;
 pub mod item;
 pub mod journal;

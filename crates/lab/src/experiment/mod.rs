@@ -55,6 +55,8 @@ pub const CATALOG: &[Experiment] = &[
         "memory of the compact index, what it reads for a hit and for a miss, and what it loses"),
     experiment("flashield-table3", "Flashield, NSDI '19, table 3", flashield::table3::run,
         "hits and bytes written of a victim cache and of RIPQ, an eighth of the cache in memory"),
+    experiment("flashield-fig10", "Flashield, NSDI '19, figure 10", flashield::fig10::run,
+        "how full a segment gets whose items lie where hash functions of their keys say").drawn(),
     experiment("ancs-fig2", "slice indexes, ANCS '14, figure 2", ancs_fig2::run,
         "reads best, random and worst over the channels of an SSD; writes at once; read sizes").drawn(),
     experiment("workload-check", "the closed forms in docs/workloads.md", workload_check::run,
