@@ -79,6 +79,14 @@ impl PlacementConfig {
         }
     }
 
+    /// Priorities that segments have.
+    pub fn priorities(&self) -> u8 {
+        match self {
+            Self::Exact(exact) => exact.priorities,
+            Self::Tiered(_) => 1,
+        }
+    }
+
     /// The most of the memory that the index may take, in percent.
     pub fn index_percent(&self) -> u32 {
         match self {

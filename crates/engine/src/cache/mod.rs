@@ -81,6 +81,8 @@ pub struct Engine {
     pub(crate) stale_below: u64,
     pub(crate) config: EngineConfig,
     pub(crate) gate: Box<Gate>,
+    /// Whether reads of items in memory are counted: something goes by them.
+    pub(crate) counts_reads: bool,
     pub(crate) persistence: Persistence,
     pub(crate) syncs: Requests,
     pub(crate) checkpoints: Requests,

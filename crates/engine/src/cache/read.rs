@@ -322,7 +322,7 @@ impl Engine {
                     if header.last_access.get() != now {
                         header.last_access = now.into();
                     }
-                    if self.gate.counts_reads() {
+                    if self.counts_reads {
                         header.count_read();
                     }
                     if self.gate.watches(key.hash()) {

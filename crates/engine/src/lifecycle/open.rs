@@ -710,6 +710,7 @@ fn assemble(
         journal: Arc::clone(&flash.upkeep.journal),
         flash: Arc::new(flash),
         fixed_bytes,
+        counts_reads: gate.counts_reads() || config.placement.priorities() > 1,
         gate,
         config,
         persistence,

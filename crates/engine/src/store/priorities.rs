@@ -17,7 +17,7 @@
 use std::collections::VecDeque;
 
 use super::layout::{AppendItem, Source, StreamLayout, Streams};
-use crate::format::item::{ItemHeader, state};
+use crate::format::item::ItemHeader;
 use crate::format::segment::SegmentId;
 
 /// The most priorities there may be: an index entry remembers one in 3 bits.
@@ -46,9 +46,9 @@ impl Priority {
         Self((self.0 + 1).min(priorities - 1))
     }
 
-    /// Where an item enters that leaves memory: by how often it was read there, as far as its state tells.
+    /// Where an item enters that leaves memory: by how often it was read there.
     fn of_new(header: &ItemHeader) -> Self {
-        Self(u8::from(header.has(state::FETCHED)) + u8::from(header.has(state::REFERENCED)))
+        Self(header.reads)
     }
 }
 
@@ -194,9 +194,9 @@ mod tests {
     #[test]
     fn what_leaves_memory_enters_by_its_reads_and_copies_where_they_were_promoted_to() {
         let points = InsertionPoints(8);
-        let stream = |state, priority, source| {
+        let stream = |reads, priority, source| {
             let mut header = ItemHeader::new_zeroed();
-            header.state = state;
+            header.reads = reads;
             let item = ItemRef {
                 header: &header,
                 cas_unique: 0,
@@ -210,12 +210,11 @@ mod tests {
             };
             points.stream_of(&item, source)
         };
-        let both = state::FETCHED | state::REFERENCED;
-        for (reads, priority) in [(0, 0), (state::FETCHED, 1), (both, 2)] {
+        for (reads, priority) in [(0, 0), (1, 1), (7, 7), (255, 7)] {
             assert_eq!(stream(reads, Priority::LOWEST, Source::Write), priority);
             assert_eq!(stream(reads, Priority(5), Source::Copy), 5);
         }
-        assert_eq!(stream(both, Priority(200), Source::Copy), 7);
+        assert_eq!(stream(1, Priority(200), Source::Copy), 7);
     }
 
     proptest! {
