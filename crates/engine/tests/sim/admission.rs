@@ -182,12 +182,12 @@ fn one_that_comes_back_is_admitted_and_a_stranger_is_not() {
     });
 }
 
-/// Half of what deserves flash may be written: it is the half that deserves it more.
+/// A fifth of what deserves flash may be written: it is what deserves it most.
 #[test]
 fn under_a_limit_what_scores_highest_goes_to_flash() {
     simulate(5, async {
         let config = EngineConfig {
-            flash_write_limit: NonZeroU64::new(256 << 10),
+            flash_write_limit: NonZeroU64::new(96 << 10),
             ..learning(None)
         };
         let engine = start(&memory_disk(257 << 20), &config).await;
@@ -222,14 +222,14 @@ fn under_a_limit_what_scores_highest_goes_to_flash() {
         let admission = engine.stats().admission;
         assert!(admission.learner.unwrap().bar > 0, "{admission:?}");
         let mut found = [0, 0];
-        for number in 15_000..25_000 {
+        for number in 11_000..17_000 {
             let often = number % 2 == 0;
             let times = if often { 20 } else { 2 };
             let name = format!("{times}/{number}");
             found[usize::from(often)] += u64::from(get(&engine, name.as_bytes()).await.is_some());
         }
         let [seldom, often] = found;
-        assert!(often > 500 && often > 4 * seldom, "{often} and {seldom}");
+        assert!(often > 500 && often > 4 * seldom, "{often} and {seldom}: {admission:?}");
     });
 }
 
