@@ -1,6 +1,5 @@
 //! What deserves flash: what goes there is what is read again, and nothing older ever comes back.
 
-use std::num::NonZeroU64;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -179,57 +178,6 @@ fn one_that_comes_back_is_admitted_and_a_stranger_is_not() {
         assert!(stats.admission.remembered > 5000, "{:?}", stats.admission);
         assert_eq!(stats.admission.remembered, stats.admission.admitted);
         assert_eq!(stats.tier.demotions, stats.admission.admitted);
-    });
-}
-
-/// A fifth of what deserves flash may be written: it is what deserves it most.
-#[test]
-fn under_a_limit_what_scores_highest_goes_to_flash() {
-    simulate(5, async {
-        let config = EngineConfig {
-            flash_write_limit: NonZeroU64::new(96 << 10),
-            ..learning(None)
-        };
-        let engine = start(&memory_disk(257 << 20), &config).await;
-        let random = &mut random(5);
-        for second in 0..60u64 {
-            for step in 0..500 {
-                let number = second * 500 + step;
-                // Read twice, or twenty times, and then asked for as often again.
-                let times = if number % 2 == 0 { 20 } else { 2 };
-                let name = format!("{times}/{number}").into_bytes();
-                set(&engine, &name, &value(1, VALUE_BYTES)).await.unwrap();
-                for _ in 0..times {
-                    get(&engine, &name).await;
-                }
-                for _ in 0..4 {
-                    let back = random.random_range(3000..8000);
-                    let Some(earlier) = number.checked_sub(back) else {
-                        continue;
-                    };
-                    let times = if earlier % 2 == 0 { 20 } else { 2 };
-                    // Of those read twice two in five are never asked for again.
-                    if times == 2 && earlier % 5 < 2 {
-                        continue;
-                    }
-                    for _ in 0..times {
-                        get(&engine, format!("{times}/{earlier}").as_bytes()).await;
-                    }
-                }
-            }
-            runtime::sleep(Duration::from_secs(1)).await;
-        }
-        let admission = engine.stats().admission;
-        assert!(admission.learner.unwrap().bar > 0, "{admission:?}");
-        let mut found = [0, 0];
-        for number in 11_000..17_000 {
-            let often = number % 2 == 0;
-            let times = if often { 20 } else { 2 };
-            let name = format!("{times}/{number}");
-            found[usize::from(often)] += u64::from(get(&engine, name.as_bytes()).await.is_some());
-        }
-        let [seldom, often] = found;
-        assert!(often > 500 && often > 4 * seldom, "{often} and {seldom}: {admission:?}");
     });
 }
 
