@@ -116,8 +116,8 @@ pub struct HashedSpace {
 }
 
 impl HashedSpace {
-    /// An empty segment of which the space for so many summary entries is kept. With fewer, items lie where the summary
-    /// would grow and end it; with more, the space stays empty.
+    /// An empty segment of which the space for so many summary entries is kept. If more fit in the end, items lie where
+    /// the summary has to grow, and no more are placed; if fewer, the space stays empty.
     pub fn new(segment_bytes: u32, sequence: u64, reserved_items: u32) -> Self {
         Self::of_functions(segment_bytes, sequence, reserved_items, FUNCTIONS)
     }
