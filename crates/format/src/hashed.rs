@@ -116,8 +116,8 @@ pub struct HashedSpace {
 }
 
 impl HashedSpace {
-    /// An empty segment of which the space for so many summary entries is kept. With fewer, items lie where the summary
-    /// would grow and end it; with more, the space stays empty.
+    /// An empty segment of which the space for so many summary entries is kept. If more fit in the end, items lie where
+    /// the summary has to grow, and no more are placed; if fewer, the space stays empty.
     pub fn new(segment_bytes: u32, sequence: u64, reserved_items: u32) -> Self {
         Self::of_functions(segment_bytes, sequence, reserved_items, FUNCTIONS)
     }
@@ -143,10 +143,25 @@ impl HashedSpace {
 
     /// The first position of a key that an item of `bytes` bytes may have and has room at; `None` when there is none.
     pub fn find(&self, hash: u64, bytes: u32) -> Option<HashedPlace> {
-        let end = self.end_of_data()?;
+        let at_most = summary_offset(self.segment_bytes, self.items + 1)?;
+        if self.data_bytes > at_most {
+            return None;
+        }
+        let reserved = summary_offset(self.segment_bytes, self.reserved_items).unwrap_or(0);
+        let place = self.find_before(at_most.min(reserved), hash, bytes);
+        if self.items == 0 {
+            // It may be as long as an item can be.
+            return place.or_else(|| self.find_before(at_most, hash, bytes));
+        }
+        place
+    }
+
+    /// The first position at which an item has room that ends before `end`.
+    fn find_before(&self, end: u32, hash: u64, bytes: u32) -> Option<HashedPlace> {
+        let (segment_bytes, functions) = (self.segment_bytes, self.functions);
         let positions =
-            HashedPositions::of_functions(self.segment_bytes, self.sequence, hash, self.functions);
-        (0..self.functions)
+            HashedPositions::of_functions(segment_bytes, self.sequence, hash, functions);
+        (0..functions)
             .map(|function| HashedPlace {
                 function,
                 offset: positions.offset(function),
@@ -168,22 +183,6 @@ impl HashedSpace {
         Some(place)
     }
 
-    /// Where items have to end; `None` when there is no room for one more summary entry.
-    fn end_of_data(&self) -> Option<u32> {
-        let at_most = summary_offset(self.segment_bytes, self.items + 1)?;
-        if self.data_bytes > at_most {
-            return None;
-        }
-        // The first may be as long as an item can be.
-        let reserved = if self.items == 0 {
-            0
-        } else {
-            self.reserved_items
-        };
-        let end = summary_offset(self.segment_bytes, reserved).unwrap_or(0);
-        Some(end.min(at_most))
-    }
-
     /// Items placed.
     pub fn items(&self) -> u32 {
         self.items
@@ -200,9 +199,9 @@ impl HashedSpace {
     }
 }
 
-/// Items that a segment holds when full, of so many bytes on average: what to reserve summary entries for.
+/// Items of so many bytes on average that a segment without gaps holds: what to reserve summary entries for.
 pub fn expected_items(segment_bytes: u32, mean_item_bytes: u32) -> u32 {
-    segment_bytes / (mean_item_bytes.next_multiple_of(UNIT_BYTES) + SUMMARY_ENTRY_BYTES)
+    segment_bytes / (mean_item_bytes + UNIT_BYTES / 2 + SUMMARY_ENTRY_BYTES)
 }
 
 /// Which units of a segment are taken.
@@ -378,16 +377,14 @@ mod tests {
 
     #[test]
     fn the_summary_of_small_items_finds_room() {
-        let items = expected_items(SEGMENT, 100);
-        let mut space = HashedSpace::new(SEGMENT, 1, items);
-        for key in 0..20_000u64 {
-            space.take(key << 4, 100);
+        for sequence in 0..200 {
+            let mut space = HashedSpace::new(SEGMENT, sequence, expected_items(SEGMENT, 100));
+            for key in 0..5_000u64 {
+                space.take(key << 4, 100);
+            }
+            let taken_bytes = space.taken_bytes();
+            assert!(taken_bytes > SEGMENT / 3 * 2, "{sequence} {taken_bytes}");
+            assert!(taken_bytes + FOOTER_BYTES <= SEGMENT);
         }
-        assert!(
-            space.taken_bytes() > SEGMENT / 4 * 3,
-            "{}",
-            space.taken_bytes()
-        );
-        assert!(space.taken_bytes() + FOOTER_BYTES <= SEGMENT);
     }
 }

@@ -6,7 +6,7 @@ use device::AlignedBuf;
 
 use super::core::{Content, SegmentStore, UnwrittenCopies};
 use super::filling::{Cursor, Filling};
-use super::layout::{AppendItem, Source};
+use super::layout::{AppendItem, Source, StreamLayout};
 use super::priorities::Priority;
 use super::queues::Worn;
 use super::read::SegmentPin;
@@ -14,7 +14,7 @@ use super::segment::SegmentRecord;
 use crate::counter::Count as _;
 use crate::format::checkpoint::Coverage;
 use crate::format::location::Place;
-use crate::format::segment::{SUMMARY_ENTRY_BYTES, SummaryEntry, decode_tail};
+use crate::format::segment::{SummaryEntry, decode_tail};
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
 
@@ -45,6 +45,15 @@ impl SegmentStore {
         let mut done = 0;
         while done < items.len() {
             let wanted = self.streams.stream_of(&items[done], source);
+            if self.layouts[wanted] == StreamLayout::Hashed {
+                let append = &items[done];
+                let placed = |place| placed(done, place);
+                if !self.append_hashed(&mut cursor, wanted, append, source, placed) {
+                    break;
+                }
+                done += 1;
+                continue;
+            }
             let Some((stream, buffer)) = self.buffer_for(&mut cursor, wanted, source) else {
                 break;
             };
@@ -93,7 +102,11 @@ impl SegmentStore {
     /// What has been appended before `cut`, which no append comes between. Of what it returns, what has been appended to
     /// the segments so far.
     pub(crate) fn appended_before<T>(&self, cut: impl FnOnce() -> T) -> (T, Coverage) {
-        let cursor = self.filling.lock();
+        let mut cursor = self.filling.lock();
+        // Their first items are not those that have been appended first.
+        while let Some(stream) = self.oldest_hashed(&cursor, 0..cursor.filling.len()) {
+            self.seal_short(&mut cursor, stream);
+        }
         let cut = cut();
         let mut covered = Coverage {
             below: cursor.next_sequence.load(Ordering::Acquire),
@@ -191,8 +204,7 @@ impl SegmentStore {
             cursor.filling.swap(stream, leveling);
             return Some((stream, cursor.filling[stream]?));
         }
-        let is_closed = cursor.is_closed && source == Source::Write;
-        if is_closed || self.beyond_reserved(source) == Some(0) {
+        if !self.may_open(cursor, source) {
             return None;
         }
         if cursor.filling.iter().flatten().count() >= self.max_filling {
@@ -209,6 +221,12 @@ impl SegmentStore {
         }
         let buffer = self.open(cursor, stream, source)?;
         Some((stream, buffer))
+    }
+
+    /// Whether another segment may be opened for items of that source.
+    pub(super) fn may_open(&self, cursor: &Cursor, source: Source) -> bool {
+        let is_closed = cursor.is_closed && source == Source::Write;
+        !is_closed && self.beyond_reserved(source) != Some(0)
     }
 
     /// Whether what is copied to level wear has a buffer of its own, or may have one. It will lie for long: in blocks that
@@ -262,7 +280,7 @@ impl SegmentStore {
 
     /// A free buffer. Copies that gain space leave some to writes, or these would stall for as long as all are written to
     /// flash.
-    fn free_buffer_for(&self, source: Source) -> Option<usize> {
+    pub(super) fn free_buffer_for(&self, source: Source) -> Option<usize> {
         let left_to_others = match source {
             Source::Write | Source::Leveling => 0,
             Source::Copy => self.buffers_for_writes(),
@@ -291,7 +309,7 @@ impl SegmentStore {
             .find_map(|longer| Some((longer, cursor.filling[longer]?)))
     }
 
-    fn open(&self, cursor: &mut Cursor, stream: usize, source: Source) -> Option<usize> {
+    pub(super) fn open(&self, cursor: &mut Cursor, stream: usize, source: Source) -> Option<usize> {
         if self.queues.lock().has_nothing_left() {
             let (_, fullest) = self.fullest(cursor)?;
             self.seal_short(cursor, fullest);
@@ -314,6 +332,7 @@ impl SegmentStore {
         if self.streams.priorities() > 1 {
             self.set_priority(segment, Priority(stream_of_items as u8));
         }
+        let item_bytes = cursor.hashed_item_bytes;
         self.begin_generation(segment, sequence, layout.slot_bytes(), buffer);
         *content = Content::Filling(Filling::new(
             segment,
@@ -321,6 +340,7 @@ impl SegmentStore {
             bytes,
             layout,
             self.slot_pages,
+            item_bytes,
         ));
         self.free_buffers.fetch_sub(1, Ordering::AcqRel);
         cursor.filling[stream] = Some(buffer);
@@ -335,12 +355,12 @@ impl SegmentStore {
     /// The slab class to seal short, with the bytes in its buffer: the fullest of those whose items can
     /// go into longer slots, or else they would soon have another one sealed; if there is none, the
     /// fullest of all.
-    fn fullest(&self, cursor: &Cursor) -> Option<(u32, usize)> {
+    pub(super) fn fullest(&self, cursor: &Cursor) -> Option<(u32, usize)> {
         let fill =
             |(stream, buffer): (usize, &Option<usize>)| match &*self.buffers[(*buffer)?].lock() {
                 Content::Filling(filling) => Some((
                     self.longer_slots(cursor, stream).is_some(),
-                    filling.data_bytes + filling.items * SUMMARY_ENTRY_BYTES,
+                    filling.filled_bytes(),
                     stream,
                 )),
                 _ => None,
@@ -350,7 +370,7 @@ impl SegmentStore {
     }
 
     /// Seals the buffer of a slab class as it is, so that it becomes free.
-    fn seal_short(&self, cursor: &mut Cursor, stream: usize) {
+    pub(super) fn seal_short(&self, cursor: &mut Cursor, stream: usize) {
         if let Some(buffer) = cursor.filling[stream].take() {
             self.seal(&mut self.buffers[buffer].lock(), buffer);
         }
@@ -370,6 +390,7 @@ impl SegmentStore {
 
     /// What the buffer of a segment holds once that is sealed.
     pub(super) fn finish(&self, filling: Filling) -> Content {
+        let layout = filling.layout();
         let Filling {
             segment,
             items,
@@ -387,6 +408,7 @@ impl SegmentStore {
         Content::Sealed {
             segment,
             bytes,
+            layout,
             flushed,
             copied_bytes,
         }

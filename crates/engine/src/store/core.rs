@@ -56,6 +56,7 @@ pub(super) enum Content {
     Sealed {
         segment: SegmentId,
         bytes: Arc<AlignedBuf>,
+        layout: StreamLayout,
         flushed: Flushed,
         /// Bytes of items that reclaim has copied.
         copied_bytes: u32,

@@ -1,5 +1,6 @@
 //! A segment being filled, and which buffers are.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use device::AlignedBuf;
@@ -7,6 +8,7 @@ use runtime::work::{self, Work};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::layout::{AppendItem, SlotPages, Source, StreamLayout};
+use crate::format::hashed::{HashedSpace, expected_items};
 use crate::format::segment::{
     FOOTER_BYTES, Footer, Position, SUMMARY_ENTRY_BYTES, SegmentId, SegmentKind, SummaryEntry,
     summary_offset,
@@ -21,6 +23,8 @@ pub(super) struct Cursor {
     pub(super) next_sequence: Arc<AtomicU64>,
     /// No segment is opened for writes any more.
     pub(super) is_closed: bool,
+    /// Mean bytes of the items of the hashed segment sealed last: what the next ones are expected to hold.
+    pub(super) hashed_item_bytes: u32,
 }
 
 impl Cursor {
@@ -29,6 +33,7 @@ impl Cursor {
             filling: vec![None; streams].into(),
             next_sequence: Arc::new(AtomicU64::new(first_sequence)),
             is_closed: false,
+            hashed_item_bytes: FIRST_HASHED_ITEM_BYTES,
         }
     }
 
@@ -36,6 +41,9 @@ impl Cursor {
         self.next_sequence.fetch_add(1, Ordering::AcqRel)
     }
 }
+
+/// Mean bytes of an item before a hashed segment has been sealed: that of Flashield's trace (section 3.4) with a header.
+const FIRST_HASHED_ITEM_BYTES: u32 = 288;
 
 /// Bytes of one write of a part of a segment.
 pub(super) const FLUSH_BYTES: u32 = 64 << 10;
@@ -73,6 +81,8 @@ pub(super) struct Filling {
     pub(super) bytes: AlignedBuf,
     layout: StreamLayout,
     pages: SlotPages,
+    /// Where items lie where their hashes say.
+    hashed: Option<HashedSpace>,
     pub(super) data_bytes: u32,
     pub(super) items: u32,
     pub(super) flushed: Flushed,
@@ -85,19 +95,27 @@ pub(super) struct Filling {
 }
 
 impl Filling {
+    /// An empty segment, of items of so many bytes on average where that matters.
     pub(super) fn new(
         segment: SegmentId,
         sequence: u64,
         bytes: AlignedBuf,
         layout: StreamLayout,
         pages: SlotPages,
+        item_bytes: u32,
     ) -> Self {
+        let hashed = (layout == StreamLayout::Hashed).then(|| {
+            let segment_bytes = bytes.len() as u32;
+            let reserved = expected_items(segment_bytes, item_bytes);
+            HashedSpace::new(segment_bytes, sequence, reserved)
+        });
         Self {
             segment,
             sequence,
             bytes,
             layout,
             pages,
+            hashed,
             data_bytes: 0,
             items: 0,
             flushed: Flushed::default(),
@@ -107,12 +125,18 @@ impl Filling {
         }
     }
 
-    /// Appends an item, or says that it does not fit any more.
+    /// Appends an item, or says that it does not fit any more. Where hashes say where items lie, another may.
     pub(super) fn append(&mut self, append: &AppendItem<'_>, source: Source) -> Option<Position> {
         let bytes = u32::try_from(append.item.flash_bytes()).ok()?;
-        let (offset, position) = self
-            .layout
-            .next(self.pages, self.data_bytes, self.items, bytes);
+        let (offset, position) = match &mut self.hashed {
+            Some(space) => {
+                let offset = space.take(append.hash.0, bytes)?.offset;
+                (offset, Position::new(offset, bytes))
+            }
+            None => self
+                .layout
+                .next(self.pages, self.data_bytes, self.items, bytes),
+        };
         let slot_bytes = self.layout.slot_bytes();
         let summary = summary_offset(self.bytes.len() as u32, self.items + 1)?;
         if offset.checked_add(bytes.max(slot_bytes))? > summary {
@@ -131,7 +155,7 @@ impl Filling {
         };
         let at = summary as usize;
         self.bytes[at..at + SUMMARY_ENTRY_BYTES as usize].copy_from_slice(entry.as_bytes());
-        self.data_bytes = offset + bytes;
+        self.data_bytes = self.data_bytes.max(offset + bytes);
         self.items += 1;
         let taken = bytes.max(slot_bytes) + SUMMARY_ENTRY_BYTES;
         self.taken_bytes += taken;
@@ -152,37 +176,65 @@ impl Filling {
         share / u64::from(self.taken_bytes.max(1))
     }
 
+    /// Bytes of the segment that no item will take any more.
+    pub(super) fn filled_bytes(&self) -> u32 {
+        match self.hashed {
+            Some(_) => self.taken_bytes,
+            None => self.data_bytes + self.items * SUMMARY_ENTRY_BYTES,
+        }
+    }
+
+    /// How its items lie.
+    pub(super) fn layout(&self) -> StreamLayout {
+        self.layout
+    }
+
+    /// Mean bytes of its items.
+    pub(super) fn mean_item_bytes(&self) -> u32 {
+        let of_entries = self.items * SUMMARY_ENTRY_BYTES;
+        (self.taken_bytes - of_entries) / self.items.max(1)
+    }
+
     /// What the summary tells so far, in the order the items lie.
     pub(super) fn entries(&self) -> Vec<SummaryEntry> {
-        let segment_bytes = self.bytes.len() as u32;
-        let start = summary_offset(segment_bytes, self.items).expect("append kept space");
-        let end = segment_bytes - FOOTER_BYTES;
-        <[SummaryEntry]>::ref_from_bytes(&self.bytes[start as usize..end as usize])
+        let summary = &self.bytes[self.summary()];
+        let mut entries: Vec<SummaryEntry> = <[SummaryEntry]>::ref_from_bytes(summary)
             .expect("whole entries of any alignment")
             .iter()
             .rev()
             .copied()
-            .collect()
+            .collect();
+        if self.hashed.is_some() {
+            entries
+                .sort_unstable_by_key(|entry| Position::from_bits(entry.position.get()).offset());
+        }
+        entries
+    }
+
+    /// Where the summary lies.
+    fn summary(&self) -> Range<usize> {
+        let segment_bytes = self.bytes.len() as u32;
+        let start = summary_offset(segment_bytes, self.items).expect("append kept space");
+        start as usize..(segment_bytes - FOOTER_BYTES) as usize
     }
 
     /// Writes the footer, and zeros over what an earlier generation left in the gap.
     pub(super) fn finish(mut self, image: u64) -> AlignedBuf {
-        let segment_bytes = self.bytes.len() as u32;
-        let summary =
-            summary_offset(segment_bytes, self.items).expect("append kept space") as usize;
-        self.bytes[self.data_bytes as usize..summary].fill(0);
+        let summary = self.summary();
+        if self.hashed.is_some() {
+            let mut entries = self.entries();
+            entries.reverse();
+            self.bytes[summary.clone()].copy_from_slice(entries.as_bytes());
+        }
+        self.bytes[self.data_bytes as usize..summary.start].fill(0);
         let footer = self.footer(image);
-        let footer_at = (segment_bytes - FOOTER_BYTES) as usize;
-        self.bytes[footer_at..].copy_from_slice(footer.as_bytes());
+        self.bytes[summary.end..].copy_from_slice(footer.as_bytes());
         self.bytes
     }
 
     /// The footer of the segment as it is.
     pub(super) fn footer(&self, image: u64) -> Footer {
-        let segment_bytes = self.bytes.len() as u32;
-        let summary = summary_offset(segment_bytes, self.items).expect("append kept space");
-        let footer_at = segment_bytes - FOOTER_BYTES;
-        let checksum = crc32c::crc32c(&self.bytes[summary as usize..footer_at as usize]);
+        let checksum = crc32c::crc32c(&self.bytes[self.summary()]);
         Footer::new(
             SegmentKind::Items,
             self.segment.0,

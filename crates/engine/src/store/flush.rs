@@ -11,7 +11,8 @@
 //!
 //! Between 2 and 3 the device is synced. A start finds at any moment what the last footer counts. A footer goes to a
 //! page that has been written before: a drive that tears one page of 4 KiB at a power cut takes the segment with it, and
-//! its items are misses. Where pages cannot be written twice a segment is sealed short instead.
+//! its items are misses. Where pages cannot be written twice a segment is sealed short instead, and so are all segments of
+//! a store some of whose items lie where their hashes say: these come in any order.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use zerocopy::IntoBytes;
 
 use super::core::{Content, SegmentStore, block, commands};
 use super::filling::{FLUSH_BYTES, Flushed};
+use super::layout::StreamLayout;
 use crate::counter::Count as _;
 use crate::format::segment::{FOOTER_BYTES, Footer, PAGE_BYTES, SegmentId, summary_offset};
 
@@ -46,7 +48,7 @@ struct Flush {
 impl SegmentStore {
     /// Writes what the segments being filled hold to the flash, so that a crash of the process leaves it. Must not be dropped before it ends: its last write could then come after that of the whole segment.
     ///
-    /// Where pages cannot be written twice this does nothing: [`flush`](SegmentStore::flush) seals. `ahead` as for
+    /// Where that [cannot be](SegmentStore::can_flush) this does nothing: [`flush`](SegmentStore::flush) seals. `ahead` as for
     /// [`write_next`](SegmentStore::write_next).
     ///
     /// # Errors
@@ -56,7 +58,7 @@ impl SegmentStore {
         which: Unflushed,
         ahead: impl AsyncFn(),
     ) -> Result<(), DeviceError> {
-        if !self.flash.can_overwrite() {
+        if !self.can_flush() {
             return Ok(());
         }
         let mut refused = Ok(());
@@ -82,9 +84,10 @@ impl SegmentStore {
         refused
     }
 
-    /// Whether pages can be written twice, so that a segment being filled can be flushed.
+    /// Whether a segment being filled can be flushed: pages can be written twice, and items come in the order in which
+    /// they lie.
     pub(crate) fn can_flush(&self) -> bool {
-        self.flash.can_overwrite()
+        self.flash.can_overwrite() && !self.layouts.contains(&StreamLayout::Hashed)
     }
 
     /// Whether segments that were opened before this sequence number are sealed and wait to be written.

@@ -31,6 +31,10 @@ pub enum StreamLayout {
     Packed,
     /// Each item lies at the start of a slot of this many bytes.
     Slotted(u32),
+    /// An item lies where a function of its key says ([`hashed`](crate::format::hashed)), if there is room. Streams with
+    /// this layout that follow each other are one: an item of the first goes to the oldest of their open segments with
+    /// room, and when none has any the oldest is sealed.
+    Hashed,
 }
 
 impl StreamLayout {
@@ -45,12 +49,13 @@ impl StreamLayout {
     /// Bytes of a slot; 0 where items are packed.
     pub(crate) fn slot_bytes(self) -> u32 {
         match self {
-            Self::Packed => 0,
+            Self::Packed | Self::Hashed => 0,
             Self::Slotted(bytes) => bytes,
         }
     }
 
-    /// Where the next item, of `bytes` bytes, lies in a segment with `items` items in `data_bytes` bytes.
+    /// Where the next item, of `bytes` bytes, lies in a segment with `items` items in `data_bytes` bytes. Where the hash
+    /// decides, [`Filling`](super::filling::Filling) asks what knows of every unit.
     pub(super) fn next(
         self,
         pages: SlotPages,
@@ -59,7 +64,7 @@ impl StreamLayout {
         bytes: u32,
     ) -> (u32, Position) {
         match self {
-            Self::Packed => {
+            Self::Packed | Self::Hashed => {
                 let offset = align(data_bytes, bytes);
                 (offset, Position::new(offset, bytes))
             }

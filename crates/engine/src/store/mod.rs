@@ -12,7 +12,8 @@
 //! segment is being filled for each slab class in use; when there are more slab classes than buffers, the fullest
 //! buffer is sealed short, or longer slots are used. Buffers are the back-pressure: when all are filled or being
 //! written, [`append`](SegmentStore::append) finds no space and [`space`](SegmentStore::space) tells when to try
-//! again. What is being filled can be [flushed](SegmentStore::flush_filling) before it is full.
+//! again. Where hashes say where items lie, several segments of a stream are open: the oldest is sealed when an item has
+//! room in none. What is being filled can be [flushed](SegmentStore::flush_filling) before it is full.
 //!
 //! Locks, in the order they may nest: `filling`, then one buffer's content, then `queues`. None is
 //! held across I/O. A crash leaves whatever had been programmed; sequence numbers are never reused,
@@ -24,6 +25,7 @@ mod core;
 mod doubt;
 mod filling;
 mod flush;
+mod hashed;
 mod layout;
 mod outage;
 mod priorities;

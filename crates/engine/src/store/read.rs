@@ -16,8 +16,8 @@ use crate::counter::Count as _;
 use crate::format::FormatError;
 use crate::format::item::{CHECKSUM_BYTES, ItemHeader, ItemRef};
 use crate::format::segment::{
-    FOOTER_BYTES, Footer, PAGE_BYTES, Position, SUMMARY_ENTRY_BYTES, SegmentId, SummaryEntry,
-    decode_tail,
+    FOOTER_BYTES, Footer, LARGE_UNIT_BYTES, PAGE_BYTES, Position, SUMMARY_ENTRY_BYTES, SegmentId,
+    SummaryEntry, decode_tail, largest_item,
 };
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
@@ -249,7 +249,18 @@ impl SegmentStore {
             Some(buf) => buf,
             None => self.read_range(pin.segment, page, len).await?,
         };
-        let start = (offset - page) as usize;
+        self.verified(pin, offset, buf, share)
+    }
+
+    /// The item at `offset`, in bytes that begin with its page.
+    fn verified(
+        &self,
+        pin: &SegmentPin<'_>,
+        offset: u32,
+        buf: AlignedBuf,
+        share: Share,
+    ) -> Result<FlashItem, ReadError> {
+        let start = (offset % PAGE_BYTES) as usize;
         match ItemRef::decode(&buf[start..], pin.sequence, offset) {
             Ok(_) => Ok(FlashItem {
                 bytes: buf,
@@ -258,6 +269,51 @@ impl SegmentStore {
             }),
             Err(source) => Err(self.corrupt(pin.segment, offset, source)),
         }
+    }
+
+    /// Reads and verifies the item that starts at `offset` of the pinned segment, whatever its length: its page, and all
+    /// of it where that is longer.
+    ///
+    /// # Errors
+    /// [`ReadError`]; counted here.
+    pub async fn read_at(&self, pin: &SegmentPin<'_>, offset: u32) -> Result<FlashItem, ReadError> {
+        let position = Position::of_slot(offset);
+        let waits = Patience::Waits;
+        let share = self.read_memory(pin.segment, position, waits).await?;
+        if offset >= self.segment(pin.segment).data_bytes.load(Ordering::Acquire) {
+            self.count_read(pin.segment);
+            let segment = pin.segment.0;
+            return Err(ReadError::Unwritten { segment, offset });
+        }
+        let page = offset / PAGE_BYTES * PAGE_BYTES;
+        let buf = match self.buffered(pin, page, PAGE_BYTES as usize) {
+            Some(buf) => buf,
+            None => {
+                let read = self.read_range(pin.segment, page, PAGE_BYTES as usize);
+                read.await?
+            }
+        };
+        match self.large_at(offset, &buf) {
+            Some(bytes) => {
+                drop((share, buf));
+                self.read(pin, Position::new(offset, bytes)).await
+            }
+            None => {
+                self.count_read(pin.segment);
+                self.verified(pin, offset, buf, share)
+            }
+        }
+    }
+
+    /// Bytes of the item at `offset`, if its page says that it is longer than one.
+    fn large_at(&self, offset: u32, page: &[u8]) -> Option<u32> {
+        let body = (offset % PAGE_BYTES) as usize + CHECKSUM_BYTES;
+        let (header, _) = ItemHeader::ref_from_prefix(page.get(body..)?).ok()?;
+        let bytes = u32::try_from(CHECKSUM_BYTES + header.body_bytes()).ok()?;
+        let is_large = bytes > PAGE_BYTES
+            && offset.is_multiple_of(LARGE_UNIT_BYTES)
+            && bytes <= largest_item(self.segment_bytes).saturating_sub(offset);
+        is_large.then_some(bytes)
     }
 
     /// A copy of whole pages of the pinned segment; `None` when they are not in memory any more.

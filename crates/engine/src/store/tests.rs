@@ -14,7 +14,9 @@ use runtime::sim::Sim;
 
 use super::core::age_ms;
 use super::*;
+use crate::counter::Count as _;
 use crate::format::checkpoint::Source as _;
+use crate::format::hashed::HashedPositions;
 use crate::format::item::{ItemHeader, ItemRef};
 use crate::format::segment::{Position, SummaryEntry};
 use crate::key::KeyHash;
@@ -53,6 +55,66 @@ pub(crate) fn store_on_disk(disk: MemoryDisk, layout: Layout, buffers: usize) ->
     let config = StoreConfig { buffers, ..CONFIG };
     let streams = Arc::new(SlabClasses::new(layout, SEGMENT));
     Arc::new(SegmentStore::new(Arc::new(flash), streams, &config))
+}
+
+/// Streams of items that lie where their hashes say, of which so many are one.
+struct HashedStreams(usize);
+
+impl Streams for HashedStreams {
+    fn layouts(&self) -> Box<[StreamLayout]> {
+        vec![StreamLayout::Hashed; self.0].into()
+    }
+
+    fn stream_of(&self, _: &AppendItem<'_>, _: Source) -> usize {
+        0
+    }
+}
+
+fn hashed_store(segments: u64, buffers: usize, open: usize) -> Arc<SegmentStore> {
+    let bytes = segments * u64::from(SEGMENT);
+    let region = Region::new(Arc::new(MemoryDisk::new(bytes)), 0, bytes).unwrap();
+    let flash = DiskFlash::new(region, SEGMENT, 1, false).unwrap();
+    let config = StoreConfig { buffers, ..CONFIG };
+    let streams = Arc::new(HashedStreams(open));
+    Arc::new(SegmentStore::new(Arc::new(flash), streams, &config))
+}
+
+/// A hash that looks random, as keys have it.
+fn hash_of(number: u64) -> KeyHash {
+    KeyHash(
+        number
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(29)
+            .wrapping_mul(0xd6e8_feb8_6659_fd93),
+    )
+}
+
+/// Where a hashed item lies by the number of a function, as an index would keep it.
+fn function_of(number: u64, place: Place) -> u32 {
+    let positions = HashedPositions::new(SEGMENT, place.generation, hash_of(number).0);
+    positions.function_of(place.position.offset()).unwrap()
+}
+
+/// Reads an item by the number of a function alone.
+async fn check_hashed(store: &SegmentStore, (place, number, len): (Place, u64, u32)) {
+    let function = function_of(number, place);
+    let positions = HashedPositions::new(SEGMENT, place.generation, hash_of(number).0);
+    let pin = store.pin(place.segment, place.generation).unwrap();
+    let item = store
+        .read_at(&pin, positions.offset(function))
+        .await
+        .unwrap();
+    assert_eq!(item.header().version.get(), number);
+    assert_eq!(item.item().value, vec![number as u8; len as usize]);
+    check(store, (place, number)).await;
+}
+
+/// Lengths of values: most of them short, some longer than a page.
+fn hashed_len(number: u64) -> u32 {
+    match hash_of(number).0 >> 32 {
+        word if word % 40 == 0 => 4_000 + word as u32 % 9_000,
+        word => 20 + word as u32 % 700,
+    }
 }
 
 /// Blocks that bear one erase.
@@ -119,7 +181,10 @@ fn append_from(
         value: &value,
     };
     let mut at = None;
-    let hash = KeyHash(number);
+    let hash = match store.layouts[0] {
+        StreamLayout::Hashed => hash_of(number),
+        _ => KeyHash(number),
+    };
     let item = AppendItem {
         hash,
         item,
@@ -533,6 +598,159 @@ fn the_victim_is_the_oldest_or_the_one_with_the_fewest_valid_bytes() {
             let taken = store.take_victim(victim, u64::MAX).unwrap();
             assert_eq!(taken.segment, segments[expected], "{victim:?}");
             assert_eq!(store.written_segments(), 2);
+        }
+    });
+}
+
+#[test]
+fn hashed_items_are_found_by_their_functions_in_every_state_of_their_segment() {
+    Sim::new(1).block_on(async {
+        let store = hashed_store(16, 8, 4);
+        let mut items = Vec::new();
+        for number in 0.. {
+            let len = hashed_len(number);
+            let Some((place, _)) = append_len(&store, number, len) else {
+                break;
+            };
+            items.push((place, number, len));
+        }
+        // Those of which the oldest items lie were sealed, the others are open; the space for writes is used up.
+        assert!(store.sealed_segments() > 0);
+        for &item in &items {
+            check_hashed(&store, item).await;
+        }
+        store.flush();
+        while let Some(written) = store.write_next(async || {}).await {
+            written.unwrap();
+        }
+        assert!(store.is_drained());
+        for &item in &items {
+            check_hashed(&store, item).await;
+        }
+        let written = store.written();
+        for record in &written {
+            let entries = store.read_summary(record).await.unwrap();
+            let of_segment = items
+                .iter()
+                .filter(|(place, ..)| place.segment == record.segment);
+            assert_eq!(entries.len(), of_segment.count());
+        }
+    });
+}
+
+#[test]
+fn a_hashed_segment_is_offered_to_until_younger_ones_have_no_room_either() {
+    Sim::new(1).block_on(async {
+        let fill = |open| {
+            let store = hashed_store(64, 16, open);
+            let mut items = 0u64;
+            while append_len(&store, items, 20 + items as u32 % 400).is_some() {
+                items += 1;
+            }
+            let segments = f64::from(store.sealed_segments()) + 0.8 * open as f64;
+            items as f64 / segments
+        };
+        let (one, four) = (fill(1), fill(4));
+        assert!(four > 1.5 * one, "{four} {one}");
+    });
+}
+
+#[test]
+fn hashed_segments_are_sealed_in_the_order_in_which_they_were_opened() {
+    Sim::new(1).block_on(async {
+        let store = hashed_store(64, 8, 4);
+        for number in 0.. {
+            if append_len(&store, number, 300).is_none() {
+                break;
+            }
+        }
+        let sealed = store.sealed_segments();
+        store.flush();
+        let mut sequences = Vec::new();
+        for _ in 0..sealed {
+            let segment = store.write_next(async || {}).await.unwrap().unwrap();
+            sequences.push(store.sequence(segment));
+        }
+        assert!(
+            sequences.is_sorted() && sequences.len() > 2,
+            "{sequences:?}"
+        );
+        assert_eq!(sequences[0], CONFIG.first_sequence);
+    });
+}
+
+#[test]
+fn a_hashed_segment_takes_an_item_as_long_as_itself() {
+    Sim::new(1).block_on(async {
+        let store = hashed_store(32, 8, 2);
+        let len = crate::format::segment::largest_item(SEGMENT) - 35;
+        for number in 0..4 {
+            let (place, _) = append_len(&store, number, len).unwrap();
+            assert_eq!(place.position.offset(), 0);
+            check_hashed(&store, (place, number, len)).await;
+        }
+        assert_eq!(store.sealed_segments(), 2);
+    });
+}
+
+#[test]
+fn a_hashed_segment_is_never_flushed_in_parts() {
+    Sim::new(1).block_on(async {
+        let store = hashed_store(16, 4, 1);
+        let (place, _) = append_len(&store, 1, 100).unwrap();
+        assert!(!store.can_flush());
+        store
+            .flush_filling(Unflushed::Items, async || {})
+            .await
+            .unwrap();
+        assert_eq!(store.counters().bytes_written.get(), 0);
+        // An index that survives is told of whole segments alone.
+        let ((), covered) = store.appended_before(|| ());
+        assert_eq!((covered.partly.len(), store.sealed_segments()), (0, 1));
+        check_hashed(&store, (place, 1, 100)).await;
+    });
+}
+
+#[test]
+fn hashed_items_of_a_bad_block_are_written_elsewhere_as_far_as_they_have_room() {
+    Sim::new(1).block_on(async {
+        let config = NandConfig {
+            geometry: Geometry {
+                channels: 2,
+                luns_per_channel: 2,
+                blocks_per_lun: 8,
+                pages_per_block: SEGMENT / 4096,
+                page_bytes: 4096,
+            },
+            planes: 1,
+            timing: NandTiming::instant(),
+            endurance: one_cycle(),
+            seed: 5,
+        };
+        let flash = Libssd::new(Arc::new(Nand::new(config).unwrap()), SegmentShape::Block).unwrap();
+        let streams = Arc::new(HashedStreams(1));
+        let store = SegmentStore::new(Arc::new(flash.clone()), streams, &CONFIG);
+        let mut items = Vec::new();
+        while store.sealed_segments() == 0 {
+            let number = items.len() as u64;
+            let (place, _) = append_len(&store, number, 200).unwrap();
+            items.push((place, number, 200));
+        }
+        let bad = items[0].0.segment;
+        let failure = fail(&store, &flash, bad).await;
+        let mut moved = Vec::new();
+        let is_moved = store.move_elsewhere(
+            &failure,
+            |_| true,
+            |entry, place| {
+                moved.push((place, entry.version.get(), 200));
+            },
+        );
+        assert!(is_moved && moved.len() * 10 > failure.entries.len() * 9);
+        assert!(store.abandon(failure, true).await);
+        for item in moved {
+            assert_ne!(item.0.segment, bad);
+            check_hashed(&store, item).await;
         }
     });
 }

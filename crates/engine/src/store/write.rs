@@ -3,6 +3,7 @@
 //! A segment whose block failed while it was written goes to another one, from its buffer: what had been accepted is
 //! not lost with a block (`DIDACache`, TOS 2018, section 4.2, bad block management).
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -255,8 +256,9 @@ impl SegmentStore {
     }
 
     /// Moves what a segment on a block gone bad holds to a free one, in the same buffer, and has that written.
-    /// Only entries that `is_current` are moved; `moved` is told where each came to lie. False when the
-    /// block is not bad, or no segment is free: then the items are lost.
+    /// Only entries that `is_current` are moved; `moved` is told where each came to lie. Where the hashes of items say
+    /// where they lie, some find no room, and are lost. False when the block is not bad, or no segment is free: then all
+    /// are lost.
     ///
     /// A reader that had found the old place may miss; it finds the new one when it looks again.
     pub(crate) fn move_elsewhere(
@@ -276,18 +278,34 @@ impl SegmentStore {
         };
         let sequence = cursor.take_sequence();
         let mut content = self.buffers[failure.buffer].lock();
-        let old = match &*content {
-            Content::Sealed { bytes, .. } => Arc::clone(bytes),
+        let (old, layout) = match &*content {
+            Content::Sealed { bytes, layout, .. } => (Arc::clone(bytes), *layout),
             _ => unreachable!("a sealed segment stays in its buffer until it is freed"),
         };
         let bytes = AlignedBuf::new(old.len());
-        let layout = StreamLayout::of_slots(lost.slot_bytes);
-        let mut filling = Filling::new(segment, sequence, bytes, layout, self.slot_pages);
+        let item_bytes = cursor.hashed_item_bytes;
+        let mut filling = Filling::new(
+            segment,
+            sequence,
+            bytes,
+            layout,
+            self.slot_pages,
+            item_bytes,
+        );
         let mut placed = Vec::with_capacity(failure.entries.len());
-        for entry in failure.entries.iter().filter(|entry| is_current(entry)) {
-            let offset = Position::from_bits(entry.position.get()).offset();
-            let item = ItemRef::decode(&old[offset as usize..], lost.sequence, offset);
-            let Ok(item) = item else { continue };
+        let current = failure.entries.iter().filter(|entry| is_current(entry));
+        let mut items: Vec<_> = current
+            .filter_map(|entry| {
+                let offset = Position::from_bits(entry.position.get()).offset();
+                let item = ItemRef::decode(&old[offset as usize..], lost.sequence, offset);
+                Some((entry, item.ok()?))
+            })
+            .collect();
+        if layout == StreamLayout::Hashed {
+            // Smaller ones find room more easily.
+            items.sort_by_key(|(_, item)| Reverse(item.flash_bytes()));
+        }
+        for (entry, item) in items {
             let hash = KeyHash(entry.hash.get());
             let append = AppendItem {
                 hash,

@@ -35,19 +35,18 @@ const WORKLOADS: [&str; 3] = [MEMCACHIER, "etc", "1 to 4 KiB"];
 /// Keys of a workload: more than are offered.
 const KEYS: u64 = 1 << 27;
 /// Bytes offered, in quarters of the segment.
-const QUARTERS: [u64; 7] = [2, 3, 4, 5, 6, 7, 8];
+const QUARTERS: [u64; 4] = [2, 4, 6, TWICE];
 const TWICE: u64 = 8;
 const PAPER_FUNCTIONS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 /// Below 8 functions the starts of pages and of the segment leave too few to others.
 const SEGMENT_FUNCTIONS: [u32; 3] = [8, 16, 32];
-const UNITS: [u32; 3] = [16, 64, 128];
+/// As in Flowstone's segments, and longer than most of the items are.
+const UNITS: [u32; 2] = [16, 128];
 /// Functions of [`HashedPositions`] that give any unit, where there are as many as this: those from the second number on.
 const PLAIN: (u32, u32) = (64, 16);
 /// Segments filled one after the other, and how many of them come before what is measured.
 const IN_A_ROW: (u64, u64) = (60, 20);
 const OPEN_AT_ONCE: [usize; 6] = [1, 2, 3, 4, 8, 16];
-/// What of the summary entries that are expected is kept: a bit more, in thousandths.
-const RESERVED: u64 = 1005;
 
 struct Extent {
     segment_bytes: u32,
@@ -370,9 +369,8 @@ struct Open {
 
 impl Open {
     fn new(segment_bytes: u32, sequence: u64, mean_bytes: u64, functions: u32) -> Self {
-        let items = expected_items(segment_bytes, mean_bytes as u32);
-        let reserved = u64::from(items) * RESERVED / 1000;
-        let space = HashedSpace::of_functions(segment_bytes, sequence, reserved as u32, functions);
+        let reserved = expected_items(segment_bytes, mean_bytes as u32);
+        let space = HashedSpace::of_functions(segment_bytes, sequence, reserved, functions);
         Self {
             space,
             placed: Placed::default(),
