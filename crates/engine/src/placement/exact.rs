@@ -194,14 +194,16 @@ impl Exact {
     }
 
     /// Looks a key up for a read. Where there are priorities it promotes what it finds to the one above its segment's at
-    /// present: an item that is kept will be copied there.
+    /// present, unless it has a higher one already: an item that is kept will be copied there.
     fn read_entry(&self, table: &mut DirectTable, hash: KeyHash) -> Option<Entry> {
         if self.priorities == 1 {
             return table.access(hash.0);
         }
         table.promote(hash.0, |entry| {
             let (segment, _) = self.codec.decode(entry.value);
-            self.store.priority(segment).above(self.priorities).0
+            let of_segment = self.store.priority(segment);
+            let before = Priority(entry.rank);
+            before.after_read(of_segment, self.priorities).0
         })
     }
 

@@ -41,9 +41,10 @@ impl Priority {
         self > Self::LOWEST
     }
 
-    /// The next one up, of so many.
-    pub(crate) fn above(self, priorities: u8) -> Self {
-        Self((self.0 + 1).min(priorities - 1))
+    /// What an item has after a read that had this one, in a segment of that one: the next above the segment's, of so many.
+    /// A read never lowers it.
+    pub(crate) fn after_read(self, of_segment: Self, priorities: u8) -> Self {
+        self.max(Self((of_segment.0 + 1).min(priorities - 1)))
     }
 
     /// Where an item enters that leaves memory: by how often it was read there.
@@ -182,6 +183,15 @@ mod tests {
         });
         let order: Vec<SegmentId> = priorities.lowest_first().collect();
         assert_eq!(order[15..17], [SegmentId(15), SegmentId(16)]);
+    }
+
+    #[test]
+    fn a_read_promotes_to_the_priority_above_the_segments_and_never_lowers() {
+        let read = |before, of_segment| Priority(before).after_read(Priority(of_segment), 8).0;
+        assert_eq!((read(0, 0), read(0, 6), read(0, 7)), (1, 7, 7));
+        assert_eq!(read(1, 0), 1, "the same segment, read again");
+        assert_eq!(read(4, 0), 4, "its segment has moved down since");
+        assert_eq!(read(1, 3), 4);
     }
 
     #[test]
