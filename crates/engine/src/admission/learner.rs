@@ -20,7 +20,6 @@ use hashbrown::HashTable;
 use runtime::Instant;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::Learning;
 use super::flashiness::{Features, Flashiness, Samples, Tally};
 use crate::format::item::ItemHeader;
 use crate::key::{Key, KeyHash};
@@ -43,6 +42,29 @@ const BAR_STEP: u32 = 20;
 const BAR_FALLS_AFTER: u32 = 64;
 /// The bar is no higher than this, in thousandths: hardly any score is.
 const HIGHEST_BAR: u32 = 100_000;
+
+/// How it is learned what deserves flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Learning {
+    /// An item deserves flash if it is read so many times in the window after, and not updated.
+    pub reads: u32,
+    /// How long samples are taken, and then counted.
+    pub window: Duration,
+    /// The byte that ends the part of a key which tells its application; `None` where all are one. Keys without it are of
+    /// the default application.
+    pub delimiter: Option<u8>,
+}
+
+impl Default for Learning {
+    /// One read, an hour, and what is before a colon.
+    fn default() -> Self {
+        Self {
+            reads: 1,
+            window: Duration::from_secs(3600),
+            delimiter: Some(b':'),
+        }
+    }
+}
 
 /// A key that is watched.
 #[derive(Clone, Debug)]

@@ -30,7 +30,7 @@ use crate::key::{Key, KeyHash};
 use flashiness::Features;
 use ghosts::Ghosts;
 use learner::Learner;
-pub use learner::LearnerStats;
+pub use learner::{LearnerStats, Learning};
 
 /// Reads of S3-FIFO: one more than the one that may follow a store at once.
 const GHOST_READS: u32 = 2;
@@ -86,29 +86,6 @@ impl std::str::FromStr for Admission {
                 }))
             }
             _ => Err(wrong()),
-        }
-    }
-}
-
-/// How it is learned what deserves flash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Learning {
-    /// An item deserves flash if it is read so many times in the window after, and not updated.
-    pub reads: u32,
-    /// How long samples are taken, and then counted.
-    pub window: Duration,
-    /// The byte that ends the part of a key which tells its application; `None` where all are one. Keys without it are of
-    /// the default application.
-    pub delimiter: Option<u8>,
-}
-
-impl Default for Learning {
-    /// One read, an hour, and what is before a colon.
-    fn default() -> Self {
-        Self {
-            reads: 1,
-            window: Duration::from_secs(3600),
-            delimiter: Some(b':'),
         }
     }
 }

@@ -7,7 +7,7 @@ use device::AlignedBuf;
 use super::core::{Content, SegmentStore, UnwrittenCopies};
 use super::filling::{Cursor, Filling};
 use super::layout::{AppendItem, Source, StreamLayout};
-use super::priorities::Priority;
+use super::priority::Priority;
 use super::queues::Worn;
 use super::read::SegmentPin;
 use super::segment::SegmentRecord;

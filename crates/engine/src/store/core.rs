@@ -12,7 +12,7 @@ use runtime::sync::{Notify, Semaphore};
 use super::filling::{Cursor, FLUSH_BYTES, Filling, Flushed};
 use super::layout::{SlotPages, StreamLayout, Streams};
 use super::outage::Outages;
-use super::priorities::Priority;
+use super::priority::Priority;
 use super::queues::{Queues, Worn};
 use super::segment::{DRAINING, Segment, SegmentRecord};
 use crate::counter::{Count as _, Ewma, Striped};

@@ -6,7 +6,7 @@
 
 use device::Geometry;
 
-use super::priorities::Priority;
+use super::priority::Priority;
 use crate::format::item::ItemRef;
 use crate::format::segment::{
     FOOTER_BYTES, PAGE_BYTES, Position, SUMMARY_ENTRY_BYTES, UNIT_BYTES, align, largest_item,

@@ -29,6 +29,7 @@ mod hashed;
 mod layout;
 mod outage;
 mod priorities;
+mod priority;
 mod queues;
 mod read;
 mod segment;
@@ -44,7 +45,8 @@ pub(crate) use checkpoint::{
 };
 pub(crate) use flush::Unflushed;
 pub use layout::{AppendItem, Layout, SlabClasses, Source, StreamLayout, Streams};
-pub use priorities::{InsertionPoints, MOST_PRIORITIES, Priority};
+pub use priorities::InsertionPoints;
+pub use priority::{MOST_PRIORITIES, Priority};
 pub use read::{FlashItem, Patience, ReadError, SegmentPin};
 pub(crate) use segment::SEGMENT_TABLE_BYTES;
 pub use segment::SegmentRecord;

@@ -16,7 +16,7 @@ use runtime::work::{self, Work};
 use super::core::{Content, SegmentStore, block, commands};
 use super::filling::{Filling, Flushed};
 use super::layout::{AppendItem, Source, StreamLayout};
-use super::priorities::Priority;
+use super::priority::Priority;
 use super::queues::Queues;
 use super::queues::Worn;
 use super::segment::{MAX_FAILURES, SegmentRecord};
