@@ -1,0 +1,77 @@
+use super::*;
+use runtime::sim::Sim;
+
+const fn read(reads: u32) -> Features {
+    Features { reads, updates: 0 }
+}
+
+/// The fewest reads that are admitted, of 40.
+fn least_admitted(learner: &Learner) -> Option<u32> {
+    (0..=40).find(|&reads| learner.admits(b"any", read(reads)))
+}
+
+/// Keys that have been read `1..=20` times, of which those read more than 8 times are asked for in the window after.
+async fn lesson(learner: &Learner) {
+    let keys: Vec<String> = (0..600).map(|number| format!("key{number}")).collect();
+    let key = |number: usize| Key::new(keys[number].as_bytes(), 1).unwrap();
+    let reads = |number: usize| 1 + number as u32 % 20;
+    for number in 0..keys.len() {
+        assert!(learner.watches(key(number).hash()));
+        learner.read(key(number), Some(read(reads(number))));
+    }
+    learner.learn().await;
+    for number in (0..keys.len()).filter(|&number| reads(number) > 8) {
+        learner.read(key(number), None);
+    }
+    learner.learn().await;
+}
+
+/// What is held back is what scores lowest, whatever comes first.
+#[test]
+fn the_bar_rises_while_a_limit_binds_and_falls_when_it_does_not() {
+    Sim::new(1).block_on(async {
+        let learner = Learner::new(Learning::default(), 16 << 20);
+        assert_eq!(
+            least_admitted(&learner),
+            Some(1),
+            "nothing has been learned"
+        );
+        lesson(&learner).await;
+        let free = least_admitted(&learner).unwrap();
+        assert!((6..=12).contains(&free), "{free}");
+        let mut last = free;
+        for _ in 0..1000 {
+            learner.raise_the_bar();
+            let Some(least) = least_admitted(&learner) else {
+                break;
+            };
+            assert!(least >= last);
+            last = least;
+        }
+        assert!(last > free + 10, "{last}");
+        for _ in 0..1000 * BAR_FALLS_AFTER {
+            learner.lower_the_bar();
+        }
+        assert_eq!(least_admitted(&learner), Some(free));
+        assert_eq!(learner.stats().bar, 0);
+    });
+}
+
+#[test]
+fn applications_are_told_apart_by_what_is_before_the_delimiter() {
+    Sim::new(1).block_on(async {
+        let of = |delimiter| {
+            let learning = Learning {
+                delimiter,
+                ..Learning::default()
+            };
+            Learner::new(learning, 16 << 20)
+        };
+        let learner = of(Some(b':'));
+        let [one, same, other] =
+            [&b"a:1"[..], b"a:2:3", b"b:1"].map(|key| learner.application(key));
+        assert!(one == same && one != other);
+        assert_eq!(learner.application(b"none"), DEFAULT);
+        assert_eq!(of(None).application(b"a:1"), DEFAULT);
+    });
+}
