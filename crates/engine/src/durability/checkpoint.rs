@@ -345,6 +345,10 @@ impl Checkpointer {
         let searched = std::mem::take(&mut *self.searched.lock());
         let mut now_searched = HashSet::new();
         for record in &written {
+            if self.store.is_doubtful(record.segment) {
+                // A power cut may take it, and with it the copy: the keys stay until it has been written again.
+                continue;
+            }
             let is_new = !searched.contains(&record.sequence);
             if is_new && !keys.is_empty() {
                 let Some(_pin) = self.store.pin(record.segment, record.sequence) else {

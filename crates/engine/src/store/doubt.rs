@@ -82,10 +82,15 @@ impl SegmentStore {
         mark.store(is_doubtful, Ordering::Release);
     }
 
+    /// Whether a part of a segment may be lost, as a sync has failed since it was written.
+    pub(crate) fn is_doubtful(&self, segment: SegmentId) -> bool {
+        self.segment(segment).is_doubtful.load(Ordering::Acquire)
+    }
+
     fn doubtful(&self) -> impl Iterator<Item = SegmentId> + '_ {
         (0..self.segments())
             .map(SegmentId)
-            .filter(|&segment| self.segment(segment).is_doubtful.load(Ordering::Acquire))
+            .filter(|&segment| self.is_doubtful(segment))
     }
 
     /// Whether anything that was written may be lost.
