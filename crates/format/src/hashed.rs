@@ -183,7 +183,7 @@ impl HashedSpace {
         Some(place)
     }
 
-    /// Items placed.
+    /// How many items have been placed in the segment.
     pub fn items(&self) -> u32 {
         self.items
     }
@@ -220,7 +220,7 @@ impl Units {
         words(offset, bytes).all(|(word, mask)| self.0[word] & mask == 0)
     }
 
-    /// Takes these units.
+    /// Takes the units from `offset` on that `bytes` bytes lie in.
     pub fn take(&mut self, offset: u32, bytes: u32) {
         for (word, mask) in words(offset, bytes) {
             self.0[word] |= mask;

@@ -44,7 +44,7 @@ impl Entry {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     value_bits: u32,
-    /// Value and rank.
+    /// How many bits, the lowest, the value and the rank take together.
     low_bits: u32,
     tag_bits: u32,
     skip_bits: u32,

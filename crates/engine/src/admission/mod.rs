@@ -102,9 +102,9 @@ pub(crate) struct Verdict {
 /// What admission has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AdmissionStats {
-    /// Items that have been asked about and were admitted, and those that were not.
+    /// Items that left memory for flash, as they were judged.
     pub admitted: u64,
-    /// See [`admitted`](Self::admitted).
+    /// Items that left memory and were gone, as they were judged.
     pub refused: u64,
     /// Of a policy that remembers what it has refused, items admitted for that alone.
     pub remembered: u64,

@@ -1,3 +1,5 @@
+//! The bar, applications, and what a lesson holds.
+
 use super::*;
 use runtime::sim::Sim;
 

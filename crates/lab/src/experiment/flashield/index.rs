@@ -17,7 +17,7 @@ const HOT: f64 = 0.7;
 /// The same without ghosts.
 const ALL_HOT: f64 = 1.0;
 const POLICIES: [Policy; 3] = [Policy::LastCollided, Policy::Oldest, Policy::Moved];
-/// The paper's example.
+/// Bytes of flash that the paper computes the memory for.
 const PAPER_FLASH_BYTES: u64 = 6_000_000_000_000;
 const PAPER_SEGMENT_BYTES: u64 = 512 << 20;
 /// Load with which the paper's figures hold, if nothing is displaced.
