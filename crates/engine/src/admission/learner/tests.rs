@@ -7,6 +7,13 @@ const fn read(reads: u32) -> Features {
     Features { reads, updates: 0 }
 }
 
+/// A learner that watches every key.
+fn of_all(learning: Learning) -> Learner {
+    let learner = Learner::new(learning, 16 << 20);
+    learner.bound.store(u64::MAX, Ordering::Relaxed);
+    learner
+}
+
 /// The fewest reads that are admitted, of 40.
 fn least_admitted(learner: &Learner) -> Option<u32> {
     (0..=40).find(|&reads| learner.admits(b"any", read(reads)))
@@ -32,7 +39,7 @@ async fn lesson(learner: &Learner) {
 #[test]
 fn the_bar_rises_while_a_limit_binds_and_falls_when_it_does_not() {
     Sim::new(1).block_on(async {
-        let learner = Learner::new(Learning::default(), 16 << 20);
+        let learner = of_all(Learning::default());
         assert_eq!(
             least_admitted(&learner),
             Some(1),
@@ -75,5 +82,28 @@ fn applications_are_told_apart_by_what_is_before_the_delimiter() {
         assert!(one == same && one != other);
         assert_eq!(learner.application(b"none"), DEFAULT);
         assert_eq!(of(None).application(b"a:1"), DEFAULT);
+    });
+}
+
+/// However many applications there are: the memory is taken before, and those with few samples share a classifier.
+#[test]
+fn the_largest_applications_have_classifiers_and_all_is_accounted_for() {
+    Sim::new(1).block_on(async {
+        let learner = of_all(Learning::default());
+        let before = learner.memory_bytes();
+        assert!(before <= (16 << 20) / MEMORY_SHARE, "{before}");
+        let names = (0..200u32).map(|number| match number % 2 {
+            0 => format!("large:{number}"),
+            _ => format!("small{number}:key"),
+        });
+        for name in names.collect::<Vec<_>>() {
+            let key = Key::new(name.as_bytes(), 1).unwrap();
+            learner.read(key, Some(read(1)));
+        }
+        learner.learn().await;
+        learner.learn().await;
+        let stats = learner.stats();
+        assert_eq!((stats.applications, stats.samples), (1, 200));
+        assert_eq!(learner.memory_bytes(), before);
     });
 }

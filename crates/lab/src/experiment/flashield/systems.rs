@@ -294,6 +294,23 @@ pub(in crate::experiment) fn table5(setting: &Setting<'_>) -> Result<Outcome, Ex
     Ok(Outcome::of(Vec::new(), findings, rows))
 }
 
+/// Bytes written and hits of all applications, beside the paper's.
+fn of_paper(
+    label: &str,
+    (clwa, hits): (&'static str, &'static str),
+    all: impl Fn(&str) -> Vec<f64>,
+) -> [Finding; 2] {
+    let found = mean(&all("hit_ratio")).map(|hits| 100.0 * hits);
+    [
+        Finding::new(
+            format!("median CLWA, {label}"),
+            Some(clwa),
+            median(all("clwa")),
+        ),
+        Finding::new(format!("mean hit ratio, {label}, %"), Some(hits), found),
+    ]
+}
+
 /// Table 6: how many reads make an item flashy.
 pub(in crate::experiment) fn table6(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let cells = of_applications(setting, USUAL_RATIO, |ground| {
@@ -304,19 +321,8 @@ pub(in crate::experiment) fn table6(setting: &Setting<'_>) -> Result<Outcome, Ex
     let mut findings = Vec::new();
     for (reads, (clwa, hits)) in READS.into_iter().zip(paper) {
         let label = format!("n = {reads}");
-        let all = |field| all_of(&rows, (FLASHIELD, &label), field);
-        findings.extend([
-            Finding::new(
-                format!("median CLWA, {label}"),
-                Some(clwa),
-                median(all("clwa")),
-            ),
-            Finding::new(
-                format!("mean hit ratio, {label}, %"),
-                Some(hits),
-                mean(&all("hit_ratio")).map(|hits| 100.0 * hits),
-            ),
-        ]);
+        let all = |field: &str| all_of(&rows, (FLASHIELD, &label), field);
+        findings.extend(of_paper(&label, (clwa, hits), all));
     }
     Ok(Outcome::of(Vec::new(), findings, rows))
 }
@@ -336,19 +342,8 @@ pub(in crate::experiment) fn table7(setting: &Setting<'_>) -> Result<Outcome, Ex
         let end = format!(" 1 : {ratio}");
         let of_ratio = |row: &&Row| row.text(PART).is_some_and(|part| part.ends_with(&end));
         let of_ratio: Vec<Row> = rows.iter().filter(of_ratio).cloned().collect();
-        let all = |field| all_of(&of_ratio, (FLASHIELD, "n = 1"), field);
-        findings.extend([
-            Finding::new(
-                format!("median CLWA,{end}"),
-                Some(clwa),
-                median(all("clwa")),
-            ),
-            Finding::new(
-                format!("mean hit ratio,{end}, %"),
-                Some(hits),
-                mean(&all("hit_ratio")).map(|hits| 100.0 * hits),
-            ),
-        ]);
+        let all = |field: &str| all_of(&of_ratio, (FLASHIELD, "n = 1"), field);
+        findings.extend(of_paper(end.trim(), (clwa, hits), all));
     }
     Ok(Outcome::of(Vec::new(), findings, rows))
 }
