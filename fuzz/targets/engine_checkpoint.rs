@@ -300,7 +300,8 @@ fn write_items(image: &mut Image, (segment, sequence): (u32, u64), input: &Input
             last_access: 0.into(),
             key_bytes: key.len() as u8,
             state: 0,
-            reserved: [0; 2],
+            reads: 0,
+            updates: 0,
         };
         let item = ItemRef {
             header: &header,

@@ -107,7 +107,8 @@ fn item(input: &[u8]) {
         last_access: 0.into(),
         key_bytes: key.len() as u8,
         state: word(input, 4) as u8,
-        reserved: [0; 2],
+        reads: 0,
+        updates: 0,
     };
     let item = ItemRef {
         header: &header,

@@ -10,7 +10,7 @@ import pytest
 import monitors
 from servers import HOST, wait_until
 
-GROUPS = ["", "settings", "items", "slabs", "sizes", "conns", "flash", "index", "reclaim", "wear"]
+GROUPS = ["", "settings", "items", "slabs", "sizes", "conns", "flash", "index", "reclaim", "admission", "wear"]
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "statistics.md"
 MEMCACHED_TOOL = Path("/usr/share/memcached/scripts/memcached-tool")
 
@@ -68,7 +68,12 @@ def test_what_is_not_always_there_is_there_at_times(make_server):
     limited = make_server(options=["--flash-write-limit", "20MiB"], directory=beside)
     of_limit = set(limited.start().stats(b"flash")) - set(server.stats(b"flash"))
     assert "flash_write_limit" in of_limit
-    assert sometimes == {"index": {"dram_bits_per_object"} | of_tiers, "flash": of_limit}
+    beside = server.directory / "learning"
+    beside.mkdir()
+    learning = make_server(options=["--preset", "flashield"], directory=beside)
+    of_learner = set(learning.start().stats(b"admission")) - set(server.stats(b"admission"))
+    assert {"lessons", "samples"} <= of_learner
+    assert sometimes == {"index": {"dram_bits_per_object"} | of_tiers, "flash": of_limit, "admission": of_learner}
 
 
 def use_a_little(server):

@@ -53,3 +53,20 @@ def test_bench_fails_on_a_damaged_trace(make_server, tmp_path):
         command = [Flowstone.binary(), "bench", "--server", f"127.0.0.1:{server.port}", "--workload", f"trace:{trace}"]
         done = subprocess.run(command, capture_output=True, check=False, timeout=60, text=True)
         assert done.returncode == status, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "settings, told",
+    [
+        (["cache.admission=most"], ["cache.admission", "`most`", "random:PERCENT"]),
+        (["cache.admission=random:101"], ["cache.admission", "`random:101`"]),
+        (["cache.admission=learned:0"], ["cache.admission", "reads must be 1 or more"]),
+        (["cache.admission=learned", "cache.admission_window=0"], ["cache.admission_window", "longer than nothing"]),
+        (["cache.admission_window=60"], ["cache.admission_window", "`learned`"]),
+        (["cache.admission=learned", "cache.application_delimiter=::"], ["cache.application_delimiter", "one character"]),
+    ],
+)
+def test_what_admission_cannot_be(make_server, settings, told):
+    options = [word for setting in settings for word in ("--set", setting)]
+    line = fails_to_start(make_server(options=options))
+    assert all(words in line for words in told), line

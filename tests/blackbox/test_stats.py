@@ -63,7 +63,7 @@ def test_groups_are_well_formed(subject, group):
 
 
 @pytest.mark.flowstone
-@pytest.mark.parametrize("group", [b"flash", b"index"])
+@pytest.mark.parametrize("group", [b"flash", b"index", b"admission"])
 def test_groups_of_our_own(subject, group):
     stats = subject.stats(group)
     assert stats, "an empty answer"

@@ -12,7 +12,7 @@ use engine::placement::cascade::{CascadeConfig, Sizes};
 use engine::placement::{Parts, Placement, PlacementKind};
 use engine::store::{AppendItem, Layout, Source, StreamLayout, Streams};
 use engine::{
-    CacheError, Change, Engine, EngineConfig, HashedSettings, ItemView, Lookup, OpenError, Opening,
+    CacheError, Change, Engine, EngineConfig, ExactSettings, HashedSettings, ItemView, Lookup, OpenError, Opening,
     Peek, Put, ReclaimPolicy, Stop, TieredSettings, Victim,
 };
 use flowstone_checker::simulate_placement;
@@ -124,6 +124,19 @@ fn dead_keys_stay_dead_where_the_index_has_no_keys() {
     simulate_each(|seed| {
         Arc::new(HashedFor {
             items: [1, 40, 150, 4000][(seed % 4) as usize],
+        })
+    });
+}
+
+/// The same where copies lie apart and the segment that goes first is not the oldest. As many priorities as the fewest
+/// buffers allow.
+#[test]
+fn dead_keys_stay_dead_where_segments_have_priorities() {
+    simulate_each(|_| {
+        Arc::new(ExactSettings {
+            layout: Layout::Packed,
+            index_percent: 50,
+            priorities: 2,
         })
     });
 }

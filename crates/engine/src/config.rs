@@ -48,6 +48,11 @@ pub enum Dram {
     /// read often.
     #[default]
     ItemCache,
+    /// The same, with flash as a victim cache: what is read there comes to memory, and all that leaves memory is written to
+    /// flash, though it may have a copy (TAO; Flashield, section 2.2).
+    BeforeVictims,
+    /// A filter of what deserves flash: what is on flash is read from there, and kept there alone (Flashield, section 3.1).
+    Filter,
     /// Nothing: items go into the write buffers at once, and are read from flash once written.
     WriteBuffers {
         /// Sealed segments stay in memory, to be read from there, while this many buffers are free; `None` writes
@@ -74,6 +79,14 @@ impl PlacementConfig {
             Self::Exact(_) => "exact",
             Self::Tiered(_) => "tiered",
             Self::Hashed(_) => "hashed",
+        }
+    }
+
+    /// Priorities that segments have.
+    pub fn priorities(&self) -> u8 {
+        match self {
+            Self::Exact(exact) => exact.priorities,
+            Self::Tiered(_) | Self::Hashed(_) => 1,
         }
     }
 
@@ -105,6 +118,8 @@ pub struct ExactSettings {
     pub layout: Layout,
     /// The most of the memory that the index may take, in percent.
     pub index_percent: u32,
+    /// Priorities of segments, with a stream of packed items each; 1 where segments are reclaimed in another order.
+    pub priorities: u8,
 }
 
 /// Settings of the `tiered` placement.
@@ -185,6 +200,9 @@ pub enum ReclaimPolicy {
         /// Which segment is reclaimed.
         victim: Victim,
     },
+    /// Of the oldest segment of the lowest priority, items that reads have promoted are copied to segments of the priority
+    /// that they were promoted to, whatever that takes: `RIPQ`, FAST 2015. Below the low watermark it is dropped.
+    CopyPromoted,
     /// Between the watermarks, segments with few valid bytes are copied (space-based); below the low
     /// one, victims are dropped (the quick clean, locality-based): `DIDACache`, section 4.1.3.
     Integrated {
@@ -198,10 +216,12 @@ pub enum ReclaimPolicy {
 impl ReclaimPolicy {
     /// The most that is copied, in sixteenths of a segment.
     pub fn max_copy_sixteenths(mut self) -> u32 {
-        self.max_copy().map_or(0, |most| *most)
+        let unbounded = if self == Self::CopyPromoted { 16 } else { 0 };
+        self.max_copy().map_or(unbounded, |most| *most)
     }
 
-    /// The same policy, copying `sixteenths` of a segment at most. A policy that copies nothing stays as it is.
+    /// The same policy, copying `sixteenths` of a segment at most. A policy that copies nothing, or whatever it has to, stays as
+    /// it is.
     #[must_use]
     pub fn with_max_copy(mut self, sixteenths: u32) -> Self {
         if let Some(most) = self.max_copy() {
@@ -212,7 +232,7 @@ impl ReclaimPolicy {
 
     fn max_copy(&mut self) -> Option<&mut u32> {
         match self {
-            Self::Drop { .. } | Self::ReturnRecent { .. } => None,
+            Self::Drop { .. } | Self::ReturnRecent { .. } | Self::CopyPromoted => None,
             Self::CopyRecent {
                 max_copy_sixteenths,
                 ..
@@ -235,6 +255,7 @@ impl ReclaimPolicy {
             | Self::ReturnRecent { victim }
             | Self::CopyRecent { victim, .. }
             | Self::CopyValid { victim, .. } => victim,
+            Self::CopyPromoted => Victim::LowestPriority,
             Self::Integrated { .. } => Victim::FewestValid,
         }
     }
@@ -249,6 +270,7 @@ impl ReclaimPolicy {
         match self {
             Self::Drop { victim } => Some(victim),
             Self::CopyRecent { .. } | Self::ReturnRecent { .. } => Some(Victim::Oldest),
+            Self::CopyPromoted => Some(Victim::LowestPriority),
             Self::CopyValid { .. } => None,
             Self::Integrated { under_pressure, .. } => Some(under_pressure),
         }
@@ -384,8 +406,6 @@ pub struct EngineConfig {
     pub flash_write_limit: Option<NonZeroU64>,
     /// What memory is for.
     pub dram: Dram,
-    /// Items read from flash are kept in memory, too, where that is worth it.
-    pub keeps_read: bool,
     /// Which items that leave memory go to flash.
     pub admission: Admission,
     /// How items are found, and how they lie on flash.
@@ -425,11 +445,11 @@ impl Default for EngineConfig {
             max_value_bytes: 1 << 20,
             flash_write_limit: None,
             dram: Dram::ItemCache,
-            keeps_read: true,
             admission: Admission::All,
             placement: PlacementConfig::Exact(ExactSettings {
                 layout: Layout::Packed,
                 index_percent: 75,
+                priorities: 1,
             }),
             reclaim: ReclaimSettings {
                 policy: ReclaimPolicy::CopyRecent {
@@ -553,7 +573,7 @@ impl EngineConfig {
     /// that has to wait for them all waits for as long as they take.
     pub(crate) fn spare_buffers(&self) -> Option<usize> {
         match self.dram {
-            Dram::ItemCache => None,
+            Dram::ItemCache | Dram::BeforeVictims | Dram::Filter => None,
             Dram::WriteBuffers { .. } if self.flash_write_limit.is_some() => None,
             Dram::WriteBuffers { spare_buffers } => spare_buffers,
         }
@@ -563,8 +583,8 @@ impl EngineConfig {
     /// because all else has its copy.
     pub(crate) fn segments_for_stop(&self, segment_bytes: u32) -> Option<u32> {
         match (self.dram, self.write_back) {
-            (Dram::ItemCache, Some(_)) => None,
-            (Dram::ItemCache, None) => {
+            (Dram::ItemCache | Dram::BeforeVictims | Dram::Filter, Some(_)) => None,
+            (Dram::ItemCache | Dram::BeforeVictims | Dram::Filter, None) => {
                 Some((self.memory_bytes * 5 / 4 / u64::from(segment_bytes)) as u32 + 2)
             }
             // What is in buffers has its segments already.

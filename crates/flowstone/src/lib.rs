@@ -36,7 +36,7 @@
 mod cache;
 
 pub use cache::{Cache, CacheConfig, Error, InsertOptions, OpenError, Stats, Value};
-pub use engine::{Distrust, Start, Stop};
+pub use engine::{Admission, Distrust, Learning, Start, Stop};
 
 /// Runs `work` to its end on the calling thread, which sleeps while there is nothing to do: for
 /// programs without an async runtime. Any other executor does as well.

@@ -116,8 +116,8 @@ pub struct HashedSpace {
 }
 
 impl HashedSpace {
-    /// An empty segment of which the space for so many summary entries is kept. With fewer, items lie where the summary
-    /// would grow and end it; with more, the space stays empty.
+    /// An empty segment of which the space for so many summary entries is kept. If more fit in the end, items lie where
+    /// the summary has to grow, and no more are placed; if fewer, the space stays empty.
     pub fn new(segment_bytes: u32, sequence: u64, reserved_items: u32) -> Self {
         Self::of_functions(segment_bytes, sequence, reserved_items, FUNCTIONS)
     }
@@ -183,7 +183,7 @@ impl HashedSpace {
         Some(place)
     }
 
-    /// Items placed.
+    /// How many items have been placed in the segment.
     pub fn items(&self) -> u32 {
         self.items
     }
@@ -220,7 +220,7 @@ impl Units {
         words(offset, bytes).all(|(word, mask)| self.0[word] & mask == 0)
     }
 
-    /// Takes these units.
+    /// Takes the units from `offset` on that `bytes` bytes lie in.
     pub fn take(&mut self, offset: u32, bytes: u32) {
         for (word, mask) in words(offset, bytes) {
             self.0[word] |= mask;

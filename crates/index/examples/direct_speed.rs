@@ -26,6 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let hint: u64 = arguments.next().map_or(Ok(entries), |text| text.parse())?;
     let config = DirectConfig {
         value_bits: VALUE_BITS,
+        rank_bits: 1,
         max_entries_hint: hint,
         skip_bits: 0,
         min_buckets: MIN_BUCKETS,
@@ -119,7 +120,7 @@ fn speed(config: DirectConfig, entries: u64) -> Result<(), Box<dyn std::error::E
     report("mark recent", start.elapsed(), LOOKUPS);
     let start = Instant::now();
     let mut sum = 0;
-    table.for_each(|prefix, value, _| sum ^= prefix ^ value);
+    table.for_each(|prefix, entry| sum ^= prefix ^ entry.value);
     black_box(sum);
     report("visit", start.elapsed(), len as u64);
     let start = Instant::now();

@@ -21,6 +21,9 @@ pub const MIN_BUCKETS_HIGHEST: u32 = 4096;
 /// Widest value, in bits.
 pub const VALUE_BITS_HIGHEST: u32 = 44;
 
+/// Most bits of a rank.
+pub const RANK_BITS_HIGHEST: u32 = 3;
+
 /// Fewest tag bits a table accepts; below this, collisions would be common.
 const TAG_BITS_LOWEST: u32 = 12;
 
@@ -30,6 +33,9 @@ pub struct DirectConfig {
     /// Bits of a value, 1 to [`VALUE_BITS_HIGHEST`]. Values run from 0 to `2^value_bits - 2`.
     /// Every bit given here is taken from the tag.
     pub value_bits: u32,
+    /// Bits of what an entry remembers of reads, 1 to [`RANK_BITS_HIGHEST`]: one tells whether there were any. Every bit
+    /// beyond that is taken from the tag.
+    pub rank_bits: u32,
     /// Entries this partition is expected to hold when the flash is full. It fixes the number of
     /// sub-tables; more entries than this still work, with longer rebuilds.
     pub max_entries_hint: u64,
@@ -67,6 +73,11 @@ impl DirectConfig {
                 value_bits: self.value_bits,
             });
         }
+        if !(1..=RANK_BITS_HIGHEST).contains(&self.rank_bits) {
+            return Err(ConfigError::RankBits {
+                rank_bits: self.rank_bits,
+            });
+        }
         if !self.min_buckets.is_power_of_two()
             || !(MIN_BUCKETS_LOWEST..=MIN_BUCKETS_HIGHEST).contains(&self.min_buckets)
         {
@@ -87,7 +98,7 @@ impl DirectConfig {
             });
         }
         Ok(Layout::new(
-            self.value_bits,
+            (self.value_bits, self.rank_bits),
             self.skip_bits,
             sub_bits,
             bucket_bits,
@@ -110,6 +121,9 @@ pub enum ConfigError {
     /// `value_bits` out of range.
     #[error("value_bits is {value_bits}; choose 1 to {VALUE_BITS_HIGHEST}")]
     ValueBits { value_bits: u32 },
+    /// `rank_bits` out of range.
+    #[error("rank_bits is {rank_bits}; choose 1 to {RANK_BITS_HIGHEST}")]
+    RankBits { rank_bits: u32 },
     /// `min_buckets` not a power of two, or out of range.
     #[error(
         "min_buckets is {min_buckets}; choose a power of two from {MIN_BUCKETS_LOWEST} to \

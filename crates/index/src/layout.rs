@@ -5,7 +5,7 @@
 //!                             | <------------ position x ----------------> |
 //!                                              | <------- tag -----------> |
 //!
-//! entry  | (spare) | tag | displacement 3 | recent 1 | value + 1 |      0 = empty slot
+//! entry  | (spare) | tag | displacement 3 | rank 1..3 | value + 1 |      0 = empty slot
 //! ```
 //!
 //! The home bucket of position `x` among `B` buckets is `floor(x * B / 2^f)`, which keeps the
@@ -19,7 +19,6 @@
 /// Buckets in which an entry may lie: its home and the 7 that follow, circularly.
 pub(crate) const WINDOW: u32 = 8;
 const DISPLACEMENT_BITS: u32 = WINDOW.trailing_zeros();
-const RECENT_BITS: u32 = 1;
 const _: () = assert!(1 << DISPLACEMENT_BITS == WINDOW);
 
 /// Widest position; keeps `2^f` and sums of positions inside a `u64`.
@@ -30,14 +29,23 @@ const HOME_BITS_HIGHEST: u32 = 60;
 pub struct Entry {
     /// The value inserted, a packed flash location.
     pub value: u64,
-    /// Whether the entry was marked as recently read since it was inserted.
-    pub recent: bool,
+    /// What reads have given the entry since it was inserted; 0 where it has not been read.
+    pub rank: u8,
+}
+
+impl Entry {
+    /// Whether the entry has been read since it was inserted.
+    pub fn is_recent(&self) -> bool {
+        self.rank > 0
+    }
 }
 
 /// Shifts and masks of one configuration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     value_bits: u32,
+    /// How many bits, the lowest, the value and the rank take together.
+    low_bits: u32,
     tag_bits: u32,
     skip_bits: u32,
     pub(crate) sub_bits: u32,
@@ -58,23 +66,24 @@ pub(crate) struct Probe {
 impl Layout {
     /// The caller has checked the ranges; `hash_bits_left` is what the hash can give to the tag.
     pub(crate) fn new(
-        value_bits: u32,
+        (value_bits, rank_bits): (u32, u32),
         skip_bits: u32,
         sub_bits: u32,
         bucket_bits: u32,
         hash_bits_left: u32,
     ) -> Self {
-        let low_bits = value_bits + RECENT_BITS + DISPLACEMENT_BITS;
-        let tag_bits = (u64::BITS - low_bits)
+        let low_bits = value_bits + rank_bits;
+        let tag_bits = (u64::BITS - low_bits - DISPLACEMENT_BITS)
             .min(hash_bits_left)
             .min(HOME_BITS_HIGHEST - bucket_bits);
         Layout {
             value_bits,
+            low_bits,
             tag_bits,
             skip_bits,
             sub_bits,
             home_bits: bucket_bits + tag_bits,
-            key_mask: u64::MAX << (value_bits + RECENT_BITS),
+            key_mask: u64::MAX << low_bits,
         }
     }
 
@@ -115,7 +124,7 @@ impl Layout {
         (fingerprint << (u64::BITS - self.fingerprint_bits())) >> self.skip_bits
     }
 
-    /// An entry with displacement 0 and no recency.
+    /// An entry with displacement 0 and rank 0.
     #[inline]
     pub(crate) fn pack(&self, probe: Probe, value: u64) -> u64 {
         debug_assert!(value <= self.max_value());
@@ -127,35 +136,48 @@ impl Layout {
         let value = (entry & ((1 << self.value_bits) - 1)) - 1;
         Entry {
             value,
-            recent: entry & self.recent_bit() != 0,
+            rank: ((entry & self.rank_mask()) >> self.value_bits) as u8,
         }
     }
 
+    /// The bits of an entry that are its rank.
     #[inline]
-    pub(crate) fn recent_bit(&self) -> u64 {
-        1 << self.value_bits
+    pub(crate) fn rank_mask(&self) -> u64 {
+        !self.key_mask >> self.value_bits << self.value_bits
+    }
+
+    /// The entry with another rank, cut to the highest there is.
+    #[inline]
+    pub(crate) fn with_rank(&self, entry: u64, rank: u8) -> u64 {
+        let rank = u64::from(rank.min(self.max_rank()));
+        entry & !self.rank_mask() | rank << self.value_bits
+    }
+
+    #[inline]
+    pub(crate) fn max_rank(&self) -> u8 {
+        (self.rank_mask() >> self.value_bits) as u8
     }
 
     #[inline]
     pub(crate) fn displacement(&self, entry: u64) -> u32 {
-        (entry >> (self.value_bits + RECENT_BITS)) as u32 & (WINDOW - 1)
+        (entry >> self.low_bits) as u32 & (WINDOW - 1)
     }
 
     /// What to add to an entry to move it one bucket further from home.
     #[inline]
     pub(crate) fn one_displacement(&self) -> u64 {
-        1 << (self.value_bits + RECENT_BITS)
+        1 << self.low_bits
     }
 
     /// The entry, as if it lay at home.
     #[inline]
     pub(crate) fn without_displacement(&self, entry: u64) -> u64 {
-        entry & !(u64::from(WINDOW - 1) << (self.value_bits + RECENT_BITS))
+        entry & !(u64::from(WINDOW - 1) << self.low_bits)
     }
 
     #[inline]
     fn tag_shift(&self) -> u32 {
-        self.value_bits + RECENT_BITS + DISPLACEMENT_BITS
+        self.low_bits + DISPLACEMENT_BITS
     }
 
     #[inline]

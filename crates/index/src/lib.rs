@@ -1,4 +1,5 @@
-//! The in-memory index of the `exact` placement: it maps key hashes to flash locations.
+//! The in-memory index of the `exact` placement: it maps key hashes to flash locations. [`cascade`] has most of it on flash,
+//! [`compact`] neither keys nor hashes of them.
 //!
 //! ```text
 //!   engine: placement::exact            (one lock per partition, held for memory work only)
@@ -17,7 +18,7 @@
 //! turn into wrong data.
 //!
 //! An entry is 8 bytes: what of the hash the bucket does not imply, the displacement from its
-//! home bucket, a recency bit, and the value. A [`DirectTable`] is one partition's part of the
+//! home bucket, a rank that reads give it, and the value. A [`DirectTable`] is one partition's part of the
 //! index and has no lock; whoever owns it keeps it behind the partition's lock, whose longest
 //! hold is one sub-table rebuild. `docs/indexes.md` has the sizes, the growth rule and the
 //! collision figures.
@@ -49,8 +50,8 @@ mod sweep;
 mod tests;
 
 pub use config::{
-    ConfigError, DirectConfig, MIN_BUCKETS_HIGHEST, MIN_BUCKETS_LOWEST, SUB_TABLE_ENTRIES,
-    VALUE_BITS_HIGHEST,
+    ConfigError, DirectConfig, MIN_BUCKETS_HIGHEST, MIN_BUCKETS_LOWEST, RANK_BITS_HIGHEST,
+    SUB_TABLE_ENTRIES, VALUE_BITS_HIGHEST,
 };
 pub use layout::Entry;
 pub use sweep::{Hand, Sweep};
@@ -130,18 +131,27 @@ impl DirectTable {
         Some(entry)
     }
 
-    /// As [`lookup`](DirectTable::lookup), and sets the recency bit of what it finds. The entry is
+    /// As [`lookup`](DirectTable::lookup), and gives what it finds the highest rank. The entry is
     /// returned as it was before.
     #[inline]
     pub fn access(&mut self, hash: u64) -> Option<Entry> {
+        let highest = self.layout.max_rank();
+        self.promote(hash, |_| highest)
+    }
+
+    /// As [`lookup`](DirectTable::lookup), and gives what it finds the rank that `to` says, or the highest there is if that
+    /// is less. The entry is returned as it was before.
+    #[inline]
+    pub fn promote(&mut self, hash: u64, to: impl FnOnce(&Entry) -> u8) -> Option<Entry> {
         let (number, slot, entry) = self.find(hash)?;
-        if !entry.recent {
-            self.sub_tables[number].set_recent(&self.layout, slot);
+        let rank = to(&entry);
+        if rank != entry.rank {
+            self.sub_tables[number].set_rank(&self.layout, slot, rank);
         }
         Some(entry)
     }
 
-    /// Inserts or replaces, without recency. Returns the value replaced, which may have belonged
+    /// Inserts or replaces, with rank 0. Returns the value replaced, which may have belonged
     /// to another key with the same fingerprint.
     ///
     /// # Errors
@@ -220,7 +230,7 @@ impl DirectTable {
             .is_some()
     }
 
-    /// Sets the value to `new` and clears the recency if the entry holds `old`: the item has
+    /// Sets the value to `new` and the rank to 0 if the entry holds `old`: the item has
     /// moved. Returns whether it did.
     ///
     /// # Panics
@@ -261,25 +271,21 @@ impl DirectTable {
         self.max_bytes = max_bytes;
     }
 
-    /// Visits every entry as (hash prefix, value, recent). The prefix has the fingerprint's bits
+    /// Visits every entry as (hash prefix, entry). The prefix has the fingerprint's bits
     /// in their places in the hash and zeros elsewhere, the skipped partition bits included;
     /// inserting it with the value into an empty table of the same configuration restores the
-    /// entry without its recency.
+    /// entry without its rank.
     ///
     /// The order is spread over the hashes on purpose. Entries inserted in the order of their
     /// hashes would crowd one end of a table that has yet to grow, and be refused as
     /// [`Full::Crowded`]; in this order they fit.
-    pub fn for_each(&self, mut visit: impl FnMut(u64, u64, bool)) {
+    pub fn for_each(&self, mut visit: impl FnMut(u64, Entry)) {
         for (number, sub_table) in self.sub_tables.iter().enumerate() {
             let positions = Positions::new(&self.layout, sub_table.buckets());
             sub_table.for_each_scattered(&self.layout, |(home, stored)| {
                 let position = positions.position(positions.first(home), stored);
-                let entry = self.layout.unpack(stored);
-                visit(
-                    self.layout.hash_prefix(number, position),
-                    entry.value,
-                    entry.recent,
-                );
+                let prefix = self.layout.hash_prefix(number, position);
+                visit(prefix, self.layout.unpack(stored));
             });
         }
     }
@@ -290,7 +296,7 @@ impl DirectTable {
         for sub_table in &self.sub_tables {
             sub_table.for_each_stored(|stored| {
                 let entry = self.layout.unpack(stored);
-                if entry.recent {
+                if entry.is_recent() {
                     visit(entry.value);
                 }
             });

@@ -14,6 +14,7 @@ use crate::*;
 struct Model {
     entries: HashMap<u64, Entry>,
     hand: Hand,
+    highest_rank: u8,
     skip_bits: u32,
     fingerprint_bits: u32,
 }
@@ -23,6 +24,7 @@ impl Model {
         Model {
             entries: HashMap::new(),
             hand: Hand::default(),
+            highest_rank: (1 << config.rank_bits) - 1,
             skip_bits: config.skip_bits,
             fingerprint_bits: config.fingerprint_bits().unwrap() - config.skip_bits,
         }
@@ -52,6 +54,7 @@ enum Operation {
     RemoveIf(u64, u64),
     ReplaceIf(u64, u64, u64),
     Access(u64),
+    Promote(u64, u8),
     RemoveMany(u64),
     Sweep(Option<usize>, Verdicts),
 }
@@ -110,7 +113,8 @@ fn any_operation() -> impl Strategy<Value = Operation> {
         20 => any_hash().prop_map(Operation::Remove),
         6 => (any_hash(), value()).prop_map(|(h, v)| Operation::RemoveIf(h, v)),
         6 => (any_hash(), value(), value()).prop_map(|(h, v, w)| Operation::ReplaceIf(h, v, w)),
-        20 => any_hash().prop_map(Operation::Access),
+        10 => any_hash().prop_map(Operation::Access),
+        10 => (any_hash(), 0..9u8).prop_map(|(h, rank)| Operation::Promote(h, rank)),
         1 => (1..5u64).prop_map(Operation::RemoveMany),
         2 => (0..20usize, any_verdicts())
             .prop_map(|(buckets, verdicts)| Operation::Sweep(Some(buckets), verdicts)),
@@ -155,11 +159,22 @@ fn apply(table: &mut DirectTable, model: &mut Model, operation: Operation) {
         Operation::Access(hash) => {
             let entry = model.entries.get_mut(&model.fingerprint(hash));
             assert_eq!(table.access(hash), entry.as_deref().copied());
-            entry.into_iter().for_each(|entry| entry.recent = true);
+            let highest = model.highest_rank;
+            entry.into_iter().for_each(|entry| entry.rank = highest);
+        }
+        Operation::Promote(hash, rank) => {
+            let entry = model.entries.get_mut(&model.fingerprint(hash));
+            let promoted = table.promote(hash, |found| {
+                assert_eq!(Some(found), entry.as_deref());
+                rank
+            });
+            assert_eq!(promoted, entry.as_deref().copied());
+            let rank = rank.min(model.highest_rank);
+            entry.into_iter().for_each(|entry| entry.rank = rank);
         }
         Operation::RemoveMany(keep_one_in) => {
             let mut prefixes = Vec::new();
-            table.for_each(|prefix, _, _| prefixes.push(prefix));
+            table.for_each(|prefix, _| prefixes.push(prefix));
             prefixes.retain(|prefix| !hash(*prefix).is_multiple_of(keep_one_in + 1));
             for prefix in prefixes {
                 assert!(table.remove(prefix).is_some());
@@ -205,9 +220,8 @@ fn assert_same(table: &DirectTable, model: &Model) {
     table.check();
     assert_eq!(table.len(), model.entries.len());
     let mut visited = HashMap::new();
-    table.for_each(|prefix, value, recent| {
+    table.for_each(|prefix, entry| {
         assert_eq!(model.prefix(prefix), prefix, "bits beyond the fingerprint");
-        let entry = Entry { value, recent };
         assert_eq!(table.lookup(prefix), Some(entry));
         assert_eq!(visited.insert(model.fingerprint(prefix), entry), None);
     });
@@ -222,9 +236,10 @@ proptest! {
         min_buckets in prop_oneof![Just(8u32), Just(16u32)],
         hint in prop_oneof![Just(0u64), Just(60_000u64)],
         skip_bits in 0..3u32,
+        rank_bits in 1..=RANK_BITS_HIGHEST,
         operations in prop::collection::vec(any_operation(), 1..3000),
     ) {
-        let config = DirectConfig { skip_bits, ..config(hint, min_buckets) };
+        let config = DirectConfig { skip_bits, rank_bits, ..config(hint, min_buckets) };
         let mut table = table(config);
         let mut model = Model::new(config);
         for (step, operation) in operations.into_iter().enumerate() {
@@ -277,13 +292,14 @@ proptest! {
     #[test]
     fn positions_come_back_from_bucket_and_tag(
         value_bits in 1..=VALUE_BITS_HIGHEST,
+        rank_bits in 1..=RANK_BITS_HIGHEST,
         skip_bits in 0..20u32,
         hint in 0..10_000_000u64,
         min_log in 3..8u32,
         hashes in prop::collection::vec(any::<u64>(), 1..200),
     ) {
         let config = DirectConfig {
-            value_bits, skip_bits, max_entries_hint: hint, min_buckets: 1 << min_log,
+            value_bits, rank_bits, skip_bits, max_entries_hint: hint, min_buckets: 1 << min_log,
         };
         prop_assume!(config.fingerprint_bits().is_ok());
         let mut table = table(config);
@@ -291,7 +307,7 @@ proptest! {
         for hash in hashes {
             table.insert(hash, (1 << value_bits) - 2).unwrap();
             let mut restored = false;
-            table.for_each(|prefix, _, _| restored |= prefix == model.prefix(hash));
+            table.for_each(|prefix, _| restored |= prefix == model.prefix(hash));
             prop_assert!(restored);
             table.remove(hash);
         }

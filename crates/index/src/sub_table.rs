@@ -148,7 +148,7 @@ impl SubTable {
         self.slots(at.bucket)[at.slot]
     }
 
-    /// Gives the entry another value, without recency.
+    /// Gives the entry another value, and rank 0.
     #[inline]
     pub(crate) fn set_value(&mut self, layout: &Layout, at: Slot, value: u64) {
         let entry = &mut self.slots_mut(at.bucket)[at.slot];
@@ -156,8 +156,9 @@ impl SubTable {
     }
 
     #[inline]
-    pub(crate) fn set_recent(&mut self, layout: &Layout, at: Slot) {
-        self.slots_mut(at.bucket)[at.slot] |= layout.recent_bit();
+    pub(crate) fn set_rank(&mut self, layout: &Layout, at: Slot, rank: u8) {
+        let entry = &mut self.slots_mut(at.bucket)[at.slot];
+        *entry = layout.with_rank(*entry, rank);
     }
 
     /// Whether an entry can be placed at a vacancy without pushing any entry out of its window.
@@ -281,7 +282,7 @@ impl SubTable {
                 match each(entry) {
                     Sweep::Keep => {}
                     Sweep::Clear => {
-                        self.slots_mut(bucket)[slot] = entry & !layout.recent_bit();
+                        self.slots_mut(bucket)[slot] = entry & !layout.rank_mask();
                         cleared |= 1 << len;
                     }
                     // Pulls the next entry, which may be of this home, into the slot.

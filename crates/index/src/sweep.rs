@@ -8,7 +8,7 @@
 pub enum Sweep {
     /// It stays as it is.
     Keep,
-    /// It stays, without its recency.
+    /// It stays, with rank 0.
     Clear,
     /// It is removed: the caller has it now.
     Take,

@@ -10,6 +10,7 @@ pub(crate) const VALUE_BITS: u32 = 28;
 pub(crate) fn config(max_entries_hint: u64, min_buckets: u32) -> DirectConfig {
     DirectConfig {
         value_bits: VALUE_BITS,
+        rank_bits: 1,
         max_entries_hint,
         skip_bits: 0,
         min_buckets,
@@ -22,8 +23,7 @@ pub(crate) fn table(config: DirectConfig) -> DirectTable {
 
 /// What an insertion of `value` leaves.
 pub(crate) fn fresh(value: u64) -> Entry {
-    let recent = false;
-    Entry { value, recent }
+    Entry { value, rank: 0 }
 }
 
 /// A bijective mixer: the same hashes in every run.
@@ -70,7 +70,7 @@ fn growth_and_shrinking_lose_nothing_and_keep_recency() {
     let full_bytes = table.memory_bytes();
     let entry = |n| Entry {
         value: n,
-        recent: n % 3 == 0,
+        rank: u8::from(n % 3 == 0),
     };
     for n in 0..count {
         assert_eq!(table.lookup(hash(n)), Some(entry(n)), "entry {n}");
@@ -90,6 +90,51 @@ fn growth_and_shrinking_lose_nothing_and_keep_recency() {
         let expected = (n % 16 == 0).then_some(entry(n));
         assert_eq!(table.lookup(hash(n)), expected, "entry {n}");
     }
+}
+
+#[test]
+fn a_rank_stays_through_rebuilds_and_goes_with_its_value() {
+    let mut table = table(DirectConfig {
+        rank_bits: 3,
+        ..config(40_000, 8)
+    });
+    let rank = |n: u64| (n % 9) as u8;
+    for n in 0..40_000 {
+        table.insert(hash(n), n).unwrap();
+        let before = table.promote(hash(n), |entry| {
+            assert_eq!(*entry, fresh(n));
+            rank(n)
+        });
+        assert_eq!(before, Some(fresh(n)));
+    }
+    for n in (0..40_000).filter(|n| n % 16 != 0) {
+        table.remove(hash(n));
+    }
+    table.check();
+    for n in (0..40_000).step_by(16) {
+        let rank = rank(n).min(7);
+        assert_eq!(table.lookup(hash(n)), Some(Entry { value: n, rank }));
+    }
+    assert_eq!(table.access(hash(16)).map(|entry| entry.rank), Some(7));
+    assert!(table.replace_if(hash(16), 16, 17), "moved");
+    assert_eq!(table.lookup(hash(16)), Some(fresh(17)));
+    table.access(hash(16));
+    assert_eq!(table.lookup(hash(16)).map(|entry| entry.rank), Some(7));
+    assert_eq!(table.insert(hash(16), 18), Ok(Some(17)), "overwritten");
+    assert_eq!(table.lookup(hash(16)), Some(fresh(18)));
+    assert_eq!(table.promote(hash(17), |_| 1), None, "not there");
+}
+
+#[test]
+fn a_rank_of_one_bit_takes_nothing_from_the_tag_and_more_bits_do() {
+    let bits = |rank_bits| {
+        let config = DirectConfig {
+            rank_bits,
+            ..config(3_000_000, 64)
+        };
+        config.fingerprint_bits()
+    };
+    assert_eq!([1, 2, 3].map(bits), [46, 45, 44].map(Ok));
 }
 
 #[test]
@@ -247,7 +292,7 @@ fn a_second_round_takes_what_is_not_read_again() {
         (0..read).for_each(|n| assert!(table.access(hash(n)).is_some()));
         let mut taken = Vec::new();
         table.sweep(Hand::default(), table.buckets(), |_, _, entry| {
-            if entry.recent {
+            if entry.is_recent() {
                 return Sweep::Clear;
             }
             taken.push(entry.value);
@@ -395,15 +440,15 @@ fn checkpoint_restores_every_entry() {
         }
     }
     let mut checkpoint = Vec::new();
-    original.for_each(|prefix, value, recent| checkpoint.push((prefix, value, recent)));
+    original.for_each(|prefix, entry| checkpoint.push((prefix, entry)));
     assert!(
-        checkpoint.iter().all(|(prefix, _, _)| prefix >> 60 == 0),
+        checkpoint.iter().all(|(prefix, _)| prefix >> 60 == 0),
         "partition bits set"
     );
     let mut restored = table(config);
-    for &(prefix, value, recent) in &checkpoint {
-        assert_eq!(restored.insert(prefix, value), Ok(None));
-        if recent {
+    for &(prefix, entry) in &checkpoint {
+        assert_eq!(restored.insert(prefix, entry.value), Ok(None));
+        if entry.is_recent() {
             restored.access(prefix);
         }
     }
@@ -462,6 +507,10 @@ fn wrong_configurations_are_refused() {
     for value_bits in [0, VALUE_BITS_HIGHEST + 1, u32::MAX] {
         let expected = ConfigError::ValueBits { value_bits };
         assert_eq!(error(&|to| to.value_bits = value_bits), Some(expected));
+    }
+    for rank_bits in [0, RANK_BITS_HIGHEST + 1, u32::MAX] {
+        let expected = ConfigError::RankBits { rank_bits };
+        assert_eq!(error(&|to| to.rank_bits = rank_bits), Some(expected));
     }
     for min_buckets in [0, 4, 12, 2 * MIN_BUCKETS_HIGHEST] {
         let expected = ConfigError::MinBuckets { min_buckets };

@@ -60,6 +60,17 @@ const SLICKCACHE_LEAST_SLABS: u64 = 6;
 const S3_FIFO_READS: u32 = 2;
 /// All that has been read in the main queue goes to its end again, as long as that gains.
 const S3_FIFO_COPY_SIXTEENTHS: u32 = 15;
+/// Insertion points of RIPQ in Flashield (sections 2.2 and 5.1).
+const RIPQ_PRIORITIES: u8 = 8;
+/// One for each of these, and some being written.
+const RIPQ_BUFFERS: usize = 12;
+const VICTIM_BUFFERS: usize = 4;
+/// The part of the memory that the buffers of RIPQ may have: the rest is for items and their index.
+const RIPQ_BUFFER_SHARE: u64 = 8;
+/// Segments that each of the two writes and reclaims at once.
+const VICTIM_WORKERS: usize = 2;
+/// What both keep free, in percent of the flash.
+const VICTIM_WATERMARKS: (u32, u32) = (2, 5);
 
 const FIFO: ReclaimPolicy = copy_valid(Victim::Oldest, FATCACHE_COPY_SIXTEENTHS);
 const GREEDY: ReclaimPolicy = copy_valid(Victim::FewestValid, FATCACHE_COPY_SIXTEENTHS);
@@ -166,6 +177,8 @@ pub const PRESETS: &[Preset] = &[
     preset(Drive, "slickcache-gc", "the same; copies what the part of the index in memory still names", slickcache_gc),
     preset(Drive, "flashield", "Flashield: what is expected to be read again and not updated goes to flash; its index is exact so far", flashield),
     preset(Drive, "s3-fifo", "S3-FIFO: what has been read twice in memory goes to flash, and what comes back; what is read there is copied", s3_fifo),
+    preset(Drive, "victim", "items in memory; whatever leaves it is written, and dropped in order of age", victim),
+    preset(Drive, "ripq", "RIPQ: the same on a segmented LRU of 8 priorities; what is read moves up when its segment goes", ripq),
     preset(Flash, "didacache-unleveled", "without wear leveling", unleveled),
 ];
 
@@ -195,13 +208,12 @@ fn flowstone(sizes: Sizes) -> EngineConfig {
     config
 }
 
-/// Memory is a filter before the flash: what is on flash is read from there.
+/// As a victim cache has it, with memory as a filter: what is on flash is read from there.
 fn filter(sizes: Sizes, admission: Admission, policy: ReclaimPolicy) -> EngineConfig {
     let mut config = EngineConfig {
         admission,
-        keeps_read: false,
-        write_back: None,
-        ..flowstone(sizes)
+        dram: Dram::Filter,
+        ..victim(sizes)
     };
     config.reclaim.policy = policy;
     config
@@ -250,6 +262,7 @@ fn slabs(sizes: Sizes, for_slabs: u64) -> EngineConfig {
         placement: PlacementConfig::Exact(ExactSettings {
             layout: Layout::Slotted,
             index_percent: FATCACHE_INDEX_PERCENT,
+            priorities: 1,
         }),
         write_back: None,
         ..usual
@@ -337,6 +350,44 @@ fn slickcache_gc(sizes: Sizes) -> EngineConfig {
         max_copy_sixteenths: FATCACHE_COPY_SIXTEENTHS,
     };
     slickcache(sizes, policy)
+}
+
+/// Items in memory, all of which go to flash when they leave it (Flashield, section 2.2).
+fn victim(sizes: Sizes) -> EngineConfig {
+    let usual = sized(sizes);
+    let wanted = sizes.memory_bytes / RIPQ_BUFFER_SHARE / RIPQ_BUFFERS as u64;
+    let segment_bytes = sizes
+        .block_bytes
+        .or(sizes.segment_bytes)
+        .or_else(|| u32::try_from(slab_bytes(&usual, wanted)).ok());
+    let mut config = EngineConfig {
+        segment_bytes,
+        dram: Dram::BeforeVictims,
+        write_back: None,
+        ..usual
+    };
+    config.reclaim.policy = FIFO_DROP;
+    config.reclaim.reserve = Reserve::Static(StaticReserve {
+        low_percent: VICTIM_WATERMARKS.0,
+        high_percent: VICTIM_WATERMARKS.1,
+    });
+    config.reclaim.reclaimers = VICTIM_WORKERS;
+    config.writing.buffers = VICTIM_BUFFERS;
+    config.writing.writers = VICTIM_WORKERS;
+    config
+}
+
+/// `RIPQ` (FAST 2015) with segmented LRU and virtual promotion, behind a cache of items in memory.
+fn ripq(sizes: Sizes) -> EngineConfig {
+    let mut config = victim(sizes);
+    config.dram = Dram::ItemCache;
+    if let PlacementConfig::Exact(exact) = &mut config.placement {
+        exact.priorities = RIPQ_PRIORITIES;
+    }
+    config.reclaim.policy = ReclaimPolicy::CopyPromoted;
+    config.reclaim.bound_copies = false;
+    config.writing.buffers = RIPQ_BUFFERS;
+    config
 }
 
 /// The largest power of two up to `wanted` bytes that a slab can have, and that holds every item.

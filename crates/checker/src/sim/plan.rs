@@ -184,6 +184,7 @@ fn slotted() -> PlacementConfig {
     PlacementConfig::Exact(ExactSettings {
         layout: Layout::Slotted,
         index_percent: INDEX_PERCENT,
+        priorities: 1,
     })
 }
 
@@ -354,7 +355,8 @@ fn unsettled(sync_interval: Duration) -> Duration {
 }
 
 impl Plan {
-    /// The same plan with another placement: on a disk, reclaimed in order of age. The disk is smaller and the journal
+    /// The same plan with another placement: on a disk, reclaimed in order of age, or of priority where its segments have
+    /// one. The disk is smaller and the journal
     /// is synced more seldom, so that segments go while what they have superseded is still about.
     pub(super) fn with_placement(&mut self, placement: Arc<dyn PlacementKind>, seed: u64) {
         let segments = match self.nand.take() {
@@ -375,6 +377,15 @@ impl Plan {
             victim: Victim::Oldest,
             max_copy_sixteenths: self.config.reclaim.policy.max_copy_sixteenths(),
         };
+        let priorities = placement.streams(SEGMENT_BYTES as u32).priorities();
+        if priorities > 1 {
+            self.config.placement = PlacementConfig::Exact(ExactSettings {
+                layout: Layout::Packed,
+                index_percent: INDEX_PERCENT,
+                priorities,
+            });
+            self.config.reclaim.policy = ReclaimPolicy::CopyPromoted;
+        }
         self.config.reclaim.wear_leveling = None;
         // A power cut is wrong only in the moment between what dies and what had to be durable before: many of them.
         self.operations *= 2;

@@ -123,14 +123,6 @@ impl Samples {
         self.0.entry(sample.capped()).or_default()[usize::from(is_flashy)] += 1;
     }
 
-    /// Adds all of some others.
-    pub fn extend(&mut self, others: &Self) {
-        for (&features, counts) in &others.0 {
-            let sum = self.0.entry(features).or_default();
-            *sum = [sum[0] + counts[0], sum[1] + counts[1]];
-        }
-    }
-
     /// Sampled keys that have been added.
     pub fn len(&self) -> u64 {
         self.0.values().flatten().sum()

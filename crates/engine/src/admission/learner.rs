@@ -13,6 +13,9 @@
 //!
 //! While nothing has been learned an item deserves flash if it has been read.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -20,7 +23,6 @@ use hashbrown::HashTable;
 use runtime::Instant;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::Learning;
 use super::flashiness::{Features, Flashiness, Samples, Tally};
 use crate::format::item::ItemHeader;
 use crate::key::{Key, KeyHash};
@@ -31,6 +33,8 @@ use crate::sync::{Mutex, RwLock};
 const MEMORY_SHARE: u64 = 64;
 /// Keys of a window at least, whatever the memory.
 const LEAST_KEYS: usize = 512;
+/// Keys are watched, one of so many at the beginning: each request of one takes a lock that all share.
+const ONE_IN_AT_FIRST: u64 = 16;
 /// Applications with a classifier of their own, at most: those with the most samples.
 const MOST_APPLICATIONS: usize = 256;
 /// With fewer samples an application shares that of all others.
@@ -43,6 +47,29 @@ const BAR_STEP: u32 = 20;
 const BAR_FALLS_AFTER: u32 = 64;
 /// The bar is no higher than this, in thousandths: hardly any score is.
 const HIGHEST_BAR: u32 = 100_000;
+
+/// How it is learned what deserves flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Learning {
+    /// An item deserves flash if it is read so many times in the window after, and not updated.
+    pub reads: u32,
+    /// How long samples are taken, and then counted.
+    pub window: Duration,
+    /// The byte that ends the part of a key which tells its application; `None` where all are one. Keys without it are of
+    /// the default application.
+    pub delimiter: Option<u8>,
+}
+
+impl Default for Learning {
+    /// One read, an hour, and what is before a colon.
+    fn default() -> Self {
+        Self {
+            reads: 1,
+            window: Duration::from_secs(3600),
+            delimiter: Some(b':'),
+        }
+    }
+}
 
 /// A key that is watched.
 #[derive(Clone, Debug)]
@@ -59,6 +86,43 @@ struct Windows {
     most_keys: usize,
     ends: Instant,
     drawn: u64,
+}
+
+/// A sample, and what has become of it.
+struct Seen {
+    application: u64,
+    sample: Features,
+    is_flashy: bool,
+}
+
+/// The samples of one application.
+type Group<'a> = &'a [Seen];
+
+fn sampled(groups: &[Group<'_>]) -> u64 {
+    groups.iter().map(|group| group.len() as u64).sum()
+}
+
+fn add_all(samples: &mut Samples, group: Group<'_>) {
+    for seen in group {
+        samples.add(seen.sample, seen.is_flashy);
+    }
+}
+
+fn samples_of(group: Group<'_>) -> Samples {
+    let mut samples = Samples::default();
+    add_all(&mut samples, group);
+    samples
+}
+
+/// The samples of each application that has a classifier of its own, and those of each of the others.
+fn by_application(seen: &[Seen]) -> (Vec<Group<'_>>, Vec<Group<'_>>) {
+    let groups = seen.chunk_by(|one, other| one.application == other.application);
+    let has_own =
+        |group: &Group<'_>| group[0].application != DEFAULT && group.len() as u64 >= LEAST_SAMPLES;
+    let (mut own, mut rest): (Vec<_>, Vec<_>) = groups.partition(has_own);
+    own.sort_by_key(|group| (std::cmp::Reverse(group.len()), group[0].application));
+    rest.extend(own.drain(own.len().min(MOST_APPLICATIONS)..));
+    (own, rest)
 }
 
 /// What has been learned.
@@ -129,8 +193,11 @@ impl Windows {
         }
     }
 
+    /// The tables, and what a lesson holds meanwhile: each sample once more, and of an application where its samples are.
     fn memory_bytes(&self) -> u64 {
-        (self.sampling.allocation_size() + self.counting.allocation_size()) as u64
+        let tables = self.sampling.allocation_size() + self.counting.allocation_size();
+        let lesson = self.most_keys * (size_of::<Seen>() + size_of::<Group<'_>>());
+        (tables + lesson) as u64
     }
 
     /// The tally of a key in the window of sampling, from now on.
@@ -165,13 +232,13 @@ impl Windows {
 
 impl Learner {
     pub(super) fn new(learning: Learning, memory_bytes: u64) -> Self {
-        // Two tables, at most half empty, of entries and a byte for each.
-        let entry = 4 * (size_of::<Watched>() + 1);
+        // Two tables, at most half empty, of entries and a byte for each; and a lesson.
+        let entry = 4 * (size_of::<Watched>() + 1) + size_of::<Seen>() + size_of::<Group<'_>>();
         let most_keys = (memory_bytes / MEMORY_SHARE) as usize / entry;
         let ends = runtime::now() + learning.window;
         Self {
             learning,
-            bound: AtomicU64::new(u64::MAX),
+            bound: AtomicU64::new(u64::MAX / ONE_IN_AT_FIRST),
             windows: Mutex::new(Windows::new(most_keys.max(LEAST_KEYS), ends)),
             lessons: RwLock::default(),
             bar: AtomicU32::new(0),
@@ -223,7 +290,11 @@ impl Learner {
         if self.bar.load(order) == 0 {
             return;
         }
-        if self.passed.fetch_add(1, order) % BAR_FALLS_AFTER == 0 {
+        if self
+            .passed
+            .fetch_add(1, order)
+            .is_multiple_of(BAR_FALLS_AFTER)
+        {
             let lowered = |bar: u32| Some(bar.saturating_sub(BAR_STEP));
             let _ = self.bar.fetch_update(order, order, lowered);
         }
@@ -271,41 +342,19 @@ impl Learner {
     /// Ends the window, and learns from what has been counted in it.
     pub(super) async fn learn(&self) {
         let begun = runtime::now();
-        let mut of_application: HashMap<u64, Samples> = HashMap::new();
-        {
-            let windows = &mut *self.windows.lock();
-            for watched in &windows.counting {
-                if let Some(sample) = watched.tally.sample() {
-                    let samples = of_application.entry(watched.application).or_default();
-                    samples.add(sample, watched.tally.is_flashy(self.learning.reads));
-                }
-            }
-            windows.counting.clear();
-            std::mem::swap(&mut windows.sampling, &mut windows.counting);
-            windows.ends = begun + self.learning.window;
-        }
-        let mut samples: Vec<(u64, Samples)> = of_application.into_iter().collect();
-        let all: u64 = samples.iter().map(|(_, samples)| samples.len()).sum();
-        if all < LEAST_SAMPLES {
+        let seen = self.end_window(begun);
+        if (seen.len() as u64) < LEAST_SAMPLES {
             // What was learned before holds.
             return;
         }
-        samples
-            .sort_by_key(|(application, samples)| (std::cmp::Reverse(samples.len()), *application));
-        let has_own = |(application, samples): &(u64, Samples)| {
-            *application != DEFAULT && samples.len() >= LEAST_SAMPLES
-        };
-        let (mut own, mut rest): (Vec<_>, Vec<_>) = samples.into_iter().partition(has_own);
-        rest.extend(own.drain(own.len().min(MOST_APPLICATIONS)..));
+        let (own, rest) = by_application(&seen);
         let mut of_rest = Samples::default();
-        for (_, samples) in &rest {
-            of_rest.extend(samples);
-        }
-        if of_rest.len() < LEAST_SAMPLES {
-            for (_, samples) in &own {
-                of_rest.extend(samples);
-            }
-        }
+        let shared = if sampled(&rest) < LEAST_SAMPLES {
+            &own
+        } else {
+            &rest
+        };
+        shared.iter().for_each(|group| add_all(&mut of_rest, group));
         let (mut flashy, mut right) = (0.0, 0.0);
         let mut judge = |samples: &Samples, learned: &Flashiness| {
             let len = samples.len() as f64;
@@ -313,29 +362,50 @@ impl Learner {
             right += samples.accuracy(|features| learned.score(features) > 0.0) * len;
         };
         let learned_of_rest = Flashiness::train(&of_rest);
-        for (_, samples) in &rest {
-            judge(samples, &learned_of_rest);
+        for group in &rest {
+            judge(&samples_of(group), &learned_of_rest);
         }
         let mut lessons = Lessons {
             of_rest: Some(learned_of_rest),
             ..Lessons::default()
         };
-        for (application, samples) in &own {
+        for group in &own {
             // The worker has requests to serve.
             runtime::yield_now().await;
-            let learned = Flashiness::train(samples);
-            judge(samples, &learned);
-            lessons.of_application.insert(*application, learned);
+            let samples = samples_of(group);
+            let learned = Flashiness::train(&samples);
+            judge(&samples, &learned);
+            lessons.of_application.insert(group[0].application, learned);
         }
         let applications = own.len() as u64;
         *self.lessons.write() = lessons;
         let mut stats = self.stats.lock();
         stats.lessons += 1;
         stats.applications = applications;
-        stats.samples = all;
-        let per_mille = |sum: f64| (sum / all as f64 * 1000.0) as u64;
+        stats.samples = seen.len() as u64;
+        let per_mille = |sum: f64| (sum / seen.len() as f64 * 1000.0) as u64;
         (stats.flashy_per_mille, stats.right_per_mille) = (per_mille(flashy), per_mille(right));
         stats.learn_us += u64::try_from(runtime::now().since(begun).as_micros()).unwrap_or(0);
+    }
+
+    /// What has been counted, in order of application; what has been sampled is counted from now on.
+    fn end_window(&self, now: Instant) -> Vec<Seen> {
+        let windows = &mut *self.windows.lock();
+        let mut seen = Vec::with_capacity(windows.counting.len());
+        for watched in &windows.counting {
+            if let Some(sample) = watched.tally.sample() {
+                seen.push(Seen {
+                    application: watched.application,
+                    sample,
+                    is_flashy: watched.tally.is_flashy(self.learning.reads),
+                });
+            }
+        }
+        windows.counting.clear();
+        std::mem::swap(&mut windows.sampling, &mut windows.counting);
+        windows.ends = now + self.learning.window;
+        seen.sort_unstable_by_key(|seen| seen.application);
+        seen
     }
 
     pub(super) fn stats(&self) -> LearnerStats {

@@ -30,7 +30,7 @@ use crate::key::{Key, KeyHash};
 use flashiness::Features;
 use ghosts::Ghosts;
 use learner::Learner;
-pub use learner::LearnerStats;
+pub use learner::{LearnerStats, Learning};
 
 /// Reads of S3-FIFO: one more than the one that may follow a store at once.
 const GHOST_READS: u32 = 2;
@@ -90,29 +90,6 @@ impl std::str::FromStr for Admission {
     }
 }
 
-/// How it is learned what deserves flash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Learning {
-    /// An item deserves flash if it is read so many times in the window after, and not updated.
-    pub reads: u32,
-    /// How long samples are taken, and then counted.
-    pub window: Duration,
-    /// The byte that ends the part of a key which tells its application; `None` where all are one. Keys without it are of
-    /// the default application.
-    pub delimiter: Option<u8>,
-}
-
-impl Default for Learning {
-    /// One read, an hour, and what is before a colon.
-    fn default() -> Self {
-        Self {
-            reads: 1,
-            window: Duration::from_secs(3600),
-            delimiter: Some(b':'),
-        }
-    }
-}
-
 /// What becomes of an item that flash does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
@@ -125,9 +102,9 @@ pub(crate) struct Verdict {
 /// What admission has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AdmissionStats {
-    /// Items that have been asked about and were admitted, and those that were not.
+    /// Items that left memory for flash, as they were judged.
     pub admitted: u64,
-    /// See [`admitted`](Self::admitted).
+    /// Items that left memory and were gone, as they were judged.
     pub refused: u64,
     /// Of a policy that remembers what it has refused, items admitted for that alone.
     pub remembered: u64,

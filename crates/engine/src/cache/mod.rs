@@ -80,7 +80,9 @@ pub struct Engine {
     /// Items with lower versions are stale.
     pub(crate) stale_below: u64,
     pub(crate) config: EngineConfig,
-    pub(crate) gate: Gate,
+    pub(crate) gate: Box<Gate>,
+    /// Whether reads of items in memory are counted: something goes by them.
+    pub(crate) counts_reads: bool,
     pub(crate) persistence: Persistence,
     pub(crate) syncs: Requests,
     pub(crate) checkpoints: Requests,
@@ -268,12 +270,14 @@ impl Engine {
             cutoff: self.cutoffs.cutoff(partition),
             now,
             limit_bytes: self.tier_limit(),
+            rewrites_clean: self.config.dram == Dram::BeforeVictims,
         }
     }
 
     /// Whether an item with a body of this many bytes may be kept in memory; else it goes to flash at once.
     fn may_keep(&self, body_bytes: usize, context: &EvictContext<'_>) -> bool {
-        self.config.dram == Dram::ItemCache && body_bytes <= context.limit_bytes / LARGEST_SHARE
+        let keeps_items = !matches!(self.config.dram, Dram::WriteBuffers { .. });
+        keeps_items && body_bytes <= context.limit_bytes / LARGEST_SHARE
     }
 
     /// Bytes of memory the DRAM tier of a partition may use at present: an equal share of what is left.

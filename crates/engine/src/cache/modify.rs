@@ -14,7 +14,7 @@ use crate::in_flight::ReadOutcome;
 use crate::key::Key;
 use crate::partition::Partition;
 use crate::placement::Probe;
-use crate::store::{AppendItem, FlashItem};
+use crate::store::{AppendItem, FlashItem, Priority};
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
 
@@ -445,7 +445,11 @@ impl Held<'_> {
             value: new.value,
         };
         let mut outcome = Placed::NoSpace;
-        let items = [AppendItem { hash, item }];
+        let items = [AppendItem {
+            hash,
+            item,
+            priority: Priority::LOWEST,
+        }];
         let flash = &self.engine.flash;
         flash.place(&items, true, |_, placed| outcome = placed);
         let refused = match outcome {

@@ -6,6 +6,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::Engine;
 use crate::admission::flashiness::Features;
+use crate::config::Dram;
 use crate::dram::{LongValue, NewItem};
 use crate::format::item::{ItemRef, state};
 use crate::in_flight::{InFlightRead, ReadOutcome};
@@ -247,7 +248,7 @@ impl FlashRead {
     }
 
     /// Keeps an item in memory, clean, where that is worth it: one that several requests share, one for which there is
-    /// space, and one in [`PROMOTE_ONE_IN`] of the others: what is hot comes again soon.
+    /// space, and one in [`PROMOTE_ONE_IN`] of the others: what is hot comes again soon. Before a victim cache, each.
     /// Returns whether the item was kept.
     fn promote(&self, partition: &mut Partition, key: Key<'_>, item: &FlashItem, now: u32) -> bool {
         let engine = &self.engine;
@@ -260,12 +261,13 @@ impl FlashRead {
             new.last_access = now;
         }
         let context = engine.evict_context(self.hash.partition(engine.partition_bits), now);
-        let worth = self.in_flight.is_shared()
+        let worth = context.rewrites_clean
+            || self.in_flight.is_shared()
             || partition
                 .tier
                 .has_space(&new.header(key), context.limit_bytes)
             || partition.take_turn(PROMOTE_ONE_IN);
-        let kept = engine.config.keeps_read
+        let kept = engine.config.dram != Dram::Filter
             && engine.may_keep(header.body_bytes(), &context)
             && worth
             && partition.tier.put(key, &new, &context).is_ok();
@@ -320,7 +322,7 @@ impl Engine {
                     if header.last_access.get() != now {
                         header.last_access = now.into();
                     }
-                    if self.gate.counts_reads() {
+                    if self.counts_reads {
                         header.count_read();
                     }
                     if self.gate.watches(key.hash()) {

@@ -10,7 +10,9 @@ use super::{
 use crate::admission::Admission;
 use crate::format::journal::{LOCATION_UNITS, SEGMENT_LIMIT};
 use crate::format::segment::{PAGE_BYTES, UNIT_BYTES, largest_item};
-use crate::store::{SEGMENT_TABLE_BYTES, Victim};
+use crate::store::{
+    FILLING_SHARE, FILLING_SHARE_OF_FLASH, Layout, MOST_PRIORITIES, SEGMENT_TABLE_BYTES, Victim,
+};
 
 /// The most of the flash that static watermarks may keep free, in percent.
 const MOST_STATIC_PERCENT: u32 = 50;
@@ -136,7 +138,10 @@ impl EngineConfig {
     pub fn check(&self, segments: u64, segment_bytes: u32) -> Result<(), ConfigError> {
         let (writing, reclaim) = (&self.writing, &self.reclaim);
         let index_fits = (1..=90).contains(&self.placement.index_percent());
-        let copies_all = matches!(reclaim.policy, ReclaimPolicy::CopyValid { .. });
+        let copies_all = matches!(
+            reclaim.policy,
+            ReclaimPolicy::CopyValid { .. } | ReclaimPolicy::CopyPromoted
+        );
         let most_copied = 15 + u32::from(copies_all);
         let copies_fit = reclaim.policy.max_copy_sixteenths() <= most_copied;
         let write_fits = writing.write_bytes.is_none_or(|bytes| bytes >= PAGE_BYTES);
@@ -187,6 +192,7 @@ impl EngineConfig {
             PlacementConfig::Hashed(_) => {}
         }
         reclaim.reserve.check()?;
+        self.check_priorities(segments)?;
         let returns = matches!(reclaim.policy, ReclaimPolicy::ReturnRecent { .. });
         if returns && matches!(self.dram, Dram::WriteBuffers { .. }) {
             return Err(ConfigError::NowhereToReturn);
@@ -233,6 +239,60 @@ impl EngineConfig {
         Ok(())
     }
 
+    /// Checks that segments have priorities where they are reclaimed by these, and nowhere else; on `segments` segments.
+    fn check_priorities(&self, segments: u64) -> Result<(), ConfigError> {
+        let policy = self.reclaim.policy;
+        let victims = [Some(policy.victim()), policy.under_pressure()];
+        let by_priority = victims.contains(&Some(Victim::LowestPriority));
+        let priorities = self.placement.priorities();
+        let is_packed = match self.placement {
+            PlacementConfig::Exact(exact) => exact.layout == Layout::Packed,
+            PlacementConfig::Tiered(_) | PlacementConfig::Hashed(_) => false,
+        };
+        let several = priorities > 1;
+        let streams = u64::from(priorities);
+        let fills = |held: u64, (some, of): (u64, u64)| !several || held * some / of >= streams;
+        let buffers = self.writing.buffers as u64;
+        let leveling = self.reclaim.wear_leveling;
+        for (fits, name, range) in [
+            (
+                (1..=MOST_PRIORITIES).contains(&priorities),
+                "priorities",
+                "1 to 8",
+            ),
+            (
+                several == by_priority,
+                "priorities",
+                "more than 1 where the lowest is reclaimed first, which is of the exact placement, and 1 elsewhere",
+            ),
+            (
+                !several || is_packed,
+                "layout",
+                "packed where segments have priorities",
+            ),
+            (
+                !several || leveling.is_none(),
+                "wear_leveling",
+                "off where segments have priorities",
+            ),
+            (
+                fills(buffers, FILLING_SHARE),
+                "buffers",
+                "so many that three quarters are one for each priority",
+            ),
+            (
+                fills(segments, FILLING_SHARE_OF_FLASH),
+                "segments",
+                "four times as many as priorities",
+            ),
+        ] {
+            if !fits {
+                return Err(ConfigError::Range { name, range });
+            }
+        }
+        Ok(())
+    }
+
     /// Checks the settings against a new image of `image_bytes`.
     ///
     /// # Errors
@@ -259,6 +319,7 @@ impl EngineConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::ExactSettings;
 
     #[test]
     fn what_cannot_work_is_named() {
@@ -305,6 +366,36 @@ mod tests {
             returning.check(512, 8 << 20),
             Err(ConfigError::NowhereToReturn)
         );
+        let range = |config: &EngineConfig, segments| match config.check(segments, 8 << 20) {
+            Err(ConfigError::Range { name, .. }) => Some(name),
+            _ => None,
+        };
+        let mut prioritised = EngineConfig::default();
+        prioritised.reclaim.policy = ReclaimPolicy::CopyPromoted;
+        assert_eq!(range(&prioritised, 512), Some("priorities"), "one of them");
+        let exact = |layout, priorities| {
+            PlacementConfig::Exact(ExactSettings {
+                layout,
+                index_percent: 75,
+                priorities,
+            })
+        };
+        prioritised.placement = exact(Layout::Packed, 8);
+        assert_eq!(range(&prioritised, 512), Some("buffers"));
+        prioritised.writing.buffers = 11;
+        assert_eq!(prioritised.check(512, 8 << 20), Ok(()));
+        assert_eq!(range(&prioritised, 31), Some("segments"));
+        prioritised.reclaim.wear_leveling = Some(1);
+        assert_eq!(range(&prioritised, 512), Some("wear_leveling"));
+        prioritised.placement = exact(Layout::Slotted, 8);
+        assert_eq!(range(&prioritised, 512), Some("layout"));
+        prioritised.placement = exact(Layout::Packed, 9);
+        assert_eq!(range(&prioritised, 512), Some("priorities"));
+        let unordered = EngineConfig {
+            placement: exact(Layout::Packed, 8),
+            ..EngineConfig::default()
+        };
+        assert_eq!(range(&unordered, 512), Some("priorities"), "by age");
         let small = EngineConfig {
             memory_bytes: 8 << 20,
             ..Default::default()

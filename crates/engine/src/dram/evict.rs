@@ -7,7 +7,7 @@ use crate::admission::Verdict;
 use crate::flash::Placed;
 use crate::format::item::{HEADER_BYTES, ItemHeader, MAX_KEY_BYTES, state};
 use crate::key::{Key, KeyHash};
-use crate::store::AppendItem;
+use crate::store::{AppendItem, Priority};
 use runtime::work::{self, Work};
 
 /// Chunks that the CLOCK hand may pass to make space for one item before it stops giving second chances.
@@ -154,7 +154,7 @@ impl DramTier {
             };
             held != Held::No
         };
-        if !header.has(state::DIRTY) && may_be_on_flash() {
+        if !header.has(state::DIRTY) && !context.rewrites_clean && may_be_on_flash() {
             self.stats.clean_evictions += 1;
             self.stats.evictions += 1;
             return Fate::Drop;
@@ -276,6 +276,7 @@ impl DramTier {
             .map(|&(hash, handle)| AppendItem {
                 hash,
                 item: self.log.item(handle).0,
+                priority: Priority::LOWEST,
             })
             .collect();
         let mut taken = Vec::with_capacity(batch.len());

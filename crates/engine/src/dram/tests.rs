@@ -92,6 +92,7 @@ struct Bench {
     flash: MapFlash,
     tier: DramTier,
     limit_bytes: usize,
+    rewrites_clean: bool,
     gate: Gate,
     next_version: u64,
     cutoff: u64,
@@ -104,6 +105,7 @@ impl Bench {
             flash: MapFlash::with_space(space),
             tier: DramTier::new(CHUNK, Arc::default()),
             limit_bytes,
+            rewrites_clean: false,
             gate: gate(Admission::All),
             next_version: 1,
             cutoff: 0,
@@ -119,6 +121,7 @@ impl Bench {
             cutoff: self.cutoff,
             now: self.now,
             limit_bytes: self.limit_bytes,
+            rewrites_clean: self.rewrites_clean,
         };
         (&mut self.tier, context)
     }
@@ -280,6 +283,19 @@ fn clean_items_leave_silently_while_flash_has_them() {
         [read],
         "flash learns that it was read"
     );
+}
+
+#[test]
+fn before_a_victim_cache_what_leaves_is_placed_though_flash_has_it() {
+    let mut bench = Bench::new(6 * CHUNK, usize::MAX);
+    bench.rewrites_clean = true;
+    bench.put_all(0..20);
+    bench.clean().unwrap();
+    assert_eq!(bench.flash.placed().len(), 20);
+    bench.put_all(100..400);
+    let placed = bench.flash.placed();
+    let times = |number| placed.iter().filter(|key| **key == name(number)).count();
+    assert!((0..20).all(|number| times(number) == 2));
 }
 
 #[test]
@@ -511,6 +527,33 @@ fn what_is_younger_than_what_is_due_stays_dirty_wherever_it_lies() {
     assert_eq!(bench.tier.dirty, 1);
     bench.clean_due(&Due::ALL).unwrap();
     assert_eq!(bench.tier.dirty, 0);
+}
+
+/// Admission goes by it, so it must not begin anew with each overwrite, nor when the CLOCK hand passes.
+#[test]
+fn reads_and_updates_are_counted_from_the_first_store_on() {
+    let mut bench = Bench::new(8 * CHUNK, usize::MAX);
+    let known = |bench: &Bench| {
+        let header = bench.tier.header(bench.find(b"known").unwrap());
+        (header.reads, header.updates())
+    };
+    bench.put(b"known", &[1; 100]).unwrap();
+    for (length, expected) in [(100, (1, 1)), (90, (2, 2)), (20_000, (3, 3)), (10, (4, 4))] {
+        let handle = bench.find(b"known").unwrap();
+        bench.tier.header_mut(handle).count_read();
+        bench.put(b"known", &vec![2; length]).unwrap();
+        assert_eq!(known(&bench), expected, "{length} bytes");
+        assert_eq!(bench.value(b"known").unwrap().len(), length);
+    }
+    for round in 0..200 {
+        bench.reference(b"known");
+        bench.put_all(round * 10..round * 10 + 10);
+        assert_eq!(known(&bench), (4, 4));
+    }
+    assert!(bench.tier.stats.second_chances > 0);
+    bench.tier.remove(key_of(b"known"));
+    bench.put(b"known", b"again").unwrap();
+    assert_eq!(known(&bench), (0, 0));
 }
 
 #[test]

@@ -188,6 +188,8 @@ pub(crate) struct EvictContext<'a> {
     pub(crate) now: u32,
     /// Bytes of memory this tier may use.
     pub(crate) limit_bytes: usize,
+    /// Whether items go to flash that may have a copy there.
+    pub(crate) rewrites_clean: bool,
 }
 
 /// Where copies were of a key that has been put again.

@@ -145,7 +145,11 @@ impl Opening {
         let store = self.store(&superblock)?;
         // Before anything is read that takes memory.
         let flash_bytes = u64::from(shape.segments) * u64::from(shape.segment_bytes);
-        let gate = Gate::new(self.config.admission, self.config.memory_bytes, flash_bytes);
+        let gate = Box::new(Gate::new(
+            self.config.admission,
+            self.config.memory_bytes,
+            flash_bytes,
+        ));
         let budget = self.budget(&shape, &store, &*log, &gate)?;
         let now = runtime::unix_seconds();
         let (mut last_run, mut start) = match new {
@@ -472,7 +476,7 @@ impl Opening {
         let fixed_bytes =
             flash_bytes + config.read_bytes() + 2 * kept_bytes(config) + gate.memory_bytes();
         let chunk_bytes = match config.dram {
-            Dram::ItemCache => LEAST_CHUNK_BYTES,
+            Dram::ItemCache | Dram::BeforeVictims | Dram::Filter => LEAST_CHUNK_BYTES,
             // No item is kept.
             Dram::WriteBuffers { .. } => 0,
         };
@@ -490,7 +494,9 @@ impl Opening {
             .into());
         }
         let tier_bytes = match config.dram {
-            Dram::ItemCache => least_tier_bytes.max(memory_bytes / LEAST_TIER_SHARE),
+            Dram::ItemCache | Dram::BeforeVictims | Dram::Filter => {
+                least_tier_bytes.max(memory_bytes / LEAST_TIER_SHARE)
+            }
             Dram::WriteBuffers { .. } => least_tier_bytes,
         };
         let taken = fixed_bytes + tier_bytes + config.lendable_bytes;
@@ -674,7 +680,7 @@ fn take_over(
 
 fn assemble(
     flash: FlashTier,
-    (config, gate): (EngineConfig, Gate),
+    (config, gate): (EngineConfig, Box<Gate>),
     shape: &ImageShape,
     first_version: u64,
     persistence: Persistence,
@@ -705,6 +711,7 @@ fn assemble(
         journal: Arc::clone(&flash.upkeep.journal),
         flash: Arc::new(flash),
         fixed_bytes,
+        counts_reads: gate.counts_reads() || config.placement.priorities() > 1,
         gate,
         config,
         persistence,

@@ -8,7 +8,8 @@
 //! generation of a segment that an entry names is read while the table is locked.
 //!
 //! Its section of a checkpoint is written at an orderly stop: what has been read since it was written, for CLOCK
-//! and reclaim.
+//! and reclaim. Where segments have priorities, what had been read is promoted anew when it is restored: to the priority
+//! above the one that the start has given its segment.
 
 mod recency;
 
@@ -29,7 +30,10 @@ use crate::format::item::state;
 use crate::format::location::{LocationCodec, Place};
 use crate::key::{Key, KeyHash};
 use crate::reclaim::{IndexUse, Named, Resident, Residents};
-use crate::store::{Patience, ReadError, SegmentRecord, SegmentStore, SlabClasses, Streams};
+use crate::store::{
+    InsertionPoints, Patience, Priority, ReadError, SegmentRecord, SegmentStore, SlabClasses,
+    Streams,
+};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Mutex, RwLock};
 use recency::Recency;
@@ -49,6 +53,9 @@ impl PlacementKind for ExactSettings {
     }
 
     fn streams(&self, segment_bytes: u32) -> Arc<dyn Streams> {
+        if self.priorities > 1 {
+            return Arc::new(InsertionPoints(self.priorities));
+        }
         Arc::new(SlabClasses::new(self.layout, segment_bytes))
     }
 
@@ -62,7 +69,7 @@ impl PlacementKind for ExactSettings {
 
     fn least_index_bytes(&self, expected_items: u64, partition_bits: u32) -> u64 {
         let tables = 1u64 << partition_bits;
-        let config = table_config(1, expected_items, partition_bits);
+        let config = table_config((1, 1), expected_items, partition_bits);
         config.least_bytes().saturating_mul(tables)
     }
 
@@ -71,24 +78,37 @@ impl PlacementKind for ExactSettings {
     }
 
     fn open(&self, parts: Parts) -> Result<Arc<dyn Placement>, OpenError> {
-        let exact = Exact::new(parts).map_err(|error| OpenError::Index(error.to_string()))?;
+        let exact = Exact::new(parts, self.priorities)
+            .map_err(|error| OpenError::Index(error.to_string()))?;
         Ok(Arc::new(exact))
     }
 }
 
 /// The table of a partition, one of two to the power of `partition_bits`.
-fn table_config(value_bits: u32, expected_items: u64, partition_bits: u32) -> DirectConfig {
+fn table_config(
+    (value_bits, rank_bits): (u32, u32),
+    expected_items: u64,
+    partition_bits: u32,
+) -> DirectConfig {
     DirectConfig {
         value_bits,
+        rank_bits,
         max_entries_hint: (expected_items >> partition_bits).max(1),
         skip_bits: partition_bits,
         min_buckets: MIN_BUCKETS,
     }
 }
 
+/// Bits of an entry that tell which of so many priorities reads have given an item; of one, whether it has been read.
+fn rank_bits(priorities: u8) -> u32 {
+    let highest = priorities.saturating_sub(1).max(1);
+    highest.ilog2() + 1
+}
+
 /// The `exact` placement.
 pub(super) struct Exact {
     store: Arc<SegmentStore>,
+    priorities: u8,
     codec: LocationCodec,
     tables: Box<[Mutex<DirectTable>]>,
     partition_bits: u32,
@@ -99,9 +119,9 @@ pub(super) struct Exact {
 }
 
 impl Exact {
-    fn new(parts: Parts) -> Result<Self, index::ConfigError> {
+    fn new(parts: Parts, priorities: u8) -> Result<Self, index::ConfigError> {
         let config = table_config(
-            parts.codec.bits(),
+            (parts.codec.bits(), rank_bits(priorities)),
             parts.expected_items,
             parts.partition_bits,
         );
@@ -115,6 +135,7 @@ impl Exact {
         Ok(Self {
             recency: RwLock::new(recency),
             store: parts.store,
+            priorities,
             codec: parts.codec,
             tables,
             partition_bits: parts.partition_bits,
@@ -168,7 +189,21 @@ impl Exact {
     fn probe_of(&self, entry: Option<Entry>) -> Probe {
         entry.map_or(Probe::Absent, |entry| {
             let generation = self.place(entry.value).generation;
-            Probe::At(Token::new(entry.value, generation, entry.recent))
+            Probe::At(Token::new(entry.value, generation, entry.is_recent()))
+        })
+    }
+
+    /// Looks a key up for a read. Where there are priorities it promotes what it finds to the one above its segment's at
+    /// present, unless it has a higher one already: an item that is kept will be copied there.
+    fn read_entry(&self, table: &mut DirectTable, hash: KeyHash) -> Option<Entry> {
+        if self.priorities == 1 {
+            return table.access(hash.0);
+        }
+        table.promote(hash.0, |entry| {
+            let (segment, _) = self.codec.decode(entry.value);
+            let of_segment = self.store.priority(segment);
+            let before = Priority(entry.rank);
+            before.after_read(of_segment, self.priorities).0
         })
     }
 
@@ -188,7 +223,7 @@ impl Exact {
         match table.insert(item.hash.0, self.pack(item.place)) {
             Ok(replaced) => {
                 if recency.contains(item.place) {
-                    table.access(item.hash.0);
+                    self.read_entry(table, item.hash);
                 }
                 Restored::Taken(self.displaced(replaced))
             }
@@ -207,7 +242,7 @@ impl Placement for Exact {
     fn access(&self, hash: KeyHash) -> Probe {
         work::count(Work::IndexStep, 1);
         let mut table = self.table(hash).lock();
-        self.probe_of(table.access(hash.0))
+        self.probe_of(self.read_entry(&mut table, hash))
     }
 
     fn warm(&self, hashes: &mut dyn Iterator<Item = KeyHash>) {
@@ -338,13 +373,13 @@ impl Exact {
 }
 
 impl Residents for Exact {
-    fn check(&self, item: &Resident, keep: &mut dyn FnMut(bool) -> bool) -> Named {
+    fn check(&self, item: &Resident, keep: &mut dyn FnMut(Priority) -> bool) -> Named {
         let value = self.pack(item.place);
         self.change(item.hash, |table| {
             let found = table.lookup(item.hash.0);
             match found.filter(|found| found.value == value) {
                 None => Named::No,
-                Some(found) if keep(found.recent) => Named::Kept,
+                Some(found) if keep(Priority(found.rank)) => Named::Kept,
                 Some(_) => {
                     table.remove(item.hash.0);
                     Named::Removed
@@ -363,9 +398,9 @@ impl Residents for Exact {
         for (number, table) in (0u64..).zip(&self.tables) {
             let table_bits = (number << 1) << (63 - self.partition_bits);
             let mut named = Vec::new();
-            table.lock().for_each(|hash, value, _| {
-                if self.codec.decode(value).0 == record.segment {
-                    named.push((KeyHash(hash | table_bits), value));
+            table.lock().for_each(|hash, entry| {
+                if self.codec.decode(entry.value).0 == record.segment {
+                    named.push((KeyHash(hash | table_bits), entry.value));
                 }
             });
             for (hash, value) in named {

@@ -42,7 +42,7 @@ use crate::durability::OpenError;
 use crate::format::location::Place;
 use crate::key::{Key, KeyHash};
 use crate::reclaim::{Named, Resident, Residents};
-use crate::store::{AppendItem, Patience, ReadError, SegmentRecord, Source, StreamLayout, Streams};
+use crate::store::{AppendItem, Patience, Priority, ReadError, SegmentRecord, Source, StreamLayout, Streams};
 use dead::CopyRank;
 
 /// Bytes of an item on flash that an image is laid out for: those of Flashield's trace (section 3.4).
@@ -222,7 +222,7 @@ impl Placement for Hashed {
 }
 
 impl Residents for Hashed {
-    fn check(&self, item: &Resident, keep: &mut dyn FnMut(bool) -> bool) -> Named {
+    fn check(&self, item: &Resident, keep: &mut dyn FnMut(Priority) -> bool) -> Named {
         let (hash, version) = (item.hash, item.version);
         let Some(spot) = self.spot_of(hash, item.place) else {
             return Named::No;
@@ -235,7 +235,7 @@ impl Residents for Hashed {
                 shard.remove_dead(hash.0, &spot, version);
                 return Named::No;
             }
-            if keep(naming.is_hot) {
+            if keep(Priority::of_read(naming.is_hot)) {
                 return Named::Kept;
             }
             let others = shard.remove_all(hash.0, &spot) as u64 - 1;

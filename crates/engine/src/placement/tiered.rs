@@ -32,7 +32,9 @@ use crate::format::location::{LocationCodec, Place};
 use crate::format::segment::{LARGE, Position, SegmentId};
 use crate::key::{Key, KeyHash};
 use crate::reclaim::{IndexUse, Named, Resident, Residents};
-use crate::store::{Patience, ReadError, SegmentRecord, SegmentStore, SlabClasses, Streams};
+use crate::store::{
+    Patience, Priority, ReadError, SegmentRecord, SegmentStore, SlabClasses, Streams,
+};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use numbers::{Given, Numbered, Numbers, TURN_BITS};
 
@@ -707,14 +709,14 @@ impl Placement for Tiered {
 }
 
 impl Residents for Tiered {
-    fn check(&self, item: &Resident, keep: &mut dyn FnMut(bool) -> bool) -> Named {
+    fn check(&self, item: &Resident, keep: &mut dyn FnMut(Priority) -> bool) -> Named {
         let Some(code) = self.segments.code_of(item.place) else {
             return Named::No;
         };
         match self.cascade.lookup(item.hash.0) {
             // That it is in Tier 1 is what tells that it is read (section 4.3).
             Some((Hot::At(named), _)) if named == code => {
-                if keep(true) {
+                if keep(Priority::of_read(true)) {
                     return Named::Kept;
                 }
                 if !self.cascade.bury_if(item.hash.0, code) {

@@ -26,7 +26,7 @@ use crate::counter::Count as _;
 use crate::format::location::Place;
 use crate::format::segment::{Position, SummaryEntry};
 use crate::key::KeyHash;
-use crate::store::SegmentRecord;
+use crate::store::{Priority, SegmentRecord};
 
 /// An item as its segment's summary names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,11 +67,12 @@ pub enum Named {
 
 /// The index entries of the items in segments. Called from background tasks, without a partition's lock.
 pub trait Residents: Send + Sync {
-    /// Asks whether the index still names this very copy. If so, `keep` is called with whether it has been read
-    /// since it was written, and says whether the entry stays; all in one hold of whatever protects the entry.
+    /// Asks whether the index still names this very copy. If so, `keep` is called with the priority that reads have given it
+    /// since it was written, the lowest without any, and says whether the entry stays; all in one hold of whatever protects
+    /// the entry.
     ///
     /// A copy below the last version that was given to `invalidate` for its key is not named.
-    fn check(&self, item: &Resident, keep: &mut dyn FnMut(bool) -> bool) -> Named;
+    fn check(&self, item: &Resident, keep: &mut dyn FnMut(Priority) -> bool) -> Named;
 
     /// The item has been copied. Whether the index names the copy now; false when it did not name the old one.
     fn moved(&self, item: &Resident, to: Place) -> bool;

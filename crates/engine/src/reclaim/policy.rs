@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | drop | as configured | dropped |
 //! | copy recent | as configured | those read since they were written are copied, up to a bound |
+//! | copy promoted | the oldest of the lowest priority | those promoted since they were written are copied, all of them |
 //! | copy valid, by age or by reads | as configured | all valid ones are copied if that gains; writes stall meanwhile |
 //! | copy valid, fewest valid bytes | one of which copying gains | all valid ones are copied; writes stall meanwhile |
 //! | integrated | fewest valid bytes, if that gains enough | all valid ones are copied |
@@ -221,6 +222,8 @@ fn choose_recovered(policy: ReclaimPolicy, view: &FlashView) -> Choices {
             let recent = Keep::Recent(view.max_copy_bytes);
             only(victim, keep_if(view.copies_gain, recent))
         }
+        // Bounded by reads: a copy has not been promoted before it is read again.
+        ReclaimPolicy::CopyPromoted => only(Victim::LowestPriority, Keep::Recent(u64::MAX)),
         ReclaimPolicy::CopyValid {
             victim: Victim::FewestValid,
             ..
@@ -564,6 +567,19 @@ mod tests {
             ..stalled
         };
         assert_eq!(choose(greedy, &costly), [None, drop_one]);
+    }
+
+    #[test]
+    fn what_is_promoted_is_copied_whatever_that_takes_and_dropped_under_pressure() {
+        let costly = FlashView {
+            copies_gain: false,
+            ..VIEW
+        };
+        let copies = only(Victim::LowestPriority, Keep::Recent(u64::MAX));
+        assert_eq!(choose(ReclaimPolicy::CopyPromoted, &costly), copies);
+        let pressed = FlashView { free: 9, ..costly };
+        let drops = only(Victim::LowestPriority, Keep::Nothing);
+        assert_eq!(choose(ReclaimPolicy::CopyPromoted, &pressed), drops);
     }
 
     #[test]

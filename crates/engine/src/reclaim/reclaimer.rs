@@ -14,7 +14,7 @@ use crate::counter::Count as _;
 use crate::durability::dead::{DeadSet, ItemState};
 use crate::format::item::ItemRef;
 use crate::format::segment::{PAGE_BYTES, Position, SummaryEntry};
-use crate::store::{AppendItem, SegmentRecord, Source};
+use crate::store::{AppendItem, Priority, SegmentRecord, Source};
 use crate::sync::atomic::Ordering;
 
 /// Bytes read at once while copying; holes shorter than [`HOLE_BYTES`] are read through.
@@ -353,9 +353,9 @@ impl Upkeep {
             let is_live = self.is_live(&item, entry, now);
             let bytes = entry_bytes(entry, entries.get(number + 1), record.slot_bytes);
             let mut is_read = false;
-            let named = residents.check(&item, &mut |recent| {
-                is_read = recent;
-                is_live && (all || recent) && bytes <= left
+            let named = residents.check(&item, &mut |priority| {
+                is_read = priority.is_raised();
+                is_live && (all || is_read) && bytes <= left
             });
             match named {
                 Named::No => {}
@@ -444,11 +444,12 @@ impl Upkeep {
         items: &[(SummaryEntry, ItemRef<'_>)],
         turn: &mut Option<Permit>,
     ) {
-        let copies: Vec<AppendItem<'_>> = items
+        let mut copies: Vec<AppendItem<'_>> = items
             .iter()
             .map(|(entry, item)| AppendItem {
                 hash: Resident::of(record, entry).hash,
                 item: *item,
+                priority: Priority::LOWEST,
             })
             .collect();
         let resident = |number: usize| Resident::of(record, &items[number].0);
@@ -462,11 +463,15 @@ impl Upkeep {
             // An item that has died since it was read is not written again: a power cut could take the record that
             // declares the copy dead, and leave the copy.
             let now = runtime::unix_seconds();
-            let is_named = |number: &usize| {
-                let item = resident(*number);
+            let is_named = |number: usize, to: &mut Priority| {
+                let item = resident(number);
                 // What has expired meanwhile leaves the index here.
-                let is_live = self.is_live(&item, &items[*number].0, now);
-                match residents.check(&item, &mut |_| is_live) {
+                let is_live = self.is_live(&item, &items[number].0, now);
+                let mut keep = |priority| {
+                    *to = priority;
+                    is_live
+                };
+                match residents.check(&item, &mut keep) {
                     Named::Kept => true,
                     Named::No => false,
                     Named::Removed => {
@@ -475,7 +480,10 @@ impl Upkeep {
                     }
                 }
             };
-            let end = done + (done..items.len()).take_while(is_named).count();
+            let mut end = done;
+            while end < items.len() && is_named(end, &mut copies[end].priority) {
+                end += 1;
+            }
             if end == done {
                 done += 1;
                 continue;
@@ -526,8 +534,8 @@ impl Upkeep {
         for entry in run {
             let item = Resident::of(record, entry);
             let mut is_read = false;
-            let named = residents.check(&item, &mut |recent| {
-                is_read = recent;
+            let named = residents.check(&item, &mut |priority| {
+                is_read = priority.is_raised();
                 false
             });
             if named != Named::Removed {

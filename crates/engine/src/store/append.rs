@@ -7,6 +7,7 @@ use device::AlignedBuf;
 use super::core::{Content, SegmentStore, UnwrittenCopies};
 use super::filling::{Cursor, Filling};
 use super::layout::{AppendItem, Source, StreamLayout};
+use super::priority::Priority;
 use super::queues::Worn;
 use super::read::SegmentPin;
 use super::segment::SegmentRecord;
@@ -326,7 +327,11 @@ impl SegmentStore {
             _ => AlignedBuf::new(self.segment_bytes as usize),
         };
         let sequence = cursor.take_sequence();
-        let layout = self.layouts[stream % self.layouts.len()];
+        let stream_of_items = stream % self.layouts.len();
+        let layout = self.layouts[stream_of_items];
+        if self.streams.priorities() > 1 {
+            self.set_priority(segment, Priority(stream_of_items as u8));
+        }
         let item_bytes = cursor.hashed_item_bytes;
         self.begin_generation(segment, sequence, layout.slot_bytes(), buffer);
         *content = Content::Filling(Filling::new(

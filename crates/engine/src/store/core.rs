@@ -12,6 +12,7 @@ use runtime::sync::{Notify, Semaphore};
 use super::filling::{Cursor, FLUSH_BYTES, Filling, Flushed};
 use super::layout::{SlotPages, StreamLayout, Streams};
 use super::outage::Outages;
+use super::priority::Priority;
 use super::queues::{Queues, Worn};
 use super::segment::{DRAINING, Segment, SegmentRecord};
 use crate::counter::{Count as _, Ewma, Striped};
@@ -22,6 +23,17 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 
 /// Milliseconds that one time may be ahead of another and count as the same.
 const SAME_TIME_MS: u32 = 60_000;
+
+/// Parts of the buffers, and of the segments, that are filled at once at most.
+pub(crate) const FILLING_SHARE: (u64, u64) = (3, 4);
+pub(crate) const FILLING_SHARE_OF_FLASH: (u64, u64) = (1, 4);
+
+/// Segments that may be filled at once.
+fn max_filling(buffers: usize, segments: usize) -> usize {
+    let part = |of: usize, (some, all): (u64, u64)| of * some as usize / all as usize;
+    let most = part(segments, FILLING_SHARE_OF_FLASH).max(1);
+    part(buffers, FILLING_SHARE).clamp(1, most)
+}
 
 /// What of consecutive bytes one command of a drive takes at most: flash written page by page costs the processor no
 /// more than a drive does.
@@ -101,6 +113,8 @@ pub enum Victim {
     FewestValid,
     /// The one of which nothing has been read for the longest time.
     LeastRecentlyRead,
+    /// The oldest of the lowest priority that has one.
+    LowestPriority,
 }
 
 /// What lies in segments and counts.
@@ -240,7 +254,7 @@ impl SegmentStore {
         let filling = Cursor::new(config.first_sequence, 2 * layouts.len());
         let counters = StoreCounters::default();
         counters.segments_retired.add(retired.len() as u64);
-        let mut queues = Queues::new(&geometry);
+        let mut queues = Queues::new(&geometry, streams.priorities());
         queues.retired = retired;
         for segment in free {
             queues.push_free(segment, flash.erase_count(block(segment)));
@@ -253,7 +267,7 @@ impl SegmentStore {
             streams,
             layouts,
             slot_pages: SlotPages::of(&geometry),
-            max_filling: (config.buffers * 3 / 4).clamp(1, (segments.len() / 4).max(1)),
+            max_filling: max_filling(config.buffers, segments.len()),
             segments,
             buffers: (0..config.buffers)
                 .map(|_| Mutex::new(Content::Lost))
@@ -385,6 +399,7 @@ impl SegmentStore {
                 let last_read = self.segment(segment).last_read_ms.load(Ordering::Relaxed);
                 may(segment).then(|| Reverse(age_ms(now, last_read)))
             }),
+            Victim::LowestPriority => queues.take_lowest(may),
         }?;
         Some(self.record(segment))
     }
@@ -552,6 +567,17 @@ impl SegmentStore {
             slot_bytes: state.slot_bytes.load(Ordering::Acquire),
             data_bytes: state.data_bytes.load(Ordering::Acquire),
         }
+    }
+
+    /// The priority of a segment at present.
+    pub(crate) fn priority(&self, segment: SegmentId) -> Priority {
+        Priority(self.segment(segment).priority.load(Ordering::Relaxed))
+    }
+
+    /// Gives a segment a priority.
+    pub(super) fn set_priority(&self, segment: SegmentId, priority: Priority) {
+        let state = self.segment(segment);
+        state.priority.store(priority.0, Ordering::Relaxed);
     }
 
     /// Sequence number of a segment's present generation, 0 when it is free.

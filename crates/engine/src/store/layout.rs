@@ -6,6 +6,7 @@
 
 use device::Geometry;
 
+use super::priority::Priority;
 use crate::format::item::ItemRef;
 use crate::format::segment::{
     FOOTER_BYTES, PAGE_BYTES, Position, SUMMARY_ENTRY_BYTES, UNIT_BYTES, align, largest_item,
@@ -130,6 +131,8 @@ pub struct AppendItem<'a> {
     pub hash: KeyHash,
     /// The item to append, with its key and value.
     pub item: ItemRef<'a>,
+    /// Of a copy, what reads have given it where it lay.
+    pub priority: Priority,
 }
 
 /// The streams that a placement fills. Called with the store's locks held: it takes none and does not wait.
@@ -139,6 +142,11 @@ pub trait Streams: Send + Sync {
 
     /// The number of the stream an item goes to, which fits it.
     fn stream_of(&self, item: &AppendItem<'_>, source: Source) -> usize;
+
+    /// How many priorities segments have. If more than one, each has a stream, and is its number.
+    fn priorities(&self) -> u8 {
+        1
+    }
 }
 
 /// Length of the shortest slots, in bytes.

@@ -29,6 +29,8 @@ mod hashed;
 mod layout;
 mod outage;
 mod probe;
+mod priorities;
+mod priority;
 mod queues;
 mod read;
 mod segment;
@@ -37,13 +39,15 @@ pub(crate) mod tests;
 mod wear;
 mod write;
 
-pub(crate) use self::core::StoreConfig;
+pub(crate) use self::core::{FILLING_SHARE, FILLING_SHARE_OF_FLASH, StoreConfig};
 pub use self::core::{SegmentStore, StoreCounters, StoreUse, Victim};
 pub(crate) use checkpoint::{
     CHECKPOINT_STREAM_BYTES, CheckpointSink, CheckpointSource, SavedCheckpoint,
 };
 pub(crate) use flush::Unflushed;
 pub use layout::{AppendItem, Layout, SlabClasses, Source, StreamLayout, Streams};
+pub use priorities::InsertionPoints;
+pub use priority::{MOST_PRIORITIES, Priority};
 pub use read::{FlashItem, Patience, ReadError, SegmentPin};
 pub(crate) use segment::SEGMENT_TABLE_BYTES;
 pub use segment::SegmentRecord;

@@ -6,6 +6,8 @@
 //! | sealed, in memory | least loaded channel first; of one channel, sealed first |
 //! | written, one a channel | order of writing; victims are picked by what is asked for |
 //!
+//! Where segments have priorities, the written ones are ordered by these, too ([`Priorities`]).
+//!
 //! A channel's load is what waits to be written to it, and then the recent work of its device. A device with one
 //! channel, as every drive is, has one queue of each kind.
 
@@ -13,6 +15,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use device::Geometry;
 
+use super::priorities::Priorities;
 use crate::format::segment::SegmentId;
 
 /// Which of a channel's free segments is opened.
@@ -70,14 +73,17 @@ pub(super) struct Queues {
     pub(super) retired: Vec<SegmentId>,
     /// Written segments that wear leveling wants to have erased, with their sequence numbers.
     pub(super) worn_least: VecDeque<(SegmentId, u64)>,
+    /// The written segments by priority.
+    pub(super) priorities: Priorities,
 }
 
 impl Queues {
-    pub(super) fn new(geometry: &Geometry) -> Self {
+    pub(super) fn new(geometry: &Geometry, priorities: u8) -> Self {
         Self {
             segments_per_channel: geometry.luns_per_channel * geometry.blocks_per_lun,
             channels: (0..geometry.channels).map(|_| Channel::default()).collect(),
             is_first_fill: true,
+            priorities: Priorities::new(priorities),
             ..Self::default()
         }
     }
@@ -275,15 +281,29 @@ impl Queues {
         None
     }
 
+    /// Takes the oldest segment of the lowest priority that has one which `may` be taken.
+    pub(super) fn take_lowest(&mut self, may: impl Fn(SegmentId) -> bool) -> Option<SegmentId> {
+        let segment = self
+            .priorities
+            .lowest_first()
+            .find(|&segment| may(segment))?;
+        let number = self.channel_of(segment);
+        let mut written = self.channels[number].written.iter();
+        let place = written.position(|&other| other == segment)?;
+        Some(self.take_written(number, place))
+    }
+
     fn take_written(&mut self, number: usize, place: usize) -> SegmentId {
         let channel = &mut self.channels[number];
         channel.reclaiming += 1;
         self.written -= 1;
         self.reclaiming += 1;
-        channel
+        let taken = channel
             .written
             .remove(place)
-            .expect("the place was found in the queue")
+            .expect("the place was found in the queue");
+        self.priorities.remove(taken);
+        taken
     }
 
     /// A segment that was taken as a victim is not reclaimed any more: it is about to become free.
@@ -320,13 +340,14 @@ mod tests {
     const EACH: u32 = 8;
 
     fn queues() -> Queues {
-        Queues::new(&Geometry {
+        let geometry = Geometry {
             channels: CHANNELS,
             luns_per_channel: 2,
             blocks_per_lun: EACH / 2,
             pages_per_block: 4,
             page_bytes: 4096,
-        })
+        };
+        Queues::new(&geometry, 1)
     }
 
     fn full() -> Queues {

@@ -271,46 +271,8 @@ impl SegmentStore {
     ) -> Result<FlashItem, ReadError> {
         let start = (offset % PAGE_BYTES) as usize;
         match ItemRef::decode(&buf[start..], pin.sequence, offset) {
-            Ok(_) => Ok(FlashItem {
-                bytes: buf,
-                body: start + CHECKSUM_BYTES,
-                share: Some(share),
-            }),
+            Ok(_) => Ok(FlashItem::at(buf, start, share)),
             Err(source) => Err(self.corrupt(pin.segment, offset, source)),
-        }
-    }
-
-    /// Reads and verifies the item that starts at `offset` of the pinned segment, whatever its length: its page, and all
-    /// of it where that is longer.
-    ///
-    /// # Errors
-    /// [`ReadError`]; counted here.
-    pub async fn read_at(&self, pin: &SegmentPin<'_>, offset: u32) -> Result<FlashItem, ReadError> {
-        let position = Position::of_slot(offset);
-        let waits = Patience::Waits;
-        let share = self.read_memory(pin.segment, position, waits).await?;
-        if offset >= self.segment(pin.segment).data_bytes.load(Ordering::Acquire) {
-            self.count_read(pin.segment);
-            let segment = pin.segment.0;
-            return Err(ReadError::Unwritten { segment, offset });
-        }
-        let page = offset / PAGE_BYTES * PAGE_BYTES;
-        let buf = match self.buffered(pin, page, PAGE_BYTES as usize) {
-            Some(buf) => buf,
-            None => {
-                let read = self.read_range(pin.segment, page, PAGE_BYTES as usize);
-                read.await?
-            }
-        };
-        match self.large_at(offset, &buf) {
-            Some(bytes) => {
-                drop((share, buf));
-                self.read(pin, Position::new(offset, bytes)).await
-            }
-            None => {
-                self.count_read(pin.segment);
-                self.verified(pin, offset, buf, share)
-            }
         }
     }
 

@@ -43,6 +43,8 @@ pub(super) struct Segment {
     pub(super) pins: AtomicU32,
     /// One more than the buffer that holds its bytes, 0 when they are on flash.
     pub(super) buffer: AtomicU8,
+    /// Its [`Priority`](super::Priority), where there are several.
+    pub(super) priority: AtomicU8,
     /// Writes that failed in a row.
     pub(super) failures: AtomicU8,
     /// A sync that has failed may have lost a part of it.

@@ -99,11 +99,12 @@ fn function_of(number: u64, place: Place) -> u32 {
 async fn check_hashed(store: &SegmentStore, (place, number, len): (Place, u64, u32)) {
     let function = function_of(number, place);
     let positions = HashedPositions::new(SEGMENT, place.generation, hash_of(number).0);
-    let pin = store.pin(place.segment, place.generation).unwrap();
-    let item = store
-        .read_at(&pin, positions.offset(function))
+    let offset = positions.offset(function);
+    let found = store
+        .find_at(place.segment, place.generation, offset, Patience::Waits)
         .await
         .unwrap();
+    let (_pin, item) = found.unwrap();
     assert_eq!(item.header().version.get(), number);
     assert_eq!(item.item().value, vec![number as u8; len as usize]);
     check(store, (place, number)).await;
@@ -127,6 +128,10 @@ fn one_cycle() -> Endurance {
 
 /// A store on emulated NAND of 32 segments that ends as `endurance` says.
 fn store_on_nand(endurance: Endurance, layout: Layout) -> (Arc<SegmentStore>, Libssd) {
+    streams_on_nand(endurance, Arc::new(SlabClasses::new(layout, SEGMENT)))
+}
+
+fn streams_on_nand(endurance: Endurance, streams: Arc<dyn Streams>) -> (Arc<SegmentStore>, Libssd) {
     let config = NandConfig {
         geometry: Geometry {
             channels: 2,
@@ -142,7 +147,6 @@ fn store_on_nand(endurance: Endurance, layout: Layout) -> (Arc<SegmentStore>, Li
     };
     let nand = Arc::new(Nand::new(config).unwrap());
     let flash = Libssd::new(nand, SegmentShape::Block).unwrap();
-    let streams = Arc::new(SlabClasses::new(layout, SEGMENT));
     let store = SegmentStore::new(Arc::new(flash.clone()), streams, &CONFIG);
     (Arc::new(store), flash)
 }
@@ -185,9 +189,12 @@ fn append_from(
         StreamLayout::Hashed => hash_of(number),
         _ => KeyHash(number),
     };
-    store.append(&[AppendItem { hash, item }], source, |_, filled| {
-        at = Some(filled)
-    });
+    let item = AppendItem {
+        hash,
+        item,
+        priority: Priority::LOWEST,
+    };
+    store.append(&[item], source, |_, filled| at = Some(filled));
     at.map(|filled| (filled, number))
 }
 
@@ -711,22 +718,7 @@ fn a_hashed_segment_is_never_flushed_in_parts() {
 #[test]
 fn hashed_items_of_a_bad_block_are_written_elsewhere_as_far_as_they_have_room() {
     Sim::new(1).block_on(async {
-        let config = NandConfig {
-            geometry: Geometry {
-                channels: 2,
-                luns_per_channel: 2,
-                blocks_per_lun: 8,
-                pages_per_block: SEGMENT / 4096,
-                page_bytes: 4096,
-            },
-            planes: 1,
-            timing: NandTiming::instant(),
-            endurance: one_cycle(),
-            seed: 5,
-        };
-        let flash = Libssd::new(Arc::new(Nand::new(config).unwrap()), SegmentShape::Block).unwrap();
-        let streams = Arc::new(HashedStreams(1));
-        let store = SegmentStore::new(Arc::new(flash.clone()), streams, &CONFIG);
+        let (store, flash) = streams_on_nand(one_cycle(), Arc::new(HashedStreams(1)));
         let mut items = Vec::new();
         while store.sealed_segments() == 0 {
             let number = items.len() as u64;

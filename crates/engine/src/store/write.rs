@@ -16,6 +16,7 @@ use runtime::work::{self, Work};
 use super::core::{Content, SegmentStore, block, commands};
 use super::filling::{Filling, Flushed};
 use super::layout::{AppendItem, Source, StreamLayout};
+use super::priority::Priority;
 use super::queues::Queues;
 use super::queues::Worn;
 use super::segment::{MAX_FAILURES, SegmentRecord};
@@ -68,7 +69,12 @@ impl SegmentStore {
         let written = self.write_whole(segment, buffer, ahead).await;
         Some(written.map(|()| {
             // In this order: whoever looks for live segments finds it in one of the two.
-            self.queues.lock().push_written(segment);
+            let mut queues = self.queues.lock();
+            queues.push_written(segment);
+            let moved = |moved, to| self.set_priority(moved, to);
+            let priority = self.priority(segment);
+            queues.priorities.enter(segment, priority, moved);
+            drop(queues);
             self.free_buffer(segment, buffer);
             self.space.notify_all();
             self.work.notify_all();
@@ -301,10 +307,16 @@ impl SegmentStore {
         }
         for (entry, item) in items {
             let hash = KeyHash(entry.hash.get());
-            if let Some(position) = filling.append(&AppendItem { hash, item }, Source::Copy) {
+            let append = AppendItem {
+                hash,
+                item,
+                priority: Priority::LOWEST,
+            };
+            if let Some(position) = filling.append(&append, Source::Copy) {
                 placed.push((entry, position));
             }
         }
+        self.set_priority(segment, self.priority(lost.segment));
         self.begin_generation(segment, sequence, lost.slot_bytes, failure.buffer);
         *content = self.finish(filling);
         let lost = self.segment(lost.segment);
@@ -394,6 +406,9 @@ impl SegmentStore {
                 state.data_bytes.store(record.data_bytes, Ordering::Release);
                 queues.adopt_written(record.segment);
                 queues.is_first_fill = false;
+                queues
+                    .priorities
+                    .enter(record.segment, Priority::LOWEST, |_, _| ());
             }
         }
         queues.retain_free(|segment| !taken.contains(&segment));

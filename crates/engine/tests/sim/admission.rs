@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use flowstone_engine::{Admission, Engine, EngineConfig, Learning, ReclaimPolicy, Victim};
+use flowstone_engine::{Admission, Dram, Engine, EngineConfig, Learning, ReclaimPolicy, Victim};
 use rand::Rng;
 
 use crate::support::{for_each_seed, get, memory_disk, random, roomy, set, simulate, start, value};
@@ -21,7 +21,7 @@ fn learning(delimiter: Option<u8>) -> EngineConfig {
             window: WINDOW,
             delimiter,
         }),
-        keeps_read: false,
+        dram: Dram::Filter,
         write_back: None,
         ..roomy()
     };

@@ -27,6 +27,7 @@ mod nand;
 mod outages;
 mod reclaim;
 mod recovery;
+mod ripq;
 mod stop;
 mod superseded;
 mod support;

@@ -16,7 +16,7 @@ use flowstone_engine::placement::{
 };
 use flowstone_engine::reclaim::{IndexUse, Named, Resident, Residents};
 use flowstone_engine::store::{
-    Layout, Patience, ReadError, SegmentRecord, SegmentStore, SlabClasses, Streams,
+    Layout, Patience, Priority, ReadError, SegmentRecord, SegmentStore, SlabClasses, Streams,
 };
 use flowstone_engine::{Key, KeyHash, OpenError};
 use parking_lot::Mutex;
@@ -218,10 +218,10 @@ fn kept(hash: KeyHash) -> u64 {
 }
 
 impl Residents for MapPlacement {
-    fn check(&self, item: &Resident, keep: &mut dyn FnMut(bool) -> bool) -> Named {
+    fn check(&self, item: &Resident, keep: &mut dyn FnMut(Priority) -> bool) -> Named {
         self.change(|map| match map.get(&kept(item.hash)) {
             // Nobody remembers what has been read: all of it counts as such.
-            Some(place) if *place == item.place && keep(true) => Named::Kept,
+            Some(place) if *place == item.place && keep(Priority::of_read(true)) => Named::Kept,
             Some(place) if *place == item.place => {
                 map.remove(&kept(item.hash));
                 Named::Removed

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use flowstone_engine::format::item::ItemRef;
 use flowstone_engine::{
-    Amend, Change, DumpCursor, Engine, EngineConfig, ItemView, MemoryCursor, Modified, Peek, Put,
-    Start, Stop,
+    Admission, Amend, Change, Dram, DumpCursor, Engine, EngineConfig, ItemView, Learning,
+    MemoryCursor, Modified, Peek, Put, ReclaimPolicy, Start, Stop, Victim,
 };
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -413,6 +413,33 @@ fn answers_of_write_buffers_and_slots_are_the_maps_or_misses() {
             _ => (9, Misses::Allowed),
         };
         run(seed, slotted(seed), flash_mib << 20, misses, 3000);
+    });
+}
+
+/// The same with memory as a filter, whatever it admits.
+#[test]
+fn answers_behind_a_filter_are_the_maps_or_misses() {
+    for_each_seed("answers_behind_a_filter", 40, |seed| {
+        let learning = Learning {
+            window: Duration::from_secs(60),
+            ..Learning::default()
+        };
+        let admission = [
+            Admission::Learned(learning),
+            Admission::Ghosts { reads: 1 },
+            Admission::Random { per_mille: 500 },
+        ];
+        let mut config = EngineConfig {
+            admission: admission[seed as usize % 3],
+            dram: Dram::Filter,
+            write_back: None,
+            ..tight()
+        };
+        config.reclaim.policy = ReclaimPolicy::ReturnRecent {
+            victim: Victim::Oldest,
+        };
+        let flash_mib = if seed % 2 == 0 { 41 } else { 9 };
+        run(seed, config, flash_mib << 20, Misses::Allowed, 4000);
     });
 }
 

@@ -122,7 +122,7 @@ fn nothing_is_wrong_on_failing_blocks_after_kills_and_power_cuts() {
         let config = config(seed);
         // Few enough for some blocks to fail; short segments of many slab classes use up more.
         let cycles = match config.dram {
-            Dram::ItemCache => 2,
+            Dram::ItemCache | Dram::BeforeVictims | Dram::Filter => 2,
             Dram::WriteBuffers { .. } => 30,
         };
         let sim = Sim::new(seed);

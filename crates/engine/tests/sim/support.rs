@@ -77,6 +77,7 @@ pub(crate) fn in_slots() -> PlacementConfig {
     PlacementConfig::Exact(ExactSettings {
         layout: Layout::Slotted,
         index_percent: EngineConfig::default().placement.index_percent(),
+        priorities: 1,
     })
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use device::{Bytes, Disk, FileDisk, FileJournal, FileOptions, Journal, JournalError, WriteRate};
 use engine::config::{WORKER_BYTES, engine_share, journal_bytes, new_journal};
-use engine::{EngineConfig, IndexDeviceNeed, Layout, PlacementConfig, TieredSettings};
+use engine::{Admission, EngineConfig, IndexDeviceNeed, Layout, PlacementConfig, TieredSettings};
 
 /// Worker threads when nothing is said, at most: each can have hundreds of reads in flight.
 const DEFAULT_THREADS: usize = 4;
@@ -36,6 +36,7 @@ pub struct CacheConfig {
     index_flash_bytes: Option<u64>,
     flash_write_limit: Option<NonZeroU64>,
     write_back: Option<Duration>,
+    admission: Admission,
     pub(super) stop_deadline: Duration,
 }
 
@@ -61,6 +62,7 @@ impl CacheConfig {
             index_flash_bytes: None,
             flash_write_limit: None,
             write_back: EngineConfig::default().write_back,
+            admission: Admission::All,
             stop_deadline: Duration::from_secs(60),
         }
     }
@@ -157,6 +159,12 @@ impl CacheConfig {
         self
     }
 
+    /// Which items that leave memory go to flash, all of them unless said otherwise; what does not is gone.
+    pub fn admission(mut self, admission: Admission) -> Self {
+        self.admission = admission;
+        self
+    }
+
     /// How long [`close`](crate::Cache::close) may take to let operations finish, and then to save.
     pub fn stop_deadline(mut self, deadline: Duration) -> Self {
         self.stop_deadline = deadline;
@@ -195,6 +203,7 @@ impl CacheConfig {
             overwrite_filesystem: self.overwrite_filesystem,
             flash_write_limit: self.flash_write_limit,
             write_back: self.write_back,
+            admission: self.admission,
             stop_deadline: self.stop_deadline,
             ..EngineConfig::default()
         };

@@ -53,6 +53,7 @@ fn table_config(config: &CascadeConfig, shape: &Shape) -> DirectConfig {
     let sub_tables = expected.div_ceil(SUB_TABLE_ENTRIES).next_power_of_two();
     DirectConfig {
         value_bits: config.code_bits + 1,
+        rank_bits: 1,
         max_entries_hint: expected,
         skip_bits: shape.partition_bits,
         min_buckets: hot_buckets(expected / sub_tables),
@@ -138,10 +139,7 @@ impl HotTable {
 
     fn crowded(&self, hash: u64) -> Option<Entry> {
         let value = *self.crowded.get(&hash)?;
-        Some(Entry {
-            value,
-            recent: false,
-        })
+        Some(Entry { value, rank: 0 })
     }
 
     pub(super) fn warm(&self, hashes: impl Iterator<Item = u64>) {
@@ -190,8 +188,7 @@ impl HotTable {
         while taken.len() < count
             && let Some((hash, value)) = self.crowded.pop_first()
         {
-            let recent = false;
-            taken.push(decode(dead, hash, Entry { value, recent }));
+            taken.push(decode(dead, hash, Entry { value, rank: 0 }));
         }
         let buckets = self.table.buckets();
         let each = count.div_ceil(buckets);
@@ -206,7 +203,7 @@ impl HotTable {
                 if of_bucket == each || taken.len() == count {
                     return Sweep::Keep;
                 }
-                if entry.recent && is_clock {
+                if entry.is_recent() && is_clock {
                     return Sweep::Clear;
                 }
                 of_bucket += 1;
@@ -256,8 +253,8 @@ impl HotTable {
 
     /// Visits every entry, in an order that is spread over the hashes.
     pub(super) fn for_each(&self, mut visit: impl FnMut(HotEntry)) {
-        self.table.for_each(|hash, value, recent| {
-            visit(self.entry(hash | self.partition, Entry { value, recent }));
+        self.table.for_each(|hash, entry| {
+            visit(self.entry(hash | self.partition, entry));
         });
         for &hash in self.crowded.keys() {
             self.get(hash).into_iter().for_each(&mut visit);
@@ -272,7 +269,7 @@ fn decode(dead: u64, hash: u64, entry: Entry) -> HotEntry {
         hash,
         hot: if is_dead { Hot::Dead } else { Hot::At(code) },
         is_dirty: is_dead || entry.value & 1 == 1,
-        is_recent: entry.recent,
+        is_recent: entry.is_recent(),
     }
 }
 

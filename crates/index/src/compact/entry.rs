@@ -32,7 +32,7 @@ const _: () =
 /// Where an object lies on flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Location {
-    /// The segment.
+    /// Which segment of the device the object lies in.
     pub segment: SegmentId,
     /// Which function of the key gives the position in the segment, below [`FUNCTIONS`].
     pub function: u8,
@@ -43,7 +43,7 @@ pub struct Location {
 pub enum Rank {
     /// It is kept when its segment is reclaimed.
     Hot {
-        /// 0 to [`CLOCK_HIGHEST`].
+        /// How many times the hand still passes it, 0 to [`CLOCK_HIGHEST`].
         clock: u8,
     },
     /// It goes with its segment, if it is not read before.

@@ -64,6 +64,10 @@ fn detail(run: &Run, seen: &Seen) -> Detail {
         items_returned: end.items_returned - begun.items_returned,
         tier_bytes: stats.dram_limit_bytes,
         items_evicted: end.items_evicted - begun.items_evicted,
+        reclaimed: (
+            end.segments_reclaimed - begun.segments_reclaimed,
+            end.segments_dropped - begun.segments_dropped,
+        ),
         fixed_bytes: stats.memory.fixed_bytes,
         ..Detail::default()
     }

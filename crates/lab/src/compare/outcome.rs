@@ -63,6 +63,8 @@ pub struct Detail {
     pub held_back: u64,
     /// Live items that reclaim dropped meanwhile.
     pub items_evicted: u64,
+    /// Segments that reclaim took meanwhile, and those of them that it dropped whole.
+    pub reclaimed: (u64, u64),
     /// Bytes of memory that do not grow with the number of objects.
     pub fixed_bytes: u64,
     /// Share of all keys that were found in the end, where they were looked for.

@@ -39,6 +39,8 @@ pub use error::ExperimentError;
 pub const CATALOG: &[Experiment] = &[
     experiment("flashield-fig1", "Flashield, NSDI '19, figure 1", flashield::fig1::run,
         "write amplification of a conventional SSD by write size, pattern and utilization").drawn(),
+    experiment("flashield-table3", "Flashield, NSDI '19, table 3", flashield::table3::run,
+        "hits and bytes written of a victim cache and of RIPQ, an eighth of the cache in memory"),
     experiment("flashield-fig4", "Flashield, NSDI '19, figure 4", flashield::classifier::accuracy,
         "how often a classifier tells what will be read enough without being updated").drawn(),
     experiment("flashield-table4", "Flashield, NSDI '19, table 4", flashield::classifier::thresholds,
@@ -51,6 +53,8 @@ pub const CATALOG: &[Experiment] = &[
         "the same by how much of the cache is memory"),
     experiment("flashield-frontier", "no figure: what a written byte is worth", flashield::systems::frontier,
         "hit ratio against bytes written for all ways to admit to flash, and a cache that knows the future").drawn(),
+    experiment("flashield-fig10", "Flashield, NSDI '19, figure 10", flashield::fig10::run,
+        "how full a segment gets whose items lie where hash functions of their keys say").drawn(),
     experiment("flashield-index", "Flashield, NSDI '19, section 3.4", flashield::index::run,
         "memory of the compact index, what it reads for a hit and for a miss, and what it loses"),
     experiment("ancs-fig2", "slice indexes, ANCS '14, figure 2", ancs_fig2::run,

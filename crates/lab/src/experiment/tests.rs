@@ -101,10 +101,9 @@ fn the_compact_index_finds_what_it_has_not_displaced() {
         let share = |field| row.number(field).unwrap();
         let lost = share("displaced_hot_share") + share("displaced_ghost_share");
         assert!((share("found_share") + lost - 1.0).abs() < 1e-9, "{row:?}");
-        assert!(
-            share("reads_a_miss") < 0.2 && share("reads_a_hit") < 1.1,
-            "{row:?}"
-        );
+        assert!(share("reads_a_miss") < 0.2, "{row:?}");
+        // With 16 segments, many an entry in front of a key's own names the key's segment.
+        assert!((1.0..1.6).contains(&share("reads_a_hit")), "{row:?}");
         // Hot flash is bounded, and what is displaced is no longer hot.
         let hot = share("found_share") - share("ghost_share");
         assert!(hot < share("hot_share") + 1e-3, "{row:?}");

@@ -17,7 +17,7 @@ const HOT: f64 = 0.7;
 /// The same without ghosts.
 const ALL_HOT: f64 = 1.0;
 const POLICIES: [Policy; 3] = [Policy::LastCollided, Policy::Oldest, Policy::Moved];
-/// The paper's example.
+/// Bytes of flash that the paper computes the memory for.
 const PAPER_FLASH_BYTES: u64 = 6_000_000_000_000;
 const PAPER_SEGMENT_BYTES: u64 = 512 << 20;
 /// Load with which the paper's figures hold, if nothing is displaced.
@@ -49,7 +49,7 @@ impl Extent {
                 lookups: 10_000,
             },
             Scale::Small => Self {
-                segments: 32,
+                segments: 128,
                 segment_bytes: SEGMENT_BYTES,
                 hot: &[HOT, ALL_HOT],
                 slots_an_object: &[0.9, COMPARED, 1.1, 1.2, 1.3],
@@ -205,16 +205,18 @@ fn computed(measured: &[(Shape, Figures)]) -> Vec<Row> {
     let mut rows = vec![row("none displaced", None, 1.0 / LOAD, LOAD, 1.0)];
     rows.extend(measured.iter().map(|(shape, figures)| {
         let policy = shape.policy.name();
-        let hot = Some(shape.hot);
-        row(
-            policy,
-            hot,
-            shape.slots_an_object,
-            figures.load,
-            figures.found,
-        )
+        let (hot, slots_an_object) = (Some(shape.hot), shape.slots_an_object);
+        row(policy, hot, slots_an_object, figures.load, figures.found)
+            .with("reads_a_hit", paper_reads_a_hit(figures))
     }));
     rows
+}
+
+/// Reads a hit with as many segments as the paper has. An entry in front of one's own is read for nothing if its segment's
+/// filter errs, or if the key is in that segment, too: then the filter is right and the entry another's.
+fn paper_reads_a_hit(figures: &Figures) -> f64 {
+    let false_positives = figures.reads_a_miss / figures.entries_a_miss;
+    1.0 + (figures.entries_a_hit - 1.0) * (false_positives + 1.0 / paper_segments() as f64)
 }
 
 fn findings(measured: &[(Shape, Figures)]) -> Vec<Finding> {
@@ -239,7 +241,16 @@ fn findings(measured: &[(Shape, Figures)]) -> Vec<Finding> {
             Some("less than 4"),
             papers.map(memory),
         ),
-        Finding::new("reads a hit", Some("1.03"), papers.map(|of| of.reads_a_hit)),
+        Finding::new(
+            format!("reads a hit, {} segments", paper_segments()),
+            Some("1.03"),
+            papers.map(paper_reads_a_hit),
+        ),
+        Finding::new(
+            "reads a hit, as many segments as measured",
+            Some("1.03"),
+            papers.map(|of| of.reads_a_hit),
+        ),
         Finding::new(
             "reads a miss",
             Some("at most 0.16"),
@@ -253,7 +264,7 @@ fn findings(measured: &[(Shape, Figures)]) -> Vec<Finding> {
             findings.extend([
                 Finding::new(
                     format!("objects on flash that are found, {what}"),
-                    Some("all, it seems"),
+                    None,
                     of.map(|of| of.found),
                 ),
                 Finding::new(

@@ -3,6 +3,8 @@
 mod belady;
 pub(super) mod classifier;
 pub(super) mod fig1;
+pub(super) mod fig10;
 pub(super) mod index;
 mod ring;
 pub(super) mod systems;
+pub(super) mod table3;

@@ -25,7 +25,7 @@ pub(super) enum Policy {
     Moved,
 }
 
-/// What is simulated.
+/// A flash of segments in a ring, its table and what displaces entries: all that decides a simulation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) segments: u32,
@@ -84,7 +84,7 @@ pub(super) struct Ring {
     filters: SegmentFilters,
     /// Number of each slot's object, mod the objects on flash.
     owners: Vec<u32>,
-    /// Of each segment.
+    /// What each segment has lost to displacement so far.
     lost: Vec<Lost>,
     /// Segments written since the beginning.
     written: u64,
@@ -304,7 +304,7 @@ impl Ring {
     }
 }
 
-/// Sums of look-ups.
+/// What look-ups have cost, added up.
 #[derive(Clone, Copy, Debug, Default)]
 struct Looked {
     times: u64,

@@ -1,0 +1,109 @@
+//! The bar, applications, and what a lesson holds.
+
+use super::*;
+use runtime::sim::Sim;
+
+const fn read(reads: u32) -> Features {
+    Features { reads, updates: 0 }
+}
+
+/// A learner that watches every key.
+fn of_all(learning: Learning) -> Learner {
+    let learner = Learner::new(learning, 16 << 20);
+    learner.bound.store(u64::MAX, Ordering::Relaxed);
+    learner
+}
+
+/// The fewest reads that are admitted, of 40.
+fn least_admitted(learner: &Learner) -> Option<u32> {
+    (0..=40).find(|&reads| learner.admits(b"any", read(reads)))
+}
+
+/// Keys that have been read `1..=20` times, of which those read more than 8 times are asked for in the window after.
+async fn lesson(learner: &Learner) {
+    let keys: Vec<String> = (0..600).map(|number| format!("key{number}")).collect();
+    let key = |number: usize| Key::new(keys[number].as_bytes(), 1).unwrap();
+    let reads = |number: usize| 1 + number as u32 % 20;
+    for number in 0..keys.len() {
+        assert!(learner.watches(key(number).hash()));
+        learner.read(key(number), Some(read(reads(number))));
+    }
+    learner.learn().await;
+    for number in (0..keys.len()).filter(|&number| reads(number) > 8) {
+        learner.read(key(number), None);
+    }
+    learner.learn().await;
+}
+
+/// What is held back is what scores lowest, whatever comes first.
+#[test]
+fn the_bar_rises_while_a_limit_binds_and_falls_when_it_does_not() {
+    Sim::new(1).block_on(async {
+        let learner = of_all(Learning::default());
+        assert_eq!(
+            least_admitted(&learner),
+            Some(1),
+            "nothing has been learned"
+        );
+        lesson(&learner).await;
+        let free = least_admitted(&learner).unwrap();
+        assert!((6..=12).contains(&free), "{free}");
+        let mut last = free;
+        for _ in 0..1000 {
+            learner.raise_the_bar();
+            let Some(least) = least_admitted(&learner) else {
+                break;
+            };
+            assert!(least >= last);
+            last = least;
+        }
+        assert!(last > free + 10, "{last}");
+        for _ in 0..1000 * BAR_FALLS_AFTER {
+            learner.lower_the_bar();
+        }
+        assert_eq!(least_admitted(&learner), Some(free));
+        assert_eq!(learner.stats().bar, 0);
+    });
+}
+
+#[test]
+fn applications_are_told_apart_by_what_is_before_the_delimiter() {
+    Sim::new(1).block_on(async {
+        let of = |delimiter| {
+            let learning = Learning {
+                delimiter,
+                ..Learning::default()
+            };
+            Learner::new(learning, 16 << 20)
+        };
+        let learner = of(Some(b':'));
+        let [one, same, other] =
+            [&b"a:1"[..], b"a:2:3", b"b:1"].map(|key| learner.application(key));
+        assert!(one == same && one != other);
+        assert_eq!(learner.application(b"none"), DEFAULT);
+        assert_eq!(of(None).application(b"a:1"), DEFAULT);
+    });
+}
+
+/// However many applications there are: the memory is taken before, and those with few samples share a classifier.
+#[test]
+fn the_largest_applications_have_classifiers_and_all_is_accounted_for() {
+    Sim::new(1).block_on(async {
+        let learner = of_all(Learning::default());
+        let before = learner.memory_bytes();
+        assert!(before <= (16 << 20) / MEMORY_SHARE, "{before}");
+        let names = (0..200u32).map(|number| match number % 2 {
+            0 => format!("large:{number}"),
+            _ => format!("small{number}:key"),
+        });
+        for name in names.collect::<Vec<_>>() {
+            let key = Key::new(name.as_bytes(), 1).unwrap();
+            learner.read(key, Some(read(1)));
+        }
+        learner.learn().await;
+        learner.learn().await;
+        let stats = learner.stats();
+        assert_eq!((stats.applications, stats.samples), (1, 200));
+        assert_eq!(learner.memory_bytes(), before);
+    });
+}

@@ -1,0 +1,618 @@
+//! Flashield (NSDI 2019), figure 10: how full a segment gets whose items lie where hash functions of their keys say.
+//!
+//! | part | items | where they may lie |
+//! |---|---|---|
+//! | paper | keys and values | wherever a function says, in units of so many bytes |
+//! | segment | as in Flowstone's segments, with their summary | as [`format::hashed`](engine::format::hashed) has it |
+//! | groups | the same | the same; what has no room waits for the next segment |
+//! | open segments | the same, in the order they come | in the oldest of several open segments with room |
+//!
+//! In the last part the oldest segment is sealed when none has room.
+
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+
+use engine::format::hashed::{FUNCTIONS, HashedPositions, HashedSpace, Units, expected_items};
+use engine::format::item::{CHECKSUM_BYTES, HEADER_BYTES};
+use engine::format::segment::{SUMMARY_ENTRY_BYTES, UNIT_BYTES, largest_item};
+use workload::{MAX_KEY_BYTES, Settings, Workload};
+
+use crate::experiment::pick::among;
+use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
+use crate::plot::{Axis, Line, Plot};
+use crate::row::{PART, Row};
+
+const PAPER: &str = "paper";
+const SEGMENT: &str = "segment";
+const GROUPS: &str = "groups";
+const OPEN: &str = "open segments";
+
+/// What the paper's trace is called here.
+const MEMCACHIER: &str = "memcachier";
+/// Items of equally likely lengths between these, on flash.
+const BETWEEN: (u32, u32) = (1024, 4096);
+const WORKLOADS: [&str; 3] = [MEMCACHIER, "etc", "1 to 4 KiB"];
+/// Keys of a workload: more than are offered.
+const KEYS: u64 = 1 << 27;
+/// Bytes offered, in quarters of the segment.
+const QUARTERS: [u64; 4] = [2, 4, 6, TWICE];
+const TWICE: u64 = 8;
+const PAPER_FUNCTIONS: [u32; 6] = [1, 2, 4, 8, 16, 32];
+/// Below 8 functions the starts of pages and of the segment leave too few to others.
+const SEGMENT_FUNCTIONS: [u32; 3] = [8, 16, 32];
+/// As in Flowstone's segments, and longer than most of the items are.
+const UNITS: [u32; 2] = [16, 128];
+/// Functions of [`HashedPositions`] that give any unit, where there are as many as this: those from the second number on.
+const PLAIN: (u32, u32) = (64, 16);
+/// Segments filled one after the other, and how many of them come before what is measured.
+const IN_A_ROW: (u64, u64) = (60, 20);
+const OPEN_AT_ONCE: [usize; 6] = [1, 2, 3, 4, 8, 16];
+
+struct Extent {
+    segment_bytes: u32,
+    other_bytes: &'static [u32],
+    /// Those of segments that are filled one after the other.
+    row_bytes: u32,
+    functions: &'static [u32],
+    quarters: &'static [u64],
+    units: &'static [u32],
+}
+
+impl Extent {
+    const fn of(scale: Scale) -> Self {
+        match scale {
+            Scale::Tiny => Self {
+                segment_bytes: 256 << 10,
+                other_bytes: &[],
+                row_bytes: 64 << 10,
+                functions: &[1, 16],
+                quarters: &[4, TWICE],
+                units: &[16],
+            },
+            Scale::Small => Self {
+                segment_bytes: 8 << 20,
+                other_bytes: &[256 << 10, 2 << 20],
+                row_bytes: 1 << 20,
+                functions: &PAPER_FUNCTIONS,
+                quarters: &QUARTERS,
+                units: &UNITS,
+            },
+            Scale::Paper => Self {
+                segment_bytes: 512 << 20,
+                other_bytes: &[256 << 10, 2 << 20, 8 << 20],
+                row_bytes: 8 << 20,
+                functions: &PAPER_FUNCTIONS,
+                quarters: &QUARTERS,
+                units: &UNITS,
+            },
+        }
+    }
+
+    fn cells(&self) -> Vec<Cell> {
+        let mut cells = Vec::new();
+        for &unit_bytes in self.units {
+            for &quarters in self.quarters {
+                cells.push(Cell::Paper {
+                    unit_bytes,
+                    quarters,
+                });
+            }
+        }
+        for workload in WORKLOADS {
+            for &quarters in self.quarters {
+                cells.push(Cell::Segment {
+                    workload,
+                    segment_bytes: self.segment_bytes,
+                    quarters,
+                    functions: &SEGMENT_FUNCTIONS,
+                });
+            }
+            for &segment_bytes in self.other_bytes {
+                cells.push(Cell::Segment {
+                    workload,
+                    segment_bytes,
+                    quarters: TWICE,
+                    functions: &[FUNCTIONS],
+                });
+            }
+            for larger_first in [true, false] {
+                cells.push(Cell::Groups {
+                    workload,
+                    larger_first,
+                });
+            }
+            for open in OPEN_AT_ONCE {
+                cells.push(Cell::Open { workload, open });
+            }
+        }
+        cells
+    }
+}
+
+enum Cell {
+    Paper {
+        unit_bytes: u32,
+        quarters: u64,
+    },
+    Segment {
+        workload: &'static str,
+        segment_bytes: u32,
+        quarters: u64,
+        functions: &'static [u32],
+    },
+    Groups {
+        workload: &'static str,
+        larger_first: bool,
+    },
+    Open {
+        workload: &'static str,
+        open: usize,
+    },
+}
+
+pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+    let extent = Extent::of(setting.scale);
+    let cells = extent.cells();
+    let rows = setting.cells.run(&cells, |cell| match *cell {
+        Cell::Paper {
+            unit_bytes,
+            quarters,
+        } => of_paper(setting.seed, &extent, unit_bytes, quarters),
+        Cell::Segment {
+            workload,
+            segment_bytes,
+            quarters,
+            functions,
+        } => {
+            let items = Items::of(workload, setting.seed, segment_bytes)?;
+            Ok(of_segment(items, quarters, functions))
+        }
+        Cell::Groups {
+            workload,
+            larger_first,
+        } => {
+            let items = Items::of(workload, setting.seed, extent.row_bytes)?;
+            Ok(vec![of_groups(items, larger_first)])
+        }
+        Cell::Open { workload, open } => {
+            let items = Items::of(workload, setting.seed, extent.row_bytes)?;
+            Ok(vec![of_open(items, open)])
+        }
+    })?;
+    let rows = rows.concat();
+    Ok(Outcome::of(plots(&rows), findings(&rows), rows))
+}
+
+#[derive(Clone, Copy)]
+struct Item {
+    hash: u64,
+    bytes: u32,
+    /// Segments in which it found no room.
+    waited: u32,
+}
+
+/// Items that come one after the other, each of another key.
+struct Items {
+    workload: Option<Workload>,
+    name: &'static str,
+    seed: u64,
+    segment_bytes: u32,
+    next: u64,
+}
+
+impl Items {
+    fn of(name: &'static str, seed: u64, segment_bytes: u32) -> Result<Self, ExperimentError> {
+        let settings = Settings {
+            keys: KEYS,
+            seed,
+            ..Settings::default()
+        };
+        let workload = if name == WORKLOADS[2] {
+            None
+        } else {
+            Some(Workload::parse(name, settings)?)
+        };
+        Ok(Self {
+            workload,
+            name,
+            seed,
+            segment_bytes,
+            next: 0,
+        })
+    }
+
+    /// Bytes of key and value of the key with this number; or of all of the item on flash, where they are drawn.
+    fn drawn(&self, number: u64) -> u32 {
+        let Some(workload) = &self.workload else {
+            let (least, most) = BETWEEN;
+            let word = HashedPositions::new(u32::MAX, self.seed, number << 4).offset(FUNCTIONS / 2);
+            return least + word / UNIT_BYTES % (most - least + 1);
+        };
+        let request = workload.load(number);
+        let name = workload
+            .key_names()
+            .write_for(&request, &mut [0; MAX_KEY_BYTES]);
+        name as u32 + request.value_len
+    }
+}
+
+impl Iterator for Items {
+    type Item = Item;
+
+    fn next(&mut self) -> Option<Item> {
+        let number = self.next;
+        self.next += 1;
+        let header = match self.workload {
+            Some(_) => (CHECKSUM_BYTES + HEADER_BYTES) as u32,
+            None => 0,
+        };
+        let bytes = self.drawn(number) + header;
+        Some(Item {
+            hash: scattered(self.seed, number),
+            bytes: bytes.min(largest_item(self.segment_bytes)),
+            waited: 0,
+        })
+    }
+}
+
+/// A hash of the key with this number.
+fn scattered(seed: u64, number: u64) -> u64 {
+    (number ^ seed << 40)
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        .rotate_left(32)
+        .wrapping_mul(0xd6e8_feb8_6659_fd93)
+}
+
+/// So many bytes of items, the larger ones first.
+fn group(items: impl Iterator<Item = Item>, bytes: u64) -> Vec<Item> {
+    let mut group = Vec::new();
+    let mut sum = 0;
+    for item in items {
+        group.push(item);
+        sum += u64::from(item.bytes);
+        if sum >= bytes {
+            break;
+        }
+    }
+    sort(&mut group);
+    group
+}
+
+fn sort(group: &mut [Item]) {
+    group.sort_unstable_by_key(|item| (Reverse(item.bytes), item.hash));
+}
+
+/// What has been placed in one segment, or in several.
+#[derive(Default)]
+struct Placed {
+    items: u64,
+    bytes: u64,
+    rounded_bytes: u64,
+    tries: u64,
+}
+
+impl Placed {
+    fn add(&mut self, bytes: u32, rounded_bytes: u32, tries: u32) {
+        self.items += 1;
+        self.bytes += u64::from(bytes);
+        self.rounded_bytes += u64::from(rounded_bytes);
+        self.tries += u64::from(tries);
+    }
+
+    fn tell(&self, row: Row, capacity_bytes: u64) -> Row {
+        let share = |bytes: u64| bytes as f64 / capacity_bytes as f64;
+        row.with("items", self.items)
+            .with("mean_bytes", self.bytes as f64 / self.items.max(1) as f64)
+            .with("utilization", share(self.bytes))
+            .with("utilization_of_units", share(self.rounded_bytes))
+            .with(
+                "tries_per_item",
+                self.tries as f64 / self.items.max(1) as f64,
+            )
+    }
+}
+
+fn of_paper(
+    seed: u64,
+    extent: &Extent,
+    unit_bytes: u32,
+    quarters: u64,
+) -> Result<Vec<Row>, ExperimentError> {
+    let mut items = Items::of(MEMCACHIER, seed, extent.segment_bytes)?;
+    let offered = u64::from(extent.segment_bytes) * quarters / 4;
+    let without_header = std::iter::from_fn(|| {
+        let number = items.next;
+        items.next += 1;
+        Some(Item {
+            hash: scattered(seed, number),
+            bytes: items.drawn(number),
+            waited: 0,
+        })
+    });
+    let group = group(without_header, offered);
+    // The same in units of another length is a shorter segment with shorter items.
+    let scaled_bytes = extent.segment_bytes / unit_bytes * UNIT_BYTES;
+    let row = |&functions: &u32| {
+        let mut units = Units::new(scaled_bytes);
+        let mut placed = Placed::default();
+        for item in &group {
+            let (of, first) = PLAIN;
+            let positions = HashedPositions::of_functions(scaled_bytes, 1, item.hash, of);
+            let bytes = item.bytes.div_ceil(unit_bytes) * UNIT_BYTES;
+            let has_room = |&function: &u32| {
+                let offset = positions.offset(first + function);
+                bytes <= scaled_bytes - offset && units.are_free(offset, bytes)
+            };
+            if let Some(function) = (0..functions).find(has_room) {
+                units.take(positions.offset(first + function), bytes);
+                let rounded = item.bytes.next_multiple_of(unit_bytes);
+                placed.add(item.bytes, rounded, function + 1);
+            }
+        }
+        let row = Row::new()
+            .with(PART, PAPER)
+            .with("workload", MEMCACHIER)
+            .with("segment_bytes", extent.segment_bytes)
+            .with("unit_bytes", unit_bytes)
+            .with("functions", functions)
+            .with("offered_over_segment", quarters as f64 / 4.0);
+        placed.tell(row, extent.segment_bytes.into())
+    };
+    Ok(extent.functions.iter().map(row).collect())
+}
+
+/// A segment of Flowstone's, and what lies in it.
+struct Open {
+    space: HashedSpace,
+    placed: Placed,
+}
+
+impl Open {
+    fn new(segment_bytes: u32, sequence: u64, mean_bytes: u64, functions: u32) -> Self {
+        let reserved = expected_items(segment_bytes, mean_bytes as u32);
+        let space = HashedSpace::of_functions(segment_bytes, sequence, reserved, functions);
+        Self {
+            space,
+            placed: Placed::default(),
+        }
+    }
+
+    fn place(&mut self, item: &Item) -> bool {
+        let Some(place) = self.space.take(item.hash, item.bytes) else {
+            return false;
+        };
+        let bytes = item.bytes + SUMMARY_ENTRY_BYTES;
+        let rounded = item.bytes.next_multiple_of(UNIT_BYTES) + SUMMARY_ENTRY_BYTES;
+        self.placed.add(bytes, rounded, place.function + 1);
+        true
+    }
+
+    /// Mean length of what it holds, as its successor has to expect.
+    fn mean_bytes(&self) -> u64 {
+        let entries = self.placed.items * u64::from(SUMMARY_ENTRY_BYTES);
+        (self.placed.bytes - entries) / self.placed.items.max(1)
+    }
+}
+
+fn mean_bytes(items: &[Item]) -> u64 {
+    let bytes = items.iter().map(|item| u64::from(item.bytes));
+    bytes.sum::<u64>() / items.len().max(1) as u64
+}
+
+fn of_segment(items: Items, quarters: u64, functions: &[u32]) -> Vec<Row> {
+    let (name, segment_bytes) = (items.name, items.segment_bytes);
+    let group = group(items, u64::from(segment_bytes) * quarters / 4);
+    let row = |&functions: &u32| {
+        // In use the segments before tell what to expect; here the first attempt does.
+        let mut mean_bytes = mean_bytes(&group);
+        let mut segment = Open::new(segment_bytes, 1, mean_bytes, functions);
+        for sequence in [1, 2] {
+            segment = Open::new(segment_bytes, sequence, mean_bytes, functions);
+            for item in &group {
+                segment.place(item);
+            }
+            mean_bytes = segment.mean_bytes();
+        }
+        let row = Row::new()
+            .with(PART, SEGMENT)
+            .with("workload", name)
+            .with("segment_bytes", segment_bytes)
+            .with("functions", functions)
+            .with("offered_over_segment", quarters as f64 / 4.0);
+        segment.placed.tell(row, segment_bytes.into())
+    };
+    functions.iter().map(row).collect()
+}
+
+fn of_groups(mut items: Items, larger_first: bool) -> Row {
+    let (name, segment_bytes) = (items.name, items.segment_bytes);
+    let mut group: Vec<Item> = Vec::new();
+    let (mut placed, mut left_bytes, mut mean) = (Placed::default(), 0, 0);
+    let (mut waits, mut longest_wait) = (0, 0);
+    let (segments, unmeasured) = IN_A_ROW;
+    for sequence in 0..segments {
+        while left_bytes < 2 * u64::from(segment_bytes) {
+            let item = items.next().expect("items never end");
+            left_bytes += u64::from(item.bytes);
+            group.push(item);
+        }
+        if larger_first {
+            sort(&mut group);
+        }
+        if mean == 0 {
+            mean = mean_bytes(&group);
+        }
+        let mut segment = Open::new(segment_bytes, sequence + 1, mean, FUNCTIONS);
+        group.retain_mut(|item| {
+            let is_placed = segment.place(item);
+            if is_placed {
+                left_bytes -= u64::from(item.bytes);
+                if sequence >= unmeasured {
+                    waits += u64::from(item.waited);
+                    longest_wait = longest_wait.max(item.waited);
+                }
+            } else {
+                item.waited += 1;
+            }
+            !is_placed
+        });
+        mean = segment.mean_bytes();
+        if sequence >= unmeasured {
+            placed.items += segment.placed.items;
+            placed.bytes += segment.placed.bytes;
+            placed.rounded_bytes += segment.placed.rounded_bytes;
+            placed.tries += segment.placed.tries;
+        }
+    }
+    let row = Row::new()
+        .with(PART, GROUPS)
+        .with("workload", name)
+        .with("segment_bytes", segment_bytes)
+        .with("functions", FUNCTIONS)
+        .with("larger_first", larger_first);
+    let measured = segments - unmeasured;
+    placed
+        .tell(row, measured * u64::from(segment_bytes))
+        .with("waited_segments", waits as f64 / placed.items.max(1) as f64)
+        .with("longest_wait_segments", longest_wait)
+        .with("left_items", group.len())
+        .with("left_mean_bytes", mean_bytes(&group))
+}
+
+fn of_open(mut items: Items, at_once: usize) -> Row {
+    let (name, segment_bytes) = (items.name, items.segment_bytes);
+    let mut open: VecDeque<Open> = VecDeque::new();
+    let mut placed = Placed::default();
+    let (segments, unmeasured) = IN_A_ROW;
+    let (mut sealed, mut sequence, mut mean) = (0, 0, 0);
+    while sealed < segments {
+        let item = items.next().expect("items never end");
+        if mean == 0 {
+            mean = u64::from(item.bytes);
+        }
+        while !open.iter_mut().any(|segment| segment.place(&item)) {
+            if open.len() == at_once
+                && let Some(segment) = open.pop_front()
+            {
+                mean = segment.mean_bytes();
+                if sealed >= unmeasured {
+                    placed.items += segment.placed.items;
+                    placed.bytes += segment.placed.bytes;
+                    placed.rounded_bytes += segment.placed.rounded_bytes;
+                    placed.tries += segment.placed.tries;
+                }
+                sealed += 1;
+            }
+            sequence += 1;
+            open.push_back(Open::new(segment_bytes, sequence, mean, FUNCTIONS));
+        }
+    }
+    let row = Row::new()
+        .with(PART, OPEN)
+        .with("workload", name)
+        .with("segment_bytes", segment_bytes)
+        .with("functions", FUNCTIONS)
+        .with("open_segments", at_once);
+    placed.tell(row, (segments - unmeasured) * u64::from(segment_bytes))
+}
+
+/// A figure for each length of the units of the paper's part, and for each workload in segments; a line for each number
+/// of functions.
+fn plots(rows: &[Row]) -> Vec<Plot> {
+    let plot = |title: String, of: &[Row]| {
+        let functions = |&functions: &u32| {
+            let of = among(of, "functions", functions);
+            let point = |row: &Row| {
+                let offered = row.number("offered_over_segment")?;
+                Some((offered, 100.0 * row.number("utilization")?))
+            };
+            let points: Vec<_> = of.iter().filter_map(point).collect();
+            (points.len() > 1).then(|| Line::new(format!("{functions} functions"), points))
+        };
+        Plot::new(
+            title,
+            Axis::linear("offered").unit("segments"),
+            Axis::linear("utilization").unit("%"),
+            PAPER_FUNCTIONS.iter().filter_map(functions).collect(),
+        )
+    };
+    let paper = among(rows, PART, PAPER);
+    let mut plots = Vec::new();
+    for unit_bytes in UNITS {
+        let of = among(&paper, "unit_bytes", unit_bytes);
+        if !of.is_empty() {
+            plots.push(plot(
+                format!("10. Utilization, units of {unit_bytes} bytes"),
+                &of,
+            ));
+        }
+    }
+    let segment = among(rows, PART, SEGMENT);
+    let largest = segment
+        .iter()
+        .filter_map(|row| row.number("segment_bytes"))
+        .fold(0.0, f64::max);
+    for workload in WORKLOADS {
+        let of = among(&segment, "workload", workload);
+        let of = among(&of, "segment_bytes", largest as u64);
+        plots.push(plot(format!("Utilization of a segment, {workload}"), &of));
+    }
+    plots
+}
+
+fn findings(rows: &[Row]) -> Vec<Finding> {
+    let twice = |part: &str| {
+        let of = among(rows, PART, part);
+        let of = among(&of, "offered_over_segment", TWICE as f64 / 4.0);
+        among(&of, "functions", FUNCTIONS)
+    };
+    let mut findings = Vec::new();
+    for row in twice(PAPER) {
+        let unit_bytes = row.number("unit_bytes").unwrap_or(0.0);
+        let of = format!("twice the segment offered, units of {unit_bytes} bytes");
+        let mut tell = |measure: &str, paper, field| {
+            findings.push(Finding::new(
+                format!("{measure}, {of}"),
+                paper,
+                row.number(field),
+            ));
+        };
+        tell("utilization", Some("0.99"), "utilization");
+        tell("units taken", Some("0.99"), "utilization_of_units");
+        tell("hashes per object", Some("8.2"), "tries_per_item");
+    }
+    for row in twice(SEGMENT) {
+        let mebibytes = row.number("segment_bytes").unwrap_or(0.0) / f64::from(1 << 20);
+        let workload = row.text("workload").unwrap_or_default();
+        let of = format!("{workload}, twice a segment of {mebibytes} MiB offered");
+        findings.push(Finding::new(
+            format!("utilization, {of}"),
+            None,
+            row.number("utilization"),
+        ));
+    }
+    for row in among(rows, PART, GROUPS) {
+        let workload = row.text("workload").unwrap_or_default();
+        let order = match row.get("larger_first").and_then(|first| first.as_bool()) {
+            Some(true) => "larger ones first",
+            _ => "as they come",
+        };
+        let of = format!("{workload}, groups of two segments, {order}");
+        findings.push(Finding::new(
+            format!("utilization, {of}"),
+            None,
+            row.number("utilization"),
+        ));
+    }
+    for row in among(rows, PART, OPEN) {
+        let workload = row.text("workload").unwrap_or_default();
+        let open = row.number("open_segments").unwrap_or(0.0);
+        let of = format!("{workload}, {open} open segments");
+        findings.push(Finding::new(
+            format!("utilization, {of}"),
+            None,
+            row.number("utilization"),
+        ));
+    }
+    findings
+}
