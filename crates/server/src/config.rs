@@ -211,7 +211,8 @@ pub struct CacheSection {
     pub segment_buffers: Option<usize>,
     /// The most of the memory that the index may take, in percent.
     pub index_percent: Option<u32>,
-    /// With an index of several tiers: the part of its mappings that the first one holds in memory, in percent.
+    /// With an index of several tiers: the part of its mappings that the first one holds in memory, in percent. With one
+    /// without keys: the part of the items on flash that may be kept when their segments go.
     pub hot_percent: Option<u32>,
     /// With an index of several tiers: bits of memory for each of the other mappings, for filters.
     pub filter_bits: Option<u32>,
@@ -220,6 +221,8 @@ pub struct CacheSection {
     pub admission: Option<Admission>,
     /// Where that is learned: seconds in which samples are taken, and then counted.
     pub admission_window: Option<u32>,
+    /// Where that is learned: writes to flash that a hit is worth.
+    pub admission_writes_per_hit: Option<u32>,
     /// Where that is learned: the character that ends the part of a key which tells its application; empty for one application.
     #[serde(deserialize_with = "delimiter")]
     pub application_delimiter: Option<Delimiter>,

@@ -419,10 +419,16 @@ fn engine_config(
     }
     made.reclaim.reserve = reserve(cache, made.reclaim.reserve)?;
     made.admission = admission(cache, made.admission)?;
-    if let PlacementConfig::Tiered(tiered) = &mut made.placement {
-        let cascade = &mut tiered.cascade;
-        cascade.hot_percent = cache.hot_percent.unwrap_or(cascade.hot_percent);
-        cascade.filter_bits = cache.filter_bits.unwrap_or(cascade.filter_bits);
+    match &mut made.placement {
+        PlacementConfig::Exact(_) => {}
+        PlacementConfig::Tiered(tiered) => {
+            let cascade = &mut tiered.cascade;
+            cascade.hot_percent = cache.hot_percent.unwrap_or(cascade.hot_percent);
+            cascade.filter_bits = cache.filter_bits.unwrap_or(cascade.filter_bits);
+        }
+        PlacementConfig::Hashed(hashed) => {
+            hashed.hot_percent = cache.hot_percent.unwrap_or(hashed.hot_percent);
+        }
     }
     Ok(EngineConfig {
         segment_bytes: segment_bytes.or(made.segment_bytes),
@@ -437,7 +443,7 @@ fn engine_config(
     })
 }
 
-/// What goes to flash: as is set, else as the preset has it, with the window and the delimiter that are set.
+/// What goes to flash: as is set, else as the preset has it, with what else is set of how it is learned.
 fn admission(cache: &CacheSection, of_preset: Admission) -> Result<Admission, ServeError> {
     let mut admission = cache.admission.unwrap_or(of_preset);
     if let Admission::Learned(learning) = &mut admission {
@@ -445,7 +451,12 @@ fn admission(cache: &CacheSection, of_preset: Admission) -> Result<Admission, Se
             learning.window = Duration::from_secs(seconds.into());
         }
         learning.delimiter = cache.application_delimiter.unwrap_or(learning.delimiter);
-    } else if cache.admission_window.is_some() || cache.application_delimiter.is_some() {
+        let writes = cache.admission_writes_per_hit;
+        learning.writes_per_hit = writes.unwrap_or(learning.writes_per_hit);
+    } else if cache.admission_window.is_some()
+        || cache.application_delimiter.is_some()
+        || cache.admission_writes_per_hit.is_some()
+    {
         return Err(ServeError::Learning);
     }
     Ok(admission)

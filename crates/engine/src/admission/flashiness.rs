@@ -100,11 +100,25 @@ impl Tally {
     pub fn is_flashy(&self, n: u32) -> bool {
         self.later.reads >= n && self.later.updates == 0
     }
+
+    /// How often it has been read in the window after.
+    pub fn reads_later(&self) -> u32 {
+        self.later.reads
+    }
 }
 
 /// How often features have been seen, of keys that turned out flashy, and of others.
 #[derive(Clone, Debug, Default)]
-pub struct Samples(BTreeMap<Features, [u64; 2]>);
+pub struct Samples(BTreeMap<Features, Outcomes>);
+
+/// What became of the keys that had the same features.
+#[derive(Clone, Copy, Debug, Default)]
+struct Outcomes {
+    /// How many were not flashy, and how many were.
+    counts: [u64; 2],
+    /// What a place on flash would have been worth to those that were, to one of a key that was not.
+    worth: f64,
+}
 
 impl Samples {
     /// Those of keys that have a sample, labelled with `n`.
@@ -118,14 +132,23 @@ impl Samples {
         samples
     }
 
-    /// One more key that had these features when it was sampled, and turned out so.
+    /// One more key that had these features when it was sampled, and turned out so. To refuse a flashy one is as bad as to
+    /// admit another.
     pub fn add(&mut self, sample: Features, is_flashy: bool) {
-        self.0.entry(sample.capped()).or_default()[usize::from(is_flashy)] += 1;
+        self.add_worth(sample, is_flashy.then_some(1.0));
+    }
+
+    /// One more key that had these features when it was sampled. If it turned out flashy, to refuse it is so many times as bad
+    /// as to admit one that is not.
+    pub fn add_worth(&mut self, sample: Features, flashy: Option<f64>) {
+        let outcomes = self.0.entry(sample.capped()).or_default();
+        outcomes.counts[usize::from(flashy.is_some())] += 1;
+        outcomes.worth += flashy.unwrap_or(0.0);
     }
 
     /// Sampled keys that have been added.
     pub fn len(&self) -> u64 {
-        self.0.values().flatten().sum()
+        self.0.values().flat_map(|outcomes| outcomes.counts).sum()
     }
 
     /// Whether no key has been added.
@@ -135,14 +158,15 @@ impl Samples {
 
     /// The share of those that are flashy.
     pub fn flashy_share(&self) -> f64 {
-        let flashy: u64 = self.0.values().map(|counts| counts[1]).sum();
+        let flashy: u64 = self.0.values().map(|outcomes| outcomes.counts[1]).sum();
         flashy as f64 / self.len().max(1) as f64
     }
 
     /// The share of which `judge` is right.
     pub fn accuracy(&self, judge: impl Fn(Features) -> bool) -> f64 {
-        let right =
-            |(&features, counts): (&Features, &[u64; 2])| counts[usize::from(judge(features))];
+        let right = |(&features, outcomes): (&Features, &Outcomes)| {
+            outcomes.counts[usize::from(judge(features))]
+        };
         self.0.iter().map(right).sum::<u64>() as f64 / self.len().max(1) as f64
     }
 
@@ -174,12 +198,14 @@ impl Flashiness {
         let examples: Vec<Example> = samples
             .0
             .iter()
-            .flat_map(|(features, counts)| {
-                [false, true].map(|is_positive| Example {
-                    parts: features.parts(),
-                    is_positive,
-                    count: counts[usize::from(is_positive)] as f64,
-                })
+            .flat_map(|(features, outcomes)| {
+                [(false, outcomes.counts[0] as f64), (true, outcomes.worth)].map(
+                    |(is_positive, count)| Example {
+                        parts: features.parts(),
+                        is_positive,
+                        count,
+                    },
+                )
             })
             .filter(|example| example.count > 0.0)
             .collect();
@@ -243,6 +269,22 @@ mod tests {
         assert!(tally.is_flashy(1) && tally.is_flashy(2) && !tally.is_flashy(3));
         tally.update_later();
         assert!(!tally.is_flashy(1));
+    }
+
+    #[test]
+    fn what_is_worth_it_is_expected_to_be_flashy_though_most_of_its_kind_are_not() {
+        for (worth, is_expected) in [(1.0, false), (2.0, false), (4.0, true), (16.0, true)] {
+            let mut samples = Samples::default();
+            for number in 0..400 {
+                let flashy = (number % 4 == 0).then_some(worth);
+                samples.add_worth(features(1 + number % 3, 0), flashy);
+            }
+            assert_eq!(samples.len(), 400);
+            assert!((samples.flashy_share() - 0.25).abs() < 1e-9);
+            let learned = Flashiness::train(&samples);
+            let score = learned.score(features(2, 0));
+            assert_eq!(score > 0.0, is_expected, "worth {worth}: {score}");
+        }
     }
 
     #[test]

@@ -41,6 +41,8 @@ const MOST_APPLICATIONS: usize = 256;
 const LEAST_SAMPLES: u64 = 64;
 /// The application of keys without a delimiter, and of all where there is none.
 const DEFAULT: u64 = 0;
+/// One key counts for no more hits than these: the hottest are not all that there is.
+const MOST_HITS: f32 = 16.0;
 /// Thousandths of a score by which the bar rises each time that a limit holds items back, and falls for so many items that
 /// find space.
 const BAR_STEP: u32 = 20;
@@ -58,15 +60,28 @@ pub struct Learning {
     /// The byte that ends the part of a key which tells its application; `None` where all are one. Keys without it are of
     /// the default application.
     pub delimiter: Option<u8>,
+    /// Writes to flash that a hit is worth: so many items that nobody asks for may go there for one more request that is
+    /// answered.
+    pub writes_per_hit: u32,
+}
+
+impl Learning {
+    /// What a place on flash would have been worth to a key, in writes; `None` where it was not flashy.
+    fn worth(&self, tally: &Tally) -> Option<f32> {
+        let reads = tally.reads_later() as f32 / self.reads as f32;
+        let worth = reads.min(MOST_HITS) * self.writes_per_hit as f32;
+        tally.is_flashy(self.reads).then_some(worth)
+    }
 }
 
 impl Default for Learning {
-    /// One read, an hour, and what is before a colon.
+    /// One read, an hour, what is before a colon, and four writes for a hit.
     fn default() -> Self {
         Self {
             reads: 1,
             window: Duration::from_secs(3600),
             delimiter: Some(b':'),
+            writes_per_hit: 4,
         }
     }
 }
@@ -92,7 +107,8 @@ struct Windows {
 struct Seen {
     application: u64,
     sample: Features,
-    is_flashy: bool,
+    /// What its place on flash would have been worth, in writes; `None` where it was not flashy.
+    flashy: Option<f32>,
 }
 
 /// The samples of one application.
@@ -104,7 +120,7 @@ fn sampled(groups: &[Group<'_>]) -> u64 {
 
 fn add_all(samples: &mut Samples, group: Group<'_>) {
     for seen in group {
-        samples.add(seen.sample, seen.is_flashy);
+        samples.add_worth(seen.sample, seen.flashy.map(f64::from));
     }
 }
 
@@ -397,7 +413,7 @@ impl Learner {
                 seen.push(Seen {
                     application: watched.application,
                     sample,
-                    is_flashy: watched.tally.is_flashy(self.learning.reads),
+                    flashy: self.learning.worth(&watched.tally),
                 });
             }
         }

@@ -15,6 +15,8 @@ use crate::store::{
 };
 
 /// The most of the flash that static watermarks may keep free, in percent.
+/// Writes that a hit can be worth.
+const MOST_WRITES_PER_HIT: u32 = 1000;
 const MOST_STATIC_PERCENT: u32 = 50;
 
 /// A setting that cannot work.
@@ -148,10 +150,14 @@ impl EngineConfig {
         let segment_fits = segment_bytes.is_multiple_of(PAGE_BYTES) && segment_bytes >= 64 << 10;
         let reclaimers_fit = (1..=254).contains(&reclaim.reclaimers);
         let leveling_fits = reclaim.wear_leveling != Some(0);
-        let (reads_fit, window_fits) = match self.admission {
-            Admission::Learned(learning) => (learning.reads >= 1, !learning.window.is_zero()),
-            Admission::Ghosts { reads } => ((1..=255).contains(&reads), true),
-            Admission::All | Admission::Random { .. } => (true, true),
+        let (reads_fit, window_fits, writes_fit) = match self.admission {
+            Admission::Learned(learning) => (
+                learning.reads >= 1,
+                !learning.window.is_zero(),
+                (1..=MOST_WRITES_PER_HIT).contains(&learning.writes_per_hit),
+            ),
+            Admission::Ghosts { reads } => ((1..=255).contains(&reads), true, true),
+            Admission::All | Admission::Random { .. } => (true, true, true),
         };
         let whole_pages = "a whole number of 4 KiB pages, 64 KiB at least";
         for (fits, name, range) in [
@@ -172,6 +178,7 @@ impl EngineConfig {
                 "1 or more, and 255 at most where none are learned",
             ),
             (window_fits, "window", "longer than nothing"),
+            (writes_fit, "writes_per_hit", "1 to 1000"),
             (write_fits, "write_bytes", "4096 at least"),
             (segment_fits, "segment_bytes", whole_pages),
         ] {

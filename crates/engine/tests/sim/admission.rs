@@ -20,6 +20,7 @@ fn learning(delimiter: Option<u8>) -> EngineConfig {
             reads: 2,
             window: WINDOW,
             delimiter,
+            ..Learning::default()
         }),
         dram: Dram::Filter,
         write_back: None,

@@ -39,7 +39,10 @@ async fn lesson(learner: &Learner) {
 #[test]
 fn the_bar_rises_while_a_limit_binds_and_falls_when_it_does_not() {
     Sim::new(1).block_on(async {
-        let learner = of_all(Learning::default());
+        let learner = of_all(Learning {
+            writes_per_hit: 1,
+            ..Learning::default()
+        });
         assert_eq!(
             least_admitted(&learner),
             Some(1),
@@ -64,6 +67,25 @@ fn the_bar_rises_while_a_limit_binds_and_falls_when_it_does_not() {
         assert_eq!(least_admitted(&learner), Some(free));
         assert_eq!(learner.stats().bar, 0);
     });
+}
+
+#[test]
+fn a_place_is_worth_the_writes_of_its_hits_up_to_a_bound() {
+    let learning = Learning {
+        reads: 2,
+        writes_per_hit: 3,
+        ..Learning::default()
+    };
+    let read = |times: u32| {
+        let mut tally = Tally::default();
+        (0..times).for_each(|_| tally.read_later());
+        tally
+    };
+    let worths = [1, 2, 4, 100].map(|times| learning.worth(&read(times)));
+    assert_eq!(worths, [None, Some(3.0), Some(6.0), Some(48.0)]);
+    let mut updated = read(4);
+    updated.update_later();
+    assert_eq!(learning.worth(&updated), None);
 }
 
 #[test]

@@ -30,6 +30,8 @@ const SYSTEMS: [&str; 3] = [FLASHIELD, "ripq", "victim"];
 const APPLICATIONS: [u16; 7] = [23, 31, 1, 10, 29, 7, 20];
 /// Reads from which on an item counts as flashy: table 6.
 const READS: [u32; 3] = [1, 10, 100];
+/// Writes that a hit is worth, beside the usual.
+const WORTHS: [u32; 2] = [1, 16];
 /// Parts of flash for one of memory: table 7.
 const RATIOS: [u64; 3] = [15, 7, 3];
 const USUAL_RATIO: u64 = 7;
@@ -161,6 +163,16 @@ impl Ground {
         };
         let admission = Admission::Learned(learning);
         self.cell(FLASHIELD, format!("n = {reads}"), Some(admission))
+    }
+
+    /// With n = 1, and so many writes that a hit is worth.
+    fn flashield_worth(&self, writes_per_hit: u32) -> Cell {
+        let learning = Learning {
+            writes_per_hit,
+            ..Learning::default()
+        };
+        let label = format!("n = 1, {writes_per_hit} writes a hit");
+        self.cell(FLASHIELD, label, Some(Admission::Learned(learning)))
     }
 
     fn random(&self, system: &'static str, percent: u32) -> Cell {
@@ -419,6 +431,7 @@ pub(in crate::experiment) fn frontier(setting: &Setting<'_>) -> Result<Outcome, 
 
 fn of_frontier(ground: &Ground) -> Vec<Cell> {
     let mut cells: Vec<Cell> = READS.map(|reads| ground.flashield(reads)).into();
+    cells.extend(WORTHS.map(|writes| ground.flashield_worth(writes)));
     for system in [RANDOM, RANDOM_FLOWSTONE] {
         cells.extend([100, 30, 10, 3].map(|percent| ground.random(system, percent)));
     }
