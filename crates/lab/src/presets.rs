@@ -13,8 +13,9 @@ use std::fmt::Write;
 use engine::config::Sizes;
 use engine::format::segment::largest_item;
 use engine::{
-    Admission, Dram, EngineConfig, ExactSettings, Layout, Learning, PlacementConfig, ReclaimPolicy,
-    ReclaimSettings, Reserve, Schedule, StaticReserve, TieredSettings, Victim,
+    Admission, Dram, EngineConfig, ExactSettings, HashedSettings, Layout, Learning,
+    PlacementConfig, ReclaimPolicy, ReclaimSettings, Reserve, Schedule, StaticReserve,
+    TieredSettings, Victim,
 };
 
 use MadeFor::{Drive, Flash};
@@ -65,6 +66,9 @@ const RIPQ_PRIORITIES: u8 = 8;
 /// One for each of these, and some being written.
 const RIPQ_BUFFERS: usize = 12;
 const VICTIM_BUFFERS: usize = 4;
+/// Items are spread over several segments that are being filled, so that these get full.
+const FLASHIELD_BUFFERS: usize = 7;
+const FLASHIELD_INDEX_PERCENT: u32 = 50;
 /// The part of the memory that the buffers of RIPQ may have: the rest is for items and their index.
 const RIPQ_BUFFER_SHARE: u64 = 8;
 /// Segments that each of the two writes and reclaims at once.
@@ -175,7 +179,7 @@ pub const PRESETS: &[Preset] = &[
     didacache!("didacache-locality", "drops only", LOCALITY, Reserve::Queueing),
     preset(Drive, "slickcache", "SlickCache: a tenth of the index in memory, the rest on flash; drops the oldest slab", slickcache_drop),
     preset(Drive, "slickcache-gc", "the same; copies what the part of the index in memory still names", slickcache_gc),
-    preset(Drive, "flashield", "Flashield: what is expected to be read again and not updated goes to flash; its index is exact so far", flashield),
+    preset(Drive, "flashield", "Flashield: what is expected to be read again and not updated goes to flash; less than 4 bytes of index an item", flashield),
     preset(Drive, "s3-fifo", "S3-FIFO: what has been read twice in memory goes to flash, and what comes back; what is read there is copied", s3_fifo),
     preset(Drive, "victim", "items in memory; whatever leaves it is written, and dropped in order of age", victim),
     preset(Drive, "ripq", "RIPQ: the same on a segmented LRU of 8 priorities; what is read moves up when its segment goes", ripq),
@@ -225,7 +229,10 @@ fn flashield(sizes: Sizes) -> EngineConfig {
     let policy = ReclaimPolicy::ReturnRecent {
         victim: Victim::Oldest,
     };
-    filter(sizes, Admission::Learned(Learning::default()), policy)
+    let mut config = filter(sizes, Admission::Learned(Learning::default()), policy);
+    config.placement = PlacementConfig::Hashed(HashedSettings::new(FLASHIELD_INDEX_PERCENT));
+    config.writing.buffers = FLASHIELD_BUFFERS;
+    config
 }
 
 /// S3-FIFO (SOSP '23), its small queue in memory and its main one on flash.
