@@ -12,8 +12,8 @@ use engine::placement::cascade::{CascadeConfig, Sizes};
 use engine::placement::{Parts, Placement, PlacementKind};
 use engine::store::{AppendItem, Layout, Source, StreamLayout, Streams};
 use engine::{
-    CacheError, Change, Engine, EngineConfig, ExactSettings, HashedSettings, ItemView, Lookup, OpenError, Opening,
-    Peek, Put, ReclaimPolicy, Stop, TieredSettings, Victim,
+    CacheError, Change, Engine, EngineConfig, ExactSettings, HashedSettings, ItemView, Lookup,
+    OpenError, Opening, Peek, Put, ReclaimPolicy, Stop, TieredSettings, Victim,
 };
 use flowstone_checker::simulate_placement;
 use runtime::sim::Sim;
@@ -123,7 +123,7 @@ fn dead_keys_stay_dead_where_the_index_is_tiered() {
 fn dead_keys_stay_dead_where_the_index_has_no_keys() {
     simulate_each(|seed| {
         Arc::new(HashedFor {
-            items: [1, 40, 150, 4000][(seed % 4) as usize],
+            items: [1, 40, 150, 200_000][(seed % 4) as usize],
         })
     });
 }

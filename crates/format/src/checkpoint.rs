@@ -14,7 +14,8 @@
 //!  section: version u32 │ bytes u64 │ what the placement wrote
 //! ```
 //!
-//! `dead` is a list of positions in rising order: varints (LEB128) of the differences, the first from 0.
+//! `dead` is a list of positions and [marks](crate::hashed::entry_mark) in rising order: varints (LEB128) of the
+//! differences, the first from 0.
 
 use crate::FormatError;
 use crate::segment::{SegmentId, UNIT_BYTES};
@@ -261,10 +262,11 @@ impl DeadList {
     }
 }
 
-/// Bytes that the positions of a segment of `segment_bytes` take, at most: no difference takes more bytes than it says
-/// units, but for the leap from the small items to the large ones.
+/// Bytes that the positions of a segment of `segment_bytes` take, at most, and the marks of its lost entries: no difference
+/// takes more bytes than it says units, but for the leap from the small items to the large ones; an item has one mark, and
+/// three units at least.
 fn most_packed_bytes(segment_bytes: u32) -> u32 {
-    2 * (segment_bytes / UNIT_BYTES) + LARGEST_VARINT_BYTES
+    4 * (segment_bytes / UNIT_BYTES) + 2 * LARGEST_VARINT_BYTES
 }
 
 const LARGEST_VARINT_BYTES: u32 = 5;

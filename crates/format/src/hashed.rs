@@ -31,6 +31,20 @@ const UNUSED_HASH_BITS: u32 = 4;
 /// Keeps the words of different functions apart: 2^64 over the golden ratio.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
+/// Bits that all marks have: no position has both.
+const MARK: u32 = 3 << 30;
+
+/// What an entry of an index without keys leaves where it is lost: of its slot, counted through all tables of the image, and its
+/// function. Any item that may have had that entry has the mark; of others one in a thousand million.
+pub fn entry_mark(slot: u64, function: u8) -> u32 {
+    (mix(slot << 8 | u64::from(function)) >> 34) as u32 | MARK
+}
+
+/// Whether this is a mark, and no position.
+pub const fn is_entry_mark(bits: u32) -> bool {
+    bits & MARK == MARK
+}
+
 /// The positions of one key in one generation of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashedPositions {

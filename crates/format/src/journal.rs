@@ -21,7 +21,9 @@
 //!    2 SEGMENT DEAD segment 28 │ generation 63..32 6          version 47..0
 //!    8               generation 31..0                7 FLUSH AT chunk 28 │ Unix second 32
 //!    3 KEY DEAD      hash 63..4, 60 bits         4 RETIRED  segment 28
-//!    9               version 60
+//!    9               version 60                   10 FLUSH AT, which replaces one that had come
+//!   11 ENTRY LOST segment 28 │ generation 31..0  13 KEY LOCATED  hash 63..4, 60 bits
+//!   12               mark 30                      14              version 60
 //! ```
 //!
 //! A generation is a segment's sequence number, of DEAD its low bits. Records only ever kill: one that is
@@ -314,6 +316,23 @@ pub enum Record {
         /// Copies with lower versions are dead.
         version: u64,
     },
+    /// What an index without keys has lost: the items of a generation of a segment that may have had that entry are found no
+    /// more.
+    EntryLost {
+        /// The segment's number.
+        segment: u32,
+        /// The segment's sequence number; its low bits are kept.
+        generation: u64,
+        /// The entry's [mark](crate::hashed::entry_mark).
+        mark: u32,
+    },
+    /// What a [`KeyDead`](Self::KeyDead) of this hash and version says is known by other records, copy by copy.
+    KeyLocated {
+        /// The hash; its low bits are lost.
+        hash: u64,
+        /// The version.
+        version: u64,
+    },
     /// A segment is not used any more.
     Retired {
         /// The number of the segment on its flash.
@@ -379,6 +398,18 @@ impl Record {
                 debug_assert!(version < VERSION_LIMIT);
                 ((3, hash >> 4), Some((9, low(version, PAYLOAD_BITS))))
             }
+            Self::EntryLost {
+                segment,
+                generation,
+                mark,
+            } => {
+                let segment = low(u64::from(segment), SEGMENT_BITS);
+                let first = (11, segment << 32 | low(generation, 32));
+                (first, Some((12, u64::from(mark))))
+            }
+            Self::KeyLocated { hash, version } => {
+                ((13, hash >> 4), Some((14, low(version, PAYLOAD_BITS))))
+            }
             Self::Retired { segment } => ((4, u64::from(segment)), None),
             Self::Cutoff {
                 partition,
@@ -442,6 +473,15 @@ impl Record {
                         hash: payload << 4,
                         version,
                     }),
+                    11 => second(12).map(|mark| Self::EntryLost {
+                        segment: (payload >> 32) as u32,
+                        generation: low(payload, 32),
+                        mark: mark as u32,
+                    }),
+                    13 => second(14).map(|version| Self::KeyLocated {
+                        hash: payload << 4,
+                        version,
+                    }),
                     5 => second(6).map(|rest| Self::Cutoff {
                         partition: (payload >> 48) as u32,
                         version: low(payload, 16) << 48 | low(rest, 48),
@@ -456,7 +496,7 @@ impl Record {
     }
 }
 
-/// Whether the low bits of a generation that a [`Record::Dead`] keeps are those of `sequence`.
+/// Whether the low bits of a generation that a [`Record::Dead`] keeps, or a [`Record::EntryLost`], are those of `sequence`.
 pub fn is_generation(kept: u64, sequence: u64) -> bool {
     low(kept, GENERATION_BITS) == low(sequence, GENERATION_BITS)
 }
@@ -493,6 +533,17 @@ mod tests {
             (any::<u64>(), 0..VERSION_LIMIT).prop_map(|(hash, version)| Record::KeyDead {
                 hash: kept_hash(hash),
                 version,
+            }),
+            (any::<u64>(), 0..VERSION_LIMIT).prop_map(|(hash, version)| Record::KeyLocated {
+                hash: kept_hash(hash),
+                version,
+            }),
+            (0u32..1 << 28, 0..1u64 << 32, any::<u32>()).prop_map(|(segment, generation, mark)| {
+                Record::EntryLost {
+                    segment,
+                    generation,
+                    mark,
+                }
             }),
             (0u32..1 << 28).prop_map(|segment| Record::Retired { segment }),
             (0u32..1 << 12, any::<u64>(), 0..1u64 << CHUNK_BITS).prop_map(

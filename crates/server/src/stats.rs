@@ -415,6 +415,7 @@ fn durability(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "recovery_segments_done", recovery.segments_done);
     stat(out, "recovery_items", recovery.items);
     stat(out, "recovery_items_dead", recovery.items_dead);
+    stat(out, "recovery_items_unnamed", recovery.items_unnamed);
     let unreadable = recovery.segments_unreadable;
     stat(out, "recovery_segments_unreadable", unreadable);
     stat(out, "recovery_us", recovery.micros);
@@ -453,6 +454,7 @@ fn compact(out: &mut Vec<u8>, compact: &CompactStats) {
         ("index_removed_shared", compact.removed_shared),
         ("index_false_reads", compact.false_reads),
         ("index_found_dead", compact.found_dead),
+        ("index_recorded_lost", compact.recorded_lost),
         ("index_dead_keys", compact.dead_keys),
         ("index_table_bytes", compact.table_bytes),
         ("index_filter_bytes", compact.filter_bytes),

@@ -207,7 +207,8 @@ fn hash_of(engine: &Engine, key: u64) -> u64 {
 /// space. What is dropped behind damage is no excuse: nothing is damaged here.
 fn is_all_there(machine: &Machine, engine: &Engine) -> bool {
     let stats = engine.stats();
-    let dropped = stats.mappings.evicted + stats.compact.lost() + stats.placement.index_full;
+    let unnamed = stats.compact.lost() + engine.recovery().items_unnamed;
+    let dropped = stats.mappings.evicted + unnamed + stats.placement.index_full;
     machine.watch.is_unreclaimed(engine) && dropped == 0
 }
 

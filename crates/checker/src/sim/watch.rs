@@ -341,7 +341,7 @@ impl Watch {
         };
         let flash = engine.flash_stats();
         let placement = engine.placement();
-        let dropped = placement.mappings().dropped() + placement.compact().lost();
+        let dropped = placement.mappings().dropped() + placement.entries_lost();
         dropped + flash.index_full + flash.items_lost > 0
     }
 

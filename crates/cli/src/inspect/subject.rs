@@ -24,12 +24,14 @@ impl Subject<'_> {
     }
 
     /// Records of the journal by kind.
-    pub(super) fn records(&self) -> [Count; 6] {
+    pub(super) fn records(&self) -> [Count; 8] {
         let records = self.inspection.journal.records;
         [
             ("dead", "item dead", records.dead),
             ("segment_dead", "segment dead", records.segment_dead),
             ("key_dead", "key dead", records.key_dead),
+            ("key_located", "key located", records.key_located),
+            ("entry_lost", "entry lost", records.entry_lost),
             ("retired", "segment retired", records.retired),
             ("cutoff", "flush applied", records.cutoff),
             ("flush_at", "flush to come", records.flush_at),

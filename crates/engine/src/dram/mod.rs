@@ -83,7 +83,11 @@ pub(crate) trait Below {
 
 impl Below for FlashTier {
     fn holds(&self, hash: KeyHash) -> Held {
-        self.probe(hash).into()
+        match Held::from(self.probe(hash)) {
+            // Nothing leads to most keys that flash does not have.
+            Held::Perhaps if self.placement().locates_later() => Held::Yes,
+            held => held,
+        }
     }
 
     fn access(&self, hash: KeyHash) -> Held {

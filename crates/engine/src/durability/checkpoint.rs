@@ -17,6 +17,7 @@ mod tests;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::dead::Listed;
 use super::journal::{ChunkRecords, Damaged, Journal};
 use super::recovery::{RecoveryQueue, Uncovered};
 use crate::format::checkpoint::{DeadKey, DeadList, Head, Packer, Section, merge};
@@ -47,6 +48,8 @@ pub(crate) struct CheckpointInput<'a> {
     pub(crate) section: Section,
     /// Whether displaced copies are known by key alone.
     pub(crate) keeps_dead_keys: bool,
+    /// Whether they are located later, and recorded then.
+    pub(crate) locates_later: bool,
     pub(crate) recovery: &'a RecoveryQueue,
 }
 
@@ -176,8 +179,14 @@ impl Checkpointer {
                         Some(before) => before.dead_keys().await?,
                         None => Vec::new(),
                     };
-                    let keys = join_dead_keys(&known, survey.dead_keys);
-                    let keys = self.without_superseded(keys, &live).await;
+                    let mut keys = join_dead_keys(&known, survey.dead_keys);
+                    let oldest = live.iter().map(|record| record.sequence).min();
+                    keys.retain(|_, key| oldest.is_some_and(|oldest| oldest < key.before));
+                    if !input.locates_later {
+                        keys = self.without_superseded(keys).await;
+                    }
+                    let mut keys: Vec<DeadKey> = keys.into_values().collect();
+                    keys.sort_unstable_by_key(|key| key.hash);
                     push_keys(sink, &keys).await?;
                 } else {
                     push_recovering(sink, input.recovery).await?;
@@ -225,14 +234,9 @@ impl Checkpointer {
             let mut batch = PositionBatch::next(rest, &survey.dead, most);
             for chunk in chunks {
                 chunk.each(&*self.journal.log, |record| {
-                    if let Record::Dead {
-                        location,
-                        generation,
-                    } = record
-                    {
-                        let (segment, position) = self.store.codec.decode(location);
-                        batch.insert(segment, position.bits(), |sequence| {
-                            is_generation(generation, sequence)
+                    if let Some(listed) = Listed::of(&record, &self.store.codec) {
+                        batch.insert(listed.segment, listed.bits, |sequence| {
+                            is_generation(listed.generation, sequence)
                         });
                     }
                 })?;
@@ -310,12 +314,16 @@ impl Checkpointer {
             let next = chunks.get(number + 1);
             let before = next.map_or(next_sequence, |next| next.header.next_segment);
             chunk.each(&*self.journal.log, |record| match record {
-                Record::Dead { location, .. } => {
-                    let (segment, _) = self.store.codec.decode(location);
-                    if let Some(count) = survey.dead.get_mut(segment.0 as usize) {
+                Record::Dead { .. } | Record::EntryLost { .. } => {
+                    let listed = Listed::of(&record, &self.store.codec);
+                    let segment = listed.map_or(usize::MAX, |listed| listed.segment.0 as usize);
+                    if let Some(count) = survey.dead.get_mut(segment) {
                         survey.records += 1;
                         *count += 1;
                     }
+                }
+                Record::KeyLocated { hash, version } => {
+                    survey.located.insert((kept_hash(hash), version));
                 }
                 Record::KeyDead { hash, version } => {
                     survey.dead_keys.push(DeadKey {
@@ -329,18 +337,15 @@ impl Checkpointer {
             })?;
             runtime::yield_now().await;
         }
+        let located = std::mem::take(&mut survey.located);
+        survey
+            .dead_keys
+            .retain(|key| !located.contains(&(key.hash, key.version)));
         Ok(survey)
     }
 
-    /// Leaves out the keys of which no dead copy can be left, or a copy that is not lower is durable in a
-    /// segment that has not been searched yet.
-    async fn without_superseded(
-        &self,
-        mut keys: HashMap<u64, DeadKey>,
-        live: &[SegmentRecord],
-    ) -> Vec<DeadKey> {
-        let oldest = live.iter().map(|record| record.sequence).min();
-        keys.retain(|_, key| oldest.is_some_and(|oldest| oldest < key.before));
+    /// Leaves out the keys of which a copy that is not lower is durable in a segment that has not been searched yet.
+    async fn without_superseded(&self, mut keys: HashMap<u64, DeadKey>) -> HashMap<u64, DeadKey> {
         let written = self.store.written();
         let searched = std::mem::take(&mut *self.searched.lock());
         let mut now_searched = HashSet::new();
@@ -370,8 +375,6 @@ impl Checkpointer {
             now_searched.insert(record.sequence);
         }
         *self.searched.lock() = now_searched;
-        let mut keys: Vec<DeadKey> = keys.into_values().collect();
-        keys.sort_unstable_by_key(|key| key.hash);
         keys
     }
 }
@@ -379,11 +382,13 @@ impl Checkpointer {
 /// What the chunks hold.
 #[derive(Default)]
 struct Survey {
-    /// DEAD records in all.
+    /// DEAD and ENTRY LOST records in all.
     records: usize,
-    /// DEAD records of each segment.
+    /// DEAD and ENTRY LOST records of each segment.
     dead: Vec<u32>,
     dead_keys: Vec<DeadKey>,
+    /// Of which dead keys all copies are recorded by themselves: hash and version.
+    located: HashSet<(u64, u64)>,
 }
 
 async fn push(sink: &mut CheckpointSink, bytes: &[u8]) -> Result<(), NotWritten> {

@@ -18,6 +18,7 @@ use super::journal::{ChunkRecords, Damaged};
 use crate::format::checkpoint::{
     Coverage, DeadKey, DeadList, Head, Packer, Positions, Section, Source, merge,
 };
+use crate::format::hashed::is_entry_mark;
 use crate::format::item::is_expired;
 use crate::format::journal::{Record, VERSION_LIMIT, is_generation, kept_chunk, kept_hash};
 use crate::format::location::LocationCodec;
@@ -51,7 +52,7 @@ pub(crate) struct DeadSet {
     max_bytes: u64,
     /// The sequence number of each segment's generation on flash; 0 for none.
     on_flash: Vec<u64>,
-    /// Packed locations above the low bits of a generation, as journalled, that have not been merged into the lists.
+    /// What has not been merged into the lists: the segment above a position or a mark.
     places: Vec<u64>,
     lists: Mutex<Lists>,
     /// Segments whose generation on flash is dead.
@@ -148,6 +149,45 @@ pub struct CheckpointContents {
     pub retired: u64,
     /// Bytes of the placement's section.
     pub section_bytes: u64,
+}
+
+/// What a record says of one segment, as the segment's list has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Listed {
+    pub(super) segment: SegmentId,
+    /// Its low bits.
+    pub(super) generation: u64,
+    /// A position, or the mark of a lost entry.
+    pub(super) bits: u32,
+}
+
+impl Listed {
+    /// What a record says; `None` where it is of no position and no mark.
+    pub(super) fn of(record: &Record, codec: &LocationCodec) -> Option<Self> {
+        match *record {
+            Record::Dead {
+                location,
+                generation,
+            } => {
+                let (segment, position) = codec.decode(location);
+                Some(Self {
+                    segment,
+                    generation,
+                    bits: position.bits(),
+                })
+            }
+            Record::EntryLost {
+                segment,
+                generation,
+                mark,
+            } => is_entry_mark(mark).then_some(Self {
+                segment: SegmentId(segment),
+                generation,
+                bits: mark,
+            }),
+            _ => None,
+        }
+    }
 }
 
 /// Whether an item found in a live segment is live by what is recorded of it alone.
@@ -335,10 +375,13 @@ impl DeadSet {
         chunk: &ChunkRecords,
     ) -> Result<(), Damaged> {
         chunk.each(log, |record| match record {
-            Record::Dead {
-                location,
-                generation,
-            } => self.note_place(location, generation),
+            Record::Dead { .. } | Record::EntryLost { .. } => {
+                if let Some(listed) = Listed::of(&record, &self.codec) {
+                    self.note(&listed);
+                }
+            }
+            // The record that it is about is kept until a checkpoint: what it says is true all the same.
+            Record::KeyLocated { .. } => {}
             Record::SegmentDead {
                 segment,
                 generation,
@@ -383,11 +426,10 @@ impl DeadSet {
         })
     }
 
-    /// Notes that an item has died, if it is one of a generation on flash.
-    fn note_place(&mut self, location: u64, generation: u64) {
-        let (segment, _) = self.codec.decode(location);
-        let sequence = self.sequence_on_flash(segment.0);
-        if sequence == 0 || !is_generation(generation, sequence) {
+    /// Notes what is listed of a generation on flash.
+    fn note(&mut self, listed: &Listed) {
+        let sequence = self.sequence_on_flash(listed.segment.0);
+        if sequence == 0 || !is_generation(listed.generation, sequence) {
             return;
         }
         let most = (self.max_bytes / BATCH_SHARE) as usize / size_of::<u64>();
@@ -403,17 +445,14 @@ impl DeadSet {
                 .min(most.max(LEAST_BATCH));
             self.places.reserve_exact(more);
         }
-        self.places.push(location);
+        self.places
+            .push(u64::from(listed.segment.0) << 32 | u64::from(listed.bits));
     }
 
     /// Merges the places noted so far into the lists.
     pub(crate) fn merge(&mut self) {
-        // By segment: the locations of large items lie apart from those of small ones.
-        let of = |location: u64| {
-            let (segment, position) = self.codec.decode(location);
-            (segment.0, position.bits())
-        };
-        self.places.sort_unstable_by_key(|&location| of(location));
+        let of = |place: u64| ((place >> 32) as u32, place as u32);
+        self.places.sort_unstable();
         let mut lists = self.lists.lock();
         let mut packer = Packer::default();
         let mut positions = Vec::new();
@@ -424,7 +463,7 @@ impl DeadSet {
                 continue;
             }
             positions.clear();
-            positions.extend(group.iter().map(|&location| of(location).1));
+            positions.extend(group.iter().map(|&place| of(place).1));
             let before = lists.packed.get(&sequence).map_or(&[][..], |list| list);
             packer.clear();
             merge(&mut packer, before, &mut positions).expect("lists are verified when read");
@@ -522,6 +561,7 @@ impl DeadSet {
                 units: self.codec.units_per_segment,
                 words: Vec::new(),
             },
+            marks: Vec::new(),
         };
         let lists = self.lists.lock();
         let list = lists.packed.get(&record.sequence);
@@ -529,7 +569,11 @@ impl DeadSet {
             .into_iter()
             .flat_map(|list| Positions::of(list).flatten())
         {
-            items.positions.insert(position);
+            if is_entry_mark(position) {
+                items.marks.push(position);
+            } else {
+                items.positions.insert(position);
+            }
         }
         drop(lists);
         items
@@ -602,9 +646,16 @@ impl PositionSet {
 pub(crate) struct DeadItems<'a> {
     dead: &'a DeadSet,
     positions: PositionSet,
+    /// Those of lost entries, rising.
+    marks: Vec<u32>,
 }
 
 impl DeadItems<'_> {
+    /// Whether one of these is the mark of a lost entry.
+    pub(crate) fn has_lost<I: Iterator<Item = u32>>(&self, marks: impl FnOnce() -> I) -> bool {
+        !self.marks.is_empty() && marks().any(|mark| self.marks.binary_search(&mark).is_ok())
+    }
+
     /// What an item of the segment is at Unix second `now`. Whether there is a later one of its key, the index
     /// knows.
     pub(crate) fn classify(

@@ -325,6 +325,11 @@ impl Journal {
         !self.is_tight.load(Ordering::Acquire)
     }
 
+    /// Whether there is space that others can wait to have: a quarter of the ring is left to who cannot.
+    pub(crate) fn has_space_to_spare(&self) -> bool {
+        self.cursor.lock().used() < self.chunks - self.chunks / 4
+    }
+
     /// Whether a checkpoint is due: half of the ring is full.
     pub(crate) fn is_due(&self) -> bool {
         self.cursor.lock().used() >= self.chunks / 2

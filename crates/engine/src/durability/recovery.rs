@@ -44,6 +44,8 @@ counters! {
         items,
         /// Items of earlier runs that were found to be dead.
         items_dead,
+        /// Among these, those whose entries an index without keys had lost.
+        items_unnamed,
         /// Segments whose summary could not be read.
         segments_unreadable,
         /// Microseconds from the start to the end, once it has ended.

@@ -236,6 +236,11 @@ impl FlashTier {
         if self.placement.is_behind() || self.has_enough_waiting() {
             return 0;
         }
+        let is_stopping = upkeep.is_stopping.load(Ordering::SeqCst);
+        if self.placement.locates_later() && !self.may_displace() && !is_stopping {
+            // An entry that makes way for another is recorded. Of a stop the last checkpoint has it all.
+            return 0;
+        }
         let mut number = 0;
         let placed = self.store().append(batch, Source::Write, |index, place| {
             let hash = batch[index].hash;
@@ -385,6 +390,7 @@ impl FlashTier {
             deaths,
             section: self.placement.section(&live, is_last).await?,
             keeps_dead_keys: !self.upkeep.locates_displaced,
+            locates_later: self.placement.locates_later(),
             recovery: &self.upkeep.recovery,
         };
         let mut written = self.checkpointer.write(&input).await;

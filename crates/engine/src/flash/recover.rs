@@ -13,6 +13,10 @@
 //! What recovery appends to the journal waits for space as requests do. Once the keys that have been written meanwhile
 //! take too much memory, the segments that nobody has read yet are given up.
 
+use std::collections::HashSet;
+
+use futures_util::future::join_all;
+
 use super::FlashTier;
 use crate::counter::Count as _;
 use crate::durability::dead::{DeadItems, DeadSet, ItemState};
@@ -25,6 +29,8 @@ use crate::sync::atomic::Ordering;
 
 /// Records that one task appends between two looks at the journal's space.
 const RECORDS_AT_ONCE: usize = 128;
+/// Keys of which it is read at once which copy is the later one.
+const CONTESTS_AT_ONCE: usize = 16;
 
 /// Reads segments until none is left. Whoever finishes the last one ends the recovery.
 pub(super) async fn read_segments(tier: &FlashTier) {
@@ -196,11 +202,22 @@ async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) 
                 Answer::Contested(rival) => contested.push((*offer, rival)),
             });
         }
-        for (offer, rival) in contested {
+        while !contested.is_empty() {
             wait_for_journal(tier).await;
-            if contest(tier, partition, &offer, rival).await {
+            // Of one key one after the other: the second contends with the first.
+            let mut keys = HashSet::new();
+            let mut is_next = |hash| keys.len() < CONTESTS_AT_ONCE && keys.insert(hash);
+            let (batch, later): (Vec<_>, Vec<_>) = contested
+                .into_iter()
+                .partition(|(offer, _): &(Offer, _)| is_next(offer.item.hash));
+            contested = later;
+            let decided = batch
+                .iter()
+                .map(|(offer, rival)| contest(tier, partition, offer, *rival));
+            let decided = join_all(decided).await;
+            for ((offer, _), _) in batch.iter().zip(decided).filter(|(_, is_taken)| *is_taken) {
                 alive += u64::from(!offer.is_expired);
-                left.note_taken(&offer);
+                left.note_taken(offer);
             }
         }
         runtime::yield_now().await;
@@ -240,6 +257,11 @@ fn classify(
     let offer = |entry: &SummaryEntry| {
         let item = Resident::of(record, entry);
         let state = items.classify(entry, &upkeep.cutoffs, upkeep.recovery.clock);
+        let marks = || tier.placement.entry_marks(&item).into_iter().flatten();
+        if items.has_lost(marks) {
+            upkeep.recovery.counters.items_unnamed.add(1);
+            return None;
+        }
         if state == ItemState::Overwritten && is_located {
             // The record that says so by key is not kept.
             upkeep.declare_dead(item.place);
@@ -330,7 +352,8 @@ fn restore(
 }
 
 fn refuse(tier: &FlashTier, item: &Resident) -> Answer {
-    if tier.upkeep.locates_displaced {
+    // The copy that outranks it may be dead one day, by a record of its own.
+    if tier.upkeep.locates_displaced || tier.placement.locates_later() {
         tier.upkeep.declare_dead(item.place);
     }
     Answer::Refused

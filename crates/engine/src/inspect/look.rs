@@ -43,6 +43,10 @@ pub struct RecordCounts {
     pub segment_dead: u64,
     /// Keys whose copies are dead wherever they lie.
     pub key_dead: u64,
+    /// Keys whose copies are known to be dead one by one since.
+    pub key_located: u64,
+    /// Entries that an index without keys has lost.
+    pub entry_lost: u64,
     /// Segments given up.
     pub retired: u64,
     /// Partitions that have applied a `flush_all`.
@@ -341,6 +345,8 @@ impl RecordCounts {
             Record::Dead { .. } => &mut self.dead,
             Record::SegmentDead { .. } => &mut self.segment_dead,
             Record::KeyDead { .. } => &mut self.key_dead,
+            Record::KeyLocated { .. } => &mut self.key_located,
+            Record::EntryLost { .. } => &mut self.entry_lost,
             Record::Retired { .. } => &mut self.retired,
             Record::Cutoff { .. } => &mut self.cutoff,
             Record::FlushAt { .. } => &mut self.flush_at,

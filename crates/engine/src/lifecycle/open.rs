@@ -222,6 +222,7 @@ impl Opening {
             &store,
         )
         .await?;
+        placement.record_in(&journal);
         let cutoffs = Arc::new(FlushCutoffs::new(partition_bits));
         let partitions = shape.partitions as usize;
         let (recovery, checkpoint) = match last_run {

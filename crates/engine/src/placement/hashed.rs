@@ -33,16 +33,20 @@ use std::sync::Arc;
 use self::core::{Hashed, table_config};
 use super::stats::CompactStats;
 use super::{
-    BackgroundTask, Displaced, Inserted, Parts, Placement, PlacementFuture, PlacementKind, Probe,
-    Restored, Token, Unlocated,
+    BackgroundTask, Displaced, Inserted, PROBES, Parts, Placement, PlacementFuture, PlacementKind,
+    Probe, Restored, Token, Unlocated,
 };
 use crate::config::HashedSettings;
 use crate::counter::Count as _;
 use crate::durability::OpenError;
+use crate::durability::journal::Journal;
 use crate::format::location::Place;
 use crate::key::{Key, KeyHash};
 use crate::reclaim::{Named, Resident, Residents};
-use crate::store::{AppendItem, Patience, Priority, ReadError, SegmentRecord, Source, StreamLayout, Streams};
+use crate::store::{
+    AppendItem, Patience, Priority, ReadError, SegmentRecord, Source, StreamLayout, Streams,
+};
+use crate::sync::atomic::Ordering;
 use dead::CopyRank;
 
 /// Bytes of an item on flash that an image is laid out for: those of Flashield's trace (section 3.4).
@@ -57,6 +61,8 @@ const LOAD_PERCENT: u64 = 94;
 const MOST_SEGMENTS: u32 = 1 << 25;
 /// Open segments that items go to, the oldest first: how full they get is in `docs/reproduction.md`.
 const OPEN_SEGMENTS: usize = 4;
+/// Tables with fewer slots are so small that most keys share slots with others.
+const SMALL_TABLES: u64 = 1 << 16;
 /// Slots that are swept in one hold of a lock.
 const SWEPT_SLOTS: usize = 1 << 14;
 
@@ -149,12 +155,12 @@ impl Placement for Hashed {
         };
         let may_grow = self.index_use.headroom() > 0;
         let (inserted, is_first) = self.change(hash, |shard| {
-            self.outdate(shard, hash, spot.rank(version));
+            let displaced = self.outdate(shard, hash, spot.rank(version));
             if may_grow && self.put(shard, hash, shard::written(spot.own())) {
                 let is_first = self
                     .change_members(|members| members.add(spot.segment, spot.generation, hash.0));
                 self.keep_ghosts(shard);
-                return (Inserted::Yes(Displaced::Unknown), is_first);
+                return (Inserted::Yes(displaced), is_first);
             }
             self.leave_out(shard, hash, &spot, version);
             (Inserted::Full(Displaced::Unknown), false)
@@ -167,9 +173,8 @@ impl Placement for Hashed {
 
     fn invalidate(&self, hash: KeyHash, version: u64) -> Displaced {
         self.change(hash, |shard| {
-            self.outdate(shard, hash, CopyRank::least_of(version));
-        });
-        Displaced::Unknown
+            self.outdate(shard, hash, CopyRank::least_of(version))
+        })
     }
 
     fn forget(&self, _hash: KeyHash, _token: Token) -> Displaced {
@@ -197,12 +202,37 @@ impl Placement for Hashed {
         self.close_segment(record, dead, expired);
     }
 
+    fn record_in(&self, journal: &Arc<Journal>) {
+        self.set_journal(journal);
+    }
+
+    fn locates_later(&self) -> bool {
+        true
+    }
+
+    fn entry_marks(&self, item: &Resident) -> Option<[u32; PROBES]> {
+        let spot = self.spot_of(item.hash, item.place)?;
+        Some(self.marks(item.hash, &spot))
+    }
+
     fn recovered(&self) {
         self.end_restoring();
     }
 
     fn background(self: Arc<Self>) -> Vec<BackgroundTask> {
         self.tasks()
+    }
+
+    fn entries_lost(&self) -> u64 {
+        let counted = self.counters.read();
+        // Of any segment and function: for each mark as many innocent items as have its slot, at most.
+        let sharing = PROBES as u64 * self.index_use.objects.load(Ordering::Relaxed);
+        let is_small = self.slots < SMALL_TABLES;
+        let by_marks = match is_small {
+            true => counted.recorded_lost,
+            false => counted.recorded_lost * sharing / self.slots,
+        };
+        counted.lost() + by_marks
     }
 
     fn compact(&self) -> CompactStats {
@@ -232,7 +262,7 @@ impl Residents for Hashed {
                 return Named::No;
             };
             if shard.dead.kills(hash.0, spot.rank(version)) {
-                shard.remove_dead(hash.0, &spot, version);
+                self.remove_dead(shard, hash, &spot, version);
                 return Named::No;
             }
             if keep(Priority::of_read(naming.is_hot)) {
@@ -253,7 +283,7 @@ impl Residents for Hashed {
         self.change(hash, |shard| {
             let naming = from.and_then(|from| {
                 if shard.dead.kills(hash.0, from.rank(version)) {
-                    shard.remove_dead(hash.0, &from, version);
+                    self.remove_dead(shard, hash, &from, version);
                     return None;
                 }
                 let naming = self.naming(shard, hash, &from);
@@ -265,6 +295,7 @@ impl Residents for Hashed {
             });
             let Some(naming) = naming else {
                 self.leave_out(shard, hash, &to, version);
+                self.record_dead_below(hash, version + 1);
                 return false;
             };
             self.change_members(|members| members.add(to.segment, to.generation, hash.0));

@@ -12,6 +12,7 @@
 //! | [`hashed`] | `compact`, without keys, all in memory | one, where hashes say | not located |
 
 pub use index::cascade;
+pub use index::compact::PROBES;
 
 pub mod exact;
 pub mod hashed;
@@ -30,6 +31,7 @@ use runtime::pages::PagePool;
 use runtime::sync::Notify;
 
 use crate::durability::OpenError;
+use crate::durability::journal::Journal;
 use crate::format::checkpoint::Section;
 use crate::format::location::{LocationCodec, Place};
 use crate::key::{Key, KeyHash};
@@ -260,6 +262,15 @@ pub trait Placement: Residents {
         Box::pin(std::future::ready(named))
     }
 
+    /// Where an index that loses entries says so. Called once, before anything is placed or restored.
+    fn record_in(&self, _journal: &Arc<Journal>) {}
+
+    /// Whether copies that are displaced and [`Unknown`](Displaced::Unknown) are located later on, and recorded then. Their
+    /// KEY DEAD records hold until a KEY LOCATED says that this has been done, whatever copies are durable.
+    fn locates_later(&self) -> bool {
+        false
+    }
+
     /// Work of its own that goes on in background, each task on some worker, for as long as the engine does.
     fn background(self: Arc<Self>) -> Vec<BackgroundTask> {
         Vec::new()
@@ -274,6 +285,11 @@ pub trait Placement: Residents {
         _dead: &[Resident],
         _expired: &[Resident],
     ) {
+    }
+
+    /// The marks of the entries that an item may have had; nothing where entries tell keys apart.
+    fn entry_marks(&self, _item: &Resident) -> Option<[u32; PROBES]> {
+        None
     }
 
     /// Everything of the last run has been restored.
@@ -297,6 +313,12 @@ pub trait Placement: Residents {
     /// What an index of several tiers has done; zeros of others.
     fn mappings(&self) -> MappingStats {
         MappingStats::default()
+    }
+
+    /// Living items of which an index without keys has lost the entries, or a start may, at most; none of others. Takes no
+    /// lock.
+    fn entries_lost(&self) -> u64 {
+        0
     }
 
     /// What an index without keys has done; zeros of others.

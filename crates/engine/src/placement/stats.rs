@@ -18,6 +18,8 @@ counters! {
         false_reads,
         /// Entries of items that had been overwritten or removed, found by reading.
         found_dead,
+        /// Entries of which the journal says that they have gone.
+        recorded_lost,
     }
     also {
         /// Entries.

@@ -1,7 +1,7 @@
 //! The `hashed` placement: reads by the number of a function, ghosts and hot items, updates that reading has to find, and
 //! tables in which entries of other keys lead to what is dead.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -126,7 +126,8 @@ fn a_configured_cache_finds_what_it_has_written_before_and_after_a_start() {
     });
 }
 
-/// Flash has room for all, so that nothing but a wrong entry loses an item, and many entries lead to other keys' copies.
+/// Flash has room for all, so that nothing but a wrong entry loses an item, and many entries lead to other keys' copies. A start
+/// may lose a few: those with the mark of an entry that was another key's.
 #[test]
 fn an_update_takes_its_entry_and_no_other() {
     const KEYS: u64 = 1200;
@@ -140,9 +141,12 @@ fn an_update_takes_its_entry_and_no_other() {
             };
             let mut engine = start(&media, &config).await;
             let mut model: HashMap<u64, Vec<u8>> = HashMap::new();
+            // Of the model, what a start has lost: gone until it is set again.
+            let mut lost = HashSet::new();
             for round in 0..4 {
                 for tag in 0..2 * KEYS {
                     let number = random.random_range(0..KEYS);
+                    lost.remove(&number);
                     if random.random_ratio(1, 8) {
                         remove(&engine, number).await;
                         model.remove(&number);
@@ -154,15 +158,29 @@ fn an_update_takes_its_entry_and_no_other() {
                 }
                 settle(&engine).await;
                 let counted = stats(&engine);
-                assert_eq!((counted.removed_unread, counted.displaced_hot), (0, 0));
+                assert_eq!(
+                    (counted.removed_unread, counted.displaced_hot),
+                    (0, 0),
+                    "{counted:?}"
+                );
                 for number in 0..KEYS {
                     let found = get(&engine, &numbered(number)).await;
-                    assert_eq!(found.as_ref(), model.get(&number), "{number}");
+                    let expected = model.get(&number).filter(|_| !lost.contains(&number));
+                    assert_eq!(found.as_ref(), expected, "{number}");
                 }
                 let listed = dump(&engine).await;
-                assert_eq!(listed.len(), model.len());
+                assert_eq!(listed.len(), model.len() - lost.len());
                 assert!(matches!(engine.stop().await, Stop::Complete { .. }));
                 engine = start(&media, &config).await;
+                engine.recovered().await;
+                for number in 0..KEYS {
+                    match get(&engine, &numbered(number)).await {
+                        None if model.contains_key(&number) => drop(lost.insert(number)),
+                        found => assert_eq!(found.as_ref(), model.get(&number), "{number}"),
+                    }
+                }
+                let (lost, all) = (lost.len(), model.len());
+                assert!(lost * 100 <= 5 * all, "{lost} of {all}");
             }
         });
     });

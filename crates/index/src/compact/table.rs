@@ -64,6 +64,11 @@ impl CompactTable {
         packed.into_iter().filter_map(entry)
     }
 
+    /// The slots of a key.
+    pub fn slots_of(&self, hash: u64) -> [SlotId; PROBES] {
+        slots_of(hash, self.skip_bits, self.slots)
+    }
+
     /// What a slot holds.
     ///
     /// # Panics

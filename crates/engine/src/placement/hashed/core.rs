@@ -10,9 +10,11 @@
 //! Locks: a partition's, then `members`, `restored` or the queue. All are below those of the store.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use index::compact::{CompactConfig, CompactEntry, CompactTable, Location, OutOfRange, SlotId};
+use index::compact::{
+    CompactConfig, CompactEntry, CompactTable, Inserted, Location, OutOfRange, PROBES, SlotId,
+};
 use runtime::sync::Notify;
 use runtime::work::{self, Work};
 
@@ -20,24 +22,28 @@ use super::dead::{CopyRank, DeadKeys};
 use super::members::Members;
 use super::restoring::Restoring;
 use super::shard::{Naming, Shard};
-use super::spot::Spot;
+use super::spot::{Spot, turned};
 use crate::config::HashedSettings;
 use crate::counter::Count as _;
-use crate::format::hashed::HashedPositions;
+use crate::durability::journal::Journal;
+use crate::format::hashed::{HashedPositions, entry_mark};
+use crate::format::journal::Record;
 use crate::format::location::Place;
 use crate::format::segment::SegmentId;
 use crate::key::{Key, KeyHash};
-use crate::placement::Parts;
 use crate::placement::stats::CompactCounters;
+use crate::placement::{Displaced, Parts};
 use crate::reclaim::IndexUse;
 use crate::store::SegmentStore;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, RwLock};
 
-/// Dead keys of a partition, about, before entries are removed unread: one for so many slots of its table, and so many at
-/// least.
+/// Dead keys of a partition, about, before entries are removed unread: one for so many slots of its table, or as many as fit
+/// this part of the memory of the index; so many at least, and so many where that would be more.
 const SLOTS_PER_DEAD_KEY: usize = 256;
-const LEAST_DEAD_KEYS: usize = 1024;
+const DEAD_KEYS_SHARE: u64 = 16;
+const DEAD_KEY_BYTES: u64 = 128;
+const FEW_DEAD_KEYS: std::ops::RangeInclusive<u64> = 16..=1024;
 
 /// A compact index over segments in which the hash of a key says where its item lies.
 pub(super) struct Hashed {
@@ -50,9 +56,13 @@ pub(super) struct Hashed {
     /// What is known while the items of an earlier run come back. No entry vanishes meanwhile but with its segment.
     pub(super) restoring: Mutex<Restoring>,
     pub(super) is_restoring: AtomicBool,
+    /// Where lost entries are recorded: what follows goes by that.
+    journal: OnceLock<Arc<Journal>>,
     /// So little of the flash is free that some of its items have to be ghosts.
     pub(super) is_full: AtomicBool,
     pub(super) hot_percent: u32,
+    /// Slots of all tables.
+    pub(super) slots: u64,
     partition_bits: u32,
     /// Of the hashes of keys.
     seed: u64,
@@ -111,7 +121,10 @@ impl Hashed {
     ) -> Result<Self, OutOfRange> {
         let segments = parts.store.segments();
         let config = table_config(slots, segments, parts.partition_bits);
-        let most_dead = (config.slots / SLOTS_PER_DEAD_KEY).max(LEAST_DEAD_KEYS);
+        let (least, most) = FEW_DEAD_KEYS.into_inner();
+        let affordable = parts.index_use.max_bytes / DEAD_KEYS_SHARE / DEAD_KEY_BYTES;
+        let affordable = (affordable >> parts.partition_bits).clamp(least, most);
+        let most_dead = (config.slots / SLOTS_PER_DEAD_KEY).max(affordable as usize);
         let shard = |_| {
             let table = CompactTable::new(config)?;
             let dead = DeadKeys::new(most_dead);
@@ -128,14 +141,78 @@ impl Hashed {
             dead_keys: DeadQueue::default(),
             restoring: Mutex::default(),
             is_restoring: AtomicBool::new(false),
+            journal: OnceLock::new(),
             is_full: AtomicBool::new(false),
             hot_percent: settings.hot_percent,
+            slots: (config.slots << parts.partition_bits) as u64,
             partition_bits: parts.partition_bits,
             seed: parts.image,
         };
         let bytes = hashed.table_bytes() + hashed.members.read().memory_bytes();
         hashed.index_use.bytes.store(bytes, Ordering::Relaxed);
         Ok(hashed)
+    }
+
+    /// Records what is lost, and what has been located, from now on.
+    pub(super) fn set_journal(&self, journal: &Arc<Journal>) {
+        // Called once.
+        let _ = self.journal.set(Arc::clone(journal));
+    }
+
+    pub(super) fn journal(&self) -> &Arc<Journal> {
+        self.journal
+            .get()
+            .expect("nothing is placed before there is a journal")
+    }
+
+    /// The mark of an entry in a slot of the key's table.
+    fn mark(&self, shard: &Shard, hash: KeyHash, slot: SlotId, function: u8) -> u32 {
+        let partition = hash.partition(self.partition_bits);
+        let slot = partition * shard.table.slots() + slot.0;
+        entry_mark(slot as u64, function)
+    }
+
+    /// The marks of the entries that a copy of a key may have had.
+    pub(super) fn marks(&self, hash: KeyHash, spot: &Spot) -> [u32; PROBES] {
+        let shard = self.shard(hash).lock();
+        let slots = shard.table.slots_of(hash.0);
+        slots.map(|slot| self.mark(&shard, hash, slot, spot.own().function))
+    }
+
+    /// An entry in a slot of this key has gone, and perhaps it was another key's: its copy is dead from here on, since an
+    /// update of that key may find no sign of it. While the partition is locked.
+    pub(super) fn record_lost(&self, shard: &Shard, hash: KeyHash, slot: SlotId, at: Location) {
+        let generation = self.store.sequence(at.segment);
+        if generation == 0 {
+            return;
+        }
+        self.counters.recorded_lost.add(1);
+        self.journal().append(Record::EntryLost {
+            segment: at.segment.0,
+            generation,
+            mark: self.mark(shard, hash, slot, at.function),
+        });
+    }
+
+    /// Removes the entry of a dead copy of a key, as [`Shard::remove_dead`] does.
+    pub(super) fn remove_dead(
+        &self,
+        shard: &mut Shard,
+        hash: KeyHash,
+        spot: &Spot,
+        version: u64,
+    ) -> bool {
+        let (removed, is_unnamed) = shard.remove_dead(hash.0, spot, version);
+        if let Some((slot, location)) = removed {
+            self.record_lost(shard, hash, slot, location);
+        }
+        is_unnamed
+    }
+
+    /// No later start may find a copy of a key with a lower version.
+    pub(super) fn record_dead_below(&self, hash: KeyHash, version: u64) {
+        let hash = hash.0;
+        self.journal().append(Record::KeyDead { hash, version });
     }
 
     /// Bytes of all tables.
@@ -201,15 +278,21 @@ impl Hashed {
         }
         let (segment, generation) = (place.segment, place.generation);
         let positions = self.positions(hash, generation);
-        Spot::at(segment, generation, &positions, place.position.offset())
+        Spot::at(
+            segment,
+            generation,
+            &positions,
+            place.position.offset(),
+            hash,
+        )
     }
 
     /// Where a candidate for a key leads.
     pub(super) fn spot(&self, hash: KeyHash, candidate: &Candidate) -> Option<Spot> {
         let (location, generation) = (candidate.location, candidate.generation);
         let positions = self.positions(hash, generation);
-        let offset = positions.offset(location.function.into());
-        Spot::at(location.segment, generation, &positions, offset)
+        let offset = positions.offset(turned(hash, location.function).into());
+        Spot::at(location.segment, generation, &positions, offset, hash)
     }
 
     fn positions(&self, hash: KeyHash, generation: u64) -> HashedPositions {
@@ -256,21 +339,24 @@ impl Hashed {
     }
 
     /// The copies of a key below a rank are dead. Called before the entry of the one that outdates them is made.
-    pub(super) fn outdate(&self, shard: &mut Shard, hash: KeyHash, below: CopyRank) {
+    ///
+    /// Where nothing leads to one, none is left that a start would find: that is recorded when an entry is lost.
+    pub(super) fn outdate(&self, shard: &mut Shard, hash: KeyHash, below: CopyRank) -> Displaced {
         let open = self.members.read().open_with(hash.0, u64::MAX);
         let is_listed = shard.dead.get(hash.0).is_some();
         if !is_listed && open.is_none() && !self.has_candidates(shard, hash) {
             // Nothing will lead to one: entries of a segment come while it is open.
-            return;
+            return Displaced::None;
         }
         let must_list = open.is_some() || self.is_restoring();
         if must_list || shard.dead.has_room_for(hash.0) {
             if shard.dead.outdate(hash.0, below, open) {
                 self.queue(hash.0);
             }
-            return;
+        } else {
+            self.remove_unread(shard, hash, |_| true);
         }
-        self.remove_unread(shard, hash, |_| true);
+        Displaced::Unknown
     }
 
     /// A copy of a key has been appended to an open segment and gets no entry: entries that come may lead to it.
@@ -293,6 +379,7 @@ impl Hashed {
             let (slot, location) = (candidate.slot, candidate.location);
             if is_chosen(&candidate) && shard.table.remove_if_at(slot, location).is_some() {
                 self.counters.removed_unread.add(1);
+                self.record_lost(shard, hash, slot, location);
             }
         }
     }
@@ -309,10 +396,14 @@ impl Hashed {
             return false;
         }
         let age = |segment: SegmentId| u64::MAX - self.store.sequence(segment);
-        match shard.put(hash.0, entry, age) {
-            Some(displaced) if displaced.is_ghost() => self.counters.displaced_ghosts.add(1),
-            Some(_) => self.counters.displaced_hot.add(1),
-            None => {}
+        let Inserted { slot, displaced } = shard.put(hash.0, entry, age);
+        if let Some(displaced) = displaced {
+            let counter = match displaced.is_ghost() {
+                true => &self.counters.displaced_ghosts,
+                false => &self.counters.displaced_hot,
+            };
+            counter.add(1);
+            self.record_lost(shard, hash, slot, displaced.location);
         }
         true
     }

@@ -62,6 +62,11 @@ impl DeadKey {
         rank >= self.strangers_below
     }
 
+    /// Copies with lower versions are dead.
+    pub(super) fn below_version(&self) -> u64 {
+        self.below.version
+    }
+
     /// The youngest generation of a segment that was open when a copy in it died; 0 for none.
     pub(super) fn open_until(&self) -> u64 {
         self.open_until
@@ -145,14 +150,16 @@ impl DeadKeys {
         Some(*dead)
     }
 
-    /// No entry leads to a dead copy of a key any more, as far as was `known`.
-    pub(super) fn end(&mut self, hash: u64, known: DeadKey) {
-        if self.get(hash) == Some(known) {
+    /// No entry leads to a dead copy of a key any more, as far as was `known`. Whether that is all.
+    pub(super) fn end(&mut self, hash: u64, known: DeadKey) -> bool {
+        let is_all = self.get(hash) == Some(known);
+        if is_all {
             self.keys.remove(&hash);
         }
         if self.keys.len() < self.keys.capacity() / 8 {
             self.keys.shrink_to(2 * self.keys.len());
         }
+        is_all
     }
 
     /// Queues all keys that nobody is going to read; `queue` is called with each.

@@ -40,11 +40,13 @@ impl Hashed {
         let (hash, place) = (item.hash, item.place);
         let Some(spot) = self.spot_of(hash, place) else {
             self.restoring.lock().lose(hash);
+            self.record_dead_below(hash, item.version + 1);
             return Restored::Refused;
         };
         self.change(hash, |shard| {
             let mut restoring = self.restoring.lock();
             if restoring.is_lost(hash) {
+                self.record_dead_below(hash, item.version + 1);
                 return Restored::Refused;
             }
             let may_have_rival = beaten.is_none() && restoring.may_have(hash);
@@ -54,10 +56,13 @@ impl Hashed {
             if beaten.is_some() {
                 // Also where that is this place: an entry of another key leads here, and its own to another copy.
                 self.outdate(shard, hash, spot.rank(item.version));
+                // This copy may lose its entry, and would not be found to be the later one.
+                self.record_dead_below(hash, item.version);
             }
             if !self.put(shard, hash, shard::restored(spot.own())) {
                 // What has been beaten is dead, and no older copy may take its place.
                 restoring.lose(hash);
+                self.record_dead_below(hash, item.version + 1);
                 return Restored::Refused;
             }
             restoring.add(hash);
@@ -83,6 +88,7 @@ impl Hashed {
                 continue;
             };
             self.change(item.hash, |shard| {
+                // Its own: while items come back none is lost.
                 shard.remove_dead(item.hash.0, &spot, item.version);
             });
         }

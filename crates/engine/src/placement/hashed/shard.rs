@@ -2,7 +2,9 @@
 
 use std::ops::ControlFlow;
 
-use index::compact::{CompactEntry, CompactTable, Location, PROBES, Rank, SlotId, oldest};
+use index::compact::{
+    CompactEntry, CompactTable, Inserted, Location, PROBES, Rank, SlotId, oldest,
+};
 
 use super::dead::DeadKeys;
 use super::spot::Spot;
@@ -58,18 +60,24 @@ impl Shard {
     }
 
     /// Removes the entry of a dead copy of a key, if it is known which one that is. Another key's must stay: its item is
-    /// alive. Whether nothing leads to the copy any more.
-    pub(super) fn remove_dead(&mut self, hash: u64, spot: &Spot, version: u64) -> bool {
+    /// alive. Returns where it was, and whether nothing leads to the copy any more.
+    pub(super) fn remove_dead(
+        &mut self,
+        hash: u64,
+        spot: &Spot,
+        version: u64,
+    ) -> (Option<(SlotId, Location)>, bool) {
         let Some(naming) = self.naming(hash, spot) else {
-            return true;
+            return (None, true);
         };
         let dead = self.dead.get(hash);
         let had_entry = dead.is_none_or(|dead| dead.had_entry(spot.rank(version)));
         if had_entry && naming.own == 1 {
             self.table.remove_if_at(naming.slot, naming.location);
-            return naming.others == 0;
+            let removed = (naming.slot, naming.location);
+            return (Some(removed), naming.others == 0);
         }
-        false
+        (None, false)
     }
 
     /// Removes all that leads to a place of a key. Only where the segment goes: all but one of it are other keys'. Returns how
@@ -101,15 +109,14 @@ impl Shard {
         self.table.entries(hash).count() < PROBES
     }
 
-    /// Makes an entry for a key. Returns the one that had to go for it. `age` is the greater the older a segment is.
+    /// Makes an entry for a key. Returns its slot, and the entry that had to go for it. `age` is the greater the older a segment is.
     pub(super) fn put(
         &mut self,
         hash: u64,
         entry: CompactEntry,
         age: impl Fn(index::compact::SegmentId) -> u64,
-    ) -> Option<CompactEntry> {
-        let inserted = self.table.insert(hash, entry, |taken| oldest(taken, age));
-        inserted.displaced
+    ) -> Inserted {
+        self.table.insert(hash, entry, |taken| oldest(taken, age))
     }
 
     /// Moves the CLOCK hand while more than this part of the entries are hot (Flashield, section 4.3, the hot data
@@ -192,12 +199,13 @@ mod tests {
         put(&mut shard, 2 << 60, LOCATION);
         let naming = shard.naming(1 << 60, &spot()).unwrap();
         assert_eq!((naming.own, naming.is_hot), (2, true));
-        assert!(!shard.remove_dead(1 << 60, &spot(), 1));
+        assert!(!shard.remove_dead(1 << 60, &spot(), 1).1);
         assert_eq!(shard.table.len(), 2, "one of them is alive");
         shard.table.remove_if_at(naming.slot, LOCATION);
-        assert!(shard.remove_dead(1 << 60, &spot(), 1));
+        let (removed, is_unnamed) = shard.remove_dead(1 << 60, &spot(), 1);
+        assert!(removed.is_some() && is_unnamed);
         assert!(shard.table.is_empty());
-        assert!(shard.remove_dead(1 << 60, &spot(), 1), "it has gone");
+        assert_eq!(shard.remove_dead(1 << 60, &spot(), 1), (None, true));
     }
 
     #[test]
@@ -205,10 +213,10 @@ mod tests {
         let mut shard = tiny();
         put(&mut shard, 2 << 60, LOCATION);
         shard.dead.exclude(1 << 60, spot().rank(5), None);
-        assert!(!shard.remove_dead(1 << 60, &spot(), 5));
+        assert!(!shard.remove_dead(1 << 60, &spot(), 5).1);
         assert_eq!(shard.table.len(), 1);
         // A later copy had one.
-        assert!(shard.remove_dead(1 << 60, &spot(), 6));
+        assert!(shard.remove_dead(1 << 60, &spot(), 6).1);
     }
 
     #[test]
@@ -221,10 +229,10 @@ mod tests {
         };
         put(&mut shard, 2 << 60, other);
         let spot = spot_of(LOCATION.segment, &[LOCATION.function, function]);
-        assert!(!shard.remove_dead(1 << 60, &spot, 1));
+        assert!(!shard.remove_dead(1 << 60, &spot, 1).1);
         put(&mut shard, 1 << 60, LOCATION);
         assert!(
-            !shard.remove_dead(1 << 60, &spot, 1),
+            !shard.remove_dead(1 << 60, &spot, 1).1,
             "one still leads there"
         );
         assert_eq!(shard.table.len(), 1);

@@ -9,7 +9,10 @@ use futures_util::future::join_all;
 
 use super::core::{Candidate, Hashed};
 use super::dead::DeadKey;
+use super::shard::Shard;
+use super::spot::turned;
 use crate::counter::Count as _;
+use crate::format::journal::Record;
 use crate::format::segment::SegmentId;
 use crate::key::KeyHash;
 use crate::placement::BackgroundTask;
@@ -43,6 +46,11 @@ impl Hashed {
     async fn verify_queued(&self) {
         loop {
             let work = self.dead_keys.work.listener();
+            let space = self.store.space().listener();
+            if !self.journal().has_space_to_spare() {
+                space.await;
+                continue;
+            }
             let hashes = match self.is_restoring() {
                 // An entry that is removed by mistake would let an older copy come back.
                 true => Vec::new(),
@@ -68,10 +76,13 @@ impl Hashed {
             }
             if shard.dead.is_overfull() {
                 let is_latest = |candidate: &Candidate| {
-                    known.is_by(candidate.generation, candidate.location.function)
+                    known.is_by(
+                        candidate.generation,
+                        turned(hash, candidate.location.function),
+                    )
                 };
                 self.remove_unread(shard, hash, |candidate| !is_latest(candidate));
-                shard.dead.end(hash.0, known);
+                self.end(shard, hash, known);
                 return None;
             }
             Some((known, self.candidates(shard, hash)))
@@ -83,7 +94,7 @@ impl Hashed {
             is_done &= self.verify_one(hash, &known, &candidate).await;
         }
         if is_done {
-            self.change(hash, |shard| shard.dead.end(hash.0, known));
+            self.change(hash, |shard| self.end(shard, hash, known));
         }
     }
 
@@ -105,7 +116,18 @@ impl Hashed {
             return true;
         }
         self.counters.found_dead.add(1);
-        self.change(hash, |shard| shard.remove_dead(hash.0, &spot, version))
+        self.change(hash, |shard| self.remove_dead(shard, hash, &spot, version))
+    }
+
+    /// Nothing leads to the dead copies of a key any more, as far as was `known`: each is recorded by the entry that it has
+    /// lost.
+    fn end(&self, shard: &mut Shard, hash: KeyHash, known: DeadKey) {
+        if shard.dead.end(hash.0, known) {
+            self.journal().append(Record::KeyLocated {
+                hash: hash.0,
+                version: known.below_version(),
+            });
+        }
     }
 
     /// Settles the segments that have been sealed, and has the keys verified that have waited for that.
