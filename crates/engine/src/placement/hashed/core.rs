@@ -39,7 +39,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, RwLock};
 
 /// Dead keys of a partition, about, before entries are removed unread: one for so many slots of its table, or as many as fit
-/// this part of the memory of the index; so many at least, and so many where that would be more.
+/// this part of the memory of the index, within these bounds.
 const SLOTS_PER_DEAD_KEY: usize = 256;
 const DEAD_KEYS_SHARE: u64 = 16;
 const DEAD_KEY_BYTES: u64 = 128;
@@ -56,7 +56,7 @@ pub(super) struct Hashed {
     /// What is known while the items of an earlier run come back. No entry vanishes meanwhile but with its segment.
     pub(super) restoring: Mutex<Restoring>,
     pub(super) is_restoring: AtomicBool,
-    /// Where lost entries are recorded: what follows goes by that.
+    /// Where lost entries are recorded; there before anything is placed.
     journal: OnceLock<Arc<Journal>>,
     /// So little of the flash is free that some of its items have to be ghosts.
     pub(super) is_full: AtomicBool,
