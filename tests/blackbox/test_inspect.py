@@ -128,7 +128,8 @@ def test_shape_of_the_object(make_server):
     journal = found["journal"]
     assert journal["state"] == "usable" and journal["problem"] is None
     assert journal["path"] == str(journal_of(server.flash))
-    assert set(journal["records"]) == {"dead", "segment_dead", "key_dead", "retired", "cutoff", "flush_at"}
+    kinds = {"dead", "segment_dead", "key_dead", "key_located", "entry_lost", "retired", "cutoff", "flush_at"}
+    assert set(journal["records"]) == kinds
     checkpoint = found["checkpoint"]
     assert checkpoint["readable"] and len(checkpoint["segments"]) == found["segments"]["checkpoint"]["count"] == 1
     assert checkpoint["segments_listed"] == found["segments"]["living"]["count"]

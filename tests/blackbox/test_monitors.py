@@ -73,7 +73,9 @@ def test_what_is_not_always_there_is_there_at_times(make_server):
     learning = make_server(options=["--preset", "flashield"], directory=beside)
     of_learner = set(learning.start().stats(b"admission")) - set(server.stats(b"admission"))
     assert {"lessons", "samples"} <= of_learner
-    assert sometimes == {"index": {"dram_bits_per_object"} | of_tiers, "flash": of_limit, "admission": of_learner}
+    of_keyless = set(learning.stats(b"index")) - set(server.stats(b"index"))
+    assert {"ghosts", "recorded_lost"} <= of_keyless
+    assert sometimes == {"index": {"dram_bits_per_object"} | of_tiers | of_keyless, "flash": of_limit, "admission": of_learner}
 
 
 def use_a_little(server):
