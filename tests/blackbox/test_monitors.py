@@ -74,7 +74,7 @@ def test_what_is_not_always_there_is_there_at_times(make_server):
     of_learner = set(learning.start().stats(b"admission")) - set(server.stats(b"admission"))
     assert {"lessons", "samples"} <= of_learner
     of_keyless = set(learning.stats(b"index")) - set(server.stats(b"index"))
-    assert {"ghosts", "recorded_lost"} <= of_keyless
+    assert {"index_ghosts", "index_recorded_lost"} <= of_keyless
     assert sometimes == {"index": {"dram_bits_per_object"} | of_tiers | of_keyless, "flash": of_limit, "admission": of_learner}
 
 
