@@ -29,7 +29,7 @@ use crate::sync::atomic::Ordering;
 
 /// Records that one task appends between two looks at the journal's space.
 const RECORDS_AT_ONCE: usize = 128;
-/// Keys of which it is read at once which copy is the later one.
+/// Keys of which it is read at once which copy is the later one, where versions alone decide that.
 const CONTESTS_AT_ONCE: usize = 16;
 
 /// Reads segments until none is left. Whoever finishes the last one ends the recovery.
@@ -202,11 +202,15 @@ async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) 
                 Answer::Contested(rival) => contested.push((*offer, rival)),
             });
         }
+        let at_once = match tier.upkeep.locates_displaced {
+            true => 1,
+            false => CONTESTS_AT_ONCE,
+        };
         while !contested.is_empty() {
             wait_for_journal(tier).await;
             // Of one key one after the other: the second contends with the first.
             let mut keys = HashSet::new();
-            let mut is_next = |hash| keys.len() < CONTESTS_AT_ONCE && keys.insert(hash);
+            let mut is_next = |hash| keys.len() < at_once && keys.insert(hash);
             let (batch, later): (Vec<_>, Vec<_>) = contested
                 .into_iter()
                 .partition(|(offer, _): &(Offer, _)| is_next(offer.item.hash));
