@@ -12,15 +12,18 @@ use engine::placement::cascade::{CascadeConfig, Sizes};
 use engine::placement::{Parts, Placement, PlacementKind};
 use engine::store::{AppendItem, Layout, Source, StreamLayout, Streams};
 use engine::{
-    CacheError, Change, Engine, EngineConfig, ExactSettings, HashedSettings, ItemView, Lookup,
-    OpenError, Opening, Peek, Put, ReclaimPolicy, Stop, TieredSettings, Victim,
+    CacheError, Change, Engine, EngineConfig, ExactSettings, ItemView, Lookup, OpenError, Opening,
+    Peek, Put, ReclaimPolicy, Stop, TieredSettings, Victim,
 };
 use flowstone_checker::simulate_placement;
 use runtime::sim::Sim;
 
+#[path = "../../engine/tests/sim/hashed_placement.rs"]
+mod hashed_placement;
 #[path = "../../engine/tests/sim/map_placement.rs"]
 mod map_placement;
 
+use hashed_placement::HashedFor;
 use map_placement::MapKind;
 
 /// Seeds run by default; `FLOWSTONE_CASES` runs more, `FLOWSTONE_SEED` that one alone.
@@ -121,11 +124,7 @@ fn dead_keys_stay_dead_where_the_index_is_tiered() {
 /// lead to what is dead.
 #[test]
 fn dead_keys_stay_dead_where_the_index_has_no_keys() {
-    simulate_each(|seed| {
-        Arc::new(HashedFor {
-            items: [1, 40, 150, 200_000][(seed % 4) as usize],
-        })
-    });
+    simulate_each(|seed| Arc::new(HashedFor([1, 40, 150, 200_000][(seed % 4) as usize])));
 }
 
 /// The same where copies lie apart and the segment that goes first is not the oldest. As many priorities as the fewest
@@ -139,44 +138,6 @@ fn dead_keys_stay_dead_where_segments_have_priorities() {
             priorities: 2,
         })
     });
-}
-
-/// The `hashed` placement with an index for so many items, however large the flash is.
-struct HashedFor {
-    items: u64,
-}
-
-impl HashedFor {
-    const SETTINGS: HashedSettings = HashedSettings {
-        index_percent: 50,
-        hot_percent: 70,
-    };
-}
-
-impl PlacementKind for HashedFor {
-    fn name(&self) -> &'static str {
-        Self::SETTINGS.name()
-    }
-
-    fn streams(&self, segment_bytes: u32) -> Arc<dyn Streams> {
-        Self::SETTINGS.streams(segment_bytes)
-    }
-
-    fn expected_items(&self, _flash_bytes: u64, _memory_bytes: u64) -> u64 {
-        self.items
-    }
-
-    fn locates_displaced(&self) -> bool {
-        false
-    }
-
-    fn max_index_bytes(&self, memory_bytes: u64) -> u64 {
-        Self::SETTINGS.max_index_bytes(memory_bytes)
-    }
-
-    fn open(&self, parts: Parts) -> Result<Arc<dyn Placement>, OpenError> {
-        Self::SETTINGS.open(parts)
-    }
 }
 
 fn simulate(map: MapKind) {

@@ -330,7 +330,7 @@ pub enum Record {
     KeyLocated {
         /// The hash; its low bits are lost.
         hash: u64,
-        /// The version.
+        /// The version that the record had.
         version: u64,
     },
     /// A segment is not used any more.

@@ -155,7 +155,7 @@ pub struct CheckpointContents {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Listed {
     pub(super) segment: SegmentId,
-    /// Its low bits.
+    /// Low bits of the segment's sequence number.
     pub(super) generation: u64,
     /// A position, or the mark of a lost entry.
     pub(super) bits: u32,

@@ -25,7 +25,7 @@ impl KeyFilter {
         self.bytes.is_empty()
     }
 
-    /// Bytes of memory.
+    /// Bytes of memory that the filter takes.
     pub(super) fn memory_bytes(&self) -> u64 {
         self.bytes.len() as u64
     }

@@ -22,7 +22,7 @@ counters! {
         recorded_lost,
     }
     also {
-        /// Entries.
+        /// Entries that the index has now.
         entries: u64,
         /// Entries among these whose items go with their segments.
         ghosts: u64,

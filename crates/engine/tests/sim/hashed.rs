@@ -8,14 +8,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use flowstone_engine::format::item::ItemRef;
-use flowstone_engine::placement::{CompactStats, Parts, Placement, PlacementKind};
-use flowstone_engine::store::Streams;
+use flowstone_engine::placement::CompactStats;
 use flowstone_engine::{
-    DumpCursor, Engine, EngineConfig, HashedSettings, MemoryCursor, OpenError, PlacementConfig,
-    ReclaimPolicy, Stop, Victim,
+    DumpCursor, Engine, EngineConfig, HashedSettings, MemoryCursor, PlacementConfig, ReclaimPolicy,
+    Stop, Victim,
 };
 use rand::Rng;
 
+use crate::hashed_placement::HashedFor;
 use crate::support::{
     Media, for_each_seed, get, memory_disk, numbered, random, remove, roomy, set, simulate, start,
     tight, value,
@@ -24,47 +24,6 @@ use crate::support::{
 const RETURN: ReclaimPolicy = ReclaimPolicy::ReturnRecent {
     victim: Victim::Oldest,
 };
-
-/// The placement with an index for so many items, however large the flash is.
-#[derive(Clone, Copy)]
-pub(crate) struct HashedFor(pub(crate) u64);
-
-impl HashedFor {
-    const SETTINGS: HashedSettings = HashedSettings {
-        index_percent: 50,
-        hot_percent: 70,
-    };
-}
-
-impl PlacementKind for HashedFor {
-    fn name(&self) -> &'static str {
-        Self::SETTINGS.name()
-    }
-
-    fn streams(&self, segment_bytes: u32) -> Arc<dyn Streams> {
-        Self::SETTINGS.streams(segment_bytes)
-    }
-
-    fn expected_items(&self, _flash_bytes: u64, _memory_bytes: u64) -> u64 {
-        self.0
-    }
-
-    fn locates_displaced(&self) -> bool {
-        false
-    }
-
-    fn max_index_bytes(&self, memory_bytes: u64) -> u64 {
-        Self::SETTINGS.max_index_bytes(memory_bytes)
-    }
-
-    fn least_index_bytes(&self, expected_items: u64, partition_bits: u32) -> u64 {
-        Self::SETTINGS.least_index_bytes(expected_items, partition_bits)
-    }
-
-    fn open(&self, parts: Parts) -> Result<Arc<dyn Placement>, OpenError> {
-        Self::SETTINGS.open(parts)
-    }
-}
 
 pub(crate) fn hashed_media(flash_bytes: u64, items: u64) -> Media {
     Media {

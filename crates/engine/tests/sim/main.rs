@@ -15,6 +15,7 @@ mod faults;
 mod flushes;
 mod golden;
 mod hashed;
+mod hashed_placement;
 mod images;
 mod index;
 mod index_device;

@@ -176,7 +176,7 @@ impl DeadKeys {
         self.keys.len()
     }
 
-    /// Bytes of memory.
+    /// Bytes of memory that the list of dead keys takes.
     pub(super) fn memory_bytes(&self) -> u64 {
         table_bytes::<(u64, DeadKey)>(self.keys.capacity())
     }

@@ -158,7 +158,7 @@ impl Members {
         self.open.retain(|open| open.segment != segment);
     }
 
-    /// Bytes of memory.
+    /// Bytes of memory of the filters and sets of all segments.
     pub(super) fn memory_bytes(&self) -> u64 {
         size_of_val(&*self.members) as u64 + self.bytes
     }

@@ -26,7 +26,7 @@ impl Restoring {
         }
     }
 
-    /// Bytes of memory.
+    /// Bytes of memory that both filters take.
     pub(super) fn memory_bytes(&self) -> u64 {
         self.restored.memory_bytes() + self.lost.memory_bytes()
     }
