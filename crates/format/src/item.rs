@@ -48,6 +48,11 @@ pub mod state {
 
 /// Set in [`ItemHeader::updates`] of an item in memory whose value lies elsewhere.
 pub const BESIDE: u8 = 128;
+/// The most updates that [`ItemHeader::updates`] counts: they are below what it says of the time before.
+pub const MOST_UPDATES: u8 = 15;
+/// The most reads before an item came into memory that [`ItemHeader::updates`] counts.
+pub const MOST_READS_BEFORE: u8 = 7;
+const BEFORE_SHIFT: u32 = MOST_UPDATES.count_ones();
 
 /// The fixed part of an item.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -69,7 +74,7 @@ pub struct ItemHeader {
     pub state: u8,
     /// In memory, how often it has been read since it was stored first, up to 255; zero on flash.
     pub reads: u8,
-    /// In memory, [`BESIDE`] and how often it has been updated since; zero on flash.
+    /// In memory, [`BESIDE`], how often its key had been read before, and how often it has been updated since; zero on flash.
     pub updates: u8,
 }
 
@@ -99,9 +104,15 @@ impl ItemHeader {
         self.updates & BESIDE != 0
     }
 
-    /// How often an item in memory has been updated since it was stored first, up to 127.
+    /// How often an item in memory has been updated since it was stored first, up to [`MOST_UPDATES`].
     pub fn updates(&self) -> u8 {
-        self.updates & !BESIDE
+        self.updates & MOST_UPDATES
+    }
+
+    /// How often the key of an item in memory had been read before it came there, as far as is known, up to
+    /// [`MOST_READS_BEFORE`].
+    pub fn reads_before(&self) -> u8 {
+        self.updates >> BEFORE_SHIFT & MOST_READS_BEFORE
     }
 
     /// Counts a read of an item in memory.
@@ -112,8 +123,13 @@ impl ItemHeader {
     /// The item takes the place of another of its key in memory, whose reads and updates go on counting.
     pub fn count_update_of(&mut self, old: &Self) {
         self.reads = old.reads;
-        let updates = (old.updates() + 1).min(BESIDE - 1);
-        self.updates = self.updates & BESIDE | updates;
+        self.count_on(old.reads_before(), old.updates() + 1);
+    }
+
+    /// What is known of the key from before the item came into memory goes on counting.
+    pub fn count_on(&mut self, reads_before: u8, updates: u8) {
+        let before = reads_before.min(MOST_READS_BEFORE) << BEFORE_SHIFT;
+        self.updates = self.updates & BESIDE | before | updates.min(MOST_UPDATES);
     }
 
     /// Whether the item is past its expiry at Unix second `now`.

@@ -221,8 +221,10 @@ pub struct CacheSection {
     pub admission: Option<Admission>,
     /// Where that is learned: seconds in which samples are taken, and then counted.
     pub admission_window: Option<u32>,
-    /// Where that is learned: writes to flash that a hit is worth.
-    pub admission_writes_per_hit: Option<u32>,
+    /// Where that is learned: hits that 100 writes to flash have to bring.
+    pub admission_hits_per_100_writes: Option<u32>,
+    /// Where that is learned: what has been refused is remembered for a while, and goes on counting when it comes back.
+    pub admission_remembers: Option<bool>,
     /// Where that is learned: the character that ends the part of a key which tells its application; empty for one application.
     #[serde(deserialize_with = "delimiter")]
     pub application_delimiter: Option<Delimiter>,

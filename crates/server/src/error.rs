@@ -28,7 +28,7 @@ fn settings_of(error: &engine::ConfigError) -> &'static str {
             "max_copy_sixteenths" => "cache.max_copy_sixteenths",
             "reads" => "cache.admission",
             "window" => "cache.admission_window",
-            "writes_per_hit" => "cache.admission_writes_per_hit",
+            "hits_per_100_writes" => "cache.admission_hits_per_100_writes",
             "segment_bytes" => "cache.segment_size",
             _ => "--preset",
         },
@@ -50,7 +50,7 @@ pub enum ServeError {
     )]
     Watermarks,
     #[error(
-        "cache.admission_window, cache.admission_writes_per_hit, cache.application_delimiter: set cache.admission to `learned`, choose a preset whose admission is, or leave them out"
+        "cache.admission_window, cache.admission_hits_per_100_writes, cache.admission_remembers, cache.application_delimiter: set cache.admission to `learned`, choose a preset whose admission is, or leave them out"
     )]
     Learning,
     #[error("cache.low_watermark, cache.high_watermark: {0}")]

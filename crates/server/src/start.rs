@@ -451,11 +451,13 @@ fn admission(cache: &CacheSection, of_preset: Admission) -> Result<Admission, Se
             learning.window = Duration::from_secs(seconds.into());
         }
         learning.delimiter = cache.application_delimiter.unwrap_or(learning.delimiter);
-        let writes = cache.admission_writes_per_hit;
-        learning.writes_per_hit = writes.unwrap_or(learning.writes_per_hit);
+        let hits = cache.admission_hits_per_100_writes;
+        learning.hits_per_100_writes = hits.unwrap_or(learning.hits_per_100_writes);
+        learning.remembers = cache.admission_remembers.unwrap_or(learning.remembers);
     } else if cache.admission_window.is_some()
         || cache.application_delimiter.is_some()
-        || cache.admission_writes_per_hit.is_some()
+        || cache.admission_hits_per_100_writes.is_some()
+        || cache.admission_remembers.is_some()
     {
         return Err(ServeError::Learning);
     }

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use super::svm::{self, Example, PARTS, Separator};
 
 /// Counts are told apart up to here: what has been read a thousand times is as what has been read more often.
-const MOST: u32 = 1000;
+const MOST: u16 = 1000;
 /// What all examples together may cost, to the norm's one: from some tens on more of it hardly changes a decision.
 const COST: f64 = 100.0;
 
@@ -24,22 +24,35 @@ const COST: f64 = 100.0;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Features {
     /// Times it has been read.
-    pub reads: u32,
+    pub reads: u16,
     /// Times it has been updated since it was stored first.
-    pub updates: u32,
+    pub updates: u16,
+    /// Times it had been read before it was stored, as far as that is remembered.
+    pub reads_before: u16,
 }
 
 impl Features {
     /// Counts are compared by their orders of magnitude.
     fn parts(self) -> [f64; PARTS] {
-        let part = |count: u32| f64::from(1 + count.min(MOST)).log2();
-        [part(self.reads), part(self.updates), 1.0]
+        let part = |count: u16| f64::from(1 + count.min(MOST)).log2();
+        [
+            part(self.reads),
+            part(self.updates),
+            part(self.reads_before),
+            1.0,
+        ]
+    }
+
+    /// Whether it has ever been read.
+    pub fn is_read(self) -> bool {
+        self.reads > 0 || self.reads_before > 0
     }
 
     fn capped(self) -> Self {
         Self {
             reads: self.reads.min(MOST),
             updates: self.updates.min(MOST),
+            reads_before: self.reads_before.min(MOST),
         }
     }
 }
@@ -50,7 +63,43 @@ pub struct Tally {
     now: Features,
     accesses: u32,
     sample: Option<Features>,
-    later: Features,
+    later: Later,
+}
+
+/// What a window of counting has seen of a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Later {
+    reads: u16,
+    pub(super) updates: u16,
+    reads_until_update: u16,
+}
+
+impl Later {
+    /// It has been read.
+    pub fn read(&mut self) {
+        self.reads = self.reads.saturating_add(1);
+    }
+
+    /// It has been updated.
+    pub fn update(&mut self) {
+        if self.updates == 0 {
+            self.reads_until_update = self.reads;
+        }
+        self.updates = self.updates.saturating_add(1);
+    }
+
+    /// Whether it has turned out to be worth a place on flash: read `n` times or more, and not updated.
+    pub fn is_flashy(&self, n: u32) -> bool {
+        u32::from(self.reads) >= n && self.updates == 0
+    }
+
+    /// How often it would have been found on flash: until it was updated.
+    pub fn reads_until_update(&self) -> u16 {
+        match self.updates {
+            0 => self.reads,
+            _ => self.reads_until_update,
+        }
+    }
 }
 
 impl Tally {
@@ -83,12 +132,12 @@ impl Tally {
 
     /// It has been read in the window after.
     pub fn read_later(&mut self) {
-        self.later.reads = self.later.reads.saturating_add(1);
+        self.later.read();
     }
 
     /// It has been updated in the window after.
     pub fn update_later(&mut self) {
-        self.later.updates = self.later.updates.saturating_add(1);
+        self.later.update();
     }
 
     /// The sample, if there is one.
@@ -98,12 +147,12 @@ impl Tally {
 
     /// Whether it has turned out to be worth a place on flash: read `n` times or more in the window after, and not updated.
     pub fn is_flashy(&self, n: u32) -> bool {
-        self.later.reads >= n && self.later.updates == 0
+        self.later.is_flashy(n)
     }
 
-    /// How often it has been read in the window after.
-    pub fn reads_later(&self) -> u32 {
-        self.later.reads
+    /// What the window after has seen.
+    pub fn later(&self) -> Later {
+        self.later
     }
 }
 
@@ -116,8 +165,8 @@ pub struct Samples(BTreeMap<Features, Outcomes>);
 struct Outcomes {
     /// How many were not flashy, and how many were.
     counts: [u64; 2],
-    /// What a place on flash would have been worth to those that were, to one of a key that was not.
-    worth: f64,
+    /// What is lost if those are admitted that are not worth it, and what if those are refused that are.
+    costs: [f64; 2],
 }
 
 impl Samples {
@@ -135,15 +184,15 @@ impl Samples {
     /// One more key that had these features when it was sampled, and turned out so. To refuse a flashy one is as bad as to
     /// admit another.
     pub fn add(&mut self, sample: Features, is_flashy: bool) {
-        self.add_worth(sample, is_flashy.then_some(1.0));
+        self.add_worth(sample, is_flashy, if is_flashy { 1.0 } else { -1.0 });
     }
 
-    /// One more key that had these features when it was sampled. If it turned out flashy, to refuse it is so many times as bad
-    /// as to admit one that is not.
-    pub fn add_worth(&mut self, sample: Features, flashy: Option<f64>) {
+    /// One more key that had these features when it was sampled, turned out so, and would have gained so much from a place on
+    /// flash: less than nothing where that was not worth its write.
+    pub fn add_worth(&mut self, sample: Features, is_flashy: bool, worth: f64) {
         let outcomes = self.0.entry(sample.capped()).or_default();
-        outcomes.counts[usize::from(flashy.is_some())] += 1;
-        outcomes.worth += flashy.unwrap_or(0.0);
+        outcomes.counts[usize::from(is_flashy)] += 1;
+        outcomes.costs[usize::from(worth > 0.0)] += worth.abs();
     }
 
     /// Sampled keys that have been added.
@@ -172,10 +221,10 @@ impl Samples {
 
     /// The number of reads from which on it is best to expect a key to be flashy, if reads are all that is known: a decision tree
     /// of depth 1 (table 4).
-    pub fn best_threshold(&self) -> u32 {
+    pub fn best_threshold(&self) -> u16 {
         let thresholds = self.0.keys().map(|features| features.reads);
         let all = thresholds.chain([0, MOST + 1]);
-        let accuracy = |reads: u32| self.accuracy(|features| features.reads >= reads);
+        let accuracy = |reads: u16| self.accuracy(|features| features.reads >= reads);
         // Of several that are as good the lowest.
         let mut best = (0, f64::MIN);
         for threshold in std::collections::BTreeSet::from_iter(all) {
@@ -199,13 +248,11 @@ impl Flashiness {
             .0
             .iter()
             .flat_map(|(features, outcomes)| {
-                [(false, outcomes.counts[0] as f64), (true, outcomes.worth)].map(
-                    |(is_positive, count)| Example {
-                        parts: features.parts(),
-                        is_positive,
-                        count,
-                    },
-                )
+                [false, true].map(|is_positive| Example {
+                    parts: features.parts(),
+                    is_positive,
+                    count: outcomes.costs[usize::from(is_positive)],
+                })
             })
             .filter(|example| example.count > 0.0)
             .collect();
@@ -214,7 +261,7 @@ impl Flashiness {
 
     /// How flashy: above zero is worth a place on flash, and more is better. Zero for what has not been read.
     pub fn score(&self, features: Features) -> f64 {
-        if features.reads == 0 {
+        if !features.is_read() {
             return 0.0;
         }
         self.0.score(&features.parts())
@@ -232,8 +279,12 @@ mod tests {
     use rand::rngs::SmallRng;
     use rand::{Rng, SeedableRng};
 
-    const fn features(reads: u32, updates: u32) -> Features {
-        Features { reads, updates }
+    const fn features(reads: u16, updates: u16) -> Features {
+        Features {
+            reads,
+            updates,
+            reads_before: 0,
+        }
     }
 
     /// The paper's example: the first read gives a sample, an update takes its place in one of two cases.
@@ -276,8 +327,9 @@ mod tests {
         for (worth, is_expected) in [(1.0, false), (2.0, false), (4.0, true), (16.0, true)] {
             let mut samples = Samples::default();
             for number in 0..400 {
-                let flashy = (number % 4 == 0).then_some(worth);
-                samples.add_worth(features(1 + number % 3, 0), flashy);
+                let is_flashy = number % 4 == 0;
+                let worth = if is_flashy { worth } else { -1.0 };
+                samples.add_worth(features(1 + number % 3, 0), is_flashy, worth);
             }
             assert_eq!(samples.len(), 400);
             assert!((samples.flashy_share() - 0.25).abs() < 1e-9);

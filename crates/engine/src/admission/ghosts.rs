@@ -1,13 +1,15 @@
-//! What has been refused not long ago: the ghost queue of S3-FIFO, as fingerprints.
+//! What has been refused not long ago: the ghost queue of S3-FIFO, as fingerprints, with what was known of each.
 //!
 //! ```text
-//!   hash ── top bits ──▶ bucket of 8 fingerprints of 32 bits, and which is the oldest
+//!   hash ── top bits ──▶ bucket of 8 words of 32 bits, and which is the oldest
+//!                          fingerprint: 24 bits │ asked for since │ updates: 3 │ reads before: 4
 //! ```
 //!
 //! A bucket is a queue of its own: what is remembered takes the place of its oldest. Of two that come at once in one bucket
-//! one may be forgotten, and one in 500 million others is taken for one that is remembered: both decide where an item goes,
+//! one may be forgotten, and one in two million others is taken for one that is remembered: both decide where an item goes,
 //! and nothing else.
 
+use super::flashiness::Features;
 use crate::key::KeyHash;
 use crate::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
@@ -17,17 +19,38 @@ const MEMORY_SHARE: u64 = 32;
 const ITEM_BYTES: u64 = 256;
 const BUCKET: usize = 8;
 
+/// Of the word of a ghost; the fingerprint is above them.
+const ASKED: u32 = 1 << 7;
+const UPDATES_SHIFT: u32 = 4;
+const MOST_READS: u32 = (1 << UPDATES_SHIFT) - 1;
+const MOST_UPDATES: u32 = 7;
+const FINGERPRINT_SHIFT: u32 = 8;
+
 #[derive(Debug, Default)]
 struct Bucket {
-    fingerprints: [AtomicU32; BUCKET],
+    ghosts: [AtomicU32; BUCKET],
     oldest: AtomicU8,
 }
 
 /// The ghosts. Shared by all threads.
 pub(super) struct Ghosts(Box<[Bucket]>);
 
-/// No ghost has this one.
+/// No ghost has this word.
 const NONE: u32 = 0;
+
+/// Counts up to what a ghost has space for: all reads are of the time before, when it comes back.
+fn known(features: Features) -> u32 {
+    let reads = u32::from(features.reads_before) + u32::from(features.reads);
+    reads.min(MOST_READS) | u32::from(features.updates).min(MOST_UPDATES) << UPDATES_SHIFT
+}
+
+fn features(ghost: u32) -> Features {
+    Features {
+        reads: 0,
+        updates: (ghost >> UPDATES_SHIFT & MOST_UPDATES) as u16,
+        reads_before: (ghost & MOST_READS) as u16,
+    }
+}
 
 impl Ghosts {
     pub(super) fn new(memory_bytes: u64, flash_bytes: u64) -> Self {
@@ -45,23 +68,56 @@ impl Ghosts {
         // Mixed, as the top bits chose the partition and the low ones are the fingerprint.
         let mixed = hash.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let bucket = (u128::from(mixed) * self.0.len() as u128) >> 64;
-        let fingerprint = (hash.0 >> 8) as u32;
-        (&self.0[bucket as usize], fingerprint.max(NONE + 1))
+        let fingerprint = (hash.0 >> 8) as u32 >> FINGERPRINT_SHIFT;
+        (&self.0[bucket as usize], fingerprint.max(1))
+    }
+
+    /// The ghost of a key, and its word.
+    fn find(&self, hash: KeyHash) -> Option<(&AtomicU32, u32)> {
+        let (bucket, fingerprint) = self.bucket(hash);
+        let mut ghosts = bucket
+            .ghosts
+            .iter()
+            .map(|ghost| (ghost, ghost.load(Ordering::Relaxed)));
+        ghosts.find(|(_, word)| word >> FINGERPRINT_SHIFT == fingerprint)
     }
 
     pub(super) fn contains(&self, hash: KeyHash) -> bool {
-        let (bucket, fingerprint) = self.bucket(hash);
-        let mut fingerprints = bucket.fingerprints.iter();
-        fingerprints.any(|one| one.load(Ordering::Relaxed) == fingerprint)
+        self.find(hash).is_some()
     }
 
-    pub(super) fn remember(&self, hash: KeyHash) {
-        if self.contains(hash) {
+    pub(super) fn remember(&self, hash: KeyHash, features: Features) {
+        let (bucket, fingerprint) = self.bucket(hash);
+        let word = fingerprint << FINGERPRINT_SHIFT | known(features);
+        if let Some((ghost, _)) = self.find(hash) {
+            ghost.store(word, Ordering::Relaxed);
             return;
         }
-        let (bucket, fingerprint) = self.bucket(hash);
         let oldest = bucket.oldest.fetch_add(1, Ordering::Relaxed);
-        bucket.fingerprints[usize::from(oldest) % BUCKET].store(fingerprint, Ordering::Relaxed);
+        bucket.ghosts[usize::from(oldest) % BUCKET].store(word, Ordering::Relaxed);
+    }
+
+    /// Somebody asks for a key that is not there: counts that, and returns what is known of it, if it is remembered.
+    pub(super) fn asked(&self, hash: KeyHash) -> Option<Features> {
+        let (ghost, word) = self.find(hash)?;
+        let mut features = features(word);
+        features.reads_before += 1;
+        let asked = word & !(ASKED - 1) | ASKED | known(features);
+        // Where another key has come instead, that has not been asked for.
+        let order = Ordering::Relaxed;
+        let _ = ghost.compare_exchange(word, asked, order, order);
+        Some(features)
+    }
+
+    /// A key is stored: what is known of it, if it is remembered, and not any longer. Where nobody has asked for it since it
+    /// was refused this is an update.
+    pub(super) fn take(&self, hash: KeyHash) -> Option<Features> {
+        let (ghost, word) = self.find(hash)?;
+        let order = Ordering::Relaxed;
+        let _ = ghost.compare_exchange(word, NONE, order, order);
+        let mut features = features(word);
+        features.updates += u16::from(word & ASKED == 0);
+        Some(features)
     }
 }
 
@@ -79,8 +135,9 @@ mod tests {
         let ghosts = Ghosts::new(1 << 20, 1 << 30);
         let most = ghosts.0.len() as u64 * BUCKET as u64;
         assert!(ghosts.memory_bytes() <= (1 << 20) / MEMORY_SHARE);
+        let known = Features::default();
         for number in 0..4 * most {
-            ghosts.remember(hash(number));
+            ghosts.remember(hash(number), known);
         }
         let found = |range: std::ops::Range<u64>| {
             let count = range
@@ -91,5 +148,29 @@ mod tests {
         assert!(found(4 * most - most / 4..4 * most) > 0.95);
         assert!(found(0..2 * most) < 0.02);
         assert!(found(10 * most..11 * most) < 0.001, "never refused");
+    }
+
+    #[test]
+    fn what_was_known_comes_back_once_and_what_is_asked_for_is_no_update() {
+        let ghosts = Ghosts::new(1 << 20, 1 << 30);
+        let features = |reads_before, updates| Features {
+            reads: 0,
+            updates,
+            reads_before,
+        };
+        assert_eq!(ghosts.asked(hash(1)), None);
+        ghosts.remember(hash(1), features(3, 2));
+        assert_eq!(ghosts.take(hash(1)), Some(features(3, 3)), "an update");
+        assert_eq!(ghosts.take(hash(1)), None);
+
+        ghosts.remember(hash(1), features(3, 2));
+        assert_eq!(ghosts.asked(hash(1)), Some(features(4, 2)));
+        assert_eq!(ghosts.asked(hash(1)), Some(features(5, 2)));
+        assert_eq!(ghosts.take(hash(1)), Some(features(5, 2)));
+
+        ghosts.remember(hash(1), features(200, 100));
+        assert!(ghosts.contains(hash(1)));
+        assert_eq!(ghosts.asked(hash(1)), Some(features(16, 7)));
+        assert_eq!(ghosts.take(hash(1)), Some(features(15, 7)));
     }
 }

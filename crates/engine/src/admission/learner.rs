@@ -24,6 +24,7 @@ use runtime::Instant;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::flashiness::{Features, Flashiness, Samples, Tally};
+use super::worth::{LONGEST_STAY, Seen};
 use crate::format::item::ItemHeader;
 use crate::key::{Key, KeyHash};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -41,8 +42,6 @@ const MOST_APPLICATIONS: usize = 256;
 const LEAST_SAMPLES: u64 = 64;
 /// The application of keys without a delimiter, and of all where there is none.
 const DEFAULT: u64 = 0;
-/// One key counts for no more hits than these: the hottest are not all that there is.
-const MOST_HITS: f32 = 16.0;
 /// Thousandths of a score by which the bar rises each time that a limit holds items back, and falls for so many items that
 /// find space.
 const BAR_STEP: u32 = 20;
@@ -60,28 +59,23 @@ pub struct Learning {
     /// The byte that ends the part of a key which tells its application; `None` where all are one. Keys without it are of
     /// the default application.
     pub delimiter: Option<u8>,
-    /// Writes to flash that a hit is worth: so many items that nobody asks for may go there for one more request that is
-    /// answered.
-    pub writes_per_hit: u32,
-}
-
-impl Learning {
-    /// What a place on flash would have been worth to a key, in writes; `None` where it was not flashy.
-    fn worth(&self, tally: &Tally) -> Option<f32> {
-        let reads = tally.reads_later() as f32 / self.reads as f32;
-        let worth = reads.min(MOST_HITS) * self.writes_per_hit as f32;
-        tally.is_flashy(self.reads).then_some(worth)
-    }
+    /// Hits that a write to flash has to bring, of 100 writes: an item goes there that is expected to have as many while it
+    /// stays. With 0 what is more likely to be flashy than not.
+    pub hits_per_100_writes: u32,
+    /// What has been refused is remembered for a while: its reads and updates go on counting when it comes back, and those
+    /// that it misses meanwhile.
+    pub remembers: bool,
 }
 
 impl Default for Learning {
-    /// One read, an hour, what is before a colon, and four writes for a hit.
+    /// One read, an hour, what is before a colon, two hits for a write, and memory of what has been refused.
     fn default() -> Self {
         Self {
             reads: 1,
             window: Duration::from_secs(3600),
             delimiter: Some(b':'),
-            writes_per_hit: 4,
+            hits_per_100_writes: 200,
+            remembers: true,
         }
     }
 }
@@ -101,14 +95,8 @@ struct Windows {
     most_keys: usize,
     ends: Instant,
     drawn: u64,
-}
-
-/// A sample, and what has become of it.
-struct Seen {
-    application: u64,
-    sample: Features,
-    /// What its place on flash would have been worth, in writes; `None` where it was not flashy.
-    flashy: Option<f32>,
+    /// Bytes that went to flash in a window, of late; nothing before the first has ended.
+    written_bytes: Option<f32>,
 }
 
 /// The samples of one application.
@@ -116,18 +104,6 @@ type Group<'a> = &'a [Seen];
 
 fn sampled(groups: &[Group<'_>]) -> u64 {
     groups.iter().map(|group| group.len() as u64).sum()
-}
-
-fn add_all(samples: &mut Samples, group: Group<'_>) {
-    for seen in group {
-        samples.add_worth(seen.sample, seen.flashy.map(f64::from));
-    }
-}
-
-fn samples_of(group: Group<'_>) -> Samples {
-    let mut samples = Samples::default();
-    add_all(&mut samples, group);
-    samples
 }
 
 /// The samples of each application that has a classifier of its own, and those of each of the others.
@@ -177,6 +153,9 @@ pub(super) struct Learner {
     bound: AtomicU64,
     windows: Mutex<Windows>,
     lessons: RwLock<Lessons>,
+    flash_bytes: u64,
+    /// Bytes that have gone to flash since the window began.
+    written_bytes: AtomicU64,
     /// Thousandths of a score.
     bar: AtomicU32,
     passed: AtomicU32,
@@ -187,9 +166,17 @@ impl Features {
     /// What is known of an item in memory.
     pub(crate) fn of(header: &ItemHeader) -> Self {
         Self {
-            reads: u32::from(header.reads),
-            updates: u32::from(header.updates()),
+            reads: header.reads.into(),
+            updates: header.updates().into(),
+            reads_before: header.reads_before().into(),
         }
+    }
+
+    /// The same, of an item that comes into memory.
+    pub(crate) fn note_in(self, header: &mut ItemHeader) {
+        let count = |count: u16| u8::try_from(count).unwrap_or(u8::MAX);
+        header.reads = count(self.reads);
+        header.count_on(count(self.reads_before), count(self.updates));
     }
 }
 
@@ -206,6 +193,7 @@ impl Windows {
             most_keys,
             ends,
             drawn: 1,
+            written_bytes: None,
         }
     }
 
@@ -247,7 +235,7 @@ impl Windows {
 }
 
 impl Learner {
-    pub(super) fn new(learning: Learning, memory_bytes: u64) -> Self {
+    pub(super) fn new(learning: Learning, memory_bytes: u64, flash_bytes: u64) -> Self {
         // Two tables, at most half empty, of entries and a byte for each; and a lesson.
         let entry = 4 * (size_of::<Watched>() + 1) + size_of::<Seen>() + size_of::<Group<'_>>();
         let most_keys = (memory_bytes / MEMORY_SHARE) as usize / entry;
@@ -257,6 +245,8 @@ impl Learner {
             bound: AtomicU64::new(u64::MAX / ONE_IN_AT_FIRST),
             windows: Mutex::new(Windows::new(most_keys.max(LEAST_KEYS), ends)),
             lessons: RwLock::default(),
+            flash_bytes,
+            written_bytes: AtomicU64::new(0),
             bar: AtomicU32::new(0),
             passed: AtomicU32::new(0),
             stats: Mutex::default(),
@@ -279,7 +269,7 @@ impl Learner {
     pub(super) fn admits(&self, key: &[u8], features: Features) -> bool {
         let lessons = self.lessons.read();
         let Some(of_rest) = lessons.of_rest else {
-            return features.reads > 0;
+            return features.is_read();
         };
         let learned = if lessons.of_application.is_empty() {
             of_rest
@@ -300,9 +290,10 @@ impl Learner {
         let _ = self.bar.fetch_update(order, order, raised);
     }
 
-    /// An item has found space.
-    pub(super) fn lower_the_bar(&self) {
+    /// An item of so many bytes has found space.
+    pub(super) fn placed(&self, bytes: usize) {
         let order = Ordering::Relaxed;
+        self.written_bytes.fetch_add(bytes as u64, order);
         if self.bar.load(order) == 0 {
             return;
         }
@@ -336,7 +327,7 @@ impl Learner {
             later(tally);
         }
         // What has never been read has no sample.
-        let Some(features) = known.filter(|features| features.reads > 0) else {
+        let Some(features) = known.filter(|features| features.is_read()) else {
             return;
         };
         let draw = windows.draw();
@@ -358,19 +349,19 @@ impl Learner {
     /// Ends the window, and learns from what has been counted in it.
     pub(super) async fn learn(&self) {
         let begun = runtime::now();
-        let seen = self.end_window(begun);
+        let (seen, stay) = self.end_window(begun);
         if (seen.len() as u64) < LEAST_SAMPLES {
             // What was learned before holds.
             return;
         }
         let (own, rest) = by_application(&seen);
-        let mut of_rest = Samples::default();
         let shared = if sampled(&rest) < LEAST_SAMPLES {
             &own
         } else {
             &rest
         };
-        shared.iter().for_each(|group| add_all(&mut of_rest, group));
+        let samples_of = |groups: &[Group<'_>]| self.learning.samples_of(groups, stay);
+        let of_rest = samples_of(shared);
         let (mut flashy, mut right) = (0.0, 0.0);
         let mut judge = |samples: &Samples, learned: &Flashiness| {
             let len = samples.len() as f64;
@@ -379,7 +370,7 @@ impl Learner {
         };
         let learned_of_rest = Flashiness::train(&of_rest);
         for group in &rest {
-            judge(&samples_of(group), &learned_of_rest);
+            judge(&samples_of(&[*group]), &learned_of_rest);
         }
         let mut lessons = Lessons {
             of_rest: Some(learned_of_rest),
@@ -388,7 +379,7 @@ impl Learner {
         for group in &own {
             // The worker has requests to serve.
             runtime::yield_now().await;
-            let samples = samples_of(group);
+            let samples = samples_of(&[*group]);
             let learned = Flashiness::train(&samples);
             judge(&samples, &learned);
             lessons.of_application.insert(group[0].application, learned);
@@ -404,16 +395,27 @@ impl Learner {
         stats.learn_us += u64::try_from(runtime::now().since(begun).as_micros()).unwrap_or(0);
     }
 
-    /// What has been counted, in order of application; what has been sampled is counted from now on.
-    fn end_window(&self, now: Instant) -> Vec<Seen> {
+    /// Windows that an item stays on flash, about: until as much has been written as it holds.
+    fn stay(&self, windows: &mut Windows) -> f32 {
+        let written = self.written_bytes.swap(0, Ordering::Relaxed) as f32;
+        // Half of it is of windows before: what is written follows from what is learned, and that from this.
+        let of_late = f32::midpoint(windows.written_bytes.unwrap_or(written), written);
+        windows.written_bytes = Some(of_late);
+        (self.flash_bytes as f32 / of_late).min(LONGEST_STAY)
+    }
+
+    /// What has been counted, in order of application, and how many windows an item stays on flash; what has been sampled is
+    /// counted from now on.
+    fn end_window(&self, now: Instant) -> (Vec<Seen>, f32) {
         let windows = &mut *self.windows.lock();
+        let stay = self.stay(windows);
         let mut seen = Vec::with_capacity(windows.counting.len());
         for watched in &windows.counting {
             if let Some(sample) = watched.tally.sample() {
                 seen.push(Seen {
                     application: watched.application,
                     sample,
-                    flashy: self.learning.worth(&watched.tally),
+                    later: watched.tally.later(),
                 });
             }
         }
@@ -421,7 +423,7 @@ impl Learner {
         std::mem::swap(&mut windows.sampling, &mut windows.counting);
         windows.ends = now + self.learning.window;
         seen.sort_unstable_by_key(|seen| seen.application);
-        seen
+        (seen, stay)
     }
 
     pub(super) fn stats(&self) -> LearnerStats {

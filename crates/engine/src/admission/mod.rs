@@ -16,11 +16,14 @@
 //! | [`Random`](Admission::Random) | a share, drawn by key and version | the same |
 //! | [`Ghosts`](Admission::Ghosts) | what has been read twice, or was refused not long ago: S3-FIFO (SOSP '23) | nothing stays |
 //! | [`Learned`](Admission::Learned) | what is expected to be read again and not updated: Flashield | what is not admitted stays if it has been read lately |
+//!
+//! Ghosts remember what has been refused, and for `Learned` how often that had been read and updated.
 
 pub mod flashiness;
 mod ghosts;
 mod learner;
 pub mod svm;
+mod worth;
 
 use std::time::Duration;
 
@@ -128,7 +131,12 @@ impl Gate {
         let (ghosts, learner) = match policy {
             Admission::All | Admission::Random { .. } => (None, None),
             Admission::Ghosts { .. } => (Some(Ghosts::new(memory_bytes, flash_bytes)), None),
-            Admission::Learned(learning) => (None, Some(Learner::new(learning, memory_bytes))),
+            Admission::Learned(learning) => (
+                learning
+                    .remembers
+                    .then(|| Ghosts::new(memory_bytes, flash_bytes)),
+                Some(Learner::new(learning, memory_bytes, flash_bytes)),
+            ),
         };
         Self {
             policy,
@@ -184,17 +192,32 @@ impl Gate {
             (Admission::Ghosts { reads }, _) if u32::from(header.reads) < reads => {
                 self.remembered.add(1);
             }
-            (_, Some(learner)) => learner.lower_the_bar(),
+            (_, Some(learner)) => learner.placed(header.body_bytes()),
             _ => {}
         }
     }
 
     /// An item leaves memory and does not go to flash, as it was judged.
-    pub(crate) fn refused(&self, hash: KeyHash) {
+    pub(crate) fn refused(&self, hash: KeyHash, header: &ItemHeader) {
         self.refused.add(1);
         if let Some(ghosts) = &self.ghosts {
-            ghosts.remember(hash);
+            ghosts.remember(hash, Features::of(header));
         }
+    }
+
+    /// An item comes into memory that was not there: how often it has been read and updated before, if that is remembered.
+    pub(crate) fn known_before(&self, hash: KeyHash) -> Option<Features> {
+        let (ghosts, _) = self.ghosts.as_ref().zip(self.learner.as_ref())?;
+        ghosts.take(hash)
+    }
+
+    /// An item comes back from flash that has been read there: at least how often, if that is remembered.
+    pub(crate) fn known_of_hot(&self) -> Option<Features> {
+        let remembers = self.learner.is_some() && self.ghosts.is_some();
+        remembers.then_some(Features {
+            reads: 1,
+            ..Features::default()
+        })
     }
 
     /// Items were admitted, and a limit on writes left no space for them.
@@ -216,6 +239,19 @@ impl Gate {
         self.learner
             .as_ref()
             .is_some_and(|learner| learner.watches(hash))
+    }
+
+    /// A key that is not in memory has been asked for.
+    #[inline]
+    pub(crate) fn missed(&self, key: Key<'_>) {
+        let Some(learner) = &self.learner else {
+            return;
+        };
+        let ghosts = self.ghosts.as_ref();
+        let known = ghosts.and_then(|ghosts| ghosts.asked(key.hash()));
+        if learner.watches(key.hash()) {
+            learner.read(key, known);
+        }
     }
 
     /// A key that it [watches](Self::watches) has been read; what is known of it by then, if it is in memory.
@@ -283,7 +319,7 @@ mod tests {
         let judge = |reads| gate.judge(key.hash(), key.bytes(), &header(key, reads));
         assert!(judge(2).is_admitted && !judge(2).stays_if_read);
         assert!(!judge(1).is_admitted);
-        gate.refused(key.hash());
+        gate.refused(key.hash(), &header(key, 0));
         assert!(judge(0).is_admitted);
         gate.admitted(&header(key, 0));
         gate.admitted(&header(key, 2));

@@ -10,7 +10,7 @@
 //! grow with how many came.
 
 /// Parts of an example, the constant included.
-pub const PARTS: usize = 3;
+pub const PARTS: usize = 4;
 /// The relative gap at which the solution is as good as exact.
 const GAP: f64 = 1e-3;
 /// Rounds over all examples, at most. A round over a few hundred takes microseconds.
@@ -114,7 +114,8 @@ mod tests {
 
     fn example(one: f64, other: f64, is_positive: bool, count: f64) -> Example {
         Example {
-            parts: [one, other, 1.0],
+            // The third follows from these, but not linearly.
+            parts: [one, other, (one * other).sqrt(), 1.0],
             is_positive,
             count,
         }
@@ -125,10 +126,11 @@ mod tests {
         let examples = [example(0.0, 0.0, false, 1.0), example(2.0, 0.0, true, 1.0)];
         let learned = train(&examples, 1e6);
         // w = (1, 0), and -1 at the origin: the margins are 1. The constant is a part like others, so that the norm counts it.
-        for (weight, right) in learned.weights.iter().zip([1.0, 0.0, -1.0]) {
+        for (weight, right) in learned.weights.iter().zip([1.0, 0.0, 0.0, -1.0]) {
             assert!((weight - right).abs() < 1e-2, "{learned:?}");
         }
-        assert!(learned.score(&[1.5, 0.0, 1.0]) > 0.0 && learned.score(&[0.5, 0.0, 1.0]) < 0.0);
+        let score = |one| learned.score(&[one, 0.0, 0.0, 1.0]);
+        assert!(score(1.5) > 0.0 && score(0.5) < 0.0);
     }
 
     /// Whatever the examples: no weights that a search tries are better than what was learned by more than the gap, and the dual
@@ -204,6 +206,6 @@ mod tests {
     fn nothing_and_one_class_alone_are_learned_too() {
         assert_eq!(train(&[], 1.0).weights, [0.0; PARTS]);
         let learned = train(&[example(3.0, 0.0, true, 5.0)], 1000.0);
-        assert!(learned.score(&[3.0, 0.0, 1.0]) > 0.9);
+        assert!(learned.score(&[3.0, 0.0, 0.0, 1.0]) > 0.9);
     }
 }

@@ -161,6 +161,12 @@ impl ReturnToMemory for Engine {
         let mark = self.downtime_mark(contents.header);
         let new = NewItem::copy_of(contents, state::DIRTY | mark);
         let is_taken = partition.tier.put(key, &new, &context).is_ok();
+        if is_taken
+            && let Some(known) = self.gate.known_of_hot()
+            && let Some(handle) = partition.tier.find(key)
+        {
+            known.note_in(partition.tier.header_mut(handle));
+        }
         // Under the partition's lock no write has come between.
         is_taken && placement.check(item, &mut |_| false) == Named::Removed
     }

@@ -342,8 +342,8 @@ impl Engine {
             partition.tier.remove(key);
             self.flash.invalidate(key.hash(), partition.next_version);
         }
-        if peek == Peek::No && self.gate.watches(key.hash()) {
-            self.gate.read(key, None);
+        if peek == Peek::No {
+            self.gate.missed(key);
         }
         match self.ask_flash(&mut partition, key, now, peek, true) {
             Some(read) => Lookup::Flash(read),

@@ -16,7 +16,7 @@ use crate::store::{
 
 /// The most of the flash that static watermarks may keep free, in percent.
 /// Writes that a hit can be worth.
-const MOST_WRITES_PER_HIT: u32 = 1000;
+const MOST_HITS_PER_100_WRITES: u32 = 1600;
 const MOST_STATIC_PERCENT: u32 = 50;
 
 /// A setting that cannot work.
@@ -150,11 +150,11 @@ impl EngineConfig {
         let segment_fits = segment_bytes.is_multiple_of(PAGE_BYTES) && segment_bytes >= 64 << 10;
         let reclaimers_fit = (1..=254).contains(&reclaim.reclaimers);
         let leveling_fits = reclaim.wear_leveling != Some(0);
-        let (reads_fit, window_fits, writes_fit) = match self.admission {
+        let (reads_fit, window_fits, hits_fit) = match self.admission {
             Admission::Learned(learning) => (
                 learning.reads >= 1,
                 !learning.window.is_zero(),
-                (1..=MOST_WRITES_PER_HIT).contains(&learning.writes_per_hit),
+                learning.hits_per_100_writes <= MOST_HITS_PER_100_WRITES,
             ),
             Admission::Ghosts { reads } => ((1..=255).contains(&reads), true, true),
             Admission::All | Admission::Random { .. } => (true, true, true),
@@ -178,7 +178,7 @@ impl EngineConfig {
                 "1 or more, and 255 at most where none are learned",
             ),
             (window_fits, "window", "longer than nothing"),
-            (writes_fit, "writes_per_hit", "1 to 1000"),
+            (hits_fit, "hits_per_100_writes", "0 to 1600"),
             (write_fits, "write_bytes", "4096 at least"),
             (segment_fits, "segment_bytes", whole_pages),
         ] {

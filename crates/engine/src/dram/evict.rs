@@ -167,7 +167,7 @@ impl DramTier {
         if verdict.is_admitted {
             return Fate::Place;
         }
-        context.gate.refused(hash);
+        context.gate.refused(hash, &header);
         self.count_rejected(&header);
         self.stats.evictions += 1;
         Fate::Drop

@@ -257,7 +257,7 @@ impl Log {
             at += bytes.len();
         };
         let mut header = *header;
-        header.updates = header.updates() | (u8::from(stub.is_some()) * BESIDE);
+        header.updates = header.updates & !BESIDE | (u8::from(stub.is_some()) * BESIDE);
         put(header.as_bytes());
         if header.has(state::HAS_CAS) {
             put(&cas_unique.to_le_bytes());

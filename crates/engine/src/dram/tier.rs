@@ -354,6 +354,12 @@ impl DramTier {
             older = self.older(handle);
             self.unlink(key.hash(), handle);
         }
+        if old.is_none()
+            && header.has(state::DIRTY)
+            && let Some(known) = context.gate.known_before(key.hash())
+        {
+            known.note_in(&mut header);
+        }
         let cas_unique = new.cas_unique.unwrap_or(new.version);
         work::count(Work::ItemCopied, 1);
         work::count(Work::ByteCopied, header.body_bytes() as u64);

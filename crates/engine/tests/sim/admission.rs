@@ -182,6 +182,42 @@ fn one_that_comes_back_is_admitted_and_a_stranger_is_not() {
     });
 }
 
+/// Before the first lesson what has been read is admitted: a request that came after the item had left counts, where that is
+/// remembered, and a store that nobody had asked for does not.
+#[test]
+fn what_was_asked_for_after_it_had_left_is_known_when_it_comes_back() {
+    for remembers in [true, false] {
+        simulate(5, async {
+            let config = EngineConfig {
+                admission: Admission::Learned(Learning {
+                    remembers,
+                    ..Learning::default()
+                }),
+                ..learning(None)
+            };
+            let engine = start(&memory_disk(65 << 20), &config).await;
+            let store = async |numbers: Range<u64>| {
+                for number in numbers {
+                    let name = format!("key{number}").into_bytes();
+                    set(&engine, &name, &value(1, VALUE_BYTES)).await.unwrap();
+                }
+            };
+            store(0..40_000).await;
+            for number in 10_000..12_000 {
+                let name = format!("key{number}").into_bytes();
+                assert!(get(&engine, &name).await.is_none(), "refused");
+            }
+            store(10_000..14_000).await;
+            store(100_000..140_000).await;
+            let stats = engine.stats();
+            let least = if remembers { 1900 } else { 0 };
+            let admitted = stats.admission.admitted;
+            assert!((least..=2000).contains(&admitted), "{admitted}");
+            assert_eq!(admitted > 0, remembers);
+        });
+    }
+}
+
 /// Whatever admission decides, a get finds the newest value or nothing, across stops and starts.
 #[test]
 fn nothing_older_comes_back_whatever_is_admitted() {

@@ -3,19 +3,23 @@
 use super::*;
 use runtime::sim::Sim;
 
-const fn read(reads: u32) -> Features {
-    Features { reads, updates: 0 }
+const fn read(reads: u16) -> Features {
+    Features {
+        reads,
+        updates: 0,
+        reads_before: 0,
+    }
 }
 
 /// A learner that watches every key.
 fn of_all(learning: Learning) -> Learner {
-    let learner = Learner::new(learning, 16 << 20);
+    let learner = Learner::new(learning, 16 << 20, 64 << 20);
     learner.bound.store(u64::MAX, Ordering::Relaxed);
     learner
 }
 
 /// The fewest reads that are admitted, of 40.
-fn least_admitted(learner: &Learner) -> Option<u32> {
+fn least_admitted(learner: &Learner) -> Option<u16> {
     (0..=40).find(|&reads| learner.admits(b"any", read(reads)))
 }
 
@@ -23,7 +27,7 @@ fn least_admitted(learner: &Learner) -> Option<u32> {
 async fn lesson(learner: &Learner) {
     let keys: Vec<String> = (0..600).map(|number| format!("key{number}")).collect();
     let key = |number: usize| Key::new(keys[number].as_bytes(), 1).unwrap();
-    let reads = |number: usize| 1 + number as u32 % 20;
+    let reads = |number: usize| 1 + number as u16 % 20;
     for number in 0..keys.len() {
         assert!(learner.watches(key(number).hash()));
         learner.read(key(number), Some(read(reads(number))));
@@ -40,7 +44,7 @@ async fn lesson(learner: &Learner) {
 fn the_bar_rises_while_a_limit_binds_and_falls_when_it_does_not() {
     Sim::new(1).block_on(async {
         let learner = of_all(Learning {
-            writes_per_hit: 1,
+            hits_per_100_writes: 0,
             ..Learning::default()
         });
         assert_eq!(
@@ -62,7 +66,7 @@ fn the_bar_rises_while_a_limit_binds_and_falls_when_it_does_not() {
         }
         assert!(last > free + 10, "{last}");
         for _ in 0..1000 * BAR_FALLS_AFTER {
-            learner.lower_the_bar();
+            learner.placed(0);
         }
         assert_eq!(least_admitted(&learner), Some(free));
         assert_eq!(learner.stats().bar, 0);
@@ -70,22 +74,17 @@ fn the_bar_rises_while_a_limit_binds_and_falls_when_it_does_not() {
 }
 
 #[test]
-fn a_place_is_worth_the_writes_of_its_hits_up_to_a_bound() {
-    let learning = Learning {
-        reads: 2,
-        writes_per_hit: 3,
-        ..Learning::default()
-    };
-    let read = |times: u32| {
-        let mut tally = Tally::default();
-        (0..times).for_each(|_| tally.read_later());
-        tally
-    };
-    let worths = [1, 2, 4, 100].map(|times| learning.worth(&read(times)));
-    assert_eq!(worths, [None, Some(3.0), Some(6.0), Some(48.0)]);
-    let mut updated = read(4);
-    updated.update_later();
-    assert_eq!(learning.worth(&updated), None);
+fn the_more_is_written_the_shorter_an_item_stays() {
+    Sim::new(1).block_on(async {
+        let learner = Learner::new(Learning::default(), 16 << 20, 100);
+        let stay = |written| {
+            learner.placed(written);
+            learner.stay(&mut learner.windows.lock())
+        };
+        assert_eq!(stay(0), LONGEST_STAY);
+        assert_eq!(stay(100), 2.0, "half of it was written in a window");
+        assert_eq!(stay(350), 0.5);
+    });
 }
 
 #[test]
@@ -96,7 +95,7 @@ fn applications_are_told_apart_by_what_is_before_the_delimiter() {
                 delimiter,
                 ..Learning::default()
             };
-            Learner::new(learning, 16 << 20)
+            Learner::new(learning, 16 << 20, 64 << 20)
         };
         let learner = of(Some(b':'));
         let [one, same, other] =

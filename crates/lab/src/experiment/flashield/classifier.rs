@@ -164,7 +164,7 @@ impl Cell {
                     "score_read_once",
                     learned.score(Features {
                         reads: 1,
-                        updates: 0,
+                        ..Features::default()
                     }),
                 )
                 .with("rounds", learned.rounds() as u64)

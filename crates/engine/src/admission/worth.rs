@@ -1,0 +1,115 @@
+//! What a place on flash is worth: hits while an item stays there, less those that its write has to bring.
+//!
+//! A window of counting tells what a key was asked for until it was updated. An item stays on flash for longer than that, or
+//! less long: until as much has been written as flash holds, or until it is updated. How likely that is in a window is counted
+//! for each application, of keys that had been updated before and of those that had not.
+
+use super::flashiness::{Features, Later, Samples};
+use super::learner::Learning;
+
+/// An item is not expected to stay on flash for more windows than these.
+pub(super) const LONGEST_STAY: f32 = 16.0;
+/// One key counts for no more hits than these: the hottest are not all that there is.
+const MOST_HITS: f32 = 16.0;
+
+/// A sample, and what has become of it.
+pub(super) struct Seen {
+    pub(super) application: u64,
+    pub(super) sample: Features,
+    pub(super) later: Later,
+}
+
+impl Seen {
+    fn was_updated(&self) -> bool {
+        self.sample.updates > 0
+    }
+}
+
+/// Windows until an item is updated or its stay is over, where it is updated in a window with this probability.
+fn windows(updated: f32, stay: f32) -> f32 {
+    if updated == 0.0 {
+        return stay;
+    }
+    ((1.0 - (1.0 - updated).powf(stay)) / updated).min(stay)
+}
+
+impl Learning {
+    /// The samples of these applications, each with what its place would have been worth for a stay of so many windows.
+    pub(super) fn samples_of(&self, groups: &[&[Seen]], stay: f32) -> Samples {
+        let all = || groups.iter().copied().flatten();
+        let windows = [false, true].map(|was_updated| {
+            let of_these = || all().filter(|seen| seen.was_updated() == was_updated);
+            let updated = of_these().filter(|seen| seen.later.updates > 0).count();
+            windows(updated as f32 / of_these().count().max(1) as f32, stay)
+        });
+        let mut samples = Samples::default();
+        for seen in all() {
+            let worth = self.worth(&seen.later, windows[usize::from(seen.was_updated())]);
+            let is_flashy = seen.later.is_flashy(self.reads);
+            samples.add_worth(seen.sample, is_flashy, worth.into());
+        }
+        samples
+    }
+
+    /// What a place on flash would have been worth to a key for so many windows, in writes. Where no write has to bring hits,
+    /// all that are flashy are worth the same.
+    fn worth(&self, later: &Later, windows: f32) -> f32 {
+        if self.hits_per_100_writes == 0 {
+            return if later.is_flashy(self.reads) {
+                1.0
+            } else {
+                -1.0
+            };
+        }
+        let windows = match later.updates {
+            0 => windows,
+            _ => windows.min(1.0),
+        };
+        let hits =
+            (f32::from(later.reads_until_update()) * windows / self.reads as f32).min(MOST_HITS);
+        100.0 * hits / self.hits_per_100_writes as f32 - 1.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(times: u32) -> Later {
+        let mut later = Later::default();
+        (0..times).for_each(|_| later.read());
+        later
+    }
+
+    #[test]
+    fn a_place_is_worth_its_hits_less_those_that_the_write_has_to_bring() {
+        let learning = Learning {
+            reads: 2,
+            hits_per_100_writes: 50,
+            ..Learning::default()
+        };
+        let worths = |stay| [0, 1, 4, 100].map(|times| learning.worth(&read(times), stay));
+        assert_eq!(worths(1.0), [-1.0, 0.0, 3.0, 31.0], "two reads are a hit");
+        assert_eq!(worths(0.5), [-1.0, -0.5, 1.0, 31.0]);
+        assert_eq!(worths(4.0), [-1.0, 3.0, 15.0, 31.0]);
+        let mut updated = read(4);
+        updated.update();
+        (0..100).for_each(|_| updated.read());
+        updated.update();
+        assert_eq!(learning.worth(&updated, 4.0), 3.0, "until the update");
+        let as_paper = Learning {
+            hits_per_100_writes: 0,
+            ..learning
+        };
+        let worths = [&read(1), &read(2), &updated].map(|later| as_paper.worth(later, 4.0));
+        assert_eq!(worths, [-1.0, 1.0, -1.0]);
+    }
+
+    #[test]
+    fn what_is_updated_often_does_not_stay() {
+        let near = |one: f32, other: f32| (one - other).abs() < 1e-3;
+        assert!(near(windows(0.0, 16.0), 16.0) && near(windows(1.0, 16.0), 1.0));
+        assert!(near(windows(0.5, 16.0), 2.0) && near(windows(0.5, 2.0), 1.5));
+        assert!(near(windows(1.0, 0.25), 0.25));
+    }
+}
