@@ -63,6 +63,8 @@ pub struct DeadKey {
 const BATCH_KEYS: u32 = 1 << 12;
 
 impl DeadKey {
+    const BYTES: usize = 24;
+
     /// The bytes of a batch of keys. An empty one ends the keys of a checkpoint.
     ///
     /// # Panics
@@ -83,15 +85,17 @@ impl DeadKey {
         if count > BATCH_KEYS {
             return Err(from.nonsense());
         }
-        let mut keys = Vec::with_capacity(count as usize);
-        for _ in 0..count {
-            keys.push(Self {
-                hash: u64_of(from).await?,
-                version: u64_of(from).await?,
-                before: u64_of(from).await?,
-            });
-        }
-        Ok(keys)
+        let bytes = from.bytes(count as usize * Self::BYTES).await?;
+        let key = |bytes: &[u8; Self::BYTES]| {
+            let (words, _) = bytes.as_chunks();
+            let word = |number: usize| u64::from_le_bytes(words[number]);
+            Self {
+                hash: word(0),
+                version: word(1),
+                before: word(2),
+            }
+        };
+        Ok(bytes.as_chunks().0.iter().map(key).collect())
     }
 }
 

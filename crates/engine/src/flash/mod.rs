@@ -34,7 +34,7 @@ use crate::key::KeyHash;
 pub use crate::placement::BackgroundTask;
 use crate::placement::{Displaced, Inserted, Placement, Probe};
 pub use crate::reclaim::FlashStats;
-use crate::reclaim::{Named, Resident, Upkeep};
+use crate::reclaim::{Resident, Upkeep};
 use crate::store::{AppendItem, SavedCheckpoint, SegmentRecord, SegmentStore, Source};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -376,7 +376,7 @@ impl FlashTier {
         let (live, _) = self.store().live_segments();
         let is_named = |record: &SegmentRecord, entry: &SummaryEntry| {
             let item = Resident::of(record, entry);
-            self.placement.check(&item, &mut |_| true) == Named::Kept
+            self.placement.is_recorded(&item)
         };
         let by_index = Deaths::Indexed(&is_named);
         let deaths = match end {

@@ -202,6 +202,17 @@ impl Placement for Hashed {
         self.close_segment(record, dead, expired);
     }
 
+    fn is_recorded(&self, item: &Resident) -> bool {
+        let (hash, version) = (item.hash, item.version);
+        let Some(spot) = self.spot_of(hash, item.place) else {
+            return false;
+        };
+        let shard = self.shard(hash).lock();
+        // Of an entry with another function that leads there, too, the mark is not the item's.
+        let naming = self.naming(&shard, hash, &spot);
+        naming.is_some_and(|naming| naming.own > 0) && !shard.dead.kills(hash.0, spot.rank(version))
+    }
+
     fn record_in(&self, journal: &Arc<Journal>) {
         self.set_journal(journal);
     }

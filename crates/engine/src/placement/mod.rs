@@ -262,6 +262,11 @@ pub trait Placement: Residents {
         Box::pin(std::future::ready(named))
     }
 
+    /// Whether a checkpoint that goes by the index has an item: by what leads to it, if it is recorded when that goes.
+    fn is_recorded(&self, item: &Resident) -> bool {
+        self.check(item, &mut |_| true) == Named::Kept
+    }
+
     /// Where an index that loses entries says so. Called once, before anything is placed or restored.
     fn record_in(&self, _journal: &Arc<Journal>) {}
 

@@ -53,6 +53,8 @@ pub const CATALOG: &[Experiment] = &[
         "the same by how much of the cache is memory"),
     experiment("flashield-frontier", "no figure: what a written byte is worth", flashield::systems::frontier,
         "hit ratio against bytes written for all ways to admit to flash, and a cache that knows the future").drawn(),
+    experiment("flashield-clock", "Flashield, NSDI '19, section 3.4", flashield::clock::run,
+        "hits of two bits of CLOCK beside those of LRU"),
     experiment("flashield-fig10", "Flashield, NSDI '19, figure 10", flashield::fig10::run,
         "how full a segment gets whose items lie where hash functions of their keys say").drawn(),
     experiment("flashield-index", "Flashield, NSDI '19, section 3.4", flashield::index::run,

@@ -349,12 +349,13 @@ impl Hashed {
             return Displaced::None;
         }
         let must_list = open.is_some() || self.is_restoring();
-        if must_list || shard.dead.has_room_for(hash.0) {
-            if shard.dead.outdate(hash.0, below, open) {
-                self.queue(hash.0);
-            }
-        } else {
+        if !must_list && !shard.dead.has_room_for(hash.0) {
+            // Each of its copies is recorded by the entry that it loses.
             self.remove_unread(shard, hash, |_| true);
+            return Displaced::None;
+        }
+        if shard.dead.outdate(hash.0, below, open) {
+            self.queue(hash.0);
         }
         Displaced::Unknown
     }

@@ -28,7 +28,7 @@ pub(super) struct Naming {
     slot: SlotId,
     location: Location,
     /// How many have its own location, and how many another one that leads there.
-    own: usize,
+    pub(super) own: usize,
     others: usize,
     /// Whether one of them is kept when its segment is reclaimed.
     pub(super) is_hot: bool,

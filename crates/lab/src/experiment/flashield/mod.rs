@@ -2,6 +2,7 @@
 
 mod belady;
 pub(super) mod classifier;
+pub(super) mod clock;
 pub(super) mod fig1;
 pub(super) mod fig10;
 pub(super) mod index;

@@ -1,0 +1,322 @@
+//! Flashield (NSDI 2019), section 3.4: what two bits of CLOCK cost in hits, compared with LRU.
+//!
+//! One cache of so many objects, whatever their lengths, as in the paper's simulation. The hand goes round over all objects, takes one
+//! from each value, and evicts the first that has none.
+
+use std::collections::{BTreeMap, HashMap};
+
+use index::compact::CLOCK_HIGHEST;
+use workload::{KeyId, Op, Settings, Workload};
+
+use crate::experiment::pick::among;
+use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
+use crate::row::Row;
+
+/// Those with the most keys: the paper takes the top five, and does not say by what.
+const APPLICATIONS: [u16; 5] = [1, 5, 18, 10, 94];
+/// Of all keys, the cache has space for so many percent.
+const SPACES: [u64; 3] = [10, 25, 50];
+/// Requests for each key, of which the first half fills the cache and does not count.
+const REQUESTS_A_KEY: u64 = 20;
+
+const fn keys(scale: Scale) -> u64 {
+    match scale {
+        Scale::Tiny => 2_000,
+        Scale::Small => 100_000,
+        Scale::Paper => 1_000_000,
+    }
+}
+
+/// What is evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Policy {
+    /// What has been asked for least recently.
+    Lru,
+    /// Two bits: a new object has the first value, one that is read the highest, as here.
+    Clock { new: u8 },
+    /// A read adds one: nearly the most frequently used.
+    Counting,
+}
+
+const POLICIES: [(&str, Policy); 4] = [
+    ("lru", Policy::Lru),
+    ("clock", Policy::Clock { new: 1 }),
+    (
+        "clock, new as if read",
+        Policy::Clock { new: CLOCK_HIGHEST },
+    ),
+    ("clock that counts", Policy::Counting),
+];
+
+struct Cell {
+    application: u16,
+    space_percent: u64,
+    objects: usize,
+    policy: (&'static str, Policy),
+    workload: Workload,
+    requests: u64,
+}
+
+pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+    let keys = keys(setting.scale);
+    let mut cells = Vec::new();
+    for application in APPLICATIONS {
+        for space_percent in SPACES {
+            for policy in POLICIES {
+                let settings = Settings {
+                    keys,
+                    clients: 1,
+                    seed: setting.seed,
+                    ..Settings::default()
+                };
+                cells.push(Cell {
+                    application,
+                    space_percent,
+                    objects: (keys * space_percent / 100) as usize,
+                    policy,
+                    workload: Workload::parse(&format!("memcachier:app{application}"), settings)?,
+                    requests: keys * REQUESTS_A_KEY,
+                });
+            }
+        }
+    }
+    let rows = setting.cells.run(&cells, Cell::measure)?;
+    let mean = |policy: &str| {
+        let of = among(&rows, "policy", policy);
+        let hits: Vec<f64> = of
+            .iter()
+            .filter_map(|row| row.number("hit_ratio"))
+            .collect();
+        hits.iter().sum::<f64>() / hits.len() as f64
+    };
+    let lru = mean(POLICIES[0].0);
+    let findings = POLICIES[1..].iter().map(|&(policy, _)| {
+        Finding::new(
+            format!("mean hit ratio, {policy} - lru, points"),
+            (policy == POLICIES[1].0).then_some("-0.1"),
+            Some(100.0 * (mean(policy) - lru)),
+        )
+    });
+    let findings = findings.collect();
+    Ok(Outcome::of(Vec::new(), findings, rows))
+}
+
+impl Cell {
+    fn measure(&self) -> Result<Row, ExperimentError> {
+        let mut requests = self.workload.clients()?.client(0);
+        let (name, policy) = self.policy;
+        let mut cache: Box<dyn Cache> = match policy {
+            Policy::Lru => Box::new(Lru::default()),
+            Policy::Clock { .. } | Policy::Counting => Box::new(Clock::new(policy)),
+        };
+        let (mut gets, mut hits) = (0u64, 0u64);
+        for number in 0..self.requests {
+            let Some(request) = requests.next_request()? else {
+                break;
+            };
+            let found = cache.contains(request.key);
+            let is_get = request.op == Op::Get;
+            if is_get && number >= self.requests / 2 {
+                gets += 1;
+                hits += u64::from(found);
+            }
+            match request.op {
+                Op::Delete => cache.remove(request.key),
+                Op::Get if found => cache.read(request.key),
+                Op::Get if !self.workload.set_on_miss() => {}
+                Op::Get | Op::Set => {
+                    if !found && cache.len() == self.objects {
+                        cache.evict();
+                    }
+                    cache.store(request.key);
+                }
+            }
+        }
+        Ok(Row::new()
+            .with("application", self.application)
+            .with("space_percent", self.space_percent)
+            .with("policy", name)
+            .with("objects", self.objects as u64)
+            .with("hit_ratio", (gets > 0).then(|| hits as f64 / gets as f64)))
+    }
+}
+
+trait Cache {
+    fn len(&self) -> usize;
+    fn contains(&self, key: KeyId) -> bool;
+    fn read(&mut self, key: KeyId);
+    /// Stores an object whether it is there or not; there is space.
+    fn store(&mut self, key: KeyId);
+    fn remove(&mut self, key: KeyId);
+    fn evict(&mut self);
+}
+
+/// By the number of the last request for each.
+#[derive(Default)]
+struct Lru {
+    last: HashMap<KeyId, u64>,
+    order: BTreeMap<u64, KeyId>,
+    requests: u64,
+}
+
+impl Cache for Lru {
+    fn len(&self) -> usize {
+        self.last.len()
+    }
+
+    fn contains(&self, key: KeyId) -> bool {
+        self.last.contains_key(&key)
+    }
+
+    fn read(&mut self, key: KeyId) {
+        self.store(key);
+    }
+
+    fn store(&mut self, key: KeyId) {
+        self.requests += 1;
+        if let Some(before) = self.last.insert(key, self.requests) {
+            self.order.remove(&before);
+        }
+        self.order.insert(self.requests, key);
+    }
+
+    fn remove(&mut self, key: KeyId) {
+        if let Some(last) = self.last.remove(&key) {
+            self.order.remove(&last);
+        }
+    }
+
+    fn evict(&mut self) {
+        if let Some((_, key)) = self.order.pop_first() {
+            self.last.remove(&key);
+        }
+    }
+}
+
+/// A slot for each object; those of what has gone are used again first.
+struct Clock {
+    slots: Vec<Option<(KeyId, u8)>>,
+    free: Vec<usize>,
+    places: HashMap<KeyId, usize>,
+    hand: usize,
+    policy: Policy,
+}
+
+impl Clock {
+    fn new(policy: Policy) -> Self {
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            places: HashMap::new(),
+            hand: 0,
+            policy,
+        }
+    }
+}
+
+impl Cache for Clock {
+    fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    fn contains(&self, key: KeyId) -> bool {
+        self.places.contains_key(&key)
+    }
+
+    fn read(&mut self, key: KeyId) {
+        if let Some(&place) = self.places.get(&key)
+            && let Some((_, clock)) = &mut self.slots[place]
+        {
+            *clock = match self.policy {
+                Policy::Counting => (*clock + 1).min(CLOCK_HIGHEST),
+                Policy::Clock { .. } | Policy::Lru => CLOCK_HIGHEST,
+            };
+        }
+    }
+
+    fn store(&mut self, key: KeyId) {
+        let new = match self.policy {
+            Policy::Clock { new } => new,
+            Policy::Counting | Policy::Lru => 1,
+        };
+        let slot = Some((key, new));
+        match (self.places.get(&key), self.free.pop()) {
+            (Some(_), unused) => {
+                self.free.extend(unused);
+                self.read(key);
+            }
+            (None, Some(place)) => {
+                self.slots[place] = slot;
+                self.places.insert(key, place);
+            }
+            (None, None) => {
+                self.places.insert(key, self.slots.len());
+                self.slots.push(slot);
+            }
+        }
+    }
+
+    fn remove(&mut self, key: KeyId) {
+        if let Some(place) = self.places.remove(&key) {
+            self.slots[place] = None;
+            self.free.push(place);
+        }
+    }
+
+    fn evict(&mut self) {
+        while !self.places.is_empty() {
+            let place = self.hand;
+            self.hand = (self.hand + 1) % self.slots.len();
+            match &mut self.slots[place] {
+                Some((key, 0)) => {
+                    let key = *key;
+                    return self.remove(key);
+                }
+                Some((_, clock)) => *clock -= 1,
+                None => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    /// What is left of 1 to 4, where 2 has been read, when so many have made way.
+    fn left(mut cache: impl Cache, evicted: usize) -> HashSet<KeyId> {
+        (1..=4).for_each(|key| cache.store(KeyId(key)));
+        cache.read(KeyId(2));
+        cache.remove(KeyId(3));
+        (0..evicted).for_each(|_| cache.evict());
+        (1..=4)
+            .map(KeyId)
+            .filter(|&key| cache.contains(key))
+            .collect()
+    }
+
+    #[test]
+    fn what_has_been_read_goes_last() {
+        for evicted in 0..4 {
+            let by_lru = left(Lru::default(), evicted);
+            let by_clock = left(Clock::new(Policy::Clock { new: 1 }), evicted);
+            assert_eq!(by_lru, by_clock);
+            assert_eq!(by_lru.len(), 3 - evicted);
+        }
+        assert!(left(Lru::default(), 2).contains(&KeyId(2)));
+    }
+
+    #[test]
+    fn what_makes_way_has_its_slot_used_again() {
+        let mut clock = Clock::new(Policy::Counting);
+        for key in 0..1000 {
+            if clock.len() == 10 {
+                clock.evict();
+            }
+            clock.store(KeyId(key));
+            clock.read(KeyId(key / 2));
+        }
+        assert_eq!((clock.len(), clock.slots.len()), (10, 10));
+    }
+}
