@@ -14,12 +14,12 @@ from pathlib import Path
 from . import cgroup, client
 from .bench import Bench
 from .generator import GeneratorError
-from .measures import behaviour, dram, memory, reads, tail, tune, writes
+from .measures import behaviour, dram, memory, reads, table8, tail, tune, writes
 from .process import ProcessError
 from .scale import GIB, SCALES
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-MEASURES = [reads, dram, writes, memory, tail, behaviour]
+MEASURES = [reads, dram, writes, memory, tail, behaviour, table8]
 ASKED_FOR = [tune]
 USAGE = 2
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

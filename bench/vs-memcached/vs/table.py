@@ -37,6 +37,8 @@ ROWS = [
     Row("cold-key", "flash reads when many connections ask for one cold key", "<=", 1.0),
     Row("idle-cpu", "processor use when idle", "<", 1.0, "%"),
     Row("connections", "10,000 idle + 64 busy connections: resident / --memory", "<=", 1.05),
+    Row("flashield-dram", "mean latency of a DRAM hit, 1 connection, preset flashield / memcached", "<=", 1.05),
+    Row("flashield-miss", "mean latency of a miss, 1 connection, preset flashield with a full index / memcached", "<=", 1.05),
 ]
 BY_NAME = {row.name: row for row in ROWS}
 
