@@ -160,8 +160,10 @@ impl ReturnToMemory for Engine {
         }
         let mark = self.downtime_mark(contents.header);
         let new = NewItem::copy_of(contents, state::DIRTY | mark);
+        let has_been_read = placement.has_been_read(item);
         let is_taken = partition.tier.put(key, &new, &context).is_ok();
         if is_taken
+            && has_been_read
             && let Some(known) = self.gate.known_of_hot()
             && let Some(handle) = partition.tier.find(key)
         {

@@ -202,6 +202,14 @@ impl Placement for Hashed {
         self.close_segment(record, dead, expired);
     }
 
+    fn has_been_read(&self, item: &Resident) -> bool {
+        let Some(spot) = self.spot_of(item.hash, item.place) else {
+            return false;
+        };
+        let naming = self.naming(&self.shard(item.hash).lock(), item.hash, &spot);
+        naming.is_some_and(|naming| naming.clock > shard::CLOCK_WRITTEN)
+    }
+
     fn is_recorded(&self, item: &Resident) -> bool {
         let (hash, version) = (item.hash, item.version);
         let Some(spot) = self.spot_of(hash, item.place) else {

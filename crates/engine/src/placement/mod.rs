@@ -262,6 +262,11 @@ pub trait Placement: Residents {
         Box::pin(std::future::ready(named))
     }
 
+    /// Whether an item that goes back to memory has been read on flash.
+    fn has_been_read(&self, _item: &Resident) -> bool {
+        true
+    }
+
     /// Whether a checkpoint that goes by the index has an item: by what leads to it, if it is recorded when that goes.
     fn is_recorded(&self, item: &Resident) -> bool {
         self.check(item, &mut |_| true) == Named::Kept

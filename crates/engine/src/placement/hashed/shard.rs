@@ -32,6 +32,8 @@ pub(super) struct Naming {
     others: usize,
     /// Whether one of them is kept when its segment is reclaimed.
     pub(super) is_hot: bool,
+    /// The highest CLOCK value among them; 0 for that of ghosts, too.
+    pub(super) clock: u8,
 }
 
 impl Shard {
@@ -48,6 +50,7 @@ impl Shard {
                 own: 0,
                 others: 0,
                 is_hot: false,
+                clock: 0,
             });
             if is_own {
                 (naming.slot, naming.location) = (slot, location);
@@ -55,6 +58,9 @@ impl Shard {
             naming.own += usize::from(is_own);
             naming.others += usize::from(!is_own);
             naming.is_hot |= !entry.is_ghost();
+            if let Rank::Hot { clock } = entry.rank {
+                naming.clock = naming.clock.max(clock);
+            }
             Some(naming)
         })
     }
