@@ -65,8 +65,8 @@ def test_bench_fails_on_a_damaged_trace(make_server, tmp_path):
         (["cache.admission_window=60"], ["cache.admission_window", "`learned`"]),
         (["cache.admission_remembers=false"], ["cache.admission_remembers", "`learned`"]),
         (
-            ["cache.admission=learned", "cache.admission_hits_per_100_writes=1601"],
-            ["cache.admission_hits_per_100_writes", "0 to 1600"],
+            ["cache.admission=learned", "cache.admission_hits_per_100_writes=1001"],
+            ["cache.admission_hits_per_100_writes", "0 to 1000"],
         ),
         (["cache.admission=learned", "cache.application_delimiter=::"], ["cache.application_delimiter", "one character"]),
     ],

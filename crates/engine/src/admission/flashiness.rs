@@ -7,7 +7,8 @@
 //!            └──────────────────────────────────▶ examples ◀────────────────┘ ──▶ svm::train ──▶ Flashiness
 //! ```
 //!
-//! What is known of a key are two numbers: how often it has been read, and how often updated. One sample of each key counts,
+//! What is known of a key are how often it has been read, how often updated, and how often it had been read before it was stored,
+//! where that is remembered. One sample of each key counts,
 //! chosen evenly among its accesses: the n-th takes the place of the one before with probability 1/n. Collecting begins with the
 //! first read; what has not been read is not flashy.
 

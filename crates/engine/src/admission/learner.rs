@@ -134,7 +134,7 @@ pub struct LearnerStats {
     pub applications: u64,
     /// Samples that the last lesson was learned from.
     pub samples: u64,
-    /// The share of these that turned out to deserve flash, per mille.
+    /// The share of these whose place on flash would have been worth its write, per mille.
     pub flashy_per_mille: u64,
     /// The share of these that the classifiers of the last lesson tell right, per mille.
     pub right_per_mille: u64,

@@ -188,18 +188,29 @@ impl Gate {
     /// An item leaves memory for flash, as it was judged.
     pub(crate) fn admitted(&self, header: &ItemHeader) {
         self.admitted.add(1);
-        match (self.policy, &self.learner) {
-            (Admission::Ghosts { reads }, _) if u32::from(header.reads) < reads => {
-                self.remembered.add(1);
-            }
-            (_, Some(learner)) => learner.placed(header.body_bytes()),
-            _ => {}
+        if let Admission::Ghosts { reads } = self.policy
+            && u32::from(header.reads) < reads
+        {
+            self.remembered.add(1);
+        }
+        self.placed(header);
+    }
+
+    /// An item has been placed on flash, and memory may still have it.
+    pub(crate) fn placed(&self, header: &ItemHeader) {
+        if let Some(learner) = &self.learner {
+            learner.placed(header.body_bytes());
         }
     }
 
     /// An item leaves memory and does not go to flash, as it was judged.
     pub(crate) fn refused(&self, hash: KeyHash, header: &ItemHeader) {
         self.refused.add(1);
+        self.remember(hash, header);
+    }
+
+    /// An item is gone that may come back.
+    pub(crate) fn remember(&self, hash: KeyHash, header: &ItemHeader) {
         if let Some(ghosts) = &self.ghosts {
             ghosts.remember(hash, Features::of(header));
         }

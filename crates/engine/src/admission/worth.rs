@@ -45,8 +45,7 @@ impl Learning {
         let mut samples = Samples::default();
         for seen in all() {
             let worth = self.worth(&seen.later, windows[usize::from(seen.was_updated())]);
-            let is_flashy = seen.later.is_flashy(self.reads);
-            samples.add_worth(seen.sample, is_flashy, worth.into());
+            samples.add_worth(seen.sample, worth > 0.0, worth.into());
         }
         samples
     }

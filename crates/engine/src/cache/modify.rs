@@ -461,7 +461,10 @@ impl Held<'_> {
                 return Ok(());
             }
             Placed::NoSpace => return Err(Refused::NoSpace),
-            Placed::OnFlash => None,
+            Placed::OnFlash => {
+                self.engine.gate.placed(&header);
+                None
+            }
             Placed::NeverFits => Some(CacheError::TooLarge),
             Placed::Dropped => Some(CacheError::OutOfMemory),
         };

@@ -14,9 +14,9 @@ use crate::store::{
     FILLING_SHARE, FILLING_SHARE_OF_FLASH, Layout, MOST_PRIORITIES, SEGMENT_TABLE_BYTES, Victim,
 };
 
+/// Hits that 100 writes may have to bring: no key counts for so many that much more could be asked for.
+const MOST_HITS_PER_100_WRITES: u32 = 1000;
 /// The most of the flash that static watermarks may keep free, in percent.
-/// Writes that a hit can be worth.
-const MOST_HITS_PER_100_WRITES: u32 = 1600;
 const MOST_STATIC_PERCENT: u32 = 50;
 
 /// A setting that cannot work.
@@ -178,7 +178,7 @@ impl EngineConfig {
                 "1 or more, and 255 at most where none are learned",
             ),
             (window_fits, "window", "longer than nothing"),
-            (hits_fit, "hits_per_100_writes", "0 to 1600"),
+            (hits_fit, "hits_per_100_writes", "0 to 1000"),
             (write_fits, "write_bytes", "4096 at least"),
             (segment_fits, "segment_bytes", whole_pages),
         ] {

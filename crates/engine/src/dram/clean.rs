@@ -161,6 +161,7 @@ impl DramTier {
                 if header.has(state::REFERENCED) {
                     context.flash.access(hash);
                 }
+                context.gate.placed(&header);
                 self.stats.written_back += 1;
             }
             if let Some(&(number, ..)) = batch.get(taken.len()) {

@@ -258,6 +258,7 @@ impl DramTier {
         // What was on flash of them has been outdated since they were set.
         for &(hash, handle) in left {
             let header = *self.log.header(handle);
+            context.gate.remember(hash, &header);
             self.count_held_back(&header);
             self.stats.evictions += 1;
             self.unlink(hash, handle);

@@ -120,9 +120,9 @@ impl Hashed {
     }
 
     /// Nothing leads to the dead copies of a key any more, as far as was `known`: each is recorded by the entry that it has
-    /// lost.
+    /// lost, if it has had one.
     fn end(&self, shard: &mut Shard, hash: KeyHash, known: DeadKey) {
-        if shard.dead.end(hash.0, known) {
+        if shard.dead.end(hash.0, known) && !known.has_strangers() {
             self.journal().append(Record::KeyLocated {
                 hash: hash.0,
                 version: known.below_version(),
