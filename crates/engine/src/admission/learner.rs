@@ -24,7 +24,7 @@ use runtime::Instant;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::flashiness::{Features, Flashiness, Samples, Tally};
-use super::worth::{LONGEST_STAY, Seen};
+use super::worth::{LONGEST_STAY, Learning, Seen};
 use crate::format::item::ItemHeader;
 use crate::key::{Key, KeyHash};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -48,37 +48,6 @@ const BAR_STEP: u32 = 20;
 const BAR_FALLS_AFTER: u32 = 64;
 /// The bar is no higher than this, in thousandths: hardly any score is.
 const HIGHEST_BAR: u32 = 100_000;
-
-/// How it is learned what deserves flash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Learning {
-    /// An item deserves flash if it is read so many times in the window after, and not updated.
-    pub reads: u32,
-    /// How long samples are taken, and then counted.
-    pub window: Duration,
-    /// The byte that ends the part of a key which tells its application; `None` where all are one. Keys without it are of
-    /// the default application.
-    pub delimiter: Option<u8>,
-    /// Hits that a write to flash has to bring, of 100 writes: an item goes there that is expected to have as many while it
-    /// stays. With 0 what is more likely to be flashy than not.
-    pub hits_per_100_writes: u32,
-    /// What has been refused is remembered for a while: its reads and updates go on counting when it comes back, and those
-    /// that it misses meanwhile.
-    pub remembers: bool,
-}
-
-impl Default for Learning {
-    /// One read, an hour, what is before a colon, two hits for a write, and memory of what has been refused.
-    fn default() -> Self {
-        Self {
-            reads: 1,
-            window: Duration::from_secs(3600),
-            delimiter: Some(b':'),
-            hits_per_100_writes: 200,
-            remembers: true,
-        }
-    }
-}
 
 /// A key that is watched.
 #[derive(Clone, Debug)]

@@ -33,7 +33,8 @@ use crate::key::{Key, KeyHash};
 use flashiness::Features;
 use ghosts::Ghosts;
 use learner::Learner;
-pub use learner::{LearnerStats, Learning};
+pub use learner::LearnerStats;
+pub use worth::Learning;
 
 /// Reads of S3-FIFO: one more than the one that may follow a store at once.
 const GHOST_READS: u32 = 2;

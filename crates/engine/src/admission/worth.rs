@@ -4,13 +4,45 @@
 //! less long: until as much has been written as flash holds, or until it is updated. How likely that is in a window is counted
 //! for each application, of keys that had been updated before and of those that had not.
 
+use std::time::Duration;
+
 use super::flashiness::{Features, Later, Samples};
-use super::learner::Learning;
 
 /// An item is not expected to stay on flash for more windows than these.
 pub(super) const LONGEST_STAY: f32 = 16.0;
 /// One key counts for no more hits than these: the hottest are not all that there is.
 const MOST_HITS: f32 = 16.0;
+
+/// How it is learned what deserves flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Learning {
+    /// An item deserves flash if it is read so many times in the window after, and not updated.
+    pub reads: u32,
+    /// How long samples are taken, and then counted.
+    pub window: Duration,
+    /// The byte that ends the part of a key which tells its application; `None` where all are one. Keys without it are of
+    /// the default application.
+    pub delimiter: Option<u8>,
+    /// Hits that a write to flash has to bring, of 100 writes: an item goes there that is expected to have as many while it
+    /// stays. With 0 what is more likely to be flashy than not.
+    pub hits_per_100_writes: u32,
+    /// What has been refused is remembered for a while: its reads and updates go on counting when it comes back, and those
+    /// that it misses meanwhile.
+    pub remembers: bool,
+}
+
+impl Default for Learning {
+    /// One read, an hour, what is before a colon, two hits for a write, and memory of what has been refused.
+    fn default() -> Self {
+        Self {
+            reads: 1,
+            window: Duration::from_secs(3600),
+            delimiter: Some(b':'),
+            hits_per_100_writes: 200,
+            remembers: true,
+        }
+    }
+}
 
 /// A sample, and what has become of it.
 pub(super) struct Seen {
