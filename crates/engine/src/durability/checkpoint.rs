@@ -322,9 +322,6 @@ impl Checkpointer {
                         *count += 1;
                     }
                 }
-                Record::KeyLocated { hash, version } => {
-                    survey.located.insert((kept_hash(hash), version));
-                }
                 Record::KeyDead { hash, version } => {
                     survey.dead_keys.push(DeadKey {
                         hash: kept_hash(hash),
@@ -337,10 +334,6 @@ impl Checkpointer {
             })?;
             runtime::yield_now().await;
         }
-        let located = std::mem::take(&mut survey.located);
-        survey
-            .dead_keys
-            .retain(|key| !located.contains(&(key.hash, key.version)));
         Ok(survey)
     }
 
@@ -387,8 +380,6 @@ struct Survey {
     /// DEAD and ENTRY LOST records of each segment.
     dead: Vec<u32>,
     dead_keys: Vec<DeadKey>,
-    /// Of which dead keys all copies are recorded by themselves: hash and version.
-    located: HashSet<(u64, u64)>,
 }
 
 async fn push(sink: &mut CheckpointSink, bytes: &[u8]) -> Result<(), NotWritten> {

@@ -276,7 +276,7 @@ pub trait Placement: Residents {
     fn record_in(&self, _journal: &Arc<Journal>) {}
 
     /// Whether copies that are displaced and [`Unknown`](Displaced::Unknown) are located later on, and recorded then. Their
-    /// KEY DEAD records hold until a KEY LOCATED says that this has been done, whatever copies are durable.
+    /// KEY DEAD records hold until all older segments have gone, whatever copies are durable.
     fn locates_later(&self) -> bool {
         false
     }
