@@ -6,8 +6,9 @@
 use std::collections::{HashMap, HashSet};
 
 use engine::admission::flashiness::{Features, Flashiness, Samples, Tally};
-use workload::{ClientStream, KeyId, Op, Settings, Workload};
+use workload::{ClientStream, KeyId, Op, Workload};
 
+use super::application::of_application;
 use crate::experiment::pick::among;
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Line, Plot};
@@ -112,16 +113,10 @@ fn rows(setting: &Setting<'_>, reads: &[u32]) -> Result<Vec<Row>, ExperimentErro
     for requests_a_key in WINDOWS {
         for &application in applications(setting.scale) {
             let keys = keys(setting.scale);
-            let settings = Settings {
-                keys,
-                clients: 1,
-                seed: setting.seed,
-                ..Settings::default()
-            };
             cells.push(Cell {
                 application,
                 requests_a_key,
-                workload: Workload::parse(&format!("memcachier:app{application}"), settings)?,
+                workload: of_application(setting, application, keys)?,
                 requests: keys * requests_a_key,
             });
         }

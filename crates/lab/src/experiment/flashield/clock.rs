@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use index::compact::CLOCK_HIGHEST;
-use workload::{KeyId, Op, Settings, Workload};
+use workload::{KeyId, Op, Workload};
 
+use super::application::of_application;
 use crate::experiment::pick::among;
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::row::Row;
@@ -63,18 +64,12 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     for application in APPLICATIONS {
         for space_percent in SPACES {
             for policy in POLICIES {
-                let settings = Settings {
-                    keys,
-                    clients: 1,
-                    seed: setting.seed,
-                    ..Settings::default()
-                };
                 cells.push(Cell {
                     application,
                     space_percent,
                     objects: (keys * space_percent / 100) as usize,
                     policy,
-                    workload: Workload::parse(&format!("memcachier:app{application}"), settings)?,
+                    workload: of_application(setting, application, keys)?,
                     requests: keys * REQUESTS_A_KEY,
                 });
             }

@@ -1,5 +1,6 @@
 //! Flashield (NSDI 2019).
 
+mod application;
 mod belady;
 pub(super) mod classifier;
 pub(super) mod clock;

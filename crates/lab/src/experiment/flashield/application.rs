@@ -1,0 +1,23 @@
+//! One application of the generated Memcachier trace, and a single client that asks for its keys.
+
+use workload::{Settings, Workload};
+
+use crate::experiment::{ExperimentError, Setting};
+
+/// The work of an application with so many keys.
+pub(super) fn of_application(
+    setting: &Setting<'_>,
+    application: u16,
+    keys: u64,
+) -> Result<Workload, ExperimentError> {
+    let settings = Settings {
+        keys,
+        clients: 1,
+        seed: setting.seed,
+        ..Settings::default()
+    };
+    Ok(Workload::parse(
+        &format!("memcachier:app{application}"),
+        settings,
+    )?)
+}
