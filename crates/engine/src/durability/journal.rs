@@ -325,9 +325,10 @@ impl Journal {
         !self.is_tight.load(Ordering::Acquire)
     }
 
-    /// Whether there is space that others can wait to have: a quarter of the ring is left to who cannot.
+    /// Whether there is space for what can wait longest: a quarter of the ring is left to others, and more than the reserve.
     pub(crate) fn has_space_to_spare(&self) -> bool {
-        self.cursor.lock().used() < self.chunks - self.chunks / 4
+        let left = (self.chunks / 4).max(RESERVE_CHUNKS + 1);
+        self.cursor.lock().used() + left < self.chunks
     }
 
     /// Whether a checkpoint is due: half of the ring is full.
