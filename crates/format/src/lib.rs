@@ -11,6 +11,7 @@
 //!   cascade         what a checkpoint has of an index on flash
 //!   mapping         blocks of an index on flash, with Bloom filters
 //!   index_device    the head of a device that holds nothing but an index
+//!   slices          slicetables: superblock, pages, log
 //! ```
 
 pub mod cascade;
@@ -22,6 +23,7 @@ pub mod journal;
 pub mod location;
 pub mod mapping;
 pub mod segment;
+pub mod slices;
 pub mod superblock;
 
 /// A structure on flash that cannot be what it should be.

@@ -16,7 +16,7 @@ use circles::{Edge, circles};
 const CRATES: &[&[&str]] = &[
     &["runtime", "format", "protocol", "workload", "architecture"],
     &["device"],
-    &["index"],
+    &["index", "slices"],
     &["engine"],
     &["checker", "lab", "server"],
     &["flowstone"],

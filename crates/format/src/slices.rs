@@ -1,0 +1,474 @@
+//! Slicetables: the superblock of a drive, the head of every page, the words of the log.
+//!
+//! A page is valid if its checksum, which also covers the instance, the partition, its number in the slicetable and the
+//! generation, is; so what an earlier instance left, or what was written to another place, is no page.
+
+use std::ops::Range;
+
+use zerocopy::byteorder::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::FormatError;
+
+/// The version of all that is in this file.
+pub const SLICES_FORMAT: u32 = 1;
+/// Bytes in front of what a page holds.
+pub const SLICE_PAGE_HEAD_BYTES: usize = size_of::<PageHead>();
+/// Bytes of an entry: key and value.
+pub const ENTRY_BYTES: usize = 16;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"flowSLCE");
+/// What a log begins with.
+pub const LOG_MAGIC: u64 = u64::from_le_bytes(*b"flowSLOG");
+/// Words in front of the pointers of a log: magic number, format, instance, kind; the rest zero.
+pub const LOG_HEAD_WORDS: usize = 8;
+/// Words in front of the entries of a half: the last count, and two of which one has been synced ([`LogCount`]).
+pub const HALF_HEAD_WORDS: usize = 3;
+
+/// What a structure is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum SliceKind {
+    /// A hash table.
+    Hash = 1,
+    /// A Bloom filter.
+    Bloom = 2,
+    /// A similarity index.
+    Lsh = 3,
+}
+
+impl SliceKind {
+    /// What the kind of that number is called.
+    pub fn name_of(kind: u32) -> &'static str {
+        const NAMES: [(SliceKind, &str); 3] = [
+            (SliceKind::Hash, "hash table"),
+            (SliceKind::Bloom, "Bloom filter"),
+            (SliceKind::Lsh, "similarity index"),
+        ];
+        let named = NAMES.iter().find(|(known, _)| *known as u32 == kind);
+        named.map_or("structure that this program does not know", |(_, name)| {
+            name
+        })
+    }
+}
+
+/// What a drive begins with; written once.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+pub struct SliceSuperblock {
+    magic: U64,
+    format: U32,
+    checksum: U32,
+    /// Tells this structure from every other.
+    pub instance: U64,
+    /// Seed of the hash functions.
+    pub hash_seed: U64,
+    /// A [`SliceKind`].
+    pub kind: U32,
+    /// Which of the drives this is.
+    pub drive: U32,
+    /// How many drives there are.
+    pub drives: U32,
+    /// 1 where the slices of a partition are spread over all drives, 0 where each partition has one.
+    pub spread: U32,
+    /// Partitions.
+    pub partitions: U32,
+    /// Pages of a slicetable.
+    pub pages: U32,
+    /// Bytes of a page.
+    pub page_bytes: U32,
+    /// Incarnations in a slicetable.
+    pub incarnations: U32,
+    /// Slices in a page.
+    pub slots_per_page: U32,
+    /// Entries of a bucket.
+    pub bucket_entries: U32,
+    /// Bytes of the filter of an incarnation in a page.
+    pub filter_bytes: U32,
+    /// Channels of a drive.
+    pub channels: U32,
+    /// Consecutive bytes on one channel.
+    pub chunk_bytes: U32,
+    /// What the kind has beside.
+    pub own: [U64; 4],
+}
+
+const _: () = assert!(size_of::<SliceSuperblock>() == 116);
+
+impl SliceSuperblock {
+    /// A superblock in which everything is zero.
+    pub fn new(kind: SliceKind) -> Self {
+        let mut new = Self::new_zeroed();
+        new.magic = U64::new(MAGIC);
+        new.format = U32::new(SLICES_FORMAT);
+        new.kind = U32::new(kind as u32);
+        new
+    }
+
+    fn new_zeroed() -> Self {
+        Self::read_from_bytes(&[0; size_of::<Self>()]).expect("any bytes are one")
+    }
+
+    fn own_checksum(&self) -> u32 {
+        let unsigned = Self {
+            checksum: U32::new(0),
+            ..*self
+        };
+        crc32c::crc32c(unsigned.as_bytes())
+    }
+
+    /// Writes it to the start of `page`, the rest of which is set to zero.
+    pub fn encode(&self, page: &mut [u8]) {
+        let signed = Self {
+            checksum: U32::new(self.own_checksum()),
+            ..*self
+        };
+        page.fill(0);
+        page[..size_of::<Self>()].copy_from_slice(signed.as_bytes());
+    }
+
+    /// Reads the superblock at the start of `page`.
+    ///
+    /// # Errors
+    /// Whatever is no superblock of this format.
+    pub fn decode(page: &[u8]) -> Result<Self, FormatError> {
+        let (found, _) = Self::read_from_prefix(page).map_err(|_| FormatError::Range)?;
+        if found.magic.get() != MAGIC {
+            return Err(FormatError::Magic);
+        }
+        if found.format.get() != SLICES_FORMAT {
+            return Err(FormatError::Version {
+                found: found.format.get(),
+                expected: SLICES_FORMAT,
+            });
+        }
+        if found.checksum.get() != found.own_checksum() {
+            return Err(FormatError::Checksum);
+        }
+        Ok(Self {
+            checksum: U32::new(0),
+            ..found
+        })
+    }
+}
+
+/// What a page of a slicetable begins with.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+pub struct PageHead {
+    checksum: U32,
+    partition: U32,
+    page: U32,
+    generation: U32,
+    floor: U32,
+    reserved: U32,
+}
+
+const _: () = assert!(size_of::<PageHead>() == 24);
+
+/// How the pages of a hash table are divided.
+///
+/// Behind the head: a bit for each entry that is there, a bit for each that says its key has been deleted, the entries, and a
+/// filter of `filter_bytes` for each incarnation. Entry `i` of the bucket that incarnation `n` has for a slot has number
+/// `(slot * incarnations + n) * bucket_entries + i`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryPage {
+    /// Bytes of the page.
+    pub page_bytes: usize,
+    /// Incarnations, each of which has a bucket for each slot.
+    pub incarnations: usize,
+    /// Slots whose slices lie in the page.
+    pub slots: usize,
+    /// Entries of a bucket.
+    pub bucket_entries: usize,
+    /// Bytes of the filter of an incarnation.
+    pub filter_bytes: usize,
+}
+
+impl EntryPage {
+    /// A page of so many slots, with filters of what is left; `None` where not a byte is left for each.
+    pub fn of(
+        page_bytes: usize,
+        incarnations: usize,
+        slots: usize,
+        bucket_entries: usize,
+    ) -> Option<Self> {
+        let bare = Self {
+            page_bytes,
+            incarnations,
+            slots,
+            bucket_entries,
+            filter_bytes: 0,
+        };
+        let filter_bytes = page_bytes.checked_sub(bare.filters().start)? / incarnations;
+        (filter_bytes > 0 && slots > 0 && bucket_entries > 0).then_some(Self {
+            filter_bytes,
+            ..bare
+        })
+    }
+
+    /// Entries that fit.
+    pub fn entries(&self) -> usize {
+        self.slots * self.incarnations * self.bucket_entries
+    }
+
+    fn bitmap_bytes(&self) -> usize {
+        self.entries().div_ceil(64) * 8
+    }
+
+    /// The bits of those that are there.
+    pub fn present(&self) -> Range<usize> {
+        SLICE_PAGE_HEAD_BYTES..SLICE_PAGE_HEAD_BYTES + self.bitmap_bytes()
+    }
+
+    /// The bits of those that are deletes.
+    pub fn deletes(&self) -> Range<usize> {
+        let start = self.present().end;
+        start..start + self.bitmap_bytes()
+    }
+
+    /// An entry.
+    pub fn entry(&self, entry: usize) -> Range<usize> {
+        let start = self.deletes().end + entry * ENTRY_BYTES;
+        start..start + ENTRY_BYTES
+    }
+
+    fn filters(&self) -> Range<usize> {
+        let start = self.entry(self.entries()).start;
+        start..start + self.incarnations * self.filter_bytes
+    }
+
+    /// The filter of an incarnation.
+    pub fn filter(&self, incarnation: usize) -> Range<usize> {
+        let start = self.filters().start + incarnation * self.filter_bytes;
+        start..start + self.filter_bytes
+    }
+
+    /// Number of the first entry of a bucket.
+    pub fn bucket(&self, slot: usize, incarnation: usize) -> usize {
+        (slot * self.incarnations + incarnation) * self.bucket_entries
+    }
+}
+
+/// Which page it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageIdentity {
+    /// The structure.
+    pub instance: u64,
+    /// The partition whose slicetable it is of.
+    pub partition: u32,
+    /// Its number in the slicetable.
+    pub page: u32,
+    /// The flush that wrote it.
+    pub generation: u32,
+}
+
+impl PageIdentity {
+    fn head(&self, floor: u32) -> PageHead {
+        PageHead {
+            checksum: U32::new(0),
+            partition: U32::new(self.partition),
+            page: U32::new(self.page),
+            generation: U32::new(self.generation),
+            floor: U32::new(floor),
+            reserved: U32::new(0),
+        }
+    }
+
+    fn checksum(&self, head: &PageHead, body: &[u8]) -> u32 {
+        let unsigned = PageHead {
+            checksum: U32::new(0),
+            ..*head
+        };
+        let seed = crc32c::crc32c(&self.instance.to_le_bytes());
+        crc32c::crc32c_append(crc32c::crc32c_append(seed, unsigned.as_bytes()), body)
+    }
+
+    /// Writes the head of `page`, whose body is complete. What generations up to `floor` have written in other slicetables
+    /// of the partition does not count against it.
+    pub fn seal(&self, floor: u32, page: &mut [u8]) {
+        let (head_bytes, body) = page.split_at_mut(SLICE_PAGE_HEAD_BYTES);
+        let mut head = self.head(floor);
+        head.checksum = U32::new(self.checksum(&head, body));
+        head_bytes.copy_from_slice(head.as_bytes());
+    }
+
+    /// Whether `page` is this page; its floor.
+    ///
+    /// # Errors
+    /// [`FormatError::Checksum`], or [`FormatError::Identity`] where it is another page.
+    pub fn verify(&self, page: &[u8]) -> Result<u32, FormatError> {
+        let (head, body) = PageHead::read_from_prefix(page).map_err(|_| FormatError::Range)?;
+        if head.checksum.get() != self.checksum(&head, body) {
+            return Err(FormatError::Checksum);
+        }
+        let expected = PageHead {
+            checksum: head.checksum,
+            ..self.head(head.floor.get())
+        };
+        match head == expected {
+            true => Ok(head.floor.get()),
+            false => Err(FormatError::Identity),
+        }
+    }
+}
+
+/// Where the slicetable of a partition lies: a word of the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pointer {
+    /// The flush that wrote this slicetable, counted for each partition; 0 where there is none.
+    pub generation: u32,
+    /// The region.
+    pub region: u32,
+}
+
+impl Pointer {
+    /// The word.
+    pub fn encode(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.region)
+    }
+
+    /// Reads a word.
+    pub fn decode(word: u64) -> Self {
+        Self {
+            generation: (word >> 32) as u32,
+            region: word as u32,
+        }
+    }
+}
+
+/// How many entries a half of the log has, and the checksum of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogCount {
+    /// How many entries.
+    pub entries: u32,
+    /// The checksum of the words of all of them, in order.
+    pub checksum: u32,
+}
+
+impl LogCount {
+    /// Of a half without entries. The checksum depends on whose half it is, and of which generation.
+    pub fn none(instance: u64, partition: u32, generation: u32) -> Self {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&instance.to_le_bytes());
+        bytes[8..12].copy_from_slice(&partition.to_le_bytes());
+        bytes[12..].copy_from_slice(&generation.to_le_bytes());
+        Self {
+            entries: 0,
+            checksum: crc32c::crc32c(&bytes),
+        }
+    }
+
+    /// With one entry more.
+    #[must_use]
+    pub fn and(self, words: &[u64]) -> Self {
+        let append = |sum, word: &u64| crc32c::crc32c_append(sum, &word.to_le_bytes());
+        Self {
+            entries: self.entries + 1,
+            checksum: words.iter().fold(self.checksum, append),
+        }
+    }
+
+    /// The word.
+    pub fn encode(self) -> u64 {
+        u64::from(self.entries) << 32 | u64::from(self.checksum)
+    }
+
+    /// Reads a word.
+    pub fn decode(word: u64) -> Self {
+        Self {
+            entries: (word >> 32) as u32,
+            checksum: word as u32,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_superblock_is_read_as_it_was_written_and_a_damaged_one_is_not() {
+        let mut superblock = SliceSuperblock::new(SliceKind::Bloom);
+        superblock.instance = U64::new(77);
+        superblock.own[3] = U64::new(5);
+        let mut page = [1; 4096];
+        superblock.encode(&mut page);
+        assert_eq!(SliceSuperblock::decode(&page), Ok(superblock));
+        for byte in 0..size_of::<SliceSuperblock>() {
+            let mut damaged = page;
+            damaged[byte] ^= 1;
+            assert!(SliceSuperblock::decode(&damaged).is_err(), "byte {byte}");
+        }
+    }
+
+    #[test]
+    fn a_page_is_only_the_page_it_was_sealed_as() {
+        let identity = PageIdentity {
+            instance: 9,
+            partition: 3,
+            page: 5,
+            generation: 8,
+        };
+        let mut page = vec![7; 4096];
+        identity.seal(2, &mut page);
+        assert_eq!(identity.verify(&page), Ok(2));
+        for byte in [0, 4, 16, 20, 24, 4095] {
+            page[byte] ^= 1;
+            assert_eq!(identity.verify(&page), Err(FormatError::Checksum));
+            page[byte] ^= 1;
+        }
+        let others = [
+            PageIdentity {
+                partition: 4,
+                ..identity
+            },
+            PageIdentity {
+                page: 6,
+                ..identity
+            },
+            PageIdentity {
+                generation: 9,
+                ..identity
+            },
+        ];
+        for other in others {
+            assert_eq!(other.verify(&page), Err(FormatError::Identity));
+        }
+        let stranger = PageIdentity {
+            instance: 10,
+            ..identity
+        };
+        assert_eq!(stranger.verify(&page), Err(FormatError::Checksum));
+    }
+
+    #[test]
+    fn the_parts_of_a_page_lie_side_by_side() {
+        let page = EntryPage::of(4096, 32, 2, 3).expect("they fit");
+        assert_eq!(page.present(), 24..48);
+        assert_eq!(page.deletes(), 48..72);
+        assert_eq!(page.entry(0), 72..88);
+        assert_eq!(page.bucket(1, 31) + 3, page.entries());
+        assert_eq!(page.filter(0).start, page.entry(page.entries()).start);
+        assert!(page.filter(31).end <= 4096 && page.filter(31).end + 32 > 4096);
+        assert_eq!(EntryPage::of(4096, 32, 3, 3), None);
+        assert_eq!(EntryPage::of(4096, 85, 1, 3), None);
+    }
+
+    #[test]
+    fn words_are_read_as_they_were_written() {
+        let pointer = Pointer {
+            generation: 0xfeed_beef,
+            region: 0x00ab_cdef,
+        };
+        assert_eq!(Pointer::decode(pointer.encode()), pointer);
+        let count = LogCount::none(1, 2, 3).and(&[4, 5]);
+        assert_eq!(LogCount::decode(count.encode()), count);
+        assert_ne!(count, LogCount::none(1, 2, 4).and(&[4, 5]));
+        assert_ne!(count, LogCount::none(1, 2, 3).and(&[4, 6]));
+    }
+}

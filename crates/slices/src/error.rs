@@ -1,0 +1,79 @@
+//! What can go wrong with a structure, and what to do.
+
+use std::sync::Arc;
+
+use device::{Bytes, DeviceError};
+use format::FormatError;
+
+/// Why an operation was refused or has failed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what each is")]
+pub enum SliceError {
+    #[error("drive {drive}: {source}")]
+    Device {
+        drive: usize,
+        source: Arc<DeviceError>,
+    },
+    #[error("the log: {0}")]
+    Log(Arc<DeviceError>),
+    /// A page whose checksum or identity is wrong: what it held is lost with the next flush of its partition.
+    #[error(
+        "drive {drive}: the page at byte {offset} is damaged ({source}); what it held counts as unknown"
+    )]
+    Damaged {
+        drive: usize,
+        offset: u64,
+        source: FormatError,
+    },
+    #[error("drive {drive} is no structure of slices: {source}; make one with `create`")]
+    NoStructure { drive: usize, source: FormatError },
+    #[error("drive {drive} holds a {found}, not a {expected}; open it as what it is")]
+    OtherKind {
+        drive: usize,
+        found: &'static str,
+        expected: &'static str,
+    },
+    #[error(
+        "this is drive {found} of a structure of {drives}, where drive {expected} should be; name all {drives} drives in the \
+         order in which they were created"
+    )]
+    OtherDrive {
+        expected: usize,
+        found: u32,
+        drives: u32,
+    },
+    #[error(
+        "the structure lies on {drives} drives and {given} are given; name all of them, in order"
+    )]
+    DrivesMissing { drives: u32, given: usize },
+    #[error("drive {drive} belongs to another structure than the first; name the drives of one")]
+    OtherInstance { drive: usize },
+    #[error(
+        "the log belongs to another structure, or to none; name the log that was created with the drives"
+    )]
+    OtherLog,
+    #[error("the log has {has} words and needs {needs}; make it as long as `log_words` says")]
+    ShortLog { has: usize, needs: usize },
+    #[error(
+        "drive {drive} has {:.1}: one partition needs {:.1}; give it more, or choose a smaller table or fewer incarnations",
+        Bytes(*has), Bytes(*needs)
+    )]
+    SmallDrive { drive: usize, has: u64, needs: u64 },
+    #[error("{:.1} of memory do not hold one partition, which takes {:.1}; give more, or choose a smaller table", Bytes(*has), Bytes(*needs))]
+    SmallMemory { has: u64, needs: u64 },
+    #[error("{0}")]
+    Setting(String),
+}
+
+impl SliceError {
+    pub(crate) fn device(drive: usize) -> impl Fn(DeviceError) -> Self {
+        move |source| Self::Device {
+            drive,
+            source: Arc::new(source),
+        }
+    }
+
+    pub(crate) fn log(source: DeviceError) -> Self {
+        Self::Log(Arc::new(source))
+    }
+}

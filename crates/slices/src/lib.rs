@@ -1,0 +1,32 @@
+//! Indexes larger than memory, of which a look-up reads a page: the "slice indexes" of ANCS '14.
+//!
+//! ```text
+//!      SliceHash                        what is stored, in memory and in the log
+//!          │ pages, changes of pages
+//!        Drive ── Scheduler             slicetables: read a page, rewrite all
+//!          │
+//!        device::Disk                   a file, a drive, an emulated one
+//! ```
+//!
+//! `docs/slices.md` has the design, the states and what a crash leaves; the bytes are in `format::slices`.
+//!
+//! Needs a runtime (`runtime::sim` or `runtime::live`) on the threads that use it, and nothing of the cache.
+
+mod channel;
+mod drive;
+mod error;
+mod filter;
+mod hash;
+mod keys;
+mod log;
+mod page;
+mod regions;
+mod scheduler;
+mod settings;
+mod table;
+
+pub use channel::Channels;
+pub use error::SliceError;
+pub use hash::{HashMemory, HashStats, SliceHash};
+pub use scheduler::Scheduling;
+pub use settings::{FILL, HashSettings, HashShape};

@@ -1,0 +1,60 @@
+//! Where slicetables lie, and who still reads them.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use runtime::sync::Notify;
+
+/// The regions of a drive that nothing lies in.
+#[derive(Default)]
+pub(crate) struct Regions {
+    free: Mutex<Vec<u32>>,
+    freed: Notify,
+}
+
+/// A region with a slicetable, or one that is being written. It is free again when nobody has it any more.
+pub(crate) struct Region {
+    pub(crate) number: u32,
+    /// The flush that wrote what it holds.
+    pub(crate) generation: u32,
+    regions: Arc<Regions>,
+}
+
+impl Regions {
+    /// All that are not `used`.
+    pub(crate) fn without(count: u32, used: &[u32]) -> Arc<Self> {
+        let mut free: Vec<u32> = (0..count).filter(|region| !used.contains(region)).collect();
+        free.reverse();
+        Arc::new(Self {
+            free: Mutex::new(free),
+            freed: Notify::new(),
+        })
+    }
+
+    /// A region in use.
+    pub(crate) fn used(self: &Arc<Self>, number: u32, generation: u32) -> Region {
+        Region {
+            number,
+            generation,
+            regions: Arc::clone(self),
+        }
+    }
+
+    /// Waits for a free region.
+    pub(crate) async fn take(self: &Arc<Self>, generation: u32) -> Region {
+        loop {
+            let freed = self.freed.listener();
+            if let Some(number) = self.free.lock().pop() {
+                return self.used(number, generation);
+            }
+            freed.await;
+        }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        self.regions.free.lock().push(self.number);
+        self.regions.freed.notify_all();
+    }
+}

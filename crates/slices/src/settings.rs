@@ -1,0 +1,292 @@
+//! What can be chosen, and the shape that follows.
+
+use format::slices::{ENTRY_BYTES, EntryPage};
+
+use crate::channel::Channels;
+use crate::error::SliceError;
+use crate::scheduler::Scheduling;
+use crate::table::Table;
+
+/// How full a table gets before it is flushed: as the paper's, of buckets of three (section 7.1).
+pub const FILL: f64 = 0.86;
+
+/// How a [`SliceHash`](crate::SliceHash) is made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HashSettings {
+    /// Tables in memory; `None` for as many as the drives have space for.
+    pub partitions: Option<u32>,
+    /// Bytes of entries of a table in memory, at most.
+    pub table_bytes: usize,
+    /// Incarnations in a slicetable: the knob. Memory an entry falls as 1/(k+1), bytes written for an insert rise as k.
+    pub incarnations: u32,
+    /// Entries of a bucket; `None` for as many as fill a page with one slice.
+    pub bucket_entries: Option<u32>,
+    /// Share of a table that is filled before it is flushed.
+    pub fill: f64,
+    /// The longest slice, whole pages of 4 KiB.
+    pub page_bytes: u32,
+    /// Regions of a drive beside those of its partitions: one to write to, others that are still read.
+    pub spare_regions: u32,
+    /// How the drives divide their bytes among channels.
+    pub channels: Channels,
+    /// Which read goes next.
+    pub scheduling: Scheduling,
+    /// Bytes of a piece of a flush: how long reads wait for one.
+    pub piece_bytes: u32,
+    /// Whether slices are spread over all drives, for more incarnations and less memory (section 5.3); else each partition
+    /// has one drive, for more look-ups.
+    pub spread: bool,
+    /// Memory for Bloom filters of the partitions that are looked up most.
+    pub filter_bytes: u64,
+}
+
+impl Default for HashSettings {
+    fn default() -> Self {
+        Self {
+            partitions: None,
+            table_bytes: 128 << 10,
+            incarnations: 32,
+            bucket_entries: None,
+            fill: FILL,
+            page_bytes: 4096,
+            spare_regions: 2,
+            channels: Channels::default(),
+            scheduling: Scheduling::default(),
+            piece_bytes: 1 << 20,
+            spread: false,
+            filter_bytes: 0,
+        }
+    }
+}
+
+/// What follows from the settings and the drives.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HashShape {
+    /// Tables in memory.
+    pub partitions: u32,
+    /// Pages of a slicetable.
+    pub pages: u32,
+    /// How these are divided.
+    pub page: EntryPage,
+    /// Changes that a table holds before it is flushed.
+    pub table_entries: u32,
+    /// Bytes of a slicetable.
+    pub region_bytes: u64,
+}
+
+impl HashSettings {
+    /// The shape on drives of these sizes.
+    ///
+    /// # Errors
+    /// Settings that cannot be, or a drive that is too small.
+    pub fn shape(&self, drive_bytes: &[u64]) -> Result<HashShape, SliceError> {
+        self.check()?;
+        let refuse = |what: String| Err(SliceError::Setting(what));
+        let (page_bytes, incarnations) = (self.page_bytes as usize, self.incarnations as usize);
+        let page_of = |slots, entries| EntryPage::of(page_bytes, incarnations, slots, entries);
+        let page = match self.bucket_entries {
+            None => (1..=MOST_BUCKET_ENTRIES)
+                .rev()
+                .find_map(|entries| page_of(1, entries as usize)),
+            Some(entries) => {
+                let most = page_bytes / ENTRY_BYTES / incarnations;
+                (1..=most)
+                    .rev()
+                    .find_map(|slots| page_of(slots, entries as usize))
+            }
+        };
+        let Some(page) = page else {
+            return refuse(format!(
+                "a page of {page_bytes} bytes does not hold a slice of {incarnations} incarnations; choose fewer, a smaller \
+                 bucket or a larger page"
+            ));
+        };
+        let entries_of_a_page = page.slots * page.bucket_entries;
+        let stripe_pages =
+            (self.channels.stripe_bytes() / u64::from(self.page_bytes)).max(1) as usize;
+        let pages =
+            self.table_bytes / ENTRY_BYTES / entries_of_a_page / stripe_pages * stripe_pages;
+        if pages == 0 {
+            return refuse(format!(
+                "a table of {} bytes is less than a stripe of the drive holds; choose {} at least",
+                self.table_bytes,
+                stripe_pages * entries_of_a_page * ENTRY_BYTES
+            ));
+        }
+        let region_bytes = pages as u64 * u64::from(self.page_bytes);
+        let mut fitting = Vec::new();
+        for (drive, &has) in drive_bytes.iter().enumerate() {
+            let regions = has.saturating_sub(self.head_bytes()) / region_bytes;
+            let Some(most) = regions
+                .checked_sub(self.spare_regions.into())
+                .filter(|&most| most > 0)
+            else {
+                let needs = self.head_bytes() + region_bytes * u64::from(1 + self.spare_regions);
+                return Err(SliceError::SmallDrive { drive, has, needs });
+            };
+            fitting.push(u32::try_from(most).unwrap_or(u32::MAX / 4));
+        }
+        let Some(&least) = fitting.iter().min() else {
+            return refuse("name at least one drive".to_owned());
+        };
+        let most = match self.spread {
+            true => least,
+            false => least.saturating_mul(fitting.len() as u32),
+        };
+        let partitions = self.partitions.unwrap_or(most);
+        if partitions == 0 || partitions > most {
+            return refuse(format!(
+                "{partitions} partitions cannot be: the drives have space for 1 to {most}"
+            ));
+        }
+        let table_entries = (pages * entries_of_a_page) as f64 * self.fill;
+        Ok(HashShape {
+            partitions,
+            pages: pages as u32,
+            page,
+            table_entries: (table_entries as u32).max(1),
+            region_bytes,
+        })
+    }
+
+    fn check(&self) -> Result<(), SliceError> {
+        let page_bytes = self.page_bytes as usize;
+        let stripe = self.channels.stripe_bytes();
+        let whole = |bytes: u64, of: u64| of > 0 && bytes > 0 && bytes.is_multiple_of(of);
+        let wrong = [
+            (
+                self.incarnations == 0 || self.incarnations > MOST_INCARNATIONS,
+                "incarnations: 1 to 4096",
+            ),
+            (
+                self.bucket_entries
+                    .is_some_and(|entries| entries == 0 || entries > MOST_BUCKET_ENTRIES),
+                "bucket_entries: 1 to 64",
+            ),
+            (
+                !whole(page_bytes as u64, device::PAGE_BYTES as u64),
+                "page_bytes: whole pages of 4096 bytes",
+            ),
+            (
+                !whole(self.channels.chunk_bytes.into(), self.page_bytes.into()),
+                "chunk_bytes: whole pages of page_bytes",
+            ),
+            (self.channels.count == 0, "channels: 1 at least"),
+            (
+                !whole(self.piece_bytes.into(), stripe),
+                "piece_bytes: whole stripes, that is channels times chunk_bytes",
+            ),
+            (self.spare_regions == 0, "spare_regions: 1 at least"),
+            (
+                self.scheduling.queue_depth == 0 || self.scheduling.channel_depth == 0,
+                "queue_depth and channel_depth: 1 at least",
+            ),
+            (!(0.1..=1.0).contains(&self.fill), "fill: 0.1 to 1"),
+        ];
+        match wrong.into_iter().find(|(is_wrong, _)| *is_wrong) {
+            Some((_, what)) => Err(SliceError::Setting(what.to_owned())),
+            None => Ok(()),
+        }
+    }
+
+    /// Bytes in front of the regions of a drive.
+    pub(crate) fn head_bytes(&self) -> u64 {
+        self.channels.stripe_bytes().max(self.page_bytes.into())
+    }
+
+    /// The number of partitions whose tables fit `bytes` of memory.
+    ///
+    /// # Errors
+    /// [`SliceError::SmallMemory`].
+    pub fn partitions_in(&self, bytes: u64) -> Result<u32, SliceError> {
+        let needs = Table::bytes_of(self.table_bytes / ENTRY_BYTES) as u64;
+        match u32::try_from(bytes / needs).unwrap_or(u32::MAX) {
+            0 => Err(SliceError::SmallMemory { has: bytes, needs }),
+            partitions => Ok(partitions),
+        }
+    }
+}
+
+const MOST_INCARNATIONS: u32 = 4096;
+const MOST_BUCKET_ENTRIES: u32 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn crucial_m4() -> HashSettings {
+        HashSettings {
+            channels: Channels {
+                count: 32,
+                chunk_bytes: 8 << 10,
+            },
+            ..HashSettings::default()
+        }
+    }
+
+    #[test]
+    fn a_slicetable_is_whole_stripes() {
+        let paper = HashSettings {
+            bucket_entries: Some(3),
+            ..crucial_m4()
+        };
+        let shape = paper.shape(&[1 << 30]).expect("it fits");
+        assert_eq!((shape.page.slots, shape.page.bucket_entries), (2, 3));
+        assert_eq!((shape.pages, shape.region_bytes), (1344, 1344 * 4096));
+        assert_eq!(shape.table_entries, 6935);
+        let shape = crucial_m4().shape(&[1 << 30]).expect("it fits");
+        assert_eq!((shape.page.slots, shape.page.bucket_entries), (1, 7));
+        assert_eq!((shape.pages % 64, shape.pages), (0, 1152));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_and_says_how_it_can() {
+        let refusal =
+            |settings: HashSettings| settings.shape(&[1 << 30]).expect_err("refused").to_string();
+        assert!(
+            refusal(HashSettings {
+                incarnations: 0,
+                ..crucial_m4()
+            })
+            .contains("1 to 4096")
+        );
+        assert!(
+            refusal(HashSettings {
+                incarnations: 300,
+                ..crucial_m4()
+            })
+            .contains("larger page")
+        );
+        assert!(
+            refusal(HashSettings {
+                table_bytes: 4096,
+                ..crucial_m4()
+            })
+            .contains("at least")
+        );
+        assert!(
+            refusal(HashSettings {
+                piece_bytes: 4096,
+                ..crucial_m4()
+            })
+            .contains("stripes")
+        );
+        assert!(
+            refusal(HashSettings {
+                partitions: Some(100_000),
+                ..crucial_m4()
+            })
+            .contains("1 to 22")
+        );
+        let small = crucial_m4()
+            .shape(&[1 << 20])
+            .expect_err("refused")
+            .to_string();
+        assert!(small.contains("one partition needs"), "{small}");
+        let memory = crucial_m4()
+            .partitions_in(1000)
+            .expect_err("refused")
+            .to_string();
+        assert!(memory.contains("do not hold one partition"), "{memory}");
+    }
+}

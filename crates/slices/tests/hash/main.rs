@@ -1,0 +1,7 @@
+//! SliceHash against a map: in order, at once, through crashes, and on drives that fail.
+
+mod crash;
+mod faults;
+mod life;
+mod model;
+mod ordinary;

@@ -1,0 +1,244 @@
+//! Without crashes.
+
+use std::collections::HashMap;
+
+use flowstone_slices::{HashSettings, SliceHash};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use runtime::sim::Sim;
+
+use crate::life::{Hardware, small};
+
+async fn check(table: &SliceHash, model: &HashMap<u64, u64>, keys: u64) {
+    for key in 0..keys {
+        let found = table.get(key).await.expect("drives work");
+        assert_eq!(found, model.get(&key).copied(), "key {key}");
+    }
+}
+
+fn with_table<T>(
+    settings: HashSettings,
+    drives: usize,
+    test: impl AsyncFnOnce(SliceHash, &Hardware) -> T,
+) -> T {
+    Sim::new(1).block_on(async {
+        let hardware = Hardware::new(&settings, drives, 1);
+        let table = hardware.create(&settings).await.expect("drives work");
+        test(table, &hardware).await
+    })
+}
+
+/// Changes keys at random and compares with a map, where nothing is evicted.
+async fn change_at_random(table: &SliceHash, seed: u64) {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let mut model = HashMap::new();
+    for value in 0..700 {
+        let key = random.random_range(0..150);
+        if random.random_bool(0.2) {
+            table.delete(key).await.expect("drives work");
+            model.remove(&key);
+        } else {
+            table.insert(key, value).await.expect("drives work");
+            model.insert(key, value);
+        }
+        let key = random.random_range(0..150);
+        let found = table.get(key).await.expect("drives work");
+        assert_eq!(found, model.get(&key).copied(), "key {key}");
+    }
+    check(table, &model, 150).await;
+    table.flush().await.expect("drives work");
+    check(table, &model, 150).await;
+    let stats = table.stats();
+    assert_eq!(stats.evicted, 0);
+    assert!(stats.flushes > 3 && stats.drive_hits > 0, "{stats:?}");
+}
+
+#[test]
+fn a_table_is_a_map() {
+    for seed in 0..5 {
+        with_table(small(12, false), 1, async |table, _| {
+            change_at_random(&table, seed).await
+        });
+        with_table(small(12, false), 3, async |table, _| {
+            change_at_random(&table, seed).await
+        });
+        with_table(small(12, true), 3, async |table, _| {
+            change_at_random(&table, seed).await
+        });
+        let filtered = HashSettings {
+            filter_bytes: 1 << 20,
+            ..small(12, false)
+        };
+        with_table(filtered, 2, async |table, _| {
+            change_at_random(&table, seed).await
+        });
+        let unaware = HashSettings {
+            scheduling: flowstone_slices::Scheduling {
+                is_channel_aware: false,
+                ..Default::default()
+            },
+            ..small(12, false)
+        };
+        with_table(unaware, 1, async |table, _| {
+            change_at_random(&table, seed).await
+        });
+    }
+}
+
+#[test]
+fn a_look_up_reads_two_pages_at_most_and_one_as_a_rule() {
+    let settings = HashSettings {
+        partitions: Some(4),
+        table_bytes: 32 << 10,
+        ..HashSettings::default()
+    };
+    Sim::new(1).block_on(async {
+        let disk = std::sync::Arc::new(device::MemoryDisk::new(64 << 20));
+        let words = SliceHash::log_words(&settings, &[64 << 20]).expect("they can be");
+        let journal = std::sync::Arc::new(device::MemoryJournal::new(words));
+        let table = SliceHash::create(vec![disk], journal, &settings)
+            .await
+            .expect("drives work");
+        let keys = 4 * 30 * u64::from(table.shape().table_entries);
+        for key in 0..keys {
+            table.insert(key, key).await.expect("drives work");
+        }
+        table.flush().await.expect("drives work");
+        let reads_of = async |keys: std::ops::Range<u64>| {
+            let before = table.stats().page_reads;
+            let (count, mut found) = (keys.end - keys.start, 0);
+            for key in keys {
+                let reads = table.stats().page_reads;
+                found += u64::from(table.get(key).await.expect("drives work").is_some());
+                assert!(table.stats().page_reads - reads <= 2);
+            }
+            (
+                (table.stats().page_reads - before) as f64 / count as f64,
+                found,
+            )
+        };
+        let (reads, found) = reads_of(0..20_000).await;
+        assert_eq!(found, 20_000);
+        assert!((1.0..1.12).contains(&reads), "{reads}");
+        let (reads, found) = reads_of(keys..keys + 20_000).await;
+        assert_eq!(found, 0);
+        assert!((1.0..1.05).contains(&reads), "{reads}");
+    });
+}
+
+#[test]
+fn the_oldest_incarnation_goes() {
+    for spread in [false, true] {
+        with_table(small(4, spread), 2, async |table, _| {
+            for key in 0..6_000 {
+                table.insert(key, key).await.expect("drives work");
+            }
+            table.flush().await.expect("drives work");
+            let mut found = Vec::new();
+            for key in 0..6_000 {
+                if table.get(key).await.expect("drives work") == Some(key) {
+                    found.push(key);
+                }
+            }
+            let stats = table.stats();
+            assert_eq!(found.len() as u64, 6_000 - stats.evicted, "{stats:?}");
+            assert!(stats.evicted > 500 && found.len() > 1_000, "{stats:?}");
+            let mean = found.iter().sum::<u64>() / found.len() as u64;
+            assert!(mean > 4_000, "the youngest stay: {mean}");
+        });
+    }
+}
+
+#[test]
+fn tasks_at_once_find_what_they_have_written() {
+    for (drives, spread) in [(1, false), (3, false), (3, true)] {
+        with_table(small(30, spread), drives, async |table, _| {
+            let tasks: Vec<_> = (0..8_u64)
+                .map(|task| {
+                    let table = table.clone();
+                    runtime::spawn(async move {
+                        for round in 0..150 {
+                            let key = task * 1000 + round % 40;
+                            table.insert(key, round).await.expect("drives work");
+                            let found = table.get(key).await.expect("drives work");
+                            assert_eq!(found, Some(round), "key {key}");
+                            let absent = table.get(key + 500).await.expect("drives work");
+                            assert_eq!(absent, None);
+                        }
+                    })
+                })
+                .collect();
+            for task in tasks {
+                task.await.expect("tasks end");
+            }
+            assert!(table.stats().flushes > 0);
+        });
+    }
+}
+
+#[test]
+fn filters_spare_reads_of_what_is_not_there() {
+    let settings = HashSettings {
+        filter_bytes: 1 << 20,
+        ..small(12, false)
+    };
+    with_table(settings, 1, async |table, _| {
+        for key in 0..200 {
+            table.insert(key, key).await.expect("drives work");
+            table.get(key + 10_000).await.expect("drives work");
+        }
+        table.flush().await.expect("drives work");
+        let before = table.stats();
+        for key in 20_000..21_000 {
+            assert_eq!(table.get(key).await.expect("drives work"), None);
+        }
+        let stats = table.stats();
+        assert!(stats.page_reads - before.page_reads < 50, "{stats:?}");
+        assert!(table.memory().filters > 0);
+    });
+}
+
+#[test]
+fn what_is_opened_must_be_what_was_created() {
+    let settings = small(8, false);
+    Sim::new(1).block_on(async {
+        let hardware = Hardware::new(&settings, 2, 1);
+        let refusal = async |hardware: &Hardware| match hardware.open(&settings).await {
+            Ok(_) => panic!("it was opened"),
+            Err(error) => error.to_string(),
+        };
+        assert!(refusal(&hardware).await.contains("make one with `create`"));
+        drop(hardware.create(&settings).await.expect("drives work"));
+
+        let turned = Hardware {
+            media: Vec::new(),
+            disks: hardware.disks.iter().rev().cloned().collect(),
+            journal: hardware.journal.clone(),
+        };
+        assert!(refusal(&turned).await.contains("in the order"));
+        let one = Hardware {
+            media: Vec::new(),
+            disks: hardware.disks[..1].to_vec(),
+            journal: hardware.journal.clone(),
+        };
+        assert!(refusal(&one).await.contains("2 drives and 1 are given"));
+        let other = Hardware::new(&settings, 2, 2);
+        drop(other.create(&settings).await.expect("drives work"));
+        let mixed = Hardware {
+            media: Vec::new(),
+            disks: vec![hardware.disks[0].clone(), other.disks[1].clone()],
+            journal: hardware.journal.clone(),
+        };
+        assert!(refusal(&mixed).await.contains("another structure"));
+        let without_log = Hardware {
+            media: Vec::new(),
+            disks: hardware.disks.clone(),
+            journal: other.journal.clone(),
+        };
+        assert!(
+            refusal(&without_log)
+                .await
+                .contains("the log belongs to another")
+        );
+    });
+}
