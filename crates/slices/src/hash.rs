@@ -154,6 +154,13 @@ fn page_aligned(bytes: usize) -> AlignedBuf {
     AlignedBuf::new(bytes.max(PAGE_BYTES))
 }
 
+impl HashMemory {
+    /// All of it.
+    pub fn total(&self) -> u64 {
+        self.tables + self.partitions + self.filters + self.pieces
+    }
+}
+
 impl SliceHash {
     /// Words of the log of a structure with these settings on drives of these sizes.
     ///
@@ -438,6 +445,25 @@ impl SliceHash {
         }
     }
 
+    /// The drive of a key, and the channel that its first page lies on, counted from that of the slicetable's first page.
+    /// Where slices are spread, on every drive.
+    pub fn place_of(&self, key: u64) -> (usize, u32) {
+        let number = self.0.keys.partition(key);
+        let page = self.0.keys.slots(key).first / self.0.shape.page.slots as u32;
+        let drive = self
+            .0
+            .drives_of(number)
+            .next()
+            .expect("slicetables lie on drives");
+        let offset = u64::from(page) * self.0.shape.page.page_bytes as u64;
+        (drive.number, drive.shape.channels.of(offset))
+    }
+
+    /// How many slicetables each partition has: one, or one a drive where slices are spread.
+    pub fn slicetables_of_a_partition(&self) -> usize {
+        self.0.drives_of_a_partition() as usize
+    }
+
     /// Its shape.
     pub fn shape(&self) -> &HashShape {
         &self.0.shape
@@ -560,7 +586,8 @@ impl Inner {
         if state.frozen.is_some() || !is_time(&mut state) {
             return false;
         }
-        let table = std::mem::replace(&mut state.table, self.new_table());
+        let mut table = std::mem::replace(&mut state.table, self.new_table());
+        table.settle();
         let generation = state.generation;
         state.generation += 1;
         let next = self.log.begin(number, state.generation);

@@ -8,6 +8,8 @@ use crate::keys::{Keys, Slots};
 
 /// Buckets looked at for a free place.
 const PATH_BUCKETS: usize = 256;
+/// How often all entries are looked at before a flush.
+const SETTLE_PASSES: usize = 2;
 
 /// What a key is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,15 +190,70 @@ impl Table {
     ) -> usize {
         loop {
             let (bucket, entry) = last;
-            let (key, change) = (self.entries[entry].0, self.change_at(entry));
-            self.put(free, key, change);
-            self.present.set(entry, false);
+            self.relocate(entry, free);
             free = entry;
             match buckets[bucket].1 {
                 Some(before) => last = before,
                 None => return free,
             }
         }
+    }
+
+    /// Brings entries that have overflowed back to their first slots as far as that is easy, so that fewer look-ups read two
+    /// pages: into a free place, or into that of one that has overflowed there itself.
+    pub(crate) fn settle(&mut self) {
+        for _ in 0..SETTLE_PASSES {
+            for slot in 0..self.keys.slots {
+                for entry in self.places(slot) {
+                    let has_overflowed = self.present.get(entry)
+                        && self.keys.slots(self.entries[entry].0).first != slot;
+                    if has_overflowed {
+                        self.bring_back(entry);
+                    }
+                }
+            }
+        }
+    }
+
+    fn bring_back(&mut self, entry: usize) {
+        let home = self.keys.slots(self.entries[entry].0).first;
+        if let Some(free) = self.free_place(home) {
+            self.relocate(entry, free);
+            return;
+        }
+        // A guest leaves for its own first slot, where another may leave for its second.
+        for guest in self.places(home) {
+            let of_guest = self.keys.slots(self.entries[guest].0).first;
+            if of_guest == home {
+                continue;
+            }
+            let free = match self.free_place(of_guest) {
+                Some(free) => free,
+                None => {
+                    let leaves = |&host: &usize| {
+                        let slots = self.keys.slots(self.entries[host].0);
+                        slots.first == of_guest && self.free_place(slots.second).is_some()
+                    };
+                    let Some(host) = self.places(of_guest).find(leaves) else {
+                        continue;
+                    };
+                    let second = self.keys.slots(self.entries[host].0).second;
+                    let Some(free) = self.free_place(second) else {
+                        continue;
+                    };
+                    self.relocate(host, free);
+                    host
+                }
+            };
+            self.relocate(guest, free);
+            self.relocate(entry, guest);
+            return;
+        }
+    }
+
+    fn relocate(&mut self, from: usize, to: usize) {
+        self.put(to, self.entries[from].0, self.change_at(from));
+        self.present.set(from, false);
     }
 
     /// The entries of a bucket.
@@ -246,7 +303,16 @@ mod tests {
         {
             key += 1;
         }
+        let before = table.overflowed().count();
+        table.settle();
         let overflowed = table.overflowed().count();
+        assert!(overflowed <= before);
+        for number in 0..key {
+            assert_eq!(
+                table.get(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+                Some(Change::Value(number))
+            );
+        }
         (
             table.len() as f64 / capacity as f64,
             overflowed as f64 / table.len() as f64,
@@ -262,7 +328,8 @@ mod tests {
         assert!(fill > 0.98, "{fill}");
         let (fill, overflowed) = filled(7, 0.86);
         assert!((0.859..=0.86).contains(&fill), "{fill}");
-        assert!((0.07..0.13).contains(&overflowed), "{overflowed}");
+        // What does not fit its first bucket, by a Poisson distribution: 0.094.
+        assert!((0.09..0.105).contains(&overflowed), "{overflowed}");
     }
 
     proptest! {

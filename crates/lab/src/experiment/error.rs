@@ -12,6 +12,8 @@ use crate::compare::CompareError;
 pub enum ExperimentError {
     #[error("the emulated device: {0}")]
     Device(#[from] ConfigError),
+    #[error("the slices: {0}")]
+    Slices(#[from] slices::SliceError),
     #[error("the index: {0}")]
     Index(#[from] index::compact::OutOfRange),
     #[error("the workload: {0}")]

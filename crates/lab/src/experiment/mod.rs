@@ -11,7 +11,7 @@
 //! that measure a real file. What the papers found
 //! and why we find something else is in `docs/reproduction.md`.
 
-mod ancs_fig2;
+mod ancs;
 mod cells;
 mod descriptor;
 mod didacache;
@@ -59,8 +59,18 @@ pub const CATALOG: &[Experiment] = &[
         "how full a segment gets whose items lie where hash functions of their keys say").drawn(),
     experiment("flashield-index", "Flashield, NSDI '19, section 3.4", flashield::index::run,
         "memory of the compact index, what it reads for a hit and for a miss, and what it loses"),
-    experiment("ancs-fig2", "slice indexes, ANCS '14, figure 2", ancs_fig2::run,
+    experiment("ancs-fig2", "slice indexes, ANCS '14, figure 2", ancs::fig2::run,
         "reads best, random and worst over the channels of an SSD; writes at once; read sizes").drawn(),
+    experiment("ancs-fig5", "slice indexes, ANCS '14, figure 5, table 3, section 7.3", ancs::fig5::run,
+        "look-ups, inserts and both of SliceHash and BufferHash; memory an entry").drawn(),
+    experiment("ancs-fig6", "slice indexes, ANCS '14, figure 6", ancs::fig6::run,
+        "look-ups with and without knowing the channels, by how they fall on these"),
+    experiment("ancs-table5", "slice indexes, ANCS '14, table 5", ancs::tables::incarnations,
+        "look-ups, inserts and memory by the number of incarnations"),
+    experiment("ancs-table6", "slice indexes, ANCS '14, table 6", ancs::tables::drives,
+        "look-ups and inserts on one to three drives, by partition and spread"),
+    experiment("ancs-analysis", "slice indexes, ANCS '14, section 5.4", ancs::tables::analysis,
+        "what the formulas say of costs, writes and lifetime, and what is measured"),
     experiment("workload-check", "the closed forms in docs/workloads.md", workload_check::run,
         "keys, sizes, operations and times of every generator against their formulas"),
     experiment("drive-model", "the drive under a file; docs/devices.md", drive_model::run,

@@ -4,7 +4,7 @@
 use device::measure::{ChannelPlacement, Placement, crucial_m4, read_rate, write_rate};
 use device::{LinkTiming, PAGE_BYTES};
 
-use super::{ExperimentError, Finding, Outcome, Scale, Setting};
+use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::{PART, Row};
 
@@ -109,7 +109,7 @@ const MOST_THREADS: u32 = 32;
 /// Everything measured, with its rate.
 struct Points(Vec<(Cell, f64)>);
 
-pub(super) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let extent = Extent::of(setting);
     let cells = extent.cells();
     let rates = setting

@@ -1,0 +1,153 @@
+//! Figure 6: what it gains to know the channels, by how requests fall on them.
+
+use super::fig5::extent;
+use super::index::{Make, System};
+use super::work::{Filled, Random, Rates, Request, Requests, key_of, measure};
+use crate::experiment::{ExperimentError, Finding, Outcome, Setting};
+use crate::row::{PART, Row};
+
+const CHANNELS: usize = 32;
+
+/// How look-ups fall on channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Random,
+    /// Of 32 look-ups so many go to one channel, the others to all alike.
+    Skewed(usize),
+    /// So many after each other go to one channel, the next ones to the next.
+    Ordered(usize),
+}
+
+const ORDERS: [Order; 8] = [
+    Order::Random,
+    Order::Skewed(5),
+    Order::Skewed(10),
+    Order::Ordered(1),
+    Order::Ordered(4),
+    Order::Ordered(8),
+    Order::Ordered(16),
+    Order::Ordered(32),
+];
+
+impl Order {
+    fn name(self) -> String {
+        match self {
+            Self::Random => "random".to_owned(),
+            Self::Skewed(count) => format!("skewed {count}"),
+            Self::Ordered(count) => format!("ordered {count}"),
+        }
+    }
+
+    const fn paper(self) -> Option<&'static str> {
+        match self {
+            Self::Random => Some("1.18"),
+            Self::Skewed(5) => Some("1.20"),
+            Self::Skewed(10) => Some("1.43"),
+            Self::Ordered(16) => Some("2.4"),
+            _ => None,
+        }
+    }
+
+    /// The channel of each of so many look-ups.
+    fn channels(self, count: u64, random: &mut Random) -> Vec<usize> {
+        let mut any = || random.below(CHANNELS as u64) as usize;
+        let mut channels = Vec::new();
+        while (channels.len() as u64) < count {
+            match self {
+                Self::Random => channels.push(any()),
+                Self::Ordered(run) => {
+                    let next = channels.len() / run % CHANNELS;
+                    channels.extend(std::iter::repeat_n(next, run));
+                }
+                Self::Skewed(hot) => {
+                    let channel = any();
+                    let batch = channels.len();
+                    channels.extend((0..CHANNELS - hot).map(|_| any()));
+                    for _ in 0..hot {
+                        let at = batch + any() % (channels.len() - batch + 1);
+                        channels.insert(at, channel);
+                    }
+                }
+            }
+        }
+        channels.truncate(count as usize);
+        channels
+    }
+
+    fn requests(self, filled: &Filled, count: u64, random: &mut Random) -> Requests {
+        let Some(table) = filled.index.slices() else {
+            return Requests::new();
+        };
+        let mut keys: Vec<Vec<u64>> = vec![Vec::new(); CHANNELS];
+        let mut fewest = 0;
+        let each = count.div_ceil(CHANNELS as u64) as usize / 4 + 8;
+        while fewest < each {
+            let key = key_of(filled.keys.start + random.below(filled.keys.end - filled.keys.start));
+            keys[table.place_of(key).1 as usize].push(key);
+            fewest = keys.iter().map(Vec::len).min().unwrap_or(each);
+        }
+        let channels = self.channels(count, random);
+        let pick = |channel: usize| {
+            let keys = &keys[channel];
+            Request::Get(keys[random.below(keys.len() as u64) as usize])
+        };
+        channels.into_iter().map(pick).collect()
+    }
+}
+
+/// Drives that hold up what is behind a read that waits for its channel, as the paper's seems to, and that do not.
+const DRIVES: [(bool, &str); 2] = [
+    (true, "reads in order"),
+    (false, "a queue for each channel"),
+];
+
+pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+    let (slicetables, requests) = extent(setting.scale);
+    let requests = requests / 3;
+    let mut cells = Vec::new();
+    for (in_order, part) in DRIVES {
+        for order in ORDERS {
+            for system in [System::SliceHash, System::Unaware] {
+                let make = Make {
+                    in_order,
+                    ..Make::usual(system, slicetables, setting.seed)
+                };
+                cells.push((part, order, make));
+            }
+        }
+    }
+    let rates = setting.cells.run(&cells, |(_, order, make)| {
+        measure(make, |filled, random| {
+            order.requests(filled, requests, random)
+        })
+    })?;
+    let all: Vec<_> = cells.into_iter().zip(rates).collect();
+    let gets_per_s = |part: &str, order: Order, system: System| {
+        let is_it = |((its_part, its_order, make), _): &&((&str, Order, Make), Rates)| {
+            (*its_part, *its_order, make.system) == (part, order, system)
+        };
+        all.iter().find(is_it).map(|(_, rates)| rates.gets_per_s)
+    };
+    let rows = all.iter().map(|((part, order, make), rates)| {
+        Row::new()
+            .with(PART, *part)
+            .with("order", order.name())
+            .with("index", make.system.name())
+            .with("gets_per_s", rates.gets_per_s)
+            .with("get_mean_us", rates.get_us)
+            .with("page_reads_per_get", rates.page_reads)
+            .with("hit_ratio", rates.found)
+            .with("virtual_time", true)
+    });
+    let mut findings = Vec::new();
+    for (_, part) in DRIVES {
+        for order in ORDERS {
+            let measure = format!("{part}, {}: with channels over without", order.name());
+            let aware = gets_per_s(part, order, System::SliceHash);
+            let unaware = gets_per_s(part, order, System::Unaware);
+            let gain = aware.zip(unaware).map(|(aware, unaware)| aware / unaware);
+            findings.push(Finding::new(measure, order.paper(), gain));
+        }
+    }
+    Ok(Outcome::of(Vec::new(), findings, rows.collect()))
+}

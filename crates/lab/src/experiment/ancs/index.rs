@@ -1,0 +1,220 @@
+//! The indexes that are compared, on drives of their own.
+
+use std::sync::Arc;
+
+use device::{Disk, Ftl, FtlConfig, MemoryJournal, Nand, Preset};
+use slices::{Channels, HashSettings, Scheduling, SliceHash};
+
+use super::buffer_hash::BufferHash;
+use crate::experiment::ExperimentError;
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum System {
+    SliceHash,
+    /// With buckets of three, as the paper's.
+    Paper,
+    /// Without channel awareness.
+    Unaware,
+    BufferHash,
+    /// Without Bloom filters.
+    BareBufferHash,
+}
+
+impl System {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::SliceHash => "slicehash",
+            Self::Paper => "slicehash, buckets of 3",
+            Self::Unaware => "slicehash without channels",
+            Self::BufferHash => "bufferhash",
+            Self::BareBufferHash => "bufferhash without filters",
+        }
+    }
+}
+
+/// How an index is made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Make {
+    pub(super) system: System,
+    /// Slicetables of 32 incarnations that the flash has space for.
+    pub(super) slicetables: u32,
+    pub(super) incarnations: u32,
+    pub(super) drives: usize,
+    pub(super) spread: bool,
+    /// Share of a table that is filled.
+    pub(super) fill: f64,
+    /// Whether a read that waits for its channel holds up those behind it in the drive.
+    pub(super) in_order: bool,
+    pub(super) seed: u64,
+}
+
+/// An index, filled or not.
+pub(super) enum Index {
+    Slices(SliceHash),
+    Buffers(BufferHash),
+}
+
+/// The channels of the paper's drive.
+const CHANNELS: Channels = Channels {
+    count: 32,
+    chunk_bytes: 8 << 10,
+};
+/// The incarnations for which flash is counted.
+pub(super) const USUAL_INCARNATIONS: u32 = 32;
+
+/// The paper's drive, with at least `bytes` to use.
+fn crucial_m4(bytes: u64, in_order: bool, seed: u64) -> Result<Arc<Ftl>, ExperimentError> {
+    let mut config = FtlConfig::of(Preset::CrucialM4);
+    if !in_order {
+        config.link.channel_depth = None;
+    }
+    let flash_bytes = (bytes as f64 / (1.0 - config.over_provisioning) * 1.05) as u64;
+    let nand = config.nand(Preset::CrucialM4.full(seed), flash_bytes);
+    Ok(Arc::new(Ftl::open(Arc::new(Nand::new(nand)?), config)?))
+}
+
+impl Make {
+    pub(super) fn usual(system: System, slicetables: u32, seed: u64) -> Self {
+        Self {
+            system,
+            slicetables,
+            incarnations: USUAL_INCARNATIONS,
+            drives: 1,
+            spread: false,
+            fill: slices::FILL,
+            in_order: true,
+            seed,
+        }
+    }
+
+    /// Incarnations of a partition, in one slicetable.
+    pub(super) fn system_incarnations(&self) -> u32 {
+        match self.system {
+            System::BufferHash | System::BareBufferHash => BufferHash::INCARNATIONS as u32,
+            _ => self.incarnations,
+        }
+    }
+
+    fn settings(&self) -> HashSettings {
+        // As much flash, whatever the number of incarnations; spread slices take as much on each drive.
+        let share = if self.spread { 1 } else { self.drives as u32 };
+        let partitions = (self.slicetables * USUAL_INCARNATIONS / self.incarnations).max(1) * share;
+        HashSettings {
+            partitions: Some(partitions),
+            incarnations: self.incarnations,
+            bucket_entries: (self.system == System::Paper).then_some(3),
+            channels: CHANNELS,
+            scheduling: Scheduling {
+                is_channel_aware: self.system != System::Unaware,
+                ..Scheduling::default()
+            },
+            spread: self.spread,
+            fill: self.fill,
+            ..HashSettings::default()
+        }
+    }
+
+    /// Makes it. Called in a simulation.
+    pub(super) async fn index(&self) -> Result<Index, ExperimentError> {
+        let slicetable_bytes = 6 << 20;
+        let drive_bytes = u64::from(self.slicetables + 8)
+            * slicetable_bytes
+            * u64::from(self.incarnations.max(USUAL_INCARNATIONS))
+            / u64::from(USUAL_INCARNATIONS);
+        if matches!(self.system, System::BufferHash | System::BareBufferHash) {
+            let partitions =
+                (self.slicetables * USUAL_INCARNATIONS / BufferHash::INCARNATIONS as u32) as usize;
+            let bytes = BufferHash::flash_bytes(partitions);
+            let disk = crucial_m4(bytes.max(drive_bytes), self.in_order, self.seed)?;
+            let has_filters = self.system == System::BufferHash;
+            return Ok(Index::Buffers(BufferHash::new(
+                disk,
+                partitions,
+                has_filters,
+            )));
+        }
+        let settings = self.settings();
+        let mut disks: Vec<Arc<dyn Disk>> = Vec::new();
+        for drive in 0..self.drives {
+            disks.push(crucial_m4(
+                drive_bytes,
+                self.in_order,
+                self.seed + drive as u64,
+            )?);
+        }
+        let sizes: Vec<u64> = disks.iter().map(|disk| disk.len_bytes()).collect();
+        let words = SliceHash::log_words(&settings, &sizes)?;
+        let table =
+            SliceHash::create(disks, Arc::new(MemoryJournal::new(words)), &settings).await?;
+        Ok(Index::Slices(table))
+    }
+}
+
+impl Index {
+    pub(super) async fn get(&self, key: u64) -> Result<Option<u64>, ExperimentError> {
+        Ok(match self {
+            Self::Slices(table) => table.get(key).await?,
+            Self::Buffers(table) => table.get(key).await?,
+        })
+    }
+
+    pub(super) async fn insert(&self, key: u64, value: u64) -> Result<(), ExperimentError> {
+        match self {
+            Self::Slices(table) => table.insert(key, value).await?,
+            Self::Buffers(table) => table.insert(key, value).await?,
+        }
+        Ok(())
+    }
+
+    /// Keys that are certainly there when as many have been inserted, and the tables that these fill.
+    pub(super) fn certain_keys(&self) -> u64 {
+        match self {
+            Self::Slices(table) => {
+                let shape = table.shape();
+                let incarnations = shape.page.incarnations * table.slicetables_of_a_partition();
+                let tables = f64::from(shape.partitions) * (incarnations - 1) as f64;
+                (tables * f64::from(shape.table_entries) * 0.95) as u64
+            }
+            Self::Buffers(table) => BufferHash::certain_keys(table.partitions()),
+        }
+    }
+
+    /// Entries that it holds when it is full.
+    pub(super) fn entries(&self) -> u64 {
+        match self {
+            Self::Slices(table) => {
+                let shape = table.shape();
+                let incarnations = shape.page.incarnations * table.slicetables_of_a_partition();
+                let tables = f64::from(shape.partitions) * (1 + incarnations) as f64;
+                (tables * f64::from(shape.table_entries)) as u64
+            }
+            Self::Buffers(table) => table.entries(),
+        }
+    }
+
+    /// Bytes of memory of what grows with the index.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        match self {
+            Self::Slices(table) => {
+                let memory = table.memory();
+                memory.tables + memory.partitions + memory.filters
+            }
+            Self::Buffers(table) => table.memory_bytes(),
+        }
+    }
+
+    pub(super) fn page_reads(&self) -> u64 {
+        match self {
+            Self::Slices(table) => table.stats().page_reads,
+            Self::Buffers(table) => table.page_reads(),
+        }
+    }
+
+    pub(super) fn slices(&self) -> Option<&SliceHash> {
+        match self {
+            Self::Slices(table) => Some(table),
+            Self::Buffers(_) => None,
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Requests of clients that each have one under way.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use runtime::sim::Sim;
+use runtime::{now, spawn};
+
+use super::index::{Index, Make};
+use crate::experiment::ExperimentError;
+
+/// Requests under way or waiting: four times the command queue of the drive.
+pub(super) const CLIENTS: usize = 128;
+
+/// A request.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Request {
+    Get(u64),
+    Insert(u64),
+}
+
+/// The requests, in the order in which they come.
+pub(super) type Requests = VecDeque<Request>;
+
+/// What came of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rates {
+    pub(super) gets_per_s: f64,
+    pub(super) inserts_per_s: f64,
+    /// Pages read for a look-up, on average.
+    pub(super) page_reads: f64,
+    /// Look-ups that found what is there.
+    pub(super) found: f64,
+    /// Mean time of a look-up and the longest of an insert, in microseconds.
+    pub(super) get_us: f64,
+    pub(super) longest_insert_us: f64,
+    /// Memory and entries once it is full.
+    pub(super) memory_bytes: u64,
+    pub(super) entries: u64,
+    /// Of a SliceHash: bytes written to its drives, and inserts, during the measurement.
+    pub(super) bytes_written: u64,
+    pub(super) flushed_entries: u64,
+    pub(super) flushes: u64,
+}
+
+impl Rates {
+    /// Requests a second.
+    pub(super) fn ops_per_s(&self) -> f64 {
+        self.gets_per_s + self.inserts_per_s
+    }
+}
+
+/// The key with a number: all different.
+pub(super) fn key_of(number: u64) -> u64 {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5bd1_e995_0000_0001
+}
+
+/// Numbers at random.
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(2) | 1)
+    }
+
+    /// One of `0..range`.
+    pub(super) fn below(&mut self, range: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut hash = self.0;
+        hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (u128::from(hash ^ (hash >> 31)) * u128::from(range) >> 64) as u64
+    }
+}
+
+/// An index that is as full as it gets, and which keys it has for certain: these numbers.
+pub(super) struct Filled {
+    pub(super) index: Rc<Index>,
+    pub(super) keys: std::ops::Range<u64>,
+}
+
+impl Filled {
+    async fn of(make: &Make) -> Result<Self, ExperimentError> {
+        let index = make.index().await?;
+        let certain = index.certain_keys();
+        // Every table has been overwritten once in part, so that flushes evict as they will from then on.
+        let inserted = certain * 5 / 4;
+        for number in 0..inserted {
+            index.insert(key_of(number), number).await?;
+        }
+        Ok(Self {
+            index: Rc::new(index),
+            keys: inserted - certain..inserted,
+        })
+    }
+
+    /// As many requests, of which so many percent insert new keys.
+    pub(super) fn requests(
+        &self,
+        count: u64,
+        insert_percent: u64,
+        random: &mut Random,
+    ) -> Requests {
+        let certain = self.keys.end - self.keys.start;
+        let mut newest = self.keys.end;
+        let mut request = || {
+            if random.below(100) < insert_percent {
+                newest += 1;
+                return Request::Insert(key_of(newest - 1));
+            }
+            Request::Get(key_of(newest - certain + random.below(certain)))
+        };
+        (0..count).map(|_| request()).collect()
+    }
+}
+
+/// Fills an index, and sends it the requests that `choose` makes.
+pub(super) fn measure(
+    make: &Make,
+    choose: impl FnOnce(&Filled, &mut Random) -> Requests,
+) -> Result<Rates, ExperimentError> {
+    Sim::new(make.seed).block_on(async {
+        let filled = Filled::of(make).await?;
+        let requests = choose(&filled, &mut Random::new(make.seed + 1));
+        serve(&filled.index, requests).await
+    })
+}
+
+#[derive(Default)]
+struct Tally {
+    gets: u64,
+    found: u64,
+    inserts: u64,
+    get_us: f64,
+    longest_insert_us: f64,
+    error: Option<ExperimentError>,
+}
+
+async fn serve(index: &Rc<Index>, requests: Requests) -> Result<Rates, ExperimentError> {
+    let written = |index: &Index| {
+        index
+            .slices()
+            .map(|table| table.stats())
+            .unwrap_or_default()
+    };
+    let (reads, before) = (index.page_reads(), written(index));
+    let requests = Rc::new(RefCell::new(requests));
+    let tally = Rc::new(RefCell::new(Tally::default()));
+    let begin = now();
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            spawn(client(
+                Rc::clone(index),
+                Rc::clone(&requests),
+                Rc::clone(&tally),
+            ))
+        })
+        .collect();
+    for client in clients {
+        client.await;
+    }
+    let seconds = now().since(begin).as_secs_f64();
+    let mut tally = tally.borrow_mut();
+    if let Some(error) = tally.error.take() {
+        return Err(error);
+    }
+    let after = written(index);
+    let a_get = |total: f64| total / tally.gets as f64;
+    Ok(Rates {
+        gets_per_s: tally.gets as f64 / seconds,
+        inserts_per_s: tally.inserts as f64 / seconds,
+        page_reads: a_get((index.page_reads() - reads) as f64),
+        found: a_get(tally.found as f64),
+        get_us: a_get(tally.get_us),
+        longest_insert_us: tally.longest_insert_us,
+        memory_bytes: index.memory_bytes(),
+        entries: index.entries(),
+        bytes_written: after.bytes_written - before.bytes_written,
+        flushed_entries: after.flushed_entries - before.flushed_entries,
+        flushes: after.flushes - before.flushes,
+    })
+}
+
+async fn client(index: Rc<Index>, requests: Rc<RefCell<Requests>>, tally: Rc<RefCell<Tally>>) {
+    loop {
+        let next = requests.borrow_mut().pop_front();
+        let Some(request) = next else { return };
+        let begin = now();
+        let outcome = match request {
+            Request::Get(key) => index.get(key).await.map(Some),
+            Request::Insert(key) => index.insert(key, 1).await.map(|()| None),
+        };
+        let us = now().since(begin).as_secs_f64() * 1e6;
+        let mut tally = tally.borrow_mut();
+        match outcome {
+            Ok(Some(value)) => {
+                tally.gets += 1;
+                tally.get_us += us;
+                tally.found += u64::from(value.is_some());
+            }
+            Ok(None) => {
+                tally.inserts += 1;
+                tally.longest_insert_us = tally.longest_insert_us.max(us);
+            }
+            Err(error) => {
+                tally.error.get_or_insert(error);
+                requests.borrow_mut().clear();
+                return;
+            }
+        }
+    }
+}
