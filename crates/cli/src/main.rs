@@ -15,6 +15,7 @@ mod experiment;
 mod inspect;
 mod progress;
 mod serve;
+mod slice;
 mod workload_args;
 
 /// A memcached-compatible cache that lives on flash.
@@ -37,6 +38,8 @@ enum Command {
     Compare(Box<compare::CompareArgs>),
     /// Repeat a table or figure of a paper, on emulated devices.
     Experiment(experiment::ExperimentArgs),
+    /// Build and ask hash tables, Bloom filters and similarity indexes that are larger than memory.
+    Slice(Box<slice::SliceArgs>),
     /// Tell what an image holds and what a start would find, without changing anything.
     Inspect(inspect::InspectArgs),
 }
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
             Command::Check(args) => check::run(&args),
             Command::Compare(args) => compare::run(&args),
             Command::Experiment(args) => experiment::run(&args),
+            Command::Slice(args) => slice::run(*args),
             Command::Inspect(args) => inspect::run(&args),
         },
         Err(error) => usage_error(&error),

@@ -1,10 +1,12 @@
 //! A drive with slicetables: reads of a page, and the rewriting of a slicetable (section 5.1).
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::{AlignedBuf, Disk, SharedBuf};
 use format::slices::{PageIdentity, SLICE_PAGE_HEAD_BYTES};
+use futures_util::future::join;
 use runtime::sync::Semaphore;
 
 use crate::channel::Channels;
@@ -126,20 +128,35 @@ impl Drive {
         let new = self.regions.take(generation).await;
         let page_bytes = self.shape.page_bytes;
         let total = self.shape.pages as usize * page_bytes;
+        let piece = |start: usize| start..(start + self.shape.piece_bytes).min(total);
+        let mut next = None;
         for start in (0..total).step_by(self.shape.piece_bytes) {
-            let len = self.shape.piece_bytes.min(total - start);
             let turn = self.scheduler.write().await;
-            let mut buf = self.read_piece(old, start as u64, len).await;
+            let mut buf = match next.take() {
+                Some(buf) => buf,
+                None => self.read_piece(old, piece(start)).await,
+            };
             for (nth, page) in buf.chunks_exact_mut(page_bytes).enumerate() {
                 let number = (start / page_bytes + nth) as u32;
                 let floor = old.map_or(0, |old| self.floor_of(old, partition, number, page));
                 change(number, page);
                 self.identity(&new, partition, number).seal(floor, page);
             }
+            let len = buf.len();
             let at = self.region_start(&new) + start as u64;
-            let written = self.disk.write(at, SharedBuf::from(buf)).await;
+            let write = self.disk.write(at, SharedBuf::from(buf));
+            // While a piece is written the next one is read.
+            let following = piece(start + len);
+            let read = async {
+                match following.is_empty() {
+                    true => None,
+                    false => Some(self.read_piece(old, following).await),
+                }
+            };
+            let (written, read) = join(write, read).await;
             drop(turn);
             written.map_err(SliceError::device(self.number))?;
+            next = read;
             self.counts
                 .bytes_written
                 .fetch_add(len as u64, Ordering::Relaxed);
@@ -152,11 +169,12 @@ impl Drive {
     }
 
     /// A piece of a slicetable. Pages that cannot be read are zeros, which no page is.
-    async fn read_piece(&self, old: Option<&Region>, start: u64, len: usize) -> AlignedBuf {
+    async fn read_piece(&self, old: Option<&Region>, piece: Range<usize>) -> AlignedBuf {
+        let len = piece.len();
         let Some(old) = old else {
             return AlignedBuf::new(len);
         };
-        let start = self.region_start(old) + start;
+        let start = self.region_start(old) + piece.start as u64;
         self.counts
             .bytes_read
             .fetch_add(len as u64, Ordering::Relaxed);

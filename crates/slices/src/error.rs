@@ -1,5 +1,7 @@
 //! What can go wrong with a structure, and what to do.
 
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use device::{Bytes, DeviceError};
@@ -61,6 +63,12 @@ pub enum SliceError {
     SmallDrive { drive: usize, has: u64, needs: u64 },
     #[error("{:.1} of memory do not hold one partition, which takes {:.1}; give more, or choose a smaller table", Bytes(*has), Bytes(*needs))]
     SmallMemory { has: u64, needs: u64 },
+    #[error("{}: there is something already; name another file, or use --force to lose what it holds", path.display())]
+    Exists { path: PathBuf },
+    #[error("{}: no such log; it lies beside the first drive, and belongs to it", path.display())]
+    LogMissing { path: PathBuf },
+    #[error("{0}")]
+    Open(String),
     #[error("{0}")]
     Setting(String),
 }
@@ -71,6 +79,10 @@ impl SliceError {
             drive,
             source: Arc::new(source),
         }
+    }
+
+    pub(crate) fn io(path: &Path, source: io::Error) -> Self {
+        Self::Open(format!("{}: {source}", path.display()))
     }
 
     pub(crate) fn log(source: DeviceError) -> Self {

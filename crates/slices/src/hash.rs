@@ -475,6 +475,14 @@ impl SliceHash {
     }
 }
 
+/// The values of many keys, in their order: all look-ups are under way at once, so that the scheduler has a choice.
+pub async fn get_all(
+    table: &SliceHash,
+    keys: impl IntoIterator<Item = u64>,
+) -> Vec<Result<Option<u64>, SliceError>> {
+    join_all(keys.into_iter().map(|key| table.get(key))).await
+}
+
 impl Inner {
     /// The state of a partition as the log has it.
     fn replayed(&self, number: u32) -> Result<Partition, SliceError> {
@@ -871,7 +879,7 @@ impl Inner {
             pieces: self
                 .drives
                 .iter()
-                .map(|drive| drive.shape.piece_bytes as u64)
+                .map(|drive| 2 * drive.shape.piece_bytes as u64)
                 .sum(),
         }
     }

@@ -2,6 +2,11 @@
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+/// A key of 8 bytes for a text: its hash. Two texts share one with a chance of 2^-64.
+pub fn key_of_text(text: &str, seed: u64) -> u64 {
+    xxh3_64_with_seed(text.as_bytes(), seed)
+}
+
 /// The hash functions of a structure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keys {

@@ -15,6 +15,7 @@
 mod channel;
 mod drive;
 mod error;
+mod files;
 mod filter;
 mod hash;
 mod keys;
@@ -27,6 +28,8 @@ mod table;
 
 pub use channel::Channels;
 pub use error::SliceError;
-pub use hash::{HashMemory, HashStats, SliceHash};
+pub use files::{Files, log_path};
+pub use hash::{HashMemory, HashStats, SliceHash, get_all};
+pub use keys::key_of_text;
 pub use scheduler::Scheduling;
 pub use settings::{FILL, HashSettings, HashShape};

@@ -110,6 +110,18 @@ pub(in crate::experiment) fn incarnations(
             of(0).map(an_entry),
         ));
     }
+    let fuller = rates_of(&all, 0, |make| make.fill == FULLER);
+    for (what, paper, here) in [
+        ("bytes of memory an entry", "0.27", fuller.map(an_entry)),
+        (
+            "pages read for a look-up",
+            "about 1",
+            fuller.map(|rates| rates.page_reads),
+        ),
+    ] {
+        let measure = format!("64 incarnations, tables filled to {FULLER}: {what}");
+        findings.push(Finding::new(measure, Some(paper), here));
+    }
     Ok(Outcome::of(Vec::new(), findings, rows(&all)))
 }
 

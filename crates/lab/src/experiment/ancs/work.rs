@@ -10,8 +10,8 @@ use runtime::{now, spawn};
 use super::index::{Index, Make};
 use crate::experiment::ExperimentError;
 
-/// Requests under way or waiting: four times the command queue of the drive.
-pub(super) const CLIENTS: usize = 128;
+/// Requests under way or waiting for each drive: four times its command queue.
+const CLIENTS: usize = 128;
 
 /// A request.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +70,7 @@ impl Random {
         let mut hash = self.0;
         hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (u128::from(hash ^ (hash >> 31)) * u128::from(range) >> 64) as u64
+        ((u128::from(hash ^ (hash >> 31)) * u128::from(range)) >> 64) as u64
     }
 }
 
@@ -123,7 +123,7 @@ pub(super) fn measure(
     Sim::new(make.seed).block_on(async {
         let filled = Filled::of(make).await?;
         let requests = choose(&filled, &mut Random::new(make.seed + 1));
-        serve(&filled.index, requests).await
+        serve(&filled.index, CLIENTS * make.drives, requests).await
     })
 }
 
@@ -137,7 +137,11 @@ struct Tally {
     error: Option<ExperimentError>,
 }
 
-async fn serve(index: &Rc<Index>, requests: Requests) -> Result<Rates, ExperimentError> {
+async fn serve(
+    index: &Rc<Index>,
+    clients: usize,
+    requests: Requests,
+) -> Result<Rates, ExperimentError> {
     let written = |index: &Index| {
         index
             .slices()
@@ -148,7 +152,7 @@ async fn serve(index: &Rc<Index>, requests: Requests) -> Result<Rates, Experimen
     let requests = Rc::new(RefCell::new(requests));
     let tally = Rc::new(RefCell::new(Tally::default()));
     let begin = now();
-    let clients: Vec<_> = (0..CLIENTS)
+    let clients: Vec<_> = (0..clients)
         .map(|_| {
             spawn(client(
                 Rc::clone(index),

@@ -1,0 +1,461 @@
+//! `flowstone slice hash`: make a SliceHash, change it, ask it, and see how fast it is.
+
+use std::cell::RefCell;
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use hdrhistogram::Histogram;
+use serde_json::json;
+use server::config::Size;
+use slices::{Channels, Files, HashSettings, Scheduling, SliceError, SliceHash};
+
+use super::input::{InputError, lines, number};
+use crate::exit;
+
+/// Keys of text become numbers with this seed.
+const TEXT_SEED: u64 = 0;
+
+#[derive(Subcommand)]
+pub(super) enum HashCommand {
+    /// Make an empty table.
+    Create(CreateArgs),
+    /// Insert pairs: a key and a value a line.
+    Insert(ChangeArgs),
+    /// Print the value of each key that is there: a key a line.
+    Get(ChangeArgs),
+    /// Delete keys: a key a line.
+    Delete(ChangeArgs),
+    /// Tell its shape, and what it takes of memory.
+    Stats(DriveArgs),
+    /// Fill it with numbers, and measure look-ups and inserts. What it holds is overwritten.
+    Bench(BenchArgs),
+}
+
+#[derive(Args)]
+pub(super) struct DriveArgs {
+    /// The files or block devices it lies on, in the order in which they were when it was made.
+    #[arg(long, required = true, value_delimiter = ',', value_name = "FILE,...")]
+    drives: Vec<PathBuf>,
+    /// Reads in a drive at once.
+    #[arg(long, default_value_t = 32, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    queue_depth: u32,
+    /// Memory for Bloom filters of the partitions that are looked up most.
+    #[arg(long, default_value = "0KiB", value_name = "SIZE")]
+    filters: Size,
+    /// One JSON object instead of words.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+pub(super) struct CreateArgs {
+    #[command(flatten)]
+    on: DriveArgs,
+    /// Bytes of each drive.
+    #[arg(long, value_name = "SIZE")]
+    size: Size,
+    /// Incarnations: the more, the less memory an entry, and the more is written for an insert.
+    #[arg(long, default_value_t = 32, value_name = "N")]
+    incarnations: u32,
+    /// Memory for tables [default: as much as the drives need].
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Size>,
+    /// Bytes of a table in memory.
+    #[arg(long, default_value = "128KiB", value_name = "SIZE")]
+    table_size: Size,
+    /// Entries of a bucket [default: as many as fill a page].
+    #[arg(long, value_name = "N")]
+    bucket_entries: Option<u32>,
+    /// How full a table gets.
+    #[arg(long, default_value_t = slices::FILL, value_name = "SHARE")]
+    fill: f64,
+    /// Spread slices over all drives: less memory instead of more look-ups.
+    #[arg(long)]
+    spread: bool,
+    /// Channels of a drive, where they are known.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    channels: u32,
+    /// Consecutive bytes on one channel.
+    #[arg(long, default_value = "8KiB", value_name = "SIZE")]
+    chunk_size: Size,
+    /// Lose what the files hold.
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Args)]
+pub(super) struct ChangeArgs {
+    #[command(flatten)]
+    on: DriveArgs,
+    /// The lines [default: standard input].
+    input: Option<PathBuf>,
+    /// Keys are text, of which 8 bytes of hash are stored.
+    #[arg(long)]
+    text: bool,
+    /// Requests under way at once.
+    #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    clients: u32,
+}
+
+#[derive(Args)]
+pub(super) struct BenchArgs {
+    #[command(flatten)]
+    on: DriveArgs,
+    /// Keys to insert first [default: as many as it holds].
+    #[arg(long, value_name = "N")]
+    keys: Option<u64>,
+    /// Requests to measure.
+    #[arg(long, default_value_t = 1_000_000, value_name = "N")]
+    requests: u64,
+    /// Share of inserts.
+    #[arg(long, default_value_t = 0, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(0..=100))]
+    inserts: u64,
+    /// Requests under way at once.
+    #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    clients: u32,
+}
+
+/// What went wrong, in one line.
+#[derive(Debug, thiserror::Error)]
+enum HashError {
+    #[error(transparent)]
+    Slices(#[from] SliceError),
+    #[error(transparent)]
+    Input(#[from] InputError),
+    #[error("standard output: {0}")]
+    Output(#[from] io::Error),
+}
+
+pub(super) fn run(command: HashCommand) -> ExitCode {
+    let outcome = runtime::live::block_on(async {
+        match command {
+            HashCommand::Create(args) => create(&args).await,
+            HashCommand::Insert(args) => insert(&args).await,
+            HashCommand::Get(args) => get(&args).await,
+            HashCommand::Delete(args) => delete(&args).await,
+            HashCommand::Stats(args) => stats(&args).await,
+            HashCommand::Bench(args) => bench(&args).await,
+        }
+    });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(HashError::Output(source)) if source.kind() == io::ErrorKind::BrokenPipe => {
+            ExitCode::SUCCESS
+        }
+        Err(error) => exit::refuse(error),
+    }
+}
+
+impl DriveArgs {
+    fn settings(&self) -> HashSettings {
+        HashSettings {
+            scheduling: Scheduling {
+                queue_depth: self.queue_depth,
+                // Where channels are not known all reads count as of one.
+                channel_depth: self.queue_depth,
+                is_channel_aware: true,
+            },
+            filter_bytes: self.filters.0,
+            ..HashSettings::default()
+        }
+    }
+
+    async fn open(&self) -> Result<SliceHash, HashError> {
+        let files = Files::open(&self.drives)?;
+        Ok(SliceHash::open(files.disks, files.journal, &self.settings()).await?)
+    }
+}
+
+async fn create(args: &CreateArgs) -> Result<(), HashError> {
+    let usual = args.on.settings();
+    let mut settings = HashSettings {
+        incarnations: args.incarnations,
+        table_bytes: args.table_size.0 as usize,
+        bucket_entries: args.bucket_entries,
+        fill: args.fill,
+        spread: args.spread,
+        channels: Channels {
+            count: args.channels,
+            chunk_bytes: u32::try_from(args.chunk_size.0).unwrap_or(u32::MAX),
+        },
+        ..usual
+    };
+    let stripe = settings.channels.stripe_bytes().max(1);
+    settings.piece_bytes = (u64::from(settings.piece_bytes).div_ceil(stripe) * stripe)
+        .try_into()
+        .unwrap_or(u32::MAX);
+    // What can be refused is, before anything is made.
+    let sizes = vec![args.size.0; args.on.drives.len()];
+    let most = settings.shape(&sizes)?.partitions;
+    if let Some(memory) = args.memory {
+        settings.partitions = Some(settings.partitions_in(memory.0)?.min(most));
+    }
+    let files = Files::create(&args.on.drives, args.size.0, args.force, |sizes| {
+        SliceHash::log_words(&settings, sizes)
+    })?;
+    let table = SliceHash::create(files.disks, files.journal, &settings).await?;
+    describe(&table, args.on.json)
+}
+
+fn describe(table: &SliceHash, as_json: bool) -> Result<(), HashError> {
+    let (shape, memory) = (table.shape(), table.memory());
+    let incarnations = table.slicetables_of_a_partition() * shape.page.incarnations;
+    let entries =
+        u64::from(shape.partitions) * u64::from(shape.table_entries) * (1 + incarnations as u64);
+    let an_entry = memory.total() as f64 / entries as f64;
+    let mut out = io::stdout().lock();
+    if as_json {
+        let object = json!({
+            "partitions": shape.partitions,
+            "incarnations": incarnations,
+            "bucket_entries": shape.page.bucket_entries,
+            "table_entries": shape.table_entries,
+            "slicetable_bytes": shape.region_bytes,
+            "most_entries": entries,
+            "memory_bytes": memory.total(),
+            "bytes_per_entry": an_entry,
+        });
+        writeln!(out, "{object}")?;
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "{entries} entries at most: {} partitions of {incarnations} incarnations of {}",
+        shape.partitions, shape.table_entries
+    )?;
+    writeln!(
+        out,
+        "{:.1} of memory, {an_entry:.2} bytes an entry",
+        device::Bytes(memory.total())
+    )?;
+    writeln!(
+        out,
+        "an insert writes {:.0} bytes to the drive",
+        shape.region_bytes as f64 / f64::from(shape.table_entries)
+    )?;
+    Ok(())
+}
+
+impl ChangeArgs {
+    fn key(&self, line: u64, text: &str) -> Result<u64, InputError> {
+        let key = match self.text {
+            true => Some(slices::key_of_text(text, TEXT_SEED)),
+            false => number(text),
+        };
+        key.ok_or_else(|| InputError::Line {
+            line,
+            text: text.to_owned(),
+            what: "key: write a number below 2^64, or give --text",
+        })
+    }
+}
+
+async fn insert(args: &ChangeArgs) -> Result<(), HashError> {
+    let table = args.on.open().await?;
+    let mut inserted = 0_u64;
+    for line in lines(args.input.as_deref())? {
+        let (line, text) = line?;
+        let pair = text
+            .rsplit_once(|c: char| c.is_whitespace())
+            .map(|(key, value)| (key.trim(), value.trim()));
+        let (key, value) = pair.unwrap_or((text.as_str(), ""));
+        let value = number(value).ok_or_else(|| InputError::Line {
+            line,
+            text: text.clone(),
+            what: "pair: write a key and a value, a number below 2^64, with a space or tab between them",
+        })?;
+        table.insert(args.key(line, key)?, value).await?;
+        inserted += 1;
+    }
+    table.sync().await?;
+    said(args.on.json, "inserted", inserted, &table)
+}
+
+async fn delete(args: &ChangeArgs) -> Result<(), HashError> {
+    let table = args.on.open().await?;
+    let mut deleted = 0_u64;
+    for line in lines(args.input.as_deref())? {
+        let (line, text) = line?;
+        table.delete(args.key(line, text.trim())?).await?;
+        deleted += 1;
+    }
+    table.sync().await?;
+    said(args.on.json, "deleted", deleted, &table)
+}
+
+fn said(as_json: bool, what: &str, count: u64, table: &SliceHash) -> Result<(), HashError> {
+    let stats = table.stats();
+    let mut out = io::stdout().lock();
+    match as_json {
+        true => writeln!(
+            out,
+            "{}",
+            json!({ what: count, "evicted": stats.evicted, "flushes": stats.flushes })
+        )?,
+        false => writeln!(
+            out,
+            "{count} {what}, {} older entries evicted",
+            stats.evicted
+        )?,
+    }
+    Ok(())
+}
+
+/// Looks up many keys at once; what is found is printed in the order of the lines.
+async fn get(args: &ChangeArgs) -> Result<(), HashError> {
+    let table = args.on.open().await?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut batch: Vec<(String, u64)> = Vec::new();
+    let mut all = lines(args.input.as_deref())?;
+    loop {
+        let line = all.next().transpose()?;
+        let is_last = line.is_none();
+        if let Some((line, text)) = line {
+            let text = text.trim().to_owned();
+            let key = args.key(line, &text)?;
+            batch.push((text, key));
+        }
+        if batch.len() == args.clients as usize || is_last {
+            let found = slices::get_all(&table, batch.iter().map(|(_, key)| *key)).await;
+            for ((text, _), value) in batch.drain(..).zip(found) {
+                if let Some(value) = value? {
+                    writeln!(out, "{text}\t{value}")?;
+                }
+            }
+        }
+        if is_last {
+            out.flush()?;
+            return Ok(());
+        }
+    }
+}
+
+async fn stats(args: &DriveArgs) -> Result<(), HashError> {
+    describe(&args.open().await?, args.json)
+}
+
+/// What clients have done.
+struct Tally {
+    left: u64,
+    next_key: u64,
+    keys: u64,
+    latency_ns: Histogram<u64>,
+    gets: u64,
+    found: u64,
+    error: Option<SliceError>,
+}
+
+async fn bench(args: &BenchArgs) -> Result<(), HashError> {
+    let table = args.on.open().await?;
+    let shape = table.shape();
+    let incarnations = table.slicetables_of_a_partition() * shape.page.incarnations;
+    let holds = u64::from(shape.partitions) * u64::from(shape.table_entries) * incarnations as u64;
+    let keys = args.keys.unwrap_or(holds * 9 / 10);
+    for key in 0..keys {
+        table.insert(key, key).await?;
+    }
+    table.flush().await?;
+    let before = table.stats();
+    let tally = Rc::new(RefCell::new(Tally {
+        left: args.requests,
+        next_key: keys,
+        keys: keys.max(1),
+        latency_ns: Histogram::new_with_bounds(1, 60_000_000_000, 3)
+            .expect("the bounds are in order"),
+        gets: 0,
+        found: 0,
+        error: None,
+    }));
+    let begin = runtime::now();
+    let clients: Vec<_> = (0..args.clients)
+        .map(|client| {
+            runtime::spawn(request(
+                table.clone(),
+                Rc::clone(&tally),
+                args.inserts,
+                u64::from(client),
+            ))
+        })
+        .collect();
+    for client in clients {
+        client.await;
+    }
+    let seconds = runtime::now().since(begin).as_secs_f64();
+    let mut tally = tally.borrow_mut();
+    if let Some(error) = tally.error.take() {
+        return Err(error.into());
+    }
+    let reads = (table.stats().page_reads - before.page_reads) as f64 / tally.gets.max(1) as f64;
+    let us = |quantile| tally.latency_ns.value_at_quantile(quantile) as f64 / 1e3;
+    let row = json!({
+        "keys": keys,
+        "requests": args.requests,
+        "inserts_percent": args.inserts,
+        "clients": args.clients,
+        "ops_per_s": args.requests as f64 / seconds,
+        "gets_per_s": tally.gets as f64 / seconds,
+        "hit_ratio": tally.found as f64 / tally.gets.max(1) as f64,
+        "page_reads_per_get": reads,
+        "p50_us": us(0.5),
+        "p99_us": us(0.99),
+        "p999_us": us(0.999),
+        "memory_bytes": table.memory().total(),
+    });
+    let mut out = io::stdout().lock();
+    if args.on.json {
+        writeln!(out, "{row}")?;
+    } else {
+        for (name, value) in row.as_object().into_iter().flatten() {
+            writeln!(out, "{name:20} {value}")?;
+        }
+    }
+    Ok(())
+}
+
+async fn request(table: SliceHash, tally: Rc<RefCell<Tally>>, insert_percent: u64, client: u64) {
+    let mut random = client.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    loop {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let is_insert = random % 100 < insert_percent;
+        let key = {
+            let mut tally = tally.borrow_mut();
+            if tally.left == 0 {
+                return;
+            }
+            tally.left -= 1;
+            match is_insert {
+                true => {
+                    tally.next_key += 1;
+                    tally.next_key - 1
+                }
+                false => tally.next_key - tally.keys + (random >> 8) % tally.keys,
+            }
+        };
+        let begin = runtime::now();
+        let outcome = match is_insert {
+            true => table.insert(key, key).await.map(|()| None),
+            false => table.get(key).await.map(Some),
+        };
+        let taken: Duration = runtime::now().since(begin);
+        let mut tally = tally.borrow_mut();
+        tally.latency_ns.saturating_record(taken.as_nanos() as u64);
+        match outcome {
+            Ok(None) => {}
+            Ok(Some(value)) => {
+                tally.gets += 1;
+                tally.found += u64::from(value == Some(key));
+            }
+            Err(error) => {
+                tally.left = 0;
+                tally.error.get_or_insert(error);
+                return;
+            }
+        }
+    }
+}
