@@ -2,10 +2,12 @@
 //! written meanwhile.
 //!
 //! Several tasks share the queue, newest segment first. Reclaim takes a segment that nobody has claimed out of
-//! it, and waits for one that is being read. Until all is read, writes note their key here *before* they change
-//! the index, and what recovery finds goes into the index under the same lock: one of the two sees the other.
+//! it, and waits for one that is being read. Who reads it does not wait for space meanwhile, which a checkpoint is to make
+//! and reclaim for the checkpoint: the segment is left off, and what of it the index has goes. Until all is read, writes
+//! note their key here *before* they change the index, and what recovery finds goes into the index under the same lock:
+//! one of the two sees the other.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
@@ -67,6 +69,8 @@ pub(crate) struct RecoveryQueue {
     is_running: AtomicBool,
     /// Notified whenever a segment has been read.
     progress: Notify,
+    /// Notified when reclaim begins to wait for a segment that is being read.
+    pub(crate) wanted: Notify,
     /// The Unix second by which items are classified: one moment for all, remembered by the journal, so that a
     /// later start decides alike.
     pub(crate) clock: u32,
@@ -94,6 +98,10 @@ struct Queue {
     /// The last is the newest.
     unread: Vec<SegmentRecord>,
     claimed: HashMap<SegmentId, SegmentRecord>,
+    /// Of those that are claimed, the ones that reclaim waits for.
+    wanted: HashSet<SegmentId>,
+    /// Those that have been left off for it.
+    left_off: HashSet<SegmentId>,
     dead: Option<Arc<DeadSet>>,
 }
 
@@ -185,8 +193,11 @@ impl RecoveryQueue {
                 dead: dead.map(Arc::new),
                 unread,
                 claimed: HashMap::new(),
+                wanted: HashSet::new(),
+                left_off: HashSet::new(),
             }),
             progress: Notify::new(),
+            wanted: Notify::new(),
             clock,
             started: runtime::now(),
             counters: RecoveryCounters::default(),
@@ -296,10 +307,27 @@ impl RecoveryQueue {
     pub(crate) fn finish(&self, record: &SegmentRecord) {
         let mut queue = self.queue.lock();
         queue.claimed.remove(&record.segment);
+        queue.wanted.remove(&record.segment);
         if let Some(dead) = &queue.dead {
             dead.let_go(record);
             self.dead_bytes
                 .store(dead.memory_bytes(), Ordering::Relaxed);
+        }
+        drop(queue);
+        self.progress.notify_all();
+    }
+
+    /// Whether reclaim waits for a claimed segment.
+    pub(crate) fn is_wanted(&self, record: &SegmentRecord) -> bool {
+        self.queue.lock().wanted.contains(&record.segment)
+    }
+
+    /// A claimed segment is not read to its end, since reclaim wants it. The index has nothing of it any more.
+    pub(crate) fn leave_off(&self, record: &SegmentRecord) {
+        let mut queue = self.queue.lock();
+        queue.claimed.remove(&record.segment);
+        if queue.wanted.remove(&record.segment) {
+            queue.left_off.insert(record.segment);
         }
         drop(queue);
         self.progress.notify_all();
@@ -317,17 +345,23 @@ impl RecoveryQueue {
     }
 
     /// Reclaim wants a segment: it need not be read any more. Waits while it is being read. Of one that nobody had
-    /// begun to read it returns what tells which of its items are dead.
+    /// begun to read, or that has been left off, it returns what tells which of its items are dead.
     pub(crate) async fn give_up(&self, segment: SegmentId) -> Option<Arc<DeadSet>> {
         loop {
             let progress = self.progress.listener();
-            let dead = self.queue.lock().dead.clone();
             let forgotten = self.forget_unread(|record| record.segment != segment);
-            if !forgotten.is_empty() {
-                return dead;
-            }
-            if !self.queue.lock().claimed.contains_key(&segment) {
-                return None;
+            let is_newly_wanted = {
+                let mut queue = self.queue.lock();
+                if !forgotten.is_empty() || queue.left_off.remove(&segment) {
+                    return queue.dead.clone();
+                }
+                if !queue.claimed.contains_key(&segment) {
+                    return None;
+                }
+                queue.wanted.insert(segment)
+            };
+            if is_newly_wanted {
+                self.wanted.notify_all();
             }
             progress.await;
         }
@@ -372,5 +406,55 @@ impl RecoveryQueue {
         self.dead_bytes.store(0, Ordering::Relaxed);
         self.progress.notify_all();
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use device::MemoryDisk;
+    use runtime::sim::Sim;
+
+    use super::*;
+    use crate::store::Layout;
+    use crate::store::tests::{SEGMENT, append, store_on_disk};
+
+    /// Of a segment that is being read.
+    async fn reading() -> (Arc<RecoveryQueue>, SegmentRecord) {
+        let disk = MemoryDisk::new(4 * u64::from(SEGMENT));
+        let store = store_on_disk(disk, Layout::Packed, 4);
+        append(&store, 1).expect("there is space");
+        store.flush();
+        store.write_next(async || {}).await.unwrap().unwrap();
+        let written = store.written();
+        let dead = DeadSet::new(1, &store, &written, 1 << 20);
+        let (covered, memory_bytes) = (Coverage::default(), 1 << 30);
+        let queue = RecoveryQueue::new(written, &covered, Some(dead), 0, 1, memory_bytes);
+        let (record, _) = queue.claim().expect("it is unread");
+        (Arc::new(queue), record)
+    }
+
+    #[test]
+    fn who_reads_a_segment_sees_that_reclaim_waits_for_it() {
+        Sim::new(1).block_on(async {
+            for is_left_off in [false, true] {
+                let (queue, record) = reading().await;
+                let wanted = queue.wanted.listener();
+                assert!(!queue.is_wanted(&record));
+                let giving_up = {
+                    let queue = Arc::clone(&queue);
+                    runtime::spawn(async move { queue.give_up(record.segment).await.is_some() })
+                };
+                wanted.await;
+                assert!(queue.is_wanted(&record) && !queue.is_all_read());
+                if is_left_off {
+                    queue.leave_off(&record);
+                } else {
+                    queue.finish(&record);
+                }
+                assert!(queue.is_all_read() && !queue.is_wanted(&record));
+                let is_unread = giving_up.await.expect("nobody ends it");
+                assert_eq!(is_unread, is_left_off);
+            }
+        });
     }
 }

@@ -433,16 +433,22 @@ impl FlashTier {
     /// What lies in a segment cannot be known any more: neither the index names it from now on, nor does a start find it.
     fn lose_segment(&self, record: &SegmentRecord) {
         self.upkeep.declare_segment_dead(record);
-        let lost = self.placement.forget_segment(record);
-        for _ in 0..lost {
-            self.store().count_out(record.segment, record.sequence);
-        }
+        let lost = self.forget_segment(record);
         self.upkeep.counters.items_lost.add(lost);
         tracing::warn!(
             segment = record.segment.0,
             items = lost,
             "a segment cannot be read; its items are lost"
         );
+    }
+
+    /// Removes what the index has of a segment; returns how many items that were.
+    fn forget_segment(&self, record: &SegmentRecord) -> u64 {
+        let forgotten = self.placement.forget_segment(record);
+        for _ in 0..forgotten {
+            self.store().count_out(record.segment, record.sequence);
+        }
+        forgotten
     }
 
     /// How far recovery has come.

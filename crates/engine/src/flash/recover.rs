@@ -10,12 +10,13 @@
 //! start: an expired item is removed once it has superseded others, and a segment that cannot be read takes all older
 //! ones with it, since it may have held what superseded their items.
 //!
-//! What recovery appends to the journal waits for space as requests do. Once the keys that have been written meanwhile
-//! take too much memory, the segments that nobody has read yet are given up.
+//! What recovery appends to the journal waits for space as requests do, but not in a segment that reclaim waits for: a
+//! checkpoint makes that space, and may need the segment. Once the keys that have been written meanwhile take too much
+//! memory, the segments that nobody has read yet are given up.
 
 use std::collections::HashSet;
 
-use futures_util::future::join_all;
+use futures_util::future::{join_all, select};
 
 use super::FlashTier;
 use crate::counter::Count as _;
@@ -42,9 +43,21 @@ pub(super) async fn read_segments(tier: &FlashTier) {
         let Some((record, dead)) = recovery.claim() else {
             break;
         };
-        read_segment(tier, &record, &dead).await;
-        drop(dead);
-        recovery.finish(&record);
+        match read_segment(tier, &record, &dead).await {
+            Reading::Ended => {
+                drop(dead);
+                recovery.finish(&record);
+            }
+            Reading::LeftOff => {
+                // A later copy of the same segment may not have come to the index yet.
+                tier.forget_segment(&record);
+                if !tier.upkeep.locates_displaced {
+                    tier.placement.segment_restored(&record, &[], &[]);
+                }
+                drop(dead);
+                recovery.leave_off(&record);
+            }
+        }
         end_if_done(tier).await;
     }
     end_if_done(tier).await;
@@ -77,14 +90,21 @@ async fn wait_for_journal(tier: &FlashTier) {
     }
 }
 
-/// Waits until the index has space for what is restored, or the cache ends.
-async fn wait_for_index(tier: &FlashTier) {
+/// Waits until journal and index have space for [`RECORDS_AT_ONCE`] items of a segment, or the cache ends. False where there
+/// is none, and reclaim waits for the segment.
+async fn has_space_for(tier: &FlashTier, record: &SegmentRecord) -> bool {
+    let recovery = &tier.upkeep.recovery;
     loop {
         let space = tier.space().listener();
-        if !tier.placement.is_behind() || tier.upkeep.is_ended.load(Ordering::Acquire) {
-            return;
+        let wanted = recovery.wanted.listener();
+        let has_space = tier.may_displace() && !tier.placement.is_behind();
+        if has_space || tier.upkeep.is_ended.load(Ordering::Acquire) {
+            return true;
         }
-        space.await;
+        if recovery.is_wanted(record) {
+            return false;
+        }
+        select(space, wanted).await;
     }
 }
 
@@ -154,10 +174,18 @@ impl LeftOut {
     }
 }
 
-async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) {
+/// How the reading of a segment has come to its end.
+enum Reading {
+    /// All of it has been read, or it cannot be.
+    Ended,
+    /// Reclaim wants it.
+    LeftOff,
+}
+
+async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) -> Reading {
     let recovery = &tier.upkeep.recovery;
     let Some(_pin) = tier.store().pin(record.segment, record.sequence) else {
-        return;
+        return Reading::Ended;
     };
     let entries = match tier.store().read_summary_patiently(record).await {
         Ok(entries) => entries,
@@ -168,7 +196,7 @@ async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) 
                 "a summary could not be read; the segment's items are lost"
             );
             lose(tier, record);
-            return;
+            return Reading::Ended;
         }
     };
     let covered = (recovery.covered(record) as usize).min(entries.len());
@@ -178,7 +206,9 @@ async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) 
     let mut left = LeftOut::default();
     let items = dead.of_segment(record);
     for batch in entries.chunks(RECORDS_AT_ONCE) {
-        wait_for_journal(tier).await;
+        if !has_space_for(tier, record).await {
+            return Reading::LeftOff;
+        }
         offers.extend(classify(tier, record, batch, &items));
     }
     drop(items);
@@ -191,8 +221,9 @@ async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) 
             false => Some(recovery.restoring[partition].acquire().await),
         };
         for batch in group.chunks(RECORDS_AT_ONCE) {
-            wait_for_journal(tier).await;
-            wait_for_index(tier).await;
+            if !has_space_for(tier, record).await {
+                return Reading::LeftOff;
+            }
             restore(tier, partition, batch, None, |offer, answer| match answer {
                 Answer::Taken => {
                     alive += u64::from(!offer.is_expired);
@@ -207,7 +238,9 @@ async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) 
             false => CONTESTS_AT_ONCE,
         };
         while !contested.is_empty() {
-            wait_for_journal(tier).await;
+            if !has_space_for(tier, record).await {
+                return Reading::LeftOff;
+            }
             // Of one key one after the other: the second contends with the first.
             let mut keys = HashSet::new();
             let mut is_next = |hash| keys.len() < at_once && keys.insert(hash);
@@ -233,6 +266,7 @@ async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) 
     }
     recovery.counters.items.add(alive);
     recovery.counters.items_dead.add(listed - alive);
+    Reading::Ended
 }
 
 /// A segment whose summary cannot be read now must not be found by a later start.

@@ -230,6 +230,16 @@ impl Residents for MapPlacement {
         })
     }
 
+    fn forget_segment(&self, record: &SegmentRecord) -> u64 {
+        self.change(|map| {
+            let before = map.len();
+            map.retain(|_, place| {
+                (place.segment, place.generation) != (record.segment, record.sequence)
+            });
+            (before - map.len()) as u64
+        })
+    }
+
     fn moved(&self, item: &Resident, to: Place) -> bool {
         self.change(|map| {
             let named = map.get_mut(&kept(item.hash));
