@@ -335,7 +335,7 @@ pub enum Schedule {
     /// Sealed segments are written as soon as there are some, and old ones reclaimed while too few are free.
     #[default]
     Background,
-    /// Nothing is written or reclaimed before a write finds no free segment and stalls.
+    /// Nothing is written or reclaimed before a write or a checkpoint finds no free segment and stalls.
     OnDemand,
 }
 

@@ -69,8 +69,8 @@ impl FlashTier {
         }
     }
 
-    /// For each caller that has found no space: writes a segment, and reclaims as many as are missing. Until background
-    /// tasks do.
+    /// For each caller that has found no space, and while a checkpoint finds none: writes a segment, and reclaims as many as
+    /// are missing. Until background tasks do.
     async fn work_on_demand(&self) {
         let upkeep = &self.upkeep;
         loop {
@@ -79,17 +79,22 @@ impl FlashTier {
                 upkeep.end_rounds();
                 return;
             }
-            let Some(done) = upkeep.next_round() else {
+            let asked = upkeep.next_round();
+            if asked.is_none() && !upkeep.store.is_checkpoint_waiting() {
                 work.await;
                 continue;
-            };
+            }
             upkeep.write_one(&*self.placement).await;
             while upkeep.reclaim_one(&*self.placement).await
                 // The next in order may only have been sealed.
                 || !upkeep.locates_displaced && upkeep.write_one(&*self.placement).await
             {
             }
-            done.send(());
+            match asked {
+                Some(done) => done.send(()),
+                // The checkpoint says so when that was not enough.
+                None => work.await,
+            }
         }
     }
 

@@ -16,6 +16,7 @@ use crate::format::FormatError;
 use crate::format::checkpoint::Source;
 use crate::format::segment::{FOOTER_BYTES, Footer, SegmentId, SegmentKind};
 use crate::format::superblock::MAX_CHECKPOINT_SEGMENTS;
+use crate::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes written or read at once, unless a page is longer.
 const PIECE_BYTES: u32 = 64 << 10;
@@ -183,6 +184,22 @@ struct Part {
     expected: u32,
 }
 
+/// Counted for as long as this value exists, also when the task that holds it is dropped.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn begin(counter: &'a AtomicUsize) -> Self {
+        counter.fetch_add(1, Ordering::SeqCst);
+        Self(counter)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 impl SegmentStore {
     /// The start of a checkpoint in this store.
     pub(crate) fn open_checkpoint(self: &Arc<Self>, saved: &SavedCheckpoint) -> CheckpointSource {
@@ -202,6 +219,9 @@ impl SegmentStore {
         loop {
             let space = self.space.listener();
             let free = self.pop_free(Worn::Least);
+            let _waiting = free
+                .is_none()
+                .then(|| Waiting::begin(&self.waiting_checkpoints));
             // Reclaim may have something to do: there is one free segment less, or none.
             self.work.notify_all();
             if free.is_some() {
@@ -212,6 +232,11 @@ impl SegmentStore {
             }
             space.await;
         }
+    }
+
+    /// Whether a checkpoint waits for a free segment.
+    pub(crate) fn is_checkpoint_waiting(&self) -> bool {
+        self.waiting_checkpoints.load(Ordering::SeqCst) > 0
     }
 
     fn flash_page_bytes(&self) -> u32 {

@@ -213,6 +213,8 @@ pub struct SegmentStore {
     pub(super) erase_time: Ewma,
     /// Free segments that only copies may open.
     pub(super) reserved: AtomicUsize,
+    /// Checkpoints that wait for a free segment.
+    pub(super) waiting_checkpoints: AtomicUsize,
     pub(super) large_reads: Arc<Budget>,
     /// Held while a part of a segment is written that is being filled: all of it is written after that.
     pub(super) flushing: Semaphore,
@@ -281,6 +283,7 @@ impl SegmentStore {
             reads_ended: AtomicU64::default(),
             erase_time: Ewma::default(),
             reserved: AtomicUsize::new(0),
+            waiting_checkpoints: AtomicUsize::new(0),
             large_reads: Arc::new(Budget::new(config.large_read_bytes)),
             flushing: Semaphore::new(1),
             syncing: Semaphore::new(1),
