@@ -53,6 +53,9 @@ pub(crate) enum Placed {
 
 /// This part of a second's writes may wait for a limit, beside what is being written.
 const WAITING_SHARE: u64 = 2;
+/// Items placed until it is looked again whether the journal has space, where each may displace entries that have to be
+/// recorded: so few that they do not use up what the journal has in reserve.
+const RECORDED_AT_ONCE: usize = 16;
 
 /// Memory in use, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -198,10 +201,15 @@ impl FlashTier {
         new: bool,
         mut each: impl FnMut(usize, Placed),
     ) {
+        let most = match self.placement.locates_later() {
+            true => RECORDED_AT_ONCE,
+            false => usize::MAX,
+        };
         let mut done = 0;
         while done < items.len() {
             let fitting = items[done..]
                 .iter()
+                .take(most)
                 .take_while(|item| item.item.header.body_bytes() <= self.largest_body)
                 .count();
             if fitting == 0 {
