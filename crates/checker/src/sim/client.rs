@@ -14,7 +14,7 @@ use rand::rngs::SmallRng;
 
 use super::media::Media;
 use super::plan::{Plan, SLOWEST_SUPERBLOCK};
-use super::watch::{Watch, lost};
+use super::watch::{Watch, lost, may_lack_items};
 use crate::history::{Asked, Effect, Found, History, Seen, Wrong};
 use crate::values::{key_bytes, tag_of, value_of};
 
@@ -75,7 +75,9 @@ impl World {
                 let is_durable = self.engine.sync().await.is_ok();
                 // A crash takes what reclaim has in its hands.
                 let is_still = self.engine.store().reclaiming_segments() == 0;
-                if is_durable && is_still && lost(&self.engine) == before {
+                let is_all_there =
+                    lost(&self.engine) == before && !may_lack_items(&self.plan, &self.engine);
+                if is_durable && is_still && is_all_there {
                     watch.take_synced(&present, asked);
                 }
             }

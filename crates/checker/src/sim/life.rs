@@ -16,7 +16,7 @@ use super::client::{World, client};
 use super::media::Media;
 use super::plan::{DiskFailures, Plan};
 use super::report::Report;
-use super::watch::{CrashPoint, Watch, WatchState, lost};
+use super::watch::{CrashPoint, Watch, WatchState, lost, may_lack_items};
 use super::watched;
 use crate::history::{History, Wrong};
 
@@ -283,7 +283,8 @@ async fn stop(plan: &Plan, watch: &Watch, engine: &Arc<Engine>) -> Result<(), St
     watch.enter(plan.stopping);
     match engine.stop().await {
         Stop::Complete { .. } => {
-            watch.take_stopped((lost(engine) == before).then_some(present));
+            let is_all_there = lost(engine) == before && !may_lack_items(plan, engine);
+            watch.take_stopped(is_all_there.then_some(present));
             Ok(())
         }
         Stop::Incomplete {
