@@ -168,9 +168,13 @@ impl Checkpointer {
                     None => None,
                 };
                 let chunks = self.journal.before(end)?;
-                let survey = self
+                let mut survey = self
                     .survey(&chunks, input.next_version, next_sequence)
                     .await?;
+                if input.recovery.is_running() {
+                    // A power cut may have left them without the records by place that came before.
+                    survey.located.clear();
+                }
                 let lists = (&live[..], &chunks[..]);
                 self.push_recorded(sink, lists, &survey, before.as_mut())
                     .await?;
@@ -179,7 +183,7 @@ impl Checkpointer {
                         Some(before) => before.dead_keys().await?,
                         None => Vec::new(),
                     };
-                    let mut keys = join_dead_keys(&known, survey.dead_keys);
+                    let mut keys = join_dead_keys(known, survey);
                     let oldest = live.iter().map(|record| record.sequence).min();
                     keys.retain(|_, key| oldest.is_some_and(|oldest| oldest < key.before));
                     if !input.locates_later {
@@ -322,6 +326,10 @@ impl Checkpointer {
                         *count += 1;
                     }
                 }
+                Record::KeyLocated { hash, version } => {
+                    let before = survey.dead_keys.len();
+                    survey.located.insert((kept_hash(hash), version), before);
+                }
                 Record::KeyDead { hash, version } => {
                     survey.dead_keys.push(DeadKey {
                         hash: kept_hash(hash),
@@ -380,6 +388,9 @@ struct Survey {
     /// DEAD and ENTRY LOST records of each segment.
     dead: Vec<u32>,
     dead_keys: Vec<DeadKey>,
+    /// Dead keys, by hash and version, of which all copies are recorded by themselves: those of the last checkpoint, and
+    /// so many at the front of `dead_keys`.
+    located: HashMap<(u64, u64), usize>,
 }
 
 async fn push(sink: &mut CheckpointSink, bytes: &[u8]) -> Result<(), NotWritten> {
@@ -442,10 +453,17 @@ async fn push_recovering(
     Ok(())
 }
 
-/// The keys that the last checkpoint listed with those of the journal: of each the highest version.
-fn join_dead_keys(known: &[DeadKey], new: Vec<DeadKey>) -> HashMap<u64, DeadKey> {
-    let mut keys: HashMap<u64, DeadKey> = known.iter().map(|&key| (key.hash, key)).collect();
-    for key in new {
+/// The keys that the last checkpoint listed with those of the journal, but for those that have been located since: of each the
+/// highest version.
+fn join_dead_keys(known: Vec<DeadKey>, survey: Survey) -> HashMap<u64, DeadKey> {
+    let known_keys = known.len();
+    let all = known.into_iter().chain(survey.dead_keys).enumerate();
+    let is_left = |&(number, key): &(usize, DeadKey)| {
+        let located = survey.located.get(&(key.hash, key.version));
+        located.is_none_or(|&before| known_keys + before <= number)
+    };
+    let mut keys: HashMap<u64, DeadKey> = HashMap::new();
+    for (_, key) in all.filter(is_left) {
         let known = keys.entry(key.hash).or_insert(key);
         if known.version <= key.version {
             *known = key;

@@ -265,6 +265,10 @@ impl FlashTier {
                         // By its version: a copy that is dead by its place would still supersede the record.
                         self.store().count_out(place.segment, place.generation);
                         self.journal_dead_key(hash, version + 1);
+                        if self.placement.locates_later() {
+                            // The key's record goes when its copies have been located, and this one never is.
+                            upkeep.declare_dead(place);
+                        }
                     }
                     (displaced, Placed::Dropped)
                 }

@@ -300,8 +300,8 @@ fn classify(
             upkeep.recovery.counters.items_unnamed.add(1);
             return None;
         }
-        if state == ItemState::Overwritten && is_located {
-            // The record that says so by key is not kept.
+        if state == ItemState::Overwritten && (is_located || tier.placement.locates_later()) {
+            // The record that says so by key is not kept, or not until the last of its copies goes.
             upkeep.declare_dead(item.place);
         }
         let is_expired = state == ItemState::Expired && !is_located;

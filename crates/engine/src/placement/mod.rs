@@ -276,7 +276,9 @@ pub trait Placement: Residents {
     fn record_in(&self, _journal: &Arc<Journal>) {}
 
     /// Whether copies that are displaced and [`Unknown`](Displaced::Unknown) are located later on, and recorded then. Their
-    /// KEY DEAD records hold until all older segments have gone, whatever copies are durable.
+    /// KEY DEAD records hold until a KEY LOCATED or until all older segments have gone, whatever copies are durable. What never
+    /// had an entry cannot be located: it is declared dead by its place at a start that finds it dead by key, and where it is
+    /// refused.
     fn locates_later(&self) -> bool {
         false
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use device::{MemoryDisk, MemoryJournal};
 use runtime::sim::Sim;
 
-use super::Checkpointer;
+use super::{Checkpointer, Survey, join_dead_keys};
 use crate::durability::journal::Journal;
 use crate::format::checkpoint::DeadKey;
 use crate::format::journal::{HEAD_WORDS, chunk_words, kept_hash};
@@ -48,4 +48,41 @@ fn a_key_stays_dead_while_its_newer_copy_may_be_reclaimed_before_older_ones() {
         let before_it = kept(newer.generation + 1).await;
         assert_eq!(before_it, 0, "it is reclaimed last");
     });
+}
+
+/// What is left of the keys that the last checkpoint had, with their versions, and of those of the journal, where one has been
+/// located behind so many of the latter.
+fn left(known: &[(u64, u64)], new: &[(u64, u64)], located: ((u64, u64), usize)) -> Vec<(u64, u64)> {
+    let key = |&(hash, version): &(u64, u64)| DeadKey {
+        hash,
+        version,
+        before: 1,
+    };
+    let survey = Survey {
+        dead_keys: new.iter().map(key).collect(),
+        located: HashMap::from([located]),
+        ..Survey::default()
+    };
+    let left = join_dead_keys(known.iter().map(key).collect(), survey);
+    let mut left: Vec<_> = left.values().map(|key| (key.hash, key.version)).collect();
+    left.sort_unstable();
+    left
+}
+
+#[test]
+fn a_located_key_is_left_out_in_the_version_that_was_recorded_before() {
+    assert_eq!(left(&[(1, 5), (2, 5)], &[], ((1, 5), 0)), [(2, 5)]);
+    assert_eq!(
+        left(&[(1, 4)], &[(1, 5)], ((1, 5), 1)),
+        [(1, 4)],
+        "not that version"
+    );
+    assert_eq!(
+        left(&[(1, 5)], &[(1, 6)], ((1, 5), 1)),
+        [(1, 6)],
+        "dead since"
+    );
+    let twice = [(1, 5), (1, 5)];
+    assert_eq!(left(&[], &twice, ((1, 5), 1)), [(1, 5)], "dead again since");
+    assert_eq!(left(&[], &twice, ((1, 5), 2)), []);
 }

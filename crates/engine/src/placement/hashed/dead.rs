@@ -62,11 +62,6 @@ impl DeadKey {
         rank >= self.strangers_below
     }
 
-    /// Whether a copy has never had an entry, so that its record is of the key alone.
-    pub(super) fn has_strangers(&self) -> bool {
-        self.strangers_below > CopyRank::default()
-    }
-
     /// Copies with lower versions are dead.
     pub(super) fn below_version(&self) -> u64 {
         self.below.version

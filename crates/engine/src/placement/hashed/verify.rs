@@ -120,9 +120,9 @@ impl Hashed {
     }
 
     /// Nothing leads to the dead copies of a key any more, as far as was `known`: each is recorded by the entry that it has
-    /// lost, if it has had one.
+    /// lost, or by its place where it never had one.
     fn end(&self, shard: &mut Shard, hash: KeyHash, known: DeadKey) {
-        if shard.dead.end(hash.0, known) && !known.has_strangers() {
+        if shard.dead.end(hash.0, known) {
             self.journal().append(Record::KeyLocated {
                 hash: hash.0,
                 version: known.below_version(),
