@@ -1,0 +1,105 @@
+//! Finds chunks of the same contents in a directory, with an index that is larger than memory.
+//!
+//! ```text
+//! cargo run --release -p flowstone-slices --example deduplicate -- DIRECTORY [INDEX]
+//! ```
+//!
+//! Chunks of 4 KiB are told by 8 bytes of their hash: the index says where each was seen first. Prints how many had been seen
+//! before. With `INDEX`, a file, the index is kept, and the next run knows what this one has seen.
+
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use flowstone_slices::{Files, HashSettings, SliceHash, get_all, log_path};
+use xxhash_rust::xxh3::xxh3_64;
+
+const CHUNK_BYTES: usize = 4096;
+/// Chunks that are looked up at once.
+const BATCH: usize = 256;
+const INDEX_BYTES: u64 = 256 << 20;
+const PARTITIONS: u32 = 16;
+
+#[derive(Default)]
+struct Tally {
+    files: u64,
+    chunks: u64,
+    known: u64,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let Some(directory) = arguments.next() else {
+        return Err("name a directory: deduplicate DIRECTORY [INDEX]".into());
+    };
+    let kept = arguments.next().map(PathBuf::from);
+    let usual = std::env::temp_dir().join(format!("deduplicate-{}.slices", std::process::id()));
+    let path = kept.as_ref().unwrap_or(&usual);
+    let mut files = Vec::new();
+    files_under(Path::new(&directory), &mut files)?;
+    let tally = runtime::live::block_on(deduplicate(&files, path));
+    if kept.is_none() {
+        let _ = fs::remove_file(path);
+        let _ = fs::remove_file(log_path(path));
+    }
+    let Tally {
+        files,
+        chunks,
+        known,
+    } = tally?;
+    println!("{files} files, {chunks} chunks of {CHUNK_BYTES} bytes, {known} of them seen before");
+    Ok(())
+}
+
+async fn deduplicate(files: &[PathBuf], path: &Path) -> Result<Tally, Box<dyn Error>> {
+    let settings = HashSettings {
+        partitions: Some(PARTITIONS),
+        ..HashSettings::default()
+    };
+    let paths = [path.to_owned()];
+    let index = if path.exists() {
+        let files = Files::open(&paths)?;
+        SliceHash::open(files.disks, files.journal, &settings).await?
+    } else {
+        let words = |sizes: &[u64]| SliceHash::log_words(&settings, sizes);
+        let files = Files::create(&paths, INDEX_BYTES, false, words)?;
+        SliceHash::create(files.disks, files.journal, &settings).await?
+    };
+    let mut tally = Tally::default();
+    for file in files {
+        tally.files += 1;
+        let chunks: Vec<u64> = fs::read(file)?.chunks(CHUNK_BYTES).map(xxh3_64).collect();
+        for batch in chunks.chunks(BATCH) {
+            add(&index, batch, &mut tally).await?;
+        }
+    }
+    index.sync().await?;
+    Ok(tally)
+}
+
+async fn add(index: &SliceHash, batch: &[u64], tally: &mut Tally) -> Result<(), Box<dyn Error>> {
+    // All at once, so that the drive reads from all of its channels.
+    let found = get_all(index, batch.iter().copied()).await;
+    for (&chunk, found) in batch.iter().zip(found) {
+        // What the batch has twice is in memory by now.
+        if found?.is_some() || index.get(chunk).await?.is_some() {
+            tally.known += 1;
+        } else {
+            index.insert(chunk, tally.chunks).await?;
+        }
+        tally.chunks += 1;
+    }
+    Ok(())
+}
+
+fn files_under(directory: &Path, found: &mut Vec<PathBuf>) -> Result<(), Box<dyn Error>> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        match entry.file_type()? {
+            kind if kind.is_dir() => files_under(&entry.path(), found)?,
+            kind if kind.is_file() => found.push(entry.path()),
+            _ => {}
+        }
+    }
+    Ok(())
+}
