@@ -65,6 +65,8 @@ pub const CATALOG: &[Experiment] = &[
         "look-ups, inserts and both of SliceHash and BufferHash; memory an entry").drawn(),
     experiment("ancs-fig6", "slice indexes, ANCS '14, figure 6", ancs::fig6::run,
         "look-ups with and without knowing the channels, by how they fall on these"),
+    experiment("ancs-table4", "slice indexes, ANCS '14, table 4", ancs::file::run,
+        "processor time of look-ups and inserts on a real file, and look-ups beside its own random reads").of_a_file(),
     experiment("ancs-table5", "slice indexes, ANCS '14, table 5", ancs::tables::incarnations,
         "look-ups, inserts and memory by the number of incarnations"),
     experiment("ancs-table6", "slice indexes, ANCS '14, table 6", ancs::tables::drives,

@@ -101,11 +101,6 @@ impl BufferHash {
         }
     }
 
-    /// Bytes of flash of so many partitions.
-    pub(super) fn flash_bytes(partitions: usize) -> u64 {
-        (partitions * BufferHash::INCARNATIONS * TABLE_BYTES) as u64
-    }
-
     /// Keys that are certainly there when as many have been inserted.
     pub(super) fn certain_keys(partitions: usize) -> u64 {
         (partitions * (BufferHash::INCARNATIONS - 1) * MOST_KEYS) as u64 * 95 / 100

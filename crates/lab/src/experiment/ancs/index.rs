@@ -115,39 +115,63 @@ impl Make {
         }
     }
 
-    /// Makes it. Called in a simulation.
+    /// Makes it on emulated drives. Called in a simulation.
     pub(super) async fn index(&self) -> Result<Index, ExperimentError> {
+        let mut disks: Vec<Arc<dyn Disk>> = Vec::new();
+        for drive in 0..self.drives {
+            disks.push(crucial_m4(
+                self.drive_bytes(),
+                self.in_order,
+                self.seed + drive as u64,
+            )?);
+        }
+        self.index_on(disks, self.settings()).await
+    }
+
+    /// Makes it in a file of [`drive_bytes`](Self::drive_bytes), of whose channels nothing is known.
+    pub(super) async fn index_in(&self, file: Arc<dyn Disk>) -> Result<Index, ExperimentError> {
+        let usual = self.settings();
+        let settings = HashSettings {
+            channels: Channels::default(),
+            scheduling: Scheduling {
+                channel_depth: usual.scheduling.queue_depth,
+                ..usual.scheduling
+            },
+            ..usual
+        };
+        self.index_on(vec![file], settings).await
+    }
+
+    /// Bytes of a drive that has space for it.
+    pub(super) fn drive_bytes(&self) -> u64 {
         let slicetable_bytes = 6 << 20;
-        let drive_bytes = u64::from(self.slicetables + 8)
-            * slicetable_bytes
-            * u64::from(self.incarnations.max(USUAL_INCARNATIONS))
-            / u64::from(USUAL_INCARNATIONS);
-        if matches!(self.system, System::BufferHash | System::BareBufferHash) {
-            let partitions =
-                (self.slicetables * USUAL_INCARNATIONS / BufferHash::INCARNATIONS as u32) as usize;
-            let bytes = BufferHash::flash_bytes(partitions);
-            let disk = crucial_m4(bytes.max(drive_bytes), self.in_order, self.seed)?;
+        let incarnations = u64::from(self.incarnations.max(USUAL_INCARNATIONS));
+        u64::from(self.slicetables + 8) * slicetable_bytes * incarnations
+            / u64::from(USUAL_INCARNATIONS)
+    }
+
+    async fn index_on(
+        &self,
+        disks: Vec<Arc<dyn Disk>>,
+        settings: HashSettings,
+    ) -> Result<Index, ExperimentError> {
+        if let System::BufferHash | System::BareBufferHash = self.system {
+            let tables = self.slicetables * USUAL_INCARNATIONS;
+            let partitions = tables as usize / BufferHash::INCARNATIONS;
             let has_filters = self.system == System::BufferHash;
+            let disk = Arc::clone(&disks[0]);
             return Ok(Index::Buffers(BufferHash::new(
                 disk,
                 partitions,
                 has_filters,
             )));
         }
-        let settings = self.settings();
-        let mut disks: Vec<Arc<dyn Disk>> = Vec::new();
-        for drive in 0..self.drives {
-            disks.push(crucial_m4(
-                drive_bytes,
-                self.in_order,
-                self.seed + drive as u64,
-            )?);
-        }
         let sizes: Vec<u64> = disks.iter().map(|disk| disk.len_bytes()).collect();
         let words = SliceHash::log_words(&settings, &sizes)?;
-        let table =
-            SliceHash::create(disks, Arc::new(MemoryJournal::new(words)), &settings).await?;
-        Ok(Index::Slices(table))
+        let journal = Arc::new(MemoryJournal::new(words));
+        Ok(Index::Slices(
+            SliceHash::create(disks, journal, &settings).await?,
+        ))
     }
 }
 

@@ -5,6 +5,7 @@ mod buffer_hash;
 pub(super) mod fig2;
 pub(super) mod fig5;
 pub(super) mod fig6;
+pub(super) mod file;
 mod index;
 pub(super) mod tables;
 mod work;

@@ -11,7 +11,7 @@ use super::index::{Index, Make};
 use crate::experiment::ExperimentError;
 
 /// Requests under way or waiting for each drive: four times its command queue.
-const CLIENTS: usize = 128;
+pub(super) const CLIENTS: usize = 128;
 
 /// A request.
 #[derive(Clone, Copy, Debug)]
@@ -81,8 +81,8 @@ pub(super) struct Filled {
 }
 
 impl Filled {
-    async fn of(make: &Make) -> Result<Self, ExperimentError> {
-        let index = make.index().await?;
+    /// Fills an empty index.
+    pub(super) async fn of(index: Index) -> Result<Self, ExperimentError> {
         let certain = index.certain_keys();
         // Every table has been overwritten once in part, so that flushes evict as they will from then on.
         let inserted = certain * 5 / 4;
@@ -121,7 +121,7 @@ pub(super) fn measure(
     choose: impl FnOnce(&Filled, &mut Random) -> Requests,
 ) -> Result<Rates, ExperimentError> {
     Sim::new(make.seed).block_on(async {
-        let filled = Filled::of(make).await?;
+        let filled = Filled::of(make.index().await?).await?;
         let requests = choose(&filled, &mut Random::new(make.seed + 1));
         serve(&filled.index, CLIENTS * make.drives, requests).await
     })
@@ -137,7 +137,8 @@ struct Tally {
     error: Option<ExperimentError>,
 }
 
-async fn serve(
+/// Sends requests; so many clients have one under way each.
+pub(super) async fn serve(
     index: &Rc<Index>,
     clients: usize,
     requests: Requests,
