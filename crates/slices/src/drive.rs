@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::{AlignedBuf, Disk, SharedBuf};
-use format::slices::{PageIdentity, SLICE_PAGE_HEAD_BYTES};
+use format::slices::{PageIdentity, Pointer, SLICE_PAGE_HEAD_BYTES};
 use futures_util::future::join;
 use runtime::sync::Semaphore;
 
 use crate::channel::Channels;
 use crate::error::SliceError;
 use crate::regions::{Region, Regions};
-use crate::scheduler::Scheduler;
+use crate::scheduler::{Scheduler, Scheduling};
 
 /// The bytes of a slicetable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +54,35 @@ pub(crate) struct PageRead {
     pub(crate) floor: u32,
 }
 
+/// The drives of a structure. `used` says where the slicetables of one lie.
+pub(crate) fn drives(
+    disks: Vec<Arc<dyn Disk>>,
+    shape: TableShape,
+    scheduling: Scheduling,
+    used: impl Fn(usize) -> Vec<Pointer>,
+) -> Box<[Drive]> {
+    let drive_of = |(number, disk): (usize, Arc<dyn Disk>)| {
+        let pointers = used(number).into_iter();
+        let used: Vec<u32> = pointers
+            .filter(|pointer| pointer.generation > 0)
+            .map(|pointer| pointer.region)
+            .collect();
+        let regions = (disk.len_bytes() - shape.head_bytes) / shape.region_bytes();
+        let regions = Regions::without(u32::try_from(regions).unwrap_or(u32::MAX), &used);
+        let scheduler = Scheduler::new(scheduling, shape.channels.count);
+        Drive::new(number, disk, shape, scheduler, regions)
+    };
+    disks.into_iter().enumerate().map(drive_of).collect()
+}
+
+impl TableShape {
+    fn region_bytes(&self) -> u64 {
+        u64::from(self.pages) * self.page_bytes as u64
+    }
+}
+
 impl Drive {
-    pub(crate) fn new(
+    fn new(
         number: usize,
         disk: Arc<dyn Disk>,
         shape: TableShape,
@@ -74,8 +101,7 @@ impl Drive {
     }
 
     fn region_start(&self, region: &Region) -> u64 {
-        let bytes = u64::from(self.shape.pages) * self.shape.page_bytes as u64;
-        self.shape.head_bytes + u64::from(region.number) * bytes
+        self.shape.head_bytes + u64::from(region.number) * self.shape.region_bytes()
     }
 
     fn identity(&self, region: &Region, partition: u32, page: u32) -> PageIdentity {

@@ -1,37 +1,27 @@
 //! SliceHash: a hash table of 8-byte keys and values (section 5).
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use device::{AlignedBuf, Disk, Journal, PAGE_BYTES, SharedBuf};
+use device::{Disk, Journal};
 use format::slices::{EntryPage, Pointer, SliceKind, SliceSuperblock};
-use futures_util::future::{Either, join_all, select};
-use parking_lot::Mutex;
-use runtime::sync::{Notify, Permit, Semaphore};
+use futures_util::future::join_all;
 use zerocopy::byteorder::little_endian::{U32, U64};
 
-use crate::channel::Channels;
-use crate::drive::{Drive, TableShape};
+use crate::drive::{Drive, TableShape, drives};
 use crate::error::SliceError;
 use crate::filter::Filters;
+use crate::flush::{self, Flush, Flushes, Frozen, Partition, State};
 use crate::keys::{Keys, Slots};
 use crate::log::{Half, Log, LogShape};
 use crate::page::{Page, PageMut};
-use crate::regions::{Region, Regions};
-use crate::scheduler::{Scheduler, Scheduling};
+use crate::regions::Region;
 use crate::settings::{HashSettings, HashShape};
+use crate::superblock::{self, Instance};
 use crate::table::{Change, Full, Table};
 
 /// Entries of a half of the log, for each that a table holds: updates of what is there take an entry, too.
 const LOG_SHARE: f64 = 1.25;
-/// Tables that are being flushed or wait for it, for each drive.
-const FLUSHES_PER_DRIVE: usize = 2;
-/// After how long a failed flush is tried again: twice as long each time.
-const FIRST_RETRY: Duration = Duration::from_millis(10);
-const LAST_RETRY: Duration = Duration::from_secs(5);
-
 /// A hash table of 8-byte keys and values that lies on drives. Clones are the same table.
 ///
 /// All operations may be called from every thread that a runtime drives, at once. An [`insert`](Self::insert) or
@@ -45,48 +35,23 @@ struct Inner {
     keys: Keys,
     is_spread: bool,
     drives: Box<[Drive]>,
-    partitions: Box<[Partition]>,
+    partitions: Box<[Partition<Inner>]>,
     filters: Filters,
     log: Log,
-    flushes: Semaphore,
-    /// Why the last flush has failed, until one succeeds.
-    failing: Mutex<Option<SliceError>>,
-    flush_failed: Notify,
+    flushes: Flushes,
     counts: Counts,
 }
 
-struct Partition {
-    state: Mutex<State>,
-    /// A flush has ended.
-    flushed: Notify,
-}
-
-struct State {
+/// What takes changes.
+struct Active {
     table: Table,
-    /// The flush that will write `table`.
-    generation: u32,
     half: Half,
-    frozen: Option<Frozen>,
-    /// The slicetable on each of the partition's drives.
-    slicetables: Vec<Option<Arc<Region>>>,
 }
 
 /// A table that is full.
-struct Frozen {
+struct FrozenTable {
     table: Arc<Table>,
     half: Half,
-    generation: u32,
-    flush: FlushState,
-    /// Which slicetable it has been written to, and where, where the log does not say so yet.
-    written: Option<(usize, Arc<Region>)>,
-    /// One of so many that there may be; none where a crash has left it.
-    _permit: Option<Permit>,
-}
-
-enum FlushState {
-    Pending,
-    UnderWay,
-    Failed(SliceError),
 }
 
 #[derive(Default)]
@@ -150,10 +115,6 @@ struct FoundOn {
     floor: u32,
 }
 
-fn page_aligned(bytes: usize) -> AlignedBuf {
-    AlignedBuf::new(bytes.max(PAGE_BYTES))
-}
-
 impl HashMemory {
     /// All of it.
     pub fn total(&self) -> u64 {
@@ -183,20 +144,12 @@ impl SliceHash {
         let sizes: Vec<u64> = disks.iter().map(|disk| disk.len_bytes()).collect();
         let shape = settings.shape(&sizes)?;
         let log_shape = log_shape(&shape, settings.spread, disks.len());
-        let head_bytes = settings.head_bytes();
-        let (instance, seed) = (runtime::random_id(), runtime::random_u64());
-        for (number, disk) in disks.iter().enumerate() {
-            let superblock = superblock(settings, &shape, (number, disks.len()), (instance, seed));
-            let mut head = page_aligned(head_bytes as usize);
-            superblock.encode(&mut head);
-            disk.write(0, SharedBuf::from(head))
-                .await
-                .map_err(SliceError::device(number))?;
-            disk.sync().await.map_err(SliceError::device(number))?;
-        }
-        let log = Log::create(journal, log_shape, instance)?;
+        let instance = Instance::random();
+        let superblock = superblock_of(settings, &shape, instance);
+        superblock::write(&disks, superblock, &settings.layout()).await?;
+        let log = Log::create(journal, log_shape, instance.id)?;
         log.sync(|_| ()).await?;
-        Self::start(disks, log, settings, shape, (instance, seed)).await
+        Self::start(disks, log, settings, shape, instance).await
     }
 
     /// Opens the table on `disks`, named in the order in which they were when it was created, with its log. What had not
@@ -209,29 +162,13 @@ impl SliceHash {
         journal: Arc<dyn Journal>,
         settings: &HashSettings,
     ) -> Result<Self, SliceError> {
-        let mut first: Option<SliceSuperblock> = None;
-        for (number, disk) in disks.iter().enumerate() {
-            let page = disk
-                .read(0, AlignedBuf::new(PAGE_BYTES))
-                .await
-                .map_err(SliceError::device(number))?;
-            let found =
-                SliceSuperblock::decode(&page).map_err(|source| SliceError::NoStructure {
-                    drive: number,
-                    source,
-                })?;
-            check_superblock(&found, number, disks.len(), first.as_ref())?;
-            first.get_or_insert(found);
-        }
-        let Some(found) = first else {
-            return Err(SliceError::Setting("name at least one drive".to_owned()));
-        };
+        let found = superblock::read(&disks, SliceKind::Hash).await?;
         let settings = created_settings(&found, settings);
         let shape = created_shape(&found);
         let log_shape = log_shape(&shape, settings.spread, disks.len());
-        let (instance, seed) = (found.instance.get(), found.hash_seed.get());
-        let log = Log::open(journal, log_shape, instance)?;
-        Self::start(disks, log, &settings, shape, (instance, seed)).await
+        let instance = Instance::of(&found);
+        let log = Log::open(journal, log_shape, instance.id)?;
+        Self::start(disks, log, &settings, shape, instance).await
     }
 
     async fn start(
@@ -239,52 +176,42 @@ impl SliceHash {
         log: Log,
         settings: &HashSettings,
         shape: HashShape,
-        (instance, seed): (u64, u64),
+        instance: Instance,
     ) -> Result<Self, SliceError> {
         let keys = Keys {
-            seed,
+            seed: instance.seed,
             partitions: shape.partitions,
             slots: shape.pages * shape.page.slots as u32,
         };
         let table_shape = TableShape {
-            instance,
+            instance: instance.id,
             pages: shape.pages,
             page_bytes: shape.page.page_bytes,
             piece_bytes: settings.piece_bytes as usize,
-            head_bytes: settings.head_bytes(),
+            head_bytes: settings.layout().head_bytes(),
             channels: settings.channels,
         };
         let count = disks.len();
-        let drives: Box<[Drive]> = disks
-            .into_iter()
-            .enumerate()
-            .map(|(number, disk)| {
-                let used: Vec<u32> = (0..shape.partitions)
-                    .filter(|partition| settings.spread || *partition as usize % count == number)
-                    .map(|partition| {
-                        log.pointer(partition, if settings.spread { number as u32 } else { 0 })
-                    })
-                    .filter(|pointer| pointer.generation > 0)
-                    .map(|pointer| pointer.region)
-                    .collect();
-                let regions = (disk.len_bytes() - settings.head_bytes()) / shape.region_bytes;
-                let regions = Regions::without(u32::try_from(regions).unwrap_or(u32::MAX), &used);
-                let scheduler = Scheduler::new(settings.scheduling, settings.channels.count);
-                Drive::new(number, disk, table_shape, scheduler, regions)
-            })
-            .collect();
+        let used = |number: usize| {
+            (0..shape.partitions)
+                .filter(|partition| settings.spread || *partition as usize % count == number)
+                .map(|partition| {
+                    let nth = if settings.spread { number as u32 } else { 0 };
+                    log.pointers.get(partition, nth)
+                })
+                .collect()
+        };
+        let drives = drives(disks, table_shape, settings.scheduling, used);
         let most_keys = shape.page.entries() * shape.pages as usize;
         let mut inner = Inner {
             filters: Filters::new(shape.partitions, most_keys, settings.filter_bytes),
-            flushes: Semaphore::new(FLUSHES_PER_DRIVE * count),
+            flushes: Flushes::new(count),
             shape,
             keys,
             is_spread: settings.spread,
             drives,
             partitions: Box::new([]),
             log,
-            failing: Mutex::new(None),
-            flush_failed: Notify::new(),
             counts: Counts::default(),
         };
         inner.partitions = (0..shape.partitions)
@@ -294,7 +221,7 @@ impl SliceHash {
         // What has been found is not lost by the next crash: until it is synced, the count of the first change would be.
         opened.sync().await?;
         for number in 0..shape.partitions {
-            opened.flushed(number).await?;
+            flush::flushed(&opened.0, number).await?;
         }
         Ok(opened)
     }
@@ -332,9 +259,9 @@ impl SliceHash {
         let halves = |each: &mut dyn FnMut(&mut Half)| {
             for partition in &inner.partitions {
                 let mut state = partition.state.lock();
-                each(&mut state.half);
+                each(&mut state.active.half);
                 if let Some(frozen) = &mut state.frozen {
-                    each(&mut frozen.half);
+                    each(&mut frozen.memory.half);
                 }
             }
         };
@@ -347,79 +274,16 @@ impl SliceHash {
     /// As [`insert`](Self::insert).
     pub async fn flush(&self) -> Result<(), SliceError> {
         for number in 0..self.0.shape.partitions {
-            self.flushed(number).await?;
-            let permit = self.0.permit().await?;
-            if self.0.freeze(number, permit, |state| state.table.len() > 0) {
-                self.spawn_flush(number);
-            }
-            self.flushed(number).await?;
+            flush::flush(&self.0, number, |state| state.active.table.len() > 0).await?;
         }
         Ok(())
     }
 
     async fn change(&self, key: u64, change: Change) -> Result<(), SliceError> {
-        let number = self.0.keys.partition(key);
-        let partition = &self.0.partitions[number as usize];
-        loop {
-            let has_frozen = {
-                let mut state = partition.state.lock();
-                if self.0.try_change(&mut state, key, change).is_ok() {
-                    return Ok(());
-                }
-                state.frozen.is_some()
-            };
-            if has_frozen {
-                self.flushed(number).await?;
-                continue;
-            }
-            let permit = self.0.permit().await?;
-            if self
-                .0
-                .freeze(number, permit, |state| self.0.is_full_for(state, key))
-            {
-                self.spawn_flush(number);
-            }
-        }
-    }
-
-    /// Waits until nothing is frozen in a partition.
-    async fn flushed(&self, number: u32) -> Result<(), SliceError> {
-        let partition = &self.0.partitions[number as usize];
-        loop {
-            let flushed = partition.flushed.listener();
-            {
-                let mut state = partition.state.lock();
-                let Some(frozen) = &mut state.frozen else {
-                    return Ok(());
-                };
-                match &frozen.flush {
-                    FlushState::Failed(error) => return Err(error.clone()),
-                    FlushState::UnderWay => {}
-                    FlushState::Pending => {
-                        frozen.flush = FlushState::UnderWay;
-                        self.spawn_flush(number);
-                    }
-                }
-            }
-            flushed.await;
-        }
-    }
-
-    /// Flushes the frozen table of a partition, again and again until it succeeds or the table is no longer used.
-    fn spawn_flush(&self, number: u32) {
-        let this = Arc::downgrade(&self.0);
-        runtime::spawn_detached(async move {
-            let mut pause = FIRST_RETRY;
-            loop {
-                let Some(inner) = this.upgrade() else { return };
-                if inner.flush(number).await {
-                    return;
-                }
-                drop(inner);
-                runtime::sleep(pause).await;
-                pause = (2 * pause).min(LAST_RETRY);
-            }
-        });
+        let inner = &self.0;
+        let attempt = |state: &mut State<Inner>| inner.try_change(&mut state.active, key, change);
+        let is_full = |state: &mut State<Inner>| inner.is_full_for(&mut state.active, key);
+        flush::change(inner, inner.keys.partition(key), attempt, is_full).await
     }
 
     /// What it has done since it was opened.
@@ -485,12 +349,12 @@ pub async fn get_all(
 
 impl Inner {
     /// The state of a partition as the log has it.
-    fn replayed(&self, number: u32) -> Result<Partition, SliceError> {
+    fn replayed(&self, number: u32) -> Result<Partition<Self>, SliceError> {
         let slicetables: Vec<Option<Arc<Region>>> = self
             .drives_of(number)
             .enumerate()
             .map(|(nth, drive)| {
-                let pointer = self.log.pointer(number, nth as u32);
+                let pointer = self.log.pointers.get(number, nth as u32);
                 let used = || Arc::new(drive.regions.used(pointer.region, pointer.generation));
                 (pointer.generation > 0).then(used)
             })
@@ -504,34 +368,23 @@ impl Inner {
         let (half, changes) = self.log.replay(number, written + 1)?;
         let (next_half, next_changes) = self.log.replay(number, written + 2)?;
         let table = self.table_of(changes)?;
-        let (half, table, generation, frozen) = if next_changes.is_empty() {
-            (half, table, written + 1, None)
+        let (active, generation, frozen) = if next_changes.is_empty() {
+            (Active { table, half }, written + 1, None)
         } else {
-            let frozen = Frozen {
-                table: Arc::new(table),
-                half,
-                generation: written + 1,
-                flush: FlushState::Pending,
-                written: None,
-                _permit: None,
+            let table = Arc::new(table);
+            let next = Active {
+                table: self.table_of(next_changes)?,
+                half: next_half,
             };
-            (
-                next_half,
-                self.table_of(next_changes)?,
-                written + 2,
-                Some(frozen),
-            )
+            let frozen = Frozen::left(FrozenTable { table, half }, written + 1);
+            (next, written + 2, Some(frozen))
         };
-        Ok(Partition {
-            state: Mutex::new(State {
-                table,
-                generation,
-                half,
-                frozen,
-                slicetables,
-            }),
-            flushed: Notify::new(),
-        })
+        Ok(Partition::new(State {
+            active,
+            generation,
+            frozen,
+            slicetables,
+        }))
     }
 
     fn table_of(&self, changes: Vec<(u64, Change)>) -> Result<Table, SliceError> {
@@ -568,187 +421,19 @@ impl Inner {
         }
     }
 
-    fn try_change(&self, state: &mut State, key: u64, change: Change) -> Result<(), Full> {
-        if !self.log.has_space(&state.half) {
-            return Err(Full);
+    /// Whether the change has been made.
+    fn try_change(&self, active: &mut Active, key: u64, change: Change) -> bool {
+        let has_changed =
+            self.log.has_space(&active.half) && active.table.insert(key, change).is_ok();
+        if has_changed {
+            self.log.append(&mut active.half, key, change);
         }
-        state.table.insert(key, change)?;
-        self.log.append(&mut state.half, key, change);
-        Ok(())
+        has_changed
     }
 
     /// Whether the table does not take `key`, as it is.
-    fn is_full_for(&self, state: &mut State, key: u64) -> bool {
-        !self.log.has_space(&state.half) || !state.table.has_place(key)
-    }
-
-    /// Freezes the table of a partition, if nothing is frozen and `is_time`; its next one begins empty. Whether it has: then
-    /// the caller flushes it.
-    fn freeze(
-        &self,
-        number: u32,
-        permit: Permit,
-        is_time: impl FnOnce(&mut State) -> bool,
-    ) -> bool {
-        let mut state = self.partitions[number as usize].state.lock();
-        if state.frozen.is_some() || !is_time(&mut state) {
-            return false;
-        }
-        let mut table = std::mem::replace(&mut state.table, self.new_table());
-        table.settle();
-        let generation = state.generation;
-        state.generation += 1;
-        let next = self.log.begin(number, state.generation);
-        let half = std::mem::replace(&mut state.half, next);
-        state.frozen = Some(Frozen {
-            table: Arc::new(table),
-            half,
-            generation,
-            flush: FlushState::UnderWay,
-            written: None,
-            _permit: Some(permit),
-        });
-        true
-    }
-
-    /// The right to freeze a table.
-    async fn permit(&self) -> Result<Permit, SliceError> {
-        loop {
-            let failed = self.flush_failed.listener();
-            if let Some(permit) = self.flushes.try_acquire() {
-                return Ok(permit);
-            }
-            if let Some(error) = self.failing.lock().clone() {
-                return Err(error);
-            }
-            match select(pin!(self.flushes.acquire()), failed).await {
-                Either::Left((permit, _)) => return Ok(permit),
-                Either::Right(_) => {}
-            }
-        }
-    }
-
-    /// Flushes the frozen table of a partition: whether that has succeeded. Until then it stays.
-    async fn flush(&self, number: u32) -> bool {
-        let partition = &self.partitions[number as usize];
-        let outcome = self.write_frozen(number).await;
-        let is_flushed = outcome.is_ok();
-        {
-            let mut state = partition.state.lock();
-            match outcome {
-                Ok((nth, region)) => {
-                    state.frozen = None;
-                    state.slicetables[nth] = Some(region);
-                    *self.failing.lock() = None;
-                }
-                Err(error) => {
-                    *self.failing.lock() = Some(error.clone());
-                    if let Some(frozen) = &mut state.frozen {
-                        frozen.flush = FlushState::Failed(error);
-                    }
-                }
-            }
-        }
-        partition.flushed.notify_all();
-        if !is_flushed {
-            self.flush_failed.notify_all();
-        }
-        is_flushed
-    }
-
-    /// Writes the frozen table into a slicetable, and says so in the log: which of the partition's, and where it is now.
-    async fn write_frozen(&self, number: u32) -> Result<(usize, Arc<Region>), SliceError> {
-        let partition = &self.partitions[number as usize];
-        let written = {
-            let state = partition.state.lock();
-            state
-                .frozen
-                .as_ref()
-                .and_then(|frozen| frozen.written.clone())
-        };
-        let (nth, region) = match written {
-            Some(written) => written,
-            None => {
-                let written = self.rewrite(number).await?;
-                if let Some(frozen) = &mut partition.state.lock().frozen {
-                    frozen.written = Some(written.clone());
-                }
-                written
-            }
-        };
-        let pointer = Pointer {
-            generation: region.generation,
-            region: region.number,
-        };
-        self.log.point(number, nth as u32, pointer).await?;
-        self.counts.flushes.fetch_add(1, Ordering::Relaxed);
-        Ok((nth, region))
-    }
-
-    /// Writes the frozen table of a partition into a slicetable: which of the partition's, and where it is.
-    async fn rewrite(&self, number: u32) -> Result<(usize, Arc<Region>), SliceError> {
-        let drives = self.drives_of_a_partition();
-        let (table, generation, nth, old) = {
-            let state = self.partitions[number as usize].state.lock();
-            let frozen = state
-                .frozen
-                .as_ref()
-                .expect("only what is frozen is flushed");
-            let nth = ((frozen.generation - 1) % drives) as usize;
-            (
-                Arc::clone(&frozen.table),
-                frozen.generation,
-                nth,
-                state.slicetables[nth].clone(),
-            )
-        };
-        let drive = self
-            .drives_of(number)
-            .nth(nth)
-            .expect("slicetables lie on drives");
-        let incarnation = self.incarnation(generation);
-        let shape = &self.shape.page;
-        let slots = shape.slots as u32;
-        let most_keys = shape.entries() * self.shape.pages as usize;
-        let mut filter = (drives == 1)
-            .then(|| self.filters.deserved(number, most_keys))
-            .flatten();
-        let mut note = |key| {
-            if let Some(filter) = &mut filter {
-                filter.insert(self.keys.slots(key));
-            }
-        };
-        let mut overflowed: Vec<Slots> = table.overflowed().collect();
-        overflowed.sort_unstable_by_key(|slots| slots.first);
-        let mut overflowed = overflowed.into_iter().peekable();
-        let (mut evicted, mut erased) = (0, 0);
-        let change = |page_number: u32, bytes: &mut [u8]| {
-            let mut page = PageMut { shape, bytes };
-            evicted += page.evict(incarnation);
-            erased += page.erase(|key| table.get(key).is_some(), &mut note);
-            for slot in 0..slots {
-                // A delete has done its work where there are no other slicetables.
-                let kept = |&(_, change): &(u64, Change)| drives > 1 || change != Change::Delete;
-                let bucket = table.bucket(page_number * slots + slot).filter(kept);
-                page.put(
-                    slot as usize,
-                    incarnation,
-                    bucket.inspect(|&(key, _)| note(key)),
-                );
-            }
-            while let Some(slots_of) = overflowed.next_if(|of| of.first / slots == page_number) {
-                page.note_overflow(incarnation, slots_of);
-            }
-        };
-        let region = drive
-            .rewrite(old.as_deref(), number, generation, change)
-            .await?;
-        self.filters.set(number, filter);
-        let add = |count: &AtomicU64, by: u64| count.fetch_add(by, Ordering::Relaxed);
-        add(&self.counts.flushed_entries, table.len() as u64);
-        add(&self.counts.evicted, evicted);
-        add(&self.counts.erased, erased);
-        Ok((nth, Arc::new(region)))
+    fn is_full_for(&self, active: &mut Active, key: u64) -> bool {
+        !self.log.has_space(&active.half) || !active.table.has_place(key)
     }
 
     /// Which of its slicetable's incarnations a generation is.
@@ -772,9 +457,9 @@ impl Inner {
                 state
                     .frozen
                     .as_ref()
-                    .and_then(|frozen| frozen.table.get(key))
+                    .and_then(|frozen| frozen.memory.table.get(key))
             };
-            match state.table.get(key).or_else(frozen) {
+            match state.active.table.get(key).or_else(frozen) {
                 Some(change) => (Some(change), Vec::new()),
                 None => (None, state.slicetables.clone()),
             }
@@ -870,7 +555,7 @@ impl Inner {
             .iter()
             .filter(|partition| partition.state.lock().frozen.is_some());
         let tables = self.partitions.len() + frozen.count();
-        let per_partition = size_of::<Partition>()
+        let per_partition = size_of::<Partition<Self>>()
             + self.drives_of_a_partition() as usize * size_of::<(Region, usize)>();
         HashMemory {
             tables: table * tables as u64,
@@ -882,6 +567,106 @@ impl Inner {
                 .map(|drive| 2 * drive.shape.piece_bytes as u64)
                 .sum(),
         }
+    }
+}
+
+impl Flush for Inner {
+    type Active = Active;
+    type Frozen = FrozenTable;
+
+    fn flushes(&self) -> &Flushes {
+        &self.flushes
+    }
+
+    fn partition(&self, number: u32) -> &Partition<Self> {
+        &self.partitions[number as usize]
+    }
+
+    fn freeze(&self, number: u32, next: u32, active: &mut Active) -> FrozenTable {
+        let next = Active {
+            table: self.new_table(),
+            half: self.log.begin(number, next),
+        };
+        let mut full = std::mem::replace(active, next);
+        full.table.settle();
+        FrozenTable {
+            table: Arc::new(full.table),
+            half: full.half,
+        }
+    }
+
+    async fn rewrite(&self, number: u32) -> Result<(usize, Arc<Region>), SliceError> {
+        let drives = self.drives_of_a_partition();
+        let (table, generation, nth, old) = {
+            let state = self.partitions[number as usize].state.lock();
+            let frozen = state
+                .frozen
+                .as_ref()
+                .expect("only what is frozen is flushed");
+            let nth = ((frozen.generation - 1) % drives) as usize;
+            (
+                Arc::clone(&frozen.memory.table),
+                frozen.generation,
+                nth,
+                state.slicetables[nth].clone(),
+            )
+        };
+        let drive = self
+            .drives_of(number)
+            .nth(nth)
+            .expect("slicetables lie on drives");
+        let incarnation = self.incarnation(generation);
+        let shape = &self.shape.page;
+        let slots = shape.slots as u32;
+        let most_keys = shape.entries() * self.shape.pages as usize;
+        let mut filter = (drives == 1)
+            .then(|| self.filters.deserved(number, most_keys))
+            .flatten();
+        let mut note = |key| {
+            if let Some(filter) = &mut filter {
+                filter.insert(self.keys.slots(key));
+            }
+        };
+        let mut overflowed: Vec<Slots> = table.overflowed().collect();
+        overflowed.sort_unstable_by_key(|slots| slots.first);
+        let mut overflowed = overflowed.into_iter().peekable();
+        let (mut evicted, mut erased) = (0, 0);
+        let change = |page_number: u32, bytes: &mut [u8]| {
+            let mut page = PageMut { shape, bytes };
+            evicted += page.evict(incarnation);
+            erased += page.erase(|key| table.get(key).is_some(), &mut note);
+            for slot in 0..slots {
+                // A delete has done its work where there are no other slicetables.
+                let kept = |&(_, change): &(u64, Change)| drives > 1 || change != Change::Delete;
+                let bucket = table.bucket(page_number * slots + slot).filter(kept);
+                page.put(
+                    slot as usize,
+                    incarnation,
+                    bucket.inspect(|&(key, _)| note(key)),
+                );
+            }
+            while let Some(slots_of) = overflowed.next_if(|of| of.first / slots == page_number) {
+                page.note_overflow(incarnation, slots_of);
+            }
+        };
+        let region = drive
+            .rewrite(old.as_deref(), number, generation, change)
+            .await?;
+        self.filters.set(number, filter);
+        let add = |count: &AtomicU64, by: u64| count.fetch_add(by, Ordering::Relaxed);
+        add(&self.counts.flushes, 1);
+        add(&self.counts.flushed_entries, table.len() as u64);
+        add(&self.counts.evicted, evicted);
+        add(&self.counts.erased, erased);
+        Ok((nth, Arc::new(region)))
+    }
+
+    async fn point(&self, number: u32, nth: usize, region: &Arc<Region>) -> Result<(), SliceError> {
+        let pointer = Pointer {
+            generation: region.generation,
+            region: region.number,
+        };
+        self.log.pointers.set(number, nth as u32, pointer).await
     }
 }
 
@@ -900,92 +685,38 @@ fn log_shape(shape: &HashShape, is_spread: bool, drives: usize) -> LogShape {
     }
 }
 
-fn superblock(
+fn superblock_of(
     settings: &HashSettings,
     shape: &HashShape,
-    (number, count): (usize, usize),
-    (instance, seed): (u64, u64),
+    instance: Instance,
 ) -> SliceSuperblock {
-    let mut superblock = SliceSuperblock::new(SliceKind::Hash);
-    superblock.instance = U64::new(instance);
-    superblock.hash_seed = U64::new(seed);
+    let page = &shape.page;
+    let mut superblock = superblock::common(
+        SliceKind::Hash,
+        instance,
+        &settings.layout(),
+        (shape.partitions, shape.pages),
+        (page.incarnations, page.slots),
+    );
     superblock.own[0] = U64::new(shape.table_entries.into());
-    let numbers = [
-        (&mut superblock.drive, number as u32),
-        (&mut superblock.drives, count as u32),
-        (&mut superblock.spread, settings.spread.into()),
-        (&mut superblock.partitions, shape.partitions),
-        (&mut superblock.pages, shape.pages),
-        (&mut superblock.page_bytes, shape.page.page_bytes as u32),
-        (&mut superblock.incarnations, shape.page.incarnations as u32),
-        (&mut superblock.slots_per_page, shape.page.slots as u32),
-        (
-            &mut superblock.bucket_entries,
-            shape.page.bucket_entries as u32,
-        ),
-        (&mut superblock.filter_bytes, shape.page.filter_bytes as u32),
-        (&mut superblock.channels, settings.channels.count),
-        (&mut superblock.chunk_bytes, settings.channels.chunk_bytes),
-    ];
-    for (field, value) in numbers {
-        *field = U32::new(value);
-    }
+    superblock.spread = U32::new(settings.spread.into());
+    superblock.bucket_entries = U32::new(page.bucket_entries as u32);
+    superblock.filter_bytes = U32::new(page.filter_bytes as u32);
     superblock
-}
-
-/// Whether a superblock is that of drive `number` of `given`, and of the same table as `first`.
-fn check_superblock(
-    found: &SliceSuperblock,
-    number: usize,
-    given: usize,
-    first: Option<&SliceSuperblock>,
-) -> Result<(), SliceError> {
-    if found.kind.get() != SliceKind::Hash as u32 {
-        return Err(SliceError::OtherKind {
-            drive: number,
-            found: SliceKind::name_of(found.kind.get()),
-            expected: SliceKind::name_of(SliceKind::Hash as u32),
-        });
-    }
-    let drives = found.drives.get();
-    if drives as usize != given {
-        return Err(SliceError::DrivesMissing { drives, given });
-    }
-    if found.drive.get() as usize != number {
-        let found = found.drive.get();
-        return Err(SliceError::OtherDrive {
-            expected: number,
-            found,
-            drives,
-        });
-    }
-    match first.is_none_or(|first| first.instance == found.instance) {
-        true => Ok(()),
-        false => Err(SliceError::OtherInstance { drive: number }),
-    }
 }
 
 /// The settings with what was chosen when the table was created.
 fn created_settings(found: &SliceSuperblock, settings: &HashSettings) -> HashSettings {
-    let channels = Channels {
-        count: found.channels.get(),
-        chunk_bytes: found.chunk_bytes.get(),
-    };
-    let stripe = channels.stripe_bytes().max(1);
-    let pieces = u64::from(settings.piece_bytes).div_ceil(stripe) * stripe;
+    let layout = settings.layout().created(found);
     HashSettings {
         partitions: Some(found.partitions.get()),
         incarnations: found.incarnations.get(),
         bucket_entries: Some(found.bucket_entries.get()),
-        page_bytes: found.page_bytes.get(),
-        channels,
-        piece_bytes: u32::try_from(pieces).unwrap_or(u32::MAX),
+        page_bytes: layout.page_bytes,
+        channels: layout.channels,
+        piece_bytes: layout.piece_bytes,
         spread: found.spread.get() != 0,
-        scheduling: Scheduling {
-            queue_depth: settings.scheduling.queue_depth.max(1),
-            channel_depth: settings.scheduling.channel_depth.max(1),
-            ..settings.scheduling
-        },
+        scheduling: layout.scheduling,
         ..settings.clone()
     }
 }

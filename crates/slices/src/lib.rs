@@ -17,13 +17,17 @@ mod drive;
 mod error;
 mod files;
 mod filter;
+mod flush;
 mod hash;
 mod keys;
+mod layout;
 mod log;
 mod page;
+mod pointers;
 mod regions;
 mod scheduler;
 mod settings;
+mod superblock;
 mod table;
 
 pub use channel::Channels;

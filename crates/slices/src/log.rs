@@ -9,15 +9,12 @@
 //! counts are all there; of three counts the highest that is right is taken, and one of them has been synced.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use device::Journal;
-use format::slices::{
-    HALF_HEAD_WORDS, LOG_HEAD_WORDS, LOG_MAGIC, LogCount, Pointer, SLICES_FORMAT,
-};
-use runtime::sync::Semaphore;
+use format::slices::{HALF_HEAD_WORDS, LogCount};
 
 use crate::error::SliceError;
+use crate::pointers::Pointers;
 use crate::table::Change;
 
 /// How a log is divided.
@@ -42,13 +39,9 @@ impl LogShape {
         HALF_HEAD_WORDS + self.mark_words() + 2 * self.entries as usize
     }
 
-    fn pointer(&self, partition: u32, drive: u32) -> usize {
-        LOG_HEAD_WORDS + partition as usize * self.drives as usize + drive as usize
-    }
-
     fn half(&self, partition: u32, generation: u32) -> usize {
         let half = 2 * partition as usize + (generation % 2) as usize;
-        self.pointer(self.partitions, 0) + half * self.half_words()
+        Pointers::end(self.partitions, self.drives) + half * self.half_words()
     }
 
     /// Words of all of it.
@@ -59,13 +52,8 @@ impl LogShape {
 
 /// The log of a structure.
 pub(crate) struct Log {
-    journal: Arc<dyn Journal>,
+    pub(crate) pointers: Pointers,
     shape: LogShape,
-    instance: u64,
-    /// One sync at a time, so that of two synced counts one is durable.
-    syncing: Semaphore,
-    /// A sync has failed, and the system may take for written what is not.
-    has_lost: AtomicBool,
 }
 
 /// A half that is being written. Under the lock of its partition.
@@ -86,11 +74,8 @@ impl Log {
         shape: LogShape,
         instance: u64,
     ) -> Result<Self, SliceError> {
-        let log = Self::of(journal, shape, instance)?;
-        log.journal.clear(0..shape.words());
-        log.journal.store(2, instance);
-        log.journal.store(1, SLICES_FORMAT.into());
-        log.journal.store(0, LOG_MAGIC);
+        let pointers = Pointers::create(journal, shape.drives, shape.words(), instance)?;
+        let log = Self { pointers, shape };
         for partition in 0..shape.partitions {
             log.begin(partition, 1);
         }
@@ -103,60 +88,20 @@ impl Log {
         shape: LogShape,
         instance: u64,
     ) -> Result<Self, SliceError> {
-        let log = Self::of(journal, shape, instance)?;
-        let mut head = [0; LOG_HEAD_WORDS];
-        log.journal.read(0, &mut head).map_err(SliceError::log)?;
-        match head[..3] == [LOG_MAGIC, SLICES_FORMAT.into(), instance] {
-            true => Ok(log),
-            false => Err(SliceError::OtherLog),
-        }
+        let pointers = Pointers::open(journal, shape.drives, shape.words(), instance)?;
+        Ok(Self { pointers, shape })
     }
 
-    fn of(journal: Arc<dyn Journal>, shape: LogShape, instance: u64) -> Result<Self, SliceError> {
-        let (has, needs) = (journal.words(), shape.words());
-        if has < needs {
-            return Err(SliceError::ShortLog { has, needs });
-        }
-        Ok(Self {
-            journal,
-            shape,
-            instance,
-            syncing: Semaphore::new(1),
-            has_lost: AtomicBool::new(false),
-        })
-    }
-
-    /// Where the slicetable of a partition lies.
-    pub(crate) fn pointer(&self, partition: u32, drive: u32) -> Pointer {
-        Pointer::decode(self.journal.load(self.shape.pointer(partition, drive)))
-    }
-
-    /// From now on it lies there. Returns when that is durable.
-    pub(crate) async fn point(
-        &self,
-        partition: u32,
-        drive: u32,
-        pointer: Pointer,
-    ) -> Result<(), SliceError> {
-        self.journal
-            .store(self.shape.pointer(partition, drive), pointer.encode());
-        self.make_durable().await
-    }
-
-    async fn make_durable(&self) -> Result<(), SliceError> {
-        let synced = self.journal.sync().await;
-        if synced.is_err() {
-            self.has_lost.store(true, Ordering::Release);
-        }
-        synced.map_err(SliceError::log)
+    fn journal(&self) -> &dyn Journal {
+        &*self.pointers.journal
     }
 
     /// Begins the half of a generation, whose last use, two generations before, is over.
     pub(crate) fn begin(&self, partition: u32, generation: u32) -> Half {
-        let none = LogCount::none(self.instance, partition, generation);
+        let none = LogCount::none(self.pointers.instance, partition, generation);
         let start = self.shape.half(partition, generation);
         for word in start..start + HALF_HEAD_WORDS {
-            self.journal.store(word, none.encode());
+            self.journal().store(word, none.encode());
         }
         Half {
             partition,
@@ -181,13 +126,14 @@ impl Log {
             Change::Delete => (0, 1),
         };
         let mark = start + self.shape.marks() + entry / 64;
-        let others = self.journal.load(mark) & !(1 << (entry % 64));
-        self.journal.store(mark, others | is_delete << (entry % 64));
+        let others = self.journal().load(mark) & !(1 << (entry % 64));
+        self.journal()
+            .store(mark, others | is_delete << (entry % 64));
         let at = start + self.shape.marks() + self.shape.mark_words() + 2 * entry;
-        self.journal.store(at, key);
-        self.journal.store(at + 1, value);
+        self.journal().store(at, key);
+        self.journal().store(at + 1, value);
         half.count = half.count.and(&[key, value, is_delete]);
-        self.journal.store(start, half.count.encode());
+        self.journal().store(start, half.count.encode());
     }
 
     /// What a half holds, in order, and the half, to go on with it.
@@ -198,14 +144,14 @@ impl Log {
     ) -> Result<(Half, Vec<(u64, Change)>), SliceError> {
         let start = self.shape.half(partition, generation);
         let mut words = vec![0; self.shape.half_words()];
-        self.journal
+        self.journal()
             .read(start, &mut words)
             .map_err(SliceError::log)?;
         let (counts, rest) = words.split_at(HALF_HEAD_WORDS);
         let (marks, entries) = rest.split_at(self.shape.mark_words());
         let counts: Vec<LogCount> = counts.iter().map(|&word| LogCount::decode(word)).collect();
 
-        let none = LogCount::none(self.instance, partition, generation);
+        let none = LogCount::none(self.pointers.instance, partition, generation);
         let (mut count, mut valid, mut synced) = (none, none, none);
         let mut changes = Vec::new();
         for (entry, pair) in entries.chunks_exact(2).enumerate() {
@@ -237,7 +183,7 @@ impl Log {
     fn store_again(&self, half: &Half) {
         let start = self.shape.half(half.partition, half.generation);
         for word in start..start + self.shape.half_words() {
-            self.journal.store(word, self.journal.load(word));
+            self.journal().store(word, self.journal().load(word));
         }
     }
 
@@ -247,22 +193,22 @@ impl Log {
         &self,
         halves: impl FnOnce(&mut dyn FnMut(&mut Half)),
     ) -> Result<(), SliceError> {
-        let _syncing = self.syncing.acquire().await;
-        let has_lost = self.has_lost.swap(false, Ordering::AcqRel);
-        halves(&mut |half| {
-            if has_lost {
-                self.store_again(half);
-            }
-            if half.synced == half.count {
-                return;
-            }
-            half.synced_word = !half.synced_word;
-            let word = self.shape.half(half.partition, half.generation)
-                + 1
-                + usize::from(half.synced_word);
-            self.journal.store(word, half.count.encode());
-            half.synced = half.count;
-        });
-        self.make_durable().await
+        let store_counts = |has_lost| {
+            halves(&mut |half| {
+                if has_lost {
+                    self.store_again(half);
+                }
+                if half.synced == half.count {
+                    return;
+                }
+                half.synced_word = !half.synced_word;
+                let word = self.shape.half(half.partition, half.generation)
+                    + 1
+                    + usize::from(half.synced_word);
+                self.journal().store(word, half.count.encode());
+                half.synced = half.count;
+            });
+        };
+        self.pointers.sync(store_counts).await
     }
 }

@@ -4,6 +4,7 @@ use format::slices::{ENTRY_BYTES, EntryPage};
 
 use crate::channel::Channels;
 use crate::error::SliceError;
+use crate::layout::{Layout, partitions_in, partitions_of, refuse_if};
 use crate::scheduler::Scheduling;
 use crate::table::Table;
 
@@ -102,8 +103,8 @@ impl HashSettings {
             ));
         };
         let entries_of_a_page = page.slots * page.bucket_entries;
-        let stripe_pages =
-            (self.channels.stripe_bytes() / u64::from(self.page_bytes)).max(1) as usize;
+        let layout = self.layout();
+        let stripe_pages = layout.stripe_pages();
         let pages =
             self.table_bytes / ENTRY_BYTES / entries_of_a_page / stripe_pages * stripe_pages;
         if pages == 0 {
@@ -114,31 +115,13 @@ impl HashSettings {
             ));
         }
         let region_bytes = pages as u64 * u64::from(self.page_bytes);
-        let mut fitting = Vec::new();
-        for (drive, &has) in drive_bytes.iter().enumerate() {
-            let regions = has.saturating_sub(self.head_bytes()) / region_bytes;
-            let Some(most) = regions
-                .checked_sub(self.spare_regions.into())
-                .filter(|&most| most > 0)
-            else {
-                let needs = self.head_bytes() + region_bytes * u64::from(1 + self.spare_regions);
-                return Err(SliceError::SmallDrive { drive, has, needs });
-            };
-            fitting.push(u32::try_from(most).unwrap_or(u32::MAX / 4));
-        }
-        let Some(&least) = fitting.iter().min() else {
-            return refuse("name at least one drive".to_owned());
-        };
+        let fitting = layout.fitting(drive_bytes, region_bytes)?;
+        let least = fitting.iter().copied().min().unwrap_or(0);
         let most = match self.spread {
             true => least,
             false => least.saturating_mul(fitting.len() as u32),
         };
-        let partitions = self.partitions.unwrap_or(most);
-        if partitions == 0 || partitions > most {
-            return refuse(format!(
-                "{partitions} partitions cannot be: the drives have space for 1 to {most}"
-            ));
-        }
+        let partitions = partitions_of(self.partitions, most)?;
         let table_entries = (pages * entries_of_a_page) as f64 * self.fill;
         Ok(HashShape {
             partitions,
@@ -150,10 +133,7 @@ impl HashSettings {
     }
 
     fn check(&self) -> Result<(), SliceError> {
-        let page_bytes = self.page_bytes as usize;
-        let stripe = self.channels.stripe_bytes();
-        let whole = |bytes: u64, of: u64| of > 0 && bytes > 0 && bytes.is_multiple_of(of);
-        let wrong = [
+        refuse_if([
             (
                 self.incarnations == 0 || self.incarnations > MOST_INCARNATIONS,
                 "incarnations: 1 to 4096",
@@ -163,35 +143,20 @@ impl HashSettings {
                     .is_some_and(|entries| entries == 0 || entries > MOST_BUCKET_ENTRIES),
                 "bucket_entries: 1 to 64",
             ),
-            (
-                !whole(page_bytes as u64, device::PAGE_BYTES as u64),
-                "page_bytes: whole pages of 4096 bytes",
-            ),
-            (
-                !whole(self.channels.chunk_bytes.into(), self.page_bytes.into()),
-                "chunk_bytes: whole pages of page_bytes",
-            ),
-            (self.channels.count == 0, "channels: 1 at least"),
-            (
-                !whole(self.piece_bytes.into(), stripe),
-                "piece_bytes: whole stripes, that is channels times chunk_bytes",
-            ),
-            (self.spare_regions == 0, "spare_regions: 1 at least"),
-            (
-                self.scheduling.queue_depth == 0 || self.scheduling.channel_depth == 0,
-                "queue_depth and channel_depth: 1 at least",
-            ),
             (!(0.1..=1.0).contains(&self.fill), "fill: 0.1 to 1"),
-        ];
-        match wrong.into_iter().find(|(is_wrong, _)| *is_wrong) {
-            Some((_, what)) => Err(SliceError::Setting(what.to_owned())),
-            None => Ok(()),
-        }
+        ])?;
+        self.layout().check()
     }
 
-    /// Bytes in front of the regions of a drive.
-    pub(crate) fn head_bytes(&self) -> u64 {
-        self.channels.stripe_bytes().max(self.page_bytes.into())
+    /// How slicetables lie on a drive.
+    pub(crate) fn layout(&self) -> Layout {
+        Layout {
+            page_bytes: self.page_bytes,
+            channels: self.channels,
+            piece_bytes: self.piece_bytes,
+            spare_regions: self.spare_regions,
+            scheduling: self.scheduling,
+        }
     }
 
     /// The number of partitions whose tables fit `bytes` of memory.
@@ -200,10 +165,7 @@ impl HashSettings {
     /// [`SliceError::SmallMemory`].
     pub fn partitions_in(&self, bytes: u64) -> Result<u32, SliceError> {
         let needs = Table::bytes_of(self.table_bytes / ENTRY_BYTES) as u64;
-        match u32::try_from(bytes / needs).unwrap_or(u32::MAX) {
-            0 => Err(SliceError::SmallMemory { has: bytes, needs }),
-            partitions => Ok(partitions),
-        }
+        partitions_in(bytes, needs)
     }
 }
 

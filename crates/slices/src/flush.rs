@@ -1,0 +1,295 @@
+//! What is full in memory is frozen, written into a slicetable, and written again until that succeeds (section 5.1).
+//!
+//! ```text
+//!   active ──full, one permit──▶ frozen ──rewrite──▶ written ──the log says where──▶ a slicetable
+//!     ▲ empty again                 ▲                   │ a failure: tried again later, from where it failed
+//!     └ inserts go on               └───────────────────┘
+//! ```
+//!
+//! A partition has one thing frozen at most; when the active one is full, too, changes wait. A flush that fails is told to those
+//! that wait, and tried again until it succeeds or the structure is no longer used.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use parking_lot::Mutex;
+use runtime::sync::{Notify, Permit, Semaphore};
+
+use crate::error::SliceError;
+use crate::regions::Region;
+
+/// What is being flushed or waits for it, for each drive.
+const FLUSHES_PER_DRIVE: usize = 2;
+/// After how long a failed flush is tried again: twice as long each time.
+const FIRST_RETRY: Duration = Duration::from_millis(10);
+const LAST_RETRY: Duration = Duration::from_secs(5);
+
+/// A structure of partitions, each of which has something in memory that is flushed.
+pub(crate) trait Flush: Sized + 'static {
+    /// What takes changes.
+    type Active;
+    /// What is being flushed.
+    type Frozen;
+
+    fn flushes(&self) -> &Flushes;
+
+    fn partition(&self, number: u32) -> &Partition<Self>;
+
+    /// Takes what is active; the next one, of this generation, is empty. Under the partition's lock.
+    fn freeze(&self, number: u32, next: u32, active: &mut Self::Active) -> Self::Frozen;
+
+    /// Writes what is frozen into one of the partition's slicetables: which, and where it is now.
+    async fn rewrite(&self, number: u32) -> Result<(usize, Arc<Region>), SliceError>;
+
+    /// Says in the log that a slicetable lies there. Returns when that is durable. Called again where it has failed.
+    async fn point(&self, number: u32, nth: usize, region: &Arc<Region>) -> Result<(), SliceError>;
+}
+
+/// The flushes of a structure.
+pub(crate) struct Flushes {
+    permits: Semaphore,
+    /// Why the last flush has failed, until one succeeds.
+    failing: Mutex<Option<SliceError>>,
+    failed: Notify,
+}
+
+/// A partition of a structure.
+pub(crate) struct Partition<S: Flush> {
+    pub(crate) state: Mutex<State<S>>,
+    /// A flush has ended.
+    flushed: Notify,
+}
+
+/// What a partition has.
+pub(crate) struct State<S: Flush> {
+    pub(crate) active: S::Active,
+    /// The flush that will write what is active.
+    pub(crate) generation: u32,
+    pub(crate) frozen: Option<Frozen<S::Frozen>>,
+    /// The slicetable on each of the partition's drives.
+    pub(crate) slicetables: Vec<Option<Arc<Region>>>,
+}
+
+/// What is full.
+pub(crate) struct Frozen<F> {
+    pub(crate) memory: F,
+    pub(crate) generation: u32,
+    flush: FlushState,
+    /// Which slicetable it has been written to, and where, where the log does not say so yet.
+    written: Option<(usize, Arc<Region>)>,
+    /// One of so many that there may be; none where a crash has left it.
+    _permit: Option<Permit>,
+}
+
+enum FlushState {
+    Pending,
+    UnderWay,
+    Failed(SliceError),
+}
+
+impl Flushes {
+    pub(crate) fn new(drives: usize) -> Self {
+        Self {
+            permits: Semaphore::new(FLUSHES_PER_DRIVE * drives),
+            failing: Mutex::new(None),
+            failed: Notify::new(),
+        }
+    }
+
+    /// The right to freeze.
+    async fn permit(&self) -> Result<Permit, SliceError> {
+        loop {
+            let failed = self.failed.listener();
+            if let Some(permit) = self.permits.try_acquire() {
+                return Ok(permit);
+            }
+            if let Some(error) = self.failing.lock().clone() {
+                return Err(error);
+            }
+            match select(pin!(self.permits.acquire()), failed).await {
+                Either::Left((permit, _)) => return Ok(permit),
+                Either::Right(_) => {}
+            }
+        }
+    }
+}
+
+impl<S: Flush> Partition<S> {
+    pub(crate) fn new(state: State<S>) -> Self {
+        Self {
+            state: Mutex::new(state),
+            flushed: Notify::new(),
+        }
+    }
+}
+
+impl<F> Frozen<F> {
+    /// What a crash has left.
+    pub(crate) fn left(memory: F, generation: u32) -> Self {
+        Self {
+            memory,
+            generation,
+            flush: FlushState::Pending,
+            written: None,
+            _permit: None,
+        }
+    }
+}
+
+/// Calls `attempt` until it says that it has done its work; where it has not, what is active is flushed if `is_full` says so.
+/// Both are called under the partition's lock.
+pub(crate) async fn change<S: Flush>(
+    this: &Arc<S>,
+    number: u32,
+    mut attempt: impl FnMut(&mut State<S>) -> bool,
+    is_full: impl Fn(&mut State<S>) -> bool,
+) -> Result<(), SliceError> {
+    loop {
+        let has_frozen = {
+            let mut state = this.partition(number).state.lock();
+            if attempt(&mut state) {
+                return Ok(());
+            }
+            state.frozen.is_some()
+        };
+        if has_frozen {
+            flushed(this, number).await?;
+            continue;
+        }
+        let permit = this.flushes().permit().await?;
+        if freeze(&**this, number, permit, &is_full) {
+            spawn_flush(this, number);
+        }
+    }
+}
+
+/// Flushes what is active in a partition, if `has_changes` says that there is something.
+pub(crate) async fn flush<S: Flush>(
+    this: &Arc<S>,
+    number: u32,
+    has_changes: impl FnOnce(&mut State<S>) -> bool,
+) -> Result<(), SliceError> {
+    flushed(this, number).await?;
+    let permit = this.flushes().permit().await?;
+    if freeze(&**this, number, permit, has_changes) {
+        spawn_flush(this, number);
+    }
+    flushed(this, number).await
+}
+
+/// Waits until nothing is frozen in a partition.
+pub(crate) async fn flushed<S: Flush>(this: &Arc<S>, number: u32) -> Result<(), SliceError> {
+    let partition = this.partition(number);
+    loop {
+        let flushed = partition.flushed.listener();
+        {
+            let mut state = partition.state.lock();
+            let Some(frozen) = &mut state.frozen else {
+                return Ok(());
+            };
+            match &frozen.flush {
+                FlushState::Failed(error) => return Err(error.clone()),
+                FlushState::UnderWay => {}
+                FlushState::Pending => {
+                    frozen.flush = FlushState::UnderWay;
+                    spawn_flush(this, number);
+                }
+            }
+        }
+        flushed.await;
+    }
+}
+
+/// Freezes what is active in a partition, if nothing is frozen and `is_time`. Whether it has: then the caller flushes it.
+fn freeze<S: Flush>(
+    this: &S,
+    number: u32,
+    permit: Permit,
+    is_time: impl FnOnce(&mut State<S>) -> bool,
+) -> bool {
+    let mut state = this.partition(number).state.lock();
+    if state.frozen.is_some() || !is_time(&mut state) {
+        return false;
+    }
+    let generation = state.generation;
+    state.generation += 1;
+    state.frozen = Some(Frozen {
+        memory: this.freeze(number, generation + 1, &mut state.active),
+        generation,
+        flush: FlushState::UnderWay,
+        written: None,
+        _permit: Some(permit),
+    });
+    true
+}
+
+/// Flushes what is frozen in a partition, again and again until it succeeds or the structure is no longer used.
+fn spawn_flush<S: Flush>(this: &Arc<S>, number: u32) {
+    let this = Arc::downgrade(this);
+    runtime::spawn_detached(async move {
+        let mut pause = FIRST_RETRY;
+        loop {
+            let Some(structure) = this.upgrade() else {
+                return;
+            };
+            if try_flush(&*structure, number).await {
+                return;
+            }
+            drop(structure);
+            runtime::sleep(pause).await;
+            pause = (2 * pause).min(LAST_RETRY);
+        }
+    });
+}
+
+/// Flushes what is frozen in a partition: whether that has succeeded. Until then it stays.
+async fn try_flush<S: Flush>(this: &S, number: u32) -> bool {
+    let partition = this.partition(number);
+    let outcome = write_frozen(this, number).await;
+    let is_flushed = outcome.is_ok();
+    {
+        let mut state = partition.state.lock();
+        match outcome {
+            Ok((nth, region)) => {
+                state.frozen = None;
+                state.slicetables[nth] = Some(region);
+                *this.flushes().failing.lock() = None;
+            }
+            Err(error) => {
+                *this.flushes().failing.lock() = Some(error.clone());
+                if let Some(frozen) = &mut state.frozen {
+                    frozen.flush = FlushState::Failed(error);
+                }
+            }
+        }
+    }
+    partition.flushed.notify_all();
+    if !is_flushed {
+        this.flushes().failed.notify_all();
+    }
+    is_flushed
+}
+
+/// Writes what is frozen into a slicetable, and says so in the log: which of the partition's, and where it is now.
+async fn write_frozen<S: Flush>(this: &S, number: u32) -> Result<(usize, Arc<Region>), SliceError> {
+    let partition = this.partition(number);
+    let written = {
+        let state = partition.state.lock();
+        let frozen = state.frozen.as_ref();
+        frozen.and_then(|frozen| frozen.written.clone())
+    };
+    let (nth, region) = match written {
+        Some(written) => written,
+        None => {
+            let written = this.rewrite(number).await?;
+            if let Some(frozen) = &mut partition.state.lock().frozen {
+                frozen.written = Some(written.clone());
+            }
+            written
+        }
+    };
+    this.point(number, nth, &region).await?;
+    Ok((nth, region))
+}

@@ -1,0 +1,129 @@
+//! How slicetables lie on a drive, whatever they hold: the settings that every structure has, and what follows from them.
+
+use format::slices::SliceSuperblock;
+
+use crate::channel::Channels;
+use crate::error::SliceError;
+use crate::scheduler::Scheduling;
+
+/// Settings that do not depend on what is stored.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Layout {
+    pub(crate) page_bytes: u32,
+    pub(crate) channels: Channels,
+    pub(crate) piece_bytes: u32,
+    pub(crate) spare_regions: u32,
+    pub(crate) scheduling: Scheduling,
+}
+
+/// Refuses with the first sentence whose condition holds.
+pub(crate) fn refuse_if(
+    wrong: impl IntoIterator<Item = (bool, &'static str)>,
+) -> Result<(), SliceError> {
+    match wrong.into_iter().find(|(is_wrong, _)| *is_wrong) {
+        Some((_, what)) => Err(SliceError::Setting(what.to_owned())),
+        None => Ok(()),
+    }
+}
+
+/// The partitions asked for, or `most`.
+pub(crate) fn partitions_of(asked: Option<u32>, most: u32) -> Result<u32, SliceError> {
+    let partitions = asked.unwrap_or(most);
+    if partitions == 0 || partitions > most {
+        return Err(SliceError::Setting(format!(
+            "{partitions} partitions cannot be: the drives have space for 1 to {most}"
+        )));
+    }
+    Ok(partitions)
+}
+
+/// How many partitions' memory, of which one `needs` so much, fits `has` bytes.
+pub(crate) fn partitions_in(has: u64, needs: u64) -> Result<u32, SliceError> {
+    match u32::try_from(has / needs).unwrap_or(u32::MAX) {
+        0 => Err(SliceError::SmallMemory { has, needs }),
+        partitions => Ok(partitions),
+    }
+}
+
+impl Layout {
+    /// Refuses what cannot be.
+    pub(crate) fn check(&self) -> Result<(), SliceError> {
+        let stripe = self.channels.stripe_bytes();
+        let whole = |bytes: u64, of: u64| of > 0 && bytes > 0 && bytes.is_multiple_of(of);
+        refuse_if([
+            (
+                !whole(self.page_bytes.into(), device::PAGE_BYTES as u64),
+                "page_bytes: whole pages of 4096 bytes",
+            ),
+            (
+                !whole(self.channels.chunk_bytes.into(), self.page_bytes.into()),
+                "chunk_bytes: whole pages of page_bytes",
+            ),
+            (self.channels.count == 0, "channels: 1 at least"),
+            (
+                !whole(self.piece_bytes.into(), stripe),
+                "piece_bytes: whole stripes, that is channels times chunk_bytes",
+            ),
+            (self.spare_regions == 0, "spare_regions: 1 at least"),
+            (
+                self.scheduling.queue_depth == 0 || self.scheduling.channel_depth == 0,
+                "queue_depth and channel_depth: 1 at least",
+            ),
+        ])
+    }
+
+    /// Bytes in front of the regions of a drive.
+    pub(crate) fn head_bytes(&self) -> u64 {
+        self.channels.stripe_bytes().max(self.page_bytes.into())
+    }
+
+    /// Pages of a stripe: a slicetable is whole stripes.
+    pub(crate) fn stripe_pages(&self) -> usize {
+        (self.channels.stripe_bytes() / u64::from(self.page_bytes)).max(1) as usize
+    }
+
+    /// How many partitions, with regions of `region_bytes`, each drive has space for.
+    pub(crate) fn fitting(
+        &self,
+        drive_bytes: &[u64],
+        region_bytes: u64,
+    ) -> Result<Vec<u32>, SliceError> {
+        let mut fitting = Vec::new();
+        for (drive, &has) in drive_bytes.iter().enumerate() {
+            let regions = has.saturating_sub(self.head_bytes()) / region_bytes;
+            let Some(most) = regions
+                .checked_sub(self.spare_regions.into())
+                .filter(|&most| most > 0)
+            else {
+                let needs = self.head_bytes() + region_bytes * u64::from(1 + self.spare_regions);
+                return Err(SliceError::SmallDrive { drive, has, needs });
+            };
+            fitting.push(u32::try_from(most).unwrap_or(u32::MAX / 4));
+        }
+        match fitting.is_empty() {
+            true => Err(SliceError::Setting("name at least one drive".to_owned())),
+            false => Ok(fitting),
+        }
+    }
+
+    /// The layout of a structure that there is, used as `self` says.
+    pub(crate) fn created(self, found: &SliceSuperblock) -> Self {
+        let channels = Channels {
+            count: found.channels.get(),
+            chunk_bytes: found.chunk_bytes.get(),
+        };
+        let stripe = channels.stripe_bytes().max(1);
+        let pieces = u64::from(self.piece_bytes).div_ceil(stripe) * stripe;
+        Self {
+            page_bytes: found.page_bytes.get(),
+            channels,
+            piece_bytes: u32::try_from(pieces).unwrap_or(u32::MAX),
+            spare_regions: self.spare_regions,
+            scheduling: Scheduling {
+                queue_depth: self.scheduling.queue_depth.max(1),
+                channel_depth: self.scheduling.channel_depth.max(1),
+                ..self.scheduling
+            },
+        }
+    }
+}
