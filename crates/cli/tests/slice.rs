@@ -15,19 +15,19 @@ fn flowstone(directory: &Path, arguments: &[&str], input: &str) -> Output {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .unwrap();
+        .expect("the program starts");
     child
         .stdin
         .take()
-        .unwrap()
+        .expect("its input is piped")
         .write_all(input.as_bytes())
-        .unwrap();
-    child.wait_with_output().unwrap()
+        .expect("it takes its input");
+    child.wait_with_output().expect("it ends")
 }
 
 fn said(directory: &Path, arguments: &[&str], input: &str) -> String {
     let output = flowstone(directory, arguments, input);
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("it prints text");
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(output.stderr.is_empty());
     text(&output.stdout)
@@ -36,13 +36,13 @@ fn said(directory: &Path, arguments: &[&str], input: &str) -> String {
 fn refusal(directory: &Path, arguments: &[&str], input: &str) -> String {
     let output = flowstone(directory, arguments, input);
     assert_eq!(output.status.code(), Some(2));
-    let text = String::from_utf8(output.stderr).unwrap();
+    let text = String::from_utf8(output.stderr).expect("it prints text");
     assert_eq!(text.lines().count(), 1, "{text}");
     text
 }
 
 fn table(arguments: &[&str]) -> TempDir {
-    let directory = TempDir::new().unwrap();
+    let directory = TempDir::new().expect("there is a directory for tests");
     let create = [
         "create",
         "--drives",
@@ -81,7 +81,7 @@ fn what_is_inserted_is_found_by_the_next_process() {
 fn keys_of_text_and_inputs_in_files() {
     let directory = table(&[]);
     let at = directory.path();
-    std::fs::write(at.join("pairs"), "one word 1\nanother 2\n").unwrap();
+    std::fs::write(at.join("pairs"), "one word 1\nanother 2\n").expect("the file can be written");
     said(at, &["insert", "--text", "--drives", "a,b", "pairs"], "");
     let found = said(
         at,
@@ -99,9 +99,9 @@ fn numbers_for_programs() {
         &["stats", "--drives", "a,b", "--json"],
         "",
     );
-    let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
+    let stats: serde_json::Value = serde_json::from_str(&stats).expect("it prints JSON");
     assert_eq!(stats["incarnations"], 8);
-    assert!(stats["bytes_per_entry"].as_f64().unwrap() < 3.0);
+    assert!(stats["bytes_per_entry"].as_f64().expect("it is a number") < 3.0);
     let bench = [
         "bench",
         "--drives",
@@ -115,9 +115,14 @@ fn numbers_for_programs() {
         "--json",
     ];
     let bench: serde_json::Value =
-        serde_json::from_str(&said(directory.path(), &bench, "")).unwrap();
+        serde_json::from_str(&said(directory.path(), &bench, "")).expect("it prints JSON");
     assert_eq!(bench["hit_ratio"], 1.0);
-    assert!(bench["page_reads_per_get"].as_f64().unwrap() < 1.2);
+    assert!(
+        bench["page_reads_per_get"]
+            .as_f64()
+            .expect("it is a number")
+            < 1.2
+    );
 }
 
 #[test]

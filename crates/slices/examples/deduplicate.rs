@@ -7,6 +7,8 @@
 //! Chunks of 4 KiB are told by 8 bytes of their hash: the index says where each was seen first. Prints how many had been seen
 //! before. With `INDEX`, a file, the index is kept, and the next run knows what this one has seen.
 
+#![allow(clippy::print_stdout, reason = "an example tells what it has found")]
+
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -61,8 +63,10 @@ async fn deduplicate(files: &[PathBuf], path: &Path) -> Result<Tally, Box<dyn Er
         let files = Files::open(&paths)?;
         SliceHash::open(files.disks, files.journal, &settings).await?
     } else {
-        let words = |sizes: &[u64]| SliceHash::log_words(&settings, sizes);
-        let files = Files::create(&paths, INDEX_BYTES, false, words)?;
+        let files = Files::create(&paths, INDEX_BYTES, false, async |disks| {
+            SliceHash::log_words_for(&settings, disks)
+        });
+        let files = files.await?;
         SliceHash::create(files.disks, files.journal, &settings).await?
     };
     let mut tally = Tally::default();

@@ -74,7 +74,8 @@ pub enum SliceError {
 }
 
 impl SliceError {
-    pub(crate) fn device(drive: usize) -> impl Fn(DeviceError) -> Self {
+    /// The error of a drive.
+    pub fn device(drive: usize) -> impl Fn(DeviceError) -> Self {
         move |source| Self::Device {
             drive,
             source: Arc::new(source),

@@ -31,15 +31,15 @@ fn is_log(beginning: &[u8]) -> bool {
 
 impl Files {
     /// Makes new files of `bytes` each at `paths`, or takes block devices as they are, and a log of as many words as
-    /// `log_words` says for drives of such sizes. Blocks the thread.
+    /// `log_words` says for these drives, which it may write to. Blocks the thread.
     ///
     /// # Errors
     /// Where there is something already, unless `force`, and whatever the system says.
-    pub fn create(
+    pub async fn create(
         paths: &[PathBuf],
         bytes: u64,
         force: bool,
-        log_words: impl FnOnce(&[u64]) -> Result<usize, SliceError>,
+        log_words: impl AsyncFnOnce(&[Arc<dyn Disk>]) -> Result<usize, SliceError>,
     ) -> Result<Self, SliceError> {
         let options = FileOptions {
             size: Some(bytes),
@@ -55,8 +55,7 @@ impl Files {
             }
         }
         let disks = open_disks(paths, &options)?;
-        let sizes: Vec<u64> = disks.iter().map(|disk| disk.len_bytes()).collect();
-        let words = log_words(&sizes)?;
+        let words = log_words(&disks).await?;
         let Some(first) = paths.first() else {
             return Err(SliceError::Setting("name at least one drive".to_owned()));
         };

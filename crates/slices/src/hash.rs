@@ -132,6 +132,18 @@ impl SliceHash {
         Ok(log_shape(&shape, settings.spread, drive_bytes.len()).words())
     }
 
+    /// [`log_words`](Self::log_words) for these drives.
+    ///
+    /// # Errors
+    /// As [`HashSettings::shape`].
+    pub fn log_words_for(
+        settings: &HashSettings,
+        disks: &[Arc<dyn Disk>],
+    ) -> Result<usize, SliceError> {
+        let sizes: Vec<u64> = disks.iter().map(|disk| disk.len_bytes()).collect();
+        Self::log_words(settings, &sizes)
+    }
+
     /// Makes an empty table on `disks`, whose contents are lost, with a log of at least [`log_words`](Self::log_words).
     ///
     /// # Errors

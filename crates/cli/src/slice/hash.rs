@@ -5,13 +5,15 @@ use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use device::Disk;
 use hdrhistogram::Histogram;
 use serde_json::json;
 use server::config::Size;
-use slices::{Channels, Files, HashSettings, Scheduling, SliceError, SliceHash};
+use slices::{Channels, Files, HashSettings, Scheduling, SliceError, SliceHash, probe_channels};
 
 use super::input::{InputError, lines, number};
 use crate::exit;
@@ -82,6 +84,9 @@ pub(super) struct CreateArgs {
     /// Consecutive bytes on one channel.
     #[arg(long, default_value = "8KiB", value_name = "SIZE")]
     chunk_size: Size,
+    /// Find out how the first drive divides its bytes among channels. Takes seconds, on a drive that does nothing else.
+    #[arg(long, conflicts_with_all = ["channels", "chunk_size"])]
+    probe: bool,
     /// Lose what the files hold.
     #[arg(long)]
     force: bool,
@@ -184,21 +189,40 @@ async fn create(args: &CreateArgs) -> Result<(), HashError> {
         },
         ..usual
     };
-    let stripe = settings.channels.stripe_bytes().max(1);
-    settings.piece_bytes = (u64::from(settings.piece_bytes).div_ceil(stripe) * stripe)
-        .try_into()
-        .unwrap_or(u32::MAX);
+    whole_pieces(&mut settings);
     // What can be refused is, before anything is made.
     let sizes = vec![args.size.0; args.on.drives.len()];
     let most = settings.shape(&sizes)?.partitions;
     if let Some(memory) = args.memory {
         settings.partitions = Some(settings.partitions_in(memory.0)?.min(most));
     }
-    let files = Files::create(&args.on.drives, args.size.0, args.force, |sizes| {
-        SliceHash::log_words(&settings, sizes)
-    })?;
+    let log_words = async |disks: &[Arc<dyn Disk>]| {
+        if args.probe {
+            let found = probe_channels(&*disks[0])
+                .await
+                .map_err(SliceError::device(0))?;
+            settings.channels = found.unwrap_or_default();
+            whole_pieces(&mut settings);
+        }
+        SliceHash::log_words_for(&settings, disks)
+    };
+    let files = Files::create(&args.on.drives, args.size.0, args.force, log_words).await?;
     let table = SliceHash::create(files.disks, files.journal, &settings).await?;
+    if args.probe && !args.on.json {
+        let Channels { count, chunk_bytes } = settings.channels;
+        writeln!(
+            io::stdout(),
+            "{count} channels, chunks of {chunk_bytes} bytes"
+        )?;
+    }
     describe(&table, args.on.json)
+}
+
+/// Makes the pieces of a flush whole stripes.
+fn whole_pieces(settings: &mut HashSettings) {
+    let stripe = settings.channels.stripe_bytes().max(1);
+    let pieces = u64::from(settings.piece_bytes).div_ceil(stripe);
+    settings.piece_bytes = u32::try_from(pieces * stripe).unwrap_or(u32::MAX);
 }
 
 fn describe(table: &SliceHash, as_json: bool) -> Result<(), HashError> {
