@@ -77,6 +77,36 @@ fn what_is_inserted_is_found_by_the_next_process() {
     }
 }
 
+/// What has been inserted one after the other before a kill is there afterwards, without a gap.
+#[test]
+fn a_killed_process_loses_nothing_that_came_before() {
+    let directory = table(&[]);
+    let at = directory.path();
+    let mut inserts = Command::new(env!("CARGO_BIN_EXE_flowstone"))
+        .args(["slice", "hash", "insert", "--drives", "a,b"])
+        .current_dir(at)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    let mut input = inserts.stdin.take().expect("its input is piped");
+    // Far more than a pipe holds: most of it has been inserted when the last line has been taken.
+    let most = 60_000_u64;
+    for key in 0..most {
+        writeln!(input, "{key} {}", key * 3).expect("it takes its input");
+    }
+    inserts.kill().expect("it can be killed");
+    inserts.wait().expect("it ends");
+    let keys: String = (0..most).map(|key| format!("{key}\n")).collect();
+    let found = said(at, &["get", "--drives", "a,b"], &keys);
+    let count = found.lines().count() as u64;
+    assert!(count > most / 2, "{count} were inserted");
+    let expected: String = (0..count)
+        .map(|key| format!("{key}\t{}\n", key * 3))
+        .collect();
+    assert!(found == expected, "a gap among {count}");
+}
+
 #[test]
 fn keys_of_text_and_inputs_in_files() {
     let directory = table(&[]);
