@@ -1,0 +1,9 @@
+//! SliceBloom against a set: in order, at once, through crashes, and on drives that fail.
+
+mod crash;
+mod faults;
+#[path = "../common/hardware.rs"]
+mod hardware;
+mod life;
+mod ordinary;
+mod rates;
