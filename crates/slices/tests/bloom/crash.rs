@@ -1,7 +1,7 @@
 //! The process or the power fails at a random moment, several times over.
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ const LIVES: u64 = 4;
 /// Keys from here on are never inserted.
 const ABSENT: u64 = 1 << 40;
 
-/// The keys that a filter has to have: when each was acknowledged last, and whether that was before a sync that has returned.
+/// The keys that a filter has to have, with the number of the insert that was the last to be acknowledged, or synced.
 #[derive(Default)]
 struct Model {
     inserts: u64,
     acknowledged: HashMap<u64, u64>,
-    synced: BTreeSet<u64>,
+    synced: HashMap<u64, u64>,
 }
 
 impl Model {
@@ -32,18 +32,15 @@ impl Model {
         self.inserts += 1;
     }
 
-    /// What a sync that begins now has to make durable.
-    fn all(&self) -> Vec<u64> {
-        self.acknowledged.keys().copied().collect()
-    }
-
-    /// The keys that must be there after a crash, among the last `kept` inserts. The others need not be from now on.
+    /// The keys that must be there after a crash, among the last `kept` inserts. Nothing is known of the others from now on.
     fn crash(&mut self, has_power: bool, kept: u64) -> Vec<u64> {
         let from = self.inserts.saturating_sub(kept);
-        let synced = &self.synced;
-        self.acknowledged
-            .retain(|number, &mut at| at >= from && (has_power || synced.contains(number)));
-        self.all()
+        if !has_power {
+            self.acknowledged.clone_from(&self.synced);
+        }
+        self.acknowledged.retain(|_, &mut at| at >= from);
+        self.synced.retain(|_, &mut at| at >= from);
+        self.acknowledged.keys().copied().collect()
     }
 }
 
@@ -79,7 +76,7 @@ async fn client(
                 assert!(found || !is_kept, "seed {seed}: {number} is denied");
             }
             97.. => {
-                let all = model.borrow().all();
+                let all = model.borrow().acknowledged.clone();
                 filter.sync().await.expect("drives work");
                 model.borrow_mut().synced.extend(all);
             }
