@@ -5,9 +5,11 @@
 //!                                      └ generation, keys   └ the bits of a filter, whole pages
 //! ```
 //!
-//! Generation g is written to half g mod 2. A bit is set and never unset until its half is emptied, so a store that is repeated,
-//! or two of which a power cut keeps any, do no harm. A half gets the head of a generation only when its emptiness is durable:
-//! one with that head has no bits but this generation's, and one without has nothing that was synced.
+//! Generation g is written to half g mod 2, which is emptied when g begins; its head follows with the first key. A bit is set and
+//! never unset until then, so a store that is repeated, or two of which a power cut keeps any, do no harm. What a half holds
+//! counts where its head is the generation's. One with another head has nothing that was synced, since a sync makes the head
+//! durable with the bits. After a power cut a half may have bits that its head does not count, even some from before it was
+//! emptied: they count as keys, so that no filter gets much fuller than it may.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -57,14 +59,8 @@ impl MemoryFilters {
         instance: u64,
     ) -> Result<Self, SliceError> {
         let pointers = Pointers::create(journal, 1, Self::words(shape), instance)?;
-        let filters = Self::of(pointers, shape);
-        filters.pointers.sync(|_| ()).await?;
-        for partition in 0..shape.partitions {
-            filters.begin(partition, 1);
-            filters.begin(partition, 2);
-        }
-        filters.pointers.sync(|_| ()).await?;
-        Ok(filters)
+        pointers.sync(|_| ()).await?;
+        Ok(Self::of(pointers, shape))
     }
 
     /// Those of a structure that there is.
@@ -107,7 +103,6 @@ impl MemoryFilters {
         if head.generation != generation {
             return Ok(None);
         }
-        // A power cut may have kept more bits than the head counts.
         let bits = self.read(partition, generation)?;
         let ones: u32 = bits.iter().map(|word| word.count_ones()).sum();
         Ok(Some(head.keys.max(ones.div_ceil(self.functions))))
@@ -138,26 +133,17 @@ impl MemoryFilters {
             let bits = self.journal().load(word) | 1 << (slot % 64);
             self.journal().store(word, bits);
         }
-        self.store_head(partition, head);
-    }
-
-    fn store_head(&self, partition: u32, head: FilterHead) {
         let word = self.head(partition, head.generation);
         self.journal().store(word, head.encode());
     }
 
-    /// Empties the half that this generation has. What comes after it [begins](Self::begin) when that is durable.
-    pub(super) fn empty(&self, partition: u32, generation: u32) {
+    /// Empties the half of a generation, whose last use, two generations before, is over.
+    pub(super) fn begin(&self, partition: u32, generation: u32) {
         self.journal().clear(self.half(partition, generation));
     }
 
-    /// From now on this generation has its half, which is durably empty. It takes no memory before the first key.
-    pub(super) fn begin(&self, partition: u32, generation: u32) {
-        let head = FilterHead {
-            generation,
-            keys: 0,
-        };
-        self.store_head(partition, head);
+    /// What a generation has is durable elsewhere: its half need not stay in memory.
+    pub(super) fn let_go(&self, partition: u32, generation: u32) {
         self.journal().let_go(self.half(partition, generation));
     }
 

@@ -59,12 +59,6 @@ struct Active {
     keys: u32,
 }
 
-/// A filter that is full.
-struct FrozenFilter {
-    /// The slicetable has it, and its half is being emptied.
-    is_on_drive: bool,
-}
-
 #[derive(Default)]
 struct Counts {
     inserted: AtomicU64,
@@ -194,16 +188,9 @@ impl SliceBloom {
             flushes: Flushes::new(count),
             counts: Counts::default(),
         };
-        let mut emptied = Vec::new();
         inner.partitions = (0..shape.partitions)
-            .map(|number| inner.found(number, &mut emptied))
+            .map(|number| inner.found(number))
             .collect::<Result<_, _>>()?;
-        if !emptied.is_empty() {
-            inner.sync().await?;
-            for (number, generation) in emptied {
-                inner.memory.begin(number, generation);
-            }
-        }
         let opened = Self(Arc::new(inner));
         for number in 0..shape.partitions {
             flush::flushed(&opened.0, number).await?;
@@ -292,27 +279,18 @@ impl BloomMemory {
 }
 
 impl Inner {
-    /// The state of a partition as the log has it. Halves that hold nothing that counts are emptied, and named in `emptied`.
-    fn found(
-        &self,
-        number: u32,
-        emptied: &mut Vec<(u32, u32)>,
-    ) -> Result<Partition<Self>, SliceError> {
+    /// The state of a partition as the log has it.
+    fn found(&self, number: u32) -> Result<Partition<Self>, SliceError> {
         let pointer = self.memory.pointers.get(number, 0);
         let written = pointer.generation;
-        let mut keys_of = |generation| {
-            let keys = self.memory.keys(number, generation)?;
-            if keys.is_none() {
-                self.memory.empty(number, generation);
-                emptied.push((number, generation));
-            }
-            Ok::<_, SliceError>(keys.unwrap_or(0))
-        };
-        let (first, next) = (keys_of(written + 1)?, keys_of(written + 2)?);
-        let memory = FrozenFilter { is_on_drive: false };
+        let first = self.memory.keys(number, written + 1)?;
+        let next = self.memory.keys(number, written + 2)?;
+        if first.is_none() {
+            self.memory.begin(number, written + 1);
+        }
         let (keys, generation, frozen) = match next {
-            0 => (first, written + 1, None),
-            keys => (keys, written + 2, Some(Frozen::left(memory, written + 1))),
+            None => (first.unwrap_or(0), written + 1, None),
+            Some(keys) => (keys, written + 2, Some(Frozen::left((), written + 1))),
         };
         let used = || {
             let regions = &self.drive_of(number).regions;
@@ -365,9 +343,8 @@ impl Inner {
         let number = bits.partition;
         let region = {
             let state = self.partitions[number as usize].state.lock();
-            let frozen = state.frozen.as_ref();
-            let frozen = frozen.filter(|frozen| !frozen.memory.is_on_drive);
-            let mut generations = once(state.generation).chain(frozen.map(|of| of.generation));
+            let frozen = state.frozen.iter().map(|frozen| frozen.generation);
+            let mut generations = once(state.generation).chain(frozen);
             if generations.any(|generation| self.memory.has(number, generation, bits.slots())) {
                 self.counts.memory_hits.fetch_add(1, Ordering::Relaxed);
                 return Ok(true);
@@ -436,7 +413,8 @@ impl Inner {
 
 impl Flush for Inner {
     type Active = Active;
-    type Frozen = FrozenFilter;
+    /// Its half of the log has it.
+    type Frozen = ();
 
     fn flushes(&self) -> &Flushes {
         &self.flushes
@@ -446,10 +424,9 @@ impl Flush for Inner {
         &self.partitions[number as usize]
     }
 
-    /// The half of the next generation is empty and has its head: its last use ended with a flush.
-    fn freeze(&self, _number: u32, _next: u32, active: &mut Active) -> FrozenFilter {
+    fn freeze(&self, number: u32, next: u32, active: &mut Active) {
         active.keys = 0;
-        FrozenFilter { is_on_drive: false }
+        self.memory.begin(number, next);
     }
 
     async fn rewrite(&self, number: u32) -> Result<(usize, Arc<Region>), SliceError> {
@@ -476,22 +453,10 @@ impl Flush for Inner {
         Ok((0, Arc::new(region)))
     }
 
-    /// Also empties the half of what has been flushed, durably, for the generation after the next.
     async fn point(&self, number: u32, nth: usize, region: &Arc<Region>) -> Result<(), SliceError> {
         let pointers = &self.memory.pointers;
         pointers.set(number, nth as u32, region.pointer()).await?;
-        let state_of = || self.partitions[number as usize].state.lock();
-        {
-            let mut state = state_of();
-            state.slicetables[nth] = Some(Arc::clone(region));
-            if let Some(frozen) = &mut state.frozen {
-                frozen.memory.is_on_drive = true;
-            }
-            self.memory.empty(number, region.generation);
-        }
-        self.sync().await?;
-        let _state = state_of();
-        self.memory.begin(number, region.generation + 2);
+        self.memory.let_go(number, region.generation);
         Ok(())
     }
 }

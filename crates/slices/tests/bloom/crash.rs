@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use flowstone_slices::{BloomSettings, SliceBloom};
+use flowstone_slices::{BloomSettings, BloomShape, SliceBloom};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use runtime::sim::Sim;
@@ -15,6 +15,8 @@ use crate::life::{PLACEMENTS, key, small};
 
 const TASKS: u64 = 4;
 const LIVES: u64 = 4;
+/// Words of a filter in memory: a page.
+const HALF_WORDS: usize = 512;
 /// Keys from here on are never inserted.
 const ABSENT: u64 = 1 << 40;
 
@@ -86,6 +88,17 @@ async fn client(
     }
 }
 
+/// No filter in memory has more bits than its keys set, whatever crashes have left in it.
+fn check_fill(hardware: &Hardware, shape: BloomShape, seed: u64) {
+    let words = hardware.journal.crash();
+    let halves = words.len() - 2 * shape.partitions as usize * HALF_WORDS;
+    for half in words[halves..].chunks_exact(HALF_WORDS) {
+        let ones: u32 = half.iter().map(|word| word.count_ones()).sum();
+        let most = shape.keys * shape.functions;
+        assert!(ones <= most, "seed {seed}: {ones} bits, {most} at most");
+    }
+}
+
 /// Lives and crashes on the same drives. Of the last `kept` inserts none is evicted.
 fn live_and_crash(settings: &BloomSettings, drives: usize, seed: u64, kept: u64) {
     let mut random = SmallRng::seed_from_u64(seed);
@@ -131,6 +144,7 @@ fn live_and_crash(settings: &BloomSettings, drives: usize, seed: u64, kept: u64)
                 runtime::spawn_detached(client);
             }
             runtime::sleep(until).await;
+            check_fill(&hardware, *filter.shape(), seed);
         });
         has_power = random.random_bool(0.5);
         let left = match has_power {
