@@ -9,12 +9,10 @@
 
 use std::error::Error;
 use std::io::{BufRead, Write, stdin, stdout};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::time::Instant;
 
-use device::{Disk, FileDisk, FileJournal, FileOptions, Journal, NewJournal};
-use flowstone_slices::{BitPlacement, BloomSettings, SliceBloom, SliceError};
+use flowstone_slices::{BitPlacement, BloomSettings, Files, SliceBloom, SliceError};
 use futures_util::future::join_all;
 
 /// Look-ups at once, and how many are measured of URLs that are there and of others.
@@ -23,33 +21,6 @@ const MEASURED: usize = 100_000;
 
 fn made_up(number: u64) -> String {
     format!("https://www.host-{}.example/page/{number}", number % 1_000)
-}
-
-type Devices = (Arc<dyn Disk>, Arc<dyn Journal>);
-
-/// The file of a filter, large enough for its partitions, and the log.
-fn open_devices(path: &Path, settings: &BloomSettings) -> Result<Devices, Box<dyn Error>> {
-    let partitions = u64::from(settings.partitions.unwrap_or(1));
-    let region = settings.shape(&[1 << 50])?.region_bytes;
-    let options = FileOptions {
-        size: Some(region * (partitions + 1 + u64::from(settings.spare_regions))),
-        create: true,
-        force: true,
-        ..FileOptions::default()
-    };
-    let mut disk = FileDisk::open(path, &options)?;
-    disk.extend_to(options.size.unwrap_or(0), false)?;
-    let mut log = path.as_os_str().to_owned();
-    log.push(".log");
-    let words = SliceBloom::log_words(settings, &[disk.len_bytes()])?;
-    let bytes = 8 * words.next_multiple_of(512) as u64;
-    let new = NewJournal {
-        bytes,
-        least_bytes: bytes,
-        is_journal: |_| true,
-    };
-    let log = FileJournal::open(&PathBuf::from(log), &new)?;
-    Ok((Arc::new(disk), Arc::new(log)))
 }
 
 /// Looks URLs up, some at once: how many may be there.
@@ -69,8 +40,12 @@ async fn run(
     urls: impl Iterator<Item = String>,
     settings: BloomSettings,
 ) -> Result<(), Box<dyn Error>> {
-    let (disk, log) = open_devices(&path, &settings)?;
-    let filter = SliceBloom::create(vec![disk], log, &settings).await?;
+    let regions = settings.partitions.unwrap_or(1) + settings.spare_regions;
+    // The superblock takes less than a region.
+    let bytes = settings.shape(&[1 << 50])?.region_bytes * u64::from(regions + 1);
+    let words = async |disks: &[_]| SliceBloom::log_words_for(&settings, disks);
+    let files = Files::create(&[path], bytes, true, words).await?;
+    let filter = SliceBloom::create(files.disks, files.journal, &settings).await?;
     let mut out = stdout().lock();
     let shape = *filter.shape();
     writeln!(

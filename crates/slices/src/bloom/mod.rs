@@ -114,6 +114,18 @@ impl SliceBloom {
         Ok(MemoryFilters::words(&settings.shape(drive_bytes)?))
     }
 
+    /// [`log_words`](Self::log_words) for these drives.
+    ///
+    /// # Errors
+    /// As [`BloomSettings::shape`].
+    pub fn log_words_for(
+        settings: &BloomSettings,
+        disks: &[Arc<dyn Disk>],
+    ) -> Result<usize, SliceError> {
+        let sizes: Vec<u64> = disks.iter().map(|disk| disk.len_bytes()).collect();
+        Self::log_words(settings, &sizes)
+    }
+
     /// Makes an empty filter on `disks`, whose contents are lost, with a log of at least [`log_words`](Self::log_words). With
     /// several drives, each partition lies on one of them.
     ///
