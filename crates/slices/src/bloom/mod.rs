@@ -101,7 +101,7 @@ pub struct BloomMemory {
     pub filters: u64,
     /// What is kept for each partition beside.
     pub partitions: u64,
-    /// Pieces of slicetables that are being rewritten, with the filter that goes in.
+    /// Two pieces of the slicetable that a drive rewrites, one being written and one being read, and the filter that goes in.
     pub pieces: u64,
 }
 
@@ -417,7 +417,7 @@ impl Inner {
             filters: filter * filters as u64,
             partitions: (self.partitions.len() * per_partition) as u64,
             pieces: pieces
-                .map(|drive| drive.shape.piece_bytes as u64 + filter)
+                .map(|drive| 2 * drive.shape.piece_bytes as u64 + filter)
                 .sum(),
         }
     }
