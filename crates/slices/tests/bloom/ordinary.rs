@@ -1,9 +1,11 @@
 //! Without crashes.
 
+use device::{AlignedBuf, Disk};
 use flowstone_slices::{BloomSettings, HashSettings, Scheduling, SliceBloom, SliceHash};
 use runtime::sim::Sim;
+use xxhash_rust::xxh3::Xxh3;
 
-use crate::hardware::Hardware;
+use crate::hardware::{DRIVE_BYTES, Hardware};
 use crate::life::{PLACEMENTS, key, small};
 
 fn with_filter<T>(
@@ -180,7 +182,7 @@ fn what_is_opened_must_be_what_was_created() {
             "{as_table}"
         );
 
-        let sizes = [crate::hardware::DRIVE_BYTES; 2];
+        let sizes = [DRIVE_BYTES; 2];
         let words = SliceHash::log_words(&hash, &sizes).expect("they can be");
         let log = std::sync::Arc::new(device::MemoryJournal::new(words));
         let made = SliceHash::create(disks, log, &hash).await;
@@ -207,4 +209,57 @@ fn what_is_opened_must_be_what_was_created() {
         let message = opened.err().expect("the log is too short").to_string();
         assert!(message.contains("as long as `log_words` says"), "{message}");
     });
+}
+
+/// What docs/on-disk-format.md says, byte by byte where it is easy and by a checksum of slicetables and filters.
+#[test]
+fn the_bytes_on_the_drive_are_those_of_the_format() {
+    let mut sums = Vec::new();
+    for placement in PLACEMENTS {
+        let settings = small(8, placement);
+        sums.push(with_filter(&settings, 1, async |filter, hardware| {
+            for number in 0..400 {
+                filter.insert(&key(number)).await.expect("drives work");
+            }
+            let shape = *filter.shape();
+            let disk = &hardware.media[0];
+            let page = AlignedBuf::new(4096);
+            let superblock = disk.read(0, page).await.expect("it can be read");
+            let number =
+                |at: usize| u32::from_le_bytes(superblock[at..at + 4].try_into().expect("4 bytes"));
+            assert_eq!(&superblock[..8], b"flowSLCE");
+            assert_eq!((number(32), number(60), number(64)), (2, 8, 4072));
+            let own = [84, 92, 100, 108].map(number);
+            let is_one_page = u32::from(placement == PLACEMENTS[1]);
+            assert_eq!(own, [shape.keys, 3, is_one_page, 0]);
+
+            let words = hardware.journal.crash();
+            assert_eq!(words.len(), 512 + 3 * 2 * 512);
+            // Four words of head in use, three pointers, six heads.
+            for partition in 0..3 {
+                let (generation, keys) = (words[8 + partition] >> 32, shape.keys as u64);
+                let heads = &words[11 + 2 * partition..][..2];
+                let head = heads[(generation + 1) as usize % 2];
+                assert_eq!(head >> 32, generation + 1);
+                assert!((1..=keys).contains(&(head & 0xffff_ffff)));
+            }
+            filter.flush().await.expect("drives work");
+            let words = hardware.journal.crash();
+            let mut sum = Xxh3::new();
+            for partition in 0..3 {
+                let region = words[8 + partition] & 0xffff_ffff;
+                let at = 8192 + region * shape.region_bytes;
+                let table = AlignedBuf::new(shape.region_bytes as usize);
+                sum.update(&disk.read(at, table).await.expect("it can be read"));
+            }
+            for word in &words[512..] {
+                sum.update(&word.to_le_bytes());
+            }
+            sum.digest()
+        }));
+    }
+    assert_eq!(
+        sums,
+        [9_371_656_393_888_921_357, 16_765_256_442_479_479_456]
+    );
 }
