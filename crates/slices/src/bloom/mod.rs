@@ -6,8 +6,8 @@
 //!                                                      └ until none has all, or no function is left
 //! ```
 //!
-//! An inserted key is never denied until its incarnation has been overwritten, whatever has failed: what a damaged page held
-//! counts as set in the incarnations that it held it of. One that was not inserted may be affirmed, as often as
+//! An inserted key is never denied until its incarnation has been overwritten: what a damaged page held counts as set in the
+//! incarnations that it held it of (`docs/slices.md` has what may fail). One that was not inserted may be affirmed, as often as
 //! [`BloomShape::false_positive_rate`] says.
 
 mod bits;
