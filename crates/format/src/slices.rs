@@ -254,6 +254,44 @@ impl EntryPage {
     }
 }
 
+/// How the pages of a Bloom filter are divided.
+///
+/// Behind the head: the slices of the slots in order, each of [`slice_bytes`](Self::slice_bytes). Bit `n` of a slice (bit `n % 8`
+/// of its byte `n / 8`) is the bit that incarnation `n` has for the slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BitPage {
+    /// Bytes of the page.
+    pub page_bytes: usize,
+    /// Incarnations, each of which has a bit for each slot.
+    pub incarnations: usize,
+    /// Slots whose slices lie in the page.
+    pub slots: usize,
+}
+
+impl BitPage {
+    /// A page of as many slots as fit; `None` where not one does.
+    pub fn of(page_bytes: usize, incarnations: usize) -> Option<Self> {
+        let bytes = page_bytes.checked_sub(SLICE_PAGE_HEAD_BYTES)?;
+        let slots = bytes.checked_div(incarnations.div_ceil(8))?;
+        (slots > 0).then_some(Self {
+            page_bytes,
+            incarnations,
+            slots,
+        })
+    }
+
+    /// Bytes of the slice of a slot.
+    pub fn slice_bytes(&self) -> usize {
+        self.incarnations.div_ceil(8)
+    }
+
+    /// The slice of a slot.
+    pub fn slice(&self, slot: usize) -> Range<usize> {
+        let start = SLICE_PAGE_HEAD_BYTES + slot * self.slice_bytes();
+        start..start + self.slice_bytes()
+    }
+}
+
 /// Which page it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageIdentity {
@@ -387,6 +425,30 @@ impl LogCount {
     }
 }
 
+/// The word of the log that says what a half of a Bloom filter's holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FilterHead {
+    /// The flush that will write it.
+    pub generation: u32,
+    /// Keys that have gone in.
+    pub keys: u32,
+}
+
+impl FilterHead {
+    /// The word.
+    pub fn encode(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.keys)
+    }
+
+    /// Reads a word.
+    pub fn decode(word: u64) -> Self {
+        Self {
+            generation: (word >> 32) as u32,
+            keys: word as u32,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -460,12 +522,30 @@ mod tests {
     }
 
     #[test]
+    fn slices_of_bits_lie_side_by_side() {
+        let page = BitPage::of(4096, 256).expect("they fit");
+        assert_eq!((page.slots, page.slice_bytes()), (127, 32));
+        assert_eq!((page.slice(0), page.slice(1)), (24..56, 56..88));
+        assert!(page.slice(126).end <= 4096 && page.slice(127).end > 4096);
+        let page = BitPage::of(4096, 3).expect("they fit");
+        assert_eq!((page.slots, page.slice(4071)), (4072, 4095..4096));
+        assert_eq!(BitPage::of(4096, 32_577), None);
+        assert_eq!(BitPage::of(4096, 0), None);
+    }
+
+    #[test]
     fn words_are_read_as_they_were_written() {
         let pointer = Pointer {
             generation: 0xfeed_beef,
             region: 0x00ab_cdef,
         };
         assert_eq!(Pointer::decode(pointer.encode()), pointer);
+        let head = FilterHead {
+            generation: 0xfeed_beef,
+            keys: 0x00ab_cdef,
+        };
+        assert_eq!(FilterHead::decode(head.encode()), head);
+        assert_eq!(head.encode(), 0xfeed_beef_00ab_cdef);
         let count = LogCount::none(1, 2, 3).and(&[4, 5]);
         assert_eq!(LogCount::decode(count.encode()), count);
         assert_ne!(count, LogCount::none(1, 2, 4).and(&[4, 5]));

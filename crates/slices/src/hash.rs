@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::{Disk, Journal};
-use format::slices::{EntryPage, Pointer, SliceKind, SliceSuperblock};
+use format::slices::{EntryPage, SliceKind, SliceSuperblock};
 use futures_util::future::join_all;
 use zerocopy::byteorder::little_endian::{U32, U64};
 
@@ -674,11 +674,8 @@ impl Flush for Inner {
     }
 
     async fn point(&self, number: u32, nth: usize, region: &Arc<Region>) -> Result<(), SliceError> {
-        let pointer = Pointer {
-            generation: region.generation,
-            region: region.number,
-        };
-        self.log.pointers.set(number, nth as u32, pointer).await
+        let pointers = &self.log.pointers;
+        pointers.set(number, nth as u32, region.pointer()).await
     }
 }
 

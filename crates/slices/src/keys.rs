@@ -26,12 +26,12 @@ pub(crate) struct Slots {
 }
 
 /// `hash` of 32 bits, spread evenly over `0..range`.
-fn spread(hash: u64, range: u32) -> u32 {
+pub(crate) fn spread(hash: u64, range: u32) -> u32 {
     (((hash & 0xffff_ffff) * u64::from(range)) >> 32) as u32
 }
 
 /// Another hash of the same key: the finalizer of MurmurHash3.
-fn mixed(mut hash: u64) -> u64 {
+pub(crate) fn mixed(mut hash: u64) -> u64 {
     hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     hash ^ (hash >> 33)

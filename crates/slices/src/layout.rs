@@ -113,7 +113,7 @@ impl Layout {
             chunk_bytes: found.chunk_bytes.get(),
         };
         let stripe = channels.stripe_bytes().max(1);
-        let pieces = u64::from(self.piece_bytes).div_ceil(stripe) * stripe;
+        let pieces = u64::from(self.piece_bytes).div_ceil(stripe).max(1) * stripe;
         Self {
             page_bytes: found.page_bytes.get(),
             channels,

@@ -1,7 +1,7 @@
 //! Indexes larger than memory, of which a look-up reads a page: the "slice indexes" of ANCS '14.
 //!
 //! ```text
-//!      SliceHash                        what is stored, in memory and in the log
+//!   SliceHash  SliceBloom               what is stored, in memory and in the log
 //!          │ pages, changes of pages
 //!        Drive ── Scheduler             slicetables: read a page, rewrite all
 //!          │
@@ -12,6 +12,7 @@
 //!
 //! Needs a runtime (`runtime::sim` or `runtime::live`) on the threads that use it, and nothing of the cache.
 
+mod bloom;
 mod channel;
 mod drive;
 mod error;
@@ -31,6 +32,7 @@ mod settings;
 mod superblock;
 mod table;
 
+pub use bloom::{BitPlacement, BloomMemory, BloomSettings, BloomShape, BloomStats, SliceBloom};
 pub use channel::Channels;
 pub use error::SliceError;
 pub use files::{Files, log_path};

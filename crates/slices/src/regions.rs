@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use format::slices::Pointer;
 use parking_lot::Mutex;
 use runtime::sync::Notify;
 
@@ -18,6 +19,16 @@ pub(crate) struct Region {
     /// The flush that wrote what it holds.
     pub(crate) generation: u32,
     regions: Arc<Regions>,
+}
+
+impl Region {
+    /// The word of the log that says where it is.
+    pub(crate) fn pointer(&self) -> Pointer {
+        Pointer {
+            generation: self.generation,
+            region: self.number,
+        }
+    }
 }
 
 impl Regions {

@@ -9,6 +9,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use runtime::sim::Sim;
 
+use crate::hardware::seeds;
 use crate::life::{Hardware, small};
 use crate::model::Model;
 
@@ -94,18 +95,6 @@ fn live_and_crash(settings: &HashSettings, drives: usize, seed: u64, may_evict: 
         };
         sim.crash();
         hardware = Hardware::of(left, random.random());
-    }
-}
-
-fn seeds() -> std::ops::Range<u64> {
-    let number = |name: &str| {
-        std::env::var(name)
-            .ok()
-            .and_then(|value| value.parse::<u64>().ok())
-    };
-    match number("FLOWSTONE_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("FLOWSTONE_CASES").unwrap_or(40),
     }
 }
 

@@ -1,0 +1,512 @@
+//! SliceBloom: a Bloom filter larger than memory (section 6, "Bloom Filters").
+//!
+//! ```text
+//!   insert ──▶ bits of its partition's filter, words of the log ──full──▶ frozen ──flush──▶ slicetable on the drive
+//!   look up ─▶ filter, frozen filter ──not all bits──▶ for each function's page: which incarnations have its bits?
+//!                                                      └ until none has all, or no function is left
+//! ```
+//!
+//! An inserted key is never denied until its incarnation has been overwritten: what a damaged page held counts as set in the
+//! incarnations that it held it of (`docs/slices.md` has what may fail). One that was not inserted may be affirmed, as often as
+//! [`BloomShape::false_positive_rate`] says.
+
+mod bits;
+mod memory;
+mod page;
+mod rates;
+mod settings;
+
+use std::iter::once;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use device::{Disk, Journal};
+use format::slices::{BitPage, FilterHead, SliceKind, SliceSuperblock};
+use zerocopy::byteorder::little_endian::U64;
+
+use crate::drive::{Drive, TableShape, drives};
+use crate::error::SliceError;
+use crate::flush::{self, Flush, Flushes, Frozen, Partition, State};
+use crate::layout::Layout;
+use crate::regions::Region;
+use crate::superblock::{self, Instance};
+use bits::{BitKeys, KeyBits};
+use memory::MemoryFilters;
+use page::{Candidates, put_bits};
+
+pub use settings::{BitPlacement, BloomSettings, BloomShape};
+
+/// A Bloom filter that lies on drives. Clones are the same filter.
+///
+/// All operations may be called from every thread that a runtime drives, at once. An [`insert`](Self::insert) that has returned
+/// survives the process; a power cut keeps what was there at the last [`sync`](Self::sync). When a partition is full its oldest
+/// incarnation goes, and with it the keys that were inserted first.
+#[derive(Clone)]
+pub struct SliceBloom(Arc<Inner>);
+
+struct Inner {
+    shape: BloomShape,
+    keys: BitKeys,
+    drives: Box<[Drive]>,
+    partitions: Box<[Partition<Inner>]>,
+    memory: MemoryFilters,
+    flushes: Flushes,
+    counts: Counts,
+}
+
+/// The filter that takes keys.
+struct Active {
+    keys: u32,
+}
+
+#[derive(Default)]
+struct Counts {
+    inserted: AtomicU64,
+    lookups: AtomicU64,
+    memory_hits: AtomicU64,
+    drive_hits: AtomicU64,
+    flushes: AtomicU64,
+    evicted: AtomicU64,
+}
+
+/// What a [`SliceBloom`] has done since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BloomStats {
+    /// Keys that have set a bit of the filter in memory. Others that were inserted had all of theirs set there.
+    pub inserted: u64,
+    /// Keys looked up.
+    pub lookups: u64,
+    /// Of these, "maybe" by a filter in memory.
+    pub memory_hits: u64,
+    /// "Maybe" by a drive.
+    pub drive_hits: u64,
+    /// Pages read by look-ups.
+    pub page_reads: u64,
+    /// Filters flushed.
+    pub flushes: u64,
+    /// Filters that were overwritten as the oldest incarnation.
+    pub evicted: u64,
+    /// Bytes that flushes have read.
+    pub bytes_read: u64,
+    /// Bytes that flushes have written.
+    pub bytes_written: u64,
+    /// Damaged pages that flushes have begun anew: what they held counts as set until it is overwritten.
+    pub pages_lost: u64,
+}
+
+/// Memory of a [`SliceBloom`], in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BloomMemory {
+    /// The filters of partitions, with those that are being flushed: mapped pages of the log.
+    pub filters: u64,
+    /// What is kept for each partition beside.
+    pub partitions: u64,
+    /// Two pieces of the slicetable that a drive rewrites, one being written and one being read, and the filter that goes in.
+    pub pieces: u64,
+}
+
+impl SliceBloom {
+    /// Words of the log of a filter with these settings on drives of these sizes in bytes.
+    ///
+    /// # Errors
+    /// As [`BloomSettings::shape`].
+    pub fn log_words(settings: &BloomSettings, drive_bytes: &[u64]) -> Result<usize, SliceError> {
+        Ok(MemoryFilters::words(&settings.shape(drive_bytes)?))
+    }
+
+    /// [`log_words`](Self::log_words) for these drives.
+    ///
+    /// # Errors
+    /// As [`BloomSettings::shape`].
+    pub fn log_words_for(
+        settings: &BloomSettings,
+        disks: &[Arc<dyn Disk>],
+    ) -> Result<usize, SliceError> {
+        let sizes: Vec<u64> = disks.iter().map(|disk| disk.len_bytes()).collect();
+        Self::log_words(settings, &sizes)
+    }
+
+    /// Makes an empty filter on `disks`, whose contents are lost, with a log of at least [`log_words`](Self::log_words). With
+    /// several drives, each partition lies on one of them.
+    ///
+    /// # Errors
+    /// Settings that cannot be, and errors of the devices.
+    pub async fn create(
+        disks: Vec<Arc<dyn Disk>>,
+        journal: Arc<dyn Journal>,
+        settings: &BloomSettings,
+    ) -> Result<Self, SliceError> {
+        let sizes: Vec<u64> = disks.iter().map(|disk| disk.len_bytes()).collect();
+        let shape = settings.shape(&sizes)?;
+        let layout = settings.layout();
+        let instance = Instance::random();
+        let superblock = superblock_of(&layout, &shape, instance);
+        superblock::write(&disks, superblock, &layout).await?;
+        let memory = MemoryFilters::create(journal, &shape, instance.id).await?;
+        Self::start(disks, memory, layout, shape, instance).await
+    }
+
+    /// Opens the filter on `disks`, named in the order in which they were when it was created, with its log. `settings` says
+    /// how it is used; what was chosen when it was created is kept.
+    ///
+    /// # Errors
+    /// When it is no such filter, or a drive or the log is missing or another's, and errors of the devices.
+    pub async fn open(
+        disks: Vec<Arc<dyn Disk>>,
+        journal: Arc<dyn Journal>,
+        settings: &BloomSettings,
+    ) -> Result<Self, SliceError> {
+        let found = superblock::read(&disks, SliceKind::Bloom).await?;
+        let shape = created_shape(&found);
+        let instance = Instance::of(&found);
+        let memory = MemoryFilters::open(journal, &shape, instance.id)?;
+        let layout = settings.layout().created(&found);
+        Self::start(disks, memory, layout, shape, instance).await
+    }
+
+    async fn start(
+        disks: Vec<Arc<dyn Disk>>,
+        memory: MemoryFilters,
+        layout: Layout,
+        shape: BloomShape,
+        instance: Instance,
+    ) -> Result<Self, SliceError> {
+        let table_shape = TableShape {
+            instance: instance.id,
+            pages: shape.pages,
+            page_bytes: shape.page.page_bytes,
+            piece_bytes: layout.piece_bytes as usize,
+            head_bytes: layout.head_bytes(),
+            channels: layout.channels,
+        };
+        let count = disks.len();
+        let used = |number: usize| {
+            let own = (0..shape.partitions).filter(|&own| own as usize % count == number);
+            own.map(|own| memory.pointers.get(own, 0)).collect()
+        };
+        let mut inner = Inner {
+            keys: BitKeys {
+                seed: instance.seed,
+                partitions: shape.partitions,
+                pages: shape.pages,
+                page: shape.page,
+                functions: shape.functions,
+                placement: shape.placement,
+            },
+            shape,
+            drives: drives(disks, table_shape, layout.scheduling, used),
+            partitions: Box::new([]),
+            memory,
+            flushes: Flushes::new(count),
+            counts: Counts::default(),
+        };
+        inner.partitions = (0..shape.partitions)
+            .map(|number| inner.found(number))
+            .collect::<Result<_, _>>()?;
+        let opened = Self(Arc::new(inner));
+        for number in 0..shape.partitions {
+            flush::flushed(&opened.0, number).await?;
+        }
+        Ok(opened)
+    }
+
+    /// Whether a key may have been inserted. If it was, and its incarnation has not been overwritten, the answer is yes.
+    /// Otherwise it is no, but for false positives. Reads no page where a filter in memory says "maybe", else one for each
+    /// function, or a single one with [`BitPlacement::OnePage`], and none more once no incarnation has all bits so far.
+    ///
+    /// # Errors
+    /// Errors of the devices, and a damaged page ([`SliceError::Damaged`]): it may have been.
+    pub async fn may_contain(&self, key: &[u8]) -> Result<bool, SliceError> {
+        self.0.may_contain(key).await
+    }
+
+    /// Inserts a key. One that was inserted before lasts as if it were new. Waits where both filters of the partition are full.
+    ///
+    /// # Errors
+    /// Where there is no space because flushes fail: why. They are tried again until they succeed.
+    pub async fn insert(&self, key: &[u8]) -> Result<(), SliceError> {
+        let inner = &self.0;
+        let bits = inner.keys.bits(key);
+        let attempt = |state: &mut State<Inner>| inner.try_insert(state, &bits);
+        let is_full = |state: &mut State<Inner>| state.active.keys >= inner.shape.keys;
+        flush::change(inner, bits.partition, attempt, is_full).await
+    }
+
+    /// Makes all inserts that have returned durable.
+    ///
+    /// # Errors
+    /// Errors of the log.
+    pub async fn sync(&self) -> Result<(), SliceError> {
+        self.0.sync().await
+    }
+
+    /// Flushes every filter that has keys. Each becomes an incarnation, however few they are: not needed for durability.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub async fn flush(&self) -> Result<(), SliceError> {
+        for number in 0..self.0.shape.partitions {
+            flush::flush(&self.0, number, |state| state.active.keys > 0).await?;
+        }
+        Ok(())
+    }
+
+    /// What it has done since it was opened.
+    pub fn stats(&self) -> BloomStats {
+        let counts = &self.0.counts;
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let drives = |count: fn(&Drive) -> &AtomicU64| {
+            self.0.drives.iter().map(|drive| load(count(drive))).sum()
+        };
+        BloomStats {
+            inserted: load(&counts.inserted),
+            lookups: load(&counts.lookups),
+            memory_hits: load(&counts.memory_hits),
+            drive_hits: load(&counts.drive_hits),
+            page_reads: drives(|drive| &drive.counts.page_reads),
+            flushes: load(&counts.flushes),
+            evicted: load(&counts.evicted),
+            bytes_read: drives(|drive| &drive.counts.bytes_read),
+            bytes_written: drives(|drive| &drive.counts.bytes_written),
+            pages_lost: drives(|drive| &drive.counts.pages_lost),
+        }
+    }
+
+    /// Its shape.
+    pub fn shape(&self) -> &BloomShape {
+        &self.0.shape
+    }
+
+    /// The memory it has now.
+    pub fn memory(&self) -> BloomMemory {
+        self.0.memory()
+    }
+}
+
+impl BloomMemory {
+    /// All of it.
+    pub fn total(&self) -> u64 {
+        self.filters + self.partitions + self.pieces
+    }
+}
+
+impl Inner {
+    /// The state of a partition as the log has it.
+    fn found(&self, number: u32) -> Result<Partition<Self>, SliceError> {
+        let pointer = self.memory.pointers.get(number, 0);
+        let written = pointer.generation;
+        let first = self.memory.keys(number, written + 1)?;
+        let next = self.memory.keys(number, written + 2)?;
+        if first.is_none() {
+            self.memory.begin(number, written + 1);
+        }
+        let (keys, generation, frozen) = match next {
+            None => (first.unwrap_or(0), written + 1, None),
+            Some(keys) => (keys, written + 2, Some(Frozen::left((), written + 1))),
+        };
+        let used = || {
+            let regions = &self.drive_of(number).regions;
+            Arc::new(regions.used(pointer.region, written))
+        };
+        Ok(Partition::new(State {
+            active: Active { keys },
+            generation,
+            frozen,
+            slicetables: vec![(written > 0).then(used)],
+        }))
+    }
+
+    fn drive_of(&self, number: u32) -> &Drive {
+        &self.drives[number as usize % self.drives.len()]
+    }
+
+    /// Sets the bits of a key: whether there was space for it.
+    fn try_insert(&self, state: &mut State<Self>, bits: &KeyBits) -> bool {
+        let (number, generation) = (bits.partition, state.generation);
+        if self.memory.has(number, generation, bits.slots()) {
+            return true;
+        }
+        if state.active.keys >= self.shape.keys {
+            return false;
+        }
+        state.active.keys += 1;
+        let head = FilterHead {
+            generation,
+            keys: state.active.keys,
+        };
+        self.memory.insert(number, head, bits.slots());
+        self.counts.inserted.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    async fn sync(&self) -> Result<(), SliceError> {
+        let store_again = |has_lost| {
+            for (number, partition) in (0..).zip(&self.partitions).filter(|_| has_lost) {
+                let _state = partition.state.lock();
+                self.memory.store_again(number);
+            }
+        };
+        self.memory.pointers.sync(store_again).await
+    }
+
+    async fn may_contain(&self, key: &[u8]) -> Result<bool, SliceError> {
+        self.counts.lookups.fetch_add(1, Ordering::Relaxed);
+        let bits = self.keys.bits(key);
+        let number = bits.partition;
+        let region = {
+            let state = self.partitions[number as usize].state.lock();
+            let frozen = state.frozen.iter().map(|frozen| frozen.generation);
+            let mut generations = once(state.generation).chain(frozen);
+            if generations.any(|generation| self.memory.has(number, generation, bits.slots())) {
+                self.counts.memory_hits.fetch_add(1, Ordering::Relaxed);
+                return Ok(true);
+            }
+            match &state.slicetables[0] {
+                Some(region) => Arc::clone(region),
+                None => return Ok(false),
+            }
+        };
+        let page = &self.shape.page;
+        let per_page = page.slots as u32;
+        let mut candidates = Candidates::all(page);
+        let by_page = |a: &u32, b: &u32| a / per_page == b / per_page;
+        for slots in bits.slots().chunk_by(by_page) {
+            let page_number = slots[0] / per_page;
+            let drive = self.drive_of(number);
+            let read = drive.read_page(&region, number, page_number).await?;
+            let slots = slots.iter().map(|slot| (slot % per_page) as usize);
+            let is_unknown = |incarnation| {
+                let generation = self.generation(region.generation, incarnation);
+                generation.is_some_and(|generation| generation <= read.floor)
+            };
+            let is_unknown = (read.floor > 0).then_some(is_unknown);
+            candidates.keep(page, &read.bytes, slots, is_unknown);
+            if candidates.is_empty() {
+                return Ok(false);
+            }
+        }
+        self.counts.drive_hits.fetch_add(1, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    /// Which incarnation of its slicetable a generation is.
+    fn incarnation(&self, generation: u32) -> usize {
+        (generation - 1) as usize % self.shape.page.incarnations
+    }
+
+    /// The generation of an incarnation in a slicetable that `written` was the last one to write; `None` where there is none yet.
+    fn generation(&self, written: u32, incarnation: usize) -> Option<u32> {
+        let incarnations = self.shape.page.incarnations;
+        let behind = (self.incarnation(written) + incarnations - incarnation) % incarnations;
+        written.checked_sub(behind as u32).filter(|&of| of > 0)
+    }
+
+    fn memory(&self) -> BloomMemory {
+        let filter = 8 * self.shape.filter_words() as u64;
+        let frozen = self
+            .partitions
+            .iter()
+            .filter(|partition| partition.state.lock().frozen.is_some());
+        let filters = self.partitions.len() + frozen.count();
+        // With its region and the three words of the log.
+        let per_partition = size_of::<Partition<Self>>()
+            + size_of::<(Region, usize)>()
+            + size_of::<(u64, FilterHead, FilterHead)>();
+        let pieces = self.drives.iter();
+        BloomMemory {
+            filters: filter * filters as u64,
+            partitions: (self.partitions.len() * per_partition) as u64,
+            pieces: pieces
+                .map(|drive| 2 * drive.shape.piece_bytes as u64 + filter)
+                .sum(),
+        }
+    }
+}
+
+impl Flush for Inner {
+    type Active = Active;
+    /// Its half of the log has it.
+    type Frozen = ();
+
+    fn flushes(&self) -> &Flushes {
+        &self.flushes
+    }
+
+    fn partition(&self, number: u32) -> &Partition<Self> {
+        &self.partitions[number as usize]
+    }
+
+    fn freeze(&self, number: u32, next: u32, active: &mut Active) {
+        active.keys = 0;
+        self.memory.begin(number, next);
+    }
+
+    async fn rewrite(&self, number: u32) -> Result<(usize, Arc<Region>), SliceError> {
+        let (generation, old) = {
+            let state = self.partitions[number as usize].state.lock();
+            let frozen = state.frozen.as_ref();
+            let frozen = frozen.expect("only what is frozen is flushed");
+            (frozen.generation, state.slicetables[0].clone())
+        };
+        let filter = self.memory.read(number, generation)?;
+        let (page, incarnation) = (&self.shape.page, self.incarnation(generation));
+        let change = |page_number: u32, bytes: &mut [u8]| {
+            let first = page_number as usize * page.slots;
+            put_bits(page, bytes, incarnation, &filter, first);
+        };
+        let drive = self.drive_of(number);
+        let rewritten = drive.rewrite(old.as_deref(), number, generation, change);
+        let region = rewritten.await?;
+        let is_evicted = generation as usize > page.incarnations;
+        self.counts.flushes.fetch_add(1, Ordering::Relaxed);
+        self.counts
+            .evicted
+            .fetch_add(is_evicted.into(), Ordering::Relaxed);
+        Ok((0, Arc::new(region)))
+    }
+
+    async fn point(&self, number: u32, nth: usize, region: &Arc<Region>) -> Result<(), SliceError> {
+        let pointers = &self.memory.pointers;
+        pointers.set(number, nth as u32, region.pointer()).await?;
+        self.memory.let_go(number, region.generation);
+        Ok(())
+    }
+}
+
+fn superblock_of(layout: &Layout, shape: &BloomShape, instance: Instance) -> SliceSuperblock {
+    let mut superblock = superblock::common(
+        SliceKind::Bloom,
+        instance,
+        layout,
+        (shape.partitions, shape.pages),
+        (shape.page.incarnations, shape.page.slots),
+    );
+    let placement = match shape.placement {
+        BitPlacement::Spread => 0,
+        BitPlacement::OnePage => 1,
+    };
+    let own = [shape.keys, shape.functions, placement, 0];
+    superblock.own = own.map(|number| U64::new(number.into()));
+    superblock
+}
+
+fn created_shape(found: &SliceSuperblock) -> BloomShape {
+    let page = BitPage {
+        page_bytes: found.page_bytes.get() as usize,
+        incarnations: found.incarnations.get() as usize,
+        slots: found.slots_per_page.get() as usize,
+    };
+    let [keys, functions, placement, _] = found.own.map(|number| number.get() as u32);
+    BloomShape {
+        partitions: found.partitions.get(),
+        pages: found.pages.get(),
+        page,
+        keys,
+        functions,
+        placement: match placement {
+            0 => BitPlacement::Spread,
+            _ => BitPlacement::OnePage,
+        },
+        region_bytes: u64::from(found.pages.get()) * u64::from(found.page_bytes.get()),
+    }
+}

@@ -1,0 +1,178 @@
+//! The process or the power fails at a random moment, several times over.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use flowstone_slices::{BloomSettings, BloomShape, SliceBloom};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use runtime::sim::Sim;
+
+use crate::hardware::{Hardware, seeds};
+use crate::life::{PLACEMENTS, key, small};
+
+const TASKS: u64 = 4;
+const LIVES: u64 = 4;
+/// Words of a filter in memory: a page.
+const HALF_WORDS: usize = 512;
+/// Keys from here on are never inserted.
+const ABSENT: u64 = 1 << 40;
+
+/// The keys that a filter has to have, with the number of the insert that was the last to be acknowledged, or synced.
+#[derive(Default)]
+struct Model {
+    inserts: u64,
+    acknowledged: HashMap<u64, u64>,
+    synced: HashMap<u64, u64>,
+}
+
+impl Model {
+    fn acknowledge(&mut self, number: u64) {
+        self.acknowledged.insert(number, self.inserts);
+        self.inserts += 1;
+    }
+
+    /// The keys that must be there after a crash, among the last `kept` inserts. Nothing is known of the others from now on.
+    fn crash(&mut self, has_power: bool, kept: u64) -> Vec<u64> {
+        let from = self.inserts.saturating_sub(kept);
+        if !has_power {
+            self.acknowledged.clone_from(&self.synced);
+        }
+        self.acknowledged.retain(|_, &mut at| at >= from);
+        self.synced.retain(|_, &mut at| at >= from);
+        self.acknowledged.keys().copied().collect()
+    }
+}
+
+/// Inserts, looks up and syncs keys that are this task's alone, until the crash.
+async fn client(
+    filter: SliceBloom,
+    model: Rc<RefCell<Model>>,
+    (task, first): (u64, u64),
+    seed: u64,
+    kept: u64,
+) {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let mut next = first;
+    loop {
+        match random.random_range(0..100) {
+            0..75 => {
+                // Some keys for the second time.
+                let again = next > first && random.random_bool(0.1);
+                let number = match again {
+                    true => random.random_range(first..next),
+                    false => next,
+                };
+                next = next.max(number + 1);
+                let number = number * TASKS + task;
+                filter.insert(&key(number)).await.expect("drives work");
+                model.borrow_mut().acknowledge(number);
+            }
+            75..97 if next > first => {
+                let number = random.random_range(first..next) * TASKS + task;
+                let at = model.borrow().acknowledged[&number];
+                let found = filter.may_contain(&key(number)).await.expect("drives work");
+                let is_kept = model.borrow().inserts - at < kept;
+                assert!(found || !is_kept, "seed {seed}: {number} is denied");
+            }
+            97.. => {
+                let all = model.borrow().acknowledged.clone();
+                filter.sync().await.expect("drives work");
+                model.borrow_mut().synced.extend(all);
+            }
+            _ => {}
+        }
+        runtime::sleep(Duration::from_micros(random.random_range(0..300))).await;
+    }
+}
+
+/// No filter in memory has more bits than its keys set, whatever crashes have left in it.
+fn check_fill(hardware: &Hardware, shape: BloomShape, seed: u64) {
+    let words = hardware.journal.crash();
+    let halves = words.len() - 2 * shape.partitions as usize * HALF_WORDS;
+    for half in words[halves..].chunks_exact(HALF_WORDS) {
+        let ones: u32 = half.iter().map(|word| word.count_ones()).sum();
+        let most = shape.keys * shape.functions;
+        assert!(ones <= most, "seed {seed}: {ones} bits, {most} at most");
+    }
+}
+
+/// Lives and crashes on the same drives. Of the last `kept` inserts none is evicted.
+fn live_and_crash(settings: &BloomSettings, drives: usize, seed: u64, kept: u64) {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let model = Rc::new(RefCell::new(Model::default()));
+    let mut hardware = Hardware::new(settings, drives, seed);
+    let mut has_power = true;
+    for life in 0..LIVES {
+        let sim = Sim::new(random.random());
+        let until = Duration::from_micros(random.random_range(1..80_000));
+        sim.block_on(async {
+            let filter = match life {
+                0 => hardware.create(settings).await,
+                _ => hardware.open(settings).await,
+            };
+            let filter = filter.unwrap_or_else(|error| panic!("seed {seed}, life {life}: {error}"));
+            let left = model.borrow_mut().crash(has_power, kept);
+            for number in left {
+                let found = filter.may_contain(&key(number)).await.expect("drives work");
+                let crash = if has_power { "killed" } else { "power cut" };
+                assert!(
+                    found,
+                    "seed {seed}, life {life}, {crash}: {number} is denied"
+                );
+            }
+            let mut wrong = 0;
+            for number in ABSENT..ABSENT + 200 {
+                let found = filter.may_contain(&key(number)).await.expect("drives work");
+                wrong += u64::from(found);
+            }
+            let rate = filter.shape().false_positive_rate();
+            assert!(
+                wrong as f64 <= 200.0 * rate + 15.0,
+                "seed {seed}, life {life}: {wrong} false positives, {rate}"
+            );
+            for task in 0..TASKS {
+                let client = client(
+                    filter.clone(),
+                    Rc::clone(&model),
+                    (task, life << 20),
+                    random.random(),
+                    kept,
+                );
+                runtime::spawn_detached(client);
+            }
+            runtime::sleep(until).await;
+            check_fill(&hardware, *filter.shape(), seed);
+        });
+        has_power = random.random_bool(0.5);
+        let left = match has_power {
+            true => hardware.killed(random.random()),
+            false => hardware.without_power(random.random()),
+        };
+        sim.crash();
+        hardware = Hardware::of(left, random.random());
+    }
+}
+
+#[test]
+fn no_insert_is_lost() {
+    for seed in seeds() {
+        for placement in PLACEMENTS {
+            // Many incarnations, so that nothing is evicted and whatever is missing is lost.
+            live_and_crash(&small(40, placement), 1, seed, u64::MAX);
+            live_and_crash(&small(40, placement), 2, seed, u64::MAX);
+        }
+    }
+}
+
+#[test]
+fn only_the_oldest_is_evicted() {
+    for seed in seeds() {
+        for placement in PLACEMENTS {
+            // The last 100 inserts are in two filters of each partition at most.
+            live_and_crash(&small(3, placement), 2, seed, 100);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Drives and a log that fail.
+
+use std::time::Duration;
+
+use device::{Fault, Operation, When};
+use flowstone_slices::{SliceBloom, SliceError};
+use runtime::sim::Sim;
+
+use crate::hardware::Hardware;
+use crate::life::{PLACEMENTS, key, small};
+
+async fn insert(filter: &SliceBloom, keys: std::ops::Range<u64>) {
+    for number in keys {
+        filter.insert(&key(number)).await.expect("drives work");
+    }
+}
+
+async fn decay_all(hardware: &Hardware) {
+    for page in 2..200 {
+        let decayed = hardware.disks[0].decay(page * 4096 + 700, 3).await;
+        decayed.expect("it decays");
+    }
+}
+
+#[test]
+fn a_failed_flush_is_said_once_and_tried_again() {
+    for operation in [Operation::Write, Operation::Sync] {
+        Sim::new(1).block_on(async {
+            let settings = small(40, PLACEMENTS[0]);
+            let hardware = Hardware::new(&settings, 1, 1);
+            let filter = hardware.create(&settings).await.expect("drives work");
+            hardware.disks[0].script(When::every(operation), Fault::Error);
+            let (mut refused, mut kept) = (0, Vec::new());
+            for number in 0..2_000 {
+                match filter.insert(&key(number)).await {
+                    Ok(()) => kept.push(number),
+                    Err(SliceError::Device { drive: 0, .. }) => refused += 1,
+                    Err(other) => panic!("{other}"),
+                }
+                if refused == 20 && kept.last() != Some(&number) {
+                    hardware.disks[0].heal();
+                    while filter.flush().await.is_err() {
+                        runtime::sleep(Duration::from_millis(1)).await;
+                    }
+                }
+            }
+            assert_eq!((refused, kept.len()), (20, 1_980));
+            for number in kept {
+                let found = filter.may_contain(&key(number)).await;
+                assert!(found.expect("drives work"), "{number}");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_log_that_cannot_be_synced_stops_flushes_and_nothing_is_lost() {
+    for seed in 0..20 {
+        Sim::new(seed).block_on(async {
+            let settings = small(40, PLACEMENTS[1]);
+            let hardware = Hardware::new(&settings, 1, 1);
+            let filter = hardware.create(&settings).await.expect("drives work");
+            insert(&filter, 10_000..10_000 + 40 * seed).await;
+            hardware.journal.set_sync_fails(true);
+            let mut kept = Vec::new();
+            for number in 0..3_000 {
+                if filter.insert(&key(number)).await.is_ok() {
+                    kept.push(number);
+                }
+            }
+            assert!(kept.len() < 1_500, "flushes wait for the log");
+            assert!(filter.sync().await.is_err());
+            for number in &kept {
+                let found = filter.may_contain(&key(*number)).await;
+                assert!(found.expect("drives work"), "{number}");
+            }
+            hardware.journal.set_sync_fails(false);
+            filter.sync().await.expect("it works again");
+            let again = Hardware::of(hardware.without_power(seed), 2);
+            let opened = again.open(&settings).await.expect("drives work");
+            for number in kept {
+                let found = opened.may_contain(&key(number)).await;
+                assert!(found.expect("drives work"), "seed {seed}: {number}");
+            }
+        });
+    }
+}
+
+/// What a damaged page held counts as set once it has been written anew, until those incarnations are overwritten.
+#[test]
+fn a_damaged_page_denies_nothing() {
+    for placement in PLACEMENTS {
+        Sim::new(1).block_on(async {
+            let settings = small(8, placement);
+            let hardware = Hardware::new(&settings, 1, 1);
+            let filter = hardware.create(&settings).await.expect("drives work");
+            insert(&filter, 0..300).await;
+            filter.flush().await.expect("drives work");
+            decay_all(&hardware).await;
+            for number in 0..300 {
+                let found = filter.may_contain(&key(number)).await;
+                assert!(
+                    matches!(found, Err(SliceError::Damaged { drive: 0, .. })),
+                    "{found:?}"
+                );
+            }
+            insert(&filter, 300..600).await;
+            filter.flush().await.expect("drives work");
+            assert_eq!(filter.stats().pages_lost, 6);
+            for number in (0..600).chain(10_000..10_100) {
+                let found = filter.may_contain(&key(number)).await;
+                assert!(found.expect("written anew"), "{number}");
+            }
+            // Eight incarnations later it knows again.
+            insert(&filter, 20_000..25_000).await;
+            filter.flush().await.expect("drives work");
+            let mut wrong = 0;
+            for number in 10_000..11_000 {
+                let found = filter.may_contain(&key(number)).await;
+                wrong += u64::from(found.expect("written anew"));
+            }
+            let rate = filter.shape().false_positive_rate();
+            assert!((wrong as f64) < 1_000.0 * rate + 15.0, "{wrong}, {rate}");
+        });
+    }
+}
+
+#[test]
+fn a_page_that_cannot_be_read_is_an_error_and_denies_nothing() {
+    Sim::new(1).block_on(async {
+        let settings = small(8, PLACEMENTS[0]);
+        let hardware = Hardware::new(&settings, 1, 1);
+        let filter = hardware.create(&settings).await.expect("drives work");
+        insert(&filter, 0..300).await;
+        filter.flush().await.expect("drives work");
+        hardware.disks[0].script(When::every(Operation::Read), Fault::Error);
+        let found = filter.may_contain(&key(1)).await;
+        assert!(matches!(found, Err(SliceError::Device { drive: 0, .. })));
+        insert(&filter, 300..400).await;
+        filter.flush().await.expect("what cannot be read is lost");
+        hardware.disks[0].heal();
+        for number in 0..400 {
+            let found = filter.may_contain(&key(number)).await;
+            assert!(found.expect("written anew"), "{number}");
+        }
+    });
+}
+
+#[test]
+fn a_write_that_went_nowhere_is_found_out() {
+    for fault in [
+        Fault::Lost,
+        Fault::Torn,
+        Fault::Zeroed,
+        Fault::Misdirected,
+        Fault::FlippedBit,
+    ] {
+        for seed in 0..20 {
+            Sim::new(seed).block_on(async {
+                let settings = small(40, PLACEMENTS[(seed % 2) as usize]);
+                let hardware = Hardware::new(&settings, 1, seed);
+                let filter = hardware.create(&settings).await.expect("drives work");
+                hardware.disks[0].set_rates(vec![(Operation::Write, fault.clone(), 0.2)]);
+                insert(&filter, 0..1_500).await;
+                filter.flush().await.expect("it says nothing");
+                for number in 0..1_500 {
+                    match filter.may_contain(&key(number)).await {
+                        Ok(true) | Err(SliceError::Damaged { .. }) => {}
+                        other => panic!("{fault:?}, seed {seed}, {number}: {other:?}"),
+                    }
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! SliceBloom against a set: in order, at once, through crashes, and on drives that fail.
+
+mod crash;
+mod faults;
+mod files;
+#[path = "../common/hardware.rs"]
+mod hardware;
+mod life;
+mod ordinary;
+mod rates;

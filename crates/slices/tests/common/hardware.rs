@@ -1,0 +1,104 @@
+//! Drives and a log in memory, from one start to the next crash.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::{
+    Disk, FaultyDisk, Image, Journal, JournalImage, Latency, MemoryDisk, MemoryJournal, Tear,
+};
+
+/// Bytes of a drive.
+pub(crate) const DRIVE_BYTES: u64 = 1 << 20;
+
+/// What lies beneath a structure.
+pub(crate) struct Hardware {
+    pub(crate) media: Vec<Arc<MemoryDisk>>,
+    pub(crate) disks: Vec<Arc<FaultyDisk>>,
+    pub(crate) journal: Arc<MemoryJournal>,
+}
+
+/// What a crash has left of it.
+pub(crate) struct Left {
+    pub(crate) images: Vec<Image>,
+    pub(crate) journal: JournalImage,
+}
+
+impl Hardware {
+    /// Empty drives, and a log of so many words.
+    pub(crate) fn empty(words: usize, drives: usize, seed: u64) -> Self {
+        let left = Left {
+            images: vec![Image::new(DRIVE_BYTES); drives],
+            journal: JournalImage::of(vec![0; words]),
+        };
+        Self::of(left, seed)
+    }
+
+    /// What a machine finds after a crash.
+    pub(crate) fn of(left: Left, seed: u64) -> Self {
+        let latency = Latency {
+            read: Duration::from_micros(50),
+            write: Duration::from_micros(200),
+            sync: Duration::from_micros(500),
+        };
+        let disk_of = |image: Image| {
+            let medium = Arc::new(MemoryDisk::from_image(image.clone(), latency));
+            let faulty = FaultyDisk::with_base(Arc::clone(&medium) as Arc<dyn Disk>, image, seed);
+            (medium, Arc::new(faulty))
+        };
+        let (media, disks) = left.images.into_iter().map(disk_of).unzip();
+        let journal = Arc::new(MemoryJournal::from_image(left.journal));
+        journal.set_sync_time(Duration::from_micros(300));
+        Self {
+            media,
+            disks,
+            journal,
+        }
+    }
+
+    /// What a structure is created or opened on.
+    pub(crate) fn parts(&self) -> (Vec<Arc<dyn Disk>>, Arc<dyn Journal>) {
+        let disks = self
+            .disks
+            .iter()
+            .map(|disk| Arc::clone(disk) as Arc<dyn Disk>);
+        (
+            disks.collect(),
+            Arc::clone(&self.journal) as Arc<dyn Journal>,
+        )
+    }
+
+    /// What the death of the process now leaves.
+    pub(crate) fn killed(&self, seed: u64) -> Left {
+        let image_of = |(disk, medium): (&Arc<FaultyDisk>, &Arc<MemoryDisk>)| {
+            let mut image = medium.snapshot();
+            disk.tear_in_flight(&mut image, seed, Tear::Sectors);
+            image
+        };
+        Left {
+            images: self.disks.iter().zip(&self.media).map(image_of).collect(),
+            journal: self.journal.image(self.journal.crash()),
+        }
+    }
+
+    /// What a power cut now leaves.
+    pub(crate) fn without_power(&self, seed: u64) -> Left {
+        let image_of = |disk: &Arc<FaultyDisk>| disk.crash(seed, Tear::Sectors);
+        Left {
+            images: self.disks.iter().map(image_of).collect(),
+            journal: self.journal.image(self.journal.power_cut(seed)),
+        }
+    }
+}
+
+/// The seeds of crash tests: the one of `FLOWSTONE_SEED`, or `FLOWSTONE_CASES` of them.
+pub(crate) fn seeds() -> std::ops::Range<u64> {
+    let number = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .and_then(|value| value.parse::<u64>().ok())
+    };
+    match number("FLOWSTONE_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("FLOWSTONE_CASES").unwrap_or(40),
+    }
+}
