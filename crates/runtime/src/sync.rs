@@ -61,7 +61,7 @@ impl<T> Sender<T> {
     }
 
     /// Whether the receiver has gone away.
-    pub(crate) fn is_abandoned(&self) -> bool {
+    pub fn is_abandoned(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
 }
@@ -162,11 +162,14 @@ impl Drop for Permit {
     fn drop(&mut self) {
         let next = {
             let mut permits = self.0.0.lock();
-            let next = permits.waiting.pop_front();
+            let mut next = permits.waiting.pop_front();
+            // However many have gone away: each would drop the permit in turn, one inside the other.
+            while next.as_ref().is_some_and(Sender::is_abandoned) {
+                next = permits.waiting.pop_front();
+            }
             permits.free += usize::from(next.is_none());
             next
         };
-        // One who has gone away drops the permit in turn, and so it goes on to the one behind.
         if let Some(next) = next {
             next.send(Self(self.0.clone()));
         }
@@ -209,6 +212,25 @@ mod tests {
                 task.await;
             }
             assert_eq!(*order.lock(), [0, 1, 2, 3, 4]);
+            assert!(semaphore.try_acquire().is_some());
+        });
+    }
+
+    #[test]
+    fn many_may_go_away_at_once() {
+        Sim::new(1).block_on(async {
+            let semaphore = Semaphore::new(1);
+            let first = semaphore.acquire().await;
+            let mut waiting: Vec<_> = (0..200_000)
+                .map(|_| Box::pin(semaphore.acquire()))
+                .collect();
+            for one in &mut waiting {
+                let pending =
+                    std::future::poll_fn(|cx| Poll::Ready(one.as_mut().poll(cx).is_pending()));
+                assert!(pending.await);
+            }
+            drop(waiting);
+            drop(first);
             assert!(semaphore.try_acquire().is_some());
         });
     }

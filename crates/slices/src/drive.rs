@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use device::{AlignedBuf, Disk, SharedBuf};
 use format::slices::{PageIdentity, Pointer, SLICE_PAGE_HEAD_BYTES};
@@ -13,6 +13,11 @@ use crate::channel::Channels;
 use crate::error::SliceError;
 use crate::regions::{Region, Regions};
 use crate::scheduler::{Scheduler, Scheduling};
+
+/// How often a flush fails because a page cannot be read, until what it held counts as lost.
+const READ_PATIENCE: u32 = 8;
+/// How often a page is read again whose checksum is wrong: it may have been read wrong.
+const READS_AGAIN: usize = 2;
 
 /// The bytes of a slicetable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +41,8 @@ pub(crate) struct Drive {
     pub(crate) counts: DriveCounts,
     /// One slicetable at a time is written, from start to end: so chunks go to the channels in turn.
     rewriting: Semaphore,
+    /// Reads of flushes that have failed since one succeeded.
+    failed_reads: AtomicU32,
 }
 
 /// What has passed.
@@ -97,6 +104,7 @@ impl Drive {
             regions,
             counts: DriveCounts::default(),
             rewriting: Semaphore::new(1),
+            failed_reads: AtomicU32::new(0),
         }
     }
 
@@ -140,9 +148,12 @@ impl Drive {
     }
 
     /// Writes the slicetable of a partition to another region, each page as `change` leaves it, and syncs it. A page of `old`
-    /// that cannot be read is begun anew, as one that knows nothing of what is older than `generation`.
+    /// that is damaged is begun anew, as one that knows nothing of what is older than `generation`.
     ///
     /// What `change` gets: the page's number, and its bytes.
+    ///
+    /// # Errors
+    /// Also where a page cannot be read, the first [`READ_PATIENCE`] times: then that counts as damage.
     pub(crate) async fn rewrite(
         &self,
         old: Option<&Region>,
@@ -151,79 +162,139 @@ impl Drive {
         mut change: impl FnMut(u32, &mut [u8]),
     ) -> Result<Region, SliceError> {
         let _alone = self.rewriting.acquire().await;
-        let new = self.regions.take(generation).await;
+        let new = Unfinished(Some(self.regions.take(generation).await));
         let page_bytes = self.shape.page_bytes;
         let total = self.shape.pages as usize * page_bytes;
         let piece = |start: usize| start..(start + self.shape.piece_bytes).min(total);
-        let mut next = None;
-        for start in (0..total).step_by(self.shape.piece_bytes) {
-            let turn = self.scheduler.write().await;
-            let mut buf = match next.take() {
-                Some(buf) => buf,
-                None => self.read_piece(old, piece(start)).await,
-            };
-            for (nth, page) in buf.chunks_exact_mut(page_bytes).enumerate() {
-                let number = (start / page_bytes + nth) as u32;
-                let floor = old.map_or(0, |old| self.floor_of(old, partition, number, page));
-                change(number, page);
-                self.identity(&new, partition, number).seal(floor, page);
-            }
-            let len = buf.len();
-            let at = self.region_start(&new) + start as u64;
-            let write = self.disk.write(at, SharedBuf::from(buf));
-            // While a piece is written the next one is read.
-            let following = piece(start + len);
-            let read = async {
-                match following.is_empty() {
-                    true => None,
-                    false => Some(self.read_piece(old, following).await),
+        let outcome = async {
+            let mut next = None;
+            for start in (0..total).step_by(self.shape.piece_bytes) {
+                let turn = self.scheduler.write().await;
+                let Piece { mut bytes, floors } = match next.take() {
+                    Some(piece) => piece,
+                    None => self.read_piece(old, partition, piece(start)).await?,
+                };
+                for (nth, page) in bytes.chunks_exact_mut(page_bytes).enumerate() {
+                    let number = (start / page_bytes + nth) as u32;
+                    let floor = floors[nth].unwrap_or_else(|| self.begin_anew(old, page));
+                    change(number, page);
+                    self.identity(new.region(), partition, number)
+                        .seal(floor, page);
                 }
-            };
-            let (written, read) = join(write, read).await;
-            drop(turn);
-            written.map_err(SliceError::device(self.number))?;
-            next = read;
-            self.counts
-                .bytes_written
-                .fetch_add(len as u64, Ordering::Relaxed);
+                let len = bytes.len();
+                let at = self.region_start(new.region()) + start as u64;
+                let write = self.disk.write(at, SharedBuf::from(bytes));
+                // While a piece is written the next one is read.
+                let following = piece(start + len);
+                let read = async {
+                    match following.is_empty() {
+                        true => None,
+                        false => Some(self.read_piece(old, partition, following).await),
+                    }
+                };
+                let (written, read) = join(write, read).await;
+                drop(turn);
+                written.map_err(SliceError::device(self.number))?;
+                next = read.transpose()?;
+                self.counts
+                    .bytes_written
+                    .fetch_add(len as u64, Ordering::Relaxed);
+            }
+            let synced = self.disk.sync().await;
+            synced.map_err(SliceError::device(self.number))
         }
-        self.disk
-            .sync()
-            .await
-            .map_err(SliceError::device(self.number))?;
-        Ok(new)
+        .await;
+        let region = new.finish();
+        outcome.map(|()| {
+            self.failed_reads.store(0, Ordering::Relaxed);
+            region
+        })
     }
 
-    /// A piece of a slicetable. Pages that cannot be read are zeros, which no page is.
-    async fn read_piece(&self, old: Option<&Region>, piece: Range<usize>) -> AlignedBuf {
-        let len = piece.len();
+    /// Reads a piece of a slicetable, and those of its pages again that are not what they should be.
+    async fn read_piece(
+        &self,
+        old: Option<&Region>,
+        partition: u32,
+        piece: Range<usize>,
+    ) -> Result<Piece, SliceError> {
+        let page_bytes = self.shape.page_bytes;
+        let (len, first) = (piece.len(), (piece.start / page_bytes) as u32);
         let Some(old) = old else {
-            return AlignedBuf::new(len);
+            return Ok(Piece {
+                bytes: AlignedBuf::new(len),
+                floors: vec![Some(0); len / page_bytes],
+            });
         };
         let start = self.region_start(old) + piece.start as u64;
-        self.counts
-            .bytes_read
-            .fetch_add(len as u64, Ordering::Relaxed);
-        if let Ok(buf) = self.disk.read(start, AlignedBuf::new(len)).await {
-            return buf;
-        }
-        let mut piece = AlignedBuf::new(len);
-        for within in (0..len).step_by(self.shape.page_bytes) {
-            let page = AlignedBuf::new(self.shape.page_bytes);
-            if let Ok(page) = self.disk.read(start + within as u64, page).await {
-                piece[within..within + page.len()].copy_from_slice(&page);
+        let add_read = |len: usize| {
+            self.counts
+                .bytes_read
+                .fetch_add(len as u64, Ordering::Relaxed)
+        };
+        let read = self.disk.read(start, AlignedBuf::new(len)).await;
+        add_read(len);
+        let mut bytes = match read {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                if self.failed_reads.fetch_add(1, Ordering::Relaxed) < READ_PATIENCE {
+                    return Err(SliceError::device(self.number)(error));
+                }
+                // Zeros, which no page is.
+                AlignedBuf::new(len)
             }
+        };
+        let mut floors = Vec::with_capacity(len / page_bytes);
+        for (number, page) in (first..).zip(bytes.chunks_exact_mut(page_bytes)) {
+            let identity = self.identity(old, partition, number);
+            let mut floor = identity.verify(page).ok();
+            let at = start + u64::from(number - first) * page_bytes as u64;
+            for _ in 0..READS_AGAIN {
+                if floor.is_some() {
+                    break;
+                }
+                if let Ok(again) = self.disk.read(at, AlignedBuf::new(page_bytes)).await {
+                    add_read(page_bytes);
+                    page.copy_from_slice(&again);
+                    floor = identity.verify(page).ok();
+                }
+            }
+            floors.push(floor);
         }
-        piece
+        Ok(Piece { bytes, floors })
     }
 
-    /// The floor of a page; one that is damaged is emptied.
-    fn floor_of(&self, old: &Region, partition: u32, number: u32, page: &mut [u8]) -> u32 {
-        let verified = self.identity(old, partition, number).verify(page);
-        verified.unwrap_or_else(|_| {
-            page[SLICE_PAGE_HEAD_BYTES..].fill(0);
-            self.counts.pages_lost.fetch_add(1, Ordering::Relaxed);
-            old.generation
-        })
+    /// Empties a page of `old` that is damaged; its floor.
+    fn begin_anew(&self, old: Option<&Region>, page: &mut [u8]) -> u32 {
+        page[SLICE_PAGE_HEAD_BYTES..].fill(0);
+        self.counts.pages_lost.fetch_add(1, Ordering::Relaxed);
+        old.map_or(0, |old| old.generation)
+    }
+}
+
+/// A piece of a slicetable, with the floor of each page; none for a page that is damaged.
+struct Piece {
+    bytes: AlignedBuf,
+    floors: Vec<Option<u32>>,
+}
+
+/// A region that is being written. Where that is cut short, because the task is dropped, a write may still be under way.
+struct Unfinished(Option<Region>);
+
+impl Unfinished {
+    fn region(&self) -> &Region {
+        self.0.as_ref().expect("it is there until it is finished")
+    }
+
+    fn finish(mut self) -> Region {
+        self.0.take().expect("it is there until it is finished")
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(region) = &self.0 {
+            region.abandon();
+        }
     }
 }

@@ -10,7 +10,7 @@
 //! that wait, and tried again until it succeeds or the structure is no longer used.
 
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
@@ -47,8 +47,11 @@ pub(crate) trait Flush: Sized + 'static {
     async fn point(&self, number: u32, nth: usize, region: &Arc<Region>) -> Result<(), SliceError>;
 }
 
-/// The flushes of a structure.
-pub(crate) struct Flushes {
+/// The flushes of a structure: those of each drive's partitions, so that a drive that fails holds up nobody else. Where slices are
+/// spread over drives all fail together.
+pub(crate) struct Flushes(Box<[DriveFlushes]>);
+
+pub(crate) struct DriveFlushes {
     permits: Semaphore,
     /// Why the last flush has failed, until one succeeds.
     failing: Mutex<Option<SliceError>>,
@@ -91,11 +94,22 @@ enum FlushState {
 
 impl Flushes {
     pub(crate) fn new(drives: usize) -> Self {
-        Self {
-            permits: Semaphore::new(FLUSHES_PER_DRIVE * drives),
+        let of_drive = |_| DriveFlushes {
+            permits: Semaphore::new(FLUSHES_PER_DRIVE),
             failing: Mutex::new(None),
             failed: Notify::new(),
-        }
+        };
+        Self((0..drives).map(of_drive).collect())
+    }
+
+    fn of(&self, number: u32) -> &DriveFlushes {
+        &self.0[number as usize % self.0.len()]
+    }
+}
+
+impl DriveFlushes {
+    fn error(&self) -> Option<SliceError> {
+        self.failing.lock().clone()
     }
 
     /// The right to freeze.
@@ -105,7 +119,7 @@ impl Flushes {
             if let Some(permit) = self.permits.try_acquire() {
                 return Ok(permit);
             }
-            if let Some(error) = self.failing.lock().clone() {
+            if let Some(error) = self.error() {
                 return Err(error);
             }
             match select(pin!(self.permits.acquire()), failed).await {
@@ -158,7 +172,7 @@ pub(crate) async fn change<S: Flush>(
             flushed(this, number).await?;
             continue;
         }
-        let permit = this.flushes().permit().await?;
+        let permit = this.flushes().of(number).permit().await?;
         if freeze(&**this, number, permit, &is_full) {
             spawn_flush(this, number);
         }
@@ -172,18 +186,19 @@ pub(crate) async fn flush<S: Flush>(
     has_changes: impl FnOnce(&mut State<S>) -> bool,
 ) -> Result<(), SliceError> {
     flushed(this, number).await?;
-    let permit = this.flushes().permit().await?;
+    let permit = this.flushes().of(number).permit().await?;
     if freeze(&**this, number, permit, has_changes) {
         spawn_flush(this, number);
     }
     flushed(this, number).await
 }
 
-/// Waits until nothing is frozen in a partition.
+/// Waits until nothing is frozen in a partition, or flushes fail.
 pub(crate) async fn flushed<S: Flush>(this: &Arc<S>, number: u32) -> Result<(), SliceError> {
     let partition = this.partition(number);
+    let flushes = this.flushes().of(number);
     loop {
-        let flushed = partition.flushed.listener();
+        let (flushed, failed) = (partition.flushed.listener(), flushes.failed.listener());
         {
             let mut state = partition.state.lock();
             let Some(frozen) = &mut state.frozen else {
@@ -198,7 +213,11 @@ pub(crate) async fn flushed<S: Flush>(this: &Arc<S>, number: u32) -> Result<(), 
                 }
             }
         }
-        flushed.await;
+        // One that is under way may wait for what another needs that fails.
+        if let Some(error) = flushes.error() {
+            return Err(error);
+        }
+        select(flushed, failed).await;
     }
 }
 
@@ -225,16 +244,23 @@ fn freeze<S: Flush>(
     true
 }
 
-/// Flushes what is frozen in a partition, again and again until it succeeds or the structure is no longer used.
+/// Flushes what is frozen in a partition, again and again until it succeeds or the structure is no longer used. Where the runtime
+/// ends before, who waits next begins it again.
 fn spawn_flush<S: Flush>(this: &Arc<S>, number: u32) {
-    let this = Arc::downgrade(this);
+    let unfinished = UnderWay {
+        this: Arc::downgrade(this),
+        number,
+        is_finished: false,
+    };
     runtime::spawn_detached(async move {
+        let mut unfinished = unfinished;
         let mut pause = FIRST_RETRY;
         loop {
-            let Some(structure) = this.upgrade() else {
+            let Some(structure) = unfinished.this.upgrade() else {
                 return;
             };
             if try_flush(&*structure, number).await {
+                unfinished.is_finished = true;
                 return;
             }
             drop(structure);
@@ -244,9 +270,33 @@ fn spawn_flush<S: Flush>(this: &Arc<S>, number: u32) {
     });
 }
 
+/// The task of a flush.
+struct UnderWay<S: Flush> {
+    this: Weak<S>,
+    number: u32,
+    is_finished: bool,
+}
+
+impl<S: Flush> Drop for UnderWay<S> {
+    fn drop(&mut self) {
+        if self.is_finished {
+            return;
+        }
+        let Some(this) = self.this.upgrade() else {
+            return;
+        };
+        let partition = this.partition(self.number);
+        if let Some(frozen) = &mut partition.state.lock().frozen {
+            frozen.flush = FlushState::Pending;
+        }
+        partition.flushed.notify_all();
+    }
+}
+
 /// Flushes what is frozen in a partition: whether that has succeeded. Until then it stays.
 async fn try_flush<S: Flush>(this: &S, number: u32) -> bool {
     let partition = this.partition(number);
+    let flushes = this.flushes().of(number);
     let outcome = write_frozen(this, number).await;
     let is_flushed = outcome.is_ok();
     {
@@ -255,10 +305,10 @@ async fn try_flush<S: Flush>(this: &S, number: u32) -> bool {
             Ok((nth, region)) => {
                 state.frozen = None;
                 state.slicetables[nth] = Some(region);
-                *this.flushes().failing.lock() = None;
+                *flushes.failing.lock() = None;
             }
             Err(error) => {
-                *this.flushes().failing.lock() = Some(error.clone());
+                *flushes.failing.lock() = Some(error.clone());
                 if let Some(frozen) = &mut state.frozen {
                     frozen.flush = FlushState::Failed(error);
                 }
@@ -267,7 +317,7 @@ async fn try_flush<S: Flush>(this: &S, number: u32) -> bool {
     }
     partition.flushed.notify_all();
     if !is_flushed {
-        this.flushes().failed.notify_all();
+        flushes.failed.notify_all();
     }
     is_flushed
 }

@@ -1,6 +1,8 @@
 //! Where slicetables lie, and who still reads them.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use format::slices::Pointer;
 use parking_lot::Mutex;
@@ -9,7 +11,7 @@ use runtime::sync::Notify;
 /// The regions of a drive that nothing lies in.
 #[derive(Default)]
 pub(crate) struct Regions {
-    free: Mutex<Vec<u32>>,
+    free: Mutex<VecDeque<u32>>,
     freed: Notify,
 }
 
@@ -19,9 +21,16 @@ pub(crate) struct Region {
     /// The flush that wrote what it holds.
     pub(crate) generation: u32,
     regions: Arc<Regions>,
+    /// A write to it may still be under way: nobody gets it before the next start.
+    is_abandoned: AtomicBool,
 }
 
 impl Region {
+    /// Nobody may use it: its write was cut short, and may still be under way.
+    pub(crate) fn abandon(&self) {
+        self.is_abandoned.store(true, Ordering::Relaxed);
+    }
+
     /// The word of the log that says where it is.
     pub(crate) fn pointer(&self) -> Pointer {
         Pointer {
@@ -34,8 +43,7 @@ impl Region {
 impl Regions {
     /// All that are not `used`.
     pub(crate) fn without(count: u32, used: &[u32]) -> Arc<Self> {
-        let mut free: Vec<u32> = (0..count).filter(|region| !used.contains(region)).collect();
-        free.reverse();
+        let free = (0..count).filter(|region| !used.contains(region)).collect();
         Arc::new(Self {
             free: Mutex::new(free),
             freed: Notify::new(),
@@ -48,6 +56,7 @@ impl Regions {
             number,
             generation,
             regions: Arc::clone(self),
+            is_abandoned: AtomicBool::new(false),
         }
     }
 
@@ -55,7 +64,7 @@ impl Regions {
     pub(crate) async fn take(self: &Arc<Self>, generation: u32) -> Region {
         loop {
             let freed = self.freed.listener();
-            if let Some(number) = self.free.lock().pop() {
+            if let Some(number) = self.free.lock().pop_front() {
                 return self.used(number, generation);
             }
             freed.await;
@@ -65,7 +74,11 @@ impl Regions {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        self.regions.free.lock().push(self.number);
+        if self.is_abandoned.load(Ordering::Relaxed) {
+            return;
+        }
+        // The last to be taken again: another is tried first where one cannot be written.
+        self.regions.free.lock().push_back(self.number);
         self.regions.freed.notify_all();
     }
 }

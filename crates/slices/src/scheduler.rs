@@ -180,6 +180,7 @@ impl State {
         if !self.may_read() || self.waiting == 0 {
             return None;
         }
+        self.forget_abandoned();
         let first = |channel: usize| self.channels[channel].waiting.front().map(|place| place.0);
         let (_, _, channel) = (0..self.channels.len())
             .filter(|&channel| self.has_place(channel))
@@ -194,13 +195,29 @@ impl State {
         Some((channel, turn))
     }
 
+    /// Takes those that have gone away from the heads of the queues: each would give its turn back inside that of another.
+    fn forget_abandoned(&mut self) {
+        for channel in &mut self.channels {
+            let is_gone = |(_, turn): &(u64, Sender<ReadTurn>)| turn.is_abandoned();
+            while channel.waiting.front().is_some_and(is_gone) {
+                channel.waiting.pop_front();
+                self.waiting -= 1;
+                self.owed = self.owed.saturating_sub(1);
+            }
+        }
+    }
+
     fn next_write(&mut self) -> Option<Sender<WriteTurn>> {
         if self.is_writing || self.reads > 0 || self.owed > 0 {
             return None;
         }
-        let turn = self.writers.pop_front()?;
-        self.is_writing = true;
-        Some(turn)
+        loop {
+            let turn = self.writers.pop_front()?;
+            if !turn.is_abandoned() {
+                self.is_writing = true;
+                return Some(turn);
+            }
+        }
     }
 }
 
@@ -351,6 +368,22 @@ mod tests {
                 (order[0].as_str(), order[5].as_str(), order[6].as_str()),
                 ("write", "write", "write")
             );
+        });
+    }
+
+    #[test]
+    fn many_may_go_away_at_once() {
+        Sim::new(1).block_on(async {
+            let scheduler = Scheduler::new(scheduling(1, 1, true), 4);
+            let first = scheduler.read(0).await;
+            let mut waiting: Vec<_> = (0..200_000).map(|_| Box::pin(scheduler.read(1))).collect();
+            for one in &mut waiting {
+                assert!(futures_util::poll!(one).is_pending());
+            }
+            drop(waiting);
+            drop(first);
+            drop(scheduler.read(1).await);
+            drop(scheduler.write().await);
         });
     }
 

@@ -251,6 +251,18 @@ impl SliceBloom {
         Ok(())
     }
 
+    /// Waits for the flushes under way, and makes all insertions durable. The drives may be opened again when it has returned and
+    /// every clone is gone; a filter that is merely dropped may still be flushing.
+    ///
+    /// # Errors
+    /// Why a flush or the log has failed. What the log has is not lost.
+    pub async fn close(self) -> Result<(), SliceError> {
+        for number in 0..self.0.shape.partitions {
+            flush::flushed(&self.0, number).await?;
+        }
+        self.sync().await
+    }
+
     /// What it has done since it was opened.
     pub fn stats(&self) -> BloomStats {
         let counts = &self.0.counts;

@@ -2,6 +2,7 @@
 
 mod crash;
 mod faults;
+mod flushes;
 #[path = "../common/hardware.rs"]
 mod hardware;
 mod life;

@@ -1,0 +1,276 @@
+//! Flushes that fail, are cut short or are held up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::{Fault, Journal, MemoryDisk, MemoryJournal, Operation, When};
+use flowstone_slices::{Files, HashSettings, SliceHash, get_all};
+use runtime::sim::Sim;
+
+use crate::life::{DRIVE_BYTES, Hardware, small};
+
+async fn missing(table: &SliceHash, keys: std::ops::Range<u64>) -> usize {
+    let mut missing = 0;
+    for key in keys {
+        missing += usize::from(!matches!(table.get(key).await, Ok(Some(found)) if found == key));
+    }
+    missing
+}
+
+/// A drive that does not answer reads for a moment: nothing is lost.
+#[test]
+fn reads_that_fail_for_a_moment_during_a_flush_lose_nothing() {
+    let settings = small(8, false);
+    Sim::new(1).block_on(async {
+        let hardware = Hardware::new(&settings, 1, 1);
+        let table = hardware.create(&settings).await.expect("drives work");
+        for key in 0..300 {
+            table.insert(key, key).await.expect("drives work");
+        }
+        table.flush().await.expect("drives work");
+        hardware.disks[0].script(When::every(Operation::Read), Fault::Error);
+        for key in 300..400 {
+            // An error would do.
+            let _ = table.insert(key, key).await;
+        }
+        let flushed = table.flush().await;
+        hardware.disks[0].heal();
+        let gone = missing(&table, 0..300).await;
+        assert_eq!(
+            gone,
+            0,
+            "of 300, for ever; the flush said {flushed:?}, {:?}",
+            table.stats()
+        );
+    });
+}
+
+/// One bit of one read is wrong, once: nothing is lost.
+#[test]
+fn a_bit_that_a_read_gets_wrong_once_loses_nothing() {
+    let settings = small(8, false);
+    Sim::new(1).block_on(async {
+        let hardware = Hardware::new(&settings, 1, 1);
+        let table = hardware.create(&settings).await.expect("drives work");
+        for key in 0..300 {
+            table.insert(key, key).await.expect("drives work");
+        }
+        table.flush().await.expect("drives work");
+        hardware.disks[0].script(When::next(Operation::Read), Fault::FlippedBit);
+        for key in 300..400 {
+            table.insert(key, key).await.expect("drives work");
+        }
+        table.flush().await.expect("drives work");
+        let gone = missing(&table, 0..300).await;
+        assert_eq!(gone, 0, "of 300, for ever; {:?}", table.stats());
+    });
+}
+
+/// Many look-ups are given up while the drive is busy.
+#[test]
+fn look_ups_that_are_given_up_do_not_end_the_process() {
+    let settings = small(8, false);
+    Sim::new(1).block_on(async {
+        let hardware = Hardware::new(&settings, 1, 1);
+        let table = hardware.create(&settings).await.expect("drives work");
+        for key in 0..300 {
+            table.insert(key, key).await.expect("drives work");
+        }
+        table.flush().await.expect("drives work");
+        hardware.disks[0].script(
+            When::next(Operation::Read),
+            Fault::Slow(Duration::from_secs(1)),
+        );
+        let busy = table.clone();
+        let busy = runtime::spawn(async move { busy.get(1).await });
+        runtime::sleep(Duration::from_micros(1)).await;
+        let all = get_all(&table, (0..100_000).map(|key| key % 300));
+        assert!(
+            runtime::timeout(Duration::from_millis(1), all)
+                .await
+                .is_err()
+        );
+        busy.await.expect("it ends").expect("drives work");
+        assert_eq!(table.get(2).await.expect("drives work"), Some(2));
+    });
+}
+
+/// A table is used from `block_on`s that come and go, as each thread that needs it has one.
+#[test]
+fn a_flush_outlives_the_runtime_of_the_insert_that_began_it() {
+    let (done, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let settings = HashSettings {
+            partitions: Some(1),
+            ..small(8, false)
+        };
+        let directory = tempfile::tempdir().expect("a directory");
+        let paths = [directory.path().join("drive")];
+        let words = async |disks: &[_]| SliceHash::log_words_for(&settings, disks);
+        let files = Files::create(&paths, DRIVE_BYTES, false, words);
+        let files = runtime::live::block_on(files).expect("they are made");
+        let table =
+            runtime::live::block_on(SliceHash::create(files.disks, files.journal, &settings))
+                .expect("drives work");
+        for key in 0..2_000_u64 {
+            runtime::live::block_on(table.insert(key, key)).expect("drives work");
+            let _ = done.send(key);
+        }
+    });
+    let mut last = None;
+    while let Ok(key) = ended.recv_timeout(Duration::from_secs(5)) {
+        last = Some(key);
+    }
+    assert_eq!(last, Some(1_999), "the last insert that has returned");
+}
+
+/// A drive that fails holds up its own partitions only.
+#[test]
+fn a_failed_drive_does_not_stop_inserts_of_the_others() {
+    let settings = HashSettings {
+        partitions: Some(16),
+        ..small(2, false)
+    };
+    Sim::new(1).block_on(async {
+        let hardware = Hardware::new(&settings, 2, 1);
+        let table = hardware.create(&settings).await.expect("drives work");
+        hardware.disks[0].script(When::every(Operation::Write), Fault::Error);
+        let (mut refused, mut tried) = (0, 0);
+        for key in 0..5_000 {
+            let (drive, _) = table.place_of(key);
+            let inserted = table.insert(key, key).await;
+            if drive == 1 {
+                tried += 1;
+                refused += u64::from(inserted.is_err());
+            }
+        }
+        assert_eq!(refused, 0, "of {tried} inserts into partitions of drive 1");
+    });
+}
+
+/// Where one region cannot be written and another is free, that one is used.
+#[test]
+fn a_region_that_cannot_be_written_is_left_alone() {
+    let settings = HashSettings {
+        partitions: Some(1),
+        ..small(8, false)
+    };
+    Sim::new(1).block_on(async {
+        let hardware = Hardware::new(&settings, 1, 1);
+        let table = hardware.create(&settings).await.expect("drives work");
+        // The first page of the first region.
+        hardware.disks[0].script(
+            When::every(Operation::Write).within(8192..12288),
+            Fault::Error,
+        );
+        for key in 0..50 {
+            table.insert(key, key).await.expect("there is space");
+        }
+        let mut last = Ok(());
+        for _ in 0..100 {
+            last = table.flush().await;
+            if last.is_ok() {
+                return;
+            }
+            runtime::sleep(Duration::from_secs(1)).await;
+        }
+        panic!(
+            "after 100 s, with {} regions free: {last:?}",
+            (DRIVE_BYTES - 8192) / table.shape().region_bytes - 1
+        );
+    });
+}
+
+/// With one spare region, as with two: where flushes fail for the log, inserts say so.
+#[test]
+fn a_failing_log_is_an_error_and_no_silence() {
+    let settings = HashSettings {
+        spare_regions: 1,
+        ..small(8, false)
+    };
+    let regions = 4;
+    let bytes = 8192
+        + regions
+            * settings
+                .shape(&[DRIVE_BYTES])
+                .expect("it can be")
+                .region_bytes;
+    Sim::new(1).block_on(async {
+        let disk = Arc::new(MemoryDisk::new(bytes));
+        let words = SliceHash::log_words(&settings, &[bytes]).expect("it can be");
+        let journal = Arc::new(MemoryJournal::new(words));
+        let table = SliceHash::create(
+            vec![disk],
+            Arc::clone(&journal) as Arc<dyn Journal>,
+            &settings,
+        )
+        .await
+        .expect("drives work");
+        for key in 0..300 {
+            table.insert(key, key).await.expect("drives work");
+        }
+        table.flush().await.expect("drives work");
+        journal.set_sync_fails(true);
+        for key in 300..2_000 {
+            let inserted =
+                runtime::timeout(Duration::from_secs(3600), table.insert(key, key)).await;
+            assert!(inserted.is_ok(), "insert {key} waits for an hour");
+        }
+    });
+}
+
+/// A table that is closed while it flushes, and opened again on the same drives.
+#[test]
+fn a_table_that_is_closed_and_opened_again_is_one_table() {
+    let settings = HashSettings {
+        partitions: Some(1),
+        ..small(40, false)
+    };
+    let mut wrong = Vec::new();
+    for seed in 0..20 {
+        let hardware = Hardware::new(&settings, 1, 1);
+        let sim = Sim::new(seed);
+        let kept = sim.block_on(async {
+            let table = hardware.create(&settings).await.expect("drives work");
+            hardware.disks[0].script(
+                When::next(Operation::Sync),
+                Fault::Slow(Duration::from_millis(500)),
+            );
+            let one = table.memory().tables;
+            let mut key = 0;
+            while table.memory().tables == one {
+                table.insert(key, key).await.expect("drives work");
+                key += 1;
+            }
+            // The flush has begun.
+            runtime::sleep(Duration::from_micros(100)).await;
+            table.close().await.expect("drives work");
+            let table = hardware.open(&settings).await.expect("drives work");
+            for key in 0..1_500 {
+                table.insert(key, key).await.expect("drives work");
+            }
+            table.sync().await.expect("it works");
+            runtime::sleep(Duration::from_secs(1)).await;
+            1_500
+        });
+        let again = Hardware::of(hardware.killed(seed), seed);
+        sim.crash();
+        Sim::new(seed).block_on(async {
+            let table = match again.open(&settings).await {
+                Ok(table) => table,
+                Err(error) => {
+                    wrong.push(format!("seed {seed}: {error}"));
+                    return;
+                }
+            };
+            let mut bad = 0;
+            for key in 0..kept {
+                bad += u64::from(!matches!(table.get(key).await, Ok(Some(found)) if found == key));
+            }
+            if bad > 0 {
+                wrong.push(format!("seed {seed}: {bad} of {kept} keys"));
+            }
+        });
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
