@@ -5,6 +5,8 @@ use std::sync::Arc;
 use device::{Bytes, DeviceError};
 use format::FormatError;
 
+use crate::lsh::VectorError;
+
 /// Why an operation was refused or has failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each is")]
@@ -63,6 +65,8 @@ pub enum SliceError {
     SmallMemory { has: u64, needs: u64 },
     #[error("{0}")]
     Setting(String),
+    #[error(transparent)]
+    Vector(#[from] VectorError),
 }
 
 impl SliceError {

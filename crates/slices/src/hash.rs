@@ -150,7 +150,7 @@ struct FoundOn {
     floor: u32,
 }
 
-fn page_aligned(bytes: usize) -> AlignedBuf {
+pub(crate) fn page_aligned(bytes: usize) -> AlignedBuf {
     AlignedBuf::new(bytes.max(PAGE_BYTES))
 }
 
@@ -213,7 +213,7 @@ impl SliceHash {
                     drive: number,
                     source,
                 })?;
-            check_superblock(&found, number, disks.len(), first.as_ref())?;
+            check_superblock(SliceKind::Hash, &found, (number, disks.len()), first.as_ref())?;
             first.get_or_insert(found);
         }
         let Some(found) = first else {
@@ -898,18 +898,18 @@ fn superblock(
     superblock
 }
 
-/// Whether a superblock is that of drive `number` of `given`, and of the same table as `first`.
-fn check_superblock(
+/// Whether a superblock is that of drive `number` of `given`, of an `expected` structure, and of the same one as `first`.
+pub(crate) fn check_superblock(
+    expected: SliceKind,
     found: &SliceSuperblock,
-    number: usize,
-    given: usize,
+    (number, given): (usize, usize),
     first: Option<&SliceSuperblock>,
 ) -> Result<(), SliceError> {
-    if found.kind.get() != SliceKind::Hash as u32 {
+    if found.kind.get() != expected as u32 {
         return Err(SliceError::OtherKind {
             drive: number,
             found: SliceKind::name_of(found.kind.get()),
-            expected: SliceKind::name_of(SliceKind::Hash as u32),
+            expected: SliceKind::name_of(expected as u32),
         });
     }
     let drives = found.drives.get();

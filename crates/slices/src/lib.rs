@@ -19,6 +19,7 @@ mod filter;
 mod hash;
 mod keys;
 mod log;
+mod lsh;
 mod page;
 mod regions;
 mod scheduler;
@@ -28,5 +29,9 @@ mod table;
 pub use channel::Channels;
 pub use error::SliceError;
 pub use hash::{HashMemory, HashStats, SliceHash};
+pub use lsh::{
+    ChannelReads, Choice, Components, Family, LshLayout, LshMemory, LshSettings, LshShape, LshStats, Neighbour, RingShape,
+    SliceLsh, VectorError, VectorId,
+};
 pub use scheduler::Scheduling;
 pub use settings::{FILL, HashSettings, HashShape};
