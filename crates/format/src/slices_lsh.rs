@@ -103,8 +103,7 @@ pub fn seal_vector(instance: u64, id: u64, record: &mut [u8]) {
 /// # Errors
 /// [`FormatError::Checksum`], or [`FormatError::Identity`] where it is another vector.
 pub fn verify_vector(instance: u64, id: u64, record: &[u8]) -> Result<&[u8], FormatError> {
-    let (head, components) =
-        VectorHead::ref_from_prefix(record).map_err(|_| FormatError::Range)?;
+    let (head, components) = VectorHead::ref_from_prefix(record).map_err(|_| FormatError::Range)?;
     if head.checksum.get() != vector_checksum(instance, head.id.get(), components) {
         return Err(FormatError::Checksum);
     }

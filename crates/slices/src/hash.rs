@@ -213,7 +213,12 @@ impl SliceHash {
                     drive: number,
                     source,
                 })?;
-            check_superblock(SliceKind::Hash, &found, (number, disks.len()), first.as_ref())?;
+            check_superblock(
+                SliceKind::Hash,
+                &found,
+                (number, disks.len()),
+                first.as_ref(),
+            )?;
             first.get_or_insert(found);
         }
         let Some(found) = first else {

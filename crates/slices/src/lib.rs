@@ -30,8 +30,8 @@ pub use channel::Channels;
 pub use error::SliceError;
 pub use hash::{HashMemory, HashStats, SliceHash};
 pub use lsh::{
-    ChannelReads, Choice, Components, Family, LshLayout, LshMemory, LshSettings, LshShape, LshStats, Neighbour, RingShape,
-    SliceLsh, VectorError, VectorId,
+    ChannelReads, Choice, Components, Family, LshLayout, LshMemory, LshSettings, LshShape,
+    LshStats, Neighbour, RingShape, SliceLsh, VectorError, VectorId,
 };
 pub use scheduler::Scheduling;
 pub use settings::{FILL, HashSettings, HashShape};

@@ -125,7 +125,10 @@ fn normal_cdf(x: f64) -> f64 {
         1.330_274_429,
     ];
     let t = 1.0 / (1.0 + 0.231_641_9 * x.abs());
-    let sum = FACTORS.iter().rev().fold(0.0, |sum, factor| (sum + factor) * t);
+    let sum = FACTORS
+        .iter()
+        .rev()
+        .fold(0.0, |sum, factor| (sum + factor) * t);
     let tail = sum * (-x * x / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
     if x < 0.0 { tail } else { 1.0 - tail }
 }
@@ -175,19 +178,25 @@ mod tests {
     #[test]
     fn a_choice_finds_what_is_near_and_little_else() {
         let vector = |of: usize| -> Vec<f32> {
-            (0..40).map(|at| ((of * 31 + at * at * (of + 3)) % 97) as f32 - 48.0).collect()
+            (0..40)
+                .map(|at| ((of * 31 + at * at * (of + 3)) % 97) as f32 - 48.0)
+                .collect()
         };
         let sample: Vec<Vec<f32>> = (0..100).map(vector).collect();
         for (family, near) in [
             (Family::Cosine, 0.02),
             (Family::Euclidean { width: 0.0 }, 30.0),
         ] {
-            let choice = family.chosen(&sample, near, 10, 0.95).expect("there is one");
+            let choice = family
+                .chosen(&sample, near, 10, 0.95)
+                .expect("there is one");
             assert!(choice.recall >= 0.95 && choice.share < 0.2, "{choice:?}");
             let more = choice.family.found(near, 10, choice.functions + 1);
             assert!(more < 0.95, "{choice:?}");
         }
-        let far = Family::Cosine.chosen(&sample, 1.9, 1, 0.99).expect_err("refused");
+        let far = Family::Cosine
+            .chosen(&sample, 1.9, 1, 0.99)
+            .expect_err("refused");
         assert!(far.to_string().contains("more tables"), "{far}");
         assert!(Family::Cosine.chosen(&sample[..1], 0.1, 1, 0.9).is_err());
     }

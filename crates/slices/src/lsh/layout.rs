@@ -107,9 +107,19 @@ mod tests {
 
     #[test]
     fn pages_and_slots_answer_to_each_other() {
-        for (tables, channels) in [(10, 1), (10, 4), (10, 8), (10, 10), (10, 32), (3, 7), (1, 5)] {
+        for (tables, channels) in [
+            (10, 1),
+            (10, 4),
+            (10, 8),
+            (10, 10),
+            (10, 32),
+            (3, 7),
+            (1, 5),
+        ] {
             let layout = layout(tables, channels);
-            let pages: HashSet<u32> = (0..layout.all_slots()).map(|slot| layout.page(slot)).collect();
+            let pages: HashSet<u32> = (0..layout.all_slots())
+                .map(|slot| layout.page(slot))
+                .collect();
             assert_eq!(pages.len(), layout.all_slots());
             for page in 0..layout.pages() {
                 match layout.slot_of(page) {

@@ -128,7 +128,12 @@ impl Log {
         let log = Self::of(journal, shape, instance)?;
         let mut head = [0; LOG_HEAD_WORDS];
         log.journal.read(0, &mut head).map_err(SliceError::log)?;
-        let expected = [LOG_MAGIC, SLICES_FORMAT.into(), instance, SliceKind::Lsh as u64];
+        let expected = [
+            LOG_MAGIC,
+            SLICES_FORMAT.into(),
+            instance,
+            SliceKind::Lsh as u64,
+        ];
         match head[..4] == expected {
             true => Ok(log),
             false => Err(SliceError::OtherLog),
@@ -342,7 +347,6 @@ fn words_of(components: &[u8], words: usize) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use device::MemoryJournal;
-    use futures_util::FutureExt;
 
     use super::*;
 
@@ -383,13 +387,16 @@ mod tests {
         for nth in 0..20 {
             log.append(&mut half, &vector(nth));
         }
-        let sync = log.sync(|each, _| each(&mut half)).now_or_never();
-        sync.expect("memory is quick").expect("it works");
+        let sync = log.sync(|each, _| each(&mut half));
+        runtime::sim::Sim::new(1).block_on(sync).expect("it works");
         log.append(&mut half, &vector(20));
         let (_, found) = log.replay(3, 1).expect("it is read");
         assert_eq!(found.len(), 21);
         for (nth, bytes) in found.iter().enumerate() {
-            assert_eq!((&bytes[..11], &bytes[11..]), (&vector(nth as u8)[..], &[0; 5][..]));
+            assert_eq!(
+                (&bytes[..11], &bytes[11..]),
+                (&vector(nth as u8)[..], &[0; 5][..])
+            );
         }
         for (generation, segment) in [(5, 1), (3, 3), (3, 0), (1, 1)] {
             let (_, found) = log.replay(generation, segment).expect("it is read");
@@ -399,12 +406,20 @@ mod tests {
         let mut words = journal.crash();
         words[SHAPE.half(3, 1) + HALF_HEAD_WORDS + 40] ^= 1;
         let again = Log::open(Arc::new(MemoryJournal::from_words(words)), SHAPE, 7);
-        let (mut half, found) = again.as_ref().expect("it is one").replay(3, 1).expect("it is read");
+        let (mut half, found) = again
+            .as_ref()
+            .expect("it is one")
+            .replay(3, 1)
+            .expect("it is read");
         assert_eq!(found.len(), 20);
         let again = again.expect("it is one");
         again.append(&mut half, &vector(99));
         assert_eq!(again.replay(3, 1).expect("it is read").1.len(), 21);
-        let other = Log::open(Arc::new(MemoryJournal::from_words(journal.crash())), SHAPE, 8);
+        let other = Log::open(
+            Arc::new(MemoryJournal::from_words(journal.crash())),
+            SHAPE,
+            8,
+        );
         assert!(matches!(other, Err(SliceError::OtherLog)));
     }
 }

@@ -406,7 +406,10 @@ impl Inner {
     fn kept(&self, vector: &[f32]) -> Result<Vec<u8>, VectorError> {
         let is_byte = |value: f32| f32::from(value as u8) == value;
         match self.components {
-            Components::Floats => Ok(vector.iter().flat_map(|value| value.to_le_bytes()).collect()),
+            Components::Floats => Ok(vector
+                .iter()
+                .flat_map(|value| value.to_le_bytes())
+                .collect()),
             Components::Bytes => match vector.iter().position(|&value| !is_byte(value)) {
                 Some(at) => Err(VectorError::NotAByte {
                     at,
@@ -419,13 +422,17 @@ impl Inner {
 
     /// The vector whose components are kept as `bytes`.
     fn vector_of(&self, bytes: &[u8]) -> Vec<f32> {
-        self.components.values(bytes).map(|value| value as f32).collect()
+        self.components
+            .values(bytes)
+            .map(|value| value as f32)
+            .collect()
     }
 
     /// Where the entries of a vector belong, one for each table.
     fn places_of(&self, vector: &[f32]) -> Vec<Place> {
         let keys = self.functions.keys(vector).into_iter().enumerate();
-        keys.map(|(table, key)| self.places.of(table as u32, key)).collect()
+        keys.map(|(table, key)| self.places.of(table as u32, key))
+            .collect()
     }
 
     /// The drive that has the slicetable of a partition.
@@ -447,7 +454,9 @@ impl Inner {
     fn generation(&self, written: u32, incarnation: usize) -> Option<u32> {
         let incarnations = self.shape.page.incarnations;
         let behind = (self.incarnation(written) + incarnations - incarnation) % incarnations;
-        written.checked_sub(behind as u32).filter(|&generation| generation > 0)
+        written
+            .checked_sub(behind as u32)
+            .filter(|&generation| generation > 0)
     }
 
     /// Whether a vector is there, and has not been deleted.
@@ -460,7 +469,9 @@ impl Inner {
         let is_kept = generation > 0 && generation + incarnations > state.flushed;
         let count = || match generation == state.generation {
             true => state.count,
-            false => state.count_of(generation).unwrap_or_else(|| self.log.stored(generation)),
+            false => state
+                .count_of(generation)
+                .unwrap_or_else(|| self.log.stored(generation)),
         };
         is_kept
             && generation <= state.generation

@@ -133,14 +133,23 @@ mod tests {
         assert_eq!(found(&shape, &bytes, 5), [(1, 10), (1, 12), (7, 10)]);
         assert_eq!(found(&shape, &bytes, 6), [(1, 11)]);
         assert_eq!(found(&shape, &bytes, 0), []);
-        let may = |bytes: &[u8], tag| Page { shape: &shape, bytes }.may_have_overflowed(tag);
+        let may = |bytes: &[u8], tag| {
+            Page {
+                shape: &shape,
+                bytes,
+            }
+            .may_have_overflowed(tag)
+        };
         assert!(may(&bytes, 0xabcd_0123) && !may(&bytes, 5));
 
         let mut page = PageMut {
             shape: &shape,
             bytes: &mut bytes,
         };
-        assert_eq!(page.retain(|incarnation, ordinal| (incarnation, ordinal) != (1, 10)), 1);
+        assert_eq!(
+            page.retain(|incarnation, ordinal| (incarnation, ordinal) != (1, 10)),
+            1
+        );
         assert_eq!(found(&shape, &bytes, 5), [(1, 12), (7, 10)]);
         assert_eq!(found(&shape, &bytes, 6), [(1, 11)]);
         let mut page = PageMut {

@@ -70,18 +70,32 @@ impl Inner {
             for &place in places {
                 for ordinal in state.batch.find(place) {
                     let generation = state.generation;
-                    *named.entry(Vector { generation, ordinal }).or_default() += 1;
+                    *named
+                        .entry(Vector {
+                            generation,
+                            ordinal,
+                        })
+                        .or_default() += 1;
                 }
             }
             let region = |place: &Place| state.slicetables[place.partition as usize].clone();
             let slicetables: Vec<Option<Arc<Region>>> = places.iter().map(region).collect();
-            (self.readers.enter(state.flushed), state.frozen.clone(), slicetables)
+            (
+                self.readers.enter(state.flushed),
+                state.frozen.clone(),
+                slicetables,
+            )
         };
         if let Some(frozen) = frozen {
             for &place in places {
                 for ordinal in frozen.batch.find(place) {
                     let generation = frozen.generation;
-                    *named.entry(Vector { generation, ordinal }).or_default() += 1;
+                    *named
+                        .entry(Vector {
+                            generation,
+                            ordinal,
+                        })
+                        .or_default() += 1;
                 }
             }
         }
@@ -104,7 +118,10 @@ impl Inner {
         for slot in [place.first, place.second] {
             let number = self.shape.layout.page(slot);
             let drive = self.drive_of(place.partition);
-            let channel = drive.shape.channels.of(u64::from(number) * drive.shape.page_bytes as u64);
+            let channel = drive
+                .shape
+                .channels
+                .of(u64::from(number) * drive.shape.page_bytes as u64);
             add(&self.counts.table_pages[channel as usize], 1);
             let read = drive.read_page(region, place.partition, number).await;
             if let Err(SliceError::Damaged { .. }) = read {
@@ -158,7 +175,11 @@ impl Inner {
                     copied.push((vector, components.to_vec()));
                 }
             }
-            state.closed.iter().map(|(segment, _)| segment.clone()).collect()
+            state
+                .closed
+                .iter()
+                .map(|(segment, _)| segment.clone())
+                .collect()
         };
         for (vector, components) in &copied {
             compare(*vector, components);
@@ -167,7 +188,7 @@ impl Inner {
         let on_drives = |&vector: &Vector| {
             let segment = closed.iter().find(|segment| self.is_in(segment, vector));
             if let Some(segment) = segment {
-                compare(vector, self.ring.in_segment(vector.ordinal, &segment.bytes));
+                compare(vector, self.ring.in_segment(vector, &segment.bytes));
             }
             segment.is_none() && !copied.contains(&vector)
         };
@@ -185,7 +206,7 @@ impl Inner {
         let (segment, _) = state.open.as_ref()?;
         let number = vector.ordinal / self.ring.shape.segment_vectors;
         let is_there = segment.generation == vector.generation && segment.number == number;
-        is_there.then(|| self.ring.in_segment(vector.ordinal, &segment.bytes))
+        is_there.then(|| self.ring.in_segment(vector, &segment.bytes))
     }
 
     /// Reads and compares what is on the drives; each page once.
@@ -196,7 +217,10 @@ impl Inner {
     ) -> Result<(), SliceError> {
         let mut blocks: BTreeMap<Block, Vec<Vector>> = BTreeMap::new();
         for vector in vectors {
-            blocks.entry(self.ring.block(vector)).or_default().push(vector);
+            blocks
+                .entry(self.ring.block(vector))
+                .or_default()
+                .push(vector);
         }
         let reads = blocks.keys().map(|&block| self.read_block(block));
         let read = join_all(reads).await;
@@ -230,8 +254,10 @@ impl Inner {
                 return Ok(None);
             }
             let closed = state.closed.iter().map(|(segment, _)| segment);
-            let closed = closed.into_iter().find(|segment| self.is_in(segment, vector));
-            let in_closed = closed.map(|segment| self.ring.in_segment(vector.ordinal, &segment.bytes));
+            let closed = closed
+                .into_iter()
+                .find(|segment| self.is_in(segment, vector));
+            let in_closed = closed.map(|segment| self.ring.in_segment(vector, &segment.bytes));
             let found = self.in_open_segment(&state, vector).or(in_closed);
             let found = found.map(|components| self.vector_of(components));
             (self.readers.enter(state.flushed), found)

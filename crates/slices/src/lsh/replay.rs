@@ -11,12 +11,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::error::SliceError;
+use crate::lsh::Inner;
 use crate::lsh::batch::Batch;
 use crate::lsh::log::Half;
 use crate::lsh::ring::{OpenSegment, Vector};
 use crate::lsh::state::{Frozen, State};
 use crate::lsh::stats::add;
-use crate::lsh::Inner;
 use crate::regions::Region;
 
 /// A generation as a crash has left it.
@@ -79,7 +79,8 @@ impl Inner {
         for (segment, half) in current.segments {
             closed.push_back((segment.close(), half));
         }
-        self.log.begin_generation(generation, current.stored, current.count);
+        self.log
+            .begin_generation(generation, current.stored, current.count);
         *self.state.get_mut() = State {
             generation,
             count: current.count,
@@ -111,7 +112,8 @@ impl Inner {
             is_complete: false,
         };
         for number in 0..stored / of_segment {
-            self.list_stored(&mut found, generation, number, of_segment).await?;
+            self.list_stored(&mut found, generation, number, of_segment)
+                .await?;
         }
         while found.count < self.shape.batch && found.segments.len() < 2 {
             let number = found.count / of_segment;
@@ -138,7 +140,8 @@ impl Inner {
             if found.count < stored {
                 let number = found.count / of_segment;
                 let stored = stored - number * of_segment;
-                self.list_stored(&mut found, generation, number, stored).await?;
+                self.list_stored(&mut found, generation, number, stored)
+                    .await?;
                 found.is_complete = true;
             }
             if found.is_complete || found.count.is_multiple_of(of_segment) {
@@ -156,7 +159,10 @@ impl Inner {
         number: u32,
         count: u32,
     ) -> Result<(), SliceError> {
-        let segment = self.ring.read_segment(&self.drives, generation, number).await?;
+        let segment = self
+            .ring
+            .read_segment(&self.drives, generation, number)
+            .await?;
         let end = number * self.ring.shape.segment_vectors + count;
         for ordinal in found.count..end {
             let vector = Vector {

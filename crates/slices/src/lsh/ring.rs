@@ -14,6 +14,9 @@ use crate::drive::Drive;
 use crate::error::SliceError;
 use crate::lsh::settings::RingShape;
 
+/// Multiples of it modulo 2^32 lie evenly: 2^32 over the golden ratio.
+const GOLDEN_RATIO: u32 = 0x9e37_79b9;
+
 /// Tells a vector from every other of its index. Ids rise, and are not given again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VectorId(pub u64);
@@ -85,19 +88,23 @@ impl Ring {
         }
     }
 
-    /// Where a vector lies in its segment: its block's first byte, and its own in that.
-    fn within(&self, ordinal: u32) -> (usize, usize) {
-        let nth = ordinal % self.shape.segment_vectors;
-        let block = (nth / self.shape.vectors_per_block) as usize * self.shape.block_bytes;
+    /// Where a vector lies in its segment: its block's first byte, and its own in that. Each generation begins elsewhere in
+    /// its segments, so that those that are not full load all channels alike.
+    fn within(&self, vector: Vector) -> (usize, usize) {
+        let nth = vector.ordinal % self.shape.segment_vectors;
+        let blocks = self.shape.segment_vectors / self.shape.vectors_per_block;
+        let turn = u64::from(vector.generation.wrapping_mul(GOLDEN_RATIO));
+        let first = (turn * u64::from(blocks) >> 32) as u32;
+        let block = (nth / self.shape.vectors_per_block + first) % blocks;
         let within = (nth % self.shape.vectors_per_block) as usize * self.shape.vector_bytes;
-        (block, within)
+        (block as usize * self.shape.block_bytes, within)
     }
 
     pub(crate) fn block(&self, vector: Vector) -> Block {
         let number = vector.ordinal / self.shape.segment_vectors;
         let segment = self.segment(vector.generation, number);
         Block {
-            offset: segment.offset + self.within(vector.ordinal).0 as u64,
+            offset: segment.offset + self.within(vector).0 as u64,
             ..segment
         }
     }
@@ -108,14 +115,14 @@ impl Ring {
         vector: Vector,
         block: &'a [u8],
     ) -> Result<&'a [u8], FormatError> {
-        let start = self.within(vector.ordinal).1;
+        let start = self.within(vector).1;
         let record = &block[start..start + self.shape.vector_bytes];
         verify_vector(self.instance, vector.id(self.batch).0, record)
     }
 
     /// The components of a vector in its segment, which has been in memory since it was put there.
-    pub(crate) fn in_segment<'a>(&self, ordinal: u32, segment: &'a [u8]) -> &'a [u8] {
-        let (block, within) = self.within(ordinal);
+    pub(crate) fn in_segment<'a>(&self, vector: Vector, segment: &'a [u8]) -> &'a [u8] {
+        let (block, within) = self.within(vector);
         let start = block + within;
         &segment[start + VECTOR_HEAD_BYTES..start + self.shape.vector_bytes]
     }
@@ -135,7 +142,7 @@ impl Ring {
             generation: segment.generation,
             ordinal: segment.number * self.shape.segment_vectors + segment.count,
         };
-        let (block, within) = self.within(vector.ordinal);
+        let (block, within) = self.within(vector);
         let start = block + within;
         let record = &mut segment.bytes[start..start + self.shape.vector_bytes];
         record[VECTOR_HEAD_BYTES..].copy_from_slice(components);
@@ -191,7 +198,7 @@ impl Ring {
         vector: Vector,
         segment: &'a [u8],
     ) -> Result<&'a [u8], FormatError> {
-        let block = self.within(vector.ordinal).0;
+        let block = self.within(vector).0;
         self.in_block(vector, &segment[block..block + self.shape.block_bytes])
     }
 
@@ -257,7 +264,7 @@ mod tests {
                     assert!(block.offset >= ring.start && block.offset % 4096 == 0);
                     let end = block.offset + ring.shape.block_bytes as u64;
                     assert!(end <= ring.start + ring.shape.drive_bytes());
-                    assert!(places.insert((block, ring.within(ordinal).1)));
+                    assert!(places.insert((block, ring.within(vector).1)));
                     assert_eq!(Vector::of(vector.id(ring.batch), ring.batch), Some(vector));
                 }
             }
@@ -276,13 +283,16 @@ mod tests {
         for (nth, &vector) in vectors.iter().enumerate() {
             assert_eq!((vector.generation, vector.ordinal), (6, 40 + nth as u32));
             let expected = [nth as u8; 788];
-            assert_eq!(ring.in_segment(vector.ordinal, &segment.bytes), expected);
+            assert_eq!(ring.in_segment(vector, &segment.bytes), expected);
             assert_eq!(ring.verified(vector, &segment.bytes), Ok(&expected[..]));
             let older = Vector {
                 generation: 2,
                 ..vector
             };
-            assert_eq!(ring.verified(older, &segment.bytes), Err(FormatError::Identity));
+            assert_eq!(
+                ring.verified(older, &segment.bytes),
+                Err(FormatError::Identity)
+            );
         }
     }
 }

@@ -210,7 +210,9 @@ impl LshSettings {
         let layout = LshLayout {
             tables: self.tables,
             sub_tables,
-            slots: u32::try_from(chunks).unwrap_or(u32::MAX).saturating_mul(pages_per_chunk),
+            slots: u32::try_from(chunks)
+                .unwrap_or(u32::MAX)
+                .saturating_mul(pages_per_chunk),
             channels: self.channels.count,
             pages_per_chunk,
         };
@@ -292,15 +294,33 @@ impl LshSettings {
             Family::Euclidean { width } => width.is_finite() && width > 0.0,
         };
         let rules = [
-            (within(self.dimensions, MOST_DIMENSIONS), "dimensions: 1 to 1048576"),
-            (is_width, "width of Euclidean distance: a finite number above 0, such as `Family::chosen` finds"),
+            (
+                within(self.dimensions, MOST_DIMENSIONS),
+                "dimensions: 1 to 1048576",
+            ),
+            (
+                is_width,
+                "width of Euclidean distance: a finite number above 0, such as `Family::chosen` finds",
+            ),
             (within(self.tables, MOST_TABLES), "tables: 1 to 256"),
-            (within(self.functions, MOST_FUNCTIONS), "functions: 1 to 128"),
+            (
+                within(self.functions, MOST_FUNCTIONS),
+                "functions: 1 to 128",
+            ),
             (self.partitions != Some(0), "partitions: 1 at least"),
-            (within(self.incarnations, MOST_INCARNATIONS), "incarnations: 1 to 4096"),
+            (
+                within(self.incarnations, MOST_INCARNATIONS),
+                "incarnations: 1 to 4096",
+            ),
             ((0.1..=1.0).contains(&self.fill), "fill: 0.1 to 1"),
-            (whole(page_bytes, device::PAGE_BYTES as u64), "page_bytes: whole pages of 4096 bytes"),
-            (within(self.channels.count, MOST_CHANNELS), "channels: 1 to 4096"),
+            (
+                whole(page_bytes, device::PAGE_BYTES as u64),
+                "page_bytes: whole pages of 4096 bytes",
+            ),
+            (
+                within(self.channels.count, MOST_CHANNELS),
+                "channels: 1 to 4096",
+            ),
             (
                 whole(self.channels.chunk_bytes.into(), page_bytes),
                 "chunk_bytes: whole pages of page_bytes",
@@ -340,7 +360,8 @@ impl LshSettings {
         let shape = self.shape_of(1, 1)?;
         let slots = shape.layout.all_slots() as u64;
         let each = 2 * slots * (1 + (shape.page.bucket_entries * LSH_ENTRY_BYTES) as u64);
-        let functions = u64::from(self.tables * self.functions) * u64::from(self.dimensions + 1) * 4;
+        let functions =
+            u64::from(self.tables * self.functions) * u64::from(self.dimensions + 1) * 4;
         let fixed = functions + 5 * u64::from(self.segment_bytes) + u64::from(self.piece_bytes);
         match u32::try_from(bytes.saturating_sub(fixed) / each).unwrap_or(u32::MAX) {
             0 => Err(SliceError::SmallMemory {
@@ -380,7 +401,9 @@ mod tests {
                 + u64::from(shape.partitions + settings.spare_regions) * shape.region_bytes
         };
         assert!(used(&shape) <= 1 << 30);
-        let more = settings.shape_of(shape.partitions + 1, 1).expect("it can be");
+        let more = settings
+            .shape_of(shape.partitions + 1, 1)
+            .expect("it can be");
         assert!(used(&more) > 1 << 30);
         let two = settings.shape(&[1 << 30; 2]).expect("it fits");
         assert!(two.partitions >= 2 * shape.partitions && two.vectors() > 100_000);
@@ -388,22 +411,93 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused_and_says_how_it_can() {
-        let refusal = |settings: LshSettings| {
-            settings.shape(&[1 << 30]).expect_err("refused").to_string()
-        };
+        let refusal =
+            |settings: LshSettings| settings.shape(&[1 << 30]).expect_err("refused").to_string();
         let cases = [
-            (LshSettings { dimensions: 0, ..mnist() }, "dimensions: 1"),
-            (LshSettings { tables: 0, ..mnist() }, "tables: 1 to"),
-            (LshSettings { functions: 129, ..mnist() }, "functions: 1 to"),
-            (LshSettings { partitions: Some(0), ..mnist() }, "1 at least"),
-            (LshSettings { partitions: Some(1000), ..mnist() }, "choose fewer"),
-            (LshSettings { incarnations: 400, ..mnist() }, "larger page"),
-            (LshSettings { table_bytes: 100, ..mnist() }, "choose table_bytes of"),
-            (LshSettings { fill: f64::NAN, ..mnist() }, "fill"),
-            (LshSettings { segment_bytes: 4096, ..mnist() }, "stripes"),
-            (LshSettings { dimensions: 1 << 20, ..mnist() }, "segment_bytes: a vector takes"),
-            (LshSettings { most_candidates: 0, ..mnist() }, "most_candidates"),
-            (LshSettings { family: Family::Euclidean { width: 0.0 }, ..mnist() }, "width"),
+            (
+                LshSettings {
+                    dimensions: 0,
+                    ..mnist()
+                },
+                "dimensions: 1",
+            ),
+            (
+                LshSettings {
+                    tables: 0,
+                    ..mnist()
+                },
+                "tables: 1 to",
+            ),
+            (
+                LshSettings {
+                    functions: 129,
+                    ..mnist()
+                },
+                "functions: 1 to",
+            ),
+            (
+                LshSettings {
+                    partitions: Some(0),
+                    ..mnist()
+                },
+                "1 at least",
+            ),
+            (
+                LshSettings {
+                    partitions: Some(1000),
+                    ..mnist()
+                },
+                "choose fewer",
+            ),
+            (
+                LshSettings {
+                    incarnations: 600,
+                    ..mnist()
+                },
+                "larger page",
+            ),
+            (
+                LshSettings {
+                    table_bytes: 100,
+                    ..mnist()
+                },
+                "choose table_bytes of",
+            ),
+            (
+                LshSettings {
+                    fill: f64::NAN,
+                    ..mnist()
+                },
+                "fill",
+            ),
+            (
+                LshSettings {
+                    segment_bytes: 4096,
+                    ..mnist()
+                },
+                "stripes",
+            ),
+            (
+                LshSettings {
+                    dimensions: 1 << 20,
+                    ..mnist()
+                },
+                "segment_bytes: a vector takes",
+            ),
+            (
+                LshSettings {
+                    most_candidates: 0,
+                    ..mnist()
+                },
+                "most_candidates",
+            ),
+            (
+                LshSettings {
+                    family: Family::Euclidean { width: 0.0 },
+                    ..mnist()
+                },
+                "width",
+            ),
         ];
         for (settings, what) in cases {
             let refusal = refusal(settings);
@@ -412,7 +506,10 @@ mod tests {
         let small = mnist().shape(&[1 << 20]).expect_err("refused").to_string();
         assert!(small.contains("give it more"), "{small}");
         assert!(mnist().shape(&[]).is_err());
-        let memory = mnist().partitions_in(1 << 20).expect_err("refused").to_string();
+        let memory = mnist()
+            .partitions_in(1 << 20)
+            .expect_err("refused")
+            .to_string();
         assert!(memory.contains("do not hold one partition"), "{memory}");
         assert!(mnist().partitions_in(1 << 30).expect("it fits") > 100);
     }

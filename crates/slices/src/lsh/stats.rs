@@ -88,7 +88,11 @@ impl ChannelReads {
     /// Reads of the fullest channel over the mean, tables and vectors together; 1 where nothing was read.
     pub fn load(&self) -> f64 {
         let both = self.table_pages.iter().zip(&self.vector_pages);
-        Self::load_of(&both.map(|(table, vector)| table + vector).collect::<Vec<_>>())
+        Self::load_of(
+            &both
+                .map(|(table, vector)| table + vector)
+                .collect::<Vec<_>>(),
+        )
     }
 
     /// The fullest of some channels over the mean.
@@ -167,7 +171,10 @@ impl Inner {
 
     pub(super) fn memory(&self) -> LshMemory {
         let state = self.state.lock();
-        let frozen = state.frozen.as_ref().map_or(0, |frozen| frozen.batch.bytes());
+        let frozen = state
+            .frozen
+            .as_ref()
+            .map_or(0, |frozen| frozen.batch.bytes());
         let segments = state.closed.len() + usize::from(state.open.is_some());
         let regions = state.slicetables.len() * (size_of::<Option<usize>>() + size_of::<Region>());
         let drives = self.drives.iter();

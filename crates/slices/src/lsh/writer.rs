@@ -73,7 +73,9 @@ impl Inner {
         let outcome = match step {
             Step::Segment(segment) => self.write_segment(&segment).await,
             Step::Partitions(frozen, partitions) => {
-                let flushes = partitions.into_iter().map(|number| self.flush(&frozen, number));
+                let flushes = partitions
+                    .into_iter()
+                    .map(|number| self.flush(&frozen, number));
                 join_all(flushes).await.into_iter().collect()
             }
             Step::Nothing => {
@@ -136,7 +138,10 @@ impl Inner {
         let drive = number as usize % self.drives.len();
         let (written, old) = {
             let state = self.state.lock();
-            (state.written[drive].clone(), state.slicetables[number as usize].clone())
+            (
+                state.written[drive].clone(),
+                state.slicetables[number as usize].clone(),
+            )
         };
         let region = match written {
             Some((of, region)) if of == number => region,
