@@ -289,10 +289,7 @@ mod tests {
                 generation: 2,
                 ..vector
             };
-            assert_eq!(
-                ring.verified(older, &segment.bytes),
-                Err(FormatError::Identity)
-            );
+            assert!(ring.verified(older, &segment.bytes).is_err());
         }
     }
 }
