@@ -28,7 +28,7 @@ pub(crate) struct Places {
 impl Places {
     pub(crate) fn of(&self, table: u32, key: u64) -> Place {
         // The keys hash it once more for the rest.
-        let sub_table = ((key >> 32) * u64::from(self.layout.sub_tables) >> 32) as u32;
+        let sub_table = (((key >> 32) * u64::from(self.layout.sub_tables)) >> 32) as u32;
         let slots = self.keys.slots(key);
         Place {
             partition: self.keys.partition(key),

@@ -203,7 +203,7 @@ impl Log {
             .store(self.shape.place(generation), place.encode());
         let start = self.shape.deletes(generation);
         let whole = start + (count as usize).div_ceil(64);
-        if count % 64 > 0 {
+        if !count.is_multiple_of(64) {
             let word = start + count as usize / 64;
             let others = self.journal.load(word) & ((1 << (count % 64)) - 1);
             self.journal.store(word, others);

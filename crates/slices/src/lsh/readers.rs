@@ -60,3 +60,40 @@ impl Drop for View {
         self.readers.0.left.notify_all();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use runtime::sim::Sim;
+
+    use super::*;
+
+    #[test]
+    fn a_place_waits_for_those_who_may_read_it_and_for_no_others() {
+        Sim::new(1).block_on(async {
+            let readers = Readers::default();
+            let old = readers.enter(4);
+            let also_old = readers.enter(4);
+            let young = readers.enter(5);
+            readers.none_before(4).await;
+            let done = Arc::new(Mutex::new(false));
+            runtime::spawn_detached({
+                let (readers, done) = (readers.clone(), Arc::clone(&done));
+                async move {
+                    readers.none_before(5).await;
+                    *done.lock() = true;
+                }
+            });
+            drop(old);
+            runtime::sleep(Duration::from_millis(1)).await;
+            assert!(!*done.lock());
+            drop(also_old);
+            readers.none_before(5).await;
+            runtime::sleep(Duration::from_millis(1)).await;
+            assert!(*done.lock());
+            drop(young);
+            readers.none_before(9).await;
+        });
+    }
+}

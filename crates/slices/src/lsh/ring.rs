@@ -94,7 +94,7 @@ impl Ring {
         let nth = vector.ordinal % self.shape.segment_vectors;
         let blocks = self.shape.segment_vectors / self.shape.vectors_per_block;
         let turn = u64::from(vector.generation.wrapping_mul(GOLDEN_RATIO));
-        let first = (turn * u64::from(blocks) >> 32) as u32;
+        let first = ((turn * u64::from(blocks)) >> 32) as u32;
         let block = (nth / self.shape.vectors_per_block + first) % blocks;
         let within = (nth % self.shape.vectors_per_block) as usize * self.shape.vector_bytes;
         (block as usize * self.shape.block_bytes, within)

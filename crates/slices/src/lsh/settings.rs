@@ -394,7 +394,7 @@ mod tests {
         let shape = settings.shape(&[1 << 30]).expect("it fits");
         assert_eq!((shape.layout.sub_tables, shape.layout.slots), (3, 194));
         assert_eq!((shape.ring.vectors_per_block, shape.ring.places), (5, 34));
-        assert_eq!(shape.region_bytes, 97 * 256 << 10);
+        assert_eq!(shape.region_bytes, 97 * (256 << 10));
         let used = |shape: &LshShape| {
             settings.head_bytes()
                 + shape.ring.drive_bytes()

@@ -196,6 +196,47 @@ fn deletes_free_the_tables() {
 }
 
 #[test]
+fn what_has_overflowed_is_found_in_its_second_page() {
+    let settings = LshSettings {
+        tables: 1,
+        functions: 8,
+        table_bytes: 2_400,
+        fill: 0.9,
+        ..small(12)
+    };
+    with_index(&settings, 1, async |index, _| {
+        let mut ids = Vec::new();
+        for number in 0..5 * u64::from(index.shape().batch) {
+            // Each far from the others.
+            ids.push(
+                index
+                    .insert(&vector(8 * number))
+                    .await
+                    .expect("drives work"),
+            );
+        }
+        index.flush().await.expect("drives work");
+        let before = index.stats();
+        let mut missing = 0;
+        for (number, &id) in ids.iter().enumerate() {
+            let asked = vector(8 * number as u64);
+            let answer = index.query(&asked, 1).await.expect("drives work");
+            missing += u64::from(answer.first().is_none_or(|near| near.id != id));
+        }
+        assert_eq!(
+            missing,
+            before.full + before.crowded,
+            "only what found no place"
+        );
+        let second = index.stats().table_pages - before.table_pages - ids.len() as u64;
+        assert!(
+            second > ids.len() as u64 / 30,
+            "some have overflowed: {second}"
+        );
+    });
+}
+
+#[test]
 fn a_vector_that_many_have_fills_no_more_than_its_buckets() {
     let settings = small(8);
     with_index(&settings, 1, async |index, _| {
