@@ -41,8 +41,8 @@ impl Inner {
         add(&self.counts.queries, 1);
         let places = self.places_of(vector);
         // Until the vectors have been read, their places are not used again.
-        let (view, named) = self.named(&places).await?;
-        let candidates = self.candidates(&view, named);
+        let (_view, named) = self.named(&places).await?;
+        let candidates = self.candidates(named);
         add(&self.counts.vectors_read, candidates.len() as u64);
         let mut near = Vec::with_capacity(candidates.len());
         let mut compare = |candidate: Vector, components: &[u8]| {
@@ -62,7 +62,7 @@ impl Inner {
         Ok(near)
     }
 
-    /// What tables name, in memory and on the drives, some of which may be gone.
+    /// What tables name, in memory and on the drives, deleted vectors among it.
     async fn named(&self, places: &[Place]) -> Result<(View, Named), SliceError> {
         let mut named = Named::new();
         let (view, frozen, slicetables) = {
@@ -147,13 +147,16 @@ impl Inner {
         Ok(found)
     }
 
-    /// The vectors to read: those that are there, and that most tables name; among equals the youngest.
-    fn candidates(&self, view: &View, named: Named) -> Vec<Vector> {
-        let incarnations = self.shape.page.incarnations as u32;
-        let is_there = |&(vector, _): &(Vector, u32)| {
-            vector.generation + incarnations > view.flushed
-                && !self.log.is_deleted(vector.generation, vector.ordinal)
-        };
+    /// The vectors to read: those that most tables name; among equals the youngest. None has gone with its generation: a query
+    /// knows no slicetable that is older than its view, and these have no older incarnations.
+    fn candidates(&self, named: Named) -> Vec<Vector> {
+        let is_there = |&(
+            Vector {
+                generation,
+                ordinal,
+            },
+            _,
+        ): &(Vector, u32)| { !self.log.is_deleted(generation, ordinal) };
         let mut candidates: Vec<(Vector, u32)> = named.into_iter().filter(is_there).collect();
         add(&self.counts.candidates, candidates.len() as u64);
         candidates.sort_unstable_by_key(|&(vector, tables)| Reverse((tables, vector)));

@@ -19,8 +19,7 @@ struct Inner {
 /// A query that is under way, until dropped.
 pub(crate) struct View {
     readers: Readers,
-    /// The last generation that had been flushed.
-    pub(crate) flushed: u32,
+    flushed: u32,
 }
 
 impl Readers {

@@ -218,8 +218,9 @@ impl LshSettings {
         };
         let entries = u64::from(sub_tables) * u64::from(layout.slots) * page.bucket_entries as u64;
         let columns = u64::from(sub_tables) * u64::from(self.tables) + u64::from(layout.channels);
+        let buckets = (columns * u64::from(layout.slots)).saturating_mul(partitions.into());
         let batch = entries as f64 * f64::from(partitions) * self.fill;
-        if batch >= f64::from(u32::MAX) || columns * u64::from(layout.slots) > u64::from(u32::MAX) {
+        if batch >= f64::from(u32::MAX) || buckets > u64::from(u32::MAX) {
             return refuse("so many vectors in memory cannot be; choose fewer partitions or a smaller table_bytes".to_owned());
         }
         let batch = (batch as u32).max(1);

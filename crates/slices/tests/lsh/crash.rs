@@ -108,6 +108,60 @@ fn live_and_crash(settings: &LshSettings, drives: usize, seed: u64, may_evict: b
     }
 }
 
+/// With one table every entry counts: each vector is found after a crash at any moment of a flush.
+#[test]
+fn a_flush_that_a_crash_cuts_short_goes_on() {
+    let settings = LshSettings {
+        tables: 1,
+        fill: 0.3,
+        table_bytes: 2_000,
+        partitions: Some(3),
+        ..small(8)
+    };
+    for step in 0..60 {
+        for has_power in [true, false] {
+            let sim = Sim::new(step);
+            let hardware = Hardware::new(&settings, 1, step);
+            let mut ids = Vec::new();
+            let insert = async |index: &SliceLsh, ids: &mut Vec<VectorId>| {
+                for _ in 0..20 {
+                    let number = 8 * ids.len() as u64;
+                    ids.push(index.insert(&vector(number)).await.expect("drives work"));
+                }
+            };
+            sim.block_on(async {
+                let index = hardware.create(&settings).await.expect("drives work");
+                insert(&index, &mut ids).await;
+                index.flush().await.expect("drives work");
+                insert(&index, &mut ids).await;
+                index.sync().await.expect("drives work");
+                runtime::spawn_detached(async move { index.flush().await.expect("drives work") });
+                runtime::sleep(Duration::from_micros(200 * step)).await;
+            });
+            let left = match has_power {
+                true => hardware.killed(step),
+                false => hardware.without_power(step),
+            };
+            sim.crash();
+            let hardware = Hardware::of(left, step);
+            Sim::new(step).block_on(async {
+                let index = hardware.open(&settings).await.expect("drives work");
+                for round in 0..2 {
+                    insert(&index, &mut ids).await;
+                    index.flush().await.expect("drives work");
+                    for (nth, &id) in ids.iter().enumerate() {
+                        let asked = vector(8 * nth as u64);
+                        let answer = index.query(&asked, 1).await.expect("drives work");
+                        assert_eq!(answer[0].id, id, "step {step}, round {round}");
+                    }
+                }
+                let stats = index.stats();
+                assert_eq!((stats.full, stats.crowded), (0, 0), "{stats:?}");
+            });
+        }
+    }
+}
+
 /// A vector that is there is its own nearest neighbour, whichever tables it has reached.
 async fn check_found(index: &SliceLsh, model: &Model, settings: &LshSettings, seed: u64) {
     let mut missing = 0;
