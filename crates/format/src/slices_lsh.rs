@@ -229,6 +229,17 @@ mod tests {
     }
 
     #[test]
+    fn vectors_on_drives_stay_readable() {
+        let mut record = [0; VECTOR_HEAD_BYTES + 3];
+        record[VECTOR_HEAD_BYTES..].copy_from_slice(&[7, 8, 9]);
+        seal_vector(0x0102_0304_0506_0708, 0x1112_1314, &mut record);
+        let golden = [
+            223, 142, 20, 158, 0x14, 0x13, 0x12, 0x11, 0, 0, 0, 0, 7, 8, 9,
+        ];
+        assert_eq!(record, golden);
+    }
+
+    #[test]
     fn words_are_read_as_they_were_written() {
         let own = LshOwn {
             dimensions: 0x0102_0304,

@@ -92,9 +92,7 @@ fn drawn_images(random: &mut SmallRng) -> Images {
 
 /// An image as another encoder or another frame would have it: half a pixel aside or not, some noise, another brightness.
 fn altered(image: &Image, width: usize, random: &mut SmallRng) -> Image {
-    let aside = *[0, 1, width, 0]
-        .get(random.random_range(0..4))
-        .unwrap_or(&0);
+    let aside = [0, 0, 1, width][random.random_range(0..4)];
     let brightness = random.random_range(0.85..1.1);
     let pixel = |at: usize| {
         let other = image.get(at + aside).copied().unwrap_or(0.0);
@@ -130,9 +128,9 @@ fn settings(
         .collect();
     distances.sort_by(f64::total_cmp);
     let near = distances[distances.len() * 8 / 10];
-    let choice = family.chosen(&images.all[..300], near, 10, 0.95)?;
+    let choice = family.chosen(&images.all[..ORIGINALS], near, 10, 0.95)?;
     println!(
-        "copies are up to {near:.3} away: {} functions a table, {:?}; computed: recall {:.3}, {:.2} % read",
+        "four copies of five are within {near:.3}: {} functions a table, {:?}; computed: recall {:.3}, {:.2} % read",
         choice.functions,
         choice.family,
         choice.recall,
@@ -141,6 +139,8 @@ fn settings(
     Ok(LshSettings {
         components: Components::Bytes,
         functions: choice.functions,
+        // A twentieth of them.
+        most_candidates: images.all.len() / 20,
         // A small index with many incarnations.
         partitions: Some(1),
         table_bytes: 7 << 10,
@@ -172,6 +172,9 @@ fn open(directory: &Path, settings: &LshSettings) -> Result<(FileDisk, FileJourn
 }
 
 async fn run(images: Images, family: Family) -> Result<(), Failure> {
+    if images.all.len() < ORIGINALS {
+        return Err(format!("there are too few images; give {ORIGINALS} at least").into());
+    }
     let mut random = SmallRng::seed_from_u64(1);
     let step = images.all.len() / ORIGINALS;
     let copies: Vec<(usize, Image)> = (0..ORIGINALS * COPIES)
