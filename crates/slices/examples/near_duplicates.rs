@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use device::{FileDisk, FileJournal, FileOptions, NewJournal};
-use flowstone_slices::{Channels, Components, Family, LshSettings, SliceLsh, VectorId};
+use flowstone_slices::{Channels, Components, Family, LshSettings, SliceLsh, Target, VectorId};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -128,17 +128,17 @@ fn settings(
         .collect();
     distances.sort_by(f64::total_cmp);
     let near = distances[distances.len() * 8 / 10];
-    let choice = family.chosen(&images.all[..ORIGINALS], near, 10, 0.95)?;
+    let choice = family.chosen(&images.all[..ORIGINALS], &Target::new(near))?;
     println!(
-        "four copies of five are within {near:.3}: {} functions a table, {:?}; computed: recall {:.3}, {:.2} % read",
+        "four copies of five are within {near:.3}: {} functions a table, {} probes, {:?}; estimated: recall {:.3}, {:.2} % read",
         choice.functions,
+        choice.probes,
         choice.family,
         choice.recall,
         100.0 * choice.share
     );
     Ok(LshSettings {
         components: Components::Bytes,
-        functions: choice.functions,
         // A twentieth of them.
         most_candidates: images.all.len() / 20,
         // A small index with many incarnations.
@@ -150,7 +150,7 @@ fn settings(
         },
         piece_bytes: 10 * (8 << 10),
         segment_bytes: 20 * (8 << 10),
-        ..LshSettings::new(images.all[0].len() as u32, choice.family)
+        ..LshSettings::chosen(images.all[0].len() as u32, &choice)
     })
 }
 

@@ -31,7 +31,7 @@ pub use error::SliceError;
 pub use hash::{HashMemory, HashStats, SliceHash};
 pub use lsh::{
     ChannelReads, Choice, Components, Family, LshLayout, LshMemory, LshSettings, LshShape,
-    LshStats, Neighbour, RingShape, SliceLsh, VectorError, VectorId,
+    LshStats, Neighbour, RingShape, SliceLsh, Target, VectorError, VectorId,
 };
 pub use scheduler::Scheduling;
 pub use settings::{FILL, HashSettings, HashShape};

@@ -44,6 +44,18 @@ impl Family {
     }
 }
 
+/// Functions of a table, those whose next value is nearest, that are changed together with another.
+const PAIRED: usize = 4;
+
+/// What a function says of a vector.
+#[derive(Clone, Copy, Debug)]
+struct Value {
+    value: i32,
+    /// What it says of vectors a little further, and how much further, in a unit that all functions share.
+    next: i32,
+    to_next: f32,
+}
+
 /// The functions of all tables. May be used by all threads at once.
 pub(crate) struct Functions {
     family: Family,
@@ -67,7 +79,7 @@ fn bits(seed: u64, function: usize, dimension: usize, part: u64) -> u64 {
 }
 
 /// A number of mean 0 and variance 1, as good as normal: the sum of 16 that are uniform.
-fn normal(seed: u64, function: usize, dimension: usize) -> f32 {
+pub(crate) fn normal(seed: u64, function: usize, dimension: usize) -> f32 {
     const PARTS: u64 = 4;
     let sum: u64 = (0..PARTS)
         .map(|part| bits(seed, function, dimension, part))
@@ -106,27 +118,83 @@ impl Functions {
         (size_of_val(&*self.directions) + size_of_val(&*self.offsets)) as u64
     }
 
-    fn value(&self, function: usize, vector: &[f32]) -> i32 {
+    fn value(&self, function: usize, vector: &[f32]) -> Value {
         let start = function * self.dimensions;
         let along = dot(&self.directions[start..start + self.dimensions], vector);
         match self.family {
-            Family::Cosine => i32::from(along >= 0.0),
-            Family::Euclidean { width } => (along / width + self.offsets[function]).floor() as i32,
+            Family::Cosine => Value {
+                value: i32::from(along >= 0.0),
+                next: i32::from(along < 0.0),
+                to_next: along.abs(),
+            },
+            Family::Euclidean { width } => {
+                let at = along / width + self.offsets[function];
+                let (value, within) = (at.floor() as i32, at - at.floor());
+                Value {
+                    value,
+                    next: value.saturating_add(if within < 0.5 { -1 } else { 1 }),
+                    to_next: within.min(1.0 - within),
+                }
+            }
         }
+    }
+
+    /// The key of a table whose functions have these values, but for those in `other`, which have the next.
+    fn key(&self, table: usize, values: &[Value], other: &[usize]) -> u64 {
+        let value = |(function, value): (usize, &Value)| match other.contains(&function) {
+            true => value.next.to_le_bytes(),
+            false => value.value.to_le_bytes(),
+        };
+        let bytes: Vec<u8> = values.iter().enumerate().flat_map(value).collect();
+        xxh3_64_with_seed(&bytes, self.seed.wrapping_add(table as u64))
+    }
+
+    fn values(&self, table: usize, vector: &[f32]) -> Vec<Value> {
+        let functions = table * self.count..(table + 1) * self.count;
+        functions
+            .map(|function| self.value(function, vector))
+            .collect()
     }
 
     /// The key of a vector in each table.
     pub(crate) fn keys(&self, vector: &[f32]) -> Vec<u64> {
+        let key = |table| self.key(table, &self.values(table, vector), &[]);
+        (0..self.offsets.len() / self.count).map(key).collect()
+    }
+
+    /// The tables and keys that a vector's neighbours are most likely to have: first its own in each table, then `others`, of
+    /// which one function or two have the next value. The nearer that is, the likelier.
+    pub(crate) fn likely_keys(&self, vector: &[f32], others: usize) -> Vec<(usize, u64)> {
         let tables = self.offsets.len() / self.count;
-        let mut values = Vec::with_capacity(4 * self.count);
-        let key = |table: usize| {
-            values.clear();
-            for function in table * self.count..(table + 1) * self.count {
-                values.extend(self.value(function, vector).to_le_bytes());
+        let values: Vec<Vec<Value>> = (0..tables)
+            .map(|table| self.values(table, vector))
+            .collect();
+        let own = values.iter().enumerate();
+        let mut keys: Vec<(usize, u64)> = own
+            .map(|(table, values)| (table, self.key(table, values, &[])))
+            .collect();
+        let mut changes: Vec<(f32, usize, Vec<usize>)> = Vec::new();
+        for (table, values) in values.iter().enumerate().filter(|_| others > 0) {
+            let square = |function: &usize| values[*function].to_next.powi(2);
+            let mut nearest: Vec<usize> = (0..values.len()).collect();
+            nearest.sort_by(|one, other| square(one).total_cmp(&square(other)));
+            for (nth, function) in nearest.iter().enumerate() {
+                changes.push((square(function), table, vec![*function]));
+                for other in nearest[..nth.min(PAIRED)].iter() {
+                    changes.push((
+                        square(function) + square(other),
+                        table,
+                        vec![*function, *other],
+                    ));
+                }
             }
-            xxh3_64_with_seed(&values, self.seed.wrapping_add(table as u64))
-        };
-        (0..tables).map(key).collect()
+        }
+        changes.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let likely = changes.iter().take(others);
+        keys.extend(
+            likely.map(|(_, table, other)| (*table, self.key(*table, &values[*table], other))),
+        );
+        keys
     }
 }
 
@@ -161,6 +229,38 @@ mod tests {
         // What an index on a drive relies on.
         let stay = [normal(1, 2, 3), normal(u64::MAX, 0, 783)];
         assert_eq!(stay, [-0.138_487_95, -0.048_906_86]);
+    }
+
+    #[test]
+    fn likely_keys_are_those_of_the_vectors_beside() {
+        for (family, aside_by) in [
+            (Family::Cosine, 3.0),
+            (Family::Euclidean { width: 6.0 }, 0.7),
+        ] {
+            let functions = Functions::new(family, (10, 12, 30), 9);
+            let vector: Vec<f32> = (0..30).map(|at| 10.0 * normal(3, 0, at)).collect();
+            let keys = functions.keys(&vector);
+            let likely = functions.likely_keys(&vector, 25);
+            let own: Vec<(usize, u64)> = keys.iter().copied().enumerate().collect();
+            assert_eq!((&likely[..10], likely.len()), (&own[..], 35));
+            let all: std::collections::HashSet<_> = likely.iter().collect();
+            assert_eq!(all.len(), 35);
+            let (mut with, mut without) = (0, 0);
+            for seed in 0..300 {
+                let aside = |at: usize| vector[at] + aside_by * normal(seed, 1, at);
+                let beside: Vec<f32> = (0..30).map(aside).collect();
+                let beside = functions.keys(&beside);
+                with += likely
+                    .iter()
+                    .filter(|&&(table, key)| beside[table] == key)
+                    .count();
+                without += own
+                    .iter()
+                    .filter(|&&(table, key)| beside[table] == key)
+                    .count();
+            }
+            assert!(with > without * 3 / 2, "{family:?}: {with} {without}");
+        }
     }
 
     #[test]

@@ -64,7 +64,7 @@ use ring::{Ring, Vector};
 use state::{Insert, State};
 use stats::Counts;
 
-pub use choose::Choice;
+pub use choose::{Choice, Target};
 pub use error::VectorError;
 pub use family::Family;
 pub use layout::LshLayout;
@@ -86,6 +86,7 @@ struct Inner {
     family: Family,
     components: Components,
     dimensions: u32,
+    probes: u32,
     most_candidates: usize,
     functions: Functions,
     places: Places,
@@ -219,6 +220,7 @@ impl SliceLsh {
             family: settings.family,
             components: settings.components,
             dimensions: settings.dimensions,
+            probes: settings.probes,
             most_candidates: settings.most_candidates,
             functions: Functions::new(settings.family, sizes, seed),
             places: Places {

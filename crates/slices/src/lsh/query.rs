@@ -39,7 +39,9 @@ impl Inner {
             return Err(VectorError::NoNeighbours.into());
         }
         add(&self.counts.queries, 1);
-        let places = self.places_of(vector);
+        let keys = self.functions.likely_keys(vector, self.probes as usize);
+        let place = |(table, key)| self.places.of(table as u32, key);
+        let places: Vec<Place> = keys.into_iter().map(place).collect();
         // Until the vectors have been read, their places are not used again.
         let (_view, named) = self.named(&places).await?;
         let candidates = self.candidates(named);

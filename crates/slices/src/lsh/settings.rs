@@ -4,6 +4,7 @@ use format::slices_lsh::{LSH_ENTRY_BYTES, LshPage, VECTOR_HEAD_BYTES};
 
 use crate::channel::Channels;
 use crate::error::SliceError;
+use crate::lsh::choose::Choice;
 use crate::lsh::family::Family;
 use crate::lsh::layout::{LshLayout, sub_tables};
 use crate::scheduler::Scheduling;
@@ -11,7 +12,8 @@ use crate::scheduler::Scheduling;
 /// Functions of a table, at most.
 pub(crate) const MOST_FUNCTIONS: u32 = 128;
 const MOST_DIMENSIONS: u32 = 1 << 20;
-const MOST_TABLES: u32 = 256;
+pub(crate) const MOST_PROBES: u32 = 1024;
+pub(crate) const MOST_TABLES: u32 = 256;
 const MOST_CHANNELS: u32 = 1 << 12;
 const MOST_INCARNATIONS: u32 = 4096;
 
@@ -76,6 +78,9 @@ pub struct LshSettings {
     pub piece_bytes: u32,
     /// Bytes of vectors that are written at once, whole stripes. Five of these are in memory at most, and four in the log.
     pub segment_bytes: u32,
+    /// Pages of tables that a query reads beside one of each: of the keys that its neighbours are most likely to have if they
+    /// do not have its own. Not kept with the index.
+    pub probes: u32,
     /// Vectors that a query reads, at most: those that most tables name. Not kept with the index.
     pub most_candidates: usize,
 }
@@ -99,7 +104,18 @@ impl LshSettings {
             scheduling: Scheduling::default(),
             piece_bytes: 1 << 20,
             segment_bytes: 1 << 20,
+            probes: 0,
             most_candidates: 1000,
+        }
+    }
+
+    /// Settings for vectors of so many components, kept as floats, with functions that have been chosen for them.
+    pub fn chosen(dimensions: u32, choice: &Choice) -> Self {
+        Self {
+            tables: choice.tables,
+            functions: choice.functions,
+            probes: choice.probes,
+            ..Self::new(dimensions, choice.family)
         }
     }
 }
@@ -339,6 +355,7 @@ impl LshSettings {
                 self.scheduling.queue_depth > 0 && self.scheduling.channel_depth > 0,
                 "queue_depth and channel_depth: 1 at least",
             ),
+            (self.probes <= MOST_PROBES, "probes: 0 to 1024"),
             (self.most_candidates > 0, "most_candidates: 1 at least"),
         ];
         match rules.into_iter().find(|(holds, _)| !holds) {

@@ -1,6 +1,6 @@
 //! How many of the true nearest neighbours are found, on vectors drawn in clusters.
 
-use flowstone_slices::{Components, Family, LshSettings};
+use flowstone_slices::{Components, Family, LshSettings, Target};
 use proptest::prelude::*;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -76,7 +76,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
     #[test]
     fn near_vectors_are_found_and_few_others_read(
-        seed in any::<u64>(), dimensions in 16_u32..80, spread in 1.0_f32..14.0, is_cosine in any::<bool>(), bytes in any::<bool>()
+        seed in any::<u64>(), dimensions in 16_u32..80, spread in 1.0_f32..14.0, is_cosine in any::<bool>(), bytes in any::<bool>(),
+        probes in prop_oneof![Just(0_u32), 1_u32..40]
     ) {
         let all = clusters(dimensions, spread, seed);
         let family = if is_cosine { Family::Cosine } else { Family::Euclidean { width: 1.0 } };
@@ -86,12 +87,14 @@ proptest! {
             .collect();
         within.sort_by(f64::total_cmp);
         let near = within[within.len() * 9 / 10].max(1e-4);
-        let choice = family.chosen(&all, near, 10, 0.97).expect("they are near");
+        let target = Target { recall: 0.97, probes, ..Target::new(near) };
+        let choice = family.chosen(&all, &target).expect("they are near");
         let settings = LshSettings {
             components: if bytes { Components::Bytes } else { Components::Floats },
             dimensions,
             tables: 10,
             functions: choice.functions,
+            probes,
             family: choice.family,
             table_bytes: 2400,
             segment_bytes: 16 << 10,
