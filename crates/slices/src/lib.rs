@@ -1,7 +1,7 @@
 //! Indexes larger than memory, of which a look-up reads a page: the "slice indexes" of ANCS '14.
 //!
 //! ```text
-//!      SliceHash                        what is stored, in memory and in the log
+//!      SliceHash, SliceLsh              what is stored, in memory and in the log
 //!          │ pages, changes of pages
 //!        Drive ── Scheduler             slicetables: read a page, rewrite all
 //!          │
