@@ -173,29 +173,56 @@ impl Functions {
         let mut keys: Vec<(usize, u64)> = own
             .map(|(table, values)| (table, self.key(table, values, &[])))
             .collect();
-        let mut changes: Vec<(f32, usize, Vec<usize>)> = Vec::new();
-        for (table, values) in values.iter().enumerate().filter(|_| others > 0) {
-            let square = |function: &usize| values[*function].to_next.powi(2);
-            let mut nearest: Vec<usize> = (0..values.len()).collect();
-            nearest.sort_by(|one, other| square(one).total_cmp(&square(other)));
-            for (nth, function) in nearest.iter().enumerate() {
-                changes.push((square(function), table, vec![*function]));
-                for other in nearest[..nth.min(PAIRED)].iter() {
-                    changes.push((
-                        square(function) + square(other),
-                        table,
-                        vec![*function, *other],
-                    ));
-                }
+        if others > 0 {
+            let changes = values
+                .iter()
+                .enumerate()
+                .flat_map(|(table, values)| changes(table, values));
+            let mut changes: Vec<Change> = changes.collect();
+            let by_cost = |one: &Change, other: &Change| one.cost.total_cmp(&other.cost);
+            if others < changes.len() {
+                changes.select_nth_unstable_by(others, by_cost);
+                changes.truncate(others);
             }
+            changes.sort_by(by_cost);
+            keys.extend(changes.iter().map(
+                |&Change {
+                     table, functions, ..
+                 }| { (table, self.key(table, &values[table], &functions)) },
+            ));
         }
-        changes.sort_by(|one, other| one.0.total_cmp(&other.0));
-        let likely = changes.iter().take(others);
-        keys.extend(
-            likely.map(|(_, table, other)| (*table, self.key(*table, &values[*table], other))),
-        );
         keys
     }
+}
+
+/// A key other than the vector's own: one function or two have the next value.
+struct Change {
+    /// How far away that is, squared.
+    cost: f32,
+    table: usize,
+    /// The same one twice where it is one.
+    functions: [usize; 2],
+}
+
+/// The changes of a table: each function alone, and each with those whose next value is nearest.
+fn changes(table: usize, values: &[Value]) -> Vec<Change> {
+    let square = |function: usize| values[function].to_next.powi(2);
+    let mut nearest: Vec<usize> = (0..values.len()).collect();
+    nearest.sort_by(|&one, &other| square(one).total_cmp(&square(other)));
+    let mut changes = Vec::with_capacity((1 + PAIRED) * values.len());
+    for (nth, &function) in nearest.iter().enumerate() {
+        changes.push(Change {
+            cost: square(function),
+            table,
+            functions: [function; 2],
+        });
+        changes.extend(nearest[..nth.min(PAIRED)].iter().map(|&other| Change {
+            cost: square(function) + square(other),
+            table,
+            functions: [function, other],
+        }));
+    }
+    changes
 }
 
 fn dot(one: &[f32], other: &[f32]) -> f32 {

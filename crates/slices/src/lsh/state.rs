@@ -159,10 +159,16 @@ impl SliceLsh {
         let inner = &self.0;
         // The next generation takes the place of one that queries may know which began before the last flush.
         inner.readers.none_before(generation - 1).await;
+        let may_freeze = |state: &State| {
+            state.generation == generation && state.frozen.is_none() && state.count > 0
+        };
+        if !may_freeze(&inner.state.lock()) {
+            return;
+        }
         let next_batch = inner.new_batch();
         {
             let mut state = inner.state.lock();
-            if state.generation != generation || state.frozen.is_some() || state.count == 0 {
+            if !may_freeze(&state) {
                 return;
             }
             let mut batch = std::mem::replace(&mut state.batch, next_batch);

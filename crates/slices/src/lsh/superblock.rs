@@ -1,5 +1,6 @@
 //! The superblock of a similarity index: settings and shape to bytes, and back.
 
+use format::FormatError;
 use format::slices::{SliceKind, SliceSuperblock};
 use format::slices_lsh::{LshOwn, LshPage};
 use zerocopy::byteorder::little_endian::{U32, U64};
@@ -106,12 +107,18 @@ pub(crate) fn created(
         ..settings.clone()
     };
     created.check()?;
+    let pages_per_chunk = channels.chunk_bytes / created.page_bytes;
+    let is_whole = own.slots > 0 && own.slots.is_multiple_of(pages_per_chunk);
+    if !is_whole || own.sub_tables == 0 || own.batch == 0 || found.drives.get() == 0 {
+        let source = FormatError::Range;
+        return Err(SliceError::NoStructure { drive: 0, source });
+    }
     let layout = LshLayout {
         tables: created.tables,
         sub_tables: own.sub_tables.into(),
         slots: own.slots,
         channels: channels.count,
-        pages_per_chunk: channels.chunk_bytes / created.page_bytes,
+        pages_per_chunk,
     };
     let shape = LshShape {
         partitions: found.partitions.get(),
@@ -159,5 +166,11 @@ mod tests {
             ..settings
         };
         assert_eq!(found, expected);
+        for slots in [0, shape.layout.slots + 1] {
+            let mut wrong = written;
+            let own = LshOwn::decode(written.own);
+            wrong.own = LshOwn { slots, ..own }.encode();
+            assert!(created(&wrong, &other).is_err());
+        }
     }
 }

@@ -73,7 +73,7 @@ fn measure(all: &[Vec<f32>], settings: &LshSettings) -> (f64, f64) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 10, ..ProptestConfig::default() })]
     #[test]
     fn near_vectors_are_found_and_few_others_read(
         seed in any::<u64>(), dimensions in 16_u32..80, spread in 1.0_f32..14.0, is_cosine in any::<bool>(), bytes in any::<bool>(),
