@@ -7,6 +7,8 @@ use std::sync::Arc;
 use device::{Bytes, DeviceError};
 use format::FormatError;
 
+use crate::lsh::VectorError;
+
 /// Why an operation was refused or has failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each is")]
@@ -71,6 +73,8 @@ pub enum SliceError {
     Open(String),
     #[error("{0}")]
     Setting(String),
+    #[error(transparent)]
+    Vector(#[from] VectorError),
 }
 
 impl SliceError {

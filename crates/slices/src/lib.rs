@@ -1,7 +1,7 @@
 //! Indexes larger than memory, of which a look-up reads a page: the "slice indexes" of ANCS '14.
 //!
 //! ```text
-//!   SliceHash  SliceBloom               what is stored, in memory and in the log
+//!   SliceHash  SliceBloom  SliceLsh     what is stored, in memory and in the log
 //!          │ pages, changes of pages
 //!        Drive ── Scheduler             slicetables: read a page, rewrite all
 //!          │
@@ -23,6 +23,7 @@ mod hash;
 mod keys;
 mod layout;
 mod log;
+mod lsh;
 mod page;
 mod pointers;
 mod probe;
@@ -38,6 +39,10 @@ pub use error::SliceError;
 pub use files::{Files, log_path};
 pub use hash::{HashMemory, HashStats, SliceHash, get_all};
 pub use keys::key_of_text;
+pub use lsh::{
+    ChannelReads, Choice, Components, Family, LshLayout, LshMemory, LshSettings, LshShape,
+    LshStats, Neighbour, RingShape, SliceLsh, Target, VectorError, VectorId,
+};
 pub use probe::{PROBED_BYTES, probe_channels};
 pub use scheduler::Scheduling;
 pub use settings::{FILL, HashSettings, HashShape};

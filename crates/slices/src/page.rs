@@ -5,11 +5,11 @@ use format::slices::EntryPage;
 use crate::keys::Slots;
 use crate::table::Change;
 
-fn bit(bytes: &[u8], bit: usize) -> bool {
+pub(crate) fn bit(bytes: &[u8], bit: usize) -> bool {
     bytes[bit / 8] >> (bit % 8) & 1 == 1
 }
 
-fn set_bit(bytes: &mut [u8], bit: usize, value: bool) {
+pub(crate) fn set_bit(bytes: &mut [u8], bit: usize, value: bool) {
     match value {
         true => bytes[bit / 8] |= 1 << (bit % 8),
         false => bytes[bit / 8] &= !(1 << (bit % 8)),
@@ -17,7 +17,7 @@ fn set_bit(bytes: &mut [u8], bit: usize, value: bool) {
 }
 
 /// The bits that a key sets in a filter of `filter_bytes`.
-fn filter_bits(bits: u32, filter_bytes: usize) -> [usize; 2] {
+pub(crate) fn filter_bits(bits: u32, filter_bytes: usize) -> [usize; 2] {
     let len = 8 * filter_bytes as u64;
     let one = |bits: u32| ((u64::from(bits) * len) >> 32) as usize;
     [one(bits), one(bits.wrapping_mul(0x9e37_79b9))]

@@ -1,0 +1,360 @@
+//! How many functions a table should have, and how wide buckets should be.
+//!
+//! A function lets vectors at distance `d` collide with probability `p(d)`, a table of `m` functions with `p(d)^m`, and one of
+//! `l` tables at least with `1 - (1 - p(d)^m)^l`. More functions mean fewer candidates that are far, and fewer that are near.
+
+use crate::error::SliceError;
+use crate::lsh::family::{Family, Functions, normal};
+use crate::lsh::settings::{MOST_FUNCTIONS, MOST_PROBES, MOST_TABLES};
+
+/// Pairs of a sample whose distance is measured, at most.
+const MOST_PAIRS: usize = 20_000;
+/// Pairs that are drawn to estimate the recall with probes, and the share.
+const RECALL_TRIALS: usize = 1_000;
+const SHARE_TRIALS: usize = 3_000;
+/// Widths that are tried, in distances at which vectors count as near.
+const WIDTHS: [f64; 9] = [0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0];
+
+/// What is wanted of an index.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Target {
+    /// The distance up to which vectors count as near.
+    pub near: f64,
+    /// How likely a vector so far away is to be found: 0 to 1.
+    pub recall: f64,
+    /// LSH tables.
+    pub tables: u32,
+    /// Pages of tables that a query reads beside one of each. With more of them tables have more functions, and a query reads
+    /// fewer vectors.
+    pub probes: u32,
+}
+
+impl Target {
+    /// To find what is `near`, 19 times of 20, in 10 tables with 30 pages beside.
+    pub fn new(near: f64) -> Self {
+        Self {
+            near,
+            recall: 0.95,
+            tables: 10,
+            probes: 30,
+        }
+    }
+}
+
+/// What suits some vectors.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Choice {
+    /// The family, with its width.
+    pub family: Family,
+    /// Functions of each table.
+    pub functions: u32,
+    /// As in the target.
+    pub tables: u32,
+    /// As in the target.
+    pub probes: u32,
+    /// How likely a vector at the distance that counts as near is found.
+    pub recall: f64,
+    /// Share of all vectors that a query reads, if all are as the sample.
+    pub share: f64,
+}
+
+impl Family {
+    /// How likely one function lets two vectors collide that are `distance` apart.
+    pub fn collision(&self, distance: f64) -> f64 {
+        if distance <= 0.0 {
+            return 1.0;
+        }
+        match *self {
+            Self::Cosine => 1.0 - (1.0 - distance).clamp(-1.0, 1.0).acos() / std::f64::consts::PI,
+            Self::Euclidean { width } => {
+                let ratio = f64::from(width) / distance;
+                let tail = (1.0 - (-ratio * ratio / 2.0).exp()) / ratio;
+                let both = 1.0 - 2.0 * normal_cdf(-ratio);
+                (both - (2.0 / std::f64::consts::PI).sqrt() * tail).clamp(0.0, 1.0)
+            }
+        }
+    }
+
+    /// How likely one of `tables` tables of `functions` functions lets two vectors collide that are `distance` apart.
+    pub fn found(&self, distance: f64, tables: u32, functions: u32) -> f64 {
+        let in_one = self.collision(distance).powf(functions.into());
+        1.0 - (1.0 - in_one).powf(tables.into())
+    }
+
+    /// The most functions with which a vector `near` away is found with probability `recall` at least, in one of `tables`
+    /// tables; `None` where one function is too many.
+    pub fn functions_for(&self, near: f64, tables: u32, recall: f64) -> Option<u32> {
+        (1..=MOST_FUNCTIONS)
+            .rev()
+            .find(|&functions| self.found(near, tables, functions) >= recall)
+    }
+
+    /// The functions, and of Euclidean distance the width, that meet the target and read the fewest vectors, if these are as in
+    /// `sample`. The width that the family has is not looked at. Takes a second or so.
+    ///
+    /// # Errors
+    /// Where the sample has no two vectors, or so few tables cannot find what is so far away.
+    pub fn chosen(&self, sample: &[Vec<f32>], target: &Target) -> Result<Choice, SliceError> {
+        let refuse = |what: &str| Err(SliceError::Setting(what.to_owned()));
+        let is_distance = target.near.is_finite() && target.near > 0.0;
+        if sample.len() < 2 || !is_distance {
+            return refuse("to choose functions give two vectors at least, and a distance above 0");
+        }
+        if target.tables == 0 || target.tables > MOST_TABLES || target.probes > MOST_PROBES {
+            return refuse("to choose functions give 1 to 256 tables and 0 to 1024 probes");
+        }
+        let distances = distances(self, sample);
+        let families: Vec<Self> = match self {
+            Self::Cosine => vec![Self::Cosine],
+            Self::Euclidean { .. } => WIDTHS
+                .map(|width| Self::Euclidean {
+                    width: (width * target.near) as f32,
+                })
+                .into(),
+        };
+        let choices = families
+            .into_iter()
+            .filter_map(|family| family.choice(target, &distances));
+        match choices.min_by(|one, other| one.share.total_cmp(&other.share)) {
+            Some(choice) => Ok(choice),
+            None => refuse(
+                "no number of functions finds vectors that far apart that often; give more tables, a smaller distance or less recall",
+            ),
+        }
+    }
+
+    /// The most functions that meet the target, and the share of vectors at these distances that they read.
+    fn choice(&self, target: &Target, distances: &[f64]) -> Option<Choice> {
+        let recall_of =
+            |functions| self.likely_found(&[target.near], target, functions, RECALL_TRIALS);
+        let mut functions = self.functions_for(target.near, target.tables, target.recall)?;
+        let mut recall = self.found(target.near, target.tables, functions);
+        while target.probes > 0 && functions < MOST_FUNCTIONS {
+            let with_more = recall_of(functions + 1);
+            if with_more < target.recall {
+                break;
+            }
+            (functions, recall) = (functions + 1, with_more);
+        }
+        let share = match target.probes {
+            0 => {
+                let found = |&distance: &f64| self.found(distance, target.tables, functions);
+                distances.iter().map(found).sum::<f64>() / distances.len() as f64
+            }
+            _ => {
+                let step = distances.len().div_ceil(SHARE_TRIALS);
+                let some: Vec<f64> = distances
+                    .iter()
+                    .skip(step / 2)
+                    .step_by(step)
+                    .copied()
+                    .collect();
+                self.likely_found(&some, target, functions, SHARE_TRIALS)
+            }
+        };
+        Some(Choice {
+            family: *self,
+            functions,
+            tables: target.tables,
+            probes: target.probes,
+            recall,
+            share,
+        })
+    }
+
+    /// How often vectors at these distances are found, by trial. Collisions depend on distances alone, so vectors of a few
+    /// dimensions do for all.
+    fn likely_found(
+        &self,
+        distances: &[f64],
+        target: &Target,
+        functions: u32,
+        trials: usize,
+    ) -> f64 {
+        const DIMENSIONS: usize = 16;
+        let sizes = (target.tables as usize, functions as usize, DIMENSIONS);
+        let drawn = Functions::new(*self, sizes, 0x7e57);
+        let trials = trials.max(distances.len());
+        let found = (0..trials).filter(|&trial| {
+            let distance = distances[trial % distances.len()];
+            let (one, other) = self.apart::<DIMENSIONS>(distance, trial);
+            let likely = drawn.likely_keys(&one, target.probes as usize);
+            let keys = drawn.keys(&other);
+            likely.into_iter().any(|(table, key)| keys[table] == key)
+        });
+        found.count() as f64 / trials as f64
+    }
+
+    /// Two vectors that far apart, others in each trial.
+    fn apart<const N: usize>(&self, distance: f64, trial: usize) -> ([f32; N], [f32; N]) {
+        let draw = |part: usize| {
+            let direction: [f64; N] =
+                std::array::from_fn(|at| normal(0xd4a3, 2 * trial + part, at).into());
+            let length = direction.iter().map(|at| at * at).sum::<f64>().sqrt();
+            direction.map(|at| at / length)
+        };
+        let (one, mut aside) = (draw(0), draw(1));
+        match self {
+            Self::Cosine => {
+                let along: f64 = one.iter().zip(&aside).map(|(a, b)| a * b).sum();
+                for (at, one) in aside.iter_mut().zip(&one) {
+                    *at -= along * one;
+                }
+                let length = aside.iter().map(|at| at * at).sum::<f64>().sqrt();
+                let cosine = (1.0 - distance).clamp(-1.0, 1.0);
+                let sine = (1.0 - cosine * cosine).sqrt() / length;
+                let other = std::array::from_fn(|at| (cosine * one[at] + sine * aside[at]) as f32);
+                (one.map(|at| at as f32), other)
+            }
+            Self::Euclidean { width } => {
+                // Far from the origin, as to widths: each trial meets other buckets.
+                let far = one.map(|at| (100.0 * f64::from(*width) * at) as f32);
+                (
+                    far,
+                    std::array::from_fn(|at| far[at] + (distance * aside[at]) as f32),
+                )
+            }
+        }
+    }
+}
+
+/// Distances between vectors of a sample, in ascending order: pairs that lie evenly among all.
+fn distances(family: &Family, sample: &[Vec<f32>]) -> Vec<f64> {
+    let len = sample.len();
+    let pairs = (len * (len - 1) / 2).min(MOST_PAIRS);
+    let pair = |nth: usize| {
+        let step = 1 + nth / len % (len - 1);
+        (nth % len, (nth % len + step) % len)
+    };
+    let mut distances: Vec<f64> = (0..pairs)
+        .map(pair)
+        .map(|(one, other)| family.distance(&sample[one], &sample[other]))
+        .filter(|distance| !distance.is_nan())
+        .collect();
+    distances.sort_by(f64::total_cmp);
+    distances
+}
+
+/// The normal distribution, to 1e-7: Abramowitz and Stegun, 26.2.17.
+fn normal_cdf(x: f64) -> f64 {
+    const FACTORS: [f64; 5] = [
+        0.319_381_530,
+        -0.356_563_782,
+        1.781_477_937,
+        -1.821_255_978,
+        1.330_274_429,
+    ];
+    let t = 1.0 / (1.0 + 0.231_641_9 * x.abs());
+    let sum = FACTORS
+        .iter()
+        .rev()
+        .fold(0.0, |sum, factor| (sum + factor) * t);
+    let tail = sum * (-x * x / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
+    if x < 0.0 { tail } else { 1.0 - tail }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lsh::family::Functions;
+
+    #[test]
+    fn collisions_are_as_likely_as_computed() {
+        let families = [
+            (Family::Cosine, [0.05, 0.5, 1.0]),
+            (Family::Euclidean { width: 4.0 }, [0.5, 2.0, 8.0]),
+        ];
+        for (family, distances) in families {
+            let functions = Functions::new(family, (4_000, 1, 30), 11);
+            for distance in distances {
+                let one: Vec<f32> = (0..30).map(|at| (at % 7) as f32 - 2.0).collect();
+                let norm = one.iter().map(|x| x * x).sum::<f32>().sqrt();
+                let (mut a, mut b) = (vec![0.0; 30], vec![0.0; 30]);
+                match family {
+                    Family::Cosine => {
+                        a[0] = 1.0;
+                        b[0] = 1.0 - distance as f32;
+                        b[1] = (1.0 - b[0] * b[0]).max(0.0).sqrt();
+                    }
+                    Family::Euclidean { .. } => {
+                        for at in 0..30 {
+                            a[at] = one[at];
+                            b[at] = one[at] * (1.0 + distance as f32 / norm);
+                        }
+                    }
+                }
+                assert!((family.distance(&a, &b) - distance).abs() < 1e-4);
+                let keys = functions.keys(&a).into_iter().zip(functions.keys(&b));
+                let measured = keys.filter(|(a, b)| a == b).count() as f64 / 4_000.0;
+                let computed = family.collision(distance);
+                assert!(
+                    (measured - computed).abs() < 0.03,
+                    "{family:?} {distance}: {measured} {computed}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_choice_finds_what_is_near_and_little_else() {
+        let vector = |of: usize| -> Vec<f32> {
+            (0..40)
+                .map(|at| ((of * 31 + at * at * (of + 3)) % 97) as f32 - 48.0)
+                .collect()
+        };
+        let sample: Vec<Vec<f32>> = (0..100).map(vector).collect();
+        for (family, near) in [
+            (Family::Cosine, 0.02),
+            (Family::Euclidean { width: 0.0 }, 30.0),
+        ] {
+            let target = |probes| Target {
+                probes,
+                ..Target::new(near)
+            };
+            let choice = family.chosen(&sample, &target(0)).expect("there is one");
+            assert!(choice.recall >= 0.95 && choice.share < 0.2, "{choice:?}");
+            let more = choice.family.found(near, 10, choice.functions + 1);
+            assert!(more < 0.95, "{choice:?}");
+            let with_probes = family.chosen(&sample, &target(20)).expect("there is one");
+            assert!(
+                with_probes.share < choice.share + 0.005,
+                "{with_probes:?} {choice:?}"
+            );
+            assert!(with_probes.recall >= 0.95, "{with_probes:?}");
+        }
+        let far = Target {
+            recall: 0.99,
+            tables: 1,
+            ..Target::new(1.9)
+        };
+        let refused = Family::Cosine.chosen(&sample, &far).expect_err("refused");
+        assert!(refused.to_string().contains("more tables"), "{refused}");
+        let near = Target::new(0.1);
+        assert!(Family::Cosine.chosen(&sample[..1], &near).is_err());
+        let none = Target { tables: 0, ..near };
+        assert!(Family::Cosine.chosen(&sample, &none).is_err());
+        assert!(
+            Family::Cosine
+                .chosen(&sample, &Target::new(f64::NAN))
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn trials_agree_with_what_is_computed() {
+        for (family, distance) in [
+            (Family::Cosine, 0.1),
+            (Family::Euclidean { width: 3.0 }, 1.5),
+        ] {
+            let target = Target {
+                probes: 0,
+                ..Target::new(distance)
+            };
+            let by_trial = family.likely_found(&[distance], &target, 8, 2_000);
+            let computed = family.found(distance, 10, 8);
+            assert!((by_trial - computed).abs() < 0.05, "{by_trial} {computed}");
+            let (one, other) = family.apart::<16>(distance, 5);
+            assert!((family.distance(&one, &other) - distance).abs() < 1e-3);
+        }
+    }
+}

@@ -1,0 +1,425 @@
+//! The log of a similarity index: vectors that are not on the drives yet, what has been deleted, where slicetables lie.
+//!
+//! ```text
+//!   head │ pointer of each partition │ stored vectors of each place │ deletes of each place │ halves: 0 1 2 3
+//!                                                                     a bit for a vector     └ count, synced count x 2 │ vectors
+//! ```
+//!
+//! Segment `s` of generation `g` has half `2 * (g mod 2) + s mod 2`. Generation `g` has place `g mod places`. Counts are as in
+//! the log of a hash table: stores survive the process in their order, and after a power cut the checksum of a count says
+//! whether the vectors that it counts are all there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use device::Journal;
+use format::slices::{
+    HALF_HEAD_WORDS, LOG_HEAD_WORDS, LOG_MAGIC, LogCount, Pointer, SLICES_FORMAT, SliceKind,
+};
+use format::slices_lsh::StoredVectors;
+use runtime::sync::Semaphore;
+
+use crate::error::SliceError;
+
+/// Halves: of two generations, two segments each.
+const HALVES: usize = 4;
+
+/// How a log is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogShape {
+    pub(crate) partitions: u32,
+    /// Places of the ring.
+    pub(crate) places: u32,
+    /// Vectors of a generation.
+    pub(crate) batch: u32,
+    pub(crate) segment_vectors: u32,
+    /// Words that the components of a vector take.
+    pub(crate) vector_words: usize,
+}
+
+impl LogShape {
+    fn pointer(&self, partition: u32) -> usize {
+        LOG_HEAD_WORDS + partition as usize
+    }
+
+    fn place(&self, generation: u32) -> usize {
+        self.pointer(self.partitions) + (generation % self.places) as usize
+    }
+
+    fn delete_words(&self) -> usize {
+        (self.batch as usize).div_ceil(64)
+    }
+
+    fn deletes_start(&self) -> usize {
+        self.pointer(self.partitions) + self.places as usize
+    }
+
+    fn deletes(&self, generation: u32) -> usize {
+        self.deletes_start() + (generation % self.places) as usize * self.delete_words()
+    }
+
+    fn halves_start(&self) -> usize {
+        self.deletes_start() + self.places as usize * self.delete_words()
+    }
+
+    fn half_words(&self) -> usize {
+        HALF_HEAD_WORDS + self.segment_vectors as usize * self.vector_words
+    }
+
+    fn half(&self, generation: u32, segment: u32) -> usize {
+        let half = 2 * (generation % 2) + segment % 2;
+        self.halves_start() + half as usize * self.half_words()
+    }
+
+    /// Words of all of it.
+    pub(crate) fn words(&self) -> usize {
+        self.halves_start() + HALVES * self.half_words()
+    }
+
+    /// Bytes of what says which vectors have been deleted.
+    pub(crate) fn delete_bytes(&self) -> u64 {
+        8 * u64::from(self.places) * self.delete_words() as u64
+    }
+}
+
+/// The log of a similarity index. Deletes and the begin of a generation need the lock of the index.
+pub(crate) struct Log {
+    journal: Arc<dyn Journal>,
+    pub(crate) shape: LogShape,
+    instance: u64,
+    /// One sync at a time, so that of two synced counts one is durable.
+    syncing: Semaphore,
+    /// A sync has failed, and the system may take for written what is not.
+    has_lost: AtomicBool,
+}
+
+/// The log of a segment that is not on a drive yet. Under the lock of the index.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Half {
+    start: usize,
+    count: LogCount,
+    /// What the last sync has covered, and which of the two words says so.
+    synced: LogCount,
+    synced_word: bool,
+}
+
+impl Log {
+    /// The log of a new index.
+    pub(crate) fn create(
+        journal: Arc<dyn Journal>,
+        shape: LogShape,
+        instance: u64,
+    ) -> Result<Self, SliceError> {
+        let log = Self::of(journal, shape, instance)?;
+        log.journal.clear(0..shape.words());
+        log.journal.store(3, SliceKind::Lsh as u64);
+        log.journal.store(2, instance);
+        log.journal.store(1, SLICES_FORMAT.into());
+        log.journal.store(0, LOG_MAGIC);
+        Ok(log)
+    }
+
+    /// The log of an index that there is.
+    pub(crate) fn open(
+        journal: Arc<dyn Journal>,
+        shape: LogShape,
+        instance: u64,
+    ) -> Result<Self, SliceError> {
+        let log = Self::of(journal, shape, instance)?;
+        let mut head = [0; LOG_HEAD_WORDS];
+        log.journal.read(0, &mut head).map_err(SliceError::log)?;
+        let expected = [
+            LOG_MAGIC,
+            SLICES_FORMAT.into(),
+            instance,
+            SliceKind::Lsh as u64,
+        ];
+        match head[..4] == expected {
+            true => Ok(log),
+            false => Err(SliceError::OtherLog),
+        }
+    }
+
+    fn of(journal: Arc<dyn Journal>, shape: LogShape, instance: u64) -> Result<Self, SliceError> {
+        let (has, needs) = (journal.words(), shape.words());
+        if has < needs {
+            return Err(SliceError::ShortLog { has, needs });
+        }
+        Ok(Self {
+            journal,
+            shape,
+            instance,
+            syncing: Semaphore::new(1),
+            has_lost: AtomicBool::new(false),
+        })
+    }
+
+    /// Where the slicetable of a partition lies.
+    pub(crate) fn pointer(&self, partition: u32) -> Pointer {
+        Pointer::decode(self.journal.load(self.shape.pointer(partition)))
+    }
+
+    /// From now on it lies there. Returns when that is durable.
+    pub(crate) async fn point(&self, partition: u32, pointer: Pointer) -> Result<(), SliceError> {
+        self.journal
+            .store(self.shape.pointer(partition), pointer.encode());
+        self.make_durable().await
+    }
+
+    /// How many vectors of a generation are on the drives.
+    pub(crate) fn stored(&self, generation: u32) -> u32 {
+        let word = self.journal.load(self.shape.place(generation));
+        let stored = StoredVectors::decode(word);
+        match stored.generation == generation {
+            true => stored.count,
+            false => 0,
+        }
+    }
+
+    /// So many vectors of a generation are on the drives. Returns when that is durable.
+    pub(crate) async fn store(&self, generation: u32, count: u32) -> Result<(), SliceError> {
+        let stored = StoredVectors { generation, count };
+        self.journal
+            .store(self.shape.place(generation), stored.encode());
+        self.make_durable().await
+    }
+
+    async fn make_durable(&self) -> Result<(), SliceError> {
+        let synced = self.journal.sync().await;
+        if synced.is_err() {
+            self.has_lost.store(true, Ordering::Release);
+        }
+        synced.map_err(SliceError::log)
+    }
+
+    /// A generation takes its place, or goes on in it: of its vectors `stored` are on the drives and `count` are known. From
+    /// there on none is deleted.
+    pub(crate) fn begin_generation(&self, generation: u32, stored: u32, count: u32) {
+        let place = StoredVectors {
+            generation,
+            count: stored,
+        };
+        self.journal
+            .store(self.shape.place(generation), place.encode());
+        let start = self.shape.deletes(generation);
+        let whole = start + (count as usize).div_ceil(64);
+        if !count.is_multiple_of(64) {
+            let word = start + count as usize / 64;
+            let others = self.journal.load(word) & ((1 << (count % 64)) - 1);
+            self.journal.store(word, others);
+        }
+        for word in whole..start + self.shape.delete_words() {
+            self.journal.store(word, 0);
+        }
+    }
+
+    fn delete_bit(&self, generation: u32, ordinal: u32) -> (usize, u64) {
+        let word = self.shape.deletes(generation) + ordinal as usize / 64;
+        (word, 1 << (ordinal % 64))
+    }
+
+    pub(crate) fn is_deleted(&self, generation: u32, ordinal: u32) -> bool {
+        let (word, bit) = self.delete_bit(generation, ordinal);
+        self.journal.load(word) & bit != 0
+    }
+
+    pub(crate) fn delete(&self, generation: u32, ordinal: u32) {
+        let (word, bit) = self.delete_bit(generation, ordinal);
+        self.journal.store(word, self.journal.load(word) | bit);
+    }
+
+    fn none(&self, generation: u32, segment: u32) -> LogCount {
+        LogCount::none(self.instance, segment, generation)
+    }
+
+    /// Begins the log of a segment; what its half held before is on a drive.
+    pub(crate) fn begin_segment(&self, generation: u32, segment: u32) -> Half {
+        let none = self.none(generation, segment);
+        let start = self.shape.half(generation, segment);
+        for word in start..start + HALF_HEAD_WORDS {
+            self.journal.store(word, none.encode());
+        }
+        Half {
+            start,
+            count: none,
+            synced: none,
+            synced_word: false,
+        }
+    }
+
+    /// Adds a vector, for which there is space.
+    pub(crate) fn append(&self, half: &mut Half, components: &[u8]) {
+        let words = words_of(components, self.shape.vector_words);
+        let start = half.start + HALF_HEAD_WORDS;
+        let at = start + half.count.entries as usize * self.shape.vector_words;
+        for (nth, &word) in words.iter().enumerate() {
+            self.journal.store(at + nth, word);
+        }
+        half.count = half.count.and(&words);
+        self.journal.store(half.start, half.count.encode());
+    }
+
+    /// The vectors of a segment that the log has, in order, and its half, to go on with it.
+    pub(crate) fn replay(
+        &self,
+        generation: u32,
+        segment: u32,
+    ) -> Result<(Half, Vec<Vec<u8>>), SliceError> {
+        let start = self.shape.half(generation, segment);
+        let mut words = vec![0; self.shape.half_words()];
+        self.journal
+            .read(start, &mut words)
+            .map_err(SliceError::log)?;
+        let (counts, vectors) = words.split_at(HALF_HEAD_WORDS);
+        let counts: Vec<LogCount> = counts.iter().map(|&word| LogCount::decode(word)).collect();
+        let none = self.none(generation, segment);
+        let (mut count, mut valid, mut synced) = (none, none, none);
+        let vectors = vectors.chunks_exact(self.shape.vector_words);
+        for vector in vectors.clone() {
+            count = count.and(vector);
+            if counts.contains(&count) {
+                valid = count;
+            }
+            if counts[1..].contains(&count) {
+                synced = count;
+            }
+        }
+        let vectors = vectors.take(valid.entries as usize);
+        let bytes = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let half = Half {
+            start,
+            count: valid,
+            synced,
+            synced_word: counts[2] == synced,
+        };
+        Ok((half, vectors.map(bytes).collect()))
+    }
+
+    /// A failed sync may have left pages that count as written and are not.
+    fn store_again(&self, words: std::ops::Range<usize>) {
+        for word in words {
+            self.journal.store(word, self.journal.load(word));
+        }
+    }
+
+    /// Makes durable what the log holds, under the lock of the index when it is called for: `halves` takes that and passes
+    /// each half to the function it is given.
+    pub(crate) async fn sync(
+        &self,
+        halves: impl FnOnce(&mut dyn FnMut(&mut Half), &dyn Fn()),
+    ) -> Result<(), SliceError> {
+        let _syncing = self.syncing.acquire().await;
+        let has_lost = self.has_lost.swap(false, Ordering::AcqRel);
+        let store_rest = || {
+            if has_lost {
+                self.store_again(0..self.shape.halves_start());
+            }
+        };
+        let mut store_half = |half: &mut Half| {
+            if has_lost {
+                self.store_again(half.start..half.start + self.shape.half_words());
+            }
+            if half.synced == half.count {
+                return;
+            }
+            half.synced_word = !half.synced_word;
+            let word = half.start + 1 + usize::from(half.synced_word);
+            self.journal.store(word, half.count.encode());
+            half.synced = half.count;
+        };
+        halves(&mut store_half, &store_rest);
+        self.make_durable().await
+    }
+}
+
+/// Words that hold `components`, the last of them with zeros.
+fn words_of(components: &[u8], words: usize) -> Vec<u64> {
+    let word = |bytes: &[u8]| {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        u64::from_le_bytes(word)
+    };
+    let found: Vec<u64> = components.chunks(8).map(word).collect();
+    debug_assert_eq!(found.len(), words, "vectors are of one length");
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use device::MemoryJournal;
+
+    use super::*;
+
+    const SHAPE: LogShape = LogShape {
+        partitions: 3,
+        places: 4,
+        batch: 130,
+        segment_vectors: 50,
+        vector_words: 2,
+    };
+
+    fn log() -> (Arc<MemoryJournal>, Log) {
+        let journal = Arc::new(MemoryJournal::new(SHAPE.words()));
+        let log = Log::create(journal.clone(), SHAPE, 7).expect("it fits");
+        (journal, log)
+    }
+
+    #[test]
+    fn what_a_generation_has_deleted_is_forgotten_with_its_place() {
+        let (_, log) = log();
+        log.begin_generation(1, 0, 0);
+        for ordinal in [0, 63, 64, 70, 129] {
+            log.delete(1, ordinal);
+            assert!(log.is_deleted(1, ordinal) && !log.is_deleted(2, ordinal));
+        }
+        log.begin_generation(1, 0, 70);
+        let deleted: Vec<u32> = (0..130).filter(|&at| log.is_deleted(1, at)).collect();
+        assert_eq!(deleted, [0, 63, 64]);
+        log.begin_generation(5, 0, 0);
+        assert!((0..130).all(|at| !log.is_deleted(5, at)));
+    }
+
+    #[test]
+    fn vectors_are_replayed_as_they_were_appended_and_by_their_segment_alone() {
+        let (journal, log) = log();
+        let mut half = log.begin_segment(3, 1);
+        let vector = |nth: u8| [nth; 11];
+        for nth in 0..20 {
+            log.append(&mut half, &vector(nth));
+        }
+        let sync = log.sync(|each, _| each(&mut half));
+        runtime::sim::Sim::new(1).block_on(sync).expect("it works");
+        log.append(&mut half, &vector(20));
+        let (_, found) = log.replay(3, 1).expect("it is read");
+        assert_eq!(found.len(), 21);
+        for (nth, bytes) in found.iter().enumerate() {
+            assert_eq!(
+                (&bytes[..11], &bytes[11..]),
+                (&vector(nth as u8)[..], &[0; 5][..])
+            );
+        }
+        for (generation, segment) in [(5, 1), (3, 3), (3, 0), (1, 1)] {
+            let (_, found) = log.replay(generation, segment).expect("it is read");
+            assert!(found.is_empty());
+        }
+        // The last vector was not synced, and a power cut has spoiled it.
+        let mut words = journal.crash();
+        words[SHAPE.half(3, 1) + HALF_HEAD_WORDS + 40] ^= 1;
+        let again = Log::open(Arc::new(MemoryJournal::from_words(words)), SHAPE, 7);
+        let (mut half, found) = again
+            .as_ref()
+            .expect("it is one")
+            .replay(3, 1)
+            .expect("it is read");
+        assert_eq!(found.len(), 20);
+        let again = again.expect("it is one");
+        again.append(&mut half, &vector(99));
+        assert_eq!(again.replay(3, 1).expect("it is read").1.len(), 21);
+        let other = Log::open(
+            Arc::new(MemoryJournal::from_words(journal.crash())),
+            SHAPE,
+            8,
+        );
+        assert!(matches!(other, Err(SliceError::OtherLog)));
+    }
+}

@@ -1,0 +1,284 @@
+//! Queries: what the tables name, read and compared.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+
+use crate::error::SliceError;
+use crate::lsh::batch::Place;
+use crate::lsh::page::Page;
+use crate::lsh::readers::View;
+use crate::lsh::ring::{Block, ClosedSegment, Vector, VectorId};
+use crate::lsh::state::State;
+use crate::lsh::stats::add;
+use crate::lsh::{Inner, VectorError};
+use crate::regions::Region;
+
+/// A vector that is near.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Neighbour {
+    /// Which one.
+    pub id: VectorId,
+    /// How far away it is, as [`Family::distance`](crate::Family::distance) has it.
+    pub distance: f64,
+}
+
+/// How many tables name each vector.
+type Named = HashMap<Vector, u32>;
+
+impl Inner {
+    pub(super) async fn query(
+        &self,
+        vector: &[f32],
+        k: usize,
+    ) -> Result<Vec<Neighbour>, SliceError> {
+        self.check(vector)?;
+        if k == 0 {
+            return Err(VectorError::NoNeighbours.into());
+        }
+        add(&self.counts.queries, 1);
+        let keys = self.functions.likely_keys(vector, self.probes as usize);
+        let place = |(table, key)| self.places.of(table as u32, key);
+        let places: Vec<Place> = keys.into_iter().map(place).collect();
+        // Until the vectors have been read, their places are not used again.
+        let (_view, named) = self.named(&places).await?;
+        let candidates = self.candidates(named);
+        add(&self.counts.vectors_read, candidates.len() as u64);
+        let mut near = Vec::with_capacity(candidates.len());
+        let mut compare = |candidate: Vector, components: &[u8]| {
+            let values = self.components.values(components);
+            near.push(Neighbour {
+                id: candidate.id(self.shape.batch),
+                distance: self.family.distance_of(vector, values),
+            });
+        };
+        let on_drives = self.read_memory(candidates, &mut compare);
+        self.read_drives(on_drives, &mut compare).await?;
+        near.sort_by(|one, other| {
+            let by_distance = one.distance.total_cmp(&other.distance);
+            by_distance.then(one.id.cmp(&other.id))
+        });
+        near.truncate(k);
+        Ok(near)
+    }
+
+    /// What tables name, in memory and on the drives, deleted vectors among it.
+    async fn named(&self, places: &[Place]) -> Result<(View, Named), SliceError> {
+        let mut named = Named::new();
+        let (view, frozen, slicetables) = {
+            let state = self.state.lock();
+            for &place in places {
+                for ordinal in state.batch.find(place) {
+                    let generation = state.generation;
+                    *named
+                        .entry(Vector {
+                            generation,
+                            ordinal,
+                        })
+                        .or_default() += 1;
+                }
+            }
+            let region = |place: &Place| state.slicetables[place.partition as usize].clone();
+            let slicetables: Vec<Option<Arc<Region>>> = places.iter().map(region).collect();
+            (
+                self.readers.enter(state.flushed),
+                state.frozen.clone(),
+                slicetables,
+            )
+        };
+        if let Some(frozen) = frozen {
+            for &place in places {
+                for ordinal in frozen.batch.find(place) {
+                    let generation = frozen.generation;
+                    *named
+                        .entry(Vector {
+                            generation,
+                            ordinal,
+                        })
+                        .or_default() += 1;
+                }
+            }
+        }
+        let searches = places.iter().zip(&slicetables);
+        let searches = searches.filter_map(|(&place, region)| {
+            let region = region.as_deref()?;
+            Some(self.search(place, region))
+        });
+        for found in join_all(searches).await {
+            for vector in found? {
+                *named.entry(vector).or_default() += 1;
+            }
+        }
+        Ok((view, named))
+    }
+
+    /// The vectors that a slicetable has for a key: in its first slot, and in its second if some have overflowed.
+    async fn search(&self, place: Place, region: &Region) -> Result<Vec<Vector>, SliceError> {
+        let mut found = Vec::new();
+        for slot in [place.first, place.second] {
+            let number = self.shape.layout.page(slot);
+            let drive = self.drive_of(place.partition);
+            let channel = drive
+                .shape
+                .channels
+                .of(u64::from(number) * drive.shape.page_bytes as u64);
+            add(&self.counts.table_pages[channel as usize], 1);
+            let read = drive.read_page(region, place.partition, number).await;
+            if let Err(SliceError::Damaged { .. }) = read {
+                add(&self.counts.damaged, 1);
+                continue;
+            }
+            let read = read?;
+            let page = Page {
+                shape: &self.shape.page,
+                bytes: &read.bytes,
+            };
+            found.extend(page.find(place.tag).filter_map(|(incarnation, ordinal)| {
+                let generation = self.generation(region.generation, incarnation)?;
+                Some(Vector {
+                    generation,
+                    ordinal,
+                })
+            }));
+            if place.second == place.first || !page.may_have_overflowed(place.tag) {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// The vectors to read: those that most tables name; among equals the youngest. None has gone with its generation: a query
+    /// knows no slicetable that is older than its view, and these have no older incarnations.
+    fn candidates(&self, named: Named) -> Vec<Vector> {
+        let is_there = |&(
+            Vector {
+                generation,
+                ordinal,
+            },
+            _,
+        ): &(Vector, u32)| { !self.log.is_deleted(generation, ordinal) };
+        let mut candidates: Vec<(Vector, u32)> = named.into_iter().filter(is_there).collect();
+        add(&self.counts.candidates, candidates.len() as u64);
+        candidates.sort_unstable_by_key(|&(vector, tables)| Reverse((tables, vector)));
+        candidates.truncate(self.most_candidates);
+        candidates.into_iter().map(|(vector, _)| vector).collect()
+    }
+
+    /// Compares what is in memory: what is not, and so is on the drives.
+    fn read_memory(
+        &self,
+        candidates: Vec<Vector>,
+        compare: &mut impl FnMut(Vector, &[u8]),
+    ) -> Vec<Vector> {
+        let mut copied = Vec::new();
+        let closed: Vec<ClosedSegment> = {
+            let state = self.state.lock();
+            for &vector in &candidates {
+                if let Some(components) = self.in_open_segment(&state, vector) {
+                    copied.push((vector, components.to_vec()));
+                }
+            }
+            state
+                .closed
+                .iter()
+                .map(|(segment, _)| segment.clone())
+                .collect()
+        };
+        for (vector, components) in &copied {
+            compare(*vector, components);
+        }
+        let copied: Vec<Vector> = copied.into_iter().map(|(vector, _)| vector).collect();
+        let on_drives = |&vector: &Vector| {
+            let segment = closed.iter().find(|segment| self.is_in(segment, vector));
+            if let Some(segment) = segment {
+                compare(vector, self.ring.in_segment(vector, &segment.bytes));
+            }
+            segment.is_none() && !copied.contains(&vector)
+        };
+        let mut left = candidates;
+        left.retain(on_drives);
+        left
+    }
+
+    fn is_in(&self, segment: &ClosedSegment, vector: Vector) -> bool {
+        segment.generation == vector.generation
+            && segment.number == vector.ordinal / self.ring.shape.segment_vectors
+    }
+
+    fn in_open_segment<'a>(&self, state: &'a State, vector: Vector) -> Option<&'a [u8]> {
+        let (segment, _) = state.open.as_ref()?;
+        let number = vector.ordinal / self.ring.shape.segment_vectors;
+        let is_there = segment.generation == vector.generation && segment.number == number;
+        is_there.then(|| self.ring.in_segment(vector, &segment.bytes))
+    }
+
+    /// Reads and compares what is on the drives; each page once.
+    async fn read_drives(
+        &self,
+        vectors: Vec<Vector>,
+        compare: &mut impl FnMut(Vector, &[u8]),
+    ) -> Result<(), SliceError> {
+        let mut blocks: BTreeMap<Block, Vec<Vector>> = BTreeMap::new();
+        for vector in vectors {
+            blocks
+                .entry(self.ring.block(vector))
+                .or_default()
+                .push(vector);
+        }
+        let reads = blocks.keys().map(|&block| self.read_block(block));
+        let read = join_all(reads).await;
+        for (bytes, vectors) in read.into_iter().zip(blocks.values()) {
+            let bytes = bytes?;
+            for &vector in vectors {
+                match self.ring.in_block(vector, &bytes) {
+                    Ok(components) => compare(vector, components),
+                    Err(_) => add(&self.counts.damaged, 1),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_block(&self, block: Block) -> Result<device::AlignedBuf, SliceError> {
+        let shape = &self.drives[block.drive].shape;
+        let channel = shape.channels.of(block.offset) as usize;
+        let pages = self.ring.shape.block_bytes / shape.page_bytes;
+        add(&self.counts.vector_pages[channel], pages as u64);
+        self.ring.read_block(&self.drives, block).await
+    }
+
+    pub(super) async fn get(&self, id: VectorId) -> Result<Option<Vec<f32>>, SliceError> {
+        let Some(vector) = Vector::of(id, self.shape.batch) else {
+            return Ok(None);
+        };
+        let (_view, in_memory) = {
+            let state = self.state.lock();
+            if !self.is_live(&state, vector) {
+                return Ok(None);
+            }
+            let closed = state.closed.iter().map(|(segment, _)| segment);
+            let closed = closed
+                .into_iter()
+                .find(|segment| self.is_in(segment, vector));
+            let in_closed = closed.map(|segment| self.ring.in_segment(vector, &segment.bytes));
+            let found = self.in_open_segment(&state, vector).or(in_closed);
+            let found = found.map(|components| self.vector_of(components));
+            (self.readers.enter(state.flushed), found)
+        };
+        if in_memory.is_some() {
+            return Ok(in_memory);
+        }
+        let block = self.ring.block(vector);
+        let bytes = self.ring.read_block(&self.drives, block).await?;
+        match self.ring.in_block(vector, &bytes) {
+            Ok(components) => Ok(Some(self.vector_of(components))),
+            Err(source) => Err(SliceError::Damaged {
+                drive: block.drive,
+                offset: block.offset,
+                source,
+            }),
+        }
+    }
+}

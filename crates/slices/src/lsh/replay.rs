@@ -1,0 +1,185 @@
+//! What a start finds after the last one: slicetables, vectors on the drives, and the log.
+//!
+//! | what a crash leaves | what a start does |
+//! |---|---|
+//! | one generation in memory | lists its vectors again, those on the drives and those in the log, and goes on with it |
+//! | two | the older one is frozen, and flushed again where slicetables do not have it |
+//! | slicetables of which some have a generation | the same: all of its vectors are on the drives |
+//! | a segment under way, a count not durable yet | the log has its vectors: its half is not used again before |
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::error::SliceError;
+use crate::lsh::Inner;
+use crate::lsh::batch::Batch;
+use crate::lsh::log::Half;
+use crate::lsh::ring::{OpenSegment, Vector};
+use crate::lsh::state::{Frozen, State};
+use crate::lsh::stats::add;
+use crate::regions::Region;
+
+/// A generation as a crash has left it.
+struct Found {
+    batch: Batch,
+    /// How many vectors it has.
+    count: u32,
+    /// How many of these are on the drives.
+    stored: u32,
+    /// Segments of which the log has vectors that are not on the drives, in order.
+    segments: Vec<(OpenSegment, Half)>,
+    /// The drives have vectors that the log should have and has not: so no more are added.
+    is_complete: bool,
+}
+
+impl Inner {
+    /// Sets the state to what the log and the drives have.
+    pub(super) async fn replay(&mut self) -> Result<(), SliceError> {
+        let slicetables: Vec<Option<Arc<Region>>> = (0..self.shape.partitions)
+            .map(|partition| {
+                let pointer = self.log.pointer(partition);
+                let regions = &self.drive_of(partition).regions;
+                let used = || Arc::new(regions.used(pointer.region, pointer.generation));
+                (pointer.generation > 0).then(used)
+            })
+            .collect();
+        let generations = slicetables.iter().map(|region| {
+            let region = region.as_ref();
+            region.map_or(0, |region| region.generation)
+        });
+        let flushed = generations.clone().min().unwrap_or(0);
+        let newest = generations.max().unwrap_or(0);
+        if newest > flushed + 1 {
+            return Err(SliceError::OtherLog);
+        }
+        let first = self.find(flushed + 1).await?;
+        let second = self.find(flushed + 2).await?;
+        let mut closed = VecDeque::new();
+        let is_frozen = newest > flushed || second.count > 0;
+        let (generation, mut current, frozen) = match is_frozen {
+            false => (flushed + 1, first, None),
+            true => {
+                let mut batch = first.batch;
+                batch.complete();
+                for (segment, half) in first.segments {
+                    closed.push_back((segment.close(), half));
+                }
+                let frozen = Frozen {
+                    generation: flushed + 1,
+                    count: first.count,
+                    batch: Arc::new(batch),
+                };
+                (flushed + 2, second, Some(frozen))
+            }
+        };
+        let is_open = |(segment, _): &mut (OpenSegment, Half)| {
+            !current.is_complete && segment.count < self.ring.capacity(segment.number)
+        };
+        let open = current.segments.pop_if(is_open);
+        for (segment, half) in current.segments {
+            closed.push_back((segment.close(), half));
+        }
+        self.log
+            .begin_generation(generation, current.stored, current.count);
+        *self.state.get_mut() = State {
+            generation,
+            count: current.count,
+            capacity: match current.is_complete {
+                true => current.count,
+                false => self.shape.batch,
+            },
+            batch: current.batch,
+            open,
+            closed,
+            frozen,
+            slicetables,
+            written: vec![None; self.drives.len()],
+            flushed,
+            is_writing: false,
+            failing: None,
+        };
+        Ok(())
+    }
+
+    async fn find(&self, generation: u32) -> Result<Found, SliceError> {
+        let stored = self.log.stored(generation).min(self.shape.batch);
+        let of_segment = self.ring.shape.segment_vectors;
+        let mut found = Found {
+            batch: self.new_batch(),
+            count: 0,
+            stored,
+            segments: Vec::new(),
+            is_complete: false,
+        };
+        for number in 0..stored / of_segment {
+            self.list_stored(&mut found, generation, number, of_segment)
+                .await?;
+        }
+        while found.count < self.shape.batch && found.segments.len() < 2 {
+            let number = found.count / of_segment;
+            let (half, vectors) = self.log.replay(generation, number)?;
+            if vectors.is_empty() {
+                break;
+            }
+            let mut segment = self.ring.open_segment(generation, number);
+            let capacity = self.ring.capacity(number);
+            for bytes in vectors.iter().take(capacity as usize) {
+                let bytes = &bytes[..self.dimensions as usize * self.components.bytes()];
+                let vector = self.ring.put(&mut segment, bytes);
+                self.list_components(&mut found.batch, vector, bytes);
+            }
+            found.count += segment.count;
+            let is_full = segment.count == capacity;
+            found.segments.push((segment, half));
+            if !is_full {
+                break;
+            }
+        }
+        if found.count <= stored {
+            // A segment that was written before it was full, and nothing was added to it since.
+            if found.count < stored {
+                let number = found.count / of_segment;
+                let stored = stored - number * of_segment;
+                self.list_stored(&mut found, generation, number, stored)
+                    .await?;
+                found.is_complete = true;
+            }
+            if found.is_complete || found.count.is_multiple_of(of_segment) {
+                found.segments.clear();
+            }
+        }
+        Ok(found)
+    }
+
+    /// Lists the first `count` vectors of a segment that is on a drive, but for those that have been.
+    async fn list_stored(
+        &self,
+        found: &mut Found,
+        generation: u32,
+        number: u32,
+        count: u32,
+    ) -> Result<(), SliceError> {
+        let segment = self
+            .ring
+            .read_segment(&self.drives, generation, number)
+            .await?;
+        let end = number * self.ring.shape.segment_vectors + count;
+        for ordinal in found.count..end {
+            let vector = Vector {
+                generation,
+                ordinal,
+            };
+            match self.ring.verified(vector, &segment) {
+                Ok(bytes) => self.list_components(&mut found.batch, vector, bytes),
+                Err(_) => add(&self.counts.damaged, 1),
+            }
+        }
+        found.count = found.count.max(end);
+        Ok(())
+    }
+
+    fn list_components(&self, batch: &mut Batch, vector: Vector, bytes: &[u8]) {
+        let places = self.places_of(&self.vector_of(bytes));
+        self.list(batch, &places, vector.ordinal);
+    }
+}

@@ -1,0 +1,190 @@
+//! What an index has done, and the memory that it takes.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::drive::Drive;
+use crate::lsh::Inner;
+use crate::regions::Region;
+
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub(crate) inserts: AtomicU64,
+    pub(crate) deletes: AtomicU64,
+    pub(crate) queries: AtomicU64,
+    pub(crate) candidates: AtomicU64,
+    pub(crate) vectors_read: AtomicU64,
+    pub(crate) damaged: AtomicU64,
+    pub(crate) flushes: AtomicU64,
+    pub(crate) flushed_entries: AtomicU64,
+    pub(crate) full: AtomicU64,
+    pub(crate) crowded: AtomicU64,
+    pub(crate) unlisted: AtomicU64,
+    pub(crate) evicted: AtomicU64,
+    pub(crate) erased: AtomicU64,
+    /// Pages that queries have read of each channel.
+    pub(crate) table_pages: Box<[AtomicU64]>,
+    pub(crate) vector_pages: Box<[AtomicU64]>,
+}
+
+pub(crate) fn add(count: &AtomicU64, by: u64) {
+    count.fetch_add(by, Ordering::Relaxed);
+}
+
+fn load(count: &AtomicU64) -> u64 {
+    count.load(Ordering::Relaxed)
+}
+
+/// What a [`SliceLsh`](crate::SliceLsh) has done since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LshStats {
+    /// Vectors inserted.
+    pub inserts: u64,
+    /// Vectors deleted.
+    pub deletes: u64,
+    /// Queries.
+    pub queries: u64,
+    /// Vectors that tables named, all queries together.
+    pub candidates: u64,
+    /// Of these, read and compared.
+    pub vectors_read: u64,
+    /// Pages of tables that queries have read.
+    pub table_pages: u64,
+    /// Pages of vectors that queries have read.
+    pub vector_pages: u64,
+    /// Damaged pages and vectors that queries have left out.
+    pub damaged: u64,
+    /// Generations flushed.
+    pub flushes: u64,
+    /// Entries flushed.
+    pub flushed_entries: u64,
+    /// Entries that found both buckets full.
+    pub full: u64,
+    /// Entries of keys that had as many as may be in one generation.
+    pub crowded: u64,
+    /// Vectors of which no table has an entry: no query finds them.
+    pub unlisted: u64,
+    /// Entries that went with the oldest incarnation.
+    pub evicted: u64,
+    /// Entries of deleted vectors that flushes have taken out.
+    pub erased: u64,
+    /// Bytes that flushes have read.
+    pub bytes_read: u64,
+    /// Bytes that have been written: slicetables and vectors.
+    pub bytes_written: u64,
+    /// Damaged pages that flushes have begun anew.
+    pub pages_lost: u64,
+}
+
+/// Pages that queries have read of each channel, all drives together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChannelReads {
+    /// Pages of tables.
+    pub table_pages: Vec<u64>,
+    /// Pages of vectors.
+    pub vector_pages: Vec<u64>,
+}
+
+impl ChannelReads {
+    /// Reads of the fullest channel over the mean, tables and vectors together; 1 where nothing was read.
+    pub fn load(&self) -> f64 {
+        let both = self.table_pages.iter().zip(&self.vector_pages);
+        Self::load_of(
+            &both
+                .map(|(table, vector)| table + vector)
+                .collect::<Vec<_>>(),
+        )
+    }
+
+    /// The fullest of some channels over the mean.
+    pub fn load_of(reads: &[u64]) -> f64 {
+        let all: u64 = reads.iter().sum();
+        let fullest = reads.iter().max().copied().unwrap_or(0);
+        match all {
+            0 => 1.0,
+            _ => fullest as f64 * reads.len() as f64 / all as f64,
+        }
+    }
+}
+
+/// Memory of a [`SliceLsh`](crate::SliceLsh), in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LshMemory {
+    /// Entries of the generation that takes vectors, and of the one that is being flushed.
+    pub entries: u64,
+    /// What is kept for each partition beside.
+    pub partitions: u64,
+    /// The functions.
+    pub functions: u64,
+    /// Vectors that are not on a drive yet.
+    pub segments: u64,
+    /// Which vectors have been deleted: a part of the log, whose pages the system may take back.
+    pub deletes: u64,
+    /// Pieces of slicetables that are being rewritten.
+    pub pieces: u64,
+}
+
+impl Counts {
+    pub(crate) fn new(channels: u32) -> Self {
+        let zeros = || (0..channels).map(|_| AtomicU64::new(0)).collect();
+        Self {
+            table_pages: zeros(),
+            vector_pages: zeros(),
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn channel_reads(&self) -> ChannelReads {
+        ChannelReads {
+            table_pages: self.table_pages.iter().map(load).collect(),
+            vector_pages: self.vector_pages.iter().map(load).collect(),
+        }
+    }
+}
+
+impl Inner {
+    pub(super) fn stats(&self) -> LshStats {
+        let counts = &self.counts;
+        let drives = |count: fn(&Drive) -> &AtomicU64| {
+            self.drives.iter().map(|drive| load(count(drive))).sum()
+        };
+        LshStats {
+            inserts: load(&counts.inserts),
+            deletes: load(&counts.deletes),
+            queries: load(&counts.queries),
+            candidates: load(&counts.candidates),
+            vectors_read: load(&counts.vectors_read),
+            table_pages: counts.table_pages.iter().map(load).sum(),
+            vector_pages: counts.vector_pages.iter().map(load).sum(),
+            damaged: load(&counts.damaged),
+            flushes: load(&counts.flushes),
+            flushed_entries: load(&counts.flushed_entries),
+            full: load(&counts.full),
+            crowded: load(&counts.crowded),
+            unlisted: load(&counts.unlisted),
+            evicted: load(&counts.evicted),
+            erased: load(&counts.erased),
+            bytes_read: drives(|drive| &drive.counts.bytes_read),
+            bytes_written: drives(|drive| &drive.counts.bytes_written),
+            pages_lost: drives(|drive| &drive.counts.pages_lost),
+        }
+    }
+
+    pub(super) fn memory(&self) -> LshMemory {
+        let state = self.state.lock();
+        let frozen = state
+            .frozen
+            .as_ref()
+            .map_or(0, |frozen| frozen.batch.bytes());
+        let segments = state.closed.len() + usize::from(state.open.is_some());
+        let regions = state.slicetables.len() * (size_of::<Option<usize>>() + size_of::<Region>());
+        let drives = self.drives.iter();
+        LshMemory {
+            entries: state.batch.bytes() + frozen,
+            partitions: regions as u64,
+            functions: self.functions.bytes(),
+            segments: segments as u64 * u64::from(self.ring.shape.segment_bytes),
+            deletes: self.log.shape.delete_bytes(),
+            pieces: drives.map(|drive| drive.shape.piece_bytes as u64).sum(),
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The task that writes: segments first, since inserts wait for these sooner, then the slicetables of a frozen generation.
+//!
+//! A slicetable is written when all vectors that it names are on the drives, durably. So after a crash the vectors of a
+//! generation that some slicetables have are all there.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use format::slices::Pointer;
+use futures_util::future::join_all;
+
+use crate::error::SliceError;
+use crate::lsh::page::{Entry, PageMut};
+use crate::lsh::ring::ClosedSegment;
+use crate::lsh::state::{Frozen, State};
+use crate::lsh::stats::add;
+use crate::lsh::{Inner, SliceLsh};
+use crate::regions::Region;
+
+/// After how long a failed write is tried again: twice as long each time.
+const FIRST_RETRY: Duration = Duration::from_millis(10);
+const LAST_RETRY: Duration = Duration::from_secs(5);
+
+/// What is to be written next.
+enum Step {
+    Segment(ClosedSegment),
+    /// A partition of each drive.
+    Partitions(Frozen, Vec<u32>),
+    Nothing,
+}
+
+impl SliceLsh {
+    /// Sees to it that there is a task that writes, where there is something to write.
+    pub(super) fn write_what_is_full(&self) {
+        {
+            let mut state = self.0.state.lock();
+            let has_work = !state.closed.is_empty() || state.frozen.is_some();
+            if state.is_writing || !has_work {
+                return;
+            }
+            state.is_writing = true;
+        }
+        runtime::spawn_detached(write(Arc::downgrade(&self.0)));
+    }
+}
+
+/// Writes what is full, again and again until it succeeds or the index is no longer used.
+async fn write(index: Weak<Inner>) {
+    let mut pause = FIRST_RETRY;
+    loop {
+        let Some(inner) = index.upgrade() else { return };
+        match inner.write_next().await {
+            Ok(true) => pause = FIRST_RETRY,
+            Ok(false) => return,
+            Err(()) => {
+                drop(inner);
+                runtime::sleep(pause).await;
+                pause = (2 * pause).min(LAST_RETRY);
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Writes what is next: whether there was something. Where that fails the state says why.
+    async fn write_next(&self) -> Result<bool, ()> {
+        let step = {
+            let mut state = self.state.lock();
+            let step = self.next_step(&mut state);
+            state.is_writing = !matches!(step, Step::Nothing);
+            step
+        };
+        let outcome = match step {
+            Step::Segment(segment) => self.write_segment(&segment).await,
+            Step::Partitions(frozen, partitions) => {
+                let flushes = partitions
+                    .into_iter()
+                    .map(|number| self.flush(&frozen, number));
+                join_all(flushes).await.into_iter().collect()
+            }
+            Step::Nothing => {
+                self.progress.notify_all();
+                return Ok(false);
+            }
+        };
+        let outcome = {
+            let mut state = self.state.lock();
+            state.failing = outcome.err();
+            match state.failing {
+                Some(_) => Err(()),
+                None => Ok(true),
+            }
+        };
+        self.progress.notify_all();
+        outcome
+    }
+
+    fn next_step(&self, state: &mut State) -> Step {
+        if let Some((segment, _)) = state.closed.front() {
+            return Step::Segment(segment.clone());
+        }
+        let Some(frozen) = state.frozen.clone() else {
+            return Step::Nothing;
+        };
+        let drives = self.drives.len();
+        let has_it = |number: usize| {
+            let region = state.slicetables[number].as_ref();
+            region.is_some_and(|region| region.generation == frozen.generation)
+        };
+        let of_drive = |drive| {
+            let mut partitions = (drive..state.slicetables.len()).step_by(drives);
+            partitions.find(|&number| !has_it(number))
+        };
+        let partitions: Vec<u32> = (0..drives)
+            .filter_map(of_drive)
+            .map(|number| number as u32)
+            .collect();
+        if !partitions.is_empty() {
+            return Step::Partitions(frozen, partitions);
+        }
+        state.flushed = frozen.generation;
+        state.frozen = None;
+        add(&self.counts.flushes, 1);
+        Step::Nothing
+    }
+
+    async fn write_segment(&self, segment: &ClosedSegment) -> Result<(), SliceError> {
+        self.ring.write(&self.drives, segment).await?;
+        let first = segment.number * self.ring.shape.segment_vectors;
+        let stored = first + segment.count;
+        self.log.store(segment.generation, stored).await?;
+        self.state.lock().closed.pop_front();
+        Ok(())
+    }
+
+    /// Writes the frozen generation into the slicetable of a partition, and says so in the log.
+    async fn flush(&self, frozen: &Frozen, number: u32) -> Result<(), SliceError> {
+        let drive = number as usize % self.drives.len();
+        let (written, old) = {
+            let state = self.state.lock();
+            (
+                state.written[drive].clone(),
+                state.slicetables[number as usize].clone(),
+            )
+        };
+        let region = match written {
+            Some((of, region)) if of == number => region,
+            _ => {
+                let region = self.rewrite(frozen, number, old.as_deref()).await?;
+                self.state.lock().written[drive] = Some((number, Arc::clone(&region)));
+                region
+            }
+        };
+        let pointer = Pointer {
+            generation: region.generation,
+            region: region.number,
+        };
+        self.log.point(number, pointer).await?;
+        let mut state = self.state.lock();
+        state.written[drive] = None;
+        state.slicetables[number as usize] = Some(region);
+        Ok(())
+    }
+
+    async fn rewrite(
+        &self,
+        frozen: &Frozen,
+        number: u32,
+        old: Option<&Region>,
+    ) -> Result<Arc<Region>, SliceError> {
+        let Frozen {
+            generation, batch, ..
+        } = frozen;
+        let shape = &self.shape.page;
+        let own = self.incarnation(*generation);
+        let is_kept = |incarnation: usize, ordinal: u32| {
+            let generation = self.generation(*generation, incarnation);
+            generation.is_some_and(|generation| !self.log.is_deleted(generation, ordinal))
+        };
+        let (mut evicted, mut erased, mut flushed) = (0, 0, 0);
+        let mut bucket: Vec<Entry> = Vec::new();
+        let change = |page_number: u32, bytes: &mut [u8]| {
+            let Some(slot) = self.shape.layout.slot_of(page_number) else {
+                return;
+            };
+            let mut page = PageMut { shape, bytes };
+            evicted += page.evict(own);
+            erased += page.retain(is_kept);
+            let entries = batch.bucket(number, slot).iter().copied();
+            bucket.clear();
+            bucket.extend(entries.filter(|entry| is_kept(own, entry.ordinal)));
+            flushed += bucket.len() as u64;
+            page.put(own, &bucket);
+            for tag in batch.overflowed(number, slot) {
+                page.note_overflow(own, tag);
+            }
+        };
+        let drive = self.drive_of(number);
+        let region = drive.rewrite(old, number, *generation, change).await?;
+        add(&self.counts.evicted, evicted);
+        add(&self.counts.erased, erased);
+        add(&self.counts.flushed_entries, flushed);
+        Ok(Arc::new(region))
+    }
+}

@@ -1,0 +1,142 @@
+//! A small index, its drives and its log, from one start to the next crash.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::{
+    Disk, FaultyDisk, Image, Journal, JournalImage, Latency, MemoryDisk, MemoryJournal, Tear,
+};
+use flowstone_slices::{Channels, Components, Family, LshSettings, SliceError, SliceLsh};
+
+/// Bytes of a drive.
+pub(crate) const DRIVE_BYTES: u64 = 8 << 20;
+/// Components of a vector.
+pub(crate) const DIMENSIONS: u32 = 120;
+
+/// Generations of some 50 to 200 vectors in segments of 16.
+pub(crate) fn small(incarnations: u32) -> LshSettings {
+    LshSettings {
+        components: Components::Floats,
+        tables: 4,
+        functions: 6,
+        partitions: Some(2),
+        // A slot of each table at least.
+        table_bytes: (4000 / incarnations as usize).max(400),
+        incarnations,
+        page_bytes: 4096,
+        channels: Channels {
+            count: 2,
+            chunk_bytes: 4096,
+        },
+        piece_bytes: 8192,
+        segment_bytes: 8192,
+        fill: 0.6,
+        ..LshSettings::new(DIMENSIONS, Family::Euclidean { width: 20.0 })
+    }
+}
+
+/// A vector that a number stands for. Those of `0..=7`, of `8..=15` and so on are near each other.
+pub(crate) fn vector(number: u64) -> Vec<f32> {
+    let digit = |seed: u64, at: u32| {
+        let mut hash = (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(at))
+            .wrapping_mul(0xff51_afd7_ed55_8ccd);
+        hash = (hash ^ (hash >> 31)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+        (hash >> 40) as f32 / (1 << 24) as f32 - 0.5
+    };
+    (0..DIMENSIONS)
+        .map(|at| 20.0 * digit(number / 8 + 1, at) + 0.4 * digit(number + 1_000_003, at))
+        .collect()
+}
+
+/// What lies beneath an index.
+pub(crate) struct Hardware {
+    pub(crate) media: Vec<Arc<MemoryDisk>>,
+    pub(crate) disks: Vec<Arc<FaultyDisk>>,
+    pub(crate) journal: Arc<MemoryJournal>,
+}
+
+/// What a crash has left of it.
+pub(crate) struct Left {
+    pub(crate) images: Vec<Image>,
+    pub(crate) journal: JournalImage,
+}
+
+impl Hardware {
+    /// Empty drives.
+    pub(crate) fn new(settings: &LshSettings, drives: usize, seed: u64) -> Self {
+        let sizes = vec![DRIVE_BYTES; drives];
+        let words = SliceLsh::log_words(settings, &sizes).expect("the settings can be");
+        Self::of(
+            Left {
+                images: vec![Image::new(DRIVE_BYTES); drives],
+                journal: JournalImage::of(vec![0; words.next_multiple_of(512)]),
+            },
+            seed,
+        )
+    }
+
+    /// What a machine finds after a crash.
+    pub(crate) fn of(left: Left, seed: u64) -> Self {
+        let latency = Latency {
+            read: Duration::from_micros(50),
+            write: Duration::from_micros(200),
+            sync: Duration::from_micros(500),
+        };
+        let disk_of = |image: Image| {
+            let medium = Arc::new(MemoryDisk::from_image(image.clone(), latency));
+            let faulty = FaultyDisk::with_base(Arc::clone(&medium) as Arc<dyn Disk>, image, seed);
+            (medium, Arc::new(faulty))
+        };
+        let (media, disks) = left.images.into_iter().map(disk_of).unzip();
+        let journal = Arc::new(MemoryJournal::from_image(left.journal));
+        journal.set_sync_time(Duration::from_micros(300));
+        Self {
+            media,
+            disks,
+            journal,
+        }
+    }
+
+    pub(crate) fn parts(&self) -> (Vec<Arc<dyn Disk>>, Arc<dyn Journal>) {
+        let disks = self
+            .disks
+            .iter()
+            .map(|disk| Arc::clone(disk) as Arc<dyn Disk>);
+        (
+            disks.collect(),
+            Arc::clone(&self.journal) as Arc<dyn Journal>,
+        )
+    }
+
+    pub(crate) async fn create(&self, settings: &LshSettings) -> Result<SliceLsh, SliceError> {
+        let (disks, journal) = self.parts();
+        SliceLsh::create(disks, journal, settings).await
+    }
+
+    pub(crate) async fn open(&self, settings: &LshSettings) -> Result<SliceLsh, SliceError> {
+        let (disks, journal) = self.parts();
+        SliceLsh::open(disks, journal, settings).await
+    }
+
+    /// What the death of the process now leaves.
+    pub(crate) fn killed(&self, seed: u64) -> Left {
+        let image_of = |(disk, medium): (&Arc<FaultyDisk>, &Arc<MemoryDisk>)| {
+            let mut image = medium.snapshot();
+            disk.tear_in_flight(&mut image, seed, Tear::Sectors);
+            image
+        };
+        Left {
+            images: self.disks.iter().zip(&self.media).map(image_of).collect(),
+            journal: self.journal.image(self.journal.crash()),
+        }
+    }
+
+    /// What a power cut now leaves.
+    pub(crate) fn without_power(&self, seed: u64) -> Left {
+        let image_of = |disk: &Arc<FaultyDisk>| disk.crash(seed, Tear::Sectors);
+        Left {
+            images: self.disks.iter().map(image_of).collect(),
+            journal: self.journal.image(self.journal.power_cut(seed)),
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! SliceLSH against a plain search through all vectors: recall and distances, refusals, crashes, drives that fail.
+
+mod crash;
+mod faults;
+mod life;
+mod model;
+mod ordinary;
+mod recall;
+mod refusals;
