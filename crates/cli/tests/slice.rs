@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 fn flowstone(directory: &Path, arguments: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_flowstone"))
-        .args(["slice", "hash"])
+        .arg("slice")
         .args(arguments)
         .current_dir(directory)
         .stdin(Stdio::piped())
@@ -23,6 +23,11 @@ fn flowstone(directory: &Path, arguments: &[&str], input: &str) -> Output {
         .write_all(input.as_bytes())
         .expect("it takes its input");
     child.wait_with_output().expect("it ends")
+}
+
+/// The arguments of `slice hash`.
+fn hash<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
+    [&["hash"], arguments].concat()
 }
 
 fn said(directory: &Path, arguments: &[&str], input: &str) -> String {
@@ -52,7 +57,7 @@ fn table(arguments: &[&str]) -> TempDir {
         "--incarnations",
         "8",
     ];
-    let all = [&create[..], arguments].concat();
+    let all = hash(&[&create[..], arguments].concat());
     assert!(said(directory.path(), &all, "").contains("entries at most"));
     directory
 }
@@ -65,12 +70,14 @@ fn what_is_inserted_is_found_by_the_next_process() {
         let pairs: String = (0..30_000_u64)
             .map(|key| format!("{key}\t{}\n", key * 3))
             .collect();
-        let inserted = said(at, &["insert", "--drives", "a,b"], &pairs);
+        let inserted = said(at, &hash(&["insert", "--drives", "a,b"]), &pairs);
         assert!(inserted.starts_with("30000 inserted"), "{inserted}");
-        assert!(said(at, &["delete", "--drives", "a,b"], "5\n0x6\n").starts_with("2 deleted"));
+        assert!(
+            said(at, &hash(&["delete", "--drives", "a,b"]), "5\n0x6\n").starts_with("2 deleted")
+        );
         let found = said(
             at,
-            &["get", "--drives", "a,b"],
+            &hash(&["get", "--drives", "a,b"]),
             "4\n5\n6\n7\n\n29999\n30000\n",
         );
         assert_eq!(found, "4\t12\n7\t21\n29999\t89997\n");
@@ -100,7 +107,7 @@ fn a_killed_process_loses_nothing_that_came_before() {
     let keys: String = (0..most).map(|key| format!("{key}\n")).collect();
     // A file, since a pipe would fill up with answers before all keys are taken.
     std::fs::write(at.join("keys"), keys).expect("the file can be written");
-    let found = said(at, &["get", "--drives", "a,b", "keys"], "");
+    let found = said(at, &hash(&["get", "--drives", "a,b", "keys"]), "");
     let count = found.lines().count() as u64;
     assert!(count > most / 2, "{count} were inserted");
     let expected: String = (0..count)
@@ -114,10 +121,14 @@ fn keys_of_text_and_inputs_in_files() {
     let directory = table(&[]);
     let at = directory.path();
     std::fs::write(at.join("pairs"), "one word 1\nanother 2\n").expect("the file can be written");
-    said(at, &["insert", "--text", "--drives", "a,b", "pairs"], "");
+    said(
+        at,
+        &hash(&["insert", "--text", "--drives", "a,b", "pairs"]),
+        "",
+    );
     let found = said(
         at,
-        &["get", "--text", "--drives", "a,b"],
+        &hash(&["get", "--text", "--drives", "a,b"]),
         "another\none word\nnone\n",
     );
     assert_eq!(found, "another\t2\none word\t1\n");
@@ -128,7 +139,7 @@ fn numbers_for_programs() {
     let directory = table(&[]);
     let stats = said(
         directory.path(),
-        &["stats", "--drives", "a,b", "--json"],
+        &hash(&["stats", "--drives", "a,b", "--json"]),
         "",
     );
     let stats: serde_json::Value = serde_json::from_str(&stats).expect("it prints JSON");
@@ -147,7 +158,7 @@ fn numbers_for_programs() {
         "--json",
     ];
     let bench: serde_json::Value =
-        serde_json::from_str(&said(directory.path(), &bench, "")).expect("it prints JSON");
+        serde_json::from_str(&said(directory.path(), &hash(&bench), "")).expect("it prints JSON");
     assert_eq!(bench["hit_ratio"], 1.0);
     assert!(
         bench["page_reads_per_get"]
@@ -161,24 +172,132 @@ fn numbers_for_programs() {
 fn wrong_input_is_said_in_a_line_and_changes_nothing() {
     let directory = table(&[]);
     let at = directory.path();
-    said(at, &["insert", "--drives", "a,b"], "1 2\n");
-    assert!(refusal(at, &["create", "--drives", "a,b", "--size", "48MiB"], "").contains("--force"));
-    assert!(refusal(at, &["get", "--drives", "a,b"], "abc\n").contains("line 1: `abc` is no key"));
+    said(at, &hash(&["insert", "--drives", "a,b"]), "1 2\n");
     assert!(
-        refusal(at, &["insert", "--drives", "a,b"], "3 4\n5\n").contains("line 2: `5` is no pair")
+        refusal(
+            at,
+            &hash(&["create", "--drives", "a,b", "--size", "48MiB"]),
+            ""
+        )
+        .contains("--force")
     );
-    assert!(refusal(at, &["get", "--drives", "b,a"], "1\n").contains("no such log"));
-    assert!(refusal(at, &["get", "--drives", "a"], "1\n").contains("2 drives and 1 are given"));
-    assert!(refusal(at, &["get", "--drives", "nothing"], "1\n").contains("no such file"));
+    assert!(
+        refusal(at, &hash(&["get", "--drives", "a,b"]), "abc\n")
+            .contains("line 1: `abc` is no key")
+    );
+    assert!(
+        refusal(at, &hash(&["insert", "--drives", "a,b"]), "3 4\n5\n")
+            .contains("line 2: `5` is no pair")
+    );
+    assert!(refusal(at, &hash(&["get", "--drives", "b,a"]), "1\n").contains("no such log"));
+    assert!(
+        refusal(at, &hash(&["get", "--drives", "a"]), "1\n").contains("2 drives and 1 are given")
+    );
+    assert!(refusal(at, &hash(&["get", "--drives", "nothing"]), "1\n").contains("no such file"));
     let small = ["create", "--drives", "c", "--size", "1MiB"];
-    assert!(refusal(at, &small, "").contains("one partition needs"));
+    assert!(refusal(at, &hash(&small), "").contains("one partition needs"));
     assert!(!at.join("c").exists());
     let memory = [
         "create", "--drives", "c", "--size", "64MiB", "--memory", "1KiB",
     ];
-    assert!(refusal(at, &memory, "").contains("do not hold one partition"));
+    assert!(refusal(at, &hash(&memory), "").contains("do not hold one partition"));
     assert_eq!(
-        said(at, &["get", "--drives", "a,b"], "1\n3\n"),
+        said(at, &hash(&["get", "--drives", "a,b"]), "1\n3\n"),
         "1\t2\n3\t4\n"
     );
+}
+
+#[test]
+fn a_filter_knows_the_lines_that_it_has() {
+    let directory = TempDir::new().expect("there is a directory for tests");
+    let at = directory.path();
+    let create = [
+        "bloom",
+        "create",
+        "--drives",
+        "seen",
+        "--size",
+        "64MiB",
+        "--rate",
+        "0.001",
+        "--incarnations",
+        "16",
+    ];
+    assert!(said(at, &create, "").contains("wrong about 0.000"));
+    let lines = |from: u32, to: u32| -> String {
+        (from..to).map(|line| format!("line {line}\n")).collect()
+    };
+    assert_eq!(
+        said(
+            at,
+            &["bloom", "insert", "--drives", "seen"],
+            &lines(0, 50_000)
+        ),
+        "50000 inserted\n"
+    );
+    std::fs::write(at.join("lines"), lines(49_000, 60_000)).expect("the file can be written");
+    let found = said(at, &["bloom", "check", "--drives", "seen", "lines"], "");
+    assert!(found.starts_with(&lines(49_000, 50_000)));
+    assert!(found.lines().count() < 1_000 + 100);
+    assert!(refusal(at, &hash(&["get", "--drives", "seen"]), "1\n").contains("Bloom filter"));
+    let never = [
+        "bloom", "create", "--drives", "other", "--size", "64MiB", "--rate", "0",
+    ];
+    assert!(refusal(at, &never, "").contains("rate"));
+    assert!(!at.join("other").exists());
+}
+
+#[test]
+fn an_index_finds_vectors_that_are_near() {
+    let directory = TempDir::new().expect("there is a directory for tests");
+    let at = directory.path();
+    // Three corners of a cube, each with vectors close by.
+    let vector = |corner: u32, nth: u32| {
+        let part = |at: u32| {
+            f64::from(u8::from(at % 3 == corner)) * 10.0 + f64::from((nth * (at + 7)) % 11) / 20.0
+        };
+        (0..12)
+            .map(|at| part(at).to_string())
+            .collect::<Vec<_>>()
+            .join(" ")
+            + "\n"
+    };
+    let all: String = (0..300).map(|nth| vector(nth % 3, nth)).collect();
+    std::fs::write(at.join("vectors"), &all).expect("the file can be written");
+    let create = [
+        "lsh",
+        "create",
+        "--drives",
+        "near",
+        "--size",
+        "256MiB",
+        "--distance",
+        "euclidean",
+        "--near",
+        "1",
+        "--sample",
+        "vectors",
+    ];
+    assert!(said(at, &create, "").contains("of what is near found"));
+    let ids = said(at, &["lsh", "insert", "--drives", "near"], &all);
+    let ids: Vec<&str> = ids.lines().collect();
+    assert_eq!(ids.len(), 300);
+    let query = ["lsh", "query", "--drives", "near", "-k", "3"];
+    let found = said(at, &query, &vector(1, 4));
+    assert!(found.starts_with(&format!("{}:0.0", ids[4])), "{found}");
+    assert_eq!(
+        said(
+            at,
+            &["lsh", "delete", "--drives", "near"],
+            &format!("{}\n", ids[4])
+        ),
+        "1 deleted\n"
+    );
+    let found = said(at, &query, &vector(1, 4));
+    assert!(
+        !found.contains(&format!("{}:", ids[4])) && found.split(' ').count() == 3,
+        "{found}"
+    );
+    assert!(refusal(at, &query, "1 2 3\n").contains("12"));
+    assert!(refusal(at, &query, "1 two 3\n").contains("no vector"));
 }

@@ -13,10 +13,10 @@ use device::Disk;
 use hdrhistogram::Histogram;
 use serde_json::json;
 use server::config::Size;
-use slices::{Channels, Files, HashSettings, Scheduling, SliceError, SliceHash, probe_channels};
+use slices::{Channels, Files, HashSettings, SliceError, SliceHash, probe_channels};
 
+use super::drives::{CommandError, DriveArgs, ended};
 use super::input::{InputError, lines, number};
-use crate::exit;
 
 /// Keys of text become numbers with this seed.
 const TEXT_SEED: u64 = 0;
@@ -35,22 +35,6 @@ pub(super) enum HashCommand {
     Stats(DriveArgs),
     /// Fill it with numbers, and measure look-ups and inserts. What it holds is overwritten.
     Bench(BenchArgs),
-}
-
-#[derive(Args)]
-pub(super) struct DriveArgs {
-    /// The files or block devices it lies on, in the order in which they were when it was made.
-    #[arg(long, required = true, value_delimiter = ',', value_name = "FILE,...")]
-    drives: Vec<PathBuf>,
-    /// Reads in a drive at once.
-    #[arg(long, default_value_t = 32, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    queue_depth: u32,
-    /// Memory for Bloom filters of the partitions that are looked up most.
-    #[arg(long, default_value = "0KiB", value_name = "SIZE")]
-    filters: Size,
-    /// One JSON object instead of words.
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Args)]
@@ -98,6 +82,9 @@ pub(super) struct ChangeArgs {
     on: DriveArgs,
     /// The lines [default: standard input].
     input: Option<PathBuf>,
+    /// Memory for Bloom filters of the partitions that are looked up most.
+    #[arg(long, default_value = "0KiB", value_name = "SIZE")]
+    filters: Size,
     /// Keys are text, of which 8 bytes of hash are stored.
     #[arg(long)]
     text: bool,
@@ -110,6 +97,9 @@ pub(super) struct ChangeArgs {
 pub(super) struct BenchArgs {
     #[command(flatten)]
     on: DriveArgs,
+    /// Memory for Bloom filters of the partitions that are looked up most.
+    #[arg(long, default_value = "0KiB", value_name = "SIZE")]
+    filters: Size,
     /// Keys to insert first [default: as many as it holds].
     #[arg(long, value_name = "N")]
     keys: Option<u64>,
@@ -124,17 +114,6 @@ pub(super) struct BenchArgs {
     clients: u32,
 }
 
-/// What went wrong, in one line.
-#[derive(Debug, thiserror::Error)]
-enum HashError {
-    #[error(transparent)]
-    Slices(#[from] SliceError),
-    #[error(transparent)]
-    Input(#[from] InputError),
-    #[error("standard output: {0}")]
-    Output(#[from] io::Error),
-}
-
 pub(super) fn run(command: HashCommand) -> ExitCode {
     let outcome = runtime::live::block_on(async {
         match command {
@@ -146,37 +125,24 @@ pub(super) fn run(command: HashCommand) -> ExitCode {
             HashCommand::Bench(args) => bench(&args).await,
         }
     });
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(HashError::Output(source)) if source.kind() == io::ErrorKind::BrokenPipe => {
-            ExitCode::SUCCESS
-        }
-        Err(error) => exit::refuse(error),
+    ended(outcome)
+}
+
+fn settings(on: &DriveArgs, filters: Size) -> HashSettings {
+    HashSettings {
+        scheduling: on.scheduling(),
+        filter_bytes: filters.0,
+        ..HashSettings::default()
     }
 }
 
-impl DriveArgs {
-    fn settings(&self) -> HashSettings {
-        HashSettings {
-            scheduling: Scheduling {
-                queue_depth: self.queue_depth,
-                // Where channels are not known all reads count as of one.
-                channel_depth: self.queue_depth,
-                is_channel_aware: true,
-            },
-            filter_bytes: self.filters.0,
-            ..HashSettings::default()
-        }
-    }
-
-    async fn open(&self) -> Result<SliceHash, HashError> {
-        let files = Files::open(&self.drives)?;
-        Ok(SliceHash::open(files.disks, files.journal, &self.settings()).await?)
-    }
+async fn open(on: &DriveArgs, filters: Size) -> Result<SliceHash, SliceError> {
+    let files = Files::open(&on.drives)?;
+    SliceHash::open(files.disks, files.journal, &settings(on, filters)).await
 }
 
-async fn create(args: &CreateArgs) -> Result<(), HashError> {
-    let usual = args.on.settings();
+async fn create(args: &CreateArgs) -> Result<(), CommandError> {
+    let usual = settings(&args.on, Size(0));
     let mut settings = HashSettings {
         incarnations: args.incarnations,
         table_bytes: args.table_size.0 as usize,
@@ -225,7 +191,7 @@ fn whole_pieces(settings: &mut HashSettings) {
     settings.piece_bytes = u32::try_from(pieces * stripe).unwrap_or(u32::MAX);
 }
 
-fn describe(table: &SliceHash, as_json: bool) -> Result<(), HashError> {
+fn describe(table: &SliceHash, as_json: bool) -> Result<(), CommandError> {
     let (shape, memory) = (table.shape(), table.memory());
     let incarnations = table.slicetables_of_a_partition() * shape.page.incarnations;
     let entries =
@@ -278,8 +244,8 @@ impl ChangeArgs {
     }
 }
 
-async fn insert(args: &ChangeArgs) -> Result<(), HashError> {
-    let table = args.on.open().await?;
+async fn insert(args: &ChangeArgs) -> Result<(), CommandError> {
+    let table = open(&args.on, args.filters).await?;
     let mut inserted = 0_u64;
     for line in lines(args.input.as_deref())? {
         let (line, text) = line?;
@@ -299,8 +265,8 @@ async fn insert(args: &ChangeArgs) -> Result<(), HashError> {
     said(args.on.json, "inserted", inserted, &table)
 }
 
-async fn delete(args: &ChangeArgs) -> Result<(), HashError> {
-    let table = args.on.open().await?;
+async fn delete(args: &ChangeArgs) -> Result<(), CommandError> {
+    let table = open(&args.on, args.filters).await?;
     let mut deleted = 0_u64;
     for line in lines(args.input.as_deref())? {
         let (line, text) = line?;
@@ -311,7 +277,7 @@ async fn delete(args: &ChangeArgs) -> Result<(), HashError> {
     said(args.on.json, "deleted", deleted, &table)
 }
 
-fn said(as_json: bool, what: &str, count: u64, table: &SliceHash) -> Result<(), HashError> {
+fn said(as_json: bool, what: &str, count: u64, table: &SliceHash) -> Result<(), CommandError> {
     let stats = table.stats();
     let mut out = io::stdout().lock();
     match as_json {
@@ -330,8 +296,8 @@ fn said(as_json: bool, what: &str, count: u64, table: &SliceHash) -> Result<(), 
 }
 
 /// Looks up many keys at once; what is found is printed in the order of the lines.
-async fn get(args: &ChangeArgs) -> Result<(), HashError> {
-    let table = args.on.open().await?;
+async fn get(args: &ChangeArgs) -> Result<(), CommandError> {
+    let table = open(&args.on, args.filters).await?;
     let mut out = BufWriter::new(io::stdout().lock());
     let mut batch: Vec<(String, u64)> = Vec::new();
     let mut all = lines(args.input.as_deref())?;
@@ -358,8 +324,8 @@ async fn get(args: &ChangeArgs) -> Result<(), HashError> {
     }
 }
 
-async fn stats(args: &DriveArgs) -> Result<(), HashError> {
-    describe(&args.open().await?, args.json)
+async fn stats(args: &DriveArgs) -> Result<(), CommandError> {
+    describe(&open(args, Size(0)).await?, args.json)
 }
 
 /// What clients have done.
@@ -373,8 +339,8 @@ struct Tally {
     error: Option<SliceError>,
 }
 
-async fn bench(args: &BenchArgs) -> Result<(), HashError> {
-    let table = args.on.open().await?;
+async fn bench(args: &BenchArgs) -> Result<(), CommandError> {
+    let table = open(&args.on, args.filters).await?;
     let shape = table.shape();
     let incarnations = table.slicetables_of_a_partition() * shape.page.incarnations;
     let holds = u64::from(shape.partitions) * u64::from(shape.table_entries) * incarnations as u64;

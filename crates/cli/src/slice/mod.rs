@@ -1,7 +1,11 @@
 //! `flowstone slice`: hash tables, Bloom filters and similarity indexes larger than memory, built and asked from files.
 
+mod bloom;
+mod drives;
 mod hash;
 mod input;
+mod lsh;
+mod vectors;
 
 use std::process::ExitCode;
 
@@ -19,10 +23,18 @@ enum Kind {
     /// A hash table of 8-byte keys and values.
     #[command(subcommand)]
     Hash(hash::HashCommand),
+    /// A Bloom filter of lines of text.
+    #[command(subcommand)]
+    Bloom(bloom::BloomCommand),
+    /// An index of vectors that finds those that are near.
+    #[command(subcommand)]
+    Lsh(lsh::LshCommand),
 }
 
 pub(crate) fn run(args: SliceArgs) -> ExitCode {
     match args.kind {
         Kind::Hash(command) => hash::run(command),
+        Kind::Bloom(command) => bloom::run(command),
+        Kind::Lsh(command) => lsh::run(command),
     }
 }

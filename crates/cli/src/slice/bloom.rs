@@ -1,0 +1,169 @@
+//! `flowstone slice bloom`: make a SliceBloom, put lines into it, and ask which lines it may have.
+
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+use server::config::Size;
+use slices::{BitPlacement, BloomSettings, Files, SliceBloom, SliceError};
+
+use super::drives::{CommandError, DriveArgs, ended};
+use super::input::lines;
+
+#[derive(Subcommand)]
+pub(super) enum BloomCommand {
+    /// Make an empty filter.
+    Create(CreateArgs),
+    /// Insert lines.
+    Insert(LineArgs),
+    /// Print the lines that it may have.
+    Check(LineArgs),
+    /// Tell its shape, how often it is wrong, and what it takes of memory.
+    Stats(DriveArgs),
+}
+
+#[derive(Args)]
+pub(super) struct CreateArgs {
+    #[command(flatten)]
+    on: DriveArgs,
+    /// Bytes of each drive.
+    #[arg(long, value_name = "SIZE")]
+    size: Size,
+    /// How often it may be wrong about a line that it does not have, when it is full.
+    #[arg(long, default_value_t = 0.01, value_name = "SHARE")]
+    rate: f64,
+    /// Incarnations: the more, the less memory a line, and the more is written for one.
+    #[arg(long, default_value_t = 256, value_name = "N")]
+    incarnations: u32,
+    /// Memory for filters [default: as much as the drives need].
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Size>,
+    /// Bytes of a filter in memory.
+    #[arg(long, default_value = "128KiB", value_name = "SIZE")]
+    filter_size: Size,
+    /// As the paper has it: 3 functions, each with a page of its own, 32 bits a line. Wrong about one line in six.
+    #[arg(long, conflicts_with = "rate")]
+    paper: bool,
+    /// Lose what the files hold.
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Args)]
+pub(super) struct LineArgs {
+    #[command(flatten)]
+    on: DriveArgs,
+    /// The lines [default: standard input].
+    input: Option<PathBuf>,
+}
+
+pub(super) fn run(command: BloomCommand) -> ExitCode {
+    ended(runtime::live::block_on(async {
+        match command {
+            BloomCommand::Create(args) => create(&args).await,
+            BloomCommand::Insert(args) => insert(&args).await,
+            BloomCommand::Check(args) => check(&args).await,
+            BloomCommand::Stats(args) => describe(&open(&args).await?, args.json),
+        }
+    }))
+}
+
+async fn open(on: &DriveArgs) -> Result<SliceBloom, SliceError> {
+    let files = Files::open(&on.drives)?;
+    let settings = BloomSettings {
+        scheduling: on.scheduling(),
+        ..BloomSettings::default()
+    };
+    SliceBloom::open(files.disks, files.journal, &settings).await
+}
+
+async fn create(args: &CreateArgs) -> Result<(), CommandError> {
+    let mut settings = BloomSettings {
+        filter_bytes: usize::try_from(args.filter_size.0).unwrap_or(usize::MAX),
+        incarnations: args.incarnations,
+        scheduling: args.on.scheduling(),
+        ..BloomSettings::default()
+    };
+    if !args.paper {
+        settings.placement = BitPlacement::OnePage;
+        settings = settings.for_rate(args.rate)?;
+    }
+    // What can be refused is, before anything is made.
+    let most = settings
+        .shape(&vec![args.size.0; args.on.drives.len()])?
+        .partitions;
+    if let Some(memory) = args.memory {
+        settings.partitions = Some(settings.partitions_in(memory.0)?.min(most));
+    }
+    let log_words = async |disks: &[_]| SliceBloom::log_words_for(&settings, disks);
+    let files = Files::create(&args.on.drives, args.size.0, args.force, log_words).await?;
+    let filter = SliceBloom::create(files.disks, files.journal, &settings).await?;
+    describe(&filter, args.on.json)
+}
+
+fn describe(filter: &SliceBloom, as_json: bool) -> Result<(), CommandError> {
+    let (shape, memory) = (filter.shape(), filter.memory().total());
+    let incarnations = shape.page.incarnations as u64;
+    let keys = u64::from(shape.partitions) * u64::from(shape.keys) * (1 + incarnations);
+    let (rate, bits) = (shape.false_positive_rate(), shape.memory_bits_per_key());
+    let mut out = io::stdout().lock();
+    match as_json {
+        true => {
+            let object = json!({
+                "partitions": shape.partitions,
+                "incarnations": incarnations,
+                "functions": shape.functions,
+                "most_keys": keys,
+                "false_positive_rate": rate,
+                "memory_bytes": memory,
+                "bits_per_key": bits,
+            });
+            writeln!(out, "{object}")?;
+        }
+        false => {
+            writeln!(
+                out,
+                "the last {keys} lines, {} functions; wrong about {rate:.6} of others when full",
+                shape.functions
+            )?;
+            writeln!(
+                out,
+                "{:.1} of memory, {bits:.3} bits a line",
+                device::Bytes(memory)
+            )?;
+        }
+    }
+    Ok(())
+}
+
+async fn insert(args: &LineArgs) -> Result<(), CommandError> {
+    let filter = open(&args.on).await?;
+    let mut inserted = 0_u64;
+    for line in lines(args.input.as_deref())? {
+        filter.insert(line?.1.as_bytes()).await?;
+        inserted += 1;
+    }
+    filter.sync().await?;
+    let mut out = io::stdout().lock();
+    match args.on.json {
+        true => writeln!(out, "{}", json!({ "inserted": inserted }))?,
+        false => writeln!(out, "{inserted} inserted")?,
+    }
+    filter.close().await?;
+    Ok(())
+}
+
+async fn check(args: &LineArgs) -> Result<(), CommandError> {
+    let filter = open(&args.on).await?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    for line in lines(args.input.as_deref())? {
+        let (_, text) = line?;
+        if filter.may_contain(text.as_bytes()).await? {
+            writeln!(out, "{text}")?;
+        }
+    }
+    out.flush()?;
+    Ok(())
+}

@@ -1,0 +1,58 @@
+//! What all structures have: the drives they lie on, and how a command ends.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use slices::{Scheduling, SliceError};
+
+use super::input::InputError;
+use crate::exit;
+
+/// Where a structure lies, and how it is read.
+#[derive(Args)]
+pub(super) struct DriveArgs {
+    /// The files or block devices it lies on, in the order in which they were when it was made.
+    #[arg(long, required = true, value_delimiter = ',', value_name = "FILE,...")]
+    pub(super) drives: Vec<PathBuf>,
+    /// Reads in a drive at once.
+    #[arg(long, default_value_t = 32, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    queue_depth: u32,
+    /// One JSON object a line instead of words.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+impl DriveArgs {
+    /// Where channels are not known all reads count as of one.
+    pub(super) fn scheduling(&self) -> Scheduling {
+        Scheduling {
+            queue_depth: self.queue_depth,
+            channel_depth: self.queue_depth,
+            is_channel_aware: true,
+        }
+    }
+}
+
+/// What went wrong, in one line.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CommandError {
+    #[error(transparent)]
+    Slices(#[from] SliceError),
+    #[error(transparent)]
+    Input(#[from] InputError),
+    #[error("standard output: {0}")]
+    Output(#[from] io::Error),
+}
+
+/// How a command ends: a reader that closes its end early has seen enough.
+pub(super) fn ended(outcome: Result<(), CommandError>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(CommandError::Output(source)) if source.kind() == io::ErrorKind::BrokenPipe => {
+            ExitCode::SUCCESS
+        }
+        Err(error) => exit::refuse(error),
+    }
+}
