@@ -119,7 +119,7 @@ pub struct LshMemory {
     pub segments: u64,
     /// Which vectors have been deleted: a part of the log, whose pages the system may take back.
     pub deletes: u64,
-    /// Pieces of slicetables that are being rewritten.
+    /// Pieces of slicetables that are being rewritten: two of each drive.
     pub pieces: u64,
 }
 
@@ -184,7 +184,7 @@ impl Inner {
             functions: self.functions.bytes(),
             segments: segments as u64 * u64::from(self.ring.shape.segment_bytes),
             deletes: self.log.shape.delete_bytes(),
-            pieces: drives.map(|drive| drive.shape.piece_bytes as u64).sum(),
+            pieces: drives.map(|drive| 2 * drive.shape.piece_bytes as u64).sum(),
         }
     }
 }
