@@ -7,3 +7,4 @@ mod hardware;
 mod life;
 mod model;
 mod ordinary;
+mod refusals;
