@@ -28,6 +28,15 @@ pub enum SliceError {
     },
     #[error("drive {drive} is no structure of slices: {source}; make one with `create`")]
     NoStructure { drive: usize, source: FormatError },
+    #[error(
+        "drive {drive}: its superblock is wrong ({what}); it is damaged, or was written by another program"
+    )]
+    BadSuperblock { drive: usize, what: &'static str },
+    #[error(
+        "drive {drive} has {:.1} and the structure needs {:.1} of it: it has been cut short, or the log is damaged; give it all its bytes",
+        Bytes(*has), Bytes(*needs)
+    )]
+    ShortDrive { drive: usize, has: u64, needs: u64 },
     #[error("drive {drive} holds a {found}, not a {expected}; open it as what it is")]
     OtherKind {
         drive: usize,
