@@ -103,9 +103,9 @@ pub struct HashMemory {
     pub tables: u64,
     /// What is kept for each partition beside.
     pub partitions: u64,
-    /// Bloom filters.
+    /// Bloom filters, with those that flushes are making.
     pub filters: u64,
-    /// Pieces of slicetables that are being rewritten.
+    /// Two pieces of the slicetable that a drive rewrites, one being written and one being read.
     pub pieces: u64,
 }
 
