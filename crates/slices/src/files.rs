@@ -10,9 +10,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use device::{
-    AlignedBuf, Disk, FileDisk, FileJournal, FileOptions, Journal, NewJournal, OpenProblem,
-};
+use device::{AlignedBuf, Disk, FileDisk, FileJournal, FileOptions, Journal, NewJournal};
 use format::FormatError;
 use format::index_device::IndexHeader;
 use format::slices::{LOG_MAGIC, SliceSuperblock};
@@ -53,7 +51,6 @@ impl Files {
         if !force {
             refuse_what_is_there(paths, &log)?;
         }
-        let mut made = Made::default();
         let options = FileOptions {
             size: Some(bytes),
             create: true,
@@ -61,6 +58,7 @@ impl Files {
             ..FileOptions::default()
         };
         let mut disks = Vec::new();
+        let mut made = Made::default();
         for path in paths {
             let disk = made.open(path, &options)?;
             if !force && is_block_device(path) {
@@ -114,20 +112,19 @@ impl Files {
     }
 }
 
-/// The files that a creation has made: removed when it is dropped.
+/// The files that a creation has made: removed when it is dropped, before their locks are. (A file that nothing has been written
+/// to goes by itself, but `log_words` may write.)
 #[derive(Default)]
 struct Made(Vec<PathBuf>);
 
 impl Made {
     fn open(&mut self, path: &Path, options: &FileOptions) -> Result<Arc<dyn Disk>, SliceError> {
         let is_new = !path.exists();
-        let opened = FileDisk::open(path, options);
-        // In use: somebody else has made it at the same time.
-        let is_others = |error: &device::OpenError| matches!(error.problem, OpenProblem::InUse);
-        if is_new && !opened.as_ref().is_err_and(is_others) {
+        let disk = open_disk(path, options)?;
+        if is_new {
             self.0.push(path.to_owned());
         }
-        Ok(Arc::new(opened.map_err(open_error)?))
+        Ok(disk)
     }
 
     fn keep(mut self) {
@@ -143,12 +140,11 @@ impl Drop for Made {
     }
 }
 
-fn open_error(error: device::OpenError) -> SliceError {
-    SliceError::Open(error.to_string())
-}
-
 fn open_disk(path: &Path, options: &FileOptions) -> Result<Arc<dyn Disk>, SliceError> {
-    Ok(Arc::new(FileDisk::open(path, options).map_err(open_error)?))
+    let disk = FileDisk::open(path, options);
+    Ok(Arc::new(
+        disk.map_err(|error| SliceError::Open(error.to_string()))?,
+    ))
 }
 
 fn is_block_device(path: &Path) -> bool {
@@ -254,6 +250,24 @@ mod tests {
         for name in ["dir/drive", "drive.slices", "/a/b.c.d"] {
             assert_eq!(log_path(Path::new(name)), Path::new(&format!("{name}.log")));
         }
+    }
+
+    #[test]
+    fn a_device_that_holds_something_is_refused() {
+        let disk = device::MemoryDisk::new(2 << 20);
+        let refused = || {
+            let path = Path::new("/dev/disk");
+            pollster::block_on(refuse_what_is_in(&disk, (0, path)))
+        };
+        assert!(refused().is_ok());
+        let mut page = AlignedBuf::new(4096);
+        SliceSuperblock::new(SliceKind::Bloom).encode(&mut page);
+        pollster::block_on(disk.write(0, page.into())).expect("it works");
+        let refused = refused().expect_err("it is used").to_string();
+        assert!(
+            refused.contains("/dev/disk: holds a structure of slices"),
+            "{refused}"
+        );
     }
 
     #[test]

@@ -157,8 +157,22 @@ fn a_refused_creation_leaves_no_files() {
     // More than any file system has space for.
     assert!(create(&paths[..1], 1 << 60, false).is_err());
     assert_eq!(names_in(directory.path()), ["b"]);
+    // A probe has written to the drive.
+    let words = async |disks: &[Arc<dyn Disk>]| {
+        let page = SharedBuf::from(AlignedBuf::new(4096));
+        disks[0].write(0, page).await.expect("files work");
+        Err(SliceError::Setting("no such channels".to_owned()))
+    };
+    let created = Files::create(&paths[..1], DRIVE_BYTES, false, words);
+    assert!(runtime::live::block_on(created).is_err());
+    assert_eq!(names_in(directory.path()), ["b"]);
     drop(create(&paths[..1], DRIVE_BYTES, false).expect("files work"));
     // What was there before stays.
+    let refused = create(&paths[..1], DRIVE_BYTES, false).map(drop);
+    assert!(
+        matches!(&refused, Err(SliceError::Exists { path }) if *path == paths[0]),
+        "{refused:?}"
+    );
     assert!(create(&paths, DRIVE_BYTES, true).is_err());
     assert_eq!(names_in(directory.path()), ["a", "a.log", "b"]);
     open(&paths[..1], &small(8, false)).expect("it is as it was");
