@@ -1,7 +1,6 @@
 //! What can go wrong with a structure, and what to do.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use device::{Bytes, DeviceError};
@@ -31,6 +30,15 @@ pub enum SliceError {
     },
     #[error("drive {drive} is no structure of slices: {source}; make one with `create`")]
     NoStructure { drive: usize, source: FormatError },
+    #[error(
+        "drive {drive}: its superblock is wrong ({what}); it is damaged, or was written by another program"
+    )]
+    BadSuperblock { drive: usize, what: &'static str },
+    #[error(
+        "drive {drive} has {:.1} and the structure needs {:.1} of it: it has been cut short, or the log is damaged; give it all its bytes",
+        Bytes(*has), Bytes(*needs)
+    )]
+    ShortDrive { drive: usize, has: u64, needs: u64 },
     #[error("drive {drive} holds a {found}, not a {expected}; open it as what it is")]
     OtherKind {
         drive: usize,
@@ -67,7 +75,16 @@ pub enum SliceError {
     SmallMemory { has: u64, needs: u64 },
     #[error("{}: there is something already; name another file, or use --force to lose what it holds", path.display())]
     Exists { path: PathBuf },
-    #[error("{}: no such log; it lies beside the first drive, and belongs to it", path.display())]
+    #[error("{}: holds {what}; name another device, or use --force to lose it", path.display())]
+    Holds { path: PathBuf, what: &'static str },
+    #[error("drive {drive} is one of those before it; name each drive once")]
+    SameDrive { drive: usize },
+    #[error("{}: this is where the log lies, so it cannot be a drive; name another file", path.display())]
+    DriveIsLog { path: PathBuf },
+    #[error(
+        "{}: no such log; it lies beside the first drive, or in the directory where `create` was called if that is a block device",
+        path.display()
+    )]
     LogMissing { path: PathBuf },
     #[error("{0}")]
     Open(String),
@@ -84,10 +101,6 @@ impl SliceError {
             drive,
             source: Arc::new(source),
         }
-    }
-
-    pub(crate) fn io(path: &Path, source: io::Error) -> Self {
-        Self::Open(format!("{}: {source}", path.display()))
     }
 
     pub(crate) fn log(source: DeviceError) -> Self {

@@ -1,12 +1,25 @@
 //! A structure in files: its drives, and its log beside the first of them.
+//!
+//! Nothing that is there already is lost without `force`. A creation that fails removes the files that it has made, and leaves a
+//! log that there was as it was.
 
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use device::{Disk, FileDisk, FileJournal, FileOptions, Journal, NewJournal};
-use format::slices::LOG_MAGIC;
+use device::{AlignedBuf, Disk, FileDisk, FileJournal, FileOptions, Journal, NewJournal};
+use format::FormatError;
+use format::index_device::IndexHeader;
+use format::slices::{LOG_MAGIC, SliceSuperblock};
+use format::superblock::Superblock;
 
 use crate::error::SliceError;
+
+/// The first bytes of a block device, which tell what it holds.
+const HEAD_BYTES: u64 = 1 << 20;
 
 /// What a structure lies on. Holds the locks of its files.
 pub struct Files {
@@ -16,62 +29,54 @@ pub struct Files {
     pub journal: Arc<dyn Journal>,
 }
 
-/// Where the log of a structure lies: beside the first of its drives.
+/// Where the log of a structure lies: beside the first of its drives; in the current directory for a block device, whose
+/// directory is no place for files.
 pub fn log_path(first: &Path) -> PathBuf {
-    let mut path = first.as_os_str().to_owned();
-    path.push(".log");
-    path.into()
-}
-
-/// Whether a log begins so: one of slices, or one that is new.
-fn is_log(beginning: &[u8]) -> bool {
-    let word = beginning.get(..8);
-    word.is_none_or(|word| word == LOG_MAGIC.to_le_bytes() || word.iter().all(|&byte| byte == 0))
+    FileJournal::path_beside(first).with_extension("log")
 }
 
 impl Files {
-    /// Makes new files of `bytes` each at `paths`, or takes block devices as they are, and a log of as many words as
+    /// Makes new files of `bytes` each at `paths`, or takes block devices as they are, and a log of at least as many words as
     /// `log_words` says for these drives, which it may write to. Blocks the thread.
     ///
     /// # Errors
-    /// Where there is something already, unless `force`, and whatever the system says.
+    /// Where there is something already, unless `force`, where one file is named twice, and whatever the system says.
     pub async fn create(
         paths: &[PathBuf],
         bytes: u64,
         force: bool,
         log_words: impl AsyncFnOnce(&[Arc<dyn Disk>]) -> Result<usize, SliceError>,
     ) -> Result<Self, SliceError> {
+        let log = checked_log_path(paths)?;
+        if !force {
+            refuse_what_is_there(paths, &log)?;
+        }
         let options = FileOptions {
             size: Some(bytes),
             create: true,
             force,
             ..FileOptions::default()
         };
+        let mut disks = Vec::new();
+        let mut made = Made::default();
         for path in paths {
-            let is_used =
-                std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() > 0);
-            if is_used && !force {
-                return Err(SliceError::Exists { path: path.clone() });
+            let disk = made.open(path, &options)?;
+            if !force && is_block_device(path) {
+                refuse_what_is_in(&*disk, (disks.len(), path)).await?;
             }
+            disks.push(disk);
         }
-        let disks = open_disks(paths, &options)?;
         let words = log_words(&disks).await?;
-        let Some(first) = paths.first() else {
-            return Err(SliceError::Setting("name at least one drive".to_owned()));
-        };
-        let log = log_path(first);
-        if std::fs::metadata(&log).is_ok_and(|found| found.len() > 0) {
-            // A log of another length, or of another structure: what it holds belongs to drives that are made anew.
-            std::fs::remove_file(&log).map_err(|source| SliceError::io(&log, source))?;
-        }
         let bytes = (8 * words as u64).next_multiple_of(device::PAGE_BYTES as u64);
         let new = NewJournal {
             bytes,
             least_bytes: bytes,
-            is_journal: is_log,
+            // What may not be lost has been refused.
+            is_journal: |_| true,
         };
         let journal =
             FileJournal::open(&log, &new).map_err(|error| SliceError::Open(error.to_string()))?;
+        made.keep();
         Ok(Self {
             disks,
             journal: Arc::new(journal),
@@ -81,13 +86,13 @@ impl Files {
     /// Opens the files of a structure, named in the order in which they were when it was made. Blocks the thread.
     ///
     /// # Errors
-    /// Where one is missing or in use, and whatever the system says.
+    /// Where one is missing, in use or named twice, and whatever the system says.
     pub fn open(paths: &[PathBuf]) -> Result<Self, SliceError> {
-        let disks = open_disks(paths, &FileOptions::default())?;
-        let Some(first) = paths.first() else {
-            return Err(SliceError::Setting("name at least one drive".to_owned()));
-        };
-        let log = log_path(first);
+        let log = checked_log_path(paths)?;
+        let disks = paths
+            .iter()
+            .map(|path| open_disk(path, &FileOptions::default()))
+            .collect::<Result<_, _>>()?;
         if !log.exists() {
             return Err(SliceError::LogMissing { path: log });
         }
@@ -107,11 +112,177 @@ impl Files {
     }
 }
 
-fn open_disks(paths: &[PathBuf], options: &FileOptions) -> Result<Vec<Arc<dyn Disk>>, SliceError> {
-    let open = |path: &PathBuf| -> Result<Arc<dyn Disk>, SliceError> {
-        let disk =
-            FileDisk::open(path, options).map_err(|error| SliceError::Open(error.to_string()))?;
-        Ok(Arc::new(disk))
+/// The files that a creation has made: removed when it is dropped, before their locks are. (A file that nothing has been written
+/// to goes by itself, but `log_words` may write.)
+#[derive(Default)]
+struct Made(Vec<PathBuf>);
+
+impl Made {
+    fn open(&mut self, path: &Path, options: &FileOptions) -> Result<Arc<dyn Disk>, SliceError> {
+        let is_new = !path.exists();
+        let disk = open_disk(path, options)?;
+        if is_new {
+            self.0.push(path.to_owned());
+        }
+        Ok(disk)
+    }
+
+    fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+fn open_disk(path: &Path, options: &FileOptions) -> Result<Arc<dyn Disk>, SliceError> {
+    let disk = FileDisk::open(path, options);
+    Ok(Arc::new(
+        disk.map_err(|error| SliceError::Open(error.to_string()))?,
+    ))
+}
+
+fn is_block_device(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device())
+}
+
+/// The path of a file without links, whether there is one or not.
+fn canonical(path: &Path) -> PathBuf {
+    let beside = || {
+        let parent = path.parent()?;
+        let parent = match parent.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => parent,
+        };
+        Some(parent.canonicalize().ok()?.join(path.file_name()?))
     };
-    paths.iter().map(open).collect()
+    let found = path.canonicalize().ok();
+    found.or_else(beside).unwrap_or_else(|| path.to_owned())
+}
+
+/// The path of the log, after no drive has been found to be named twice or to be the log.
+fn checked_log_path(paths: &[PathBuf]) -> Result<PathBuf, SliceError> {
+    let Some(first) = paths.first() else {
+        return Err(SliceError::Setting("name at least one drive".to_owned()));
+    };
+    let log = log_path(first);
+    let canonical_log = canonical(&log);
+    let mut before = HashSet::new();
+    for (drive, path) in paths.iter().enumerate() {
+        let path = canonical(path);
+        if path == canonical_log {
+            return Err(SliceError::DriveIsLog { path: log });
+        }
+        if !before.insert(path) {
+            return Err(SliceError::SameDrive { drive });
+        }
+    }
+    Ok(log)
+}
+
+/// Refuses regular files that hold something, and a log that is none of slices.
+fn refuse_what_is_there(paths: &[PathBuf], log: &Path) -> Result<(), SliceError> {
+    let is_used =
+        |path: &Path| fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() > 0);
+    let used = paths.iter().find(|path| is_used(path));
+    if let Some(path) = used {
+        return Err(SliceError::Exists { path: path.clone() });
+    }
+    if !is_used(log) {
+        return Ok(());
+    }
+    let mut head = [0; 8];
+    let read = File::open(log).and_then(|mut file| file.read_exact(&mut head));
+    match read.is_ok() && head == LOG_MAGIC.to_le_bytes() {
+        true => Ok(()),
+        false => Err(SliceError::Exists {
+            path: log.to_owned(),
+        }),
+    }
+}
+
+/// Refuses a block device that holds something.
+async fn refuse_what_is_in(
+    disk: &dyn Disk,
+    (number, path): (usize, &Path),
+) -> Result<(), SliceError> {
+    let head = AlignedBuf::new(HEAD_BYTES.min(disk.len_bytes()) as usize);
+    let read = disk.read(0, head).await;
+    match contents_of(&read.map_err(SliceError::device(number))?) {
+        None => Ok(()),
+        Some(what) => Err(SliceError::Holds {
+            path: path.to_owned(),
+            what,
+        }),
+    }
+}
+
+/// What a device that begins with `head` holds; `None` where that is nothing.
+fn contents_of(head: &[u8]) -> Option<&'static str> {
+    if head.iter().all(|&byte| byte == 0) {
+        return None;
+    }
+    let is_own = |error: FormatError| !matches!(error, FormatError::Magic | FormatError::Range);
+    Some(if SliceSuperblock::decode(head).err().is_none_or(is_own) {
+        "a structure of slices"
+    } else if Superblock::decode(head).err().is_none_or(is_own) {
+        "an image of Flowstone"
+    } else if IndexHeader::decode(head).err().is_none_or(is_own) {
+        "the index of an image of Flowstone"
+    } else {
+        device::file_system_in(head).unwrap_or("something that this program does not know")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use format::slices::SliceKind;
+
+    use super::*;
+
+    #[test]
+    fn a_log_lies_beside_a_file() {
+        for name in ["dir/drive", "drive.slices", "/a/b.c.d"] {
+            assert_eq!(log_path(Path::new(name)), Path::new(&format!("{name}.log")));
+        }
+    }
+
+    #[test]
+    fn a_device_that_holds_something_is_refused() {
+        let disk = device::MemoryDisk::new(2 << 20);
+        let refused = || {
+            let path = Path::new("/dev/disk");
+            pollster::block_on(refuse_what_is_in(&disk, (0, path)))
+        };
+        assert!(refused().is_ok());
+        let mut page = AlignedBuf::new(4096);
+        SliceSuperblock::new(SliceKind::Bloom).encode(&mut page);
+        pollster::block_on(disk.write(0, page.into())).expect("it works");
+        let refused = refused().expect_err("it is used").to_string();
+        assert!(
+            refused.contains("/dev/disk: holds a structure of slices"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn what_a_device_holds_is_told() {
+        let mut head = vec![0; 1 << 20];
+        assert_eq!(contents_of(&head), None);
+        SliceSuperblock::new(SliceKind::Hash).encode(&mut head[..4096]);
+        assert_eq!(contents_of(&head), Some("a structure of slices"));
+        // Damaged, and still one.
+        head[100] ^= 1;
+        assert_eq!(contents_of(&head), Some("a structure of slices"));
+        head[..4].copy_from_slice(b"XFSB");
+        assert_eq!(contents_of(&head), Some("an XFS file system"));
+        head.fill(0);
+        head[1 << 19] = 1;
+        assert!(contents_of(&head).is_some_and(|what| what.contains("does not know")));
+    }
 }

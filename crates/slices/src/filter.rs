@@ -4,7 +4,7 @@
 //! passes through memory in a flush, so it costs no read; until its first flush a partition has none.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -15,19 +15,34 @@ const BITS_PER_KEY: usize = 10;
 const PROBES: u32 = 7;
 
 /// The keys of a slicetable.
-pub(crate) struct KeyFilter(Box<[u64]>);
+pub(crate) struct KeyFilter {
+    bits: Box<[u64]>,
+    /// Bytes of all filters that there are, also of those that are being made.
+    all_bytes: Arc<AtomicU64>,
+}
+
+impl Drop for KeyFilter {
+    fn drop(&mut self) {
+        let bytes = size_of_val(&*self.bits) as u64;
+        self.all_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
 
 impl KeyFilter {
-    pub(crate) fn for_keys(keys: usize) -> Self {
-        Self(vec![0; (keys * BITS_PER_KEY).div_ceil(64)].into())
+    fn for_keys(keys: usize, all_bytes: &Arc<AtomicU64>) -> Self {
+        all_bytes.fetch_add(Self::bytes_of(keys), Ordering::Relaxed);
+        Self {
+            bits: vec![0; (keys * BITS_PER_KEY).div_ceil(64)].into(),
+            all_bytes: Arc::clone(all_bytes),
+        }
     }
 
-    pub(crate) fn bytes_of(keys: usize) -> u64 {
+    fn bytes_of(keys: usize) -> u64 {
         8 * (keys * BITS_PER_KEY).div_ceil(64) as u64
     }
 
-    fn bits(&self, slots: Slots) -> impl Iterator<Item = usize> + use<> {
-        let len = 64 * self.0.len() as u64;
+    fn places(&self, slots: Slots) -> impl Iterator<Item = usize> + use<> {
+        let len = 64 * self.bits.len() as u64;
         let step = slots.bits.wrapping_mul(0x85eb_ca6b) | 1;
         let salt = slots.first.wrapping_mul(0x27d4_eb2f);
         (0..PROBES).map(move |probe| {
@@ -37,20 +52,20 @@ impl KeyFilter {
     }
 
     pub(crate) fn insert(&mut self, slots: Slots) {
-        for bit in self.bits(slots) {
-            self.0[bit / 64] |= 1 << (bit % 64);
+        for bit in self.places(slots) {
+            self.bits[bit / 64] |= 1 << (bit % 64);
         }
     }
 
     pub(crate) fn may_have(&self, slots: Slots) -> bool {
-        self.bits(slots)
-            .all(|bit| self.0[bit / 64] >> (bit % 64) & 1 == 1)
+        self.places(slots)
+            .all(|bit| self.bits[bit / 64] >> (bit % 64) & 1 == 1)
     }
 }
 
 /// Which partitions have a filter.
 pub(crate) struct Filters {
-    filter_bytes: u64,
+    all_bytes: Arc<AtomicU64>,
     most: usize,
     partitions: Box<[Watched]>,
     holders: Mutex<Vec<u32>>,
@@ -66,10 +81,9 @@ struct Watched {
 impl Filters {
     /// As many filters as `memory_bytes` hold, for slicetables of `keys`.
     pub(crate) fn new(partitions: u32, keys: usize, memory_bytes: u64) -> Self {
-        let filter_bytes = KeyFilter::bytes_of(keys);
         Self {
-            filter_bytes,
-            most: (memory_bytes / filter_bytes) as usize,
+            all_bytes: Arc::default(),
+            most: (memory_bytes / KeyFilter::bytes_of(keys)) as usize,
             partitions: (0..partitions).map(|_| Watched::default()).collect(),
             holders: Mutex::new(Vec::new()),
         }
@@ -113,7 +127,7 @@ impl Filters {
             }
             holders.push(partition);
         }
-        Some(KeyFilter::for_keys(keys))
+        Some(KeyFilter::for_keys(keys, &self.all_bytes))
     }
 
     /// From now on `filter` tells of the partition, if it still may have one.
@@ -123,9 +137,9 @@ impl Filters {
         *self.partitions[partition as usize].filter.lock() = filter;
     }
 
-    /// Bytes of all filters, and of what is counted.
+    /// Bytes of all filters, also of those that are being made, and of what is counted.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let watched = size_of_val(&*self.partitions) as u64;
-        watched + self.holders.lock().len() as u64 * self.filter_bytes
+        watched + self.all_bytes.load(Ordering::Relaxed)
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::{Disk, Journal};
-use format::slices::{EntryPage, SliceKind, SliceSuperblock};
+use format::slices::{EntryPage, Pointer, SliceKind, SliceSuperblock};
 use futures_util::future::join_all;
 use zerocopy::byteorder::little_endian::{U32, U64};
 
@@ -13,10 +13,11 @@ use crate::error::SliceError;
 use crate::filter::Filters;
 use crate::flush::{self, Flush, Flushes, Frozen, Partition, State};
 use crate::keys::{Keys, Slots};
+use crate::layout::refuse_twice;
 use crate::log::{Half, Log, LogShape};
 use crate::page::{Page, PageMut};
 use crate::regions::Region;
-use crate::settings::{HashSettings, HashShape};
+use crate::settings::{HashSettings, HashShape, MOST_BUCKET_ENTRIES, MOST_TABLE_ENTRIES};
 use crate::superblock::{self, Instance};
 use crate::table::{Change, Full, Table};
 
@@ -102,9 +103,9 @@ pub struct HashMemory {
     pub tables: u64,
     /// What is kept for each partition beside.
     pub partitions: u64,
-    /// Bloom filters.
+    /// Bloom filters, with those that flushes are making.
     pub filters: u64,
-    /// Pieces of slicetables that are being rewritten.
+    /// Two pieces of the slicetable that a drive rewrites, one being written and one being read.
     pub pieces: u64,
 }
 
@@ -156,6 +157,11 @@ impl SliceHash {
         let sizes: Vec<u64> = disks.iter().map(|disk| disk.len_bytes()).collect();
         let shape = settings.shape(&sizes)?;
         let log_shape = log_shape(&shape, settings.spread, disks.len());
+        refuse_twice(&disks)?;
+        let (has, needs) = (journal.words(), log_shape.words());
+        if has < needs {
+            return Err(SliceError::ShortLog { has, needs });
+        }
         let instance = Instance::random();
         let superblock = superblock_of(settings, &shape, instance);
         superblock::write(&disks, superblock, &settings.layout()).await?;
@@ -168,18 +174,23 @@ impl SliceHash {
     /// reached a drive is taken from the log. `settings` says how it is used; what was chosen when it was created is kept.
     ///
     /// # Errors
-    /// When it is no such table, or a drive or the log is missing or another's, and errors of the devices.
+    /// When it is no such table, or a drive or the log is missing, another's, or shorter than it was; settings that cannot be;
+    /// and errors of the devices.
     pub async fn open(
         disks: Vec<Arc<dyn Disk>>,
         journal: Arc<dyn Journal>,
         settings: &HashSettings,
     ) -> Result<Self, SliceError> {
+        refuse_twice(&disks)?;
         let found = superblock::read(&disks, SliceKind::Hash).await?;
-        let settings = created_settings(&found, settings);
-        let shape = created_shape(&found);
+        let settings = created_settings(&found, settings)?;
+        let shape = created_shape(&found)?;
+        superblock::check_space(&disks, &found, &settings.layout(), |_| Vec::new())?;
         let log_shape = log_shape(&shape, settings.spread, disks.len());
         let instance = Instance::of(&found);
         let log = Log::open(journal, log_shape, instance.id)?;
+        let pointers = |drive| pointers_of(&log, &shape, (settings.spread, disks.len()), drive);
+        superblock::check_space(&disks, &found, &settings.layout(), pointers)?;
         Self::start(disks, log, &settings, shape, instance).await
     }
 
@@ -204,15 +215,7 @@ impl SliceHash {
             channels: settings.channels,
         };
         let count = disks.len();
-        let used = |number: usize| {
-            (0..shape.partitions)
-                .filter(|partition| settings.spread || *partition as usize % count == number)
-                .map(|partition| {
-                    let nth = if settings.spread { number as u32 } else { 0 };
-                    log.pointers.get(partition, nth)
-                })
-                .collect()
-        };
+        let used = |number: usize| pointers_of(&log, &shape, (settings.spread, count), number);
         let drives = drives(disks, table_shape, settings.scheduling, used);
         let most_keys = shape.page.entries() * shape.pages as usize;
         let mut inner = Inner {
@@ -588,7 +591,7 @@ impl Inner {
             pieces: self
                 .drives
                 .iter()
-                .map(|drive| 2 * drive.shape.piece_bytes as u64)
+                .map(|drive| (2 * drive.shape.piece_bytes as u64).min(self.shape.region_bytes))
                 .sum(),
         }
     }
@@ -706,6 +709,22 @@ fn log_shape(shape: &HashShape, is_spread: bool, drives: usize) -> LogShape {
     }
 }
 
+/// Where the slicetables on a drive lie, one for each of its partitions.
+fn pointers_of(
+    log: &Log,
+    shape: &HashShape,
+    (is_spread, drives): (bool, usize),
+    drive: usize,
+) -> Vec<Pointer> {
+    let (first, step, nth) = match is_spread {
+        true => (0, 1, drive as u32),
+        false => (drive as u32, drives, 0),
+    };
+    let partitions = (first..shape.partitions).step_by(step);
+    let pointers = partitions.map(|partition| log.pointers.get(partition, nth));
+    pointers.collect()
+}
+
 fn superblock_of(
     settings: &HashSettings,
     shape: &HashShape,
@@ -727,9 +746,12 @@ fn superblock_of(
 }
 
 /// The settings with what was chosen when the table was created.
-fn created_settings(found: &SliceSuperblock, settings: &HashSettings) -> HashSettings {
-    let layout = settings.layout().created(found);
-    HashSettings {
+fn created_settings(
+    found: &SliceSuperblock,
+    settings: &HashSettings,
+) -> Result<HashSettings, SliceError> {
+    let layout = settings.layout().created(found)?;
+    Ok(HashSettings {
         partitions: Some(found.partitions.get()),
         incarnations: found.incarnations.get(),
         bucket_entries: Some(found.bucket_entries.get()),
@@ -739,10 +761,11 @@ fn created_settings(found: &SliceSuperblock, settings: &HashSettings) -> HashSet
         spread: found.spread.get() != 0,
         scheduling: layout.scheduling,
         ..settings.clone()
-    }
+    })
 }
 
-fn created_shape(found: &SliceSuperblock) -> HashShape {
+/// The shape that a superblock says, of which the numbers that every kind has have been checked.
+fn created_shape(found: &SliceSuperblock) -> Result<HashShape, SliceError> {
     let page = EntryPage {
         page_bytes: found.page_bytes.get() as usize,
         incarnations: found.incarnations.get() as usize,
@@ -750,11 +773,34 @@ fn created_shape(found: &SliceSuperblock) -> HashShape {
         bucket_entries: found.bucket_entries.get() as usize,
         filter_bytes: found.filter_bytes.get() as usize,
     };
-    HashShape {
+    let is_bucket = (1..=MOST_BUCKET_ENTRIES).contains(&found.bucket_entries.get());
+    superblock::refuse_if(0, [(!is_bucket, "entries of a bucket")])?;
+    let expected = EntryPage::of(
+        page.page_bytes,
+        page.incarnations,
+        page.slots,
+        page.bucket_entries,
+    );
+    let most = page.slots * page.bucket_entries * found.pages.get() as usize;
+    let [table_entries, own @ ..] = found.own.map(U64::get);
+    superblock::refuse_if(
+        0,
+        [
+            (expected != Some(page), "what a page holds"),
+            (most > MOST_TABLE_ENTRIES, "entries of a table"),
+            (
+                table_entries == 0 || table_entries > most as u64,
+                "entries of a full table",
+            ),
+            (found.spread.get() > 1, "whether slices are spread"),
+            (own != [0; 3], "numbers that a hash table does not have"),
+        ],
+    )?;
+    Ok(HashShape {
         partitions: found.partitions.get(),
         pages: found.pages.get(),
         page,
-        table_entries: found.own[0].get() as u32,
+        table_entries: table_entries as u32,
         region_bytes: u64::from(found.pages.get()) * u64::from(found.page_bytes.get()),
-    }
+    })
 }

@@ -1,10 +1,15 @@
 //! How slicetables lie on a drive, whatever they hold: the settings that every structure has, and what follows from them.
 
+use std::sync::Arc;
+
+use device::Disk;
 use format::slices::SliceSuperblock;
 
 use crate::channel::Channels;
 use crate::error::SliceError;
 use crate::scheduler::Scheduling;
+
+pub(crate) const MOST_INCARNATIONS: u32 = 4096;
 
 /// Settings that do not depend on what is stored.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,6 +27,20 @@ pub(crate) fn refuse_if(
 ) -> Result<(), SliceError> {
     match wrong.into_iter().find(|(is_wrong, _)| *is_wrong) {
         Some((_, what)) => Err(SliceError::Setting(what.to_owned())),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a disk that is named twice.
+pub(crate) fn refuse_twice(disks: &[Arc<dyn Disk>]) -> Result<(), SliceError> {
+    let is_before = |drive: &usize| {
+        let same = |other: &Arc<dyn Disk>| {
+            std::ptr::addr_eq(&raw const **other, &raw const *disks[*drive])
+        };
+        disks[..*drive].iter().any(same)
+    };
+    match (0..disks.len()).find(is_before) {
+        Some(drive) => Err(SliceError::SameDrive { drive }),
         None => Ok(()),
     }
 }
@@ -65,11 +84,20 @@ impl Layout {
                 "piece_bytes: whole stripes, that is channels times chunk_bytes",
             ),
             (self.spare_regions == 0, "spare_regions: 1 at least"),
-            (
-                self.scheduling.queue_depth == 0 || self.scheduling.channel_depth == 0,
-                "queue_depth and channel_depth: 1 at least",
-            ),
-        ])
+        ])?;
+        self.check_scheduling()
+    }
+
+    fn check_scheduling(&self) -> Result<(), SliceError> {
+        let Scheduling {
+            queue_depth,
+            channel_depth,
+            ..
+        } = self.scheduling;
+        refuse_if([(
+            queue_depth == 0 || channel_depth == 0,
+            "queue_depth and channel_depth: 1 at least",
+        )])
     }
 
     /// Bytes in front of the regions of a drive.
@@ -95,7 +123,8 @@ impl Layout {
                 .checked_sub(self.spare_regions.into())
                 .filter(|&most| most > 0)
             else {
-                let needs = self.head_bytes() + region_bytes * u64::from(1 + self.spare_regions);
+                let regions = u64::from(self.spare_regions) + 1;
+                let needs = self.bytes_of(regions, region_bytes);
                 return Err(SliceError::SmallDrive { drive, has, needs });
             };
             fitting.push(u32::try_from(most).unwrap_or(u32::MAX / 4));
@@ -106,24 +135,31 @@ impl Layout {
         }
     }
 
-    /// The layout of a structure that there is, used as `self` says.
-    pub(crate) fn created(self, found: &SliceSuperblock) -> Self {
+    /// Bytes of a drive of so many regions.
+    pub(crate) fn bytes_of(&self, regions: u64, region_bytes: u64) -> u64 {
+        let regions = regions.saturating_mul(region_bytes);
+        regions.saturating_add(self.head_bytes())
+    }
+
+    /// The layout of a structure that there is, used as `self` says. Its superblock has been checked.
+    ///
+    /// # Errors
+    /// Settings that cannot be. Pieces are made whole stripes.
+    pub(crate) fn created(self, found: &SliceSuperblock) -> Result<Self, SliceError> {
+        refuse_if([(self.piece_bytes == 0, "piece_bytes: 1 at least")])?;
+        self.check_scheduling()?;
         let channels = Channels {
             count: found.channels.get(),
             chunk_bytes: found.chunk_bytes.get(),
         };
-        let stripe = channels.stripe_bytes().max(1);
-        let pieces = u64::from(self.piece_bytes).div_ceil(stripe).max(1) * stripe;
-        Self {
+        let stripe = channels.stripe_bytes();
+        let most = u64::from(u32::MAX) / stripe;
+        let stripes = u64::from(self.piece_bytes).div_ceil(stripe).min(most);
+        Ok(Self {
             page_bytes: found.page_bytes.get(),
             channels,
-            piece_bytes: u32::try_from(pieces).unwrap_or(u32::MAX),
-            spare_regions: self.spare_regions,
-            scheduling: Scheduling {
-                queue_depth: self.scheduling.queue_depth.max(1),
-                channel_depth: self.scheduling.channel_depth.max(1),
-                ..self.scheduling
-            },
-        }
+            piece_bytes: (stripes * stripe) as u32,
+            ..self
+        })
     }
 }

@@ -43,7 +43,14 @@ impl Region {
 impl Regions {
     /// All that are not `used`.
     pub(crate) fn without(count: u32, used: &[u32]) -> Arc<Self> {
-        let free = (0..count).filter(|region| !used.contains(region)).collect();
+        let mut is_free = vec![true; count as usize];
+        for &region in used {
+            if let Some(is_free) = is_free.get_mut(region as usize) {
+                *is_free = false;
+            }
+        }
+        let free = (0..count).filter(|&region| is_free[region as usize]);
+        let free = free.collect();
         Arc::new(Self {
             free: Mutex::new(free),
             freed: Notify::new(),
@@ -80,5 +87,20 @@ impl Drop for Region {
         // The last to be taken again: another is tried first where one cannot be written.
         self.regions.free.lock().push_back(self.number);
         self.regions.freed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As many as a drive of some TB has: what takes the square of them does not end.
+    #[test]
+    fn regions_that_are_not_used_are_free() {
+        let used: Vec<u32> = (0..1 << 22).rev().step_by(2).collect();
+        let regions = Regions::without(1 << 22, &used);
+        let free = regions.free.lock();
+        let expected: Vec<u32> = (0..1 << 22).step_by(2).collect();
+        assert!(*free == expected);
     }
 }

@@ -4,7 +4,7 @@ use format::slices::{ENTRY_BYTES, EntryPage};
 
 use crate::channel::Channels;
 use crate::error::SliceError;
-use crate::layout::{Layout, partitions_in, partitions_of, refuse_if};
+use crate::layout::{Layout, MOST_INCARNATIONS, partitions_in, partitions_of, refuse_if};
 use crate::scheduler::Scheduling;
 use crate::table::Table;
 
@@ -16,7 +16,7 @@ pub const FILL: f64 = 0.86;
 pub struct HashSettings {
     /// Tables in memory; `None` for as many as the drives have space for.
     pub partitions: Option<u32>,
-    /// Bytes of entries of a table in memory, at most.
+    /// Bytes of entries of a table in memory, at most; 32 GiB at most.
     pub table_bytes: usize,
     /// Incarnations in a slicetable: the knob. Memory an entry falls as 1/(k+1), bytes written for an insert rise as k.
     pub incarnations: u32,
@@ -90,7 +90,7 @@ impl HashSettings {
                 .rev()
                 .find_map(|entries| page_of(1, entries as usize)),
             Some(entries) => {
-                let most = page_bytes / ENTRY_BYTES / incarnations;
+                let most = page_bytes / ENTRY_BYTES / incarnations / entries as usize;
                 (1..=most)
                     .rev()
                     .find_map(|slots| page_of(slots, entries as usize))
@@ -144,6 +144,10 @@ impl HashSettings {
                 "bucket_entries: 1 to 64",
             ),
             (!(0.1..=1.0).contains(&self.fill), "fill: 0.1 to 1"),
+            (
+                self.table_bytes / ENTRY_BYTES > MOST_TABLE_ENTRIES,
+                "table_bytes: 32 GiB at most",
+            ),
         ])?;
         self.layout().check()
     }
@@ -162,15 +166,17 @@ impl HashSettings {
     /// The number of partitions whose tables fit `bytes` of memory.
     ///
     /// # Errors
-    /// [`SliceError::SmallMemory`].
+    /// [`SliceError::SmallMemory`], and settings that cannot be.
     pub fn partitions_in(&self, bytes: u64) -> Result<u32, SliceError> {
+        self.check()?;
         let needs = Table::bytes_of(self.table_bytes / ENTRY_BYTES) as u64;
         partitions_in(bytes, needs)
     }
 }
 
-const MOST_INCARNATIONS: u32 = 4096;
-const MOST_BUCKET_ENTRIES: u32 = 64;
+pub(crate) const MOST_BUCKET_ENTRIES: u32 = 64;
+/// So many that a half of the log has fewer than 2^32.
+pub(crate) const MOST_TABLE_ENTRIES: usize = 1 << 31;
 
 #[cfg(test)]
 mod tests {

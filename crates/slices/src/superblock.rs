@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use device::{AlignedBuf, Disk, PAGE_BYTES, SharedBuf};
-use format::slices::{SliceKind, SliceSuperblock};
+use format::slices::{Pointer, SliceKind, SliceSuperblock};
 use zerocopy::byteorder::little_endian::{U32, U64};
 
+use crate::channel::Channels;
 use crate::error::SliceError;
-use crate::layout::Layout;
+use crate::layout::{Layout, MOST_INCARNATIONS};
 
 /// What tells a structure from others.
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +95,7 @@ pub(crate) async fn read(
             source,
         })?;
         check(&found, kind, number, disks.len(), first.as_ref())?;
+        check_numbers(&found, number)?;
         first.get_or_insert(found);
     }
     first.ok_or_else(|| SliceError::Setting("name at least one drive".to_owned()))
@@ -126,8 +128,88 @@ fn check(
             drives,
         });
     }
-    match first.is_none_or(|first| first.instance == found.instance) {
-        true => Ok(()),
-        false => Err(SliceError::OtherInstance { drive: number }),
+    let Some(first) = first else {
+        return Ok(());
+    };
+    if first.instance != found.instance {
+        return Err(SliceError::OtherInstance { drive: number });
     }
+    let mut expected = *first;
+    expected.drive = found.drive;
+    refuse_if(
+        number,
+        [(expected != *found, "other numbers than the first drive's")],
+    )
+}
+
+/// Refuses a superblock with the first of these numbers that cannot be.
+pub(crate) fn refuse_if(
+    drive: usize,
+    wrong: impl IntoIterator<Item = (bool, &'static str)>,
+) -> Result<(), SliceError> {
+    match wrong.into_iter().find(|(is_wrong, _)| *is_wrong) {
+        Some((_, what)) => Err(SliceError::BadSuperblock { drive, what }),
+        None => Ok(()),
+    }
+}
+
+/// Refuses numbers that no structure has, of those that every kind has. What a sum or a product of them is used for later does
+/// not overflow then.
+fn check_numbers(found: &SliceSuperblock, drive: usize) -> Result<(), SliceError> {
+    let channels = Channels {
+        count: found.channels.get(),
+        chunk_bytes: found.chunk_bytes.get(),
+    };
+    let (page_bytes, pages) = (
+        u64::from(found.page_bytes.get()),
+        u64::from(found.pages.get()),
+    );
+    let incarnations = found.incarnations.get();
+    let stripe = channels.stripe_bytes();
+    let whole = |bytes: u64, of: u64| of > 0 && bytes > 0 && bytes.is_multiple_of(of);
+    let slots = pages * u64::from(found.slots_per_page.get());
+    refuse_if(
+        drive,
+        [
+            (!whole(page_bytes, PAGE_BYTES as u64), "bytes of a page"),
+            (
+                !whole(channels.chunk_bytes.into(), page_bytes),
+                "bytes of a chunk",
+            ),
+            (stripe == 0 || stripe > u32::MAX.into(), "channels"),
+            (!whole(pages * page_bytes, stripe), "pages of a slicetable"),
+            (
+                incarnations == 0 || incarnations > MOST_INCARNATIONS,
+                "incarnations",
+            ),
+            (slots == 0 || slots > u32::MAX.into(), "slots of a page"),
+            (found.partitions.get() == 0, "partitions"),
+        ],
+    )
+}
+
+/// Refuses a drive that is shorter than when the structure was created: one without space for its partitions and a spare region,
+/// or for a region that one of its `pointers` names.
+pub(crate) fn check_space(
+    disks: &[Arc<dyn Disk>],
+    found: &SliceSuperblock,
+    layout: &Layout,
+    pointers: impl Fn(usize) -> Vec<Pointer>,
+) -> Result<(), SliceError> {
+    let region_bytes = u64::from(found.pages.get()) * u64::from(found.page_bytes.get());
+    for (drive, disk) in disks.iter().enumerate() {
+        let partitions = match found.spread.get() {
+            0 => (found.partitions.get().saturating_sub(drive as u32)).div_ceil(disks.len() as u32),
+            _ => found.partitions.get(),
+        };
+        let pointers = pointers(drive).into_iter();
+        let named = pointers.filter(|pointer| pointer.generation > 0);
+        let last = named.map(|pointer| pointer.region).max().unwrap_or(0);
+        let regions = u64::from(partitions).max(last.into()) + 1;
+        let (has, needs) = (disk.len_bytes(), layout.bytes_of(regions, region_bytes));
+        if has < needs {
+            return Err(SliceError::ShortDrive { drive, has, needs });
+        }
+    }
+    Ok(())
 }

@@ -21,19 +21,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::{Disk, Journal};
-use format::slices::{BitPage, FilterHead, SliceKind, SliceSuperblock};
+use format::slices::{BitPage, FilterHead, Pointer, SliceKind, SliceSuperblock};
 use zerocopy::byteorder::little_endian::U64;
 
 use crate::drive::{Drive, TableShape, drives};
 use crate::error::SliceError;
 use crate::flush::{self, Flush, Flushes, Frozen, Partition, State};
-use crate::layout::Layout;
+use crate::layout::{Layout, refuse_twice};
 use crate::regions::Region;
 use crate::superblock::{self, Instance};
 use bits::{BitKeys, KeyBits};
 use memory::MemoryFilters;
 use page::{Candidates, put_bits};
 
+use settings::MOST_FUNCTIONS;
 pub use settings::{BitPlacement, BloomSettings, BloomShape};
 
 /// A Bloom filter that lies on drives. Clones are the same filter.
@@ -139,6 +140,11 @@ impl SliceBloom {
         let sizes: Vec<u64> = disks.iter().map(|disk| disk.len_bytes()).collect();
         let shape = settings.shape(&sizes)?;
         let layout = settings.layout();
+        refuse_twice(&disks)?;
+        let (has, needs) = (journal.words(), MemoryFilters::words(&shape));
+        if has < needs {
+            return Err(SliceError::ShortLog { has, needs });
+        }
         let instance = Instance::random();
         let superblock = superblock_of(&layout, &shape, instance);
         superblock::write(&disks, superblock, &layout).await?;
@@ -150,17 +156,22 @@ impl SliceBloom {
     /// how it is used; what was chosen when it was created is kept.
     ///
     /// # Errors
-    /// When it is no such filter, or a drive or the log is missing or another's, and errors of the devices.
+    /// When it is no such filter, or a drive or the log is missing, another's, or shorter than it was; settings that cannot be;
+    /// and errors of the devices.
     pub async fn open(
         disks: Vec<Arc<dyn Disk>>,
         journal: Arc<dyn Journal>,
         settings: &BloomSettings,
     ) -> Result<Self, SliceError> {
+        refuse_twice(&disks)?;
         let found = superblock::read(&disks, SliceKind::Bloom).await?;
-        let shape = created_shape(&found);
+        let layout = settings.layout().created(&found)?;
+        let shape = created_shape(&found)?;
+        superblock::check_space(&disks, &found, &layout, |_| Vec::new())?;
         let instance = Instance::of(&found);
         let memory = MemoryFilters::open(journal, &shape, instance.id)?;
-        let layout = settings.layout().created(&found);
+        let pointers = |drive| pointers_of(&memory, &shape, disks.len(), drive);
+        superblock::check_space(&disks, &found, &layout, pointers)?;
         Self::start(disks, memory, layout, shape, instance).await
     }
 
@@ -180,10 +191,7 @@ impl SliceBloom {
             channels: layout.channels,
         };
         let count = disks.len();
-        let used = |number: usize| {
-            let own = (0..shape.partitions).filter(|&own| own as usize % count == number);
-            own.map(|own| memory.pointers.get(own, 0)).collect()
-        };
+        let used = |number: usize| pointers_of(&memory, &shape, count, number);
         let mut inner = Inner {
             keys: BitKeys {
                 seed: instance.seed,
@@ -429,7 +437,10 @@ impl Inner {
             filters: filter * filters as u64,
             partitions: (self.partitions.len() * per_partition) as u64,
             pieces: pieces
-                .map(|drive| 2 * drive.shape.piece_bytes as u64 + filter)
+                .map(|drive| {
+                    let pieces = 2 * drive.shape.piece_bytes as u64;
+                    pieces.min(self.shape.region_bytes) + filter
+                })
                 .sum(),
         }
     }
@@ -485,6 +496,18 @@ impl Flush for Inner {
     }
 }
 
+/// Where the slicetables on a drive lie, one for each of its partitions.
+fn pointers_of(
+    memory: &MemoryFilters,
+    shape: &BloomShape,
+    drives: usize,
+    drive: usize,
+) -> Vec<Pointer> {
+    let partitions = (drive as u32..shape.partitions).step_by(drives);
+    let pointers = partitions.map(|partition| memory.pointers.get(partition, 0));
+    pointers.collect()
+}
+
 fn superblock_of(layout: &Layout, shape: &BloomShape, instance: Instance) -> SliceSuperblock {
     let mut superblock = superblock::common(
         SliceKind::Bloom,
@@ -502,23 +525,46 @@ fn superblock_of(layout: &Layout, shape: &BloomShape, instance: Instance) -> Sli
     superblock
 }
 
-fn created_shape(found: &SliceSuperblock) -> BloomShape {
+/// The shape that a superblock says, of which the numbers that every kind has have been checked.
+fn created_shape(found: &SliceSuperblock) -> Result<BloomShape, SliceError> {
     let page = BitPage {
         page_bytes: found.page_bytes.get() as usize,
         incarnations: found.incarnations.get() as usize,
         slots: found.slots_per_page.get() as usize,
     };
-    let [keys, functions, placement, _] = found.own.map(|number| number.get() as u32);
-    BloomShape {
+    let [keys, functions, placement, own] = found.own.map(U64::get);
+    let bits = u64::from(found.pages.get()) * page.slots as u64;
+    let most_functions = match placement {
+        0 => MOST_FUNCTIONS.into(),
+        _ => u64::from(MOST_FUNCTIONS).min(page.slots as u64),
+    };
+    let others = [found.spread, found.bucket_entries, found.filter_bytes];
+    superblock::refuse_if(
+        0,
+        [
+            (
+                BitPage::of(page.page_bytes, page.incarnations) != Some(page),
+                "what a page holds",
+            ),
+            (keys == 0 || keys > bits, "keys of a full filter"),
+            (functions == 0 || functions > most_functions, "functions"),
+            (placement > 1, "placement"),
+            (
+                own != 0 || others.iter().any(|number| number.get() != 0),
+                "numbers that a Bloom filter does not have",
+            ),
+        ],
+    )?;
+    Ok(BloomShape {
         partitions: found.partitions.get(),
         pages: found.pages.get(),
         page,
-        keys,
-        functions,
+        keys: keys as u32,
+        functions: functions as u32,
         placement: match placement {
             0 => BitPlacement::Spread,
             _ => BitPlacement::OnePage,
         },
         region_bytes: u64::from(found.pages.get()) * u64::from(found.page_bytes.get()),
-    }
+    })
 }

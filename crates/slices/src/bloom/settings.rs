@@ -5,13 +5,14 @@ use format::slices::BitPage;
 use super::rates::{one_page_rate, overall_rate, spread_rate};
 use crate::channel::Channels;
 use crate::error::SliceError;
-use crate::layout::{Layout, partitions_in, partitions_of, refuse_if};
+use crate::layout::{Layout, MOST_INCARNATIONS, partitions_in, partitions_of, refuse_if};
 use crate::scheduler::Scheduling;
 
 /// More functions than this make no rate better that a filter of [`MOST_BITS_PER_KEY`] has.
 pub(super) const MOST_FUNCTIONS: u32 = 16;
 const MOST_BITS_PER_KEY: u32 = 1024;
-const MOST_INCARNATIONS: u32 = 4096;
+/// Fewer than 2^32 bits.
+const MOST_FILTER_BYTES: usize = 512 << 20;
 const WORDS_PER_PAGE: usize = device::PAGE_BYTES / size_of::<u64>();
 
 /// Where the bits of a key lie.
@@ -30,7 +31,7 @@ pub enum BitPlacement {
 pub struct BloomSettings {
     /// Filters in memory; `None` for as many as the drives have space for.
     pub partitions: Option<u32>,
-    /// Bytes of a filter in memory, at most.
+    /// Bytes of a filter in memory, at most; 512 MiB at most.
     pub filter_bytes: usize,
     /// Bits of a filter for each key that goes in before it is flushed (m/n).
     pub bits_per_key: u32,
@@ -188,8 +189,9 @@ impl BloomSettings {
     /// The number of partitions whose filters fit `bytes` of memory.
     ///
     /// # Errors
-    /// [`SliceError::SmallMemory`].
+    /// [`SliceError::SmallMemory`], and settings that cannot be.
     pub fn partitions_in(&self, bytes: u64) -> Result<u32, SliceError> {
+        self.checked_page()?;
         let words = self.filter_bytes.div_ceil(size_of::<u64>());
         partitions_in(bytes, 8 * words.next_multiple_of(WORDS_PER_PAGE) as u64)
     }
@@ -227,6 +229,10 @@ impl BloomSettings {
             (
                 self.bits_per_key > MOST_BITS_PER_KEY,
                 "bits_per_key: 1024 at most",
+            ),
+            (
+                self.filter_bytes > MOST_FILTER_BYTES,
+                "filter_bytes: 512 MiB at most",
             ),
         ])?;
         self.layout().check()?;

@@ -8,3 +8,4 @@ mod hardware;
 mod life;
 mod ordinary;
 mod rates;
+mod refusals;

@@ -8,3 +8,4 @@ mod hardware;
 mod life;
 mod model;
 mod ordinary;
+mod refusals;

@@ -1,7 +1,9 @@
 //! Without crashes.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
+use device::{Fault, Operation, When};
 use flowstone_slices::{HashSettings, SliceHash};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -195,6 +197,36 @@ fn filters_spare_reads_of_what_is_not_there() {
         let stats = table.stats();
         assert!(stats.page_reads - before.page_reads < 50, "{stats:?}");
         assert!(table.memory().filters > 0);
+    });
+}
+
+#[test]
+fn memory_counts_what_a_flush_has_for_a_while() {
+    let settings = HashSettings {
+        partitions: Some(1),
+        filter_bytes: 1 << 20,
+        ..small(12, false)
+    };
+    let slow = Fault::Slow(Duration::from_secs(1));
+    with_table(settings, 1, async |table, hardware| {
+        let no_filter = table.memory();
+        table.insert(0, 0).await.expect("drives work");
+        table.flush().await.expect("drives work");
+        let before = table.memory();
+        let filter = before.filters - no_filter.filters;
+        assert!(filter > 0, "{before:?}");
+        assert_eq!(before.pieces, 2 * 8192);
+        // The old filter stays until the new one is whole.
+        table.insert(1, 1).await.expect("drives work");
+        hardware.disks[0].script(When::next(Operation::Sync), slow);
+        let flushing = table.clone();
+        let flushed = runtime::spawn(async move { flushing.flush().await });
+        runtime::sleep(Duration::from_millis(500)).await;
+        let memory = table.memory();
+        assert_eq!(memory.filters, before.filters + filter);
+        assert_eq!(memory.tables, 2 * before.tables);
+        flushed.await.expect("it ends").expect("drives work");
+        assert_eq!(table.memory(), before);
     });
 }
 
