@@ -5,8 +5,11 @@
 
 use crate::error::SliceError;
 use crate::lsh::family::{Family, Functions, normal};
-use crate::lsh::settings::{MOST_FUNCTIONS, MOST_PROBES, MOST_TABLES};
 
+/// Functions of a table, at most.
+pub(crate) const MOST_FUNCTIONS: u32 = 128;
+pub(crate) const MOST_PROBES: u32 = 1024;
+pub(crate) const MOST_TABLES: u32 = 256;
 /// Pairs of a sample whose distance is measured, at most.
 const MOST_PAIRS: usize = 20_000;
 /// Pairs that are drawn to estimate the recall with probes, and the share.

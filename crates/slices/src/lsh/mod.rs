@@ -30,6 +30,8 @@ mod batch;
 mod choose;
 mod error;
 mod family;
+mod index;
+mod insert;
 mod layout;
 mod log;
 mod page;
@@ -50,11 +52,12 @@ use format::slices::SliceKind;
 use parking_lot::Mutex;
 use runtime::sync::Notify;
 
-use crate::drive::{Drive, TableShape, drives};
+use crate::drive::{TableShape, drives};
 use crate::error::SliceError;
 use crate::keys::Keys;
-use batch::{Batch, Place, Places};
+use batch::Places;
 use family::Functions;
+use index::Inner;
 use log::{Log, LogShape};
 use readers::Readers;
 use ring::{Ring, Vector};
@@ -77,25 +80,6 @@ pub use stats::{ChannelReads, LshMemory, LshStats};
 /// [`sync`](Self::sync). When it is full the oldest generation of vectors goes.
 #[derive(Clone)]
 pub struct SliceLsh(Arc<Inner>);
-
-struct Inner {
-    shape: LshShape,
-    family: Family,
-    components: Components,
-    dimensions: u32,
-    probes: u32,
-    most_candidates: usize,
-    functions: Functions,
-    places: Places,
-    drives: Box<[Drive]>,
-    ring: Ring,
-    log: Log,
-    state: Mutex<State>,
-    /// Something has been written, or that has failed.
-    progress: Notify,
-    readers: Readers,
-    counts: Counts,
-}
 
 fn log_shape(settings: &LshSettings, shape: &LshShape) -> LogShape {
     let bytes = settings.dimensions as usize * settings.components.bytes();
@@ -356,100 +340,5 @@ impl SliceLsh {
     /// The memory it has now.
     pub fn memory(&self) -> LshMemory {
         self.0.memory()
-    }
-}
-
-impl Inner {
-    /// Whether a vector can be kept or asked for.
-    fn check(&self, vector: &[f32]) -> Result<(), VectorError> {
-        let (has, needs) = (vector.len(), self.dimensions);
-        if has != needs as usize {
-            return Err(VectorError::Dimensions { has, needs });
-        }
-        if let Some(at) = vector.iter().position(|value| !value.is_finite()) {
-            let value = vector[at];
-            return Err(VectorError::NotFinite { at, value });
-        }
-        match self.family == Family::Cosine && vector.iter().all(|&value| value == 0.0) {
-            true => Err(VectorError::NoDirection),
-            false => Ok(()),
-        }
-    }
-
-    /// The components of a vector as they are kept.
-    fn kept(&self, vector: &[f32]) -> Result<Vec<u8>, VectorError> {
-        let is_byte = |value: f32| f32::from(value as u8) == value;
-        match self.components {
-            Components::Floats => Ok(vector
-                .iter()
-                .flat_map(|value| value.to_le_bytes())
-                .collect()),
-            Components::Bytes => match vector.iter().position(|&value| !is_byte(value)) {
-                Some(at) => Err(VectorError::NotAByte {
-                    at,
-                    value: vector[at],
-                }),
-                None => Ok(vector.iter().map(|&value| value as u8).collect()),
-            },
-        }
-    }
-
-    /// The vector whose components are kept as `bytes`.
-    fn vector_of(&self, bytes: &[u8]) -> Vec<f32> {
-        self.components
-            .values(bytes)
-            .map(|value| value as f32)
-            .collect()
-    }
-
-    /// Where the entries of a vector belong, one for each table.
-    fn places_of(&self, vector: &[f32]) -> Vec<Place> {
-        let keys = self.functions.keys(vector).into_iter().enumerate();
-        keys.map(|(table, key)| self.places.of(table as u32, key))
-            .collect()
-    }
-
-    /// The drive that has the slicetable of a partition.
-    fn drive_of(&self, partition: u32) -> &Drive {
-        &self.drives[partition as usize % self.drives.len()]
-    }
-
-    fn new_batch(&self) -> Batch {
-        let slots = self.places.layout.all_slots();
-        Batch::new(self.shape.partitions, slots, self.shape.page.bucket_entries)
-    }
-
-    /// Which incarnation of its slicetables a generation is.
-    fn incarnation(&self, generation: u32) -> usize {
-        (generation - 1) as usize % self.shape.page.incarnations
-    }
-
-    /// The generation of an incarnation in a slicetable that `written` was the last one to write; `None` where there was none.
-    fn generation(&self, written: u32, incarnation: usize) -> Option<u32> {
-        let incarnations = self.shape.page.incarnations;
-        let behind = (self.incarnation(written) + incarnations - incarnation) % incarnations;
-        written
-            .checked_sub(behind as u32)
-            .filter(|&generation| generation > 0)
-    }
-
-    /// Whether a vector is there, and has not been deleted.
-    fn is_live(&self, state: &State, vector: Vector) -> bool {
-        let Vector {
-            generation,
-            ordinal,
-        } = vector;
-        let incarnations = self.shape.page.incarnations as u32;
-        let is_kept = generation > 0 && generation + incarnations > state.flushed;
-        let count = || match generation == state.generation {
-            true => state.count,
-            false => state
-                .count_of(generation)
-                .unwrap_or_else(|| self.log.stored(generation)),
-        };
-        is_kept
-            && generation <= state.generation
-            && ordinal < count()
-            && !self.log.is_deleted(generation, ordinal)
     }
 }

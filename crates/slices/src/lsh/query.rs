@@ -8,12 +8,13 @@ use futures_util::future::join_all;
 
 use crate::error::SliceError;
 use crate::lsh::batch::Place;
+use crate::lsh::error::VectorError;
+use crate::lsh::index::Inner;
 use crate::lsh::page::Page;
 use crate::lsh::readers::View;
 use crate::lsh::ring::{Block, ClosedSegment, Vector, VectorId};
 use crate::lsh::state::State;
 use crate::lsh::stats::add;
-use crate::lsh::{Inner, VectorError};
 use crate::regions::Region;
 
 /// A vector that is near.

@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::error::SliceError;
-use crate::lsh::Inner;
 use crate::lsh::batch::Batch;
+use crate::lsh::index::Inner;
 use crate::lsh::log::Half;
 use crate::lsh::ring::{OpenSegment, Vector};
 use crate::lsh::state::{Frozen, State};

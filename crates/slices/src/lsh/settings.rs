@@ -4,16 +4,12 @@ use format::slices_lsh::{LSH_ENTRY_BYTES, LshPage, VECTOR_HEAD_BYTES};
 
 use crate::channel::Channels;
 use crate::error::SliceError;
-use crate::lsh::choose::Choice;
+use crate::lsh::choose::{Choice, MOST_FUNCTIONS, MOST_PROBES, MOST_TABLES};
 use crate::lsh::family::Family;
 use crate::lsh::layout::{LshLayout, sub_tables};
 use crate::scheduler::Scheduling;
 
-/// Functions of a table, at most.
-pub(crate) const MOST_FUNCTIONS: u32 = 128;
 const MOST_DIMENSIONS: u32 = 1 << 20;
-pub(crate) const MOST_PROBES: u32 = 1024;
-pub(crate) const MOST_TABLES: u32 = 256;
 const MOST_CHANNELS: u32 = 1 << 12;
 const MOST_INCARNATIONS: u32 = 4096;
 

@@ -2,10 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::drive::Drive;
-use crate::lsh::Inner;
-use crate::regions::Region;
-
 #[derive(Default)]
 pub(crate) struct Counts {
     pub(crate) inserts: AtomicU64,
@@ -30,7 +26,7 @@ pub(crate) fn add(count: &AtomicU64, by: u64) {
     count.fetch_add(by, Ordering::Relaxed);
 }
 
-fn load(count: &AtomicU64) -> u64 {
+pub(crate) fn load(count: &AtomicU64) -> u64 {
     count.load(Ordering::Relaxed)
 }
 
@@ -137,54 +133,6 @@ impl Counts {
         ChannelReads {
             table_pages: self.table_pages.iter().map(load).collect(),
             vector_pages: self.vector_pages.iter().map(load).collect(),
-        }
-    }
-}
-
-impl Inner {
-    pub(super) fn stats(&self) -> LshStats {
-        let counts = &self.counts;
-        let drives = |count: fn(&Drive) -> &AtomicU64| {
-            self.drives.iter().map(|drive| load(count(drive))).sum()
-        };
-        LshStats {
-            inserts: load(&counts.inserts),
-            deletes: load(&counts.deletes),
-            queries: load(&counts.queries),
-            candidates: load(&counts.candidates),
-            vectors_read: load(&counts.vectors_read),
-            table_pages: counts.table_pages.iter().map(load).sum(),
-            vector_pages: counts.vector_pages.iter().map(load).sum(),
-            damaged: load(&counts.damaged),
-            flushes: load(&counts.flushes),
-            flushed_entries: load(&counts.flushed_entries),
-            full: load(&counts.full),
-            crowded: load(&counts.crowded),
-            unlisted: load(&counts.unlisted),
-            evicted: load(&counts.evicted),
-            erased: load(&counts.erased),
-            bytes_read: drives(|drive| &drive.counts.bytes_read),
-            bytes_written: drives(|drive| &drive.counts.bytes_written),
-            pages_lost: drives(|drive| &drive.counts.pages_lost),
-        }
-    }
-
-    pub(super) fn memory(&self) -> LshMemory {
-        let state = self.state.lock();
-        let frozen = state
-            .frozen
-            .as_ref()
-            .map_or(0, |frozen| frozen.batch.bytes());
-        let segments = state.closed.len() + usize::from(state.open.is_some());
-        let regions = state.slicetables.len() * (size_of::<Option<usize>>() + size_of::<Region>());
-        let drives = self.drives.iter();
-        LshMemory {
-            entries: state.batch.bytes() + frozen,
-            partitions: regions as u64,
-            functions: self.functions.bytes(),
-            segments: segments as u64 * u64::from(self.ring.shape.segment_bytes),
-            deletes: self.log.shape.delete_bytes(),
-            pieces: drives.map(|drive| 2 * drive.shape.piece_bytes as u64).sum(),
         }
     }
 }

@@ -10,11 +10,12 @@ use format::slices::Pointer;
 use futures_util::future::join_all;
 
 use crate::error::SliceError;
+use crate::lsh::SliceLsh;
+use crate::lsh::index::Inner;
 use crate::lsh::page::{Entry, PageMut};
 use crate::lsh::ring::ClosedSegment;
 use crate::lsh::state::{Frozen, State};
 use crate::lsh::stats::add;
-use crate::lsh::{Inner, SliceLsh};
 use crate::regions::Region;
 
 /// After how long a failed write is tried again: twice as long each time.

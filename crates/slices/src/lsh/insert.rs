@@ -1,0 +1,100 @@
+//! A vector goes in; a generation that is full is frozen.
+
+use std::sync::Arc;
+
+use crate::lsh::SliceLsh;
+use crate::lsh::batch::{Batch, Listing, Place};
+use crate::lsh::index::Inner;
+use crate::lsh::ring::ClosedSegment;
+use crate::lsh::state::{Frozen, Insert, State};
+use crate::lsh::stats::add;
+
+/// Segments of a generation that are not on a drive yet, beside the one that takes vectors: the log has two halves for each.
+const CLOSED_SEGMENTS: usize = 1;
+
+impl Inner {
+    pub(super) fn insert(&self, state: &mut State, places: &[Place], components: &[u8]) -> Insert {
+        if state.count == state.capacity {
+            return match state.frozen {
+                Some(_) => Insert::Wait,
+                None => Insert::Full(state.generation),
+            };
+        }
+        if state.open.is_none() {
+            let of_generation = |(segment, _): &&(_, _)| {
+                let segment: &ClosedSegment = segment;
+                segment.generation == state.generation
+            };
+            if state.closed.iter().filter(of_generation).count() > CLOSED_SEGMENTS {
+                return Insert::Wait;
+            }
+            let number = state.count / self.ring.shape.segment_vectors;
+            let half = self.log.begin_segment(state.generation, number);
+            state.open = Some((self.ring.open_segment(state.generation, number), half));
+        }
+        let (segment, half) = state.open.as_mut().expect("one was opened");
+        let vector = self.ring.put(segment, components);
+        self.log.append(half, components);
+        let is_full = segment.count == self.ring.capacity(segment.number);
+        state.count += 1;
+        self.list(&mut state.batch, places, vector.ordinal);
+        add(&self.counts.inserts, 1);
+        if !is_full {
+            return Insert::Inserted(vector);
+        }
+        state.close();
+        Insert::InsertedLast(vector)
+    }
+
+    /// Lists a vector in all tables.
+    pub(super) fn list(&self, batch: &mut Batch, places: &[Place], ordinal: u32) {
+        let (mut full, mut crowded) = (0, 0);
+        for &place in places {
+            match batch.insert(place, ordinal) {
+                Listing::Listed => {}
+                Listing::Full => full += 1,
+                Listing::Crowded => crowded += 1,
+            }
+        }
+        add(&self.counts.full, full);
+        add(&self.counts.crowded, crowded);
+        let is_unlisted = full + crowded == places.len() as u64;
+        add(&self.counts.unlisted, is_unlisted.into());
+    }
+}
+
+impl SliceLsh {
+    /// Freezes a generation, if it is still the one that takes vectors and nothing is frozen.
+    pub(super) async fn freeze(&self, generation: u32) {
+        let inner = &self.0;
+        // The next generation takes the place of one that queries may know which began before the last flush.
+        inner.readers.none_before(generation - 1).await;
+        let may_freeze = |state: &State| {
+            state.generation == generation && state.frozen.is_none() && state.count > 0
+        };
+        if !may_freeze(&inner.state.lock()) {
+            return;
+        }
+        let next_batch = inner.new_batch();
+        {
+            let mut state = inner.state.lock();
+            if !may_freeze(&state) {
+                return;
+            }
+            let mut batch = std::mem::replace(&mut state.batch, next_batch);
+            batch.complete();
+            state.frozen = Some(Frozen {
+                generation,
+                count: state.count,
+                batch: Arc::new(batch),
+            });
+            state.close();
+            state.generation += 1;
+            state.count = 0;
+            state.capacity = inner.shape.batch;
+            inner.log.begin_generation(generation + 1, 0, 0);
+        }
+        inner.progress.notify_all();
+        self.write_what_is_full();
+    }
+}
