@@ -33,7 +33,7 @@ pub(super) enum HashCommand {
     Delete(ChangeArgs),
     /// Tell its shape, and what it takes of memory.
     Stats(DriveArgs),
-    /// Fill it with numbers, and measure look-ups and inserts. What it holds is overwritten.
+    /// Fill it with numbers, and measure look-ups and inserts. What it holds goes.
     Bench(BenchArgs),
 }
 
@@ -103,6 +103,9 @@ pub(super) struct BenchArgs {
     /// Keys to insert first [default: as many as it holds].
     #[arg(long, value_name = "N")]
     keys: Option<u64>,
+    /// An earlier run has filled it with as many keys: insert none first.
+    #[arg(long)]
+    filled: bool,
     /// Requests to measure.
     #[arg(long, default_value_t = 1_000_000, value_name = "N")]
     requests: u64,
@@ -345,10 +348,12 @@ async fn bench(args: &BenchArgs) -> Result<(), CommandError> {
     let incarnations = table.slicetables_of_a_partition() * shape.page.incarnations;
     let holds = u64::from(shape.partitions) * u64::from(shape.table_entries) * incarnations as u64;
     let keys = args.keys.unwrap_or(holds * 9 / 10);
-    for key in 0..keys {
-        table.insert(key, key).await?;
+    if !args.filled {
+        for key in 0..keys {
+            table.insert(key, key).await?;
+        }
+        table.flush().await?;
     }
-    table.flush().await?;
     let before = table.stats();
     let tally = Rc::new(RefCell::new(Tally {
         left: args.requests,
