@@ -13,8 +13,9 @@ use crate::error::SliceError;
 use crate::filter::Filters;
 use crate::flush::{self, Flush, Flushes, Frozen, Partition, State};
 use crate::keys::{Keys, Slots};
-use crate::log::{Half, Log, LogShape};
+use crate::log::{Half, Log, LogShape, Replayed};
 use crate::page::{Page, PageMut};
+use crate::pointers::check_regions;
 use crate::regions::Region;
 use crate::settings::{HashSettings, HashShape};
 use crate::superblock::{self, Instance};
@@ -204,15 +205,20 @@ impl SliceHash {
             channels: settings.channels,
         };
         let count = disks.len();
-        let used = |number: usize| {
+        let (pointers, is_spread) = (&log.pointers, settings.spread);
+        let of_drive = |number: usize| {
             (0..shape.partitions)
-                .filter(|partition| settings.spread || *partition as usize % count == number)
-                .map(|partition| {
-                    let nth = if settings.spread { number as u32 } else { 0 };
-                    log.pointers.get(partition, nth)
+                .filter(move |partition| is_spread || *partition as usize % count == number)
+                .map(move |partition| {
+                    let nth = if is_spread { number as u32 } else { 0 };
+                    (partition, pointers.get(partition, nth))
                 })
-                .collect()
         };
+        for (number, disk) in disks.iter().enumerate() {
+            let has = disk.len_bytes().saturating_sub(table_shape.head_bytes);
+            check_regions(of_drive(number), has / shape.region_bytes)?;
+        }
+        let used = |number| of_drive(number).map(|(_, pointer)| pointer).collect();
         let drives = drives(disks, table_shape, settings.scheduling, used);
         let most_keys = shape.page.entries() * shape.pages as usize;
         let mut inner = Inner {
@@ -377,19 +383,23 @@ impl Inner {
             .map(|region| region.generation)
             .max()
             .unwrap_or(0);
-        let (half, changes) = self.log.replay(number, written + 1)?;
-        let (next_half, next_changes) = self.log.replay(number, written + 2)?;
-        let table = self.table_of(changes)?;
-        let (active, generation, frozen) = if next_changes.is_empty() {
-            (Active { table, half }, written + 1, None)
-        } else {
-            let table = Arc::new(table);
-            let next = Active {
-                table: self.table_of(next_changes)?,
-                half: next_half,
-            };
-            let frozen = Frozen::left(FrozenTable { table, half }, written + 1);
-            (next, written + 2, Some(frozen))
+        let next = self.log.replay(number, written + 2)?;
+        let (half, changes) = match self.log.replay(number, written + 1)? {
+            Replayed::Begun(half, changes) => (half, changes),
+            Replayed::NotBegun => (self.log.begin(number, written + 1), Vec::new()),
+        };
+        let table = self.table_of(number, changes)?;
+        let (active, generation, frozen) = match next {
+            Replayed::Begun(next_half, next_changes) if !next_changes.is_empty() => {
+                let table = Arc::new(table);
+                let next = Active {
+                    table: self.table_of(number, next_changes)?,
+                    half: next_half,
+                };
+                let frozen = Frozen::left(FrozenTable { table, half }, written + 1);
+                (next, written + 2, Some(frozen))
+            }
+            _ => (Active { table, half }, written + 1, None),
         };
         Ok(Partition::new(State {
             active,
@@ -399,13 +409,16 @@ impl Inner {
         }))
     }
 
-    fn table_of(&self, changes: Vec<(u64, Change)>) -> Result<Table, SliceError> {
+    fn table_of(&self, number: u32, changes: Vec<(u64, Change)>) -> Result<Table, SliceError> {
         let mut table = self.new_table();
         for (key, change) in changes {
             // What fitted once does so again: places follow from the order of changes.
             table
                 .insert(key, change)
-                .map_err(|Full| SliceError::OtherLog)?;
+                .map_err(|Full| SliceError::DamagedLog {
+                    partition: number,
+                    what: "its entries do not fit a table",
+                })?;
         }
         Ok(table)
     }

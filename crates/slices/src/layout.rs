@@ -1,6 +1,6 @@
 //! How slicetables lie on a drive, whatever they hold: the settings that every structure has, and what follows from them.
 
-use format::slices::SliceSuperblock;
+use format::slices::{MOST_REGIONS, SliceSuperblock};
 
 use crate::channel::Channels;
 use crate::error::SliceError;
@@ -91,6 +91,7 @@ impl Layout {
         let mut fitting = Vec::new();
         for (drive, &has) in drive_bytes.iter().enumerate() {
             let regions = has.saturating_sub(self.head_bytes()) / region_bytes;
+            let regions = regions.min(MOST_REGIONS.into());
             let Some(most) = regions
                 .checked_sub(self.spare_regions.into())
                 .filter(|&most| most > 0)

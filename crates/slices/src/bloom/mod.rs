@@ -28,6 +28,7 @@ use crate::drive::{Drive, TableShape, drives};
 use crate::error::SliceError;
 use crate::flush::{self, Flush, Flushes, Frozen, Partition, State};
 use crate::layout::Layout;
+use crate::pointers::check_regions;
 use crate::regions::Region;
 use crate::superblock::{self, Instance};
 use bits::{BitKeys, KeyBits};
@@ -180,10 +181,15 @@ impl SliceBloom {
             channels: layout.channels,
         };
         let count = disks.len();
-        let used = |number: usize| {
-            let own = (0..shape.partitions).filter(|&own| own as usize % count == number);
-            own.map(|own| memory.pointers.get(own, 0)).collect()
+        let of_drive = |number: usize| {
+            let own = (0..shape.partitions).filter(move |&own| own as usize % count == number);
+            own.map(|own| (own, memory.pointers.get(own, 0)))
         };
+        for (number, disk) in disks.iter().enumerate() {
+            let has = disk.len_bytes().saturating_sub(table_shape.head_bytes);
+            check_regions(of_drive(number), has / shape.region_bytes)?;
+        }
+        let used = |number| of_drive(number).map(|(_, pointer)| pointer).collect();
         let mut inner = Inner {
             keys: BitKeys {
                 seed: instance.seed,
@@ -204,6 +210,8 @@ impl SliceBloom {
             .map(|number| inner.found(number))
             .collect::<Result<_, _>>()?;
         let opened = Self(Arc::new(inner));
+        // What the last process has stored and not synced may have been lost: it is durable before anything is done with it.
+        opened.sync().await?;
         for number in 0..shape.partitions {
             flush::flushed(&opened.0, number).await?;
         }
@@ -340,13 +348,16 @@ impl Inner {
     }
 
     async fn sync(&self) -> Result<(), SliceError> {
-        let store_again = |has_lost| {
-            for (number, partition) in (0..).zip(&self.partitions).filter(|_| has_lost) {
-                let _state = partition.state.lock();
-                self.memory.store_again(number);
+        let store_again = || {
+            for (number, partition) in (0..).zip(&self.partitions) {
+                let state = partition.state.lock();
+                self.memory.store_again(number, state.generation);
+                if let Some(frozen) = &state.frozen {
+                    self.memory.store_again(number, frozen.generation);
+                }
             }
         };
-        self.memory.pointers.sync(store_again).await
+        self.memory.pointers.sync(store_again, || (), || ()).await
     }
 
     async fn may_contain(&self, key: &[u8]) -> Result<bool, SliceError> {

@@ -5,5 +5,6 @@ mod faults;
 #[path = "../common/hardware.rs"]
 mod hardware;
 mod life;
+mod log_faults;
 mod model;
 mod ordinary;
