@@ -205,3 +205,20 @@ pub(crate) fn check_regions(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_is_of_the_drive_and_of_one_partition() {
+        let check = |regions: [(u32, u32); 3]| {
+            let pointer = |(generation, region)| Pointer { generation, region };
+            check_regions((0..).zip(regions.map(pointer)), 9).is_ok()
+        };
+        assert!(check([(1, 8), (0, 0), (2, 0)]));
+        assert!(check([(1, 8), (0, 8), (0, 8)]), "0 is none");
+        assert!(!check([(1, 8), (1, 3), (2, 8)]));
+        assert!(!check([(1, 8), (1, 9), (2, 0)]));
+    }
+}

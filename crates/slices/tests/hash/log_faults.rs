@@ -187,6 +187,93 @@ fn what_a_failed_sync_of_the_last_process_has_lost_is_stored_again() {
     );
 }
 
+/// A sync that nobody waits for any more goes on, so that no other takes its place and misses its failure.
+#[test]
+fn a_dropped_sync_goes_on() {
+    let settings = long_log();
+    let hardware = Hardware::new(&settings, 1, 1);
+    Sim::new(1).block_on(async {
+        let table = hardware.create(&settings).await.expect("drives work");
+        for key in 0..300 {
+            table.insert(key, key).await.expect("drives work");
+        }
+        let dropped = runtime::timeout(Duration::from_micros(5), table.sync()).await;
+        assert!(dropped.is_err());
+        runtime::sleep(Duration::from_millis(1)).await;
+    });
+    let lost = power_cuts(&hardware, &settings, 300, 20);
+    assert!(lost.is_empty(), "keys lost (seed, how many): {lost:?}");
+}
+
+/// A process ends while the sync of a pointer fails. The next one finds that pointer, and goes on as if it were durable.
+#[test]
+fn a_pointer_that_the_last_process_has_lost_is_stored_again() {
+    let settings = long_log();
+    let hardware = Hardware::new(&settings, 1, 1);
+    let sim = Sim::new(1);
+    sim.block_on(async {
+        let table = hardware.create(&settings).await.expect("drives work");
+        for key in 0..300 {
+            table.insert(key, key).await.expect("drives work");
+        }
+        table.sync().await.expect("it works");
+        hardware.journal.set_sync_fails(true);
+        assert!(table.flush().await.is_err());
+        hardware.journal.set_sync_fails(false);
+    });
+    sim.crash();
+    let sim = Sim::new(2);
+    sim.block_on(async {
+        let table = hardware.open(&settings).await.expect("drives work");
+        for key in 300..310 {
+            table.insert(key, key).await.expect("drives work");
+        }
+        // The next half is the one whose entries are in the slicetable that the pointer names.
+        let flushing = table.clone();
+        runtime::spawn_detached(async move {
+            let _ = flushing.flush().await;
+        });
+        runtime::sleep(Duration::from_micros(5)).await;
+        table.insert(310, 310).await.expect("drives work");
+        table.sync().await.expect("it works again");
+    });
+    let lost = power_cuts(&hardware, &settings, 311, 20);
+    assert!(
+        lost.is_empty(),
+        "synced keys lost (seed, how many): {lost:?}"
+    );
+}
+
+/// The sync of a pointer that succeeds does not bring back what that of a user has lost before.
+#[test]
+fn a_pointer_that_is_durable_makes_up_for_no_failed_sync() {
+    let settings = long_log();
+    let hardware = Hardware::new(&settings, 1, 1);
+    Sim::new(1).block_on(async {
+        let table = hardware.create(&settings).await.expect("drives work");
+        for key in 0..300 {
+            table.insert(key, key).await.expect("drives work");
+        }
+        let flushing = table.clone();
+        let flushed = runtime::spawn(async move { flushing.flush().await });
+        runtime::sleep(Duration::from_micros(5)).await;
+        for key in 300..600 {
+            table.insert(key, key).await.expect("drives work");
+        }
+        hardware.journal.set_sync_fails(true);
+        assert!(table.sync().await.is_err());
+        hardware.journal.set_sync_fails(false);
+        let flushed = flushed.await.expect("it ends");
+        flushed.expect("it begins after the sync");
+        table.sync().await.expect("it works again");
+    });
+    let lost = power_cuts(&hardware, &settings, 600, 20);
+    assert!(
+        lost.is_empty(),
+        "synced keys lost (seed, how many): {lost:?}"
+    );
+}
+
 /// As Linux has it, a failed sync is told to one of those who wait. The pointer's sync fails and takes with it what the sync of a
 /// user, begun before, should have written: that one must not succeed.
 #[test]
