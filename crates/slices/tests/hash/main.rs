@@ -1,5 +1,6 @@
 //! SliceHash against a map: in order, at once, through crashes, and on drives that fail.
 
+mod chaos;
 mod crash;
 mod faults;
 #[path = "../common/hardware.rs"]
