@@ -22,8 +22,13 @@ const MAGIC: u64 = u64::from_le_bytes(*b"flowSLCE");
 pub const LOG_MAGIC: u64 = u64::from_le_bytes(*b"flowSLOG");
 /// Words in front of the pointers of a log: magic number, format, instance, kind; the rest zero.
 pub const LOG_HEAD_WORDS: usize = 8;
-/// Words in front of the entries of a half: the last count, and two of which one has been synced ([`LogCount`]).
-pub const HALF_HEAD_WORDS: usize = 3;
+/// Words in front of the entries of a half: the last count, two of which one has been synced ([`LogCount`]), and the
+/// generation ([`half_mark`]).
+pub const HALF_HEAD_WORDS: usize = 4;
+/// Halves begin at multiples of so many words: the head of one is within a cache line, whose stores stay in order.
+pub const HALF_ALIGN_WORDS: usize = 8;
+/// Regions of a drive, at most: what a [`Pointer`] can name.
+pub const MOST_REGIONS: u32 = 1 << 24;
 
 /// What a structure is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -364,19 +369,69 @@ pub struct Pointer {
     pub region: u32,
 }
 
+/// Whose a [`Pointer`] is: its checksum depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PointerOwner {
+    /// The structure.
+    pub instance: u64,
+    /// The partition.
+    pub partition: u32,
+    /// Which of the partition's slicetables.
+    pub drive: u32,
+}
+
+impl PointerOwner {
+    /// Never 0, so that a word of zeros is no pointer.
+    fn seed(self) -> u8 {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.instance.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.partition.to_le_bytes());
+        bytes[12..].copy_from_slice(&self.drive.to_le_bytes());
+        (crc32c::crc32c(&bytes) % 255) as u8 + 1
+    }
+}
+
 impl Pointer {
-    /// The word.
-    pub fn encode(self) -> u64 {
-        u64::from(self.generation) << 32 | u64::from(self.region)
+    /// The word: generation, checksum, region.
+    ///
+    /// # Panics
+    /// Where the region is not one of the first [`MOST_REGIONS`].
+    pub fn encode(self, owner: PointerOwner) -> u64 {
+        assert!(self.region < MOST_REGIONS, "a drive has no more regions");
+        let payload = u64::from(self.generation) << 32 | u64::from(self.region);
+        payload | u64::from(owner.seed() ^ crc8(payload)) << 24
     }
 
     /// Reads a word.
-    pub fn decode(word: u64) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// [`FormatError::Checksum`].
+    pub fn decode(word: u64, owner: PointerOwner) -> Result<Self, FormatError> {
+        let pointer = Self {
             generation: (word >> 32) as u32,
-            region: word as u32,
+            region: word as u32 % MOST_REGIONS,
+        };
+        match pointer.encode(owner) == word {
+            true => Ok(pointer),
+            false => Err(FormatError::Checksum),
         }
     }
+}
+
+/// CRC-8 with the polynomial x^8 + x^2 + x + 1: finds out up to three flipped bits of a word.
+fn crc8(word: u64) -> u8 {
+    word.to_be_bytes().iter().fold(0, |sum, byte| {
+        (0..8).fold(sum ^ byte, |sum, _| match sum & 0x80 {
+            0 => sum << 1,
+            _ => sum << 1 ^ 7,
+        })
+    })
+}
+
+/// The word of a half's head that says which generation has begun there.
+pub fn half_mark(instance: u64, partition: u32, generation: u32) -> u64 {
+    let none = LogCount::none(instance, partition, generation);
+    u64::from(generation) << 32 | u64::from(none.checksum)
 }
 
 /// How many entries a half of the log has, and the checksum of these.
@@ -539,7 +594,23 @@ mod tests {
             generation: 0xfeed_beef,
             region: 0x00ab_cdef,
         };
-        assert_eq!(Pointer::decode(pointer.encode()), pointer);
+        let owner = PointerOwner {
+            instance: 1,
+            partition: 2,
+            drive: 3,
+        };
+        let word = pointer.encode(owner);
+        assert_eq!(Pointer::decode(word, owner), Ok(pointer));
+        let other = PointerOwner { drive: 4, ..owner };
+        assert!(Pointer::decode(word, other).is_err());
+        assert!(Pointer::decode(0, owner).is_err());
+        for bit in 0..64 {
+            for second in 0..64 {
+                let flipped = word ^ (1 << bit) ^ (1 << second);
+                assert_eq!(Pointer::decode(flipped, owner).is_ok(), bit == second);
+            }
+            assert!(Pointer::decode(word ^ (1 << bit), owner).is_err());
+        }
         let head = FilterHead {
             generation: 0xfeed_beef,
             keys: 0x00ab_cdef,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use device::{AlignedBuf, Disk, SharedBuf};
-use format::slices::{PageIdentity, Pointer, SLICE_PAGE_HEAD_BYTES};
+use format::slices::{MOST_REGIONS, PageIdentity, Pointer, SLICE_PAGE_HEAD_BYTES};
 use futures_util::future::join;
 use runtime::sync::Semaphore;
 
@@ -75,7 +75,7 @@ pub(crate) fn drives(
             .map(|pointer| pointer.region)
             .collect();
         let regions = (disk.len_bytes() - shape.head_bytes) / shape.region_bytes();
-        let regions = Regions::without(u32::try_from(regions).unwrap_or(u32::MAX), &used);
+        let regions = Regions::without(regions.min(MOST_REGIONS.into()) as u32, &used);
         let scheduler = Scheduler::new(scheduling, shape.channels.count);
         Drive::new(number, disk, shape, scheduler, regions)
     };

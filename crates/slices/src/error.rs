@@ -64,6 +64,12 @@ pub enum SliceError {
         "the log belongs to another structure, or to none; name the log that was created with the drives"
     )]
     OtherLog,
+    /// What it held cannot be told from what it should hold.
+    #[error(
+        "the log is damaged in partition {partition}: {what}; bring back the log and its drives from one backup, or make the \
+         structure anew with `create`"
+    )]
+    DamagedLog { partition: u32, what: &'static str },
     #[error("the log has {has} words and needs {needs}; make it as long as `log_words` says")]
     ShortLog { has: usize, needs: usize },
     #[error(

@@ -14,8 +14,9 @@ use crate::filter::Filters;
 use crate::flush::{self, Flush, Flushes, Frozen, Partition, State};
 use crate::keys::{Keys, Slots};
 use crate::layout::refuse_twice;
-use crate::log::{Half, Log, LogShape};
+use crate::log::{Half, Log, LogShape, Replayed};
 use crate::page::{Page, PageMut};
+use crate::pointers::check_regions;
 use crate::regions::Region;
 use crate::settings::{HashSettings, HashShape, MOST_BUCKET_ENTRIES, MOST_TABLE_ENTRIES};
 use crate::superblock::{self, Instance};
@@ -189,7 +190,10 @@ impl SliceHash {
         let log_shape = log_shape(&shape, settings.spread, disks.len());
         let instance = Instance::of(&found);
         let log = Log::open(journal, log_shape, instance.id)?;
-        let pointers = |drive| pointers_of(&log, &shape, (settings.spread, disks.len()), drive);
+        let pointers = |drive| {
+            let all = pointers_of(&log, &shape, (settings.spread, disks.len()), drive);
+            all.into_iter().map(|(_, pointer)| pointer).collect()
+        };
         superblock::check_space(&disks, &found, &settings.layout(), pointers)?;
         Self::start(disks, log, &settings, shape, instance).await
     }
@@ -215,7 +219,17 @@ impl SliceHash {
             channels: settings.channels,
         };
         let count = disks.len();
-        let used = |number: usize| pointers_of(&log, &shape, (settings.spread, count), number);
+        let pointers = |number| pointers_of(&log, &shape, (settings.spread, count), number);
+        for (number, disk) in disks.iter().enumerate() {
+            let has = disk.len_bytes().saturating_sub(table_shape.head_bytes);
+            check_regions(pointers(number).into_iter(), has / shape.region_bytes)?;
+        }
+        let used = |number| {
+            pointers(number)
+                .into_iter()
+                .map(|(_, pointer)| pointer)
+                .collect()
+        };
         let drives = drives(disks, table_shape, settings.scheduling, used);
         let most_keys = shape.page.entries() * shape.pages as usize;
         let mut inner = Inner {
@@ -392,19 +406,23 @@ impl Inner {
             .map(|region| region.generation)
             .max()
             .unwrap_or(0);
-        let (half, changes) = self.log.replay(number, written + 1)?;
-        let (next_half, next_changes) = self.log.replay(number, written + 2)?;
-        let table = self.table_of(changes)?;
-        let (active, generation, frozen) = if next_changes.is_empty() {
-            (Active { table, half }, written + 1, None)
-        } else {
-            let table = Arc::new(table);
-            let next = Active {
-                table: self.table_of(next_changes)?,
-                half: next_half,
-            };
-            let frozen = Frozen::left(FrozenTable { table, half }, written + 1);
-            (next, written + 2, Some(frozen))
+        let next = self.log.replay(number, written + 2)?;
+        let (half, changes) = match self.log.replay(number, written + 1)? {
+            Replayed::Begun(half, changes) => (half, changes),
+            Replayed::NotBegun => (self.log.begin(number, written + 1), Vec::new()),
+        };
+        let table = self.table_of(number, changes)?;
+        let (active, generation, frozen) = match next {
+            Replayed::Begun(next_half, next_changes) if !next_changes.is_empty() => {
+                let table = Arc::new(table);
+                let next = Active {
+                    table: self.table_of(number, next_changes)?,
+                    half: next_half,
+                };
+                let frozen = Frozen::left(FrozenTable { table, half }, written + 1);
+                (next, written + 2, Some(frozen))
+            }
+            _ => (Active { table, half }, written + 1, None),
         };
         Ok(Partition::new(State {
             active,
@@ -414,13 +432,16 @@ impl Inner {
         }))
     }
 
-    fn table_of(&self, changes: Vec<(u64, Change)>) -> Result<Table, SliceError> {
+    fn table_of(&self, number: u32, changes: Vec<(u64, Change)>) -> Result<Table, SliceError> {
         let mut table = self.new_table();
         for (key, change) in changes {
             // What fitted once does so again: places follow from the order of changes.
             table
                 .insert(key, change)
-                .map_err(|Full| SliceError::OtherLog)?;
+                .map_err(|Full| SliceError::DamagedLog {
+                    partition: number,
+                    what: "its entries do not fit a table",
+                })?;
         }
         Ok(table)
     }
@@ -715,13 +736,13 @@ fn pointers_of(
     shape: &HashShape,
     (is_spread, drives): (bool, usize),
     drive: usize,
-) -> Vec<Pointer> {
+) -> Vec<(u32, Pointer)> {
     let (first, step, nth) = match is_spread {
         true => (0, 1, drive as u32),
         false => (drive as u32, drives, 0),
     };
     let partitions = (first..shape.partitions).step_by(step);
-    let pointers = partitions.map(|partition| log.pointers.get(partition, nth));
+    let pointers = partitions.map(|partition| (partition, log.pointers.get(partition, nth)));
     pointers.collect()
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use device::Disk;
-use format::slices::SliceSuperblock;
+use format::slices::{MOST_REGIONS, SliceSuperblock};
 
 use crate::channel::Channels;
 use crate::error::SliceError;
@@ -119,6 +119,7 @@ impl Layout {
         let mut fitting = Vec::new();
         for (drive, &has) in drive_bytes.iter().enumerate() {
             let regions = has.saturating_sub(self.head_bytes()) / region_bytes;
+            let regions = regions.min(MOST_REGIONS.into());
             let Some(most) = regions
                 .checked_sub(self.spare_regions.into())
                 .filter(|&most| most > 0)

@@ -2,16 +2,24 @@
 //!
 //! ```text
 //!   head │ pointer of each partition and drive │ partition 0: half 0, half 1 │ partition 1: …
-//!                                                └ count, synced count x 2 │ marks of deletes │ entries
+//!                                  └ count, synced count x 2, generation │ marks of deletes │ entries
 //! ```
 //!
 //! Stores survive the process, in their order. After a power cut the checksum of a count says whether the entries that it
-//! counts are all there; of three counts the highest that is right is taken, and one of them has been synced.
+//! counts are all there; of three counts the highest that is right is taken.
+//!
+//! One synced count is durable at any moment, with what it counts. A sync writes to the other; when it has succeeded, that one is
+//! the durable one, and the first gets the same count, which need not be durable. A start does not know which is: it makes the log
+//! durable as it is before it changes a synced count.
+//!
+//! A half whose head names the expected generation has a count that is right: where it has none, it has decayed. Where the head
+//! names the generation of two flushes before, the half has been begun by nobody, or a power cut has undone that: nothing in it was
+//! synced. Every other head is damage, too.
 
 use std::sync::Arc;
 
 use device::Journal;
-use format::slices::{HALF_HEAD_WORDS, LogCount};
+use format::slices::{HALF_ALIGN_WORDS, HALF_HEAD_WORDS, LogCount, half_mark};
 
 use crate::error::SliceError;
 use crate::pointers::Pointers;
@@ -36,12 +44,14 @@ impl LogShape {
     }
 
     fn half_words(&self) -> usize {
-        HALF_HEAD_WORDS + self.mark_words() + 2 * self.entries as usize
+        let words = HALF_HEAD_WORDS + self.mark_words() + 2 * self.entries as usize;
+        words.next_multiple_of(HALF_ALIGN_WORDS)
     }
 
     fn half(&self, partition: u32, generation: u32) -> usize {
         let half = 2 * partition as usize + (generation % 2) as usize;
-        Pointers::end(self.partitions, self.drives) + half * self.half_words()
+        let first = Pointers::end(self.partitions, self.drives).next_multiple_of(HALF_ALIGN_WORDS);
+        first + half * self.half_words()
     }
 
     /// Words of all of it.
@@ -49,6 +59,9 @@ impl LogShape {
         self.half(self.partitions, 0)
     }
 }
+
+/// Counts of a head; the generation follows.
+const COUNTS: usize = HALF_HEAD_WORDS - 1;
 
 /// The log of a structure.
 pub(crate) struct Log {
@@ -62,9 +75,19 @@ pub(crate) struct Half {
     partition: u32,
     generation: u32,
     count: LogCount,
-    /// What the last sync has covered, and which of the two words says so.
+    /// What the last sync that has succeeded covers, and which of the two words says so.
     synced: LogCount,
-    synced_word: bool,
+    synced_word: usize,
+    /// What the other word says, where a sync has stored it and has not succeeded.
+    syncing: Option<LogCount>,
+}
+
+/// A half as it was found.
+pub(crate) enum Replayed {
+    /// It holds these changes, in order. The half is to go on with.
+    Begun(Half, Vec<(u64, Change)>),
+    /// It holds another generation: nothing of the expected one was synced.
+    NotBegun,
 }
 
 impl Log {
@@ -74,9 +97,15 @@ impl Log {
         shape: LogShape,
         instance: u64,
     ) -> Result<Self, SliceError> {
-        let pointers = Pointers::create(journal, shape.drives, shape.words(), instance)?;
+        let pointers = Pointers::create(
+            journal,
+            (shape.partitions, shape.drives),
+            shape.words(),
+            instance,
+        )?;
         let log = Self { pointers, shape };
         for partition in 0..shape.partitions {
+            log.begin(partition, 0);
             log.begin(partition, 1);
         }
         Ok(log)
@@ -88,7 +117,12 @@ impl Log {
         shape: LogShape,
         instance: u64,
     ) -> Result<Self, SliceError> {
-        let pointers = Pointers::open(journal, shape.drives, shape.words(), instance)?;
+        let pointers = Pointers::open(
+            journal,
+            (shape.partitions, shape.drives),
+            shape.words(),
+            instance,
+        )?;
         Ok(Self { pointers, shape })
     }
 
@@ -100,15 +134,19 @@ impl Log {
     pub(crate) fn begin(&self, partition: u32, generation: u32) -> Half {
         let none = LogCount::none(self.pointers.instance, partition, generation);
         let start = self.shape.half(partition, generation);
-        for word in start..start + HALF_HEAD_WORDS {
+        for word in start..start + COUNTS {
             self.journal().store(word, none.encode());
         }
+        // The last: where it is there, the counts are this generation's.
+        let mark = half_mark(self.pointers.instance, partition, generation);
+        self.journal().store(start + COUNTS, mark);
         Half {
             partition,
             generation,
             count: none,
             synced: none,
-            synced_word: false,
+            synced_word: 1,
+            syncing: None,
         }
     }
 
@@ -136,23 +174,36 @@ impl Log {
         self.journal().store(start, half.count.encode());
     }
 
-    /// What a half holds, in order, and the half, to go on with it.
-    pub(crate) fn replay(
-        &self,
-        partition: u32,
-        generation: u32,
-    ) -> Result<(Half, Vec<(u64, Change)>), SliceError> {
+    /// What the half of a generation holds.
+    ///
+    /// # Errors
+    /// [`SliceError::DamagedLog`], and errors of the device.
+    pub(crate) fn replay(&self, partition: u32, generation: u32) -> Result<Replayed, SliceError> {
         let start = self.shape.half(partition, generation);
         let mut words = vec![0; self.shape.half_words()];
         self.journal()
             .read(start, &mut words)
             .map_err(SliceError::log)?;
-        let (counts, rest) = words.split_at(HALF_HEAD_WORDS);
+        let (head, rest) = words.split_at(HALF_HEAD_WORDS);
+        let (counts, mark) = head.split_at(COUNTS);
+        let damaged = |what| SliceError::DamagedLog { partition, what };
+        let mark_of = |generation| half_mark(self.pointers.instance, partition, generation);
+        if mark[0] != mark_of(generation) {
+            return match generation.checked_sub(2).map(mark_of) == Some(mark[0]) {
+                true => Ok(Replayed::NotBegun),
+                false => Err(damaged(
+                    "the head of a half names no generation that can be",
+                )),
+            };
+        }
         let (marks, entries) = rest.split_at(self.shape.mark_words());
+        let entries = &entries[..2 * self.shape.entries as usize];
         let counts: Vec<LogCount> = counts.iter().map(|&word| LogCount::decode(word)).collect();
 
-        let none = LogCount::none(self.pointers.instance, partition, generation);
-        let (mut count, mut valid, mut synced) = (none, none, none);
+        let mut count = LogCount::none(self.pointers.instance, partition, generation);
+        // The highest count that is right, of all and of those that a sync has stored.
+        let right = |counts: &[LogCount], count| counts.contains(&count).then_some(count);
+        let (mut valid, mut synced) = (right(&counts, count), right(&counts[1..], count));
         let mut changes = Vec::new();
         for (entry, pair) in entries.chunks_exact(2).enumerate() {
             let is_delete = marks[entry / 64] >> (entry % 64) & 1;
@@ -161,22 +212,23 @@ impl Log {
                 0 => (pair[0], Change::Value(pair[1])),
                 _ => (pair[0], Change::Delete),
             });
-            if counts.contains(&count) {
-                valid = count;
-            }
-            if counts[1..].contains(&count) {
-                synced = count;
-            }
+            valid = right(&counts, count).or(valid);
+            synced = right(&counts[1..], count).or(synced);
         }
+        let valid = valid.ok_or_else(|| damaged("its entries are not those that were synced"))?;
         changes.truncate(valid.entries as usize);
+        // Where a damaged word has left none, no count is durable but the first, which stays until the next sync has ended.
+        let synced =
+            synced.unwrap_or_else(|| LogCount::none(self.pointers.instance, partition, generation));
         let half = Half {
             partition,
             generation,
             count: valid,
             synced,
-            synced_word: counts[2] == synced,
+            synced_word: if counts[2] == synced { 2 } else { 1 },
+            syncing: None,
         };
-        Ok((half, changes))
+        Ok(Replayed::Begun(half, changes))
     }
 
     /// A failed sync may have left pages that count as written and are not.
@@ -187,28 +239,42 @@ impl Log {
         }
     }
 
+    fn store_synced(&self, half: &Half, word: usize, count: LogCount) {
+        let start = self.shape.half(half.partition, half.generation);
+        self.journal().store(start + word, count.encode());
+    }
+
     /// Makes durable what `halves` hold at the time it is called for, one partition after the other; `halves` passes each
     /// to the function it is given, under the lock.
     pub(crate) async fn sync(
         &self,
-        halves: impl FnOnce(&mut dyn FnMut(&mut Half)),
+        halves: impl Fn(&mut dyn FnMut(&mut Half)),
     ) -> Result<(), SliceError> {
-        let store_counts = |has_lost| {
+        let store_again = || halves(&mut |half| self.store_again(half));
+        let store_counts = || {
             halves(&mut |half| {
-                if has_lost {
-                    self.store_again(half);
+                half.syncing = (half.synced != half.count).then_some(half.count);
+                if let Some(count) = half.syncing {
+                    self.store_synced(half, half.other_word(), count);
                 }
-                if half.synced == half.count {
-                    return;
-                }
-                half.synced_word = !half.synced_word;
-                let word = self.shape.half(half.partition, half.generation)
-                    + 1
-                    + usize::from(half.synced_word);
-                self.journal().store(word, half.count.encode());
-                half.synced = half.count;
             });
         };
-        self.pointers.sync(store_counts).await
+        let confirm = || {
+            halves(&mut |half| {
+                if let Some(count) = half.syncing.take() {
+                    self.store_synced(half, half.synced_word, count);
+                    half.synced_word = half.other_word();
+                    half.synced = count;
+                }
+            });
+        };
+        self.pointers.sync(store_again, store_counts, confirm).await
+    }
+}
+
+impl Half {
+    /// The synced count that may be overwritten.
+    fn other_word(&self) -> usize {
+        3 - self.synced_word
     }
 }

@@ -4,14 +4,17 @@
 //!   head │ pointer of each partition and drive │ what the structure has beside
 //! ```
 //!
-//! Syncs go one after the other, so that a pointer is durable when its own sync has returned: none that began before can lose it.
+//! Syncs go one after the other, and go on when nobody waits for them any more, so that a pointer is durable when its own sync has
+//! returned: none that began before can lose it. While a sync has not succeeded, what it covers may count as written and be lost:
+//! the next one stores everything again first. So does the first one of a process, since the last may have ended that way.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use device::Journal;
-use format::slices::{LOG_HEAD_WORDS, LOG_MAGIC, Pointer, SLICES_FORMAT};
-use runtime::sync::Semaphore;
+use device::{DeviceError, Journal, Operation};
+use format::slices::{LOG_HEAD_WORDS, LOG_MAGIC, Pointer, PointerOwner, SLICES_FORMAT};
+use runtime::sync::{Permit, Semaphore};
 
 use crate::error::SliceError;
 
@@ -19,11 +22,12 @@ use crate::error::SliceError;
 pub(crate) struct Pointers {
     pub(crate) journal: Arc<dyn Journal>,
     pub(crate) instance: u64,
+    partitions: u32,
     /// Slicetables of a partition.
     drives: u32,
     syncing: Semaphore,
-    /// A sync has failed, and the system may take for written what is not.
-    has_lost: AtomicBool,
+    /// A sync has failed or has not ended, and the system may take for written what is not.
+    is_unsure: AtomicBool,
 }
 
 impl Pointers {
@@ -35,12 +39,15 @@ impl Pointers {
     /// The log of a new structure: `words` of it are zeros, with the head.
     pub(crate) fn create(
         journal: Arc<dyn Journal>,
-        drives: u32,
+        (partitions, drives): (u32, u32),
         words: usize,
         instance: u64,
     ) -> Result<Self, SliceError> {
-        let pointers = Self::of(journal, drives, words, instance)?;
+        let pointers = Self::of(journal, (partitions, drives), words, instance)?;
         pointers.journal.clear(0..words);
+        for (partition, drive) in pointers.all() {
+            pointers.store(partition, drive, Pointer::default());
+        }
         pointers.journal.store(2, instance);
         pointers.journal.store(1, SLICES_FORMAT.into());
         pointers.journal.store(0, LOG_MAGIC);
@@ -50,23 +57,36 @@ impl Pointers {
     /// The log of a structure that there is.
     pub(crate) fn open(
         journal: Arc<dyn Journal>,
-        drives: u32,
+        (partitions, drives): (u32, u32),
         words: usize,
         instance: u64,
     ) -> Result<Self, SliceError> {
-        let pointers = Self::of(journal, drives, words, instance)?;
+        let pointers = Self::of(journal, (partitions, drives), words, instance)?;
         let mut head = [0; LOG_HEAD_WORDS];
         let read = pointers.journal.read(0, &mut head);
         read.map_err(SliceError::log)?;
-        match head[..3] == [LOG_MAGIC, SLICES_FORMAT.into(), instance] {
-            true => Ok(pointers),
-            false => Err(SliceError::OtherLog),
+        if head[..3] != [LOG_MAGIC, SLICES_FORMAT.into(), instance] {
+            return Err(SliceError::OtherLog);
         }
+        // A page that the drive does not give back is an error here; later, it would end the process.
+        let mut words = vec![0; Self::end(partitions, drives) - LOG_HEAD_WORDS];
+        let read = pointers.journal.read(LOG_HEAD_WORDS, &mut words);
+        read.map_err(SliceError::log)?;
+        for ((partition, drive), word) in pointers.all().zip(words) {
+            Pointer::decode(word, pointers.owner(partition, drive)).map_err(|_| {
+                SliceError::DamagedLog {
+                    partition,
+                    what: "the word that says where its slicetable lies",
+                }
+            })?;
+        }
+        pointers.is_unsure.store(true, Ordering::Release);
+        Ok(pointers)
     }
 
     fn of(
         journal: Arc<dyn Journal>,
-        drives: u32,
+        (partitions, drives): (u32, u32),
         needs: usize,
         instance: u64,
     ) -> Result<Self, SliceError> {
@@ -77,19 +97,41 @@ impl Pointers {
         Ok(Self {
             journal,
             instance,
+            partitions,
             drives,
             syncing: Semaphore::new(1),
-            has_lost: AtomicBool::new(false),
+            is_unsure: AtomicBool::new(false),
         })
+    }
+
+    fn all(&self) -> impl Iterator<Item = (u32, u32)> + use<> {
+        let drives = self.drives;
+        (0..self.partitions)
+            .flat_map(move |partition| (0..drives).map(move |drive| (partition, drive)))
     }
 
     fn word(&self, partition: u32, drive: u32) -> usize {
         Self::end(partition, self.drives) + drive as usize
     }
 
+    fn owner(&self, partition: u32, drive: u32) -> PointerOwner {
+        PointerOwner {
+            instance: self.instance,
+            partition,
+            drive,
+        }
+    }
+
+    fn store(&self, partition: u32, drive: u32, pointer: Pointer) {
+        let word = pointer.encode(self.owner(partition, drive));
+        self.journal.store(self.word(partition, drive), word);
+    }
+
     /// Where the slicetable of a partition lies.
     pub(crate) fn get(&self, partition: u32, drive: u32) -> Pointer {
-        Pointer::decode(self.journal.load(self.word(partition, drive)))
+        let word = self.journal.load(self.word(partition, drive));
+        Pointer::decode(word, self.owner(partition, drive))
+            .expect("they were looked at when the log was opened")
     }
 
     /// From now on it lies there. Returns when that is durable.
@@ -99,25 +141,89 @@ impl Pointers {
         drive: u32,
         pointer: Pointer,
     ) -> Result<(), SliceError> {
-        let _syncing = self.syncing.acquire().await;
-        let word = self.word(partition, drive);
-        self.journal.store(word, pointer.encode());
-        self.make_durable().await
+        self.durably(|| self.store(partition, drive, pointer)).await
     }
 
-    /// Calls `before`, which is told whether a sync has failed since the last call, then makes every store durable. What
-    /// might be lost is to be stored again.
-    pub(crate) async fn sync(&self, before: impl FnOnce(bool)) -> Result<(), SliceError> {
-        let _syncing = self.syncing.acquire().await;
-        before(self.has_lost.swap(false, Ordering::AcqRel));
-        self.make_durable().await
+    /// Calls `store`, and returns when what it has stored is durable.
+    pub(crate) async fn durably(&self, store: impl FnOnce()) -> Result<(), SliceError> {
+        let permit = self.syncing.acquire().await;
+        // What an earlier sync may have lost, this one does not bring back.
+        let was_unsure = self.is_unsure.swap(true, Ordering::AcqRel);
+        store();
+        let _permit = self.make_durable(permit).await?;
+        self.is_unsure.store(was_unsure, Ordering::Release);
+        Ok(())
     }
 
-    async fn make_durable(&self) -> Result<(), SliceError> {
-        let synced = self.journal.sync().await;
-        if synced.is_err() {
-            self.has_lost.store(true, Ordering::Release);
+    /// Calls `store`, then makes every store durable. Where an earlier sync may have lost something, everything is made durable
+    /// as it is first: the pointers, and what `store_again` stores again. Calls `confirm` when all is durable, before another
+    /// sync begins.
+    pub(crate) async fn sync(
+        &self,
+        store_again: impl FnOnce(),
+        store: impl FnOnce(),
+        confirm: impl FnOnce(),
+    ) -> Result<(), SliceError> {
+        let mut permit = self.syncing.acquire().await;
+        if self.is_unsure.swap(true, Ordering::AcqRel) {
+            for word in 0..Self::end(self.partitions, self.drives) {
+                self.journal.store(word, self.journal.load(word));
+            }
+            store_again();
+            permit = self.make_durable(permit).await?;
         }
-        synced.map_err(SliceError::log)
+        store();
+        let _permit = self.make_durable(permit).await?;
+        self.is_unsure.store(false, Ordering::Release);
+        confirm();
+        Ok(())
+    }
+
+    /// Nobody else syncs until this sync has ended, also where the caller is dropped.
+    async fn make_durable(&self, permit: Permit) -> Result<Permit, SliceError> {
+        let journal = Arc::clone(&self.journal);
+        let sync = runtime::spawn(async move { (journal.sync().await, permit) });
+        match sync.await {
+            Some((Ok(()), permit)) => Ok(permit),
+            Some((Err(error), _)) => Err(SliceError::log(error)),
+            None => Err(SliceError::log(DeviceError::Io {
+                operation: Operation::Sync,
+                offset: 0,
+                len: 0,
+                source: std::io::Error::other("the runtime that synced has ended"),
+            })),
+        }
+    }
+}
+
+/// Refuses pointers of one drive, with their partitions, that name a region that the drive does not have, or one twice.
+pub(crate) fn check_regions(
+    pointers: impl Iterator<Item = (u32, Pointer)>,
+    regions: u64,
+) -> Result<(), SliceError> {
+    let mut used = HashSet::new();
+    for (partition, pointer) in pointers.filter(|(_, pointer)| pointer.generation > 0) {
+        if u64::from(pointer.region) >= regions || !used.insert(pointer.region) {
+            let what = "the word that says where its slicetable lies: no region of the drive, or another partition's";
+            return Err(SliceError::DamagedLog { partition, what });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_is_of_the_drive_and_of_one_partition() {
+        let check = |regions: [(u32, u32); 3]| {
+            let pointer = |(generation, region)| Pointer { generation, region };
+            check_regions((0..).zip(regions.map(pointer)), 9).is_ok()
+        };
+        assert!(check([(1, 8), (0, 0), (2, 0)]));
+        assert!(check([(1, 8), (0, 8), (0, 8)]), "0 is none");
+        assert!(!check([(1, 8), (1, 3), (2, 8)]));
+        assert!(!check([(1, 8), (1, 9), (2, 0)]));
     }
 }

@@ -58,8 +58,9 @@ impl MemoryFilters {
         shape: &BloomShape,
         instance: u64,
     ) -> Result<Self, SliceError> {
-        let pointers = Pointers::create(journal, 1, Self::words(shape), instance)?;
-        pointers.sync(|_| ()).await?;
+        let pointers =
+            Pointers::create(journal, (shape.partitions, 1), Self::words(shape), instance)?;
+        pointers.sync(|| (), || (), || ()).await?;
         Ok(Self::of(pointers, shape))
     }
 
@@ -69,7 +70,8 @@ impl MemoryFilters {
         shape: &BloomShape,
         instance: u64,
     ) -> Result<Self, SliceError> {
-        let pointers = Pointers::open(journal, 1, Self::words(shape), instance)?;
+        let pointers =
+            Pointers::open(journal, (shape.partitions, 1), Self::words(shape), instance)?;
         Ok(Self::of(pointers, shape))
     }
 
@@ -148,12 +150,10 @@ impl MemoryFilters {
     }
 
     /// A failed sync may have left pages that count as written and are not.
-    pub(super) fn store_again(&self, partition: u32) {
-        for generation in 0..2 {
-            let head = self.head(partition, generation);
-            for word in self.half(partition, generation).chain(head..=head) {
-                self.journal().store(word, self.journal().load(word));
-            }
+    pub(super) fn store_again(&self, partition: u32, generation: u32) {
+        let head = self.head(partition, generation);
+        for word in self.half(partition, generation).chain(head..=head) {
+            self.journal().store(word, self.journal().load(word));
         }
     }
 }

@@ -28,6 +28,7 @@ use crate::drive::{Drive, TableShape, drives};
 use crate::error::SliceError;
 use crate::flush::{self, Flush, Flushes, Frozen, Partition, State};
 use crate::layout::{Layout, refuse_twice};
+use crate::pointers::check_regions;
 use crate::regions::Region;
 use crate::superblock::{self, Instance};
 use bits::{BitKeys, KeyBits};
@@ -170,7 +171,10 @@ impl SliceBloom {
         superblock::check_space(&disks, &found, &layout, |_| Vec::new())?;
         let instance = Instance::of(&found);
         let memory = MemoryFilters::open(journal, &shape, instance.id)?;
-        let pointers = |drive| pointers_of(&memory, &shape, disks.len(), drive);
+        let pointers = |drive| {
+            let all = pointers_of(&memory, &shape, disks.len(), drive);
+            all.into_iter().map(|(_, pointer)| pointer).collect()
+        };
         superblock::check_space(&disks, &found, &layout, pointers)?;
         Self::start(disks, memory, layout, shape, instance).await
     }
@@ -191,7 +195,17 @@ impl SliceBloom {
             channels: layout.channels,
         };
         let count = disks.len();
-        let used = |number: usize| pointers_of(&memory, &shape, count, number);
+        let pointers = |number| pointers_of(&memory, &shape, count, number);
+        for (number, disk) in disks.iter().enumerate() {
+            let has = disk.len_bytes().saturating_sub(table_shape.head_bytes);
+            check_regions(pointers(number).into_iter(), has / shape.region_bytes)?;
+        }
+        let used = |number| {
+            pointers(number)
+                .into_iter()
+                .map(|(_, pointer)| pointer)
+                .collect()
+        };
         let mut inner = Inner {
             keys: BitKeys {
                 seed: instance.seed,
@@ -212,6 +226,8 @@ impl SliceBloom {
             .map(|number| inner.found(number))
             .collect::<Result<_, _>>()?;
         let opened = Self(Arc::new(inner));
+        // What the last process has stored and not synced may have been lost: it is durable before anything is done with it.
+        opened.sync().await?;
         for number in 0..shape.partitions {
             flush::flushed(&opened.0, number).await?;
         }
@@ -360,13 +376,16 @@ impl Inner {
     }
 
     async fn sync(&self) -> Result<(), SliceError> {
-        let store_again = |has_lost| {
-            for (number, partition) in (0..).zip(&self.partitions).filter(|_| has_lost) {
-                let _state = partition.state.lock();
-                self.memory.store_again(number);
+        let store_again = || {
+            for (number, partition) in (0..).zip(&self.partitions) {
+                let state = partition.state.lock();
+                self.memory.store_again(number, state.generation);
+                if let Some(frozen) = &state.frozen {
+                    self.memory.store_again(number, frozen.generation);
+                }
             }
         };
-        self.memory.pointers.sync(store_again).await
+        self.memory.pointers.sync(store_again, || (), || ()).await
     }
 
     async fn may_contain(&self, key: &[u8]) -> Result<bool, SliceError> {
@@ -502,9 +521,9 @@ fn pointers_of(
     shape: &BloomShape,
     drives: usize,
     drive: usize,
-) -> Vec<Pointer> {
+) -> Vec<(u32, Pointer)> {
     let partitions = (drive as u32..shape.partitions).step_by(drives);
-    let pointers = partitions.map(|partition| memory.pointers.get(partition, 0));
+    let pointers = partitions.map(|partition| (partition, memory.pointers.get(partition, 0)));
     pointers.collect()
 }
 

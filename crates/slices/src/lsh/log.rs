@@ -10,19 +10,18 @@
 //! whether the vectors that it counts are all there.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use device::Journal;
-use format::slices::{
-    HALF_HEAD_WORDS, LOG_HEAD_WORDS, LOG_MAGIC, LogCount, Pointer, SLICES_FORMAT, SliceKind,
-};
+use format::slices::{LogCount, Pointer};
 use format::slices_lsh::StoredVectors;
-use runtime::sync::Semaphore;
 
 use crate::error::SliceError;
+use crate::pointers::Pointers;
 
 /// Halves: of two generations, two segments each.
 const HALVES: usize = 4;
+/// Words in front of the vectors of a half: the count, and two synced ones.
+const COUNT_WORDS: usize = 3;
 
 /// How a log is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,12 +37,12 @@ pub(crate) struct LogShape {
 }
 
 impl LogShape {
-    fn pointer(&self, partition: u32) -> usize {
-        LOG_HEAD_WORDS + partition as usize
+    fn pointers_end(&self) -> usize {
+        Pointers::end(self.partitions, 1)
     }
 
     fn place(&self, generation: u32) -> usize {
-        self.pointer(self.partitions) + (generation % self.places) as usize
+        self.pointers_end() + (generation % self.places) as usize
     }
 
     fn delete_words(&self) -> usize {
@@ -51,7 +50,7 @@ impl LogShape {
     }
 
     fn deletes_start(&self) -> usize {
-        self.pointer(self.partitions) + self.places as usize
+        self.pointers_end() + self.places as usize
     }
 
     fn deletes(&self, generation: u32) -> usize {
@@ -63,7 +62,7 @@ impl LogShape {
     }
 
     fn half_words(&self) -> usize {
-        HALF_HEAD_WORDS + self.segment_vectors as usize * self.vector_words
+        COUNT_WORDS + self.segment_vectors as usize * self.vector_words
     }
 
     fn half(&self, generation: u32, segment: u32) -> usize {
@@ -86,11 +85,7 @@ impl LogShape {
 pub(crate) struct Log {
     journal: Arc<dyn Journal>,
     pub(crate) shape: LogShape,
-    instance: u64,
-    /// One sync at a time, so that of two synced counts one is durable.
-    syncing: Semaphore,
-    /// A sync has failed, and the system may take for written what is not.
-    has_lost: AtomicBool,
+    pointers: Pointers,
 }
 
 /// The log of a segment that is not on a drive yet. Under the lock of the index.
@@ -98,9 +93,18 @@ pub(crate) struct Log {
 pub(crate) struct Half {
     start: usize,
     count: LogCount,
-    /// What the last sync has covered, and which of the two words says so.
+    /// What the last sync that has succeeded covers, and which of the two words says so.
     synced: LogCount,
-    synced_word: bool,
+    synced_word: usize,
+    /// What the other word says, where a sync has stored it and has not succeeded.
+    syncing: Option<LogCount>,
+}
+
+impl Half {
+    /// The synced count that may be overwritten.
+    fn other_word(&self) -> usize {
+        COUNT_WORDS - self.synced_word
+    }
 }
 
 impl Log {
@@ -110,13 +114,13 @@ impl Log {
         shape: LogShape,
         instance: u64,
     ) -> Result<Self, SliceError> {
-        let log = Self::of(journal, shape, instance)?;
-        log.journal.clear(0..shape.words());
-        log.journal.store(3, SliceKind::Lsh as u64);
-        log.journal.store(2, instance);
-        log.journal.store(1, SLICES_FORMAT.into());
-        log.journal.store(0, LOG_MAGIC);
-        Ok(log)
+        let of = (shape.partitions, 1);
+        let pointers = Pointers::create(Arc::clone(&journal), of, shape.words(), instance)?;
+        Ok(Self {
+            journal,
+            shape,
+            pointers,
+        })
     }
 
     /// The log of an index that there is.
@@ -125,45 +129,23 @@ impl Log {
         shape: LogShape,
         instance: u64,
     ) -> Result<Self, SliceError> {
-        let log = Self::of(journal, shape, instance)?;
-        let mut head = [0; LOG_HEAD_WORDS];
-        log.journal.read(0, &mut head).map_err(SliceError::log)?;
-        let expected = [
-            LOG_MAGIC,
-            SLICES_FORMAT.into(),
-            instance,
-            SliceKind::Lsh as u64,
-        ];
-        match head[..4] == expected {
-            true => Ok(log),
-            false => Err(SliceError::OtherLog),
-        }
-    }
-
-    fn of(journal: Arc<dyn Journal>, shape: LogShape, instance: u64) -> Result<Self, SliceError> {
-        let (has, needs) = (journal.words(), shape.words());
-        if has < needs {
-            return Err(SliceError::ShortLog { has, needs });
-        }
+        let of = (shape.partitions, 1);
+        let pointers = Pointers::open(Arc::clone(&journal), of, shape.words(), instance)?;
         Ok(Self {
             journal,
             shape,
-            instance,
-            syncing: Semaphore::new(1),
-            has_lost: AtomicBool::new(false),
+            pointers,
         })
     }
 
     /// Where the slicetable of a partition lies.
     pub(crate) fn pointer(&self, partition: u32) -> Pointer {
-        Pointer::decode(self.journal.load(self.shape.pointer(partition)))
+        self.pointers.get(partition, 0)
     }
 
     /// From now on it lies there. Returns when that is durable.
     pub(crate) async fn point(&self, partition: u32, pointer: Pointer) -> Result<(), SliceError> {
-        self.journal
-            .store(self.shape.pointer(partition), pointer.encode());
-        self.make_durable().await
+        self.pointers.set(partition, 0, pointer).await
     }
 
     /// How many vectors of a generation are on the drives.
@@ -179,17 +161,9 @@ impl Log {
     /// So many vectors of a generation are on the drives. Returns when that is durable.
     pub(crate) async fn store(&self, generation: u32, count: u32) -> Result<(), SliceError> {
         let stored = StoredVectors { generation, count };
-        self.journal
-            .store(self.shape.place(generation), stored.encode());
-        self.make_durable().await
-    }
-
-    async fn make_durable(&self) -> Result<(), SliceError> {
-        let synced = self.journal.sync().await;
-        if synced.is_err() {
-            self.has_lost.store(true, Ordering::Release);
-        }
-        synced.map_err(SliceError::log)
+        let place = self.shape.place(generation);
+        let store = || self.journal.store(place, stored.encode());
+        self.pointers.durably(store).await
     }
 
     /// A generation takes its place, or goes on in it: of its vectors `stored` are on the drives and `count` are known. From
@@ -229,28 +203,29 @@ impl Log {
     }
 
     fn none(&self, generation: u32, segment: u32) -> LogCount {
-        LogCount::none(self.instance, segment, generation)
+        LogCount::none(self.pointers.instance, segment, generation)
     }
 
     /// Begins the log of a segment; what its half held before is on a drive.
     pub(crate) fn begin_segment(&self, generation: u32, segment: u32) -> Half {
         let none = self.none(generation, segment);
         let start = self.shape.half(generation, segment);
-        for word in start..start + HALF_HEAD_WORDS {
+        for word in start..start + COUNT_WORDS {
             self.journal.store(word, none.encode());
         }
         Half {
             start,
             count: none,
             synced: none,
-            synced_word: false,
+            synced_word: 1,
+            syncing: None,
         }
     }
 
     /// Adds a vector, for which there is space.
     pub(crate) fn append(&self, half: &mut Half, components: &[u8]) {
         let words = words_of(components, self.shape.vector_words);
-        let start = half.start + HALF_HEAD_WORDS;
+        let start = half.start + COUNT_WORDS;
         let at = start + half.count.entries as usize * self.shape.vector_words;
         for (nth, &word) in words.iter().enumerate() {
             self.journal.store(at + nth, word);
@@ -270,7 +245,7 @@ impl Log {
         self.journal
             .read(start, &mut words)
             .map_err(SliceError::log)?;
-        let (counts, vectors) = words.split_at(HALF_HEAD_WORDS);
+        let (counts, vectors) = words.split_at(COUNT_WORDS);
         let counts: Vec<LogCount> = counts.iter().map(|&word| LogCount::decode(word)).collect();
         let none = self.none(generation, segment);
         let (mut count, mut valid, mut synced) = (none, none, none);
@@ -290,45 +265,57 @@ impl Log {
             start,
             count: valid,
             synced,
-            synced_word: counts[2] == synced,
+            synced_word: if counts[2] == synced { 2 } else { 1 },
+            syncing: None,
         };
         Ok((half, vectors.map(bytes).collect()))
     }
 
-    /// A failed sync may have left pages that count as written and are not.
     fn store_again(&self, words: std::ops::Range<usize>) {
         for word in words {
             self.journal.store(word, self.journal.load(word));
         }
     }
 
-    /// Makes durable what the log holds, under the lock of the index when it is called for: `halves` takes that and passes
-    /// each half to the function it is given.
+    fn store_synced(&self, half: &Half, word: usize, count: LogCount) {
+        self.journal.store(half.start + word, count.encode());
+    }
+
+    /// Makes durable what the log holds, under the lock of the index when it is called for: `halves` takes that, passes each
+    /// half to the first function it is given, and calls the second.
     pub(crate) async fn sync(
         &self,
-        halves: impl FnOnce(&mut dyn FnMut(&mut Half), &dyn Fn()),
+        halves: impl Fn(&mut dyn FnMut(&mut Half), &dyn Fn()),
     ) -> Result<(), SliceError> {
-        let _syncing = self.syncing.acquire().await;
-        let has_lost = self.has_lost.swap(false, Ordering::AcqRel);
-        let store_rest = || {
-            if has_lost {
-                self.store_again(0..self.shape.halves_start());
-            }
-        };
-        let mut store_half = |half: &mut Half| {
-            if has_lost {
+        let store_again = || {
+            let store_half = |half: &mut Half| {
                 self.store_again(half.start..half.start + self.shape.half_words());
-            }
-            if half.synced == half.count {
-                return;
-            }
-            half.synced_word = !half.synced_word;
-            let word = half.start + 1 + usize::from(half.synced_word);
-            self.journal.store(word, half.count.encode());
-            half.synced = half.count;
+            };
+            let store_rest =
+                || self.store_again(self.shape.pointers_end()..self.shape.halves_start());
+            halves(&mut { store_half }, &store_rest);
         };
-        halves(&mut store_half, &store_rest);
-        self.make_durable().await
+        let store_counts = || {
+            let store = |half: &mut Half| {
+                half.syncing = (half.synced != half.count).then_some(half.count);
+                if let Some(count) = half.syncing {
+                    self.store_synced(half, half.other_word(), count);
+                }
+            };
+            halves(&mut { store }, &|| ());
+        };
+        // Both words say so from now on, so that the next sync may overwrite either.
+        let confirm = || {
+            let confirm = |half: &mut Half| {
+                if let Some(count) = half.syncing.take() {
+                    self.store_synced(half, half.synced_word, count);
+                    half.synced_word = half.other_word();
+                    half.synced = count;
+                }
+            };
+            halves(&mut { confirm }, &|| ());
+        };
+        self.pointers.sync(store_again, store_counts, confirm).await
     }
 }
 
@@ -387,8 +374,10 @@ mod tests {
         for nth in 0..20 {
             log.append(&mut half, &vector(nth));
         }
-        let sync = log.sync(|each, _| each(&mut half));
+        let shared = parking_lot::Mutex::new(half);
+        let sync = log.sync(|each, _| each(&mut shared.lock()));
         runtime::sim::Sim::new(1).block_on(sync).expect("it works");
+        half = shared.into_inner();
         log.append(&mut half, &vector(20));
         let (_, found) = log.replay(3, 1).expect("it is read");
         assert_eq!(found.len(), 21);
@@ -404,7 +393,7 @@ mod tests {
         }
         // The last vector was not synced, and a power cut has spoiled it.
         let mut words = journal.crash();
-        words[SHAPE.half(3, 1) + HALF_HEAD_WORDS + 40] ^= 1;
+        words[SHAPE.half(3, 1) + COUNT_WORDS + 40] ^= 1;
         let again = Log::open(Arc::new(MemoryJournal::from_words(words)), SHAPE, 7);
         let (mut half, found) = again
             .as_ref()

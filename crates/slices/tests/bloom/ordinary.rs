@@ -247,7 +247,7 @@ fn the_bytes_on_the_drive_are_those_of_the_format() {
             let words = hardware.journal.crash();
             let mut sum = Xxh3::new();
             for partition in 0..3 {
-                let region = words[8 + partition] & 0xffff_ffff;
+                let region = words[8 + partition] & 0x00ff_ffff;
                 let at = 8192 + region * shape.region_bytes;
                 let table = AlignedBuf::new(shape.region_bytes as usize);
                 sum.update(&disk.read(at, table).await.expect("it can be read"));

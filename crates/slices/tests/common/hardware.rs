@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::{
-    Disk, FaultyDisk, Image, Journal, JournalImage, Latency, MemoryDisk, MemoryJournal, Tear,
-};
+use device::{Disk, FaultyDisk, Image, Journal, Latency, MemoryDisk, MemoryJournal, Tear};
 
 /// Bytes of a drive.
 pub(crate) const DRIVE_BYTES: u64 = 1 << 20;
@@ -20,7 +18,8 @@ pub(crate) struct Hardware {
 /// What a crash has left of it.
 pub(crate) struct Left {
     pub(crate) images: Vec<Image>,
-    pub(crate) journal: JournalImage,
+    /// After a kill the same journal: what is not synced is not durable, and a power cut may take it yet.
+    pub(crate) journal: Arc<MemoryJournal>,
 }
 
 impl Hardware {
@@ -28,7 +27,7 @@ impl Hardware {
     pub(crate) fn empty(words: usize, drives: usize, seed: u64) -> Self {
         let left = Left {
             images: vec![Image::new(DRIVE_BYTES); drives],
-            journal: JournalImage::of(vec![0; words]),
+            journal: Arc::new(MemoryJournal::new(words)),
         };
         Self::of(left, seed)
     }
@@ -46,7 +45,7 @@ impl Hardware {
             (medium, Arc::new(faulty))
         };
         let (media, disks) = left.images.into_iter().map(disk_of).unzip();
-        let journal = Arc::new(MemoryJournal::from_image(left.journal));
+        let journal = left.journal;
         journal.set_sync_time(Duration::from_micros(300));
         Self {
             media,
@@ -76,7 +75,7 @@ impl Hardware {
         };
         Left {
             images: self.disks.iter().zip(&self.media).map(image_of).collect(),
-            journal: self.journal.image(self.journal.crash()),
+            journal: Arc::clone(&self.journal),
         }
     }
 
@@ -85,7 +84,9 @@ impl Hardware {
         let image_of = |disk: &Arc<FaultyDisk>| disk.crash(seed, Tear::Sectors);
         Left {
             images: self.disks.iter().map(image_of).collect(),
-            journal: self.journal.image(self.journal.power_cut(seed)),
+            journal: Arc::new(MemoryJournal::from_image(
+                self.journal.image(self.journal.power_cut(seed)),
+            )),
         }
     }
 }

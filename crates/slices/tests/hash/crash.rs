@@ -64,6 +64,22 @@ fn live_and_crash(settings: &HashSettings, drives: usize, seed: u64, may_evict: 
     let mut hardware = Hardware::new(settings, drives, seed);
     let mut has_power = true;
     for life in 0..LIVES {
+        // Starts that crash themselves. A power cut may take what a kill before it has left in the page cache.
+        while life > 0 && random.random_bool(0.4) {
+            let sim = Sim::new(random.random());
+            let limit = Duration::from_micros(random.random_range(1..4_000));
+            sim.block_on(async {
+                let _ = runtime::timeout(limit, hardware.open(settings)).await;
+            });
+            let is_killed = random.random_bool(0.5);
+            has_power &= is_killed;
+            let left = match is_killed {
+                true => hardware.killed(random.random()),
+                false => hardware.without_power(random.random()),
+            };
+            sim.crash();
+            hardware = Hardware::of(left, random.random());
+        }
         let sim = Sim::new(random.random());
         let until = Duration::from_micros(random.random_range(1..60_000));
         sim.block_on(async {

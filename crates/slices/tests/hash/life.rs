@@ -2,7 +2,7 @@
 
 use flowstone_slices::{Channels, HashSettings, SliceError, SliceHash};
 
-pub(crate) use crate::hardware::{DRIVE_BYTES, Hardware};
+pub(crate) use crate::hardware::{DRIVE_BYTES, Hardware, Left};
 
 /// Tables that some 60 to 160 changes fill.
 pub(crate) fn small(incarnations: u32, spread: bool) -> HashSettings {

@@ -1,11 +1,13 @@
 //! SliceHash against a map: in order, at once, through crashes, and on drives that fail.
 
+mod chaos;
 mod crash;
 mod faults;
 mod flushes;
 #[path = "../common/hardware.rs"]
 mod hardware;
 mod life;
+mod log_faults;
 mod model;
 mod ordinary;
 mod refusals;

@@ -334,6 +334,7 @@ async fn with_superblock(name: &str, to: u32, change: impl FnOnce(&mut SliceSupe
                 SliceError::BadSuperblock { drive: 0, .. }
                     | SliceError::ShortDrive { drive: 0, .. }
                     | SliceError::ShortLog { .. }
+                    | SliceError::DamagedLog { .. }
             );
             assert!(is_told, "{name} = {to}: {error}");
             return;

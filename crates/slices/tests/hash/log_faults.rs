@@ -1,0 +1,519 @@
+//! Faults of the log: syncs that fail or are given up, kills followed by power cuts, and words that decay.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::{Decay, MemoryJournal};
+use flowstone_slices::{HashSettings, SliceError, SliceHash};
+use runtime::sim::Sim;
+
+use crate::life::{Hardware, Left, small};
+
+/// A half of the log is many pages long.
+fn long_log() -> HashSettings {
+    HashSettings {
+        partitions: Some(1),
+        table_bytes: 32 << 10,
+        incarnations: 8,
+        bucket_entries: Some(3),
+        ..small(8, false)
+    }
+}
+
+/// 600 pointers on five drives: the first page has no other words.
+fn many_pointers() -> HashSettings {
+    HashSettings {
+        partitions: Some(120),
+        ..small(3, true)
+    }
+}
+
+async fn missing(table: &SliceHash, keys: std::ops::Range<u64>) -> usize {
+    let mut missing = 0;
+    for key in keys {
+        missing += usize::from(!matches!(table.get(key).await, Ok(Some(found)) if found == key));
+    }
+    missing
+}
+
+/// Power fails while `under_way` goes on, 5 us after it has begun; how many of the first `synced` keys are missing, by seed.
+fn power_cuts(
+    hardware: &Hardware,
+    settings: &HashSettings,
+    synced: u64,
+    seeds: u64,
+) -> Vec<(u64, usize)> {
+    let mut lost = Vec::new();
+    for seed in 0..seeds {
+        let again = Hardware::of(hardware.without_power(seed), seed);
+        let gone = Sim::new(seed).block_on(async {
+            let table = again.open(settings).await.expect("drives work");
+            missing(&table, 0..synced).await
+        });
+        if gone > 0 {
+            lost.push((seed, gone));
+        }
+    }
+    lost
+}
+
+/// sync 1 is done; sync 2 is dropped; the power fails during sync 3.
+#[test]
+fn a_dropped_sync_does_not_cost_what_was_synced_before() {
+    let settings = long_log();
+    let hardware = Hardware::new(&settings, 1, 1);
+    let sim = Sim::new(1);
+    sim.block_on(async {
+        let table = hardware.create(&settings).await.expect("drives work");
+        for key in 0..300 {
+            table.insert(key, key).await.expect("drives work");
+        }
+        table.sync().await.expect("it works");
+        table.insert(300, 300).await.expect("drives work");
+        let dropped = runtime::timeout(Duration::from_micros(5), table.sync()).await;
+        assert!(dropped.is_err());
+        table.insert(301, 301).await.expect("drives work");
+        runtime::spawn_detached(async move {
+            let _ = table.sync().await;
+        });
+        runtime::sleep(Duration::from_micros(5)).await;
+    });
+    let lost = power_cuts(&hardware, &settings, 300, 200);
+    assert!(
+        lost.is_empty(),
+        "synced keys lost (seed, how many): {lost:?}"
+    );
+}
+
+/// sync 1 is done; sync 2 fails; the power fails during sync 3.
+#[test]
+fn a_failed_sync_does_not_cost_what_was_synced_before() {
+    let settings = long_log();
+    let hardware = Hardware::new(&settings, 1, 1);
+    let sim = Sim::new(1);
+    let durable = sim.block_on(async {
+        let table = hardware.create(&settings).await.expect("drives work");
+        for key in 0..300 {
+            table.insert(key, key).await.expect("drives work");
+        }
+        table.sync().await.expect("it works");
+        let durable = hardware.journal.crash();
+        table.insert(300, 300).await.expect("drives work");
+        hardware.journal.set_sync_fails(true);
+        assert!(table.sync().await.is_err());
+        hardware.journal.set_sync_fails(false);
+        table.insert(301, 301).await.expect("drives work");
+        runtime::spawn_detached(async move {
+            let _ = table.sync().await;
+        });
+        runtime::sleep(Duration::from_micros(5)).await;
+        durable
+    });
+    // Of the pages of the log, which are written whole, one has reached the drive before the power failed.
+    let stored = hardware.journal.crash();
+    let mut lost = Vec::new();
+    for page in 0..stored.len() / 512 {
+        let mut words = durable.clone();
+        words[page * 512..(page + 1) * 512].copy_from_slice(&stored[page * 512..(page + 1) * 512]);
+        let left = Left {
+            journal: Arc::new(MemoryJournal::from_words(words)),
+            ..hardware.without_power(1)
+        };
+        let again = Hardware::of(left, 1);
+        let gone = Sim::new(1).block_on(async {
+            let table = again.open(&settings).await.expect("drives work");
+            missing(&table, 0..300).await
+        });
+        if gone > 0 {
+            lost.push((page, gone));
+        }
+    }
+    assert!(
+        lost.is_empty(),
+        "synced keys lost (page, how many): {lost:?}"
+    );
+}
+
+/// sync 1 is done; the process is killed during sync 2 (what it stored is in the page cache); the power fails during the sync of
+/// the next start.
+#[test]
+fn a_kill_and_then_a_power_cut_keep_what_was_synced() {
+    let settings = long_log();
+    let hardware = Hardware::new(&settings, 1, 1);
+    let sim = Sim::new(1);
+    sim.block_on(async {
+        let table = hardware.create(&settings).await.expect("drives work");
+        for key in 0..300 {
+            table.insert(key, key).await.expect("drives work");
+        }
+        table.sync().await.expect("it works");
+        table.insert(300, 300).await.expect("drives work");
+        let syncing = table.clone();
+        runtime::spawn_detached(async move {
+            let _ = syncing.sync().await;
+        });
+        runtime::sleep(Duration::from_micros(5)).await;
+        table.insert(301, 301).await.expect("drives work");
+    });
+    sim.crash();
+    // The same journal: stores that are not durable stay so.
+    let sim = Sim::new(2);
+    sim.block_on(async {
+        let dropped = runtime::timeout(Duration::from_micros(150), hardware.open(&settings)).await;
+        assert!(dropped.is_err(), "it syncs");
+    });
+    let lost = power_cuts(&hardware, &settings, 300, 200);
+    assert!(
+        lost.is_empty(),
+        "synced keys lost (seed, how many): {lost:?}"
+    );
+}
+
+/// A sync fails, the process ends, the next one opens the table, its sync succeeds: then all is durable.
+#[test]
+fn what_a_failed_sync_of_the_last_process_has_lost_is_stored_again() {
+    let settings = long_log();
+    let hardware = Hardware::new(&settings, 1, 1);
+    Sim::new(1).block_on(async {
+        let table = hardware.create(&settings).await.expect("drives work");
+        for key in 0..300 {
+            table.insert(key, key).await.expect("drives work");
+        }
+        hardware.journal.set_sync_fails(true);
+        assert!(table.sync().await.is_err());
+        hardware.journal.set_sync_fails(false);
+    });
+    Sim::new(2).block_on(async {
+        let table = hardware.open(&settings).await.expect("drives work");
+        assert_eq!(missing(&table, 0..300).await, 0);
+        table.sync().await.expect("it works again");
+    });
+    let lost = power_cuts(&hardware, &settings, 300, 200);
+    assert!(
+        lost.is_empty(),
+        "synced keys lost (seed, how many): {lost:?}"
+    );
+}
+
+/// A sync that nobody waits for any more goes on, so that no other takes its place and misses its failure.
+#[test]
+fn a_dropped_sync_goes_on() {
+    let settings = long_log();
+    let hardware = Hardware::new(&settings, 1, 1);
+    Sim::new(1).block_on(async {
+        let table = hardware.create(&settings).await.expect("drives work");
+        for key in 0..300 {
+            table.insert(key, key).await.expect("drives work");
+        }
+        let dropped = runtime::timeout(Duration::from_micros(5), table.sync()).await;
+        assert!(dropped.is_err());
+        runtime::sleep(Duration::from_millis(1)).await;
+    });
+    let lost = power_cuts(&hardware, &settings, 300, 20);
+    assert!(lost.is_empty(), "keys lost (seed, how many): {lost:?}");
+}
+
+/// A process ends while the sync of a pointer fails. The next one finds that pointer, and goes on as if it were durable.
+#[test]
+fn a_pointer_that_the_last_process_has_lost_is_stored_again() {
+    let settings = many_pointers();
+    let hardware = Hardware::new(&settings, 5, 1);
+    let sim = Sim::new(1);
+    sim.block_on(async {
+        let table = hardware.create(&settings).await.expect("drives work");
+        table.insert(1, 1).await.expect("drives work");
+        table.sync().await.expect("it works");
+        hardware.journal.set_sync_fails(true);
+        assert!(table.flush().await.is_err());
+        hardware.journal.set_sync_fails(false);
+        let words = hardware.journal.crash();
+        let is_there = words[8..512].iter().any(|word| word >> 32 == 1);
+        assert!(is_there, "choose a key of another partition");
+    });
+    sim.crash();
+    let sim = Sim::new(2);
+    sim.block_on(async {
+        let table = hardware.open(&settings).await.expect("drives work");
+        table.insert(1, 2).await.expect("drives work");
+        let flushing = table.clone();
+        runtime::spawn_detached(async move {
+            let _ = flushing.flush().await;
+        });
+        runtime::sleep(Duration::from_micros(5)).await;
+        // It goes to the half that had what the slicetable has that the pointer names.
+        table.insert(1, 3).await.expect("drives work");
+        table.sync().await.expect("it works again");
+    });
+    let again = Hardware::of(hardware.without_power(1), 1);
+    sim.crash();
+    Sim::new(3).block_on(async {
+        let table = again.open(&settings).await.expect("drives work");
+        assert_eq!(table.get(1).await.expect("drives work"), Some(3));
+    });
+}
+
+/// The sync of a pointer that succeeds does not bring back what that of a user has lost before.
+#[test]
+fn a_pointer_that_is_durable_makes_up_for_no_failed_sync() {
+    let settings = long_log();
+    let hardware = Hardware::new(&settings, 1, 1);
+    Sim::new(1).block_on(async {
+        let table = hardware.create(&settings).await.expect("drives work");
+        for key in 0..300 {
+            table.insert(key, key).await.expect("drives work");
+        }
+        let flushing = table.clone();
+        let flushed = runtime::spawn(async move { flushing.flush().await });
+        runtime::sleep(Duration::from_micros(5)).await;
+        for key in 300..600 {
+            table.insert(key, key).await.expect("drives work");
+        }
+        hardware.journal.set_sync_fails(true);
+        assert!(table.sync().await.is_err());
+        hardware.journal.set_sync_fails(false);
+        let flushed = flushed.await.expect("it ends");
+        flushed.expect("it begins after the sync");
+        table.sync().await.expect("it works again");
+    });
+    let lost = power_cuts(&hardware, &settings, 600, 20);
+    assert!(
+        lost.is_empty(),
+        "synced keys lost (seed, how many): {lost:?}"
+    );
+}
+
+/// As Linux has it, a failed sync is told to one of those who wait. The pointer's sync fails and takes with it what the sync of a
+/// user, begun before, should have written: that one must not succeed.
+#[test]
+fn a_sync_does_not_succeed_when_another_has_lost_its_stores() {
+    let settings = long_log();
+    let hardware = Hardware::new(&settings, 1, 1);
+    let synced = Sim::new(1).block_on(async {
+        let table = hardware.create(&settings).await.expect("drives work");
+        for key in 0..300 {
+            table.insert(key, key).await.expect("drives work");
+        }
+        // The flush: its sync of the log comes while that of the user is under way.
+        let flushing = table.clone();
+        runtime::spawn_detached(async move {
+            let _ = flushing.flush().await;
+        });
+        runtime::sleep(Duration::from_micros(5)).await;
+        for key in 300..600 {
+            table.insert(key, key).await.expect("drives work");
+        }
+        hardware.journal.set_sync_time(Duration::from_millis(100));
+        let syncing = table.clone();
+        let sync = runtime::spawn(async move { syncing.sync().await });
+        runtime::sleep(Duration::from_micros(5)).await;
+        hardware.journal.set_sync_time(Duration::from_micros(300));
+        hardware.journal.set_sync_fails(true);
+        runtime::sleep(Duration::from_millis(60)).await;
+        hardware.journal.set_sync_fails(false);
+        sync.await.expect("it ends")
+    });
+    if synced.is_err() {
+        return;
+    }
+    let lost = power_cuts(&hardware, &settings, 600, 20);
+    assert!(
+        lost.is_empty(),
+        "synced keys lost (seed, how many): {lost:?}"
+    );
+}
+
+/// A user's sync fails and takes with it the word that says where a new slicetable lies, whose own sync, begun before, succeeds.
+/// The user syncs again, and that succeeds. The power fails during the next flush, which writes to where the old slicetable lay.
+#[test]
+fn a_sync_that_succeeds_makes_pointers_durable_that_a_failed_one_has_lost() {
+    let settings = long_log();
+    let hardware = Hardware::new(&settings, 1, 1);
+    let sim = Sim::new(1);
+    sim.block_on(async {
+        let table = hardware.create(&settings).await.expect("drives work");
+        for key in 0..300 {
+            table.insert(key, key).await.expect("drives work");
+        }
+        table.flush().await.expect("drives work");
+        table.insert(300, 300).await.expect("drives work");
+        table.sync().await.expect("it works");
+        hardware.journal.set_sync_time(Duration::from_millis(100));
+        let flushing = table.clone();
+        let flushed = runtime::spawn(async move { flushing.flush().await });
+        runtime::sleep(Duration::from_millis(60)).await;
+        hardware.journal.set_sync_time(Duration::from_micros(300));
+        hardware.journal.set_sync_fails(true);
+        assert!(table.sync().await.is_err());
+        hardware.journal.set_sync_fails(false);
+        // Its sync has failed, too, or has ended before.
+        let _ = flushed.await.expect("it ends");
+        table.insert(301, 301).await.expect("drives work");
+        table.sync().await.expect("it works again");
+        table.sync().await.expect("it works again");
+        runtime::spawn_detached(async move {
+            let _ = table.flush().await;
+        });
+        runtime::sleep(Duration::from_millis(5)).await;
+    });
+    let lost = power_cuts(&hardware, &settings, 302, 200);
+    assert!(
+        lost.is_empty(),
+        "synced keys lost (seed, how many): {lost:?}"
+    );
+}
+
+/// A log with a flipped bit or a page of zeros is told, not taken for a shorter one.
+#[test]
+fn a_log_that_has_decayed_is_no_shorter_log() {
+    let settings = long_log();
+    let mut silent = Vec::new();
+    for kind in [
+        "flipped bit of an entry",
+        "page of zeros",
+        "head of zeros",
+        "flipped bit of a generation",
+        "pointers of zeros",
+    ] {
+        let hardware = Hardware::new(&settings, 1, 1);
+        Sim::new(1).block_on(async {
+            let table = hardware.create(&settings).await.expect("drives work");
+            for key in 0..300 {
+                table.insert(key, 1).await.expect("drives work");
+            }
+            table.flush().await.expect("drives work");
+            for key in 0..300 {
+                table.insert(key, 2).await.expect("drives work");
+            }
+            table.sync().await.expect("it works");
+        });
+        let mut words = hardware.journal.crash();
+        // Of the half that is in use: an entry, known by its value and its key.
+        let at = (0..words.len() - 1)
+            .rev()
+            .find(|&at| words[at] == 270 && words[at + 1] == 2)
+            .expect("it is there");
+        // Its head begins with the count of its entries.
+        let head = (0..words.len())
+            .find(|&at| words[at] >> 32 == 300)
+            .expect("it is there");
+        assert_eq!(words[head + 3] >> 32, 2);
+        match kind {
+            "flipped bit of an entry" => words[at + 1] ^= 4,
+            "head of zeros" => words[head..head + 4].fill(0),
+            "flipped bit of a generation" => words[head + 3] ^= 1 << 33,
+            "page of zeros" => words[at / 512 * 512..(at / 512 + 1) * 512].fill(0),
+            _ => words[8] = 0,
+        }
+        let left = Left {
+            images: hardware.killed(1).images,
+            journal: Arc::new(MemoryJournal::from_words(words)),
+        };
+        let again = Hardware::of(left, 1);
+        Sim::new(2).block_on(async {
+            let Ok(table) = again.open(&settings).await else {
+                return;
+            };
+            let (mut old, mut none) = (0, 0);
+            for key in 0..300 {
+                match table.get(key).await {
+                    Ok(Some(1)) => old += 1,
+                    Ok(None) => none += 1,
+                    _ => {}
+                }
+            }
+            if old + none > 0 {
+                silent.push(format!(
+                    "{kind}: {old} of 300 keys have older values, {none} are gone"
+                ));
+            }
+        });
+    }
+    assert!(silent.is_empty(), "opened without a word: {silent:#?}");
+}
+
+/// A bit of the word that says where one partition's slicetable lies has flipped. What other partitions have stays.
+#[test]
+fn a_pointer_that_has_decayed_costs_its_own_partition_only() {
+    let settings = small(40, false);
+    let hardware = Hardware::new(&settings, 1, 1);
+    Sim::new(1).block_on(async {
+        let table = hardware.create(&settings).await.expect("drives work");
+        for key in 0..300 {
+            table.insert(key, key).await.expect("drives work");
+        }
+        table.flush().await.expect("drives work");
+    });
+    let mut bad = Vec::new();
+    for pointer in 8..11 {
+        for bit in [0, 1, 2, 3, 20] {
+            let mut words = hardware.journal.crash();
+            words[pointer] ^= 1 << bit;
+            let left = Left {
+                images: hardware.killed(1).images,
+                journal: Arc::new(MemoryJournal::from_words(words)),
+            };
+            let again = Hardware::of(left, 1);
+            Sim::new(2).block_on(async {
+                let Ok(table) = again.open(&settings).await else {
+                    return;
+                };
+                let mut there = Vec::new();
+                for key in 0..300 {
+                    if matches!(table.get(key).await, Ok(Some(found)) if found == key) {
+                        there.push(key);
+                    }
+                }
+                let mut last = Ok(());
+                for round in 0..6 {
+                    for key in 300..340 {
+                        let _ = table.insert(key, round).await;
+                    }
+                    last = table.flush().await;
+                    if last.is_err() {
+                        runtime::sleep(Duration::from_secs(60)).await;
+                        last = table.flush().await;
+                    }
+                }
+                let mut gone = 0;
+                for key in &there {
+                    gone += u64::from(
+                        !matches!(table.get(*key).await, Ok(Some(found)) if found == *key),
+                    );
+                }
+                if gone > 0 || last.is_err() {
+                    bad.push(format!(
+                        "pointer {pointer}, bit {bit}: {gone} of {} keys of other partitions are gone, flush: {last:?}",
+                        there.len()
+                    ));
+                }
+            });
+        }
+    }
+    assert!(bad.is_empty(), "{bad:#?}");
+}
+
+/// Where slicetables lie is read, not loaded: a page that cannot be read is an error, and does not end the process.
+#[test]
+fn pointers_that_cannot_be_read_are_an_error() {
+    let settings = many_pointers();
+    let hardware = Hardware::new(&settings, 5, 1);
+    Sim::new(1).block_on(async {
+        drop(hardware.create(&settings).await.expect("drives work"));
+        let left = |seed| {
+            let mut image = hardware.journal.image(hardware.journal.crash());
+            let decayed = image.decay(seed);
+            (decayed == Some((1, Decay::Unreadable))).then_some(image)
+        };
+        let image = (0..100_000).find_map(left).expect("a seed does it");
+        let left = Left {
+            images: hardware.killed(1).images,
+            journal: Arc::new(MemoryJournal::from_image(image)),
+        };
+        let opened = Hardware::of(left, 1).open(&settings).await;
+        assert!(
+            matches!(opened.as_ref().err(), Some(SliceError::Log(_))),
+            "{:?}",
+            opened.err()
+        );
+    });
+}
