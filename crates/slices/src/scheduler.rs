@@ -362,6 +362,9 @@ mod tests {
             }
             sleep(READ / 2).await;
             tasks.extend((0..4).map(|channel| read(&scheduler, &drive, channel)));
+            sleep(READ * 3).await;
+            assert_eq!(drive.borrow().writes, 1, "the last write is under way");
+            tasks.push(read(&scheduler, &drive, 0));
             all(tasks).await;
             let order = &drive.borrow().order;
             assert_eq!(
