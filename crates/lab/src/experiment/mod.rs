@@ -73,6 +73,8 @@ pub const CATALOG: &[Experiment] = &[
         "look-ups and inserts on one to three drives, by partition and spread"),
     experiment("ancs-analysis", "slice indexes, ANCS '14, section 5.4", ancs::tables::analysis,
         "what the formulas say of costs, writes and lifetime, and what is measured"),
+    experiment("ancs-generality", "slice indexes, ANCS '14, section 7.5", ancs::generality::run,
+        "look-ups, inserts and errors of a Bloom filter, and queries of a similarity index, on slices"),
     experiment("workload-check", "the closed forms in docs/workloads.md", workload_check::run,
         "keys, sizes, operations and times of every generator against their formulas"),
     experiment("drive-model", "the drive under a file; docs/devices.md", drive_model::run,

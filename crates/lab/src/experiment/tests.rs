@@ -124,3 +124,46 @@ fn the_compact_index_finds_what_it_has_not_displaced() {
     assert!(found("last collided") < found("oldest"));
     assert!(found("oldest") < found("moved"));
 }
+
+#[test]
+fn slices_of_bits_and_of_vectors_gain_by_channels_and_read_what_they_should() {
+    let rows = tiny("ancs-generality", 1, 2).rows;
+    let of = |fields: &[(&str, &str)], is_aware: bool| {
+        let is_it = |row: &&Row| {
+            let is_of = |(field, value): &(&str, &str)| {
+                let number = row.number(field).map(|number| number.to_string());
+                row.text(field).or(number.as_deref()) == Some(value)
+            };
+            fields.iter().all(is_of) && row.get("channel_aware") == Some(&is_aware.into())
+        };
+        rows.iter().find(is_it).unwrap()
+    };
+    let number = |row: &Row, field| row.number(field).unwrap();
+    for (placement, pages) in [("spread", 2.9), ("one page", 1.0)] {
+        let lookups = |order, is_aware| {
+            let fields = [
+                ("placement", placement),
+                ("order", order),
+                ("inserts_percent", "0"),
+            ];
+            of(&fields, is_aware)
+        };
+        let random = lookups("random", true);
+        assert!((number(random, "page_reads_per_get") - pages).abs() < 0.1);
+        let of_formula =
+            number(random, "false_positives") / number(random, "false_positives_formula");
+        assert!((0.6..1.5).contains(&of_formula), "{of_formula}");
+        let gain = |order| {
+            number(lookups(order, true), "ops_per_s") / number(lookups(order, false), "ops_per_s")
+        };
+        let (random, ordered) = (gain("random"), gain("ordered 32"));
+        assert!(random > 1.2 && ordered > 3.0, "{random} {ordered}");
+    }
+    for (candidates, recall) in [("1", 0.0), ("40", 0.9), ("1000", 0.9)] {
+        let fields = [("most_candidates", candidates), ("order", "random")];
+        let (aware, unaware) = (of(&fields, true), of(&fields, false));
+        assert!(number(aware, "queries_per_s") > number(unaware, "queries_per_s"));
+        assert!((10.0..14.0).contains(&number(aware, "table_pages_per_query")));
+        assert!(number(aware, "recall_at_10") >= recall);
+    }
+}

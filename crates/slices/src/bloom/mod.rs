@@ -308,6 +308,26 @@ impl SliceBloom {
         }
     }
 
+    /// The drive of a key, and the channels that its pages lie on, in the order in which a look-up reads them; counted from that
+    /// of the slicetable's first page.
+    pub fn places_of(&self, key: &[u8]) -> (usize, Vec<u32>) {
+        let inner = &self.0;
+        let bits = inner.keys.bits(key);
+        let drive = inner.drive_of(bits.partition);
+        let page = &inner.shape.page;
+        let mut pages: Vec<u32> = bits
+            .slots()
+            .iter()
+            .map(|slot| slot / page.slots as u32)
+            .collect();
+        pages.dedup();
+        let channel = |page_number| {
+            let offset = u64::from(page_number) * page.page_bytes as u64;
+            drive.shape.channels.of(offset)
+        };
+        (drive.number, pages.into_iter().map(channel).collect())
+    }
+
     /// Its shape.
     pub fn shape(&self) -> &BloomShape {
         &self.0.shape

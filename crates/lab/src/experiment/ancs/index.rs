@@ -56,7 +56,7 @@ pub(super) enum Index {
 }
 
 /// The channels of the paper's drive.
-const CHANNELS: Channels = Channels {
+pub(super) const CHANNELS: Channels = Channels {
     count: 32,
     chunk_bytes: 8 << 10,
 };
@@ -64,7 +64,11 @@ const CHANNELS: Channels = Channels {
 pub(super) const USUAL_INCARNATIONS: u32 = 32;
 
 /// The paper's drive, with at least `bytes` to use.
-fn crucial_m4(bytes: u64, in_order: bool, seed: u64) -> Result<Arc<Ftl>, ExperimentError> {
+pub(super) fn crucial_m4(
+    bytes: u64,
+    in_order: bool,
+    seed: u64,
+) -> Result<Arc<Ftl>, ExperimentError> {
     let mut config = FtlConfig::of(Preset::CrucialM4);
     if !in_order {
         config.link.channel_depth = None;

@@ -127,6 +127,42 @@ pub(super) fn measure(
     })
 }
 
+/// Sends requests of any kind; so many clients have one under way each. The seconds that all took.
+pub(super) async fn send_all<R: 'static>(
+    clients: usize,
+    requests: impl IntoIterator<Item = R>,
+    serve: impl AsyncFn(R) -> Result<(), ExperimentError> + 'static,
+) -> Result<f64, ExperimentError> {
+    let requests: VecDeque<R> = requests.into_iter().collect();
+    let requests = Rc::new(RefCell::new(requests));
+    let failed = Rc::new(RefCell::new(None));
+    let serve = Rc::new(serve);
+    let begin = now();
+    let client = || {
+        let (requests, failed) = (Rc::clone(&requests), Rc::clone(&failed));
+        let serve = Rc::clone(&serve);
+        spawn(async move {
+            loop {
+                let next = requests.borrow_mut().pop_front();
+                let Some(request) = next else { return };
+                if let Err(error) = serve(request).await {
+                    failed.borrow_mut().get_or_insert(error);
+                    requests.borrow_mut().clear();
+                }
+            }
+        })
+    };
+    let clients: Vec<_> = (0..clients).map(|_| client()).collect();
+    for client in clients {
+        client.await;
+    }
+    let seconds = now().since(begin).as_secs_f64();
+    match failed.borrow_mut().take() {
+        Some(error) => Err(error),
+        None => Ok(seconds),
+    }
+}
+
 #[derive(Default)]
 struct Tally {
     gets: u64,

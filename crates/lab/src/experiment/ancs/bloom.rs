@@ -1,0 +1,270 @@
+//! A SliceBloom whose incarnations are all in use, and requests for it.
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use device::{Disk, MemoryJournal};
+use runtime::sim::Sim;
+use slices::{BitPlacement, BloomSettings, BloomShape, Scheduling, SliceBloom};
+
+use super::index::{CHANNELS, crucial_m4};
+use super::work::{CLIENTS, Random, send_all};
+use crate::experiment::ExperimentError;
+
+/// Look-ups of a run that go to one channel: the drive's whole command queue.
+pub(super) const RUN: usize = 32;
+/// The overall rate of false positives that `OnePage` is asked for.
+const RATE: f64 = 0.01;
+/// Keys that are never inserted have numbers from here on.
+const ABSENT: u64 = 1 << 40;
+/// Bytes of the smallest drive: fewer blocks leave garbage collection no choice.
+const LEAST_DRIVE_BYTES: u64 = 60 << 20;
+
+/// How a filter is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BloomMake {
+    pub(super) placement: BitPlacement,
+    pub(super) is_channel_aware: bool,
+    pub(super) filter_bytes: usize,
+    pub(super) partitions: u32,
+    pub(super) requests: u64,
+    pub(super) seed: u64,
+}
+
+/// What is asked of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Work {
+    pub(super) insert_percent: u64,
+    /// Whether look-ups come in runs of [`RUN`], all pages of a run on one channel.
+    pub(super) in_runs: bool,
+}
+
+/// In the order in which they follow each other.
+pub(super) const WORK: [Work; 4] = [
+    Work {
+        insert_percent: 0,
+        in_runs: false,
+    },
+    Work {
+        insert_percent: 0,
+        in_runs: true,
+    },
+    Work {
+        insert_percent: 50,
+        in_runs: false,
+    },
+    Work {
+        insert_percent: 50,
+        in_runs: true,
+    },
+];
+
+/// What came of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BloomRates {
+    pub(super) work: Work,
+    pub(super) shape: BloomShape,
+    pub(super) ops_per_s: f64,
+    pub(super) page_reads: f64,
+    /// Share of the look-ups of keys that are not there that said "maybe".
+    pub(super) false_positives: f64,
+    /// Look-ups of keys that are there that said "no".
+    pub(super) false_negatives: u64,
+    pub(super) memory_bits_per_key: f64,
+    pub(super) bytes_written_per_insert: Option<f64>,
+}
+
+impl BloomRates {
+    /// False positives of one incarnation, if all have the same.
+    pub(super) fn incarnation_rate(&self) -> f64 {
+        let filters = self.shape.page.incarnations as f64 + 1.0;
+        -((-self.false_positives).ln_1p() / filters).exp_m1()
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Request {
+    Insert(u64),
+    /// With whether the key is there.
+    LookUp(u64, bool),
+}
+
+#[derive(Default)]
+struct Tally {
+    lookups: Cell<u64>,
+    absent: Cell<u64>,
+    false_positives: Cell<u64>,
+    false_negatives: Cell<u64>,
+}
+
+fn count(counter: &Cell<u64>, by: bool) {
+    counter.set(counter.get() + u64::from(by));
+}
+
+/// A filter, and how many keys have been inserted: the numbers below.
+struct Filled {
+    filter: SliceBloom,
+    inserted: u64,
+}
+
+impl BloomMake {
+    fn settings(&self) -> Result<BloomSettings, ExperimentError> {
+        let settings = BloomSettings {
+            partitions: Some(self.partitions),
+            filter_bytes: self.filter_bytes,
+            placement: self.placement,
+            channels: CHANNELS,
+            scheduling: Scheduling {
+                is_channel_aware: self.is_channel_aware,
+                ..Scheduling::default()
+            },
+            ..BloomSettings::default()
+        };
+        Ok(match self.placement {
+            BitPlacement::Spread => settings,
+            BitPlacement::OnePage => settings.for_rate(RATE)?,
+        })
+    }
+
+    async fn filled(&self) -> Result<Filled, ExperimentError> {
+        let settings = self.settings()?;
+        let regions = u64::from(self.partitions + settings.spare_regions);
+        // A region has the slice of a bit for each bit of a filter, and pages are not used to the last bit.
+        let region_bytes = (self.filter_bytes * (settings.incarnations as usize + 1)) as u64;
+        let bytes = CHANNELS.stripe_bytes() + regions * region_bytes * 21 / 20;
+        let disk: Arc<dyn Disk> = crucial_m4(bytes.max(LEAST_DRIVE_BYTES), true, self.seed)?;
+        let words = SliceBloom::log_words(&settings, &[disk.len_bytes()])?;
+        let journal = Arc::new(MemoryJournal::new(words));
+        let filter = SliceBloom::create(vec![disk], journal, &settings).await?;
+        let shape = filter.shape();
+        // Every partition has overwritten an incarnation: keys are not spread over them to the last one.
+        let tables = u64::from(shape.partitions) * (shape.page.incarnations as u64 + 2);
+        let inserted = tables * u64::from(shape.keys) * 51 / 50;
+        for number in 0..inserted {
+            filter.insert(&number.to_le_bytes()).await?;
+        }
+        Ok(Filled { filter, inserted })
+    }
+
+    /// Fills it, and does all [`WORK`].
+    pub(super) fn measure(&self) -> Result<Vec<BloomRates>, ExperimentError> {
+        Sim::new(self.seed).block_on(async {
+            let mut filled = self.filled().await?;
+            let mut random = Random::new(self.seed + 1);
+            let mut all = Vec::new();
+            for work in WORK {
+                let requests = filled.requests(work, self.requests, &mut random);
+                all.push(filled.serve(work, requests).await?);
+            }
+            Ok(all)
+        })
+    }
+}
+
+impl Filled {
+    /// The youngest keys that are certainly there, also when as many more as `inserts` have been inserted.
+    fn certain(&self, inserts: u64) -> Range<u64> {
+        let shape = self.filter.shape();
+        let tables = u64::from(shape.partitions) * (shape.page.incarnations as u64 - 1);
+        let certain = tables * u64::from(shape.keys) * 19 / 20;
+        self.inserted - (certain - inserts.min(certain / 2))..self.inserted
+    }
+
+    /// Look-ups of keys of which every second one is there.
+    fn look_up(present: &Range<u64>, random: &mut Random) -> Request {
+        match random.below(2) {
+            0 => Request::LookUp(
+                present.start + random.below(present.end - present.start),
+                true,
+            ),
+            _ => Request::LookUp(ABSENT + random.below(ABSENT), false),
+        }
+    }
+
+    /// For each channel at least so many look-ups that read of no other.
+    fn by_channel(
+        &self,
+        present: &Range<u64>,
+        each: usize,
+        random: &mut Random,
+    ) -> Vec<Vec<Request>> {
+        let mut lookups: Vec<Vec<Request>> = vec![Vec::new(); CHANNELS.count as usize];
+        while lookups.iter().any(|lookups| lookups.len() < each) {
+            let request = Self::look_up(present, random);
+            let Request::LookUp(number, _) = request else {
+                continue;
+            };
+            let (_, channels) = self.filter.places_of(&number.to_le_bytes());
+            if channels.iter().all(|channel| *channel == channels[0]) {
+                lookups[channels[0] as usize].push(request);
+            }
+        }
+        lookups
+    }
+
+    fn requests(&mut self, work: Work, requests: u64, random: &mut Random) -> Vec<Request> {
+        let present = self.certain(requests);
+        let each = (requests / 4_000).clamp(2, 64) as usize;
+        let by_channel = match work.in_runs {
+            true => self.by_channel(&present, each, random),
+            false => Vec::new(),
+        };
+        let mut lookups = 0;
+        let mut request = || {
+            if random.below(100) < work.insert_percent {
+                self.inserted += 1;
+                return Request::Insert(self.inserted - 1);
+            }
+            if by_channel.is_empty() {
+                return Self::look_up(&present, random);
+            }
+            let of_channel = &by_channel[lookups / RUN % by_channel.len()];
+            lookups += 1;
+            of_channel[random.below(of_channel.len() as u64) as usize]
+        };
+        (0..requests).map(|_| request()).collect()
+    }
+
+    async fn serve(
+        &self,
+        work: Work,
+        requests: Vec<Request>,
+    ) -> Result<BloomRates, ExperimentError> {
+        let (count_of_all, before) = (requests.len() as f64, self.filter.stats());
+        let tally = Rc::new(Tally::default());
+        let (filter, counts) = (self.filter.clone(), Rc::clone(&tally));
+        let seconds = send_all(CLIENTS, requests, async move |request| {
+            match request {
+                Request::Insert(number) => filter.insert(&number.to_le_bytes()).await?,
+                Request::LookUp(number, is_there) => {
+                    let maybe = filter.may_contain(&number.to_le_bytes()).await?;
+                    count(&counts.lookups, true);
+                    count(&counts.absent, !is_there);
+                    count(&counts.false_positives, maybe && !is_there);
+                    count(&counts.false_negatives, is_there && !maybe);
+                }
+            }
+            Ok(())
+        })
+        .await?;
+        let (shape, stats) = (*self.filter.shape(), self.filter.stats());
+        let keys = f64::from(shape.partitions)
+            * f64::from(shape.keys)
+            * (shape.page.incarnations + 1) as f64;
+        let partitions = 8.0 * self.filter.memory().partitions as f64 / keys;
+        let flushed = (stats.flushes - before.flushes) as f64 * f64::from(shape.keys);
+        let written = (stats.bytes_written - before.bytes_written) as f64;
+        Ok(BloomRates {
+            work,
+            shape,
+            ops_per_s: count_of_all / seconds,
+            page_reads: (stats.page_reads - before.page_reads) as f64 / tally.lookups.get() as f64,
+            false_positives: tally.false_positives.get() as f64 / tally.absent.get() as f64,
+            false_negatives: tally.false_negatives.get(),
+            memory_bits_per_key: shape.memory_bits_per_key() + partitions,
+            bytes_written_per_insert: (flushed > 0.0).then_some(written / flushed),
+        })
+    }
+}

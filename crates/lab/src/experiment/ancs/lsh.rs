@@ -1,0 +1,267 @@
+//! A SliceLSH whose incarnations are all in use, of vectors in clusters, and queries near them.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use device::{Disk, MemoryJournal};
+use runtime::sim::Sim;
+use slices::{ChannelReads, Family, LshSettings, Scheduling, SliceLsh};
+
+use super::index::{CHANNELS, crucial_m4};
+use super::work::{Random, send_all};
+use crate::experiment::ExperimentError;
+
+/// Queries under way, each of which reads a page of every table at once.
+const CLIENTS: usize = 32;
+/// Neighbours that a query asks for.
+const NEIGHBOURS: usize = 10;
+/// Queries of a run that ask for the same cluster.
+const RUN: u64 = 32;
+
+const DIMENSIONS: u32 = 64;
+/// Vectors of a cluster, each in another generation.
+const CLUSTER: u64 = 20;
+/// Deviation of a component from that of the cluster's centre, in deviations of centres.
+const NOISE: f32 = 0.2;
+/// How often a neighbour of a query's own cluster should be found.
+const RECALL: f64 = 0.95;
+const LEAST_DRIVE_BYTES: u64 = 60 << 20;
+
+/// How an index is made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct LshMake {
+    /// Vectors that a query reads, at most: those that most tables name.
+    pub(super) most_candidates: usize,
+    pub(super) is_channel_aware: bool,
+    /// Share of the places in memory that is filled.
+    pub(super) fill: f64,
+    pub(super) table_bytes: usize,
+    pub(super) queries: u64,
+    /// Of these, compared with what is nearest in truth.
+    pub(super) checked: u64,
+    pub(super) seed: u64,
+}
+
+/// How queries follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pattern {
+    Random,
+    /// 32 in a row ask for the same cluster.
+    Runs,
+}
+
+pub(super) const PATTERNS: [Pattern; 2] = [Pattern::Random, Pattern::Runs];
+
+/// What came of queries.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LshRates {
+    pub(super) pattern: Pattern,
+    pub(super) vectors: u64,
+    pub(super) functions: u32,
+    pub(super) queries_per_s: f64,
+    pub(super) table_pages: f64,
+    pub(super) vector_pages: f64,
+    pub(super) candidates: f64,
+    /// Pages of the fullest channel over the mean: all, and those of tables.
+    pub(super) channel_load: f64,
+    pub(super) table_load: f64,
+    pub(super) recall: f64,
+    /// Vectors of which no table has an entry.
+    pub(super) unlisted: u64,
+    pub(super) memory_bytes_per_vector: f64,
+}
+
+/// Vectors: what is stored, and what is asked for.
+struct Vectors {
+    seed: u64,
+    clusters: u64,
+}
+
+impl Vectors {
+    fn centre(&self, cluster: u64) -> Vec<f32> {
+        let mut random = Random::new(mixed(self.seed, cluster));
+        (0..DIMENSIONS).map(|_| normal(&mut random)).collect()
+    }
+
+    /// A vector of a cluster.
+    fn one_of(&self, cluster: u64, number: u64) -> Vec<f32> {
+        let mut random = Random::new(mixed(self.seed + 1, number));
+        let mut vector = self.centre(cluster);
+        for component in &mut vector {
+            *component += NOISE * normal(&mut random);
+        }
+        vector
+    }
+
+    /// Those that are stored, in order.
+    fn stored(&self, count: u64) -> Vec<Vec<f32>> {
+        (0..count)
+            .map(|number| self.one_of(number % self.clusters, number))
+            .collect()
+    }
+
+    /// Another vector of the cluster that the query asks for.
+    fn asked(&self, pattern: Pattern, query: u64) -> Vec<f32> {
+        let run = match pattern {
+            Pattern::Random => query,
+            Pattern::Runs => query / RUN,
+        };
+        let cluster = Random::new(mixed(self.seed + 2, run)).below(self.clusters);
+        self.one_of(cluster, u64::MAX - query)
+    }
+}
+
+fn mixed(seed: u64, number: u64) -> u64 {
+    Random::new(number ^ seed.rotate_left(40)).below(u64::MAX)
+}
+
+/// About normal, with a mean of 0 and a deviation of 1: the sum of 12 numbers.
+fn normal(random: &mut Random) -> f32 {
+    let sum: u64 = (0..12).map(|_| random.below(1 << 16)).sum();
+    (sum as f32 - 6.0 * 65_535.0) / 65_536.0
+}
+
+struct Query {
+    vector: Vec<f32>,
+    is_checked: bool,
+}
+
+impl LshRates {
+    /// Pages of tables and of vectors.
+    pub(super) fn pages_per_s(&self) -> f64 {
+        (self.table_pages + self.vector_pages) * self.queries_per_s
+    }
+}
+
+impl LshMake {
+    fn settings(&self) -> LshSettings {
+        let noise = f64::from(NOISE * NOISE);
+        let near = 1.0 - 1.0 / (1.0 + noise);
+        let family = Family::Cosine;
+        let usual = LshSettings::new(DIMENSIONS, family);
+        let functions = family.functions_for(near, usual.tables, RECALL);
+        LshSettings {
+            functions: functions.unwrap_or(usual.functions),
+            partitions: Some(1),
+            table_bytes: self.table_bytes,
+            fill: self.fill,
+            channels: CHANNELS,
+            scheduling: Scheduling {
+                is_channel_aware: self.is_channel_aware,
+                ..Scheduling::default()
+            },
+            most_candidates: self.most_candidates,
+            segment_bytes: CHANNELS.stripe_bytes() as u32,
+            ..usual
+        }
+    }
+
+    /// Fills it, and sends it the queries of all [`PATTERNS`].
+    pub(super) fn measure(&self) -> Result<Vec<LshRates>, ExperimentError> {
+        Sim::new(self.seed).block_on(async {
+            let settings = self.settings();
+            let shape = settings.shape(&[u64::MAX / 4])?;
+            let bytes = CHANNELS.stripe_bytes()
+                + shape.ring.drive_bytes()
+                + u64::from(shape.partitions + settings.spare_regions) * shape.region_bytes;
+            let disk: Arc<dyn Disk> = crucial_m4(bytes.max(LEAST_DRIVE_BYTES), true, self.seed)?;
+            let words = SliceLsh::log_words(&settings, &[disk.len_bytes()])?;
+            let journal = Arc::new(MemoryJournal::new(words));
+            let index = SliceLsh::create(vec![disk], journal, &settings).await?;
+            let vectors = Vectors {
+                seed: self.seed,
+                clusters: (shape.vectors() / CLUSTER).max(1),
+            };
+            let stored = vectors.stored(shape.vectors());
+            for vector in &stored {
+                index.insert(vector).await?;
+            }
+            index.flush().await?;
+            let mut all = Vec::new();
+            for pattern in PATTERNS {
+                all.push(
+                    self.ask(&index, (&settings, pattern), &vectors, &stored)
+                        .await?,
+                );
+            }
+            Ok(all)
+        })
+    }
+
+    async fn ask(
+        &self,
+        index: &SliceLsh,
+        (settings, pattern): (&LshSettings, Pattern),
+        vectors: &Vectors,
+        stored: &[Vec<f32>],
+    ) -> Result<LshRates, ExperimentError> {
+        let every = (self.queries / self.checked).max(1);
+        let queries = (0..self.queries).map(|query| Query {
+            vector: vectors.asked(pattern, query),
+            is_checked: query % every == 0,
+        });
+        let queries: Vec<Query> = queries.collect();
+        let (before, reads_before) = (index.stats(), index.channel_reads());
+        let answers = Rc::new(RefCell::new(Vec::new()));
+        let served = {
+            let (index, answers) = (index.clone(), Rc::clone(&answers));
+            async move |query: Query| {
+                let near = index.query(&query.vector, NEIGHBOURS).await?;
+                if query.is_checked {
+                    let distances: Vec<f64> = near.iter().map(|near| near.distance).collect();
+                    answers.borrow_mut().push((query.vector, distances));
+                }
+                Ok(())
+            }
+        };
+        let seconds = send_all(CLIENTS, queries, served).await?;
+        let (after, reads) = (index.stats(), index.channel_reads());
+        let reads = between(&reads_before, &reads);
+        let (mut found, mut wanted) = (0, 0);
+        for (vector, distances) in answers.borrow().iter() {
+            let farthest = tenth_nearest(settings.family, vector, stored);
+            let right = distances.iter().filter(|distance| **distance <= farthest);
+            found += right.count();
+            wanted += NEIGHBOURS;
+        }
+        let a_query = |total: u64| total as f64 / self.queries as f64;
+        let memory = index.memory();
+        Ok(LshRates {
+            pattern,
+            vectors: stored.len() as u64,
+            functions: settings.functions,
+            queries_per_s: self.queries as f64 / seconds,
+            table_pages: a_query(after.table_pages - before.table_pages),
+            vector_pages: a_query(after.vector_pages - before.vector_pages),
+            candidates: a_query(after.candidates - before.candidates),
+            channel_load: reads.load(),
+            table_load: ChannelReads::load_of(&reads.table_pages),
+            recall: found as f64 / wanted as f64,
+            unlisted: after.unlisted,
+            memory_bytes_per_vector: (memory.entries + memory.partitions) as f64
+                / stored.len() as f64,
+        })
+    }
+}
+
+fn between(before: &ChannelReads, after: &ChannelReads) -> ChannelReads {
+    let less = |after: &[u64], before: &[u64]| {
+        let both = after.iter().zip(before);
+        both.map(|(after, before)| after - before).collect()
+    };
+    ChannelReads {
+        table_pages: less(&after.table_pages, &before.table_pages),
+        vector_pages: less(&after.vector_pages, &before.vector_pages),
+    }
+}
+
+/// How far the last of the true [`NEIGHBOURS`] is.
+fn tenth_nearest(family: Family, vector: &[f32], stored: &[Vec<f32>]) -> f64 {
+    let mut distances: Vec<f64> = stored
+        .iter()
+        .map(|other| family.distance(vector, other))
+        .collect();
+    let (_, tenth, _) = distances.select_nth_unstable_by(NEIGHBOURS - 1, f64::total_cmp);
+    *tenth
+}
