@@ -1,0 +1,162 @@
+//! Turns are given as the drive can take them.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use runtime::sim::Sim;
+use runtime::{JoinHandle, sleep, spawn};
+
+use super::*;
+
+const READ: Duration = Duration::from_micros(100);
+
+/// What is under way in a drive: reads of each channel, and writes.
+#[derive(Default)]
+struct Drive {
+    reads: [u32; 4],
+    writes: u32,
+    most_of_a_channel: u32,
+    most: u32,
+    order: Vec<String>,
+}
+
+fn scheduling(queue_depth: u32, channel_depth: u32, is_channel_aware: bool) -> Scheduling {
+    Scheduling {
+        queue_depth,
+        channel_depth,
+        is_channel_aware,
+    }
+}
+
+fn read(scheduler: &Scheduler, drive: &Rc<RefCell<Drive>>, channel: usize) -> JoinHandle<()> {
+    let (scheduler, drive) = (scheduler.clone(), Rc::clone(drive));
+    spawn(async move {
+        let _turn = scheduler.read(channel as u32).await;
+        {
+            let drive = &mut *drive.borrow_mut();
+            assert_eq!(drive.writes, 0, "no read beside a write");
+            drive.reads[channel] += 1;
+            drive.most_of_a_channel = drive.most_of_a_channel.max(drive.reads[channel]);
+            drive.most = drive.most.max(drive.reads.iter().sum());
+            drive.order.push(channel.to_string());
+        }
+        sleep(READ).await;
+        drive.borrow_mut().reads[channel] -= 1;
+    })
+}
+
+fn write(scheduler: &Scheduler, drive: &Rc<RefCell<Drive>>) -> JoinHandle<()> {
+    let (scheduler, drive) = (scheduler.clone(), Rc::clone(drive));
+    spawn(async move {
+        let _turn = scheduler.write().await;
+        {
+            let mut drive = drive.borrow_mut();
+            assert_eq!((drive.writes, drive.reads), (0, [0; 4]), "a write is alone");
+            drive.writes += 1;
+            drive.order.push("write".to_owned());
+        }
+        sleep(READ).await;
+        drive.borrow_mut().writes -= 1;
+    })
+}
+
+async fn all(tasks: Vec<JoinHandle<()>>) {
+    for task in tasks {
+        task.await.expect("each has its turn");
+    }
+}
+
+#[test]
+fn reads_spread_over_channels_whatever_their_order() {
+    let took = |is_channel_aware| {
+        Sim::new(1).block_on(async {
+            let scheduler = Scheduler::new(scheduling(4, 1, is_channel_aware), 4);
+            let drive = Rc::new(RefCell::new(Drive::default()));
+            let begin = runtime::now();
+            // Sixteen of channel 0, then sixteen of channel 1, and so on.
+            let tasks = (0..64)
+                .map(|nth| read(&scheduler, &drive, nth / 16))
+                .collect();
+            all(tasks).await;
+            let drive = drive.borrow();
+            (
+                runtime::now().since(begin),
+                drive.most_of_a_channel,
+                drive.most,
+            )
+        })
+    };
+    assert_eq!(took(true), (READ * 16, 1, 4));
+    let (_, most_of_a_channel, most) = took(false);
+    assert!(most_of_a_channel > 1 && most == 4);
+}
+
+#[test]
+fn a_channel_takes_its_depth_and_a_drive_its_queue() {
+    Sim::new(1).block_on(async {
+        let scheduler = Scheduler::new(scheduling(5, 2, true), 4);
+        let drive = Rc::new(RefCell::new(Drive::default()));
+        all((0..40)
+            .map(|nth| read(&scheduler, &drive, nth % 4))
+            .collect())
+        .await;
+        let drive = drive.borrow();
+        assert_eq!((drive.most_of_a_channel, drive.most), (2, 5));
+    });
+}
+
+#[test]
+fn pieces_of_a_flush_and_the_reads_that_wait_for_them_take_turns() {
+    Sim::new(1).block_on(async {
+        let scheduler = Scheduler::new(Scheduling::default(), 4);
+        let drive = Rc::new(RefCell::new(Drive::default()));
+        let mut tasks = Vec::new();
+        for _ in 0..3 {
+            tasks.push(write(&scheduler, &drive));
+        }
+        sleep(READ / 2).await;
+        tasks.extend((0..4).map(|channel| read(&scheduler, &drive, channel)));
+        sleep(READ * 3).await;
+        assert_eq!(drive.borrow().writes, 1, "the last write is under way");
+        tasks.push(read(&scheduler, &drive, 0));
+        all(tasks).await;
+        let order = &drive.borrow().order;
+        assert_eq!(
+            (order[0].as_str(), order[5].as_str(), order[6].as_str()),
+            ("write", "write", "write")
+        );
+    });
+}
+
+#[test]
+fn many_may_go_away_at_once() {
+    Sim::new(1).block_on(async {
+        let scheduler = Scheduler::new(scheduling(1, 1, true), 4);
+        let first = scheduler.read(0).await;
+        let mut waiting: Vec<_> = (0..200_000).map(|_| Box::pin(scheduler.read(1))).collect();
+        for one in &mut waiting {
+            assert!(futures_util::poll!(one).is_pending());
+        }
+        drop(waiting);
+        drop(first);
+        drop(scheduler.read(1).await);
+        drop(scheduler.write().await);
+    });
+}
+
+#[test]
+fn who_goes_away_gives_the_turn_on() {
+    Sim::new(1).block_on(async {
+        let scheduler = Scheduler::new(scheduling(1, 1, true), 4);
+        let drive = Rc::new(RefCell::new(Drive::default()));
+        let first = scheduler.read(0).await;
+        let mut impatient = Box::pin(scheduler.read(1));
+        assert!(futures_util::poll!(&mut impatient).is_pending());
+        let mut impatient_write = Box::pin(scheduler.write());
+        assert!(futures_util::poll!(&mut impatient_write).is_pending());
+        let last = read(&scheduler, &drive, 2);
+        drop((impatient, impatient_write, first));
+        last.await.expect("it has its turn");
+    });
+}
