@@ -118,7 +118,7 @@ fn a_flush_outlives_the_runtime_of_the_insert_that_began_it() {
         }
     });
     let mut last = None;
-    while let Ok(key) = ended.recv_timeout(Duration::from_secs(5)) {
+    while let Ok(key) = ended.recv_timeout(Duration::from_secs(60)) {
         last = Some(key);
     }
     assert_eq!(last, Some(1_999), "the last insert that has returned");
