@@ -9,6 +9,16 @@ use runtime::sim::Sim;
 
 use crate::life::{DRIVE_BYTES, Hardware, small};
 
+/// A table with 300 keys on its drives.
+async fn filled(hardware: &Hardware, settings: &HashSettings) -> SliceHash {
+    let table = hardware.create(settings).await.expect("drives work");
+    for key in 0..300 {
+        table.insert(key, key).await.expect("drives work");
+    }
+    table.flush().await.expect("drives work");
+    table
+}
+
 async fn missing(table: &SliceHash, keys: std::ops::Range<u64>) -> usize {
     let mut missing = 0;
     for key in keys {
@@ -23,11 +33,7 @@ fn reads_that_fail_for_a_moment_during_a_flush_lose_nothing() {
     let settings = small(8, false);
     Sim::new(1).block_on(async {
         let hardware = Hardware::new(&settings, 1, 1);
-        let table = hardware.create(&settings).await.expect("drives work");
-        for key in 0..300 {
-            table.insert(key, key).await.expect("drives work");
-        }
-        table.flush().await.expect("drives work");
+        let table = filled(&hardware, &settings).await;
         hardware.disks[0].script(When::every(Operation::Read), Fault::Error);
         for key in 300..400 {
             // An error would do.
@@ -51,11 +57,7 @@ fn a_bit_that_a_read_gets_wrong_once_loses_nothing() {
     let settings = small(8, false);
     Sim::new(1).block_on(async {
         let hardware = Hardware::new(&settings, 1, 1);
-        let table = hardware.create(&settings).await.expect("drives work");
-        for key in 0..300 {
-            table.insert(key, key).await.expect("drives work");
-        }
-        table.flush().await.expect("drives work");
+        let table = filled(&hardware, &settings).await;
         hardware.disks[0].script(When::next(Operation::Read), Fault::FlippedBit);
         for key in 300..400 {
             table.insert(key, key).await.expect("drives work");
@@ -72,11 +74,7 @@ fn look_ups_that_are_given_up_do_not_end_the_process() {
     let settings = small(8, false);
     Sim::new(1).block_on(async {
         let hardware = Hardware::new(&settings, 1, 1);
-        let table = hardware.create(&settings).await.expect("drives work");
-        for key in 0..300 {
-            table.insert(key, key).await.expect("drives work");
-        }
-        table.flush().await.expect("drives work");
+        let table = filled(&hardware, &settings).await;
         hardware.disks[0].script(
             When::next(Operation::Read),
             Fault::Slow(Duration::from_secs(1)),
