@@ -174,7 +174,7 @@ fn live_and_crash(settings: &BloomSettings, drives: usize, seed: u64, kept: u64)
 
 #[test]
 fn no_insert_is_lost() {
-    for seed in seeds() {
+    for seed in seeds(40) {
         for placement in PLACEMENTS {
             // Many incarnations, so that nothing is evicted and whatever is missing is lost.
             live_and_crash(&small(40, placement), 1, seed, u64::MAX);
@@ -185,7 +185,7 @@ fn no_insert_is_lost() {
 
 #[test]
 fn only_the_oldest_is_evicted() {
-    for seed in seeds() {
+    for seed in seeds(40) {
         for placement in PLACEMENTS {
             // The last 100 inserts are in two filters of each partition at most.
             live_and_crash(&small(3, placement), 2, seed, 100);

@@ -2,7 +2,10 @@
 
 use flowstone_slices::{BitPlacement, BloomSettings, Channels, SliceBloom, SliceError};
 
-pub(crate) use crate::hardware::{DRIVE_BYTES, Hardware};
+pub(crate) use crate::hardware::Hardware;
+
+/// Bytes of a drive.
+pub(crate) const DRIVE_BYTES: u64 = 1 << 20;
 
 pub(crate) const PLACEMENTS: [BitPlacement; 2] = [BitPlacement::Spread, BitPlacement::OnePage];
 
@@ -34,7 +37,7 @@ impl Hardware {
     pub(crate) fn new(settings: &BloomSettings, drives: usize, seed: u64) -> Self {
         let sizes = vec![DRIVE_BYTES; drives];
         let words = SliceBloom::log_words(settings, &sizes).expect("the settings can be");
-        Self::empty(words, drives, seed)
+        Self::empty(words, &sizes, seed)
     }
 
     pub(crate) async fn create(&self, settings: &BloomSettings) -> Result<SliceBloom, SliceError> {

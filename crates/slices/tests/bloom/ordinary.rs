@@ -5,8 +5,8 @@ use flowstone_slices::{BloomSettings, HashSettings, Scheduling, SliceBloom, Slic
 use runtime::sim::Sim;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::hardware::{DRIVE_BYTES, Hardware};
-use crate::life::{PLACEMENTS, key, small};
+use crate::hardware::Hardware;
+use crate::life::{DRIVE_BYTES, PLACEMENTS, key, small};
 
 fn with_filter<T>(
     settings: &BloomSettings,

@@ -5,9 +5,6 @@ use std::time::Duration;
 
 use device::{Disk, FaultyDisk, Image, Journal, Latency, MemoryDisk, MemoryJournal, Tear};
 
-/// Bytes of a drive.
-pub(crate) const DRIVE_BYTES: u64 = 1 << 20;
-
 /// What lies beneath a structure.
 pub(crate) struct Hardware {
     pub(crate) media: Vec<Arc<MemoryDisk>>,
@@ -23,10 +20,10 @@ pub(crate) struct Left {
 }
 
 impl Hardware {
-    /// Empty drives, and a log of so many words.
-    pub(crate) fn empty(words: usize, drives: usize, seed: u64) -> Self {
+    /// Empty drives of these sizes, and a log of so many words.
+    pub(crate) fn empty(words: usize, drive_bytes: &[u64], seed: u64) -> Self {
         let left = Left {
-            images: vec![Image::new(DRIVE_BYTES); drives],
+            images: drive_bytes.iter().map(|&bytes| Image::new(bytes)).collect(),
             journal: Arc::new(MemoryJournal::new(words)),
         };
         Self::of(left, seed)
@@ -91,8 +88,8 @@ impl Hardware {
     }
 }
 
-/// The seeds of crash tests: the one of `FLOWSTONE_SEED`, or `FLOWSTONE_CASES` of them.
-pub(crate) fn seeds() -> std::ops::Range<u64> {
+/// The seeds of crash tests: the one of `FLOWSTONE_SEED`, or `FLOWSTONE_CASES` of them, `usual` where that is not set.
+pub(crate) fn seeds(usual: u64) -> std::ops::Range<u64> {
     let number = |name: &str| {
         std::env::var(name)
             .ok()
@@ -100,6 +97,6 @@ pub(crate) fn seeds() -> std::ops::Range<u64> {
     };
     match number("FLOWSTONE_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("FLOWSTONE_CASES").unwrap_or(40),
+        None => 0..number("FLOWSTONE_CASES").unwrap_or(usual),
     }
 }

@@ -2,7 +2,10 @@
 
 use flowstone_slices::{Channels, HashSettings, SliceError, SliceHash};
 
-pub(crate) use crate::hardware::{DRIVE_BYTES, Hardware, Left};
+pub(crate) use crate::hardware::{Hardware, Left};
+
+/// Bytes of a drive.
+pub(crate) const DRIVE_BYTES: u64 = 1 << 20;
 
 /// Tables that some 60 to 160 changes fill.
 pub(crate) fn small(incarnations: u32, spread: bool) -> HashSettings {
@@ -27,7 +30,7 @@ impl Hardware {
     pub(crate) fn new(settings: &HashSettings, drives: usize, seed: u64) -> Self {
         let sizes = vec![DRIVE_BYTES; drives];
         let words = SliceHash::log_words(settings, &sizes).expect("the settings can be");
-        Self::empty(words, drives, seed)
+        Self::empty(words, &sizes, seed)
     }
 
     pub(crate) async fn create(&self, settings: &HashSettings) -> Result<SliceHash, SliceError> {

@@ -10,6 +10,7 @@ use rand::seq::IteratorRandom;
 use rand::{Rng, SeedableRng};
 use runtime::sim::Sim;
 
+use crate::hardware::seeds;
 use crate::life::{Hardware, small, vector};
 use crate::model::Model;
 
@@ -174,21 +175,9 @@ async fn check_found(index: &SliceLsh, model: &Model, settings: &LshSettings, se
     assert_eq!(missing, 0, "seed {seed}");
 }
 
-fn seeds() -> std::ops::Range<u64> {
-    let number = |name: &str| {
-        std::env::var(name)
-            .ok()
-            .and_then(|value| value.parse::<u64>().ok())
-    };
-    match number("FLOWSTONE_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("FLOWSTONE_CASES").unwrap_or(25),
-    }
-}
-
 #[test]
 fn no_vector_is_lost_and_no_delete_undone() {
-    for seed in seeds() {
+    for seed in seeds(25) {
         // Many incarnations, so that nothing is evicted and whatever is missing is lost.
         live_and_crash(&small(90), 1, seed, false);
         live_and_crash(&small(90), 3, seed, false);
@@ -197,7 +186,7 @@ fn no_vector_is_lost_and_no_delete_undone() {
 
 #[test]
 fn what_has_been_evicted_does_not_come_back() {
-    for seed in seeds() {
+    for seed in seeds(25) {
         live_and_crash(&small(3), 1, seed, true);
         live_and_crash(&small(2), 2, seed, true);
     }

@@ -2,6 +2,8 @@
 
 mod crash;
 mod faults;
+#[path = "../common/hardware.rs"]
+mod hardware;
 mod life;
 mod model;
 mod ordinary;
