@@ -1,12 +1,14 @@
 //! SliceHash: a hash table of 8-byte keys and values (section 5).
 
+mod created;
+mod stats;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::{Disk, Journal};
-use format::slices::{EntryPage, Pointer, SliceKind, SliceSuperblock};
+use format::slices::{Pointer, SliceKind};
 use futures_util::future::join_all;
-use zerocopy::byteorder::little_endian::{U32, U64};
 
 use crate::drive::{Drive, TableShape, drives};
 use crate::error::SliceError;
@@ -18,12 +20,17 @@ use crate::log::{Half, Log, LogShape, Replayed};
 use crate::page::{Page, PageMut};
 use crate::pointers::check_regions;
 use crate::regions::Region;
-use crate::settings::{HashSettings, HashShape, MOST_BUCKET_ENTRIES, MOST_TABLE_ENTRIES};
+use crate::settings::{HashSettings, HashShape};
 use crate::superblock::{self, Instance};
 use crate::table::{Change, Full, Table};
+use created::{created_settings, created_shape, superblock_of};
+use stats::Counts;
+
+pub use stats::{HashMemory, HashStats};
 
 /// Entries of a half of the log, for each that a table holds: updates of what is there take an entry, too.
 const LOG_SHARE: f64 = 1.25;
+
 /// A hash table of 8-byte keys and values that lies on drives. Clones are the same table.
 ///
 /// All operations may be called from every thread that a runtime drives, at once. An [`insert`](Self::insert) or
@@ -56,72 +63,11 @@ struct FrozenTable {
     half: Half,
 }
 
-#[derive(Default)]
-struct Counts {
-    lookups: AtomicU64,
-    memory_hits: AtomicU64,
-    drive_hits: AtomicU64,
-    spared: AtomicU64,
-    flushes: AtomicU64,
-    flushed_entries: AtomicU64,
-    evicted: AtomicU64,
-    erased: AtomicU64,
-}
-
-/// What a [`SliceHash`] has done since it was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HashStats {
-    /// Keys looked up.
-    pub lookups: u64,
-    /// Of these, answered from a table in memory, also by a delete.
-    pub memory_hits: u64,
-    /// Found on a drive.
-    pub drive_hits: u64,
-    /// Not looked for on a drive, because a filter knew that they are not there.
-    pub spared: u64,
-    /// Pages read by look-ups.
-    pub page_reads: u64,
-    /// Tables flushed, and the changes in them.
-    pub flushes: u64,
-    /// Changes flushed.
-    pub flushed_entries: u64,
-    /// Values that went with the oldest incarnation.
-    pub evicted: u64,
-    /// Older copies of changed keys that flushes have erased.
-    pub erased: u64,
-    /// Bytes that flushes have read.
-    pub bytes_read: u64,
-    /// Bytes that flushes have written.
-    pub bytes_written: u64,
-    /// Damaged pages that flushes have begun anew.
-    pub pages_lost: u64,
-}
-
-/// Memory of a [`SliceHash`], in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HashMemory {
-    /// The tables of partitions, with those that are being flushed.
-    pub tables: u64,
-    /// What is kept for each partition beside.
-    pub partitions: u64,
-    /// Bloom filters, with those that flushes are making.
-    pub filters: u64,
-    /// Two pieces of the slicetable that a drive rewrites, one being written and one being read.
-    pub pieces: u64,
-}
-
 /// What a look-up has found on a drive.
 struct FoundOn {
     change: Option<(u32, Change)>,
     /// What is not younger does not count.
     floor: u32,
-}
-
-impl HashMemory {
-    /// All of it.
-    pub fn total(&self) -> u64 {
-        self.tables + self.partitions + self.filters + self.pieces
-    }
 }
 
 impl SliceHash {
@@ -329,25 +275,7 @@ impl SliceHash {
 
     /// What it has done since it was opened.
     pub fn stats(&self) -> HashStats {
-        let counts = &self.0.counts;
-        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let drives = |count: fn(&Drive) -> &AtomicU64| {
-            self.0.drives.iter().map(|drive| load(count(drive))).sum()
-        };
-        HashStats {
-            lookups: load(&counts.lookups),
-            memory_hits: load(&counts.memory_hits),
-            drive_hits: load(&counts.drive_hits),
-            spared: load(&counts.spared),
-            page_reads: drives(|drive| &drive.counts.page_reads),
-            flushes: load(&counts.flushes),
-            flushed_entries: load(&counts.flushed_entries),
-            evicted: load(&counts.evicted),
-            erased: load(&counts.erased),
-            bytes_read: drives(|drive| &drive.counts.bytes_read),
-            bytes_written: drives(|drive| &drive.counts.bytes_written),
-            pages_lost: drives(|drive| &drive.counts.pages_lost),
-        }
+        self.0.counts.stats(&self.0.drives)
     }
 
     /// The drive of a key, and the channel that its first page lies on, counted from that of the slicetable's first page.
@@ -744,84 +672,4 @@ fn pointers_of(
     let partitions = (first..shape.partitions).step_by(step);
     let pointers = partitions.map(|partition| (partition, log.pointers.get(partition, nth)));
     pointers.collect()
-}
-
-fn superblock_of(
-    settings: &HashSettings,
-    shape: &HashShape,
-    instance: Instance,
-) -> SliceSuperblock {
-    let page = &shape.page;
-    let mut superblock = superblock::common(
-        SliceKind::Hash,
-        instance,
-        &settings.layout(),
-        (shape.partitions, shape.pages),
-        (page.incarnations, page.slots),
-    );
-    superblock.own[0] = U64::new(shape.table_entries.into());
-    superblock.spread = U32::new(settings.spread.into());
-    superblock.bucket_entries = U32::new(page.bucket_entries as u32);
-    superblock.filter_bytes = U32::new(page.filter_bytes as u32);
-    superblock
-}
-
-/// The settings with what was chosen when the table was created.
-fn created_settings(
-    found: &SliceSuperblock,
-    settings: &HashSettings,
-) -> Result<HashSettings, SliceError> {
-    let layout = settings.layout().created(found)?;
-    Ok(HashSettings {
-        partitions: Some(found.partitions.get()),
-        incarnations: found.incarnations.get(),
-        bucket_entries: Some(found.bucket_entries.get()),
-        page_bytes: layout.page_bytes,
-        channels: layout.channels,
-        piece_bytes: layout.piece_bytes,
-        spread: found.spread.get() != 0,
-        scheduling: layout.scheduling,
-        ..settings.clone()
-    })
-}
-
-/// The shape that a superblock says, of which the numbers that every kind has have been checked.
-fn created_shape(found: &SliceSuperblock) -> Result<HashShape, SliceError> {
-    let page = EntryPage {
-        page_bytes: found.page_bytes.get() as usize,
-        incarnations: found.incarnations.get() as usize,
-        slots: found.slots_per_page.get() as usize,
-        bucket_entries: found.bucket_entries.get() as usize,
-        filter_bytes: found.filter_bytes.get() as usize,
-    };
-    let is_bucket = (1..=MOST_BUCKET_ENTRIES).contains(&found.bucket_entries.get());
-    superblock::refuse_if(0, [(!is_bucket, "entries of a bucket")])?;
-    let expected = EntryPage::of(
-        page.page_bytes,
-        page.incarnations,
-        page.slots,
-        page.bucket_entries,
-    );
-    let most = page.slots * page.bucket_entries * found.pages.get() as usize;
-    let [table_entries, own @ ..] = found.own.map(U64::get);
-    superblock::refuse_if(
-        0,
-        [
-            (expected != Some(page), "what a page holds"),
-            (most > MOST_TABLE_ENTRIES, "entries of a table"),
-            (
-                table_entries == 0 || table_entries > most as u64,
-                "entries of a full table",
-            ),
-            (found.spread.get() > 1, "whether slices are spread"),
-            (own != [0; 3], "numbers that a hash table does not have"),
-        ],
-    )?;
-    Ok(HashShape {
-        partitions: found.partitions.get(),
-        pages: found.pages.get(),
-        page,
-        table_entries: table_entries as u32,
-        region_bytes: u64::from(found.pages.get()) * u64::from(found.page_bytes.get()),
-    })
 }

@@ -1,0 +1,89 @@
+//! The superblock of a hash table: what was chosen when it was created, and whether that can be.
+
+use format::slices::{EntryPage, SliceKind, SliceSuperblock};
+use zerocopy::byteorder::little_endian::{U32, U64};
+
+use crate::error::SliceError;
+use crate::settings::{HashSettings, HashShape, MOST_BUCKET_ENTRIES, MOST_TABLE_ENTRIES};
+use crate::superblock::{self, Instance};
+
+/// The superblock of a new table.
+pub(super) fn superblock_of(
+    settings: &HashSettings,
+    shape: &HashShape,
+    instance: Instance,
+) -> SliceSuperblock {
+    let page = &shape.page;
+    let mut superblock = superblock::common(
+        SliceKind::Hash,
+        instance,
+        &settings.layout(),
+        (shape.partitions, shape.pages),
+        (page.incarnations, page.slots),
+    );
+    superblock.own[0] = U64::new(shape.table_entries.into());
+    superblock.spread = U32::new(settings.spread.into());
+    superblock.bucket_entries = U32::new(page.bucket_entries as u32);
+    superblock.filter_bytes = U32::new(page.filter_bytes as u32);
+    superblock
+}
+
+/// The settings with what was chosen when the table was created.
+pub(super) fn created_settings(
+    found: &SliceSuperblock,
+    settings: &HashSettings,
+) -> Result<HashSettings, SliceError> {
+    let layout = settings.layout().created(found)?;
+    Ok(HashSettings {
+        partitions: Some(found.partitions.get()),
+        incarnations: found.incarnations.get(),
+        bucket_entries: Some(found.bucket_entries.get()),
+        page_bytes: layout.page_bytes,
+        channels: layout.channels,
+        piece_bytes: layout.piece_bytes,
+        spread: found.spread.get() != 0,
+        scheduling: layout.scheduling,
+        ..settings.clone()
+    })
+}
+
+/// The shape that a superblock says, of which the numbers that every kind has have been checked.
+pub(super) fn created_shape(found: &SliceSuperblock) -> Result<HashShape, SliceError> {
+    let page = EntryPage {
+        page_bytes: found.page_bytes.get() as usize,
+        incarnations: found.incarnations.get() as usize,
+        slots: found.slots_per_page.get() as usize,
+        bucket_entries: found.bucket_entries.get() as usize,
+        filter_bytes: found.filter_bytes.get() as usize,
+    };
+    let is_bucket = (1..=MOST_BUCKET_ENTRIES).contains(&found.bucket_entries.get());
+    superblock::refuse_if(0, [(!is_bucket, "entries of a bucket")])?;
+    let expected = EntryPage::of(
+        page.page_bytes,
+        page.incarnations,
+        page.slots,
+        page.bucket_entries,
+    );
+    let most = page.slots * page.bucket_entries * found.pages.get() as usize;
+    let [table_entries, own @ ..] = found.own.map(U64::get);
+    superblock::refuse_if(
+        0,
+        [
+            (expected != Some(page), "what a page holds"),
+            (most > MOST_TABLE_ENTRIES, "entries of a table"),
+            (
+                table_entries == 0 || table_entries > most as u64,
+                "entries of a full table",
+            ),
+            (found.spread.get() > 1, "whether slices are spread"),
+            (own != [0; 3], "numbers that a hash table does not have"),
+        ],
+    )?;
+    Ok(HashShape {
+        partitions: found.partitions.get(),
+        pages: found.pages.get(),
+        page,
+        table_entries: table_entries as u32,
+        region_bytes: u64::from(found.pages.get()) * u64::from(found.page_bytes.get()),
+    })
+}
