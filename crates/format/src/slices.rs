@@ -34,11 +34,11 @@ pub const MOST_REGIONS: u32 = 1 << 24;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum SliceKind {
-    /// A hash table.
+    /// A hash table of 8-byte keys and values.
     Hash = 1,
-    /// A Bloom filter.
+    /// A Bloom filter of strings of bytes.
     Bloom = 2,
-    /// A similarity index.
+    /// A similarity index of vectors.
     Lsh = 3,
 }
 
@@ -70,7 +70,7 @@ pub struct SliceSuperblock {
     pub instance: U64,
     /// Seed of the hash functions.
     pub hash_seed: U64,
-    /// A [`SliceKind`].
+    /// Which structure it is: a [`SliceKind`].
     pub kind: U32,
     /// Which of the drives this is.
     pub drive: U32,
@@ -78,7 +78,7 @@ pub struct SliceSuperblock {
     pub drives: U32,
     /// 1 where the slices of a partition are spread over all drives, 0 where each partition has one.
     pub spread: U32,
-    /// Partitions.
+    /// Partitions of the structure.
     pub partitions: U32,
     /// Pages of a slicetable.
     pub pages: U32,
@@ -216,7 +216,7 @@ impl EntryPage {
         })
     }
 
-    /// Entries that fit.
+    /// Entries that a page has places for.
     pub fn entries(&self) -> usize {
         self.slots * self.incarnations * self.bucket_entries
     }
@@ -236,7 +236,7 @@ impl EntryPage {
         start..start + self.bitmap_bytes()
     }
 
-    /// An entry.
+    /// The bytes of the entry with a number.
     pub fn entry(&self, entry: usize) -> Range<usize> {
         let start = self.deletes().end + entry * ENTRY_BYTES;
         start..start + ENTRY_BYTES
@@ -300,7 +300,7 @@ impl BitPage {
 /// Which page it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageIdentity {
-    /// The structure.
+    /// The structure that the page or pointer belongs to.
     pub instance: u64,
     /// The partition whose slicetable it is of.
     pub partition: u32,
@@ -365,16 +365,16 @@ impl PageIdentity {
 pub struct Pointer {
     /// The flush that wrote this slicetable, counted for each partition; 0 where there is none.
     pub generation: u32,
-    /// The region.
+    /// The region that the slicetable lies in.
     pub region: u32,
 }
 
 /// Whose a [`Pointer`] is: its checksum depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PointerOwner {
-    /// The structure.
+    /// The structure that the page or pointer belongs to.
     pub instance: u64,
-    /// The partition.
+    /// The partition whose slicetable it points to.
     pub partition: u32,
     /// Which of the partition's slicetables.
     pub drive: u32,
@@ -437,7 +437,7 @@ pub fn half_mark(instance: u64, partition: u32, generation: u32) -> u64 {
 /// How many entries a half of the log has, and the checksum of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogCount {
-    /// How many entries.
+    /// How many entries the half of a log has.
     pub entries: u32,
     /// The checksum of the words of all of them, in order.
     pub checksum: u32,
@@ -466,12 +466,12 @@ impl LogCount {
         }
     }
 
-    /// The word.
+    /// The word of the log that says it.
     pub fn encode(self) -> u64 {
         u64::from(self.entries) << 32 | u64::from(self.checksum)
     }
 
-    /// Reads a word.
+    /// Reads a word of the log.
     pub fn decode(word: u64) -> Self {
         Self {
             entries: (word >> 32) as u32,
@@ -490,12 +490,12 @@ pub struct FilterHead {
 }
 
 impl FilterHead {
-    /// The word.
+    /// The word of the log that says it.
     pub fn encode(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.keys)
     }
 
-    /// Reads a word.
+    /// Reads a word of the log.
     pub fn decode(word: u64) -> Self {
         Self {
             generation: (word >> 32) as u32,

@@ -118,9 +118,9 @@ pub fn verify_vector(instance: u64, id: u64, record: &[u8]) -> Result<&[u8], For
 pub struct LshOwn {
     /// Components of a vector.
     pub dimensions: u32,
-    /// LSH tables.
+    /// LSH tables of the index.
     pub tables: u16,
-    /// Functions of each.
+    /// Functions of each LSH table.
     pub functions: u16,
     /// 1 for cosine, 2 for Euclidean distance.
     pub family: u8,
@@ -139,7 +139,7 @@ pub struct LshOwn {
 }
 
 impl LshOwn {
-    /// The words.
+    /// The four words of the superblock that are the kind's own.
     pub fn encode(&self) -> [U64; 4] {
         let first = u64::from(self.dimensions)
             | u64::from(self.tables) << 32
@@ -152,7 +152,7 @@ impl LshOwn {
         [first, second, third, u64::from(self.segment_bytes)].map(U64::new)
     }
 
-    /// Reads the words.
+    /// Reads the four words of the superblock that are the kind's own.
     pub fn decode(words: [U64; 4]) -> Self {
         let [first, second, third, fourth] = words.map(U64::get);
         Self {
@@ -180,7 +180,7 @@ pub struct StoredVectors {
 }
 
 impl StoredVectors {
-    /// The word.
+    /// The word of the log that says it.
     pub fn encode(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.count)
     }

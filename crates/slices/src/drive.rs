@@ -45,7 +45,7 @@ pub(crate) struct Drive {
     failed_reads: AtomicU32,
 }
 
-/// What has passed.
+/// What a drive has read and written since it was opened.
 #[derive(Default)]
 pub(crate) struct DriveCounts {
     pub(crate) page_reads: AtomicU64,

@@ -25,7 +25,7 @@ const HEAD_BYTES: u64 = 1 << 20;
 pub struct Files {
     /// The drives, in order.
     pub disks: Vec<Arc<dyn Disk>>,
-    /// The log.
+    /// The log of the structure, which lies beside the first drive.
     pub journal: Arc<dyn Journal>,
 }
 

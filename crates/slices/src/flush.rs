@@ -28,7 +28,7 @@ const LAST_RETRY: Duration = Duration::from_secs(5);
 
 /// A structure of partitions, each of which has something in memory that is flushed.
 pub(crate) trait Flush: Sized + 'static {
-    /// What takes changes.
+    /// What is in memory of a partition and takes changes.
     type Active;
     /// What is being flushed.
     type Frozen;
@@ -75,7 +75,7 @@ pub(crate) struct State<S: Flush> {
     pub(crate) slicetables: Vec<Option<Arc<Region>>>,
 }
 
-/// What is full.
+/// What is full in a partition, and is being flushed or waits for it.
 pub(crate) struct Frozen<F> {
     pub(crate) memory: F,
     pub(crate) generation: u32,

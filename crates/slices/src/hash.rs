@@ -51,7 +51,7 @@ struct Inner {
     counts: Counts,
 }
 
-/// What takes changes.
+/// What is in memory of a partition and takes changes.
 struct Active {
     table: Table,
     half: Half,
@@ -297,7 +297,7 @@ impl SliceHash {
         self.0.drives_of_a_partition() as usize
     }
 
-    /// Its shape.
+    /// What follows from the settings that the table was created with.
     pub fn shape(&self) -> &HashShape {
         &self.0.shape
     }

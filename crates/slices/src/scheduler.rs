@@ -43,7 +43,7 @@ pub(crate) struct Scheduler(Arc<Mutex<State>>);
 struct State {
     scheduling: Scheduling,
     channels: Vec<Channel>,
-    /// Reads under way.
+    /// Reads that are in the drive now.
     reads: u32,
     /// Counts the reads that had to wait.
     arrivals: u64,

@@ -63,7 +63,7 @@ impl Default for HashSettings {
 /// What follows from the settings and the drives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HashShape {
-    /// Tables in memory.
+    /// Tables in memory, one for each partition.
     pub partitions: u32,
     /// Pages of a slicetable.
     pub pages: u32,

@@ -130,7 +130,7 @@ impl Table {
         Some(self.change_at(entry))
     }
 
-    /// Changes a key.
+    /// Notes what a key is to be from now on.
     ///
     /// # Errors
     /// [`Full`]: nothing has changed.

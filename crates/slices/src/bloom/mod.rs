@@ -76,7 +76,7 @@ struct Counts {
 pub struct BloomStats {
     /// Keys that have set a bit of the filter in memory. Others that were inserted had all of theirs set there.
     pub inserted: u64,
-    /// Keys looked up.
+    /// Keys that were looked up, there or not.
     pub lookups: u64,
     /// Of these, "maybe" by a filter in memory.
     pub memory_hits: u64,
@@ -84,7 +84,7 @@ pub struct BloomStats {
     pub drive_hits: u64,
     /// Pages read by look-ups.
     pub page_reads: u64,
-    /// Filters flushed.
+    /// Filters that have been flushed.
     pub flushes: u64,
     /// Filters that were overwritten as the oldest incarnation.
     pub evicted: u64,
@@ -328,7 +328,7 @@ impl SliceBloom {
         (drive.number, pages.into_iter().map(channel).collect())
     }
 
-    /// Its shape.
+    /// What follows from the settings that the filter was created with.
     pub fn shape(&self) -> &BloomShape {
         &self.0.shape
     }
@@ -340,7 +340,7 @@ impl SliceBloom {
 }
 
 impl BloomMemory {
-    /// All of it.
+    /// The memory of all parts, in bytes.
     pub fn total(&self) -> u64 {
         self.filters + self.partitions + self.pieces
     }

@@ -7,7 +7,7 @@ use format::slices::BitPage;
 pub(super) struct Candidates(Box<[u8]>);
 
 impl Candidates {
-    /// All of them.
+    /// All incarnations of a page are candidates.
     pub(super) fn all(page: &BitPage) -> Self {
         Self(vec![0xff; page.slice_bytes()].into())
     }

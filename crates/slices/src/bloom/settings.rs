@@ -77,7 +77,7 @@ impl Default for BloomSettings {
 /// What follows from the settings and the drives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BloomShape {
-    /// Filters in memory.
+    /// Filters in memory, one for each partition.
     pub partitions: u32,
     /// Pages of a slicetable.
     pub pages: u32,
@@ -87,7 +87,7 @@ pub struct BloomShape {
     pub keys: u32,
     /// Bits that a key sets.
     pub functions: u32,
-    /// Where they lie.
+    /// Where the bits of a key lie.
     pub placement: BitPlacement,
     /// Bytes of a slicetable.
     pub region_bytes: u64,

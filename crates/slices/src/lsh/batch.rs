@@ -100,7 +100,7 @@ impl Batch {
         found.map(|entry| entry.ordinal)
     }
 
-    /// Lists a vector.
+    /// Adds the entry of a vector to one table, where that has a place for it.
     pub(crate) fn insert(&mut self, place: Place, ordinal: u32) -> Listing {
         if self.find(place).count() >= self.bucket_entries {
             return Listing::Crowded;

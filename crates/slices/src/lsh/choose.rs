@@ -25,7 +25,7 @@ pub struct Target {
     pub near: f64,
     /// How likely a vector so far away is to be found: 0 to 1.
     pub recall: f64,
-    /// LSH tables.
+    /// LSH tables that the index is to have.
     pub tables: u32,
     /// Pages of tables that a query reads beside one of each. With more of them tables have more functions, and a query reads
     /// fewer vectors.

@@ -61,7 +61,7 @@ pub(crate) struct Functions {
     family: Family,
     seed: u64,
     dimensions: usize,
-    /// Of each table.
+    /// Functions of each table.
     count: usize,
     /// A direction for each function of each table in turn.
     directions: Box<[f32]>,

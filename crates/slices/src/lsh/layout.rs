@@ -19,9 +19,9 @@ const MOST_LOAD: f64 = 1.1;
 /// Where slots lie in a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LshLayout {
-    /// LSH tables.
+    /// LSH tables of the index.
     pub tables: u32,
-    /// Parts of each.
+    /// Parts that each LSH table is divided into, so that more channels have some.
     pub sub_tables: u32,
     /// Slots of a part, a page each: whole chunks.
     pub slots: u32,

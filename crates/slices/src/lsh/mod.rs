@@ -332,7 +332,7 @@ impl SliceLsh {
         self.0.counts.channel_reads()
     }
 
-    /// Its shape.
+    /// What follows from the settings that the index was created with.
     pub fn shape(&self) -> &LshShape {
         &self.0.shape
     }

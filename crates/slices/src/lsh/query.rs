@@ -20,7 +20,7 @@ use crate::regions::Region;
 /// A vector that is near.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Neighbour {
-    /// Which one.
+    /// The vector that has been found.
     pub id: VectorId,
     /// How far away it is, as [`Family::distance`](crate::Family::distance) has it.
     pub distance: f64,

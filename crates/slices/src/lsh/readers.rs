@@ -23,7 +23,7 @@ pub(crate) struct View {
 }
 
 impl Readers {
-    /// A query begins.
+    /// A query begins with what is on the drives now; until its view is dropped nothing of that is overwritten.
     pub(crate) fn enter(&self, flushed: u32) -> View {
         *self.0.counts.lock().entry(flushed).or_default() += 1;
         View {

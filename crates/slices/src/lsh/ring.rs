@@ -42,7 +42,7 @@ impl Vector {
     }
 }
 
-/// Where vectors lie.
+/// Where the vectors of an index lie: a place for each generation, written in segments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ring {
     pub(crate) shape: RingShape,
@@ -202,7 +202,7 @@ impl Ring {
         self.in_block(vector, &segment[block..block + self.shape.block_bytes])
     }
 
-    /// Reads a block.
+    /// Reads the pages that a vector lies in, with those beside it.
     pub(crate) async fn read_block(
         &self,
         drives: &[Drive],

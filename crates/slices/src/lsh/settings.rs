@@ -18,12 +18,12 @@ const MOST_INCARNATIONS: u32 = 4096;
 pub enum Components {
     /// A byte each: whole numbers from 0 to 255, such as brightness.
     Bytes,
-    /// Four bytes each.
+    /// As numbers of four bytes each.
     Floats,
 }
 
 impl Components {
-    /// Bytes of one.
+    /// Bytes that one component of a vector takes.
     pub(crate) fn bytes(self) -> usize {
         match self {
             Self::Bytes => 1,
@@ -47,9 +47,9 @@ pub struct LshSettings {
     pub dimensions: u32,
     /// What these are kept as.
     pub components: Components,
-    /// The distance.
+    /// Which distance says what is near, and its functions.
     pub family: Family,
-    /// LSH tables.
+    /// LSH tables: the more, the more is found and read.
     pub tables: u32,
     /// Functions of each ([`Family::chosen`]).
     pub functions: u32,
@@ -150,7 +150,7 @@ pub struct RingShape {
     pub segments: u32,
     /// Generations that have a place.
     pub places: u32,
-    /// Drives.
+    /// Drives that the segments of a generation are divided among.
     pub drives: u32,
 }
 

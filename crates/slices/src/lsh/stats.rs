@@ -33,11 +33,11 @@ pub(crate) fn load(count: &AtomicU64) -> u64 {
 /// What a [`SliceLsh`](crate::SliceLsh) has done since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LshStats {
-    /// Vectors inserted.
+    /// Vectors that have been inserted.
     pub inserts: u64,
-    /// Vectors deleted.
+    /// Vectors that have been deleted.
     pub deletes: u64,
-    /// Queries.
+    /// Queries that have been asked.
     pub queries: u64,
     /// Vectors that tables named, all queries together.
     pub candidates: u64,
@@ -49,9 +49,9 @@ pub struct LshStats {
     pub vector_pages: u64,
     /// Damaged pages and vectors that queries have left out.
     pub damaged: u64,
-    /// Generations flushed.
+    /// Generations that have been flushed to all slicetables.
     pub flushes: u64,
-    /// Entries flushed.
+    /// Entries that flushes have written into slicetables.
     pub flushed_entries: u64,
     /// Entries that found both buckets full.
     pub full: u64,
@@ -74,9 +74,9 @@ pub struct LshStats {
 /// Pages that queries have read of each channel, all drives together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChannelReads {
-    /// Pages of tables.
+    /// Pages of LSH tables, by channel.
     pub table_pages: Vec<u64>,
-    /// Pages of vectors.
+    /// Pages of vectors, by channel.
     pub vector_pages: Vec<u64>,
 }
 
@@ -109,7 +109,7 @@ pub struct LshMemory {
     pub entries: u64,
     /// What is kept for each partition beside.
     pub partitions: u64,
-    /// The functions.
+    /// The random projections of all tables.
     pub functions: u64,
     /// Vectors that are not on a drive yet.
     pub segments: u64,
