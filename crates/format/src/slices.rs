@@ -402,7 +402,7 @@ impl Pointer {
         payload | u64::from(owner.seed() ^ crc8(payload)) << 24
     }
 
-    /// Reads a word.
+    /// Reads a word of the log.
     ///
     /// # Errors
     /// [`FormatError::Checksum`].

@@ -427,31 +427,40 @@ impl Inner {
     async fn get(&self, key: u64) -> Result<Option<u64>, SliceError> {
         self.counts.lookups.fetch_add(1, Ordering::Relaxed);
         let number = self.keys.partition(key);
-        let (in_memory, slicetables) = {
+        let (first, others) = {
             let state = self.partitions[number as usize].state.lock();
             let frozen = || {
-                state
-                    .frozen
-                    .as_ref()
-                    .and_then(|frozen| frozen.memory.table.get(key))
+                let frozen = state.frozen.as_ref()?;
+                frozen.memory.table.get(key)
             };
-            match state.active.table.get(key).or_else(frozen) {
-                Some(change) => (Some(change), Vec::new()),
-                None => (None, state.slicetables.clone()),
+            if let Some(change) = state.active.table.get(key).or_else(frozen) {
+                self.counts.memory_hits.fetch_add(1, Ordering::Relaxed);
+                return Ok(value_of(change));
             }
+            // Where slices are not spread there are no others, and nothing is allocated.
+            let others = state.slicetables[1..].to_vec();
+            (state.slicetables[0].clone(), others)
         };
-        if let Some(change) = in_memory {
-            self.counts.memory_hits.fetch_add(1, Ordering::Relaxed);
-            return Ok(value_of(change));
-        }
         let slots = self.keys.slots(key);
         if !self.filters.may_have(number, slots) {
             self.counts.spared.fetch_add(1, Ordering::Relaxed);
             return Ok(None);
         }
-        let searches = self
-            .drives_of(number)
-            .zip(&slicetables)
+        let mut drives = self.drives_of(number);
+        let drive = drives.next().expect("slicetables lie on drives");
+        if others.is_empty() {
+            let Some(region) = first else {
+                return Ok(None);
+            };
+            let found = self.search(drive, &region, number, key, slots).await?;
+            let value = found.change.and_then(|(_, change)| value_of(change));
+            self.count_hit(value);
+            return Ok(value);
+        }
+        let slicetables = std::iter::once(&first).chain(&others);
+        let searches = std::iter::once(drive)
+            .chain(drives)
+            .zip(slicetables)
             .filter_map(|(drive, region)| {
                 let region = region.as_deref()?;
                 Some(self.search(drive, region, number, key, slots))
@@ -467,15 +476,18 @@ impl Inner {
                 youngest = found.change;
             }
         }
-        let is_known = self.drives_of_a_partition() == 1
-            || youngest.is_some_and(|(generation, _)| generation > floor);
+        let is_known = youngest.is_some_and(|(generation, _)| generation > floor);
         let value = youngest
             .filter(|_| is_known)
             .and_then(|(_, change)| value_of(change));
+        self.count_hit(value);
+        Ok(value)
+    }
+
+    fn count_hit(&self, value: Option<u64>) {
         self.counts
             .drive_hits
             .fetch_add(value.is_some().into(), Ordering::Relaxed);
-        Ok(value)
     }
 
     /// Looks for a key in a slicetable: in its first slot, and in its second if it may have overflowed.
