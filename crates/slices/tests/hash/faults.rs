@@ -69,10 +69,7 @@ fn a_damaged_page_is_an_error_until_it_is_written_anew() {
     let settings = small(8, false);
     Sim::new(1).block_on(async {
         let hardware = Hardware::new(&settings, 1, 1);
-        let table = hardware.create(&settings).await.expect("drives work");
-        for key in 0..300 {
-            table.insert(key, key).await.expect("drives work");
-        }
+        let table = hardware.filled(&settings, 300).await;
         table.flush().await.expect("drives work");
         for page in 2..200 {
             hardware.disks[0]

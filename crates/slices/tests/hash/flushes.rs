@@ -11,10 +11,7 @@ use crate::life::{DRIVE_BYTES, Hardware, small};
 
 /// A table with 300 keys on its drives.
 async fn filled(hardware: &Hardware, settings: &HashSettings) -> SliceHash {
-    let table = hardware.create(settings).await.expect("drives work");
-    for key in 0..300 {
-        table.insert(key, key).await.expect("drives work");
-    }
+    let table = hardware.filled(settings, 300).await;
     table.flush().await.expect("drives work");
     table
 }

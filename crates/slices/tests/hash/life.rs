@@ -38,6 +38,15 @@ impl Hardware {
         SliceHash::create(disks, journal, settings).await
     }
 
+    /// A new table, into which the keys up to `keys` have been inserted, each with itself as its value.
+    pub(crate) async fn filled(&self, settings: &HashSettings, keys: u64) -> SliceHash {
+        let table = self.create(settings).await.expect("drives work");
+        for key in 0..keys {
+            table.insert(key, key).await.expect("drives work");
+        }
+        table
+    }
+
     pub(crate) async fn open(&self, settings: &HashSettings) -> Result<SliceHash, SliceError> {
         let (disks, journal) = self.parts();
         SliceHash::open(disks, journal, settings).await

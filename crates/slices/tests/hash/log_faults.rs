@@ -64,10 +64,7 @@ fn a_dropped_sync_does_not_cost_what_was_synced_before() {
     let hardware = Hardware::new(&settings, 1, 1);
     let sim = Sim::new(1);
     sim.block_on(async {
-        let table = hardware.create(&settings).await.expect("drives work");
-        for key in 0..300 {
-            table.insert(key, key).await.expect("drives work");
-        }
+        let table = hardware.filled(&settings, 300).await;
         table.sync().await.expect("it works");
         table.insert(300, 300).await.expect("drives work");
         let dropped = runtime::timeout(Duration::from_micros(5), table.sync()).await;
@@ -92,10 +89,7 @@ fn a_failed_sync_does_not_cost_what_was_synced_before() {
     let hardware = Hardware::new(&settings, 1, 1);
     let sim = Sim::new(1);
     let durable = sim.block_on(async {
-        let table = hardware.create(&settings).await.expect("drives work");
-        for key in 0..300 {
-            table.insert(key, key).await.expect("drives work");
-        }
+        let table = hardware.filled(&settings, 300).await;
         table.sync().await.expect("it works");
         let durable = hardware.journal.crash();
         table.insert(300, 300).await.expect("drives work");
@@ -142,10 +136,7 @@ fn a_kill_and_then_a_power_cut_keep_what_was_synced() {
     let hardware = Hardware::new(&settings, 1, 1);
     let sim = Sim::new(1);
     sim.block_on(async {
-        let table = hardware.create(&settings).await.expect("drives work");
-        for key in 0..300 {
-            table.insert(key, key).await.expect("drives work");
-        }
+        let table = hardware.filled(&settings, 300).await;
         table.sync().await.expect("it works");
         table.insert(300, 300).await.expect("drives work");
         let syncing = table.clone();
@@ -175,10 +166,7 @@ fn what_a_failed_sync_of_the_last_process_has_lost_is_stored_again() {
     let settings = long_log();
     let hardware = Hardware::new(&settings, 1, 1);
     Sim::new(1).block_on(async {
-        let table = hardware.create(&settings).await.expect("drives work");
-        for key in 0..300 {
-            table.insert(key, key).await.expect("drives work");
-        }
+        let table = hardware.filled(&settings, 300).await;
         hardware.journal.set_sync_fails(true);
         assert!(table.sync().await.is_err());
         hardware.journal.set_sync_fails(false);
@@ -201,10 +189,7 @@ fn a_dropped_sync_goes_on() {
     let settings = long_log();
     let hardware = Hardware::new(&settings, 1, 1);
     Sim::new(1).block_on(async {
-        let table = hardware.create(&settings).await.expect("drives work");
-        for key in 0..300 {
-            table.insert(key, key).await.expect("drives work");
-        }
+        let table = hardware.filled(&settings, 300).await;
         let dropped = runtime::timeout(Duration::from_micros(5), table.sync()).await;
         assert!(dropped.is_err());
         runtime::sleep(Duration::from_millis(1)).await;
@@ -258,10 +243,7 @@ fn a_pointer_that_is_durable_makes_up_for_no_failed_sync() {
     let settings = long_log();
     let hardware = Hardware::new(&settings, 1, 1);
     Sim::new(1).block_on(async {
-        let table = hardware.create(&settings).await.expect("drives work");
-        for key in 0..300 {
-            table.insert(key, key).await.expect("drives work");
-        }
+        let table = hardware.filled(&settings, 300).await;
         let flushing = table.clone();
         let flushed = runtime::spawn(async move { flushing.flush().await });
         runtime::sleep(Duration::from_micros(5)).await;
@@ -289,10 +271,7 @@ fn a_sync_does_not_succeed_when_another_has_lost_its_stores() {
     let settings = long_log();
     let hardware = Hardware::new(&settings, 1, 1);
     let synced = Sim::new(1).block_on(async {
-        let table = hardware.create(&settings).await.expect("drives work");
-        for key in 0..300 {
-            table.insert(key, key).await.expect("drives work");
-        }
+        let table = hardware.filled(&settings, 300).await;
         // The flush: its sync of the log comes while that of the user is under way.
         let flushing = table.clone();
         runtime::spawn_detached(async move {
@@ -330,10 +309,7 @@ fn a_sync_that_succeeds_makes_pointers_durable_that_a_failed_one_has_lost() {
     let hardware = Hardware::new(&settings, 1, 1);
     let sim = Sim::new(1);
     sim.block_on(async {
-        let table = hardware.create(&settings).await.expect("drives work");
-        for key in 0..300 {
-            table.insert(key, key).await.expect("drives work");
-        }
+        let table = hardware.filled(&settings, 300).await;
         table.flush().await.expect("drives work");
         table.insert(300, 300).await.expect("drives work");
         table.sync().await.expect("it works");
@@ -437,10 +413,7 @@ fn a_pointer_that_has_decayed_costs_its_own_partition_only() {
     let settings = small(40, false);
     let hardware = Hardware::new(&settings, 1, 1);
     Sim::new(1).block_on(async {
-        let table = hardware.create(&settings).await.expect("drives work");
-        for key in 0..300 {
-            table.insert(key, key).await.expect("drives work");
-        }
+        let table = hardware.filled(&settings, 300).await;
         table.flush().await.expect("drives work");
     });
     let mut bad = Vec::new();

@@ -312,10 +312,7 @@ fn a_superblock_that_cannot_be_is_an_error() {
 async fn with_superblock(name: &str, to: u32, change: impl FnOnce(&mut SliceSuperblock)) {
     let settings = small(8, false);
     let hardware = Hardware::new(&settings, 1, 1);
-    let table = hardware.create(&settings).await.expect("drives work");
-    for key in 0..100 {
-        table.insert(key, key).await.expect("drives work");
-    }
+    let table = hardware.filled(&settings, 100).await;
     table.flush().await.expect("drives work");
     drop(table);
     let page = hardware.disks[0].read(0, AlignedBuf::new(4096)).await;
