@@ -45,6 +45,9 @@ pub(crate) trait Flush: Sized + 'static {
 
     /// Says in the log that a slicetable lies there. Returns when that is durable. Called again where it has failed.
     async fn point(&self, number: u32, nth: usize, region: &Arc<Region>) -> Result<(), SliceError>;
+
+    /// A flush has succeeded, or has failed.
+    fn flush_ended(&self) {}
 }
 
 /// The flushes of a structure: those of each drive's partitions, so that a drive that fails holds up nobody else. Where slices are
@@ -193,6 +196,24 @@ pub(crate) async fn flush<S: Flush>(
     flushed(this, number).await
 }
 
+/// Begins to flush what is active in a partition, if `is_time` says so and nothing is frozen by then. Waits for those that it
+/// would be too many beside, whether they fail or not.
+pub(crate) async fn begin<S: Flush>(
+    this: &Arc<S>,
+    number: u32,
+    is_time: impl FnOnce(&mut State<S>) -> bool,
+) {
+    let permit = this.flushes().of(number).permits.acquire().await;
+    if freeze(&**this, number, permit, is_time) {
+        spawn_flush(this, number);
+    }
+}
+
+/// Whether the last flush of a partition's drive has failed.
+pub(crate) fn is_failing<S: Flush>(this: &S, number: u32) -> bool {
+    this.flushes().of(number).error().is_some()
+}
+
 /// Waits until nothing is frozen in a partition, or flushes fail.
 pub(crate) async fn flushed<S: Flush>(this: &Arc<S>, number: u32) -> Result<(), SliceError> {
     let partition = this.partition(number);
@@ -319,6 +340,7 @@ async fn try_flush<S: Flush>(this: &S, number: u32) -> bool {
     if !is_flushed {
         flushes.failed.notify_all();
     }
+    this.flush_ended();
     is_flushed
 }
 

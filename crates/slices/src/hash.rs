@@ -1,6 +1,7 @@
 //! SliceHash: a hash table of 8-byte keys and values (section 5).
 
 mod created;
+mod index;
 mod stats;
 
 use std::sync::Arc;
@@ -24,8 +25,10 @@ use crate::settings::{HashSettings, HashShape};
 use crate::superblock::{self, Instance};
 use crate::table::{Change, Full, Table};
 use created::{created_settings, created_shape, superblock_of};
+use index::Levels;
 use stats::Counts;
 
+pub use index::{InMemory, Known, SliceIndex, TableInMemory};
 pub use stats::{HashMemory, HashStats};
 
 /// Entries of a half of the log, for each that a table holds: updates of what is there take an entry, too.
@@ -49,6 +52,7 @@ struct Inner {
     log: Log,
     flushes: Flushes,
     counts: Counts,
+    levels: Levels,
 }
 
 /// What is in memory of a partition and takes changes.
@@ -77,7 +81,7 @@ impl SliceHash {
     /// As [`HashSettings::shape`].
     pub fn log_words(settings: &HashSettings, drive_bytes: &[u64]) -> Result<usize, SliceError> {
         let shape = settings.shape(drive_bytes)?;
-        Ok(log_shape(&shape, settings.spread, drive_bytes.len()).words())
+        Ok(log_shape(&shape, settings, drive_bytes.len()).words())
     }
 
     /// [`log_words`](Self::log_words) for these drives.
@@ -103,7 +107,7 @@ impl SliceHash {
     ) -> Result<Self, SliceError> {
         let sizes: Vec<u64> = disks.iter().map(|disk| disk.len_bytes()).collect();
         let shape = settings.shape(&sizes)?;
-        let log_shape = log_shape(&shape, settings.spread, disks.len());
+        let log_shape = log_shape(&shape, settings, disks.len());
         refuse_twice(&disks)?;
         let (has, needs) = (journal.words(), log_shape.words());
         if has < needs {
@@ -133,7 +137,7 @@ impl SliceHash {
         let settings = created_settings(&found, settings)?;
         let shape = created_shape(&found)?;
         superblock::check_space(&disks, &found, &settings.layout(), |_| Vec::new())?;
-        let log_shape = log_shape(&shape, settings.spread, disks.len());
+        let log_shape = log_shape(&shape, &settings, disks.len());
         let instance = Instance::of(&found);
         let log = Log::open(journal, log_shape, instance.id)?;
         let pointers = |drive| {
@@ -181,6 +185,7 @@ impl SliceHash {
         let mut inner = Inner {
             filters: Filters::new(shape.partitions, most_keys, settings.filter_bytes),
             flushes: Flushes::new(count),
+            levels: Levels::new(shape.partitions, shape.table_entries, shape.places()),
             shape,
             keys,
             is_spread: settings.spread,
@@ -576,6 +581,7 @@ impl Flush for Inner {
             half: self.log.begin(number, next),
         };
         let mut full = std::mem::replace(active, next);
+        self.levels.begun(number);
         full.table.settle();
         FrozenTable {
             table: Arc::new(full.table),
@@ -619,10 +625,15 @@ impl Flush for Inner {
         overflowed.sort_unstable_by_key(|slots| slots.first);
         let mut overflowed = overflowed.into_iter().peekable();
         let (mut evicted, mut erased) = (0, 0);
+        let mut gone = self.levels.gone();
         let change = |page_number: u32, bytes: &mut [u8]| {
             let mut page = PageMut { shape, bytes };
-            evicted += page.evict(incarnation);
-            erased += page.erase(|key| table.get(key).is_some(), &mut note);
+            evicted += page.evict(incarnation, |value| gone.add(value));
+            erased += page.erase(
+                |key| table.get(key).is_some(),
+                &mut note,
+                |value| gone.add(value),
+            );
             for slot in 0..slots {
                 // A delete has done its work where there are no other slicetables.
                 let kept = |&(_, change): &(u64, Change)| drives > 1 || change != Change::Delete;
@@ -641,12 +652,17 @@ impl Flush for Inner {
             .rewrite(old.as_deref(), number, generation, change)
             .await?;
         self.filters.set(number, filter);
+        gone.tell();
         let add = |count: &AtomicU64, by: u64| count.fetch_add(by, Ordering::Relaxed);
         add(&self.counts.flushes, 1);
         add(&self.counts.flushed_entries, table.len() as u64);
         add(&self.counts.evicted, evicted);
         add(&self.counts.erased, erased);
         Ok((nth, Arc::new(region)))
+    }
+
+    fn flush_ended(&self) {
+        self.levels.flush_ended();
     }
 
     async fn point(&self, number: u32, nth: usize, region: &Arc<Region>) -> Result<(), SliceError> {
@@ -662,11 +678,14 @@ fn value_of(change: Change) -> Option<u64> {
     }
 }
 
-fn log_shape(shape: &HashShape, is_spread: bool, drives: usize) -> LogShape {
+fn log_shape(shape: &HashShape, settings: &HashSettings, drives: usize) -> LogShape {
     LogShape {
         partitions: shape.partitions,
-        drives: if is_spread { drives as u32 } else { 1 },
-        entries: (f64::from(shape.table_entries) * LOG_SHARE) as u32 + 1,
+        drives: if settings.spread { drives as u32 } else { 1 },
+        entries: match settings.log_changes {
+            true => (f64::from(shape.table_entries) * LOG_SHARE) as u32 + 1,
+            false => 0,
+        },
     }
 }
 

@@ -25,6 +25,7 @@ mod layout;
 mod log;
 mod lsh;
 mod page;
+mod paged_log;
 mod pointers;
 mod probe;
 mod regions;
@@ -37,12 +38,15 @@ pub use bloom::{BitPlacement, BloomMemory, BloomSettings, BloomShape, BloomStats
 pub use channel::Channels;
 pub use error::SliceError;
 pub use files::{Files, log_path};
-pub use hash::{HashMemory, HashStats, SliceHash, get_all};
+pub use hash::{
+    HashMemory, HashStats, InMemory, Known, SliceHash, SliceIndex, TableInMemory, get_all,
+};
 pub use keys::key_of_text;
 pub use lsh::{
     ChannelReads, Choice, Components, Family, LshLayout, LshMemory, LshSettings, LshShape,
     LshStats, Neighbour, RingShape, SliceLsh, Target, VectorError, VectorId,
 };
+pub use paged_log::PagedLog;
 pub use probe::{PROBED_BYTES, probe_channels};
 pub use scheduler::Scheduling;
 pub use settings::{FILL, HashSettings, HashShape};

@@ -30,7 +30,7 @@ use crate::table::Change;
 pub(crate) struct LogShape {
     pub(crate) partitions: u32,
     pub(crate) drives: u32,
-    /// Entries of a half.
+    /// Entries of a half; 0 where changes are not logged, and there are no halves.
     pub(crate) entries: u32,
 }
 
@@ -43,7 +43,14 @@ impl LogShape {
         (self.entries as usize).div_ceil(64)
     }
 
+    fn has_halves(&self) -> bool {
+        self.entries > 0
+    }
+
     fn half_words(&self) -> usize {
+        if !self.has_halves() {
+            return 0;
+        }
         let words = HALF_HEAD_WORDS + self.mark_words() + 2 * self.entries as usize;
         words.next_multiple_of(HALF_ALIGN_WORDS)
     }
@@ -126,6 +133,11 @@ impl Log {
         Ok(Self { pointers, shape })
     }
 
+    /// Whether changes are logged.
+    pub(crate) fn has_changes(&self) -> bool {
+        self.shape.has_halves()
+    }
+
     fn journal(&self) -> &dyn Journal {
         &*self.pointers.journal
     }
@@ -133,13 +145,15 @@ impl Log {
     /// Begins the half of a generation, whose last use, two generations before, is over.
     pub(crate) fn begin(&self, partition: u32, generation: u32) -> Half {
         let none = LogCount::none(self.pointers.instance, partition, generation);
-        let start = self.shape.half(partition, generation);
-        for word in start..start + COUNTS {
-            self.journal().store(word, none.encode());
+        if self.shape.has_halves() {
+            let start = self.shape.half(partition, generation);
+            for word in start..start + COUNTS {
+                self.journal().store(word, none.encode());
+            }
+            // The last: where it is there, the counts are this generation's.
+            let mark = half_mark(self.pointers.instance, partition, generation);
+            self.journal().store(start + COUNTS, mark);
         }
-        // The last: where it is there, the counts are this generation's.
-        let mark = half_mark(self.pointers.instance, partition, generation);
-        self.journal().store(start + COUNTS, mark);
         Half {
             partition,
             generation,
@@ -152,11 +166,14 @@ impl Log {
 
     /// Whether an entry more fits.
     pub(crate) fn has_space(&self, half: &Half) -> bool {
-        half.count.entries < self.shape.entries
+        !self.shape.has_halves() || half.count.entries < self.shape.entries
     }
 
     /// Adds an entry, for which there is space.
     pub(crate) fn append(&self, half: &mut Half, key: u64, change: Change) {
+        if !self.shape.has_halves() {
+            return;
+        }
         let start = self.shape.half(half.partition, half.generation);
         let entry = half.count.entries as usize;
         let (value, is_delete) = match change {
@@ -179,6 +196,9 @@ impl Log {
     /// # Errors
     /// [`SliceError::DamagedLog`], and errors of the device.
     pub(crate) fn replay(&self, partition: u32, generation: u32) -> Result<Replayed, SliceError> {
+        if !self.shape.has_halves() {
+            return Ok(Replayed::NotBegun);
+        }
         let start = self.shape.half(partition, generation);
         let mut words = vec![0; self.shape.half_words()];
         self.journal()

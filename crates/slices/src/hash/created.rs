@@ -22,6 +22,7 @@ pub(super) fn superblock_of(
         (page.incarnations, page.slots),
     );
     superblock.own[0] = U64::new(shape.table_entries.into());
+    superblock.own[1] = U64::new((!settings.log_changes).into());
     superblock.spread = U32::new(settings.spread.into());
     superblock.bucket_entries = U32::new(page.bucket_entries as u32);
     superblock.filter_bytes = U32::new(page.filter_bytes as u32);
@@ -43,6 +44,7 @@ pub(super) fn created_settings(
         piece_bytes: layout.piece_bytes,
         spread: found.spread.get() != 0,
         scheduling: layout.scheduling,
+        log_changes: found.own[1].get() == 0,
         ..settings.clone()
     })
 }
@@ -65,7 +67,7 @@ pub(super) fn created_shape(found: &SliceSuperblock) -> Result<HashShape, SliceE
         page.bucket_entries,
     );
     let most = page.slots * page.bucket_entries * found.pages.get() as usize;
-    let [table_entries, own @ ..] = found.own.map(U64::get);
+    let [table_entries, is_unlogged, own @ ..] = found.own.map(U64::get);
     superblock::refuse_if(
         0,
         [
@@ -76,7 +78,8 @@ pub(super) fn created_shape(found: &SliceSuperblock) -> Result<HashShape, SliceE
                 "entries of a full table",
             ),
             (found.spread.get() > 1, "whether slices are spread"),
-            (own != [0; 3], "numbers that a hash table does not have"),
+            (is_unlogged > 1, "whether changes are logged"),
+            (own != [0; 2], "numbers that a hash table does not have"),
         ],
     )?;
     Ok(HashShape {
