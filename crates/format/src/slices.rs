@@ -588,6 +588,31 @@ mod tests {
     }
 
     #[test]
+    fn a_page_of_a_log_is_these_bytes() {
+        let mut page = [1; 4096];
+        LogPage::encode(&mut page, 0x0102, (3, 5), [7, 8].into_iter());
+        let head: [u64; 6] = std::array::from_fn(|word| {
+            u64::from_le_bytes(page[8 * word..][..8].try_into().expect("8 bytes"))
+        });
+        assert_eq!(&page[..8], b"flowSLPG");
+        assert_eq!(head[1] >> 32, 3);
+        assert_eq!(head[2..], [0x0102, 5, 7, 8]);
+        assert!(page[48..].iter().all(|&byte| byte == 0));
+        let found = LogPage::decode(&page, 0x0102, 3).expect("it is one");
+        assert_eq!(found.words[1].get(), 8);
+        assert!(LogPage::decode(&page, 0x0103, 3).is_none());
+        assert!(LogPage::decode(&page, 0x0102, 4).is_none());
+        for byte in [0, 8, 12, 16, 24, 32, 4095] {
+            let mut damaged = page;
+            damaged[byte] ^= 1;
+            assert!(
+                LogPage::decode(&damaged, 0x0102, 3).is_none(),
+                "byte {byte}"
+            );
+        }
+    }
+
+    #[test]
     fn a_page_is_only_the_page_it_was_sealed_as() {
         let identity = PageIdentity {
             instance: 9,

@@ -230,7 +230,8 @@ pub trait Placement: Residents {
     /// What the index says of a key is wrong or dead; forgets it if it still says the same.
     fn forget(&self, hash: KeyHash, token: Token) -> Displaced;
 
-    /// Reads what the section that it was opened with tells of. Called once, before everything else, where that is the index.
+    /// Reads what the section that it was opened with tells of, or makes what an empty index needs. Called once, before everything
+    /// else.
     ///
     /// # Errors
     /// When it cannot be read: then the image starts empty, with another placement.
