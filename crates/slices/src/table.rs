@@ -102,6 +102,12 @@ impl Table {
         entries * size_of::<(u64, u64)>() + 2 * entries.div_ceil(64) * size_of::<u64>()
     }
 
+    /// Bytes of memory beside [`bytes_of`](Self::bytes_of) its entries.
+    pub(crate) fn buried_bytes(&self) -> usize {
+        // A byte of control for each.
+        self.buried.capacity() * (size_of::<u64>() + 1)
+    }
+
     /// Keys that have changed.
     pub(crate) fn len(&self) -> usize {
         self.len + self.buried.len()

@@ -198,12 +198,12 @@ impl EngineConfig {
             }
             PlacementConfig::Hashed(_) => {}
             PlacementConfig::Sliced(sliced) => {
-                // More do not fit a page.
+                // With more, buckets would have fewer than three entries, and tables would not be filled.
                 for (fits, name, range) in [
                     (
-                        (1..=128).contains(&sliced.incarnations),
+                        (1..=64).contains(&sliced.incarnations),
                         "incarnations",
-                        "1 to 128",
+                        "1 to 64",
                     ),
                     (sliced.filter_percent <= 90, "filter_percent", "0 to 90"),
                     (

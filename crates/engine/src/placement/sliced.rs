@@ -80,7 +80,7 @@ impl PlacementKind for SlicedSettings {
 
     fn expected_items(&self, flash_bytes: u64, memory_bytes: u64) -> u64 {
         let by_flash = flash_bytes / ITEM_BYTES;
-        let room = self.max_index_bytes(memory_bytes);
+        let room = self.max_index_bytes(memory_bytes) / 100 * u64::from(100 - self.filter_percent);
         let needs = |items| self.least_index_bytes(items, 0);
         // In proportion, since what a table takes follows steps.
         let by_memory = (1..=64)
@@ -293,7 +293,10 @@ impl Sliced {
     }
 
     fn plan(&self, tables: Tables) -> Result<Plan, OpenError> {
-        let filter_bytes = self.index_use.max_bytes / 100 * u64::from(self.settings.filter_percent);
+        let max_bytes = self.index_use.max_bytes;
+        let for_filters = max_bytes / 100 * u64::from(self.settings.filter_percent);
+        let least = self.settings.least_index_bytes(self.expected_items, 0);
+        let filter_bytes = for_filters.min(max_bytes.saturating_sub(least));
         let plan = Plan::new(tables, self.segments_bytes(), filter_bytes);
         let plan = plan.map_err(|error| error_of(&error))?;
         let (has, needs) = (device::Disk::len_bytes(&self.region), plan.region_bytes());
@@ -344,7 +347,8 @@ impl Sliced {
         ];
         let memory = index.memory();
         let made = Made {
-            fixed_bytes: memory.total() + log.memory_bytes(),
+            // What flushes hold is counted as work.
+            fixed_bytes: memory.total() - memory.pieces + log.memory_bytes(),
             index,
             log,
             tables,
@@ -379,16 +383,16 @@ impl Sliced {
         }
         let plan = self.plan(tables)?;
         let disk = self.disk(plan.areas[area])?;
-        let loader = Loader::read(&disk, header.bytes.get(), header.checksum.get()).await;
+        let loader = Loader::checked(&disk, header.bytes.get(), header.checksum.get()).await;
         let mut loader = loader.map_err(|error| error_of(&error))?;
         self.make(plan, tables, Some(header.instance.get())).await?;
         self.areas.lock().may_be_named[area] = true;
         for partition in 0..tables.partitions {
-            let saved = loader.partition().map_err(|error| error_of(&error))?;
+            let saved = loader.partition().await.map_err(|error| error_of(&error))?;
             let put_back = self.index().put_back(partition, saved).await;
             put_back.map_err(|error| error_of(&error))?;
         }
-        let (numbered, next) = loader.segments().map_err(|error| error_of(&error))?;
+        let (numbered, next) = loader.segments().await.map_err(|error| error_of(&error))?;
         let begin = next.max(self.made().reserved());
         let items = self.segments.numbers.load(&numbered, begin);
         let items = items.ok_or_else(senseless)?;
@@ -446,7 +450,8 @@ impl Sliced {
         let Some(made) = self.made.get() else {
             return;
         };
-        let bytes = made.fixed_bytes.max(made.index.memory().total());
+        let memory = made.index.memory();
+        let bytes = made.fixed_bytes.max(memory.total() - memory.pieces);
         self.index_use.bytes.store(bytes, Ordering::Relaxed);
     }
 

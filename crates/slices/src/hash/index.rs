@@ -29,6 +29,11 @@ const EARLY: (u32, u32) = (29, 32);
 /// Values that a table still takes, at least, when who sets them had better wait: those of who is setting some just then.
 const MARGIN: u32 = 32;
 
+/// When a table is flushed: earlier than usual the first time, as usual, as soon as that can be.
+const FIRST: u8 = 0;
+const LATER: u8 = 1;
+const NOW: u8 = 2;
+
 /// What memory knows of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
@@ -57,8 +62,8 @@ pub(super) struct Levels {
     early: u32,
     tight: u32,
     full: u32,
-    /// The flush that was each partition's first since the start has begun.
-    has_flushed: Box<[AtomicU8]>,
+    /// For each partition, when its table is flushed: [`FIRST`], [`LATER`] or [`NOW`].
+    when: Box<[AtomicU8]>,
     /// 1 from `tight` on, 2 from `full` on.
     levels: Box<[AtomicU8]>,
     tight_partitions: AtomicUsize,
@@ -99,7 +104,7 @@ impl Levels {
             early,
             tight,
             full: most.midpoint(places).max(most + 1),
-            has_flushed: zeros(),
+            when: zeros(),
             levels: zeros(),
             tight_partitions: AtomicUsize::new(0),
             full_partitions: AtomicUsize::new(0),
@@ -112,13 +117,20 @@ impl Levels {
     /// Entries with which the table of a partition is flushed.
     fn early_of(&self, partition: u32) -> u32 {
         let partitions = self.levels.len() as u64;
-        match self.has_flushed[partition as usize].load(Ordering::Relaxed) {
-            0 => {
+        match self.when[partition as usize].load(Ordering::Relaxed) {
+            FIRST => {
                 let share = (u64::from(partition) + 1) * u64::from(self.early);
                 (share.div_ceil(partitions) as u32).max(1)
             }
+            NOW => 1,
             _ => self.early,
         }
+    }
+
+    /// The table of a partition has no place for a key. Under its lock.
+    fn refused(&self, partition: u32) {
+        self.when[partition as usize].store(NOW, Ordering::Relaxed);
+        self.due.notify_all();
     }
 
     fn level_of(&self, entries: u32) -> u8 {
@@ -146,7 +158,7 @@ impl Levels {
 
     /// The table of a partition is empty: a flush has begun. Under its lock.
     pub(super) fn begun(&self, partition: u32) {
-        self.has_flushed[partition as usize].store(1, Ordering::Relaxed);
+        self.when[partition as usize].store(LATER, Ordering::Relaxed);
         self.set(partition, 0);
     }
 
@@ -284,7 +296,10 @@ impl SliceIndex {
                 inner.levels.set(number, state.active.table.len() as u32);
                 Ok(before)
             }
-            Err(Full) => Err(before),
+            Err(Full) => {
+                inner.levels.refused(number);
+                Err(before)
+            }
         }
     }
 

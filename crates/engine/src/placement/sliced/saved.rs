@@ -120,72 +120,111 @@ impl<'a> Saver<'a> {
     }
 }
 
-/// What was saved, read again.
-pub(super) struct Loader {
-    bytes: Vec<u8>,
+/// What was saved, read again, a piece at a time.
+pub(super) struct Loader<'a> {
+    disk: &'a IndexDisk,
+    len: u64,
+    /// Bytes that have been read.
+    read: u64,
+    chunk: Vec<u8>,
     at: usize,
 }
 
-impl Loader {
-    /// Reads what an area has, once as many bytes as its section says have been checked.
-    pub(super) async fn read(disk: &IndexDisk, len: u64, checksum: u32) -> Result<Self, Unusable> {
+impl<'a> Loader<'a> {
+    /// What an area has, once as many bytes as its section says have been checked.
+    pub(super) async fn checked(
+        disk: &'a IndexDisk,
+        len: u64,
+        checksum: u32,
+    ) -> Result<Self, Unusable> {
         if len > disk.len_bytes() {
             return Err(Unusable::Senseless);
         }
-        let mut bytes = Vec::new();
-        while (bytes.len() as u64) < len {
-            let at = bytes.len() as u64;
-            let chunk = (len - at).next_multiple_of(device::PAGE_BYTES as u64);
-            let chunk = chunk.min(CHUNK_BYTES as u64) as usize;
-            let read = disk.read(at, AlignedBuf::new(chunk)).await?;
-            bytes.extend_from_slice(&read);
+        let mut loader = Self {
+            disk,
+            len,
+            read: 0,
+            chunk: Vec::new(),
+            at: 0,
+        };
+        let mut found = 0;
+        while loader.read < len {
+            loader.chunk.clear();
+            loader.read_chunk().await?;
+            found = crc32c::crc32c_append(found, &loader.chunk);
         }
-        bytes.truncate(len as usize);
-        match crc32c::crc32c(&bytes) == checksum {
-            true => Ok(Self { bytes, at: 0 }),
+        loader.chunk.clear();
+        loader.read = 0;
+        match found == checksum {
+            true => Ok(loader),
             false => Err(Unusable::Checksum),
         }
     }
 
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], Unusable> {
-        let bytes = self.bytes.get(self.at..).and_then(<[u8]>::first_chunk::<N>);
+    /// Reads what follows, behind what is there.
+    async fn read_chunk(&mut self) -> Result<(), Unusable> {
+        let left = self.len - self.read;
+        if left == 0 {
+            return Err(Unusable::Senseless);
+        }
+        let bytes = left.min(CHUNK_BYTES as u64) as usize;
+        let buf = AlignedBuf::new(bytes.next_multiple_of(device::PAGE_BYTES));
+        let found = self.disk.read(self.read, buf).await?;
+        self.chunk.drain(..self.at);
+        self.at = 0;
+        self.chunk.extend_from_slice(&found[..bytes]);
+        self.read += bytes as u64;
+        Ok(())
+    }
+
+    async fn take<const N: usize>(&mut self) -> Result<[u8; N], Unusable> {
+        while self.chunk.len() - self.at < N {
+            self.read_chunk().await?;
+        }
+        let bytes = self.chunk[self.at..].first_chunk::<N>();
         self.at += N;
-        bytes.copied().ok_or(Unusable::Senseless)
+        Ok(*bytes.expect("as many have been read"))
     }
 
-    fn number(&mut self) -> Result<u32, Unusable> {
-        Ok(u32::from_le_bytes(self.take()?))
+    async fn number(&mut self) -> Result<u32, Unusable> {
+        Ok(u32::from_le_bytes(self.take().await?))
     }
 
-    pub(super) fn partition(&mut self) -> Result<InMemory, Unusable> {
-        let tables = self.number()?;
-        (0..tables).map(|_| self.table()).collect()
+    pub(super) async fn partition(&mut self) -> Result<InMemory, Unusable> {
+        let tables = self.number().await?;
+        let mut found = InMemory::new();
+        for _ in 0..tables {
+            found.push(self.table().await?);
+        }
+        Ok(found)
     }
 
-    fn table(&mut self) -> Result<TableInMemory, Unusable> {
-        let (generation, changes) = (self.number()?, self.number()?);
-        let change = |_| {
-            let key = u64::from_le_bytes(self.take()?);
-            let value = u64::from_le_bytes(self.take()?);
+    async fn table(&mut self) -> Result<TableInMemory, Unusable> {
+        let (generation, count) = (self.number().await?, self.number().await?);
+        let mut changes = Vec::new();
+        for _ in 0..count {
+            let key = u64::from_le_bytes(self.take().await?);
+            let value = u64::from_le_bytes(self.take().await?);
             let change = match Value::decode(value) {
                 Some(_) => Known::Value(value),
                 None => Known::Deleted,
             };
-            Ok((key, change))
-        };
+            changes.push((key, change));
+        }
         Ok(TableInMemory {
             generation,
-            changes: (0..changes).map(change).collect::<Result<_, Unusable>>()?,
+            changes,
         })
     }
 
-    pub(super) fn segments(&mut self) -> Result<(Vec<NumberedSegment>, u32), Unusable> {
-        let count = self.number()?;
-        let segment = |_| {
-            let bytes: [u8; size_of::<NumberedSegment>()] = self.take()?;
-            NumberedSegment::read_from_bytes(&bytes).map_err(|_| Unusable::Senseless)
-        };
-        let segments = (0..count).map(segment).collect::<Result<_, Unusable>>()?;
-        Ok((segments, self.number()?))
+    pub(super) async fn segments(&mut self) -> Result<(Vec<NumberedSegment>, u32), Unusable> {
+        let count = self.number().await?;
+        let mut segments = Vec::new();
+        for _ in 0..count {
+            let bytes: [u8; size_of::<NumberedSegment>()] = self.take().await?;
+            let segment = NumberedSegment::read_from_bytes(&bytes);
+            segments.push(segment.map_err(|_| Unusable::Senseless)?);
+        }
+        Ok((segments, self.number().await?))
     }
 }
