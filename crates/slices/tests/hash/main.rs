@@ -11,3 +11,4 @@ mod log_faults;
 mod model;
 mod ordinary;
 mod refusals;
+mod side;
