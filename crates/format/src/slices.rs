@@ -23,11 +23,11 @@ const MAGIC: u64 = u64::from_le_bytes(*b"flowSLCE");
 pub const LOG_MAGIC: u64 = u64::from_le_bytes(*b"flowSLOG");
 /// Words in front of the pointers of a log: magic number, format, instance, kind; the rest zero.
 pub const LOG_HEAD_WORDS: usize = 8;
-/// Words in front of the entries of a half: the last count, two of which one has been synced ([`LogCount`]), and the
-/// generation ([`half_mark`]).
-pub const HALF_HEAD_WORDS: usize = 4;
-/// Halves begin at multiples of so many words: the head of one is within a cache line, whose stores stay in order.
-pub const HALF_ALIGN_WORDS: usize = 8;
+/// Words in front of the entries of a part of a log: the last count, two of which one has been synced ([`LogCount`]), and
+/// whose entries they are ([`PartOwner`]).
+pub const PART_HEAD_WORDS: usize = 4;
+/// Parts begin at multiples of so many words: the head of one is within a cache line, whose stores stay in order.
+pub const PART_ALIGN_WORDS: usize = 8;
 /// Regions of a drive, at most: what a [`Pointer`] can name.
 pub const MOST_REGIONS: u32 = 1 << 24;
 
@@ -492,23 +492,61 @@ fn crc8(word: u64) -> u8 {
     })
 }
 
-/// The word of a half's head that says which generation has begun there.
-pub fn half_mark(instance: u64, partition: u32, generation: u32) -> u64 {
-    let none = LogCount::none(instance, partition, generation);
-    u64::from(generation) << 32 | u64::from(none.checksum)
+/// Whose entries a part of a log has: a word of its head.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PartOwner {
+    /// The flush that will write the entries; 0 where the part has never been used.
+    pub generation: u32,
+    /// The partition that they belong to.
+    pub partition: u32,
 }
 
-/// How many entries a half of the log has, and the checksum of these.
+impl PartOwner {
+    /// No pointer is that of a slicetable of so high a number.
+    fn seed(instance: u64, part: u32) -> PointerOwner {
+        PointerOwner {
+            instance,
+            partition: part,
+            drive: u32::MAX,
+        }
+    }
+
+    /// The word of the head of a part: generation, checksum, partition, as a [`Pointer`] has them.
+    ///
+    /// # Panics
+    /// Where the partition is not one of the first [`MOST_REGIONS`].
+    pub fn encode(self, instance: u64, part: u32) -> u64 {
+        let word = Pointer {
+            generation: self.generation,
+            region: self.partition,
+        };
+        word.encode(Self::seed(instance, part))
+    }
+
+    /// Reads a word of the head of a part.
+    ///
+    /// # Errors
+    /// [`FormatError::Checksum`].
+    pub fn decode(word: u64, instance: u64, part: u32) -> Result<Self, FormatError> {
+        let found = Pointer::decode(word, Self::seed(instance, part))?;
+        Ok(Self {
+            generation: found.generation,
+            partition: found.region,
+        })
+    }
+}
+
+/// How many entries a part of the log has, and the checksum of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogCount {
-    /// How many entries the half of a log has.
+    /// How many entries the part of a log has.
     pub entries: u32,
     /// The checksum of the words of all of them, in order.
     pub checksum: u32,
 }
 
 impl LogCount {
-    /// Of a half without entries. The checksum depends on whose half it is, and of which generation.
+    /// Of a part without entries. The checksum depends on whose it is, and of which generation.
     pub fn none(instance: u64, partition: u32, generation: u32) -> Self {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&instance.to_le_bytes());
@@ -706,6 +744,14 @@ mod tests {
         };
         assert_eq!(FilterHead::decode(head.encode()), head);
         assert_eq!(head.encode(), 0xfeed_beef_00ab_cdef);
+        let part = PartOwner {
+            generation: 0xfeed_beef,
+            partition: 0x00ab_cdef,
+        };
+        assert_eq!(PartOwner::decode(part.encode(1, 2), 1, 2), Ok(part));
+        assert!(PartOwner::decode(part.encode(1, 2), 1, 3).is_err());
+        assert!(PartOwner::decode(part.encode(1, 2) ^ 1 << 33, 1, 2).is_err());
+        assert!(PartOwner::decode(0, 1, 2).is_err());
         let count = LogCount::none(1, 2, 3).and(&[4, 5]);
         assert_eq!(LogCount::decode(count.encode()), count);
         assert_ne!(count, LogCount::none(1, 2, 4).and(&[4, 5]));

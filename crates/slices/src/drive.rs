@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use device::{AlignedBuf, Disk, SharedBuf};
 use format::slices::{MOST_REGIONS, PageIdentity, Pointer, SLICE_PAGE_HEAD_BYTES};
 use futures_util::future::join;
-use runtime::sync::Semaphore;
+use runtime::sync::{Permit, Semaphore};
 
 use crate::channel::Channels;
 use crate::error::SliceError;
@@ -147,6 +147,11 @@ impl Drive {
         Ok(PageRead { bytes, floor })
     }
 
+    /// The turn to [`rewrite`](Self::rewrite): what is to be written is best chosen when it has come.
+    pub(crate) async fn rewriting(&self) -> Permit {
+        self.rewriting.acquire().await
+    }
+
     /// Writes the slicetable of a partition to another region, each page as `change` leaves it, and syncs it. A page of `old`
     /// that is damaged is begun anew, as one that knows nothing of what is older than `generation`.
     ///
@@ -156,12 +161,12 @@ impl Drive {
     /// Also where a page cannot be read, the first [`READ_PATIENCE`] times: then that counts as damage.
     pub(crate) async fn rewrite(
         &self,
+        _turn: Permit,
         old: Option<&Region>,
         partition: u32,
         generation: u32,
         mut change: impl FnMut(u32, &mut [u8]),
     ) -> Result<Region, SliceError> {
-        let _alone = self.rewriting.acquire().await;
         let new = Unfinished(Some(self.regions.take(generation).await));
         let page_bytes = self.shape.page_bytes;
         let total = self.shape.pages as usize * page_bytes;

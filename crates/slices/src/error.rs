@@ -70,6 +70,12 @@ pub enum SliceError {
          structure anew with `create`"
     )]
     DamagedLog { partition: u32, what: &'static str },
+    /// Whose changes it has is not known, so that some may be missing anywhere.
+    #[error(
+        "the log is damaged in part {part}: {what}; bring back the log and its drives from one backup, or make the structure anew \
+         with `create`"
+    )]
+    DamagedPart { part: u32, what: &'static str },
     #[error("the log has {has} words and needs {needs}; make it as long as `log_words` says")]
     ShortLog { has: usize, needs: usize },
     #[error(

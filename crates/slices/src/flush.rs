@@ -6,9 +6,11 @@
 //!     └ inserts go on               └───────────────────┘
 //! ```
 //!
-//! A partition has one thing frozen at most; when the active one is full, too, changes wait. A flush that fails is told to those
-//! that wait, and tried again until it succeeds or the structure is no longer used.
+//! A partition has so many frozen at most as the structure says; when the active one is full, too, changes wait. One flush may write
+//! several that are frozen. A flush that fails is told to those that wait, and tried again until it succeeds or the structure is no
+//! longer used.
 
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -18,10 +20,11 @@ use parking_lot::Mutex;
 use runtime::sync::{Notify, Permit, Semaphore};
 
 use crate::error::SliceError;
+use crate::frozen::{FlushTask, Frozen, FrozenQueue, Written};
 use crate::regions::Region;
 
-/// What is being flushed or waits for it, for each drive.
-const FLUSHES_PER_DRIVE: usize = 2;
+/// What is being flushed or waits for it, for each drive, beside what a structure has on its side.
+pub(crate) const FLUSHES_PER_DRIVE: u32 = 2;
 /// After how long a failed flush is tried again: twice as long each time.
 const FIRST_RETRY: Duration = Duration::from_millis(10);
 const LAST_RETRY: Duration = Duration::from_secs(5);
@@ -40,11 +43,17 @@ pub(crate) trait Flush: Sized + 'static {
     /// Takes what is active; the next one, of this generation, is empty. Under the partition's lock.
     fn freeze(&self, number: u32, next: u32, active: &mut Self::Active) -> Self::Frozen;
 
-    /// Writes what is frozen into one of the partition's slicetables: which, and where it is now.
-    async fn rewrite(&self, number: u32) -> Result<(usize, Arc<Region>), SliceError>;
+    /// How much a partition may have frozen: 1 at least.
+    fn most_frozen(&self) -> usize;
+
+    /// Writes what is frozen into one of the partition's slicetables: the oldest, and as many of those that follow as it chooses.
+    async fn rewrite(&self, number: u32) -> Result<Written, SliceError>;
 
     /// Says in the log that a slicetable lies there. Returns when that is durable. Called again where it has failed.
     async fn point(&self, number: u32, nth: usize, region: &Arc<Region>) -> Result<(), SliceError>;
+
+    /// What was frozen is in a slicetable now, and the log says so. Under the partition's lock.
+    fn release(&self, flushed: Self::Frozen);
 
     /// A flush has succeeded, or has failed.
     fn flush_ended(&self) {}
@@ -58,6 +67,9 @@ pub(crate) struct DriveFlushes {
     permits: Semaphore,
     /// Why the last flush has failed, until one succeeds.
     failing: Mutex<Option<SliceError>>,
+    /// Partitions whose tasks have ended with their runtimes and have left something frozen.
+    left: Mutex<BTreeSet<u32>>,
+    /// A flush has failed, or has been left.
     failed: Notify,
 }
 
@@ -73,33 +85,18 @@ pub(crate) struct State<S: Flush> {
     pub(crate) active: S::Active,
     /// The flush that will write what is active.
     pub(crate) generation: u32,
-    pub(crate) frozen: Option<Frozen<S::Frozen>>,
+    pub(crate) frozen: FrozenQueue<S::Frozen>,
     /// The slicetable on each of the partition's drives.
     pub(crate) slicetables: Vec<Option<Arc<Region>>>,
 }
 
-/// What is full in a partition, and is being flushed or waits for it.
-pub(crate) struct Frozen<F> {
-    pub(crate) memory: F,
-    pub(crate) generation: u32,
-    flush: FlushState,
-    /// Which slicetable it has been written to, and where, where the log does not say so yet.
-    written: Option<(usize, Arc<Region>)>,
-    /// One of so many that there may be; none where a crash has left it.
-    _permit: Option<Permit>,
-}
-
-enum FlushState {
-    Pending,
-    UnderWay,
-    Failed(SliceError),
-}
-
 impl Flushes {
-    pub(crate) fn new(drives: usize) -> Self {
+    /// Those of so many drives, with `side` frozen on the side for each.
+    pub(crate) fn new(drives: usize, side: u32) -> Self {
         let of_drive = |_| DriveFlushes {
-            permits: Semaphore::new(FLUSHES_PER_DRIVE),
+            permits: Semaphore::new((FLUSHES_PER_DRIVE + side) as usize),
             failing: Mutex::new(None),
+            left: Mutex::new(BTreeSet::new()),
             failed: Notify::new(),
         };
         Self((0..drives).map(of_drive).collect())
@@ -114,23 +111,6 @@ impl DriveFlushes {
     fn error(&self) -> Option<SliceError> {
         self.failing.lock().clone()
     }
-
-    /// The right to freeze.
-    async fn permit(&self) -> Result<Permit, SliceError> {
-        loop {
-            let failed = self.failed.listener();
-            if let Some(permit) = self.permits.try_acquire() {
-                return Ok(permit);
-            }
-            if let Some(error) = self.error() {
-                return Err(error);
-            }
-            match select(pin!(self.permits.acquire()), failed).await {
-                Either::Left((permit, _)) => return Ok(permit),
-                Either::Right(_) => {}
-            }
-        }
-    }
 }
 
 impl<S: Flush> Partition<S> {
@@ -138,19 +118,6 @@ impl<S: Flush> Partition<S> {
         Self {
             state: Mutex::new(state),
             flushed: Notify::new(),
-        }
-    }
-}
-
-impl<F> Frozen<F> {
-    /// What a crash has left.
-    pub(crate) fn left(memory: F, generation: u32) -> Self {
-        Self {
-            memory,
-            generation,
-            flush: FlushState::Pending,
-            written: None,
-            _permit: None,
         }
     }
 }
@@ -163,22 +130,21 @@ pub(crate) async fn change<S: Flush>(
     mut attempt: impl FnMut(&mut State<S>) -> bool,
     is_full: impl Fn(&mut State<S>) -> bool,
 ) -> Result<(), SliceError> {
+    let may_freeze = |frozen: &FrozenQueue<S::Frozen>| frozen.len() < this.most_frozen();
     loop {
-        let has_frozen = {
+        let may_freeze_now = {
             let mut state = this.partition(number).state.lock();
             if attempt(&mut state) {
                 return Ok(());
             }
-            state.frozen.is_some()
+            may_freeze(&state.frozen)
         };
-        if has_frozen {
-            flushed(this, number).await?;
+        if !may_freeze_now {
+            wait_until(this, number, may_freeze).await?;
             continue;
         }
-        let permit = this.flushes().of(number).permit().await?;
-        if freeze(&**this, number, permit, &is_full) {
-            spawn_flush(this, number);
-        }
+        let permit = permit(this, number).await?;
+        freeze(this, number, permit, &is_full);
     }
 }
 
@@ -189,24 +155,20 @@ pub(crate) async fn flush<S: Flush>(
     has_changes: impl FnOnce(&mut State<S>) -> bool,
 ) -> Result<(), SliceError> {
     flushed(this, number).await?;
-    let permit = this.flushes().of(number).permit().await?;
-    if freeze(&**this, number, permit, has_changes) {
-        spawn_flush(this, number);
-    }
+    let permit = permit(this, number).await?;
+    freeze(this, number, permit, has_changes);
     flushed(this, number).await
 }
 
-/// Begins to flush what is active in a partition, if `is_time` says so and nothing is frozen by then. Waits for those that it
-/// would be too many beside, whether they fail or not.
+/// Begins to flush what is active in a partition, if there may be one more and `is_time`. Waits for those that it would be too many
+/// beside, whether they fail or not.
 pub(crate) async fn begin<S: Flush>(
     this: &Arc<S>,
     number: u32,
     is_time: impl FnOnce(&mut State<S>) -> bool,
 ) {
     let permit = this.flushes().of(number).permits.acquire().await;
-    if freeze(&**this, number, permit, is_time) {
-        spawn_flush(this, number);
-    }
+    freeze(this, number, permit, is_time);
 }
 
 /// Whether the last flush of a partition's drive has failed.
@@ -214,24 +176,34 @@ pub(crate) fn is_failing<S: Flush>(this: &S, number: u32) -> bool {
     this.flushes().of(number).error().is_some()
 }
 
-/// Waits until nothing is frozen in a partition, or flushes fail.
+/// Waits until what is frozen in a partition now is flushed, or flushes fail.
 pub(crate) async fn flushed<S: Flush>(this: &Arc<S>, number: u32) -> Result<(), SliceError> {
+    let newest = this.partition(number).state.lock().frozen.newest();
+    let Some(newest) = newest else {
+        return Ok(());
+    };
+    wait_until(this, number, |frozen| frozen.has_written(newest)).await
+}
+
+/// Waits until what is frozen in a partition is as it should be, or flushes fail.
+async fn wait_until<S: Flush>(
+    this: &Arc<S>,
+    number: u32,
+    is_so: impl Fn(&FrozenQueue<S::Frozen>) -> bool,
+) -> Result<(), SliceError> {
     let partition = this.partition(number);
     let flushes = this.flushes().of(number);
     loop {
         let (flushed, failed) = (partition.flushed.listener(), flushes.failed.listener());
         {
             let mut state = partition.state.lock();
-            let Some(frozen) = &mut state.frozen else {
+            if is_so(&state.frozen) {
                 return Ok(());
-            };
-            match &frozen.flush {
-                FlushState::Failed(error) => return Err(error.clone()),
-                FlushState::UnderWay => {}
-                FlushState::Pending => {
-                    frozen.flush = FlushState::UnderWay;
-                    spawn_flush(this, number);
-                }
+            }
+            match state.frozen.begin_flush() {
+                FlushTask::Begun => spawn_flush(this, number),
+                FlushTask::UnderWay => {}
+                FlushTask::Failed(error) => return Err(error),
             }
         }
         // One that is under way may wait for what another needs that fails.
@@ -242,30 +214,58 @@ pub(crate) async fn flushed<S: Flush>(this: &Arc<S>, number: u32) -> Result<(), 
     }
 }
 
-/// Freezes what is active in a partition, if nothing is frozen and `is_time`. Whether it has: then the caller flushes it.
+/// The right to freeze what a partition has.
+async fn permit<S: Flush>(this: &Arc<S>, number: u32) -> Result<Permit, SliceError> {
+    let flushes = this.flushes().of(number);
+    loop {
+        let failed = flushes.failed.listener();
+        if let Some(permit) = flushes.permits.try_acquire() {
+            return Ok(permit);
+        }
+        if let Some(error) = flushes.error() {
+            return Err(error);
+        }
+        // Who has the permits may have nobody who waits for its own flush.
+        let left = std::mem::take(&mut *flushes.left.lock());
+        for number in left {
+            resume(this, number);
+        }
+        match select(pin!(flushes.permits.acquire()), failed).await {
+            Either::Left((permit, _)) => return Ok(permit),
+            Either::Right(_) => {}
+        }
+    }
+}
+
+/// Freezes what is active in a partition, if there may be one more and `is_time`, and sees to it that it is flushed.
 fn freeze<S: Flush>(
-    this: &S,
+    this: &Arc<S>,
     number: u32,
     permit: Permit,
     is_time: impl FnOnce(&mut State<S>) -> bool,
-) -> bool {
+) {
     let mut state = this.partition(number).state.lock();
-    if state.frozen.is_some() || !is_time(&mut state) {
-        return false;
+    if state.frozen.len() >= this.most_frozen() || !is_time(&mut state) {
+        return;
     }
     let generation = state.generation;
     state.generation += 1;
-    state.frozen = Some(Frozen {
-        memory: this.freeze(number, generation + 1, &mut state.active),
-        generation,
-        flush: FlushState::UnderWay,
-        written: None,
-        _permit: Some(permit),
-    });
-    true
+    let memory = this.freeze(number, generation + 1, &mut state.active);
+    state.frozen.push(Frozen::new(memory, generation, permit));
+    if matches!(state.frozen.begin_flush(), FlushTask::Begun) {
+        spawn_flush(this, number);
+    }
 }
 
-/// Flushes what is frozen in a partition, again and again until it succeeds or the structure is no longer used. Where the runtime
+/// Flushes what a task that has ended has left.
+fn resume<S: Flush>(this: &Arc<S>, number: u32) {
+    let mut state = this.partition(number).state.lock();
+    if state.frozen.len() > 0 && matches!(state.frozen.begin_flush(), FlushTask::Begun) {
+        spawn_flush(this, number);
+    }
+}
+
+/// Flushes what is frozen in a partition, again and again until nothing is or the structure is no longer used. Where the runtime
 /// ends before, who waits next begins it again.
 fn spawn_flush<S: Flush>(this: &Arc<S>, number: u32) {
     let unfinished = UnderWay {
@@ -280,13 +280,18 @@ fn spawn_flush<S: Flush>(this: &Arc<S>, number: u32) {
             let Some(structure) = unfinished.this.upgrade() else {
                 return;
             };
-            if try_flush(&*structure, number).await {
-                unfinished.is_finished = true;
-                return;
+            match try_flush(&*structure, number).await {
+                Flushed::All => {
+                    unfinished.is_finished = true;
+                    return;
+                }
+                Flushed::Some => pause = FIRST_RETRY,
+                Flushed::None => {
+                    drop(structure);
+                    runtime::sleep(pause).await;
+                    pause = (2 * pause).min(LAST_RETRY);
+                }
             }
-            drop(structure);
-            runtime::sleep(pause).await;
-            pause = (2 * pause).min(LAST_RETRY);
         }
     });
 }
@@ -307,61 +312,75 @@ impl<S: Flush> Drop for UnderWay<S> {
             return;
         };
         let partition = this.partition(self.number);
-        if let Some(frozen) = &mut partition.state.lock().frozen {
-            frozen.flush = FlushState::Pending;
+        let flushes = this.flushes().of(self.number);
+        if partition.state.lock().frozen.end_flush() {
+            flushes.left.lock().insert(self.number);
         }
         partition.flushed.notify_all();
+        flushes.failed.notify_all();
     }
 }
 
-/// Flushes what is frozen in a partition: whether that has succeeded. Until then it stays.
-async fn try_flush<S: Flush>(this: &S, number: u32) -> bool {
+/// How much of what is frozen a flush has written.
+enum Flushed {
+    All,
+    /// More has been frozen since it began.
+    Some,
+    /// It has failed: what is frozen stays.
+    None,
+}
+
+/// Flushes what is frozen in a partition, in part at least.
+async fn try_flush<S: Flush>(this: &S, number: u32) -> Flushed {
     let partition = this.partition(number);
     let flushes = this.flushes().of(number);
     let outcome = write_frozen(this, number).await;
-    let is_flushed = outcome.is_ok();
-    {
+    let flushed = {
         let mut state = partition.state.lock();
         match outcome {
-            Ok((nth, region)) => {
-                state.frozen = None;
+            Ok(Written { nth, region }) => {
+                for frozen in state.frozen.pop_written(region.generation) {
+                    let (memory, permit) = frozen.into_parts();
+                    this.release(memory);
+                    drop(permit);
+                }
                 state.slicetables[nth] = Some(region);
                 *flushes.failing.lock() = None;
+                match state.frozen.len() {
+                    0 => {
+                        state.frozen.end_flush();
+                        Flushed::All
+                    }
+                    _ => Flushed::Some,
+                }
             }
             Err(error) => {
                 *flushes.failing.lock() = Some(error.clone());
-                if let Some(frozen) = &mut state.frozen {
-                    frozen.flush = FlushState::Failed(error);
-                }
+                state.frozen.fail(error);
+                Flushed::None
             }
         }
-    }
+    };
     partition.flushed.notify_all();
-    if !is_flushed {
+    if matches!(flushed, Flushed::None) {
         flushes.failed.notify_all();
     }
     this.flush_ended();
-    is_flushed
+    flushed
 }
 
 /// Writes what is frozen into a slicetable, and says so in the log: which of the partition's, and where it is now.
-async fn write_frozen<S: Flush>(this: &S, number: u32) -> Result<(usize, Arc<Region>), SliceError> {
+async fn write_frozen<S: Flush>(this: &S, number: u32) -> Result<Written, SliceError> {
     let partition = this.partition(number);
-    let written = {
-        let state = partition.state.lock();
-        let frozen = state.frozen.as_ref();
-        frozen.and_then(|frozen| frozen.written.clone())
-    };
-    let (nth, region) = match written {
+    let written = partition.state.lock().frozen.written().cloned();
+    let written = match written {
         Some(written) => written,
         None => {
             let written = this.rewrite(number).await?;
-            if let Some(frozen) = &mut partition.state.lock().frozen {
-                frozen.written = Some(written.clone());
-            }
+            partition.state.lock().frozen.write(written.clone());
             written
         }
     };
-    this.point(number, nth, &region).await?;
-    Ok((nth, region))
+    this.point(number, written.nth, &written.region).await?;
+    Ok(written)
 }

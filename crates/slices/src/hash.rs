@@ -1,5 +1,6 @@
 //! SliceHash: a hash table of 8-byte keys and values (section 5).
 
+mod batch;
 mod created;
 mod index;
 mod stats;
@@ -14,16 +15,18 @@ use futures_util::future::join_all;
 use crate::drive::{Drive, TableShape, drives};
 use crate::error::SliceError;
 use crate::filter::Filters;
-use crate::flush::{self, Flush, Flushes, Frozen, Partition, State};
+use crate::flush::{self, FLUSHES_PER_DRIVE, Flush, Flushes, Partition, State};
+use crate::frozen::{Frozen, FrozenQueue, Written};
 use crate::keys::{Keys, Slots};
 use crate::layout::refuse_twice;
-use crate::log::{Half, Log, LogShape, Replayed};
-use crate::page::{Page, PageMut};
+use crate::log::{Log, LogShape, Part, Replayed};
+use crate::page::Page;
 use crate::pointers::check_regions;
 use crate::regions::Region;
 use crate::settings::{HashSettings, HashShape};
 use crate::superblock::{self, Instance};
 use crate::table::{Change, Full, Table};
+use batch::{Batch, Member};
 use created::{created_settings, created_shape, superblock_of};
 use index::Levels;
 use stats::Counts;
@@ -31,7 +34,7 @@ use stats::Counts;
 pub use index::{InMemory, Known, SliceIndex, TableInMemory};
 pub use stats::{HashMemory, HashStats};
 
-/// Entries of a half of the log, for each that a table holds: updates of what is there take an entry, too.
+/// Entries of a part of the log, for each that a table holds: updates of what is there take an entry, too.
 const LOG_SHARE: f64 = 1.25;
 
 /// A hash table of 8-byte keys and values that lies on drives. Clones are the same table.
@@ -58,13 +61,13 @@ struct Inner {
 /// What is in memory of a partition and takes changes.
 struct Active {
     table: Table,
-    half: Half,
+    part: Part,
 }
 
 /// A table that is full.
 struct FrozenTable {
     table: Arc<Table>,
-    half: Half,
+    part: Part,
 }
 
 /// What a look-up has found on a drive.
@@ -184,7 +187,7 @@ impl SliceHash {
         let most_keys = shape.page.entries() * shape.pages as usize;
         let mut inner = Inner {
             filters: Filters::new(shape.partitions, most_keys, settings.filter_bytes),
-            flushes: Flushes::new(count),
+            flushes: Flushes::new(count, shape.side_tables),
             levels: Levels::new(shape.partitions, shape.table_entries, shape.places()),
             shape,
             keys,
@@ -214,7 +217,7 @@ impl SliceHash {
         self.0.get(key).await
     }
 
-    /// Sets the value of a key. Waits where both tables of the partition are full.
+    /// Sets the value of a key. Waits where all tables that the partition may have are full.
     ///
     /// # Errors
     /// Where there is no space because flushes fail: why. They are tried again until they succeed.
@@ -236,16 +239,16 @@ impl SliceHash {
     /// Errors of the log.
     pub async fn sync(&self) -> Result<(), SliceError> {
         let inner = &self.0;
-        let halves = |each: &mut dyn FnMut(&mut Half)| {
+        let parts = |each: &mut dyn FnMut(&mut Part)| {
             for partition in &inner.partitions {
                 let mut state = partition.state.lock();
-                each(&mut state.active.half);
-                if let Some(frozen) = &mut state.frozen {
-                    each(&mut frozen.memory.half);
+                each(&mut state.active.part);
+                for frozen in state.frozen.oldest_first_mut() {
+                    each(&mut frozen.memory.part);
                 }
             }
         };
-        inner.log.sync(halves).await
+        inner.log.sync(parts).await
     }
 
     /// Flushes every table that has changes.
@@ -339,28 +342,23 @@ impl Inner {
             .map(|region| region.generation)
             .max()
             .unwrap_or(0);
-        let next = self.log.replay(number, written + 2)?;
-        let (half, changes) = match self.log.replay(number, written + 1)? {
-            Replayed::Begun(half, changes) => (half, changes),
-            Replayed::NotBegun => (self.log.begin(number, written + 1), Vec::new()),
+        let table_of = |found: Replayed| -> Result<Active, SliceError> {
+            let table = self.table_of(number, found.changes)?;
+            let part = found.part;
+            Ok(Active { table, part })
         };
-        let table = self.table_of(number, changes)?;
-        let (active, generation, frozen) = match next {
-            Replayed::Begun(next_half, next_changes) if !next_changes.is_empty() => {
-                let table = Arc::new(table);
-                let next = Active {
-                    table: self.table_of(number, next_changes)?,
-                    half: next_half,
-                };
-                let frozen = Frozen::left(FrozenTable { table, half }, written + 1);
-                (next, written + 2, Some(frozen))
-            }
-            _ => (Active { table, half }, written + 1, None),
-        };
+        let found = self.log.replay(number, written)?.into_iter();
+        let mut tables = found.map(table_of).collect::<Result<Vec<_>, _>>()?;
+        let active = tables.pop().expect("one is to go on with");
+        let generation = written + 1 + tables.len() as u32;
+        let left = (written + 1..).zip(tables).map(|(generation, full)| {
+            let (table, part) = (Arc::new(full.table), full.part);
+            Frozen::left(FrozenTable { table, part }, generation)
+        });
         Ok(Partition::new(State {
             active,
             generation,
-            frozen,
+            frozen: FrozenQueue::left(left),
             slicetables,
         }))
     }
@@ -405,16 +403,16 @@ impl Inner {
     /// Whether the change has been made.
     fn try_change(&self, active: &mut Active, key: u64, change: Change) -> bool {
         let has_changed =
-            self.log.has_space(&active.half) && active.table.insert(key, change).is_ok();
+            self.log.has_space(&active.part) && active.table.insert(key, change).is_ok();
         if has_changed {
-            self.log.append(&mut active.half, key, change);
+            self.log.append(&mut active.part, key, change);
         }
         has_changed
     }
 
     /// Whether the table does not take `key`, as it is.
     fn is_full_for(&self, active: &mut Active, key: u64) -> bool {
-        !self.log.has_space(&active.half) || !active.table.has_place(key)
+        !self.log.has_space(&active.part) || !active.table.has_place(key)
     }
 
     /// Which of its slicetable's incarnations a generation is.
@@ -435,8 +433,8 @@ impl Inner {
         let (first, others) = {
             let state = self.partitions[number as usize].state.lock();
             let frozen = || {
-                let frozen = state.frozen.as_ref()?;
-                frozen.memory.table.get(key)
+                let mut newest_first = state.frozen.newest_first();
+                newest_first.find_map(|frozen| frozen.memory.table.get(key))
             };
             if let Some(change) = state.active.table.get(key).or_else(frozen) {
                 self.counts.memory_hits.fetch_add(1, Ordering::Relaxed);
@@ -540,18 +538,54 @@ impl Inner {
         ))
     }
 
+    /// Which of its slicetables the oldest frozen table of a partition goes to.
+    fn oldest_frozen(&self, number: u32) -> usize {
+        let state = self.partitions[number as usize].state.lock();
+        let oldest = state.frozen.oldest_first().next();
+        let oldest = oldest.expect("only what is frozen is flushed");
+        ((oldest.generation - 1) % self.drives_of_a_partition()) as usize
+    }
+
+    /// What a flush into slicetable `nth` of a partition writes: all tables that are frozen, as far as there are incarnations, or
+    /// one where the next goes to another drive. With the newest generation, and where the slicetable lies.
+    fn batch_of(&self, number: u32, nth: usize) -> (Batch<'_>, u32, Option<Arc<Region>>) {
+        let drives = self.drives_of_a_partition();
+        let most = if drives == 1 {
+            self.shape.page.incarnations
+        } else {
+            1
+        };
+        let state = self.partitions[number as usize].state.lock();
+        let tables = state.frozen.oldest_first().take(most);
+        let (mut generation, mut members) = (0, Vec::new());
+        for frozen in tables {
+            generation = frozen.generation;
+            members.push(Member {
+                table: Arc::clone(&frozen.memory.table),
+                incarnation: self.incarnation(generation),
+            });
+        }
+        let batch = Batch::new((&self.shape.page, self.keys), drives > 1, members);
+        (batch, generation, state.slicetables[nth].clone())
+    }
+
     fn memory(&self) -> HashMemory {
         let table =
             Table::bytes_of(self.keys.slots as usize * self.shape.page.bucket_entries) as u64;
-        let frozen = self
-            .partitions
-            .iter()
-            .filter(|partition| partition.state.lock().frozen.is_some());
-        let tables = self.partitions.len() + frozen.count();
+        let (mut tables, mut buried) = (0, 0);
+        for partition in &self.partitions {
+            let state = partition.state.lock();
+            let frozen = state.frozen.oldest_first();
+            let all = frozen.map(|frozen| &*frozen.memory.table);
+            for each in all.chain([&state.active.table]) {
+                tables += 1;
+                buried += each.buried_bytes() as u64;
+            }
+        }
         let per_partition = size_of::<Partition<Self>>()
             + self.drives_of_a_partition() as usize * size_of::<(Region, usize)>();
         HashMemory {
-            tables: table * tables as u64,
+            tables: table * tables + buried,
             partitions: (self.partitions.len() * per_partition) as u64,
             filters: self.filters.memory_bytes(),
             pieces: self
@@ -578,42 +612,32 @@ impl Flush for Inner {
     fn freeze(&self, number: u32, next: u32, active: &mut Active) -> FrozenTable {
         let next = Active {
             table: self.new_table(),
-            half: self.log.begin(number, next),
+            part: self.log.begin(number, next),
         };
         let mut full = std::mem::replace(active, next);
         self.levels.begun(number);
         full.table.settle();
         FrozenTable {
             table: Arc::new(full.table),
-            half: full.half,
+            part: full.part,
         }
     }
 
-    async fn rewrite(&self, number: u32) -> Result<(usize, Arc<Region>), SliceError> {
-        let drives = self.drives_of_a_partition();
-        let (table, generation, nth, old) = {
-            let state = self.partitions[number as usize].state.lock();
-            let frozen = state
-                .frozen
-                .as_ref()
-                .expect("only what is frozen is flushed");
-            let nth = ((frozen.generation - 1) % drives) as usize;
-            (
-                Arc::clone(&frozen.memory.table),
-                frozen.generation,
-                nth,
-                state.slicetables[nth].clone(),
-            )
-        };
+    fn most_frozen(&self) -> usize {
+        1 + self.shape.side_tables as usize
+    }
+
+    async fn rewrite(&self, number: u32) -> Result<Written, SliceError> {
+        let nth = self.oldest_frozen(number);
         let drive = self
             .drives_of(number)
             .nth(nth)
             .expect("slicetables lie on drives");
-        let incarnation = self.incarnation(generation);
-        let shape = &self.shape.page;
-        let slots = shape.slots as u32;
-        let most_keys = shape.entries() * self.shape.pages as usize;
-        let mut filter = (drives == 1)
+        // While others have had theirs, more may have been frozen.
+        let turn = drive.rewriting().await;
+        let (mut batch, generation, old) = self.batch_of(number, nth);
+        let most_keys = self.shape.page.entries() * self.shape.pages as usize;
+        let mut filter = (self.drives_of_a_partition() == 1)
             .then(|| self.filters.deserved(number, most_keys))
             .flatten();
         let mut note = |key| {
@@ -621,44 +645,23 @@ impl Flush for Inner {
                 filter.insert(self.keys.slots(key));
             }
         };
-        let mut overflowed: Vec<Slots> = table.overflowed().collect();
-        overflowed.sort_unstable_by_key(|slots| slots.first);
-        let mut overflowed = overflowed.into_iter().peekable();
-        let (mut evicted, mut erased) = (0, 0);
         let mut gone = self.levels.gone();
-        let change = |page_number: u32, bytes: &mut [u8]| {
-            let mut page = PageMut { shape, bytes };
-            evicted += page.evict(incarnation, |value| gone.add(value));
-            erased += page.erase(
-                |key| table.get(key).is_some(),
-                &mut note,
-                |value| gone.add(value),
-            );
-            for slot in 0..slots {
-                // A delete has done its work where there are no other slicetables.
-                let kept = |&(_, change): &(u64, Change)| drives > 1 || change != Change::Delete;
-                let bucket = table.bucket(page_number * slots + slot).filter(kept);
-                page.put(
-                    slot as usize,
-                    incarnation,
-                    bucket.inspect(|&(key, _)| note(key)),
-                );
-            }
-            while let Some(slots_of) = overflowed.next_if(|of| of.first / slots == page_number) {
-                page.note_overflow(incarnation, slots_of);
-            }
+        let change = |page: u32, bytes: &mut [u8]| {
+            batch.change(page, bytes, &mut note, |value| gone.add(value))
         };
         let region = drive
-            .rewrite(old.as_deref(), number, generation, change)
+            .rewrite(turn, old.as_deref(), number, generation, change)
             .await?;
         self.filters.set(number, filter);
         gone.tell();
         let add = |count: &AtomicU64, by: u64| count.fetch_add(by, Ordering::Relaxed);
         add(&self.counts.flushes, 1);
-        add(&self.counts.flushed_entries, table.len() as u64);
-        add(&self.counts.evicted, evicted);
-        add(&self.counts.erased, erased);
-        Ok((nth, Arc::new(region)))
+        add(&self.counts.flushed_tables, batch.tables() as u64);
+        add(&self.counts.flushed_entries, batch.len() as u64);
+        add(&self.counts.evicted, batch.evicted);
+        add(&self.counts.erased, batch.erased);
+        let region = Arc::new(region);
+        Ok(Written { nth, region })
     }
 
     fn flush_ended(&self) {
@@ -668,6 +671,10 @@ impl Flush for Inner {
     async fn point(&self, number: u32, nth: usize, region: &Arc<Region>) -> Result<(), SliceError> {
         let pointers = &self.log.pointers;
         pointers.set(number, nth as u32, region.pointer()).await
+    }
+
+    fn release(&self, flushed: FrozenTable) {
+        self.log.release(flushed.part);
     }
 }
 
@@ -682,6 +689,7 @@ fn log_shape(shape: &HashShape, settings: &HashSettings, drives: usize) -> LogSh
     LogShape {
         partitions: shape.partitions,
         drives: if settings.spread { drives as u32 } else { 1 },
+        spare_parts: drives as u32 * (FLUSHES_PER_DRIVE + shape.side_tables),
         entries: match settings.log_changes {
             true => (f64::from(shape.table_entries) * LOG_SHARE) as u32 + 1,
             false => 0,

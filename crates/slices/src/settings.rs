@@ -1,6 +1,6 @@
 //! What can be chosen, and the shape that follows.
 
-use format::slices::{ENTRY_BYTES, EntryPage};
+use format::slices::{ENTRY_BYTES, EntryPage, MOST_REGIONS};
 
 use crate::channel::Channels;
 use crate::error::SliceError;
@@ -42,6 +42,9 @@ pub struct HashSettings {
     /// Whether changes are logged. Where they are not, a crash takes what memory has: that is for a
     /// [`SliceIndex`](crate::SliceIndex), on one drive alone.
     pub log_changes: bool,
+    /// The side buffer for bursts of inserts (section 7.2): so many full tables of the partitions of each drive may wait beside the
+    /// two that are being flushed. Each takes a table's memory while it waits.
+    pub side_tables: u32,
 }
 
 impl Default for HashSettings {
@@ -60,6 +63,7 @@ impl Default for HashSettings {
             spread: false,
             filter_bytes: 0,
             log_changes: true,
+            side_tables: 0,
         }
     }
 }
@@ -77,6 +81,8 @@ pub struct HashShape {
     pub table_entries: u32,
     /// Bytes of a slicetable.
     pub region_bytes: u64,
+    /// Full tables of a drive that may wait beside those that are being flushed.
+    pub side_tables: u32,
 }
 
 impl HashShape {
@@ -151,6 +157,8 @@ impl HashSettings {
             true => least,
             false => least.saturating_mul(fitting.len() as u32),
         };
+        // What a part of the log can name.
+        let most = most.min(MOST_REGIONS);
         let partitions = partitions_of(self.partitions, most)?;
         let table_entries = (pages * entries_of_a_page) as f64 * self.fill;
         Ok(HashShape {
@@ -159,6 +167,7 @@ impl HashSettings {
             page,
             table_entries: (table_entries as u32).max(1),
             region_bytes,
+            side_tables: self.side_tables,
         })
     }
 
@@ -181,6 +190,10 @@ impl HashSettings {
             (
                 self.table_bytes / ENTRY_BYTES > MOST_TABLE_ENTRIES,
                 "table_bytes: 32 GiB at most",
+            ),
+            (
+                self.side_tables > MOST_SIDE_TABLES,
+                "side_tables: 65536 at most",
             ),
         ])?;
         self.layout().check()
@@ -209,8 +222,11 @@ impl HashSettings {
 }
 
 pub(crate) const MOST_BUCKET_ENTRIES: u32 = 64;
-/// So many that a half of the log has fewer than 2^32.
+/// So many that a part of the log has fewer than 2^32.
 pub(crate) const MOST_TABLE_ENTRIES: usize = 1 << 31;
+
+/// Full tables of a drive that wait: with them the log has as many parts.
+pub(crate) const MOST_SIDE_TABLES: u32 = 1 << 16;
 
 #[cfg(test)]
 mod tests {

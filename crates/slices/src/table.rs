@@ -143,6 +143,11 @@ impl Table {
         Some(self.change_at(entry))
     }
 
+    /// Whether something is known of a key, of which these are the slots.
+    pub(crate) fn has(&self, key: u64, slots: Slots) -> bool {
+        self.find(key, slots).is_some() || self.buried.contains(&key)
+    }
+
     /// Notes what a key is to be from now on.
     ///
     /// # Errors

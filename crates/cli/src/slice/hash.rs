@@ -59,6 +59,9 @@ pub(super) struct CreateArgs {
     /// How full a table gets.
     #[arg(long, default_value_t = slices::FILL, value_name = "SHARE")]
     fill: f64,
+    /// Full tables of a drive that may wait in memory in a burst of inserts.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    side_tables: u32,
     /// Spread slices over all drives: less memory instead of more look-ups.
     #[arg(long)]
     spread: bool,
@@ -151,6 +154,7 @@ async fn create(args: &CreateArgs) -> Result<(), CommandError> {
         table_bytes: args.table_size.0 as usize,
         bucket_entries: args.bucket_entries,
         fill: args.fill,
+        side_tables: args.side_tables,
         spread: args.spread,
         channels: Channels {
             count: args.channels,

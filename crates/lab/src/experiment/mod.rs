@@ -71,6 +71,8 @@ pub const CATALOG: &[Experiment] = &[
         "look-ups, inserts and memory by the number of incarnations"),
     experiment("ancs-table6", "slice indexes, ANCS '14, table 6", ancs::tables::drives,
         "look-ups and inserts on one to three drives, by partition and spread"),
+    experiment("ancs-bursts", "slice indexes, ANCS '14, section 7.2, bursts of writes", ancs::bursts::run,
+        "inserts in bursts and in a steady stream, and what they write, by how many full tables may wait"),
     experiment("ancs-analysis", "slice indexes, ANCS '14, section 5.4", ancs::tables::analysis,
         "what the formulas say of costs, writes and lifetime, and what is measured"),
     experiment("ancs-generality", "slice indexes, ANCS '14, section 7.5", ancs::generality::run,

@@ -26,7 +26,8 @@ use zerocopy::byteorder::little_endian::U64;
 
 use crate::drive::{Drive, TableShape, drives};
 use crate::error::SliceError;
-use crate::flush::{self, Flush, Flushes, Frozen, Partition, State};
+use crate::flush::{self, Flush, Flushes, Partition, State};
+use crate::frozen::{Frozen, FrozenQueue, Written};
 use crate::layout::{Layout, refuse_twice};
 use crate::pointers::check_regions;
 use crate::regions::Region;
@@ -219,7 +220,7 @@ impl SliceBloom {
             drives: drives(disks, table_shape, layout.scheduling, used),
             partitions: Box::new([]),
             memory,
-            flushes: Flushes::new(count),
+            flushes: Flushes::new(count, 0),
             counts: Counts::default(),
         };
         inner.partitions = (0..shape.partitions)
@@ -367,7 +368,7 @@ impl Inner {
         Ok(Partition::new(State {
             active: Active { keys },
             generation,
-            frozen,
+            frozen: FrozenQueue::left(frozen),
             slicetables: vec![(written > 0).then(used)],
         }))
     }
@@ -400,7 +401,7 @@ impl Inner {
             for (number, partition) in (0..).zip(&self.partitions) {
                 let state = partition.state.lock();
                 self.memory.store_again(number, state.generation);
-                if let Some(frozen) = &state.frozen {
+                for frozen in state.frozen.oldest_first() {
                     self.memory.store_again(number, frozen.generation);
                 }
             }
@@ -414,7 +415,8 @@ impl Inner {
         let number = bits.partition;
         let region = {
             let state = self.partitions[number as usize].state.lock();
-            let frozen = state.frozen.iter().map(|frozen| frozen.generation);
+            let frozen = state.frozen.newest_first();
+            let frozen = frozen.map(|frozen| frozen.generation);
             let mut generations = once(state.generation).chain(frozen);
             if generations.any(|generation| self.memory.has(number, generation, bits.slots())) {
                 self.counts.memory_hits.fetch_add(1, Ordering::Relaxed);
@@ -465,8 +467,8 @@ impl Inner {
         let frozen = self
             .partitions
             .iter()
-            .filter(|partition| partition.state.lock().frozen.is_some());
-        let filters = self.partitions.len() + frozen.count();
+            .map(|partition| partition.state.lock().frozen.len());
+        let filters = self.partitions.len() + frozen.sum::<usize>();
         // With its region and the three words of the log.
         let per_partition = size_of::<Partition<Self>>()
             + size_of::<(Region, usize)>()
@@ -503,10 +505,16 @@ impl Flush for Inner {
         self.memory.begin(number, next);
     }
 
-    async fn rewrite(&self, number: u32) -> Result<(usize, Arc<Region>), SliceError> {
+    fn most_frozen(&self) -> usize {
+        1
+    }
+
+    async fn rewrite(&self, number: u32) -> Result<Written, SliceError> {
+        let drive = self.drive_of(number);
+        let turn = drive.rewriting().await;
         let (generation, old) = {
             let state = self.partitions[number as usize].state.lock();
-            let frozen = state.frozen.as_ref();
+            let frozen = state.frozen.oldest_first().next();
             let frozen = frozen.expect("only what is frozen is flushed");
             (frozen.generation, state.slicetables[0].clone())
         };
@@ -516,15 +524,17 @@ impl Flush for Inner {
             let first = page_number as usize * page.slots;
             put_bits(page, bytes, incarnation, &filter, first);
         };
-        let drive = self.drive_of(number);
-        let rewritten = drive.rewrite(old.as_deref(), number, generation, change);
+        let rewritten = drive.rewrite(turn, old.as_deref(), number, generation, change);
         let region = rewritten.await?;
         let is_evicted = generation as usize > page.incarnations;
         self.counts.flushes.fetch_add(1, Ordering::Relaxed);
         self.counts
             .evicted
             .fetch_add(is_evicted.into(), Ordering::Relaxed);
-        Ok((0, Arc::new(region)))
+        Ok(Written {
+            nth: 0,
+            region: Arc::new(region),
+        })
     }
 
     async fn point(&self, number: u32, nth: usize, region: &Arc<Region>) -> Result<(), SliceError> {
@@ -533,6 +543,8 @@ impl Flush for Inner {
         self.memory.let_go(number, region.generation);
         Ok(())
     }
+
+    fn release(&self, (): ()) {}
 }
 
 /// Where the slicetables on a drive lie, one for each of its partitions.

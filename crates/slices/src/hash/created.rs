@@ -1,10 +1,12 @@
 //! The superblock of a hash table: what was chosen when it was created, and whether that can be.
 
-use format::slices::{EntryPage, SliceKind, SliceSuperblock};
+use format::slices::{EntryPage, MOST_REGIONS, SliceKind, SliceSuperblock};
 use zerocopy::byteorder::little_endian::{U32, U64};
 
 use crate::error::SliceError;
-use crate::settings::{HashSettings, HashShape, MOST_BUCKET_ENTRIES, MOST_TABLE_ENTRIES};
+use crate::settings::{
+    HashSettings, HashShape, MOST_BUCKET_ENTRIES, MOST_SIDE_TABLES, MOST_TABLE_ENTRIES,
+};
 use crate::superblock::{self, Instance};
 
 /// The superblock of a new table.
@@ -22,7 +24,8 @@ pub(super) fn superblock_of(
         (page.incarnations, page.slots),
     );
     superblock.own[0] = U64::new(shape.table_entries.into());
-    superblock.own[1] = U64::new((!settings.log_changes).into());
+    superblock.own[1] = U64::new(shape.side_tables.into());
+    superblock.own[2] = U64::new((!settings.log_changes).into());
     superblock.spread = U32::new(settings.spread.into());
     superblock.bucket_entries = U32::new(page.bucket_entries as u32);
     superblock.filter_bytes = U32::new(page.filter_bytes as u32);
@@ -43,8 +46,9 @@ pub(super) fn created_settings(
         channels: layout.channels,
         piece_bytes: layout.piece_bytes,
         spread: found.spread.get() != 0,
+        side_tables: u32::try_from(found.own[1].get()).unwrap_or(u32::MAX),
         scheduling: layout.scheduling,
-        log_changes: found.own[1].get() == 0,
+        log_changes: found.own[2].get() == 0,
         ..settings.clone()
     })
 }
@@ -67,7 +71,7 @@ pub(super) fn created_shape(found: &SliceSuperblock) -> Result<HashShape, SliceE
         page.bucket_entries,
     );
     let most = page.slots * page.bucket_entries * found.pages.get() as usize;
-    let [table_entries, is_unlogged, own @ ..] = found.own.map(U64::get);
+    let [table_entries, side_tables, is_unlogged, own] = found.own.map(U64::get);
     superblock::refuse_if(
         0,
         [
@@ -78,8 +82,13 @@ pub(super) fn created_shape(found: &SliceSuperblock) -> Result<HashShape, SliceE
                 "entries of a full table",
             ),
             (found.spread.get() > 1, "whether slices are spread"),
+            (
+                found.partitions.get() > MOST_REGIONS,
+                "partitions that the log can name",
+            ),
+            (side_tables > MOST_SIDE_TABLES.into(), "tables on the side"),
             (is_unlogged > 1, "whether changes are logged"),
-            (own != [0; 2], "numbers that a hash table does not have"),
+            (own != 0, "numbers that a hash table does not have"),
         ],
     )?;
     Ok(HashShape {
@@ -87,6 +96,7 @@ pub(super) fn created_shape(found: &SliceSuperblock) -> Result<HashShape, SliceE
         pages: found.pages.get(),
         page,
         table_entries: table_entries as u32,
+        side_tables: side_tables as u32,
         region_bytes: u64::from(found.pages.get()) * u64::from(found.page_bytes.get()),
     })
 }

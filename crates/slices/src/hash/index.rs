@@ -20,7 +20,7 @@ use runtime::sync::Notify;
 
 use super::{HashMemory, HashStats, Inner, SliceHash};
 use crate::error::SliceError;
-use crate::flush::{self, State};
+use crate::flush::{self, Flush as _, State};
 use crate::settings::{HashSettings, HashShape};
 use crate::table::{Change, Full};
 
@@ -389,7 +389,8 @@ impl SliceIndex {
         (0..inner.shape.partitions)
             .filter_map(|number| {
                 let mut state = inner.partitions[number as usize].state.lock();
-                let can_be = state.frozen.is_none() && inner.is_due(number, &mut state);
+                let has_space = state.frozen.len() < inner.most_frozen();
+                let can_be = has_space && inner.is_due(number, &mut state);
                 can_be.then(|| (state.active.table.len(), number))
             })
             .max()
@@ -406,10 +407,10 @@ impl SliceIndex {
                 .map(|(key, change)| (key, known(change)))
                 .collect(),
         };
-        let frozen = state.frozen.as_ref();
+        let frozen = state.frozen.oldest_first();
         let frozen = frozen.map(|frozen| copy(&frozen.memory.table, frozen.generation));
         let active = copy(&state.active.table, state.generation);
-        frozen.into_iter().chain([active]).collect()
+        frozen.chain([active]).collect()
     }
 
     /// Puts back what [`in_memory`](Self::in_memory) had of a partition, where it has not been flushed since. Before anything else is
@@ -452,7 +453,8 @@ impl Inner {
 impl State<Inner> {
     /// What memory knows of a key.
     pub(super) fn known(&self, key: u64) -> Option<Change> {
-        let frozen = || self.frozen.as_ref()?.memory.table.get(key);
+        let mut frozen = self.frozen.newest_first();
+        let frozen = || frozen.find_map(|frozen| frozen.memory.table.get(key));
         self.active.table.get(key).or_else(frozen)
     }
 }

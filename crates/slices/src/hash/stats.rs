@@ -12,6 +12,7 @@ pub(super) struct Counts {
     pub(super) drive_hits: AtomicU64,
     pub(super) spared: AtomicU64,
     pub(super) flushes: AtomicU64,
+    pub(super) flushed_tables: AtomicU64,
     pub(super) flushed_entries: AtomicU64,
     pub(super) evicted: AtomicU64,
     pub(super) erased: AtomicU64,
@@ -30,8 +31,10 @@ pub struct HashStats {
     pub spared: u64,
     /// Pages read by look-ups.
     pub page_reads: u64,
-    /// Tables that have been flushed.
+    /// Slicetables that have been written.
     pub flushes: u64,
+    /// Tables that these have taken: more where some waited on the side.
+    pub flushed_tables: u64,
     /// Changes in the tables that have been flushed.
     pub flushed_entries: u64,
     /// Values that went with the oldest incarnation.
@@ -49,7 +52,7 @@ pub struct HashStats {
 /// Memory of a [`SliceHash`](crate::SliceHash), in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HashMemory {
-    /// The tables of partitions, with those that are being flushed.
+    /// The tables of partitions, with those that are being flushed or wait for it on the side.
     pub tables: u64,
     /// What is kept for each partition beside.
     pub partitions: u64,
@@ -73,6 +76,7 @@ impl Counts {
             spared: load(&self.spared),
             page_reads: drives(|drive| &drive.counts.page_reads),
             flushes: load(&self.flushes),
+            flushed_tables: load(&self.flushed_tables),
             flushed_entries: load(&self.flushed_entries),
             evicted: load(&self.evicted),
             erased: load(&self.erased),

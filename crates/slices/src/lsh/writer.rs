@@ -197,7 +197,10 @@ impl Inner {
             }
         };
         let drive = self.drive_of(number);
-        let region = drive.rewrite(old, number, *generation, change).await?;
+        let turn = drive.rewriting().await;
+        let region = drive
+            .rewrite(turn, old, number, *generation, change)
+            .await?;
         add(&self.counts.evicted, evicted);
         add(&self.counts.erased, erased);
         add(&self.counts.flushed_entries, flushed);

@@ -12,7 +12,7 @@ use rand::{Rng, SeedableRng};
 use runtime::sim::Sim;
 
 use crate::hardware::seeds;
-use crate::life::{Hardware, small};
+use crate::life::{Hardware, small, with_side};
 
 /// A key's values, and from which of them on it may have.
 #[derive(Clone, Default)]
@@ -174,6 +174,9 @@ fn live(settings: &HashSettings, drives: usize, seed: u64, may_evict: bool, faul
                     ..Past::default()
                 };
             }
+            if settings.side_tables > 0 {
+                hardware.slow_down();
+            }
             if faults {
                 for disk in &hardware.disks {
                     disk.set_rates(vec![
@@ -241,6 +244,8 @@ fn operations_are_given_up() {
         };
         live(&filtered, 2, seed, false, false);
         live(&small(2, true), 3, seed, true, false);
+        live(&with_side(40, false), 2, seed, false, false);
+        live(&with_side(2, false), 1, seed, true, false);
         live(&small(1, false), 1, seed, true, false);
     }
 }
@@ -259,5 +264,6 @@ fn operations_are_given_up_and_drives_fail() {
         };
         live(&filtered, 2, seed, false, true);
         live(&small(2, true), 3, seed, true, true);
+        live(&with_side(40, false), 2, seed, false, true);
     }
 }

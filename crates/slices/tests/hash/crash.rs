@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 use runtime::sim::Sim;
 
 use crate::hardware::seeds;
-use crate::life::{Hardware, small};
+use crate::life::{Hardware, small, with_side};
 use crate::model::Model;
 
 const KEYS: u64 = 900;
@@ -88,6 +88,9 @@ fn live_and_crash(settings: &HashSettings, drives: usize, seed: u64, may_evict: 
                 _ => hardware.open(settings).await,
             };
             let table = table.unwrap_or_else(|error| panic!("seed {seed}, life {life}: {error}"));
+            if settings.side_tables > 0 {
+                hardware.slow_down();
+            }
             for key in 0..KEYS {
                 let found = table.get(key).await.expect("drives work");
                 model.borrow_mut().check(key, found, has_power, may_evict);
@@ -121,6 +124,9 @@ fn no_change_is_lost_or_undone() {
         live_and_crash(&small(40, false), 1, seed, false);
         live_and_crash(&small(40, false), 2, seed, false);
         live_and_crash(&small(40, true), 3, seed, false);
+        live_and_crash(&with_side(40, false), 1, seed, false);
+        live_and_crash(&with_side(40, false), 2, seed, false);
+        live_and_crash(&with_side(40, true), 3, seed, false);
     }
 }
 
@@ -129,5 +135,7 @@ fn what_has_been_evicted_does_not_come_back() {
     for seed in seeds(40) {
         live_and_crash(&small(3, false), 2, seed, true);
         live_and_crash(&small(2, true), 3, seed, true);
+        live_and_crash(&with_side(3, false), 2, seed, true);
+        live_and_crash(&with_side(2, true), 3, seed, true);
     }
 }

@@ -90,33 +90,42 @@ fn look_ups_that_are_given_up_do_not_end_the_process() {
     });
 }
 
-/// A table is used from `block_on`s that come and go, as each thread that needs it has one.
+/// A table is used from `block_on`s that come and go, as each thread that needs it has one. What one partition's flush has left when
+/// its `block_on` ended does not hold up another.
 #[test]
 fn a_flush_outlives_the_runtime_of_the_insert_that_began_it() {
-    let (done, ended) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        let settings = HashSettings {
-            partitions: Some(1),
-            ..small(8, false)
-        };
-        let directory = tempfile::tempdir().expect("a directory");
-        let paths = [directory.path().join("drive")];
-        let words = async |disks: &[_]| SliceHash::log_words_for(&settings, disks);
-        let files = Files::create(&paths, DRIVE_BYTES, false, words);
-        let files = runtime::live::block_on(files).expect("they are made");
-        let table =
-            runtime::live::block_on(SliceHash::create(files.disks, files.journal, &settings))
-                .expect("drives work");
-        for key in 0..2_000_u64 {
-            runtime::live::block_on(table.insert(key, key)).expect("drives work");
-            let _ = done.send(key);
+    for (partitions, side_tables) in [(1, 0), (4, 0), (4, 2)] {
+        let (done, ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let settings = HashSettings {
+                partitions: Some(partitions),
+                side_tables,
+                ..small(8, false)
+            };
+            let directory = tempfile::tempdir().expect("a directory");
+            let paths = [directory.path().join("drive")];
+            let words = async |disks: &[_]| SliceHash::log_words_for(&settings, disks);
+            let files = Files::create(&paths, DRIVE_BYTES, false, words);
+            let files = runtime::live::block_on(files).expect("they are made");
+            let table =
+                runtime::live::block_on(SliceHash::create(files.disks, files.journal, &settings))
+                    .expect("drives work");
+            for key in 0..2_000_u64 {
+                runtime::live::block_on(table.insert(key, key)).expect("drives work");
+                let _ = done.send(key);
+            }
+        });
+        let mut last = None;
+        while let Ok(key) = ended.recv_timeout(Duration::from_secs(60)) {
+            last = Some(key);
         }
-    });
-    let mut last = None;
-    while let Ok(key) = ended.recv_timeout(Duration::from_secs(60)) {
-        last = Some(key);
+        let which = format!("{partitions} partitions, {side_tables} tables on the side");
+        assert_eq!(
+            last,
+            Some(1_999),
+            "the last insert that has returned, {which}"
+        );
     }
-    assert_eq!(last, Some(1_999), "the last insert that has returned");
 }
 
 /// A drive that fails holds up its own partitions only.

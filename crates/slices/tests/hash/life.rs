@@ -1,5 +1,8 @@
 //! A small table, its drives and its log.
 
+use std::time::Duration;
+
+use device::{Fault, Operation};
 use flowstone_slices::{Channels, HashSettings, SliceError, SliceHash};
 
 pub(crate) use crate::hardware::{Hardware, Left};
@@ -25,7 +28,23 @@ pub(crate) fn small(incarnations: u32, spread: bool) -> HashSettings {
     }
 }
 
+/// The same with tables on the side.
+pub(crate) fn with_side(incarnations: u32, spread: bool) -> HashSettings {
+    HashSettings {
+        side_tables: 4,
+        ..small(incarnations, spread)
+    }
+}
+
 impl Hardware {
+    /// From now on writes of every other flush take so long that tables wait on the side.
+    pub(crate) fn slow_down(&self) {
+        let slow = Fault::Slow(Duration::from_millis(8));
+        for disk in &self.disks {
+            disk.set_rates(vec![(Operation::Write, slow.clone(), 0.5)]);
+        }
+    }
+
     /// Empty drives.
     pub(crate) fn new(settings: &HashSettings, drives: usize, seed: u64) -> Self {
         let sizes = vec![DRIVE_BYTES; drives];

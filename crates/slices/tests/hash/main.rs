@@ -12,3 +12,4 @@ mod log_faults;
 mod model;
 mod ordinary;
 mod refusals;
+mod side;

@@ -275,7 +275,7 @@ fn a_drive_that_has_been_cut_short_is_refused() {
 #[test]
 fn a_superblock_that_cannot_be_is_an_error() {
     type Set = fn(&mut SliceSuperblock, u32);
-    let fields: [(&str, Set); 12] = [
+    let fields: [(&str, Set); 13] = [
         ("partitions", |block, to| block.partitions = U32::new(to)),
         ("pages", |block, to| block.pages = U32::new(to)),
         ("page_bytes", |block, to| block.page_bytes = U32::new(to)),
@@ -298,6 +298,9 @@ fn a_superblock_that_cannot_be_is_an_error() {
         }),
         ("more table_entries", |block, to| {
             block.own[0] = U64::new(100 | u64::from(to) << 32);
+        }),
+        ("side tables", |block, to| {
+            block.own[1] = U64::new(to.into());
         }),
         ("spread", |block, to| block.spread = U32::new(to)),
     ];
@@ -332,6 +335,7 @@ async fn with_superblock(name: &str, to: u32, change: impl FnOnce(&mut SliceSupe
                     | SliceError::ShortDrive { drive: 0, .. }
                     | SliceError::ShortLog { .. }
                     | SliceError::DamagedLog { .. }
+                    | SliceError::DamagedPart { .. }
             );
             assert!(is_told, "{name} = {to}: {error}");
             return;

@@ -44,6 +44,8 @@ pub(super) struct Make {
     pub(super) spread: bool,
     /// Share of a table that is filled.
     pub(super) fill: f64,
+    /// Full tables that may wait for their flush.
+    pub(super) side_tables: u32,
     /// Whether a read that waits for its channel holds up those behind it in the drive.
     pub(super) in_order: bool,
     pub(super) seed: u64,
@@ -87,6 +89,7 @@ impl Make {
             drives: 1,
             spread: false,
             fill: slices::FILL,
+            side_tables: 0,
             in_order: true,
             seed,
         }
@@ -115,6 +118,7 @@ impl Make {
             },
             spread: self.spread,
             fill: self.fill,
+            side_tables: self.side_tables,
             ..HashSettings::default()
         }
     }

@@ -3,6 +3,7 @@
 
 mod bloom;
 mod buffer_hash;
+pub(super) mod bursts;
 pub(super) mod fig2;
 pub(super) mod fig5;
 pub(super) mod fig6;

@@ -1,0 +1,141 @@
+//! Section 7.2, "bursts of writes": a side buffer of full tables, in bursts and in a steady stream of inserts.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use runtime::sim::Sim;
+use runtime::{now, sleep};
+
+use super::fig5::extent;
+use super::index::{Make, System};
+use super::work::{CLIENTS, Filled, Rates, key_of, measure, send_all};
+use crate::experiment::{ExperimentError, Finding, Outcome, Setting};
+use crate::row::Row;
+
+/// Full tables that may wait, for each partition.
+const SIDE_SHARES: [f64; 6] = [0.0, 0.5, 1.0, 2.0, 4.0, 8.0];
+/// Tables that a burst fills, for each partition.
+const BURST_TABLES: f64 = 3.0;
+/// When one insert of a burst comes after the other.
+const ARRIVAL: Duration = Duration::from_micros(1);
+
+#[derive(Clone, Copy)]
+struct Burst {
+    inserts: u64,
+    seconds: f64,
+    longest_us: f64,
+    /// Until all that was full has been flushed.
+    bytes_an_insert: f64,
+    /// Highest memory of what grows with the index.
+    memory_bytes: u64,
+}
+
+pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+    let (slicetables, requests) = extent(setting.scale);
+    let make_of = |share: f64| Make {
+        side_tables: (share * f64::from(slicetables)) as u32,
+        ..Make::usual(System::SliceHash, slicetables, setting.seed)
+    };
+    let measured = setting.cells.run(&SIDE_SHARES, |&share| {
+        let make = make_of(share);
+        let steady = measure(&make, |filled, random| {
+            filled.requests(2 * requests, 100, random)
+        })?;
+        Ok((burst(&make)?, steady))
+    })?;
+    let all: Vec<(f64, Burst, Rates)> = SIDE_SHARES
+        .into_iter()
+        .zip(measured)
+        .map(|(share, (burst, steady))| (share, burst, steady))
+        .collect();
+    let rows = all.iter().map(row).collect();
+    Ok(Outcome::of(Vec::new(), findings(&all), rows))
+}
+
+/// Fills an index, lets it flush what is full, and sends it a burst.
+fn burst(make: &Make) -> Result<Burst, ExperimentError> {
+    Sim::new(make.seed).block_on(async {
+        let filled = Filled::of(make.index().await?).await?;
+        let table = filled.index.slices().cloned();
+        let table = table.expect("the index that is made has slices");
+        table.clone().close().await?;
+        let tables = BURST_TABLES * f64::from(table.shape().partitions);
+        let inserts = (tables * f64::from(table.shape().table_entries)) as u64;
+        let before = table.stats();
+        let begin = now();
+        let (longest, memory) = (Rc::new(Cell::new(0.0_f64)), Rc::new(Cell::new(0)));
+        let serve = {
+            let (longest, memory) = (Rc::clone(&longest), Rc::clone(&memory));
+            let (index, first) = (Rc::clone(&filled.index), filled.keys.end);
+            async move |nth: u64| {
+                let arrival = ARRIVAL * nth as u32;
+                if let Some(early) = arrival.checked_sub(now().since(begin)) {
+                    sleep(early).await;
+                }
+                index.insert(key_of(first + nth), 1).await?;
+                let taken = now().since(begin).saturating_sub(arrival);
+                longest.set(longest.get().max(taken.as_secs_f64() * 1e6));
+                memory.set(memory.get().max(index.memory_bytes()));
+                Ok(())
+            }
+        };
+        let seconds = send_all(CLIENTS, 0..inserts, serve).await?;
+        table.clone().close().await?;
+        let after = table.stats();
+        let written = (after.bytes_written - before.bytes_written) as f64;
+        Ok(Burst {
+            inserts,
+            seconds,
+            longest_us: longest.get(),
+            bytes_an_insert: written / (after.flushed_entries - before.flushed_entries) as f64,
+            memory_bytes: memory.get(),
+        })
+    })
+}
+
+fn row((share, burst, steady): &(f64, Burst, Rates)) -> Row {
+    Row::new()
+        .with("side_tables_per_partition", *share)
+        .with("burst_inserts", burst.inserts)
+        .with("burst_inserts_per_s", burst.inserts as f64 / burst.seconds)
+        .with("burst_insert_longest_us", burst.longest_us)
+        .with("burst_bytes_written_per_insert", burst.bytes_an_insert)
+        .with("burst_memory_bytes", burst.memory_bytes)
+        .with(
+            "burst_bytes_per_entry",
+            burst.memory_bytes as f64 / steady.entries as f64,
+        )
+        .with("steady_inserts_per_s", steady.inserts_per_s)
+        .with("steady_bytes_written_per_insert", steady_bytes(steady))
+        .with("virtual_time", true)
+}
+
+fn steady_bytes(steady: &Rates) -> f64 {
+    steady.bytes_written as f64 / steady.flushed_entries as f64
+}
+
+fn findings(all: &[(f64, Burst, Rates)]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (share, burst, steady) in all {
+        let finding = |what: &str, here: f64| {
+            let measure = format!("{share} tables on the side for a partition: {what}");
+            Finding::new(measure, None, Some(here))
+        };
+        findings.extend([
+            finding(
+                "inserts of a burst a second",
+                burst.inserts as f64 / burst.seconds,
+            ),
+            finding("longest of these, microseconds", burst.longest_us),
+            finding("bytes written for one", burst.bytes_an_insert),
+            finding(
+                "bytes of memory an entry in the burst",
+                burst.memory_bytes as f64 / steady.entries as f64,
+            ),
+            finding("steady inserts a second", steady.inserts_per_s),
+            finding("bytes written for one of these", steady_bytes(steady)),
+        ]);
+    }
+    findings
+}

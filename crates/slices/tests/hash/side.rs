@@ -1,0 +1,217 @@
+//! Tables that wait on the side in a burst of inserts, and flushes that write several.
+
+use std::time::Duration;
+
+use device::{Fault, Operation, When};
+use flowstone_slices::{HashSettings, SliceError, SliceHash};
+use runtime::sim::Sim;
+
+use crate::life::{Hardware, small, with_side};
+
+/// One partition, whose tables hold some 100 changes.
+fn one_partition(side_tables: u32) -> HashSettings {
+    HashSettings {
+        partitions: Some(1),
+        side_tables,
+        ..small(8, false)
+    }
+}
+
+/// Writes of the drive take an hour.
+fn stop_writes(hardware: &Hardware) {
+    hardware.disks[0].script(
+        When::every(Operation::Write),
+        Fault::Slow(Duration::from_secs(3_600)),
+    );
+}
+
+/// Inserts numbers from `first` on, each with `value` as its value, until one waits: the first that is not there.
+async fn insert_until_full(table: &SliceHash, first: u64, value: u64) -> u64 {
+    for key in first.. {
+        let insert = table.insert(key, value);
+        match runtime::timeout(Duration::from_secs(1), insert).await {
+            Ok(inserted) => inserted.expect("drives work"),
+            Err(_) => return key,
+        }
+    }
+    unreachable!("memory is bounded")
+}
+
+#[test]
+fn a_burst_goes_to_the_side_and_is_flushed_at_once() {
+    let mut taken = Vec::new();
+    for side_tables in [0, 1, 5] {
+        let settings = one_partition(side_tables);
+        Sim::new(1).block_on(async {
+            let hardware = Hardware::new(&settings, 1, 1);
+            let table = hardware.create(&settings).await.expect("drives work");
+            let entries = u64::from(table.shape().table_entries);
+            let a_table = table.memory().tables;
+            stop_writes(&hardware);
+            let full = insert_until_full(&table, 0, 1).await;
+            assert_eq!(full, entries * (2 + u64::from(side_tables)));
+            assert_eq!(
+                table.memory().tables,
+                a_table * (2 + u64::from(side_tables))
+            );
+            for key in (0..full).step_by(7) {
+                assert_eq!(table.get(key).await.expect("drives work"), Some(1));
+            }
+            hardware.disks[0].heal();
+            runtime::sleep(Duration::from_secs(7_200)).await;
+            let stats = table.stats();
+            assert_eq!(stats.flushed_tables, 1 + u64::from(side_tables));
+            assert_eq!(stats.flushes, 1, "all were frozen when it began");
+            assert_eq!(
+                stats.bytes_written,
+                stats.flushes * table.shape().region_bytes
+            );
+            assert_eq!(stats.flushed_entries, entries * stats.flushed_tables);
+            assert_eq!(table.memory().tables, a_table);
+            for key in 0..full {
+                assert_eq!(table.get(key).await.expect("drives work"), Some(1));
+            }
+            taken.push(stats.bytes_written as f64 / stats.flushed_entries as f64);
+        });
+    }
+    assert!(taken[2] < taken[0] / 5.9, "{taken:?} bytes an entry");
+}
+
+/// Keys are changed again while older tables with them wait: the newest counts, in memory, during the flush, on the drive, and for
+/// the next start.
+#[test]
+fn the_newest_of_the_tables_that_wait_counts() {
+    let settings = one_partition(6);
+    Sim::new(1).block_on(async {
+        let hardware = Hardware::new(&settings, 1, 1);
+        let table = hardware.create(&settings).await.expect("drives work");
+        stop_writes(&hardware);
+        let keys = u64::from(table.shape().table_entries);
+        for round in 0..5 {
+            for key in 0..keys {
+                match (key + round) % 5 {
+                    0 => table.delete(key).await.expect("drives work"),
+                    _ => table.insert(key, round).await.expect("drives work"),
+                }
+            }
+            // Others fill the table.
+            let mut other = 1_000 * (1 + round);
+            let before = table.memory().tables;
+            while table.memory().tables == before {
+                table.insert(other, round).await.expect("drives work");
+                other += 1;
+            }
+        }
+        let check = async |table: &SliceHash, when: &str| {
+            for key in 0..keys {
+                let expected = ((key + 4) % 5 != 0).then_some(4);
+                let found = table.get(key).await.expect("drives work");
+                assert_eq!(found, expected, "key {key}, {when}");
+            }
+        };
+        check(&table, "in memory").await;
+        let left = hardware.killed(1);
+        let again = Hardware::of(left, 2);
+        let opened = again.open(&settings).await.expect("drives work");
+        assert!(opened.stats().flushed_tables > opened.stats().flushes);
+        check(&opened, "opened after a kill").await;
+        hardware.disks[0].heal();
+        runtime::sleep(Duration::from_secs(7_200)).await;
+        check(&table, "flushed").await;
+    });
+}
+
+/// What waits on the side and was synced is there after a power cut, what was not may be missing; then the same again.
+#[test]
+fn tables_on_the_side_survive_kills_and_power_cuts() {
+    // So many incarnations that none is overwritten.
+    let settings = HashSettings {
+        incarnations: 40,
+        ..one_partition(5)
+    };
+    for seed in 0..40 {
+        let mut hardware = Hardware::new(&settings, 1, seed);
+        let (mut synced, mut first) = (0, 0);
+        for life in 0..3 {
+            let sim = Sim::new(seed);
+            sim.block_on(async {
+                let table = match life {
+                    0 => hardware.create(&settings).await,
+                    _ => hardware.open(&settings).await,
+                };
+                let table = table.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+                for key in 0..synced {
+                    let found = table.get(key).await.expect("drives work");
+                    assert_eq!(
+                        found,
+                        Some(key / 1_000),
+                        "seed {seed}, life {life}, key {key}"
+                    );
+                }
+                stop_writes(&hardware);
+                first = synced.max(first);
+                let until = 1_000 * (life + 1);
+                for key in first..until.min(first + 150 + 90 * (seed % 7)) {
+                    table
+                        .insert(key, key / 1_000)
+                        .await
+                        .expect("there is space");
+                    synced = key;
+                }
+                table.sync().await.expect("it works");
+                synced += 1;
+                for key in synced..synced + 100 {
+                    let insert = table.insert(key, key / 1_000);
+                    let _ = runtime::timeout(Duration::from_secs(1), insert).await;
+                }
+                first = synced;
+            });
+            let left = match (seed + life) % 2 {
+                0 => hardware.killed(seed),
+                _ => hardware.without_power(seed),
+            };
+            sim.crash();
+            hardware = Hardware::of(left, seed);
+        }
+    }
+}
+
+/// Tables on the side are of all partitions of a drive together, and so is memory.
+#[test]
+fn the_side_is_bounded_by_the_drive() {
+    let settings = HashSettings {
+        partitions: Some(20),
+        ..with_side(3, false)
+    };
+    Sim::new(1).block_on(async {
+        let hardware = Hardware::new(&settings, 1, 1);
+        let table = hardware.create(&settings).await.expect("drives work");
+        let a_table = table.memory().tables / 20;
+        stop_writes(&hardware);
+        let full = insert_until_full(&table, 0, 1).await;
+        assert_eq!(table.memory().tables, (20 + 2 + 4) * a_table);
+        assert!(full > 6 * u64::from(table.shape().table_entries));
+        hardware.disks[0].heal();
+        runtime::sleep(Duration::from_secs(100_000)).await;
+        for key in 0..full {
+            assert_eq!(table.get(key).await.expect("drives work"), Some(1));
+        }
+    });
+}
+
+/// The settings of a start do not change what the log has parts for.
+#[test]
+fn the_side_is_as_the_table_was_created() {
+    let settings = one_partition(2);
+    Sim::new(1).block_on(async {
+        let hardware = Hardware::new(&settings, 1, 1);
+        drop(hardware.create(&settings).await.expect("drives work"));
+        let opened = hardware.open(&one_partition(9)).await.expect("drives work");
+        assert_eq!(opened.shape().side_tables, 2);
+        stop_writes(&hardware);
+        let full = insert_until_full(&opened, 0, 1).await;
+        assert_eq!(full, 4 * u64::from(opened.shape().table_entries));
+    });
+    let refused = one_partition(u32::MAX).shape(&[1 << 30]);
+    assert!(matches!(refused, Err(SliceError::Setting(_))));
+}
