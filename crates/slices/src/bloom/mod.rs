@@ -192,6 +192,7 @@ impl SliceBloom {
     ) -> Result<Self, SliceError> {
         let table_shape = TableShape {
             instance: instance.id,
+            is_new: instance.is_new,
             pages: shape.pages,
             page_bytes: shape.page.page_bytes,
             piece_bytes: layout.piece_bytes as usize,

@@ -55,6 +55,7 @@ use runtime::sync::Notify;
 use crate::drive::{TableShape, drives};
 use crate::error::SliceError;
 use crate::keys::Keys;
+use crate::superblock::Instance;
 use batch::Places;
 use family::Functions;
 use index::Inner;
@@ -112,10 +113,10 @@ impl SliceLsh {
     ) -> Result<Self, SliceError> {
         let sizes: Vec<u64> = disks.iter().map(|disk| disk.len_bytes()).collect();
         let shape = settings.shape(&sizes)?;
-        let (instance, seed) = (runtime::random_id(), runtime::random_u64());
+        let instance = Instance::random();
         for (number, disk) in disks.iter().enumerate() {
             let identity = (number, disks.len());
-            let superblock = superblock::superblock(settings, &shape, identity, (instance, seed));
+            let superblock = superblock::superblock(settings, &shape, identity, instance);
             let mut head = AlignedBuf::new((settings.head_bytes() as usize).max(PAGE_BYTES));
             superblock.encode(&mut head);
             let error = SliceError::device(number);
@@ -123,9 +124,9 @@ impl SliceLsh {
             written.map_err(&error)?;
             disk.sync().await.map_err(&error)?;
         }
-        let log = Log::create(journal, log_shape(settings, &shape), instance)?;
+        let log = Log::create(journal, log_shape(settings, &shape), instance.id)?;
         log.sync(|_, _| ()).await?;
-        Self::start(disks, log, settings, shape, (instance, seed)).await
+        Self::start(disks, log, settings, shape, instance).await
     }
 
     /// Opens the index on `disks`, named in the order in which they were when it was created, with its log. What had not
@@ -140,9 +141,9 @@ impl SliceLsh {
     ) -> Result<Self, SliceError> {
         let found = crate::superblock::read(&disks, SliceKind::Lsh).await?;
         let (settings, shape) = superblock::created(&found, settings)?;
-        let (instance, seed) = (found.instance.get(), found.hash_seed.get());
-        let log = Log::open(journal, log_shape(&settings, &shape), instance)?;
-        Self::start(disks, log, &settings, shape, (instance, seed)).await
+        let instance = Instance::of(&found);
+        let log = Log::open(journal, log_shape(&settings, &shape), instance.id)?;
+        Self::start(disks, log, &settings, shape, instance).await
     }
 
     async fn start(
@@ -150,11 +151,12 @@ impl SliceLsh {
         log: Log,
         settings: &LshSettings,
         shape: LshShape,
-        (instance, seed): (u64, u64),
+        instance: Instance,
     ) -> Result<Self, SliceError> {
         let front_bytes = settings.head_bytes() + shape.ring.drive_bytes();
         let table_shape = TableShape {
-            instance,
+            instance: instance.id,
+            is_new: instance.is_new,
             pages: shape.layout.pages(),
             page_bytes: shape.page.page_bytes,
             piece_bytes: settings.piece_bytes as usize,
@@ -178,10 +180,10 @@ impl SliceLsh {
             dimensions: settings.dimensions,
             probes: settings.probes,
             most_candidates: settings.most_candidates,
-            functions: Functions::new(settings.family, sizes, seed),
+            functions: Functions::new(settings.family, sizes, instance.seed),
             places: Places {
                 keys: Keys {
-                    seed,
+                    seed: instance.seed,
                     partitions: shape.partitions,
                     slots: shape.layout.slots,
                 },
@@ -190,7 +192,7 @@ impl SliceLsh {
             drives,
             ring: Ring {
                 shape: shape.ring,
-                instance,
+                instance: instance.id,
                 batch: shape.batch,
                 start: settings.head_bytes(),
             },

@@ -11,6 +11,7 @@ use crate::lsh::family::Family;
 use crate::lsh::layout::LshLayout;
 use crate::lsh::settings::{Components, LshSettings, LshShape};
 use crate::scheduler::Scheduling;
+use crate::superblock::Instance;
 
 const COSINE: u8 = 1;
 const EUCLIDEAN: u8 = 2;
@@ -20,7 +21,7 @@ pub(crate) fn superblock(
     settings: &LshSettings,
     shape: &LshShape,
     (number, count): (usize, usize),
-    (instance, seed): (u64, u64),
+    instance: Instance,
 ) -> SliceSuperblock {
     let (family, width) = match settings.family {
         Family::Cosine => (COSINE, 0.0),
@@ -39,8 +40,8 @@ pub(crate) fn superblock(
         segment_bytes: settings.segment_bytes,
     };
     let mut superblock = SliceSuperblock::new(SliceKind::Lsh);
-    superblock.instance = U64::new(instance);
-    superblock.hash_seed = U64::new(seed);
+    superblock.instance = U64::new(instance.id);
+    superblock.hash_seed = U64::new(instance.seed);
     superblock.own = own.encode();
     let numbers = [
         (&mut superblock.drive, number as u32),
@@ -153,7 +154,7 @@ mod tests {
             ..LshSettings::new(300, Family::Euclidean { width: 2.5 })
         };
         let shape = settings.shape(&[1 << 30, 1 << 30]).expect("it fits");
-        let written = superblock(&settings, &shape, (1, 2), (5, 6));
+        let written = superblock(&settings, &shape, (1, 2), Instance::random());
         let other = LshSettings {
             most_candidates: 7,
             ..LshSettings::new(10, Family::Cosine)

@@ -243,6 +243,9 @@ fn any_decay_of_a_log_is_said_or_denies_nothing() {
     assert!(opened > 10 && refused > 5, "{opened} {refused}");
 }
 
+/// The words of a log, and how many inserts had returned.
+type Taken = (Vec<u64>, u64);
+
 /// A kill between any two stores of the log, also of one that makes good what has decayed: nothing is denied, and no page is
 /// lost by it.
 #[test]
@@ -254,7 +257,7 @@ fn a_kill_between_any_two_stores_loses_no_page() {
     let words = SliceBloom::log_words(&settings, &[DRIVE_BYTES]).expect("they can be");
     for cut in (0..1_200).step_by(7) {
         let hardware = Hardware::new(&settings, 1, 1);
-        let left: Arc<Mutex<Option<(Vec<u64>, u64)>>> = Arc::default();
+        let left: Arc<Mutex<Option<Taken>>> = Arc::default();
         let inserted = Arc::new(AtomicU64::new(0));
         Sim::new(1).block_on(async {
             let filter = hardware.create(&settings).await.expect("drives work");
@@ -262,11 +265,11 @@ fn a_kill_between_any_two_stores_loses_no_page() {
             let journal = Arc::downgrade(&hardware.journal);
             let (counted, taken) = (Arc::clone(&inserted), Arc::clone(&left));
             hardware.journal.observe(move |number| {
-                if number == first + cut {
-                    if let Some(journal) = journal.upgrade() {
-                        let returned = counted.load(Ordering::Relaxed);
-                        *taken.lock().expect("nobody panics") = Some((journal.crash(), returned));
-                    }
+                if number == first + cut
+                    && let Some(journal) = journal.upgrade()
+                {
+                    let returned = counted.load(Ordering::Relaxed);
+                    *taken.lock().expect("nobody panics") = Some((journal.crash(), returned));
                 }
             });
             for number in 0..150 {

@@ -179,3 +179,49 @@ fn a_write_that_went_nowhere_is_found_out() {
         }
     }
 }
+
+/// A power cut takes inserts whose segment has reached its drive; their ids are given again, and the drive loses the write of the
+/// segment that has these.
+#[test]
+fn a_lost_write_over_vectors_that_never_were_is_found_out() {
+    let settings = small(20);
+    let mut again = 0;
+    for seed in 0..40 {
+        let sim = Sim::new(seed);
+        let hardware = Hardware::new(&settings, 1, seed);
+        sim.block_on(async {
+            let index = hardware.create(&settings).await.expect("drives work");
+            for number in 0..16 + seed % 3 {
+                index.insert(&vector(number)).await.expect("drives work");
+            }
+            runtime::sleep(Duration::from_micros(40 * seed)).await;
+        });
+        let left = hardware.without_power(seed);
+        sim.crash();
+        let hardware = Hardware::of(left, seed);
+        Sim::new(seed).block_on(async {
+            let index = hardware.open(&settings).await.expect("drives work");
+            hardware.disks[0].script(When::every(Operation::Write), Fault::Lost);
+            let mut ids = Vec::new();
+            for number in 1_000..1_040 {
+                match index.insert(&vector(number)).await {
+                    Ok(id) => ids.push((id, number)),
+                    Err(SliceError::Device { .. }) => {
+                        again += 1;
+                        hardware.disks[0].heal();
+                    }
+                    Err(other) => panic!("{other}"),
+                }
+                runtime::sleep(Duration::from_millis(1)).await;
+            }
+            for (id, number) in ids {
+                match index.get(id).await {
+                    Ok(Some(found)) => assert_eq!(found, vector(number), "seed {seed}, {id:?}"),
+                    Err(SliceError::Damaged { .. }) => {}
+                    other => panic!("seed {seed}, {id:?}: {other:?}"),
+                }
+            }
+        });
+    }
+    assert!(again > 0);
+}
