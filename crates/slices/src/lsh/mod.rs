@@ -55,6 +55,8 @@ use runtime::sync::Notify;
 use crate::drive::{TableShape, drives};
 use crate::error::SliceError;
 use crate::keys::Keys;
+use crate::layout::refuse_twice;
+use crate::pointers::check_regions;
 use crate::superblock::Instance;
 use batch::Places;
 use family::Functions;
@@ -113,6 +115,11 @@ impl SliceLsh {
     ) -> Result<Self, SliceError> {
         let sizes: Vec<u64> = disks.iter().map(|disk| disk.len_bytes()).collect();
         let shape = settings.shape(&sizes)?;
+        refuse_twice(&disks)?;
+        let (has, needs) = (journal.words(), log_shape(settings, &shape).words());
+        if has < needs {
+            return Err(SliceError::ShortLog { has, needs });
+        }
         let instance = Instance::random();
         for (number, disk) in disks.iter().enumerate() {
             let identity = (number, disks.len());
@@ -139,8 +146,24 @@ impl SliceLsh {
         journal: Arc<dyn Journal>,
         settings: &LshSettings,
     ) -> Result<Self, SliceError> {
+        refuse_twice(&disks)?;
         let found = crate::superblock::read(&disks, SliceKind::Lsh).await?;
         let (settings, shape) = superblock::created(&found, settings)?;
+        for (drive, disk) in disks.iter().enumerate() {
+            // Its partitions and a spare region.
+            let partitions = shape.partitions.saturating_sub(drive as u32);
+            let regions = u64::from(partitions).div_ceil(disks.len() as u64) + 1;
+            let front_bytes = settings
+                .head_bytes()
+                .saturating_add(shape.ring.drive_bytes());
+            let needs = regions
+                .saturating_mul(shape.region_bytes)
+                .saturating_add(front_bytes);
+            let has = disk.len_bytes();
+            if has < needs {
+                return Err(SliceError::ShortDrive { drive, has, needs });
+            }
+        }
         let instance = Instance::of(&found);
         let log = Log::open(journal, log_shape(&settings, &shape), instance.id)?;
         Self::start(disks, log, &settings, shape, instance).await
@@ -164,6 +187,12 @@ impl SliceLsh {
             channels: settings.channels,
         };
         let count = disks.len();
+        for (number, disk) in disks.iter().enumerate() {
+            let own = (number as u32..shape.partitions).step_by(count);
+            let pointers = own.map(|partition| (partition, log.pointer(partition)));
+            let has = disk.len_bytes().saturating_sub(front_bytes);
+            check_regions(pointers, has / shape.region_bytes)?;
+        }
         let drives = drives(disks, table_shape, settings.scheduling, |number| {
             let own = (number as u32..shape.partitions).step_by(count);
             own.map(|partition| log.pointer(partition)).collect()
@@ -195,6 +224,7 @@ impl SliceLsh {
                 instance: instance.id,
                 batch: shape.batch,
                 start: settings.head_bytes(),
+                last_in_doubt: 0,
             },
             log,
             state: Mutex::new(State::empty()),
