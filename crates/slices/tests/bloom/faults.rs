@@ -229,3 +229,37 @@ fn a_lost_write_over_an_earlier_attempt_is_found_out() {
     }
     assert!(flushed_again > 100 && said > 0, "{flushed_again} {said}");
 }
+
+/// A look-up reads pages one after the other, and slowly; meanwhile its slicetable is written twice. The region that it reads is
+/// not used again before it has ended.
+#[test]
+fn a_look_up_reads_the_slicetable_that_it_began_with() {
+    let settings = BloomSettings {
+        partitions: Some(1),
+        filter_bytes: 8 << 10,
+        bits_per_key: 400,
+        functions: 16,
+        spare_regions: 1,
+        piece_bytes: 128 << 10,
+        ..small(8, PLACEMENTS[0])
+    };
+    for seed in 0..10 {
+        Sim::new(seed).block_on(async {
+            let hardware = Hardware::new(&settings, 1, seed);
+            let filter = hardware.create(&settings).await.expect("drives work");
+            insert(&filter, 0..100).await;
+            filter.flush().await.expect("drives work");
+            let slow = Fault::Slow(Duration::from_millis(2));
+            hardware.disks[0].script(When::every(Operation::Read), slow);
+            let of = filter.clone();
+            let look_up = runtime::spawn(async move { of.may_contain(&key(seed)).await });
+            runtime::sleep(Duration::from_micros(100 * seed + 1)).await;
+            for round in 1..4 {
+                insert(&filter, 1_000 * round..1_000 * round + 100).await;
+                filter.flush().await.expect("drives work");
+            }
+            let found = look_up.await.expect("tasks end");
+            assert!(found.expect("nothing is damaged"), "seed {seed}");
+        });
+    }
+}
