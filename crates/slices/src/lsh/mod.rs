@@ -269,7 +269,11 @@ impl SliceLsh {
                     return Ok(vector.id(inner.shape.batch));
                 }
                 Insert::Full(generation) => self.freeze(generation).await,
-                Insert::Wait => progress.await,
+                Insert::Wait => {
+                    // The runtime of the task that wrote may have ended.
+                    self.write_what_is_full();
+                    progress.await;
+                }
             }
         }
     }
@@ -348,7 +352,10 @@ impl SliceLsh {
                 state.frozen.is_some()
             };
             match is_frozen {
-                true => progress.await,
+                true => {
+                    self.write_what_is_full();
+                    progress.await;
+                }
                 false => self.freeze(last).await,
             }
         }

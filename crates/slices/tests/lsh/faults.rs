@@ -274,3 +274,39 @@ fn a_query_reads_the_vectors_that_it_began_with() {
         });
     }
 }
+
+/// The runtime in which writing has begun ends; who waits for it next goes on with it.
+#[test]
+fn writing_outlives_the_runtime_in_which_it_began() {
+    let settings = small(20);
+    let hardware = Hardware::new(&settings, 1, 1);
+    let first = Sim::new(1);
+    let (index, mut ids) = first.block_on(async {
+        let index = hardware.create(&settings).await.expect("drives work");
+        let slow = Fault::Slow(Duration::from_secs(1));
+        hardware.disks[0].script(When::every(Operation::Write), slow);
+        let mut ids = Vec::new();
+        // The last of a segment: its write is under way.
+        for number in 0..16 {
+            ids.push(index.insert(&vector(number)).await.expect("drives work"));
+        }
+        runtime::sleep(Duration::from_millis(1)).await;
+        (index, ids)
+    });
+    first.crash();
+    hardware.disks[0].heal();
+    Sim::new(2).block_on(async {
+        for number in 16..200 {
+            let vector = vector(number);
+            let inserted = runtime::timeout(Duration::from_secs(100), index.insert(&vector));
+            let inserted = inserted.await.expect("it does not hang");
+            ids.push(inserted.expect("drives work"));
+        }
+        let flushed = runtime::timeout(Duration::from_secs(100), index.flush()).await;
+        flushed.expect("it does not hang").expect("drives work");
+        for (number, &id) in (0..).zip(&ids) {
+            let found = index.get(id).await.expect("drives work");
+            assert_eq!(found, Some(vector(number)));
+        }
+    });
+}
