@@ -301,3 +301,222 @@ fn an_index_finds_vectors_that_are_near() {
     assert!(refusal(at, &query, "1 2 3\n").contains("12"));
     assert!(refusal(at, &query, "1 two 3\n").contains("no vector"));
 }
+
+/// A directory with a table, a filter and an index of two components.
+fn one_of_each() -> TempDir {
+    let directory = TempDir::new().expect("there is a directory for tests");
+    let at = directory.path();
+    std::fs::write(at.join("sample"), "1 2\n2 3\n4 7\n9 1\n").expect("the file can be written");
+    let of = ["--incarnations", "4", "--drives"];
+    for (kind, own) in [
+        ("hash", &[][..]),
+        ("bloom", &["--rate", "0.01"]),
+        (
+            "lsh",
+            &[
+                "--distance",
+                "euclidean",
+                "--near",
+                "1",
+                "--sample",
+                "sample",
+            ],
+        ),
+    ] {
+        let create = [&[kind, "create", "--size", "64MiB"], &of[..], &[kind], own].concat();
+        said(at, &create, "");
+    }
+    directory
+}
+
+#[test]
+fn input_without_end_or_that_is_no_text_is_refused_in_a_line() {
+    let directory = one_of_each();
+    let at = directory.path();
+    std::fs::write(at.join("binary"), b"\xff\xfe\n1 2\n").expect("the file can be written");
+    std::fs::write(at.join("images"), [0, 0, 8, 3, 0xff, 0xff, 0xff, 0xff])
+        .expect("the file can be written");
+    std::fs::write(at.join("cut.fvecs"), [0xff, 0xff, 0xff, 0x7f, 1]).expect("it can be written");
+    std::fs::create_dir(at.join("directory")).expect("it can be made");
+    for (kind, command) in [
+        ("hash", "insert"),
+        ("hash", "get"),
+        ("hash", "delete"),
+        ("bloom", "insert"),
+        ("bloom", "check"),
+        ("lsh", "insert"),
+        ("lsh", "query"),
+        ("lsh", "delete"),
+    ] {
+        for (input, why) in [
+            ("/dev/zero", "longer than 32 MiB"),
+            ("binary", "not text"),
+            ("nothing", "No such file"),
+            ("directory", "directory"),
+        ] {
+            let refused = refusal(at, &[kind, command, "--drives", kind, input], "");
+            assert!(refused.contains(why), "{kind} {command} {input}: {refused}");
+        }
+    }
+    for (input, why) in [("images", "ends in its head"), ("cut.fvecs", "1048576")] {
+        let refused = refusal(at, &["lsh", "insert", "--drives", "lsh", input], "");
+        assert!(refused.contains(why), "{refused}");
+    }
+    let long = format!("{}\n", "x".repeat(100_000));
+    let refused = refusal(at, &["lsh", "query", "--drives", "lsh"], &long);
+    assert!(refused.len() < 300, "{} bytes", refused.len());
+}
+
+#[test]
+fn output_that_cannot_be_written_is_said() {
+    let directory = one_of_each();
+    let at = directory.path();
+    said(at, &["lsh", "insert", "--drives", "lsh", "sample"], "");
+    said(at, &["bloom", "insert", "--drives", "bloom", "sample"], "");
+    said(at, &["hash", "insert", "--drives", "hash", "sample"], "");
+    for (kind, command) in [
+        ("hash", "insert"),
+        ("hash", "stats"),
+        ("bloom", "insert"),
+        ("bloom", "check"),
+        ("bloom", "stats"),
+        ("lsh", "insert"),
+        ("lsh", "query"),
+        ("lsh", "stats"),
+    ] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+        let input = if command == "stats" {
+            &[][..]
+        } else {
+            &["sample"]
+        };
+        let output = Command::new(env!("CARGO_BIN_EXE_flowstone"))
+            .args(["slice", kind, command, "--drives", kind])
+            .args(input)
+            .current_dir(at)
+            .stdin(Stdio::null())
+            .stdout(full.expect("it is there"))
+            .stderr(Stdio::piped())
+            .output()
+            .expect("it ends");
+        let said = String::from_utf8(output.stderr).expect("it prints text");
+        assert_eq!(output.status.code(), Some(2), "{kind} {command}: {said}");
+        assert!(
+            said.contains("standard output: No space"),
+            "{kind} {command}: {said}"
+        );
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+}
+
+#[test]
+fn numbers_that_make_no_sense_are_refused_or_find_nothing() {
+    let directory = one_of_each();
+    let at = directory.path();
+    let ids = "18446744073709551615\n0\n4611686014132420609\n";
+    assert_eq!(
+        said(at, &["lsh", "delete", "--drives", "lsh"], ids),
+        "0 deleted\n"
+    );
+    let query = ["lsh", "query", "--drives", "lsh"];
+    let asked = |more: &[&str], input: &str| refusal(at, &[&query, more].concat(), input);
+    assert!(asked(&["-k", "0"], "1 2\n").contains("k of 1"));
+    assert!(asked(&["--probes", "4294967295"], "1 2\n").contains("probes: 0 to 1024"));
+    for vector in ["nan 1\n", "inf 1\n", "-inf 1\n", "1\n", "1 2 3\n"] {
+        assert!(!asked(&[], vector).is_empty(), "{vector}");
+    }
+    let most = [&query[..], &["-k", "18446744073709551615"]].concat();
+    assert_eq!(said(at, &most, "1e38 -1e38\n"), "\n");
+    std::fs::write(at.join("nan"), "nan nan\n1 2\n").expect("the file can be written");
+    std::fs::write(at.join("zeros"), "0 0\n0 0\n").expect("the file can be written");
+    std::fs::write(at.join("mixed"), "1 2\n1\n3 4\n").expect("the file can be written");
+    std::fs::write(at.join("empty"), "").expect("the file can be written");
+    let create = |more: &[&str]| {
+        let usual = ["lsh", "create", "--size", "64MiB", "--drives", "other"];
+        assert!(
+            !refusal(at, &[&usual, more].concat(), "").contains("panicked"),
+            "{more:?}"
+        );
+        assert!(!at.join("other").exists(), "{more:?}");
+    };
+    for (distance, near, sample) in [
+        ("euclidean", "1", "nan"),
+        ("cosine", "1", "zeros"),
+        ("cosine", "0.1", "mixed"),
+        ("euclidean", "1", "empty"),
+        ("euclidean", "nan", "sample"),
+        ("euclidean", "1e300", "sample"),
+        ("euclidean", "0", "sample"),
+    ] {
+        create(&["--distance", distance, "--near", near, "--sample", sample]);
+    }
+    let of = [
+        "--distance",
+        "euclidean",
+        "--near",
+        "1",
+        "--sample",
+        "sample",
+    ];
+    for (option, value) in [
+        ("--recall", "nan"),
+        ("--recall", "2"),
+        ("--incarnations", "0"),
+        ("--incarnations", "4294967295"),
+        ("--memory", "1"),
+    ] {
+        create(&[&of[..], &[option, value]].concat());
+    }
+    for more in [
+        ["--rate", "nan"],
+        ["--rate", "-1"],
+        ["--incarnations", "4294967295"],
+        ["--filter-size", "1024PiB"],
+        ["--filter-size", "0"],
+        ["--memory", "0"],
+    ] {
+        let usual = ["bloom", "create", "--size", "64MiB", "--drives", "other"];
+        assert!(!refusal(at, &[&usual, &more[..]].concat(), "").is_empty());
+        assert!(!at.join("other").exists(), "{more:?}");
+    }
+}
+
+#[test]
+fn files_of_others_and_files_cut_short_are_refused() {
+    let directory = one_of_each();
+    let at = directory.path();
+    said(at, &["bloom", "insert", "--drives", "bloom", "sample"], "");
+    said(at, &["lsh", "insert", "--drives", "lsh", "sample"], "");
+    for (kind, command, other) in [
+        ("bloom", "check", "lsh"),
+        ("lsh", "query", "bloom"),
+        ("hash", "get", "lsh"),
+    ] {
+        let refused = refusal(at, &[kind, command, "--drives", other, "sample"], "");
+        assert!(refused.contains("open it as what it is"), "{refused}");
+    }
+    let named = |kind: &str, file: &str| {
+        let command = if kind == "lsh" { "query" } else { "check" };
+        refusal(at, &[kind, command, "--drives", file, "sample"], "")
+    };
+    for kind in ["bloom", "lsh"] {
+        // A log of another, and one that has been cut short.
+        let log = format!("{kind}.log");
+        std::fs::copy(at.join(&log), at.join("kept")).expect("it can be copied");
+        std::fs::copy(at.join("hash.log"), at.join(&log)).expect("it can be copied");
+        assert!(named(kind, kind).contains("log"));
+        std::fs::copy(at.join("kept"), at.join(&log)).expect("it can be copied");
+        let file = std::fs::OpenOptions::new().write(true).open(at.join(&log));
+        file.and_then(|file| file.set_len(8192))
+            .expect("it is cut short");
+        assert!(named(kind, kind).contains("log"));
+        std::fs::copy(at.join("kept"), at.join(&log)).expect("it can be copied");
+        let file = std::fs::OpenOptions::new().write(true).open(at.join(kind));
+        let file = file.expect("it is there");
+        let whole = file.metadata().expect("it has a length").len();
+        for bytes in [whole / 2 / 4096 * 4096, 8192, 4096, 100, 0] {
+            file.set_len(bytes).expect("it is cut short");
+            assert!(!named(kind, kind).contains("panicked"), "{bytes}");
+        }
+    }
+}

@@ -12,6 +12,7 @@
 //!   mapping         blocks of an index on flash, with Bloom filters
 //!   index_device    the head of a device that holds nothing but an index
 //!   slices          slicetables: superblock, pages, log
+//!   slices_filter   pages of a Bloom filter in memory
 //!   slices_lsh      similarity indexes on slicetables: pages, vectors
 //! ```
 
@@ -26,6 +27,7 @@ pub mod mapping;
 pub mod segment;
 pub mod sliced;
 pub mod slices;
+pub mod slices_filter;
 pub mod slices_lsh;
 pub mod superblock;
 

@@ -536,6 +536,12 @@ impl PartOwner {
     }
 }
 
+/// The word of the head of a half of a similarity index's log that says which segment of a generation has begun there.
+pub fn half_mark(instance: u64, segment: u32, generation: u32) -> u64 {
+    let none = LogCount::none(instance, segment, generation);
+    u64::from(generation) << 32 | u64::from(none.checksum)
+}
+
 /// How many entries a part of the log has, and the checksum of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogCount {

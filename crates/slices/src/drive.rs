@@ -4,10 +4,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use device::{AlignedBuf, Disk, SharedBuf};
+use device::{AlignedBuf, DeviceError, Disk, Operation, SharedBuf};
 use format::slices::{MOST_REGIONS, PageIdentity, Pointer, SLICE_PAGE_HEAD_BYTES};
 use futures_util::future::join;
 use runtime::sync::{Permit, Semaphore};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::channel::Channels;
 use crate::error::SliceError;
@@ -23,6 +24,8 @@ const READS_AGAIN: usize = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TableShape {
     pub(crate) instance: u64,
+    /// No other process has written to it.
+    pub(crate) is_new: bool,
     pub(crate) pages: u32,
     pub(crate) page_bytes: usize,
     pub(crate) piece_bytes: usize,
@@ -155,10 +158,14 @@ impl Drive {
     /// Writes the slicetable of a partition to another region, each page as `change` leaves it, and syncs it. A page of `old`
     /// that is damaged is begun anew, as one that knows nothing of what is older than `generation`.
     ///
+    /// The process before may have begun the same flush, with other changes, and have left pages in the region that are valid:
+    /// the first slicetable of a partition that this process writes is read again, in case that the drive has lost a write.
+    ///
     /// What `change` gets: the page's number, and its bytes.
     ///
     /// # Errors
-    /// Also where a page cannot be read, the first [`READ_PATIENCE`] times: then that counts as damage.
+    /// Also where a page cannot be read, the first [`READ_PATIENCE`] times: then that counts as damage. And where a write has been
+    /// lost over what the process before had begun.
     pub(crate) async fn rewrite(
         &self,
         _turn: Permit,
@@ -171,6 +178,8 @@ impl Drive {
         let page_bytes = self.shape.page_bytes;
         let total = self.shape.pages as usize * page_bytes;
         let piece = |start: usize| start..(start + self.shape.piece_bytes).min(total);
+        let is_first = !self.shape.is_new && old.is_none_or(|old| old.is_found);
+        let mut sealed = Vec::new();
         let outcome = async {
             let mut next = None;
             for start in (0..total).step_by(self.shape.piece_bytes) {
@@ -185,6 +194,9 @@ impl Drive {
                     change(number, page);
                     self.identity(new.region(), partition, number)
                         .seal(floor, page);
+                    if is_first {
+                        sealed.push(xxh3_64(page));
+                    }
                 }
                 let len = bytes.len();
                 let at = self.region_start(new.region()) + start as u64;
@@ -206,7 +218,11 @@ impl Drive {
                     .fetch_add(len as u64, Ordering::Relaxed);
             }
             let synced = self.disk.sync().await;
-            synced.map_err(SliceError::device(self.number))
+            synced.map_err(SliceError::device(self.number))?;
+            match is_first {
+                true => self.read_back(new.region(), &sealed).await,
+                false => Ok(()),
+            }
         }
         .await;
         let region = new.finish();
@@ -214,6 +230,35 @@ impl Drive {
             self.failed_reads.store(0, Ordering::Relaxed);
             region
         })
+    }
+
+    /// Whether the pages that have been written to a region, of these hashes, are there. What cannot be read is not in doubt for
+    /// that.
+    async fn read_back(&self, new: &Region, sealed: &[u64]) -> Result<(), SliceError> {
+        let page_bytes = self.shape.page_bytes;
+        let pages = self.shape.piece_bytes / page_bytes;
+        for (piece, sealed) in sealed.chunks(pages).enumerate() {
+            let offset = self.region_start(new) + (piece * self.shape.piece_bytes) as u64;
+            let len = sealed.len() * page_bytes;
+            let turn = self.scheduler.write().await;
+            let read = self.disk.read(offset, AlignedBuf::new(len)).await;
+            drop(turn);
+            self.counts
+                .bytes_read
+                .fetch_add(len as u64, Ordering::Relaxed);
+            let Ok(bytes) = read else { continue };
+            let mut pages = bytes.chunks_exact(page_bytes).zip(sealed);
+            if let Some(lost) = pages.position(|(page, &sealed)| xxh3_64(page) != sealed) {
+                let offset = offset + (lost * page_bytes) as u64;
+                return Err(SliceError::device(self.number)(DeviceError::Io {
+                    operation: Operation::Write,
+                    offset,
+                    len: page_bytes,
+                    source: std::io::Error::other("what was written is not there"),
+                }));
+            }
+        }
+        Ok(())
     }
 
     /// Reads a piece of a slicetable, and those of its pages again that are not what they should be.

@@ -76,6 +76,12 @@ pub enum SliceError {
          with `create`"
     )]
     DamagedPart { part: u32, what: &'static str },
+    /// Vectors that were synced and are not on a drive yet are not what they should be.
+    #[error(
+        "the log is damaged in the vectors of generation {generation}: {what}; bring back the log and its drives from one backup, or \
+         make the structure anew with `create`"
+    )]
+    DamagedSegment { generation: u32, what: &'static str },
     #[error("the log has {has} words and needs {needs}; make it as long as `log_words` says")]
     ShortLog { has: usize, needs: usize },
     #[error(

@@ -165,6 +165,7 @@ impl SliceHash {
         };
         let table_shape = TableShape {
             instance: instance.id,
+            is_new: instance.is_new,
             pages: shape.pages,
             page_bytes: shape.page.page_bytes,
             piece_bytes: settings.piece_bytes as usize,

@@ -20,6 +20,8 @@ pub(crate) struct Region {
     pub(crate) number: u32,
     /// The flush that wrote what it holds.
     pub(crate) generation: u32,
+    /// A start has found it: the flush that takes its place may have been begun by the process before.
+    pub(crate) is_found: bool,
     regions: Arc<Regions>,
     /// A write to it may still be under way: nobody gets it before the next start.
     is_abandoned: AtomicBool,
@@ -57,11 +59,16 @@ impl Regions {
         })
     }
 
-    /// A region in use.
+    /// A region that a start has found in use.
     pub(crate) fn used(self: &Arc<Self>, number: u32, generation: u32) -> Region {
+        self.region(number, generation, true)
+    }
+
+    fn region(self: &Arc<Self>, number: u32, generation: u32, is_found: bool) -> Region {
         Region {
             number,
             generation,
+            is_found,
             regions: Arc::clone(self),
             is_abandoned: AtomicBool::new(false),
         }
@@ -72,7 +79,7 @@ impl Regions {
         loop {
             let freed = self.freed.listener();
             if let Some(number) = self.free.lock().pop_front() {
-                return self.used(number, generation);
+                return self.region(number, generation, false);
             }
             freed.await;
         }

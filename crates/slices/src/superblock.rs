@@ -16,6 +16,8 @@ pub(crate) struct Instance {
     pub(crate) id: u64,
     /// Seed of the hash functions.
     pub(crate) seed: u64,
+    /// This process has made it.
+    pub(crate) is_new: bool,
 }
 
 impl Instance {
@@ -23,6 +25,7 @@ impl Instance {
         Self {
             id: runtime::random_id(),
             seed: runtime::random_u64(),
+            is_new: true,
         }
     }
 
@@ -30,6 +33,7 @@ impl Instance {
         Self {
             id: found.instance.get(),
             seed: found.hash_seed.get(),
+            is_new: false,
         }
     }
 }

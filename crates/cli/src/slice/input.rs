@@ -1,8 +1,13 @@
 //! Lines of a file or of standard input.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
+
+/// Bytes of a line, at most: more than the numbers of the longest vector take.
+const MOST_LINE_BYTES: usize = 32 << 20;
+/// Characters of a line that a message shows.
+const SHOWN: usize = 80;
 
 /// What is wrong with the input, in one line.
 #[derive(Debug, thiserror::Error)]
@@ -11,34 +16,90 @@ pub(super) enum InputError {
     Open { path: PathBuf, source: io::Error },
     #[error("line {line}: {source}")]
     Read { line: u64, source: io::Error },
-    #[error("line {line}: `{text}` is no {what}")]
+    #[error("line {line} is longer than 32 MiB")]
+    LongLine { line: u64 },
+    #[error("line {line}: `{}` is no {what}", shortened(text))]
     Line {
         line: u64,
         text: String,
         what: &'static str,
     },
+    #[error("vector {vector}: {source}")]
+    ReadVector { vector: u64, source: io::Error },
+    #[error("vector {vector}: {what}")]
+    Vector { vector: u64, what: &'static str },
+}
+
+fn shortened(text: &str) -> String {
+    let shown: String = text.chars().take(SHOWN).collect();
+    let more = if shown.len() < text.len() { "…" } else { "" };
+    format!("{}{more}", shown.escape_debug())
+}
+
+/// A file, or standard input where there is no path.
+pub(super) fn open(path: Option<&Path>) -> Result<Box<dyn BufRead>, InputError> {
+    let Some(path) = path else {
+        return Ok(Box::new(io::stdin().lock()));
+    };
+    let opened = File::open(path).map_err(|source| InputError::Open {
+        path: path.to_owned(),
+        source,
+    });
+    Ok(Box::new(BufReader::new(opened?)))
 }
 
 /// The lines that are not empty, each with its number; standard input where there is no path.
 pub(super) fn lines(
     path: Option<&Path>,
 ) -> Result<impl Iterator<Item = Result<(u64, String), InputError>>, InputError> {
-    let reader: Box<dyn BufRead> = match path {
-        None => Box::new(io::stdin().lock()),
-        Some(path) => {
-            let opened = File::open(path).map_err(|source| InputError::Open {
-                path: path.to_owned(),
-                source,
-            });
-            Box::new(BufReader::new(opened?))
+    Ok(lines_of(open(path)?))
+}
+
+/// The lines that are not empty, each with its number. None is read any further than [`MOST_LINE_BYTES`]; the first that is wrong
+/// is the last.
+pub(super) fn lines_of(
+    mut reader: impl BufRead,
+) -> impl Iterator<Item = Result<(u64, String), InputError>> {
+    let (mut line, mut is_over) = (0, false);
+    std::iter::from_fn(move || {
+        while !is_over {
+            line += 1;
+            match next_line(&mut reader, line) {
+                Ok(Some(text)) if text.trim().is_empty() => {}
+                Ok(Some(text)) => return Some(Ok((line, text))),
+                Ok(None) => is_over = true,
+                Err(error) => {
+                    is_over = true;
+                    return Some(Err(error));
+                }
+            }
         }
-    };
-    let numbered = (1..).zip(reader.lines());
-    Ok(numbered.filter_map(|(line, text)| match text {
-        Ok(text) if text.trim().is_empty() => None,
-        Ok(text) => Some(Ok((line, text))),
-        Err(source) => Some(Err(InputError::Read { line, source })),
-    }))
+        None
+    })
+}
+
+fn next_line(reader: &mut impl BufRead, line: u64) -> Result<Option<String>, InputError> {
+    let mut bytes = Vec::new();
+    let read = reader
+        .take(MOST_LINE_BYTES as u64)
+        .read_until(b'\n', &mut bytes);
+    read.map_err(|source| InputError::Read { line, source })?;
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    if bytes.last() == Some(&b'\n') {
+        bytes.pop();
+        if bytes.last() == Some(&b'\r') {
+            bytes.pop();
+        }
+    } else if bytes.len() == MOST_LINE_BYTES {
+        return Err(InputError::LongLine { line });
+    }
+    let text = String::from_utf8(bytes);
+    text.map(Some).map_err(|_| InputError::Read {
+        line,
+        source: io::Error::new(io::ErrorKind::InvalidData, "it is not text (UTF-8)"),
+    })
 }
 
 /// A number of 8 bytes, decimal or hexadecimal with `0x`.
@@ -46,5 +107,38 @@ pub(super) fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_numbered_and_ended_by_any_end() {
+        let found = lines_of(&b"one\n\n  \ntwo\r\nthree"[..]);
+        let found: Result<Vec<(u64, String)>, _> = found.collect();
+        let expected = [(1, "one"), (4, "two"), (5, "three")];
+        assert_eq!(
+            found.expect("all are text"),
+            expected.map(|(line, text)| (line, text.to_owned()))
+        );
+    }
+
+    #[test]
+    fn a_line_without_end_and_bytes_that_are_no_text_are_errors() {
+        let mut endless = lines_of(BufReader::new(io::repeat(b'a')));
+        let error = endless.next().expect("it is there").expect_err("too long");
+        assert_eq!(error.to_string(), "line 1 is longer than 32 MiB");
+        assert!(endless.next().is_none());
+        let mut binary = lines_of(&b"a\n\xff\xfe\n"[..]).skip(1);
+        let error = binary.next().expect("it is there").expect_err("no text");
+        assert_eq!(error.to_string(), "line 2: it is not text (UTF-8)");
+    }
+
+    #[test]
+    fn what_a_message_shows_of_a_line_is_short_and_harmless() {
+        assert_eq!(shortened("a\u{1b}b"), "a\\u{1b}b");
+        assert_eq!(shortened(&"x".repeat(1 << 20)).chars().count(), SHOWN + 1);
     }
 }

@@ -13,10 +13,10 @@ use std::sync::Arc;
 
 use super::drives::{CommandError, DriveArgs, ended};
 use super::input::{InputError, lines, number};
-use super::vectors::vectors;
+use super::vectors::{sample, vectors};
 
-/// Vectors of a sample, at most.
-const MOST_SAMPLES: usize = 2_000;
+/// Vectors of a sample, where there are so many; fewer than twice that.
+const MOST_SAMPLES: usize = 1_000;
 
 #[derive(Subcommand)]
 pub(super) enum LshCommand {
@@ -120,10 +120,8 @@ async fn open(on: &DriveArgs, probes: u32) -> Result<SliceLsh, SliceError> {
 }
 
 async fn create(args: &CreateArgs) -> Result<(), CommandError> {
-    let sample = vectors(Some(&args.sample))?;
+    let sample = sample(vectors(Some(&args.sample))?, MOST_SAMPLES)?;
     let dimensions = sample.first().map_or(0, Vec::len) as u32;
-    let every = sample.len().div_ceil(MOST_SAMPLES).max(1);
-    let sample: Vec<Vec<f32>> = sample.into_iter().step_by(every).collect();
     let family = match args.distance {
         Distance::Cosine => Family::Cosine,
         Distance::Euclidean => Family::Euclidean { width: 1.0 },
@@ -201,7 +199,7 @@ async fn insert(args: &VectorArgs) -> Result<(), CommandError> {
     let index = open(&args.on, 0).await?;
     let mut out = BufWriter::new(io::stdout().lock());
     for vector in vectors(args.input.as_deref())? {
-        let VectorId(id) = index.insert(&vector).await?;
+        let VectorId(id) = index.insert(&vector?).await?;
         writeln!(out, "{id}")?;
     }
     index.sync().await?;
@@ -213,7 +211,7 @@ async fn query(args: &QueryArgs) -> Result<(), CommandError> {
     let index = open(&args.of.on, args.probes).await?;
     let mut out = BufWriter::new(io::stdout().lock());
     for vector in vectors(args.of.input.as_deref())? {
-        let found = index.query(&vector, args.neighbours).await?;
+        let found = index.query(&vector?, args.neighbours).await?;
         if args.of.on.json {
             let found: Vec<_> = found
                 .iter()

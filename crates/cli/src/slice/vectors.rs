@@ -1,101 +1,289 @@
-//! Vectors in files: lines of numbers, `.fvecs`, or `idx3-ubyte` images.
+//! Vectors in files: lines of numbers, `.fvecs`, or `idx3-ubyte` images. One is in memory at a time.
 
-use std::fs;
-use std::io;
+use std::io::{self, BufRead, Cursor, ErrorKind, Read};
 use std::path::Path;
 
-use super::input::{InputError, lines};
+use super::input::{InputError, lines_of, open};
 
 /// What an `idx3-ubyte` file begins with: unsigned bytes in three dimensions.
 const IDX3: [u8; 4] = [0, 0, 8, 3];
+/// Components of a vector, at most: what an index takes.
+const MOST_COMPONENTS: u32 = 1 << 20;
 const WHAT: &str = "vector: write numbers with spaces or commas between them";
+const CUT: &str = "the file ends in the middle of it";
+
+/// Vectors in order; the first that is wrong is the last.
+pub(super) type Vectors = Box<dyn Iterator<Item = Result<Vec<f32>, InputError>>>;
+
+/// How vectors are written.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum VectorFormat {
+    /// Numbers of 4 bytes behind their count.
+    Fvecs,
+    /// What begins with [`IDX3`] is images, everything else lines of numbers.
+    ImagesOrText,
+}
 
 /// The vectors of a file, or lines of standard input; a name that ends in `.fvecs` has numbers of 4 bytes behind their count.
-pub(super) fn vectors(path: Option<&Path>) -> Result<Vec<Vec<f32>>, InputError> {
-    let Some(path) = path else {
-        return text(None);
+pub(super) fn vectors(path: Option<&Path>) -> Result<Vectors, InputError> {
+    let extension = path.and_then(Path::extension);
+    let format = match extension.is_some_and(|extension| extension == "fvecs") {
+        true => VectorFormat::Fvecs,
+        false => VectorFormat::ImagesOrText,
     };
-    let open = |source: io::Error| InputError::Open {
-        path: path.to_owned(),
-        source,
+    let vectors = vectors_in(format, open(path)?);
+    vectors.map_err(|error| match (error, path) {
+        // Nothing of it has been read.
+        (InputError::ReadVector { source, .. }, Some(path)) => InputError::Open {
+            path: path.to_owned(),
+            source,
+        },
+        (error, _) => error,
+    })
+}
+
+/// The vectors that `reader` gives.
+pub(super) fn vectors_in(
+    format: VectorFormat,
+    mut reader: impl BufRead + 'static,
+) -> Result<Vectors, InputError> {
+    if let VectorFormat::Fvecs = format {
+        return Ok(until_wrong(move |vector| {
+            next_of_fvecs(&mut reader, vector)
+        }));
+    }
+    let mut beginning = Vec::new();
+    let read = reader.by_ref().take(4).read_to_end(&mut beginning);
+    read.map_err(|source| InputError::ReadVector { vector: 1, source })?;
+    if beginning != IDX3 {
+        let lines = lines_of(Cursor::new(beginning).chain(reader));
+        return Ok(Box::new(lines.map(|line| line.and_then(parsed))));
+    }
+    let mut images = Images::of(&mut reader)?;
+    Ok(until_wrong(move |vector| images.next(&mut reader, vector)))
+}
+
+/// What `next` gives for vectors 1, 2 and so on, up to the first that is none or wrong.
+fn until_wrong(
+    mut next: impl FnMut(u64) -> Result<Option<Vec<f32>>, InputError> + 'static,
+) -> Vectors {
+    let (mut vector, mut is_over) = (0, false);
+    Box::new(std::iter::from_fn(move || {
+        if is_over {
+            return None;
+        }
+        vector += 1;
+        let next = next(vector).transpose();
+        is_over = !matches!(next, Some(Ok(_)));
+        next
+    }))
+}
+
+fn parsed((line, text): (u64, String)) -> Result<Vec<f32>, InputError> {
+    let words = text
+        .split(|c: char| c.is_whitespace() || c == ',')
+        .filter(|word| !word.is_empty());
+    let vector: Option<Vec<f32>> = words.map(|word| word.parse().ok()).collect();
+    let vector = vector.filter(|vector| !vector.is_empty());
+    vector.ok_or(InputError::Line {
+        line,
+        text,
+        what: WHAT,
+    })
+}
+
+/// So many bytes; `None` at the end.
+fn read(reader: &mut impl Read, len: usize, vector: u64) -> Result<Option<Vec<u8>>, InputError> {
+    let mut bytes = Vec::new();
+    let read = reader.take(len as u64).read_to_end(&mut bytes);
+    read.map_err(|source| InputError::ReadVector { vector, source })?;
+    match bytes.len() {
+        0 if len > 0 => Ok(None),
+        has if has < len => Err(InputError::Vector { vector, what: CUT }),
+        _ => Ok(Some(bytes)),
+    }
+}
+
+fn next_of_fvecs(reader: &mut impl Read, vector: u64) -> Result<Option<Vec<f32>>, InputError> {
+    let Some(count) = read(reader, 4, vector)? else {
+        return Ok(None);
     };
-    let is_fvecs = path
-        .extension()
-        .is_some_and(|extension| extension == "fvecs");
-    let bytes = fs::read(path).map_err(open)?;
-    let cut = || open(io::Error::other("it ends in the middle of a vector"));
-    if is_fvecs {
-        return fvecs(&bytes).ok_or_else(cut);
+    let count = u32::from_le_bytes(count.try_into().expect("four bytes"));
+    if count == 0 || count > MOST_COMPONENTS {
+        let what =
+            "it says that it has none or more than 1048576 components; is this an .fvecs file?";
+        return Err(InputError::Vector { vector, what });
     }
-    if bytes.starts_with(&IDX3) {
-        return images(&bytes).ok_or_else(cut);
-    }
-    text(Some(path))
+    let Some(bytes) = read(reader, 4 * count as usize, vector)? else {
+        return Err(InputError::Vector { vector, what: CUT });
+    };
+    let number = |word: &[u8]| f32::from_le_bytes(word.try_into().expect("four bytes"));
+    Ok(Some(bytes.chunks_exact(4).map(number).collect()))
 }
 
-fn text(path: Option<&Path>) -> Result<Vec<Vec<f32>>, InputError> {
-    let mut all = Vec::new();
-    for line in lines(path)? {
-        let (line, text) = line?;
-        let words = text
-            .split(|c: char| c.is_whitespace() || c == ',')
-            .filter(|word| !word.is_empty());
-        let vector: Option<Vec<f32>> = words.map(|word| word.parse().ok()).collect();
-        all.push(vector.ok_or(InputError::Line {
-            line,
-            text,
-            what: WHAT,
-        })?);
-    }
-    Ok(all)
+/// The images of a file, behind its head.
+struct Images {
+    count: u64,
+    bytes: usize,
 }
 
-fn fvecs(mut bytes: &[u8]) -> Option<Vec<Vec<f32>>> {
-    let mut all = Vec::new();
-    while let Some((count, rest)) = bytes.split_first_chunk::<4>() {
-        let len = 4 * usize::try_from(i32::from_le_bytes(*count)).ok()?;
-        let numbers = rest.get(..len)?.chunks_exact(4);
-        let number = |word: &[u8]| f32::from_le_bytes(word.try_into().expect("four bytes"));
-        all.push(numbers.map(number).collect());
-        bytes = &rest[len..];
+impl Images {
+    /// Reads how many there are, of how many rows and columns.
+    fn of(reader: &mut impl Read) -> Result<Self, InputError> {
+        let mut numbers = [0; 12];
+        if let Err(source) = reader.read_exact(&mut numbers) {
+            return Err(match source.kind() {
+                ErrorKind::UnexpectedEof => cut_head(),
+                _ => InputError::ReadVector { vector: 1, source },
+            });
+        }
+        let number = |nth: usize| {
+            let bytes = numbers[4 * nth..4 * nth + 4].try_into();
+            u32::from_be_bytes(bytes.expect("four bytes"))
+        };
+        let bytes = u64::from(number(1)) * u64::from(number(2));
+        if bytes == 0 || bytes > MOST_COMPONENTS.into() {
+            let what = "images of this file have no pixels, or more than 1048576";
+            return Err(InputError::Vector { vector: 1, what });
+        }
+        Ok(Self {
+            count: number(0).into(),
+            bytes: bytes as usize,
+        })
     }
-    bytes.is_empty().then_some(all)
+
+    fn next(
+        &mut self,
+        reader: &mut impl Read,
+        vector: u64,
+    ) -> Result<Option<Vec<f32>>, InputError> {
+        let image = read(reader, self.bytes, vector)?;
+        let what = match (&image, vector <= self.count) {
+            (Some(_), false) => "the file goes on behind its last image",
+            (None, true) => CUT,
+            _ => return Ok(image.map(|image| image.into_iter().map(f32::from).collect())),
+        };
+        Err(InputError::Vector { vector, what })
+    }
 }
 
-fn images(bytes: &[u8]) -> Option<Vec<Vec<f32>>> {
-    let number =
-        |at: usize| Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?) as usize);
-    let (count, len) = (number(4)?, number(8)?.checked_mul(number(12)?)?);
-    let images = bytes.get(16..)?;
-    if len == 0 || images.len() != count.checked_mul(len)? {
-        return None;
+fn cut_head() -> InputError {
+    InputError::ReadVector {
+        vector: 1,
+        source: io::Error::new(ErrorKind::UnexpectedEof, "it ends in its head"),
     }
-    let image = |image: &[u8]| image.iter().map(|&byte| f32::from(byte)).collect();
-    Some(images.chunks_exact(len).map(image).collect())
+}
+
+/// Some of many vectors, evenly: `most` at least where there are as many, and fewer than twice that.
+pub(super) fn sample(
+    vectors: impl Iterator<Item = Result<Vec<f32>, InputError>>,
+    most: usize,
+) -> Result<Vec<Vec<f32>>, InputError> {
+    let (mut sample, mut step) = (Vec::new(), 1);
+    for (nth, vector) in vectors.enumerate() {
+        let vector = vector?;
+        if nth % step != 0 {
+            continue;
+        }
+        sample.push(vector);
+        if sample.len() == 2 * most {
+            let mut nth = 0;
+            sample.retain(|_| {
+                nth += 1;
+                nth % 2 == 1
+            });
+            step *= 2;
+        }
+    }
+    Ok(sample)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn all(format: VectorFormat, bytes: &[u8]) -> Result<Vec<Vec<f32>>, InputError> {
+        vectors_in(format, Cursor::new(bytes.to_vec()))?.collect()
+    }
+
+    fn refusal(format: VectorFormat, bytes: &[u8]) -> String {
+        all(format, bytes).expect_err("it is wrong").to_string()
+    }
+
     #[test]
-    fn vectors_of_both_formats_are_read() {
+    fn vectors_of_fvecs_are_read() {
         let mut bytes = Vec::new();
         for vector in [[1.0_f32, 2.5], [3.0, -4.0]] {
             bytes.extend(2_i32.to_le_bytes());
             bytes.extend(vector.iter().flat_map(|number| number.to_le_bytes()));
         }
-        assert_eq!(fvecs(&bytes), Some(vec![vec![1.0, 2.5], vec![3.0, -4.0]]));
-        assert_eq!(fvecs(&bytes[..bytes.len() - 1]), None);
-        let mut bytes = IDX3.to_vec();
-        for number in [2_u32, 1, 3] {
-            bytes.extend(number.to_be_bytes());
+        let found = all(VectorFormat::Fvecs, &bytes).expect("it is whole");
+        assert_eq!(found, [[1.0, 2.5], [3.0, -4.0]]);
+        for cut in [bytes.len() - 1, 16, 13] {
+            let refusal = refusal(VectorFormat::Fvecs, &bytes[..cut]);
+            assert_eq!(refusal, "vector 2: the file ends in the middle of it");
         }
-        bytes.extend([1, 2, 3, 4, 5, 255]);
+        for count in [0_i32, -1, i32::MAX] {
+            let refusal = refusal(VectorFormat::Fvecs, &count.to_le_bytes());
+            assert!(refusal.contains("more than 1048576"), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn images_are_read() {
+        let file = |numbers: [u32; 3], pixels: &[u8]| {
+            let numbers = numbers.into_iter().flat_map(u32::to_be_bytes);
+            let bytes: Vec<u8> = IDX3.into_iter().chain(numbers).collect();
+            [bytes.as_slice(), pixels].concat()
+        };
+        let format = VectorFormat::ImagesOrText;
+        let bytes = file([2, 1, 3], &[1, 2, 3, 4, 5, 255]);
+        let found = all(format, &bytes).expect("it is whole");
+        assert_eq!(found, [[1.0, 2.0, 3.0], [4.0, 5.0, 255.0]]);
+        assert!(refusal(format, &bytes[..bytes.len() - 1]).contains("ends in the middle"));
+        assert!(refusal(format, &bytes[..19]).contains("vector 2: the file ends"));
+        assert!(refusal(format, &bytes[..9]).contains("ends in its head"));
+        let more = file([1, 1, 3], &[1, 2, 3, 4, 5, 255]);
+        assert!(refusal(format, &more).contains("goes on behind"));
+        for sides in [[0, 5], [1 << 11, 1 << 10], [u32::MAX, u32::MAX]] {
+            let refusal = refusal(format, &file([1, sides[0], sides[1]], &[]));
+            assert!(refusal.contains("no pixels"), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn lines_of_numbers_are_read() {
+        let format = VectorFormat::ImagesOrText;
+        let found = all(format, b"1 2.5\n\n3,\t-4e1\n").expect("all are numbers");
+        assert_eq!(found, [[1.0, 2.5], [3.0, -40.0]]);
         assert_eq!(
-            images(&bytes),
-            Some(vec![vec![1.0, 2.0, 3.0], vec![4.0, 5.0, 255.0]])
+            all(format, b"").expect("it is empty"),
+            Vec::<Vec<f32>>::new()
         );
-        assert_eq!(images(&bytes[..bytes.len() - 1]), None);
+        for wrong in [&b"1 2\n3 x\n"[..], b"1\n,,\n"] {
+            let refusal = refusal(format, wrong);
+            assert!(refusal.starts_with("line 2: `"), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn a_sample_is_spread_over_all_vectors() {
+        for (count, len) in [
+            (0, 0),
+            (5, 5),
+            (19, 19),
+            (20, 10),
+            (39, 20 - 1),
+            (1_000, 15),
+        ] {
+            let vectors = (0..count).map(|number| Ok(vec![number as f32]));
+            let sample = sample(vectors, 10).expect("they are vectors");
+            let steps: Vec<f32> = sample
+                .windows(2)
+                .map(|pair| pair[1][0] - pair[0][0])
+                .collect();
+            assert!(steps.iter().all(|step| *step == steps[0]), "{sample:?}");
+            assert!(sample.len().abs_diff(len) <= 1, "{count}: {}", sample.len());
+        }
     }
 }

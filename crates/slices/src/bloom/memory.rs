@@ -1,27 +1,34 @@
 //! The filters in memory, which are words of the log (section 8, "Tolerating failures").
 //!
 //! ```text
-//!   head │ pointer of each partition │ two heads of each │ partition 0: half 0, half 1 │ partition 1: …
-//!                                      └ generation, keys   └ the bits of a filter, whole pages
+//!   head │ pointer of each partition │ two heads of each │ two marks of each │ partition 0: half 0, half 1 │ partition 1: …
+//!                                      └ generation, keys   └ generation        └ a filter, whole pages
 //! ```
 //!
 //! Generation g is written to half g mod 2, which is emptied when g begins; its head follows with the first key. A bit is set and
-//! never unset until then, so a store that is repeated, or two of which a power cut keeps any, do no harm. What a half holds
-//! counts where its head is the generation's. One with another head has nothing that was synced, since a sync makes the head
-//! durable with the bits. After a power cut a half may have bits that its head does not count, even some from before it was
-//! emptied: they count as keys, so that no filter gets much fuller than it may.
+//! never unset until then, so a store that is repeated, or two of which a power cut keeps any, do no harm. Each page of a half says
+//! whose bits it has and vouches for them with a check ([`FilterPage`]): one that has decayed counts as all set. A mark says that
+//! pages of its generation are durable: from then on one that is empty, or another generation's, has decayed, too.
+//!
+//! A half is its generation's where its head, its mark or one of its pages says so. Of one that is not, nothing was synced, since a
+//! sync makes these durable with the bits. After a power cut a half may have bits that its head does not count: they count as
+//! keys, so that no filter gets much fuller than it may.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use device::{Journal, PAGE_BYTES};
 use format::slices::FilterHead;
+use format::slices_filter::{
+    FILTER_BIT_WORDS, FILTER_PAGE_WORDS, FilterCheck, FilterPage, FilterPageState, filter_word,
+};
 
 use super::settings::BloomShape;
 use crate::error::SliceError;
 use crate::pointers::Pointers;
 
 const WORDS_PER_PAGE: usize = PAGE_BYTES / size_of::<u64>();
+const _: () = assert!(FILTER_PAGE_WORDS == WORDS_PER_PAGE);
 
 /// The filters of all partitions. What stores is called under the lock of its partition.
 pub(super) struct MemoryFilters {
@@ -32,10 +39,25 @@ pub(super) struct MemoryFilters {
     half_words: usize,
 }
 
+/// A filter as a start finds it.
+pub(super) struct FoundFilter {
+    /// The keys that have gone in.
+    pub(super) keys: u32,
+    /// Pages that had decayed, and have all bits set now.
+    pub(super) pages_lost: u64,
+}
+
+/// The bits of a filter, in order.
+pub(super) struct FilterBits {
+    pub(super) words: Vec<u64>,
+    /// Pages that have decayed, and count as all set.
+    pub(super) pages_lost: u64,
+}
+
 impl MemoryFilters {
     fn first_half(partitions: u32) -> usize {
-        let heads = Pointers::end(partitions, 1) + 2 * partitions as usize;
-        heads.next_multiple_of(WORDS_PER_PAGE)
+        let heads_and_marks = Pointers::end(partitions, 1) + 4 * partitions as usize;
+        heads_and_marks.next_multiple_of(WORDS_PER_PAGE)
     }
 
     /// Words of all of the log.
@@ -88,30 +110,86 @@ impl MemoryFilters {
         Pointers::end(self.partitions, 1) + Self::nth(partition, generation)
     }
 
+    fn mark(&self, partition: u32, generation: u32) -> usize {
+        self.head(partition, generation) + 2 * self.partitions as usize
+    }
+
     fn half(&self, partition: u32, generation: u32) -> Range<usize> {
         let first = Self::first_half(self.partitions);
         let start = first + Self::nth(partition, generation) * self.half_words;
         start..start + self.half_words
     }
 
-    /// The keys that have gone into the filter of a generation; `None` where its half does not hold it.
-    pub(super) fn keys(&self, partition: u32, generation: u32) -> Result<Option<u32>, SliceError> {
-        let mut head = [0];
-        let read = self
-            .journal()
-            .read(self.head(partition, generation), &mut head);
-        read.map_err(SliceError::log)?;
-        let head = FilterHead::decode(head[0]);
-        if head.generation != generation {
-            return Ok(None);
+    fn page(&self, partition: u32, generation: u32, page: usize) -> FilterPage {
+        FilterPage {
+            instance: self.pointers.instance,
+            partition,
+            generation,
+            page: page as u32,
         }
-        let bits = self.read(partition, generation)?;
-        let ones: u32 = bits.iter().map(|word| word.count_ones()).sum();
-        Ok(Some(head.keys.max(ones.div_ceil(self.functions))))
     }
 
-    /// The bits of a filter.
-    pub(super) fn read(&self, partition: u32, generation: u32) -> Result<Vec<u64>, SliceError> {
+    /// The filter of a generation, of which what has decayed counts as all set from now on; `None` where its half does not hold
+    /// it.
+    pub(super) fn find(
+        &self,
+        partition: u32,
+        generation: u32,
+    ) -> Result<Option<FoundFilter>, SliceError> {
+        let word = |at: usize| {
+            let mut word = [0];
+            let read = self.journal().read(at, &mut word);
+            read.map(|()| FilterHead::decode(word[0]))
+                .map_err(SliceError::log)
+        };
+        let head = word(self.head(partition, generation))?;
+        let is_synced = word(self.mark(partition, generation))?.generation == generation;
+        let words = self.read_words(partition, generation)?;
+        let states: Vec<FilterPageState> = words
+            .chunks_exact(FILTER_PAGE_WORDS)
+            .enumerate()
+            .map(|(page, words)| self.page(partition, generation, page).state(words))
+            .collect();
+        let is_sound = |state: &FilterPageState| matches!(state, FilterPageState::Sound(_));
+        if !is_synced && head.generation != generation && !states.iter().any(is_sound) {
+            return Ok(None);
+        }
+        let (mut ones, mut pages_lost) = (0, 0);
+        for ((page, state), words) in states
+            .iter()
+            .enumerate()
+            .zip(words.chunks_exact(FILTER_PAGE_WORDS))
+        {
+            match state {
+                FilterPageState::Sound(check) => {
+                    let bits = words[..FILTER_BIT_WORDS].iter();
+                    ones += bits.map(|word| word.count_ones()).sum::<u32>();
+                    let last = self.page(partition, generation, page).check_word(*check);
+                    // A crash has cut a change short.
+                    if words[FILTER_BIT_WORDS] != last {
+                        self.store_check((partition, generation), page, *check);
+                    }
+                }
+                FilterPageState::NotBegun if !is_synced => {
+                    self.fill((partition, generation), page, 0);
+                }
+                FilterPageState::NotBegun | FilterPageState::Damaged => {
+                    self.fill((partition, generation), page, u64::MAX);
+                    pages_lost += 1;
+                }
+            }
+        }
+        let counted = match head.generation == generation {
+            true => head.keys,
+            false => 0,
+        };
+        Ok(Some(FoundFilter {
+            keys: counted.max(ones.div_ceil(self.functions)),
+            pages_lost,
+        }))
+    }
+
+    fn read_words(&self, partition: u32, generation: u32) -> Result<Vec<u64>, SliceError> {
         let mut words = vec![0; self.half_words];
         let start = self.half(partition, generation).start;
         let read = self.journal().read(start, &mut words);
@@ -119,21 +197,73 @@ impl MemoryFilters {
         Ok(words)
     }
 
+    /// Sets all words of bits of a page.
+    fn fill(&self, (partition, generation): (u32, u32), page: usize, bits: u64) {
+        let start = self.half(partition, generation).start + page * FILTER_PAGE_WORDS;
+        for word in start..start + FILTER_BIT_WORDS {
+            self.journal().store(word, bits);
+        }
+        let of = self.page(partition, generation, page);
+        let check = of.check(&[bits; FILTER_BIT_WORDS]);
+        self.store_check((partition, generation), page, check);
+    }
+
+    fn store_check(&self, (partition, generation): (u32, u32), page: usize, check: u16) {
+        let start = self.half(partition, generation).start + page * FILTER_PAGE_WORDS;
+        let word = self.page(partition, generation, page).check_word(check);
+        self.journal().store(start + FILTER_BIT_WORDS, word);
+    }
+
+    /// The bits of a filter. What has decayed counts as all set.
+    pub(super) fn read(&self, partition: u32, generation: u32) -> Result<FilterBits, SliceError> {
+        let mut pages_lost = 0;
+        let mut words = Vec::with_capacity(self.half_words);
+        let read = self.read_words(partition, generation)?;
+        for (page, found) in read.chunks_exact(FILTER_PAGE_WORDS).enumerate() {
+            match self.page(partition, generation, page).state(found) {
+                FilterPageState::Sound(_) => words.extend(&found[..FILTER_BIT_WORDS]),
+                FilterPageState::NotBegun | FilterPageState::Damaged => {
+                    words.extend([u64::MAX; FILTER_BIT_WORDS]);
+                    pages_lost += 1;
+                }
+            }
+        }
+        Ok(FilterBits { words, pages_lost })
+    }
+
     /// Whether all these bits of a filter are set.
     pub(super) fn has(&self, partition: u32, generation: u32, slots: &[u32]) -> bool {
         let start = self.half(partition, generation).start;
-        let is_set =
-            |&slot: &u32| self.journal().load(start + slot as usize / 64) >> (slot % 64) & 1 == 1;
+        let is_set = |&slot: &u32| {
+            let word = start + filter_word(slot as usize);
+            self.journal().load(word) >> (slot % 64) & 1 == 1
+        };
         slots.iter().all(is_set)
     }
 
-    /// Sets these bits of a filter, whose head is this one then.
+    /// Sets these bits of a filter, which are in order, and gives it this head.
     pub(super) fn insert(&self, partition: u32, head: FilterHead, slots: &[u32]) {
         let start = self.half(partition, head.generation).start;
-        for &slot in slots {
-            let word = start + slot as usize / 64;
-            let bits = self.journal().load(word) | 1 << (slot % 64);
-            self.journal().store(word, bits);
+        let page_of = |slot: &u32| filter_word(*slot as usize) / FILTER_PAGE_WORDS;
+        for slots in slots.chunk_by(|a, b| page_of(a) == page_of(b)) {
+            let number = page_of(&slots[0]);
+            let page = self.page(partition, head.generation, number);
+            let first = start + number * FILTER_PAGE_WORDS;
+            let last = first + FILTER_BIT_WORDS;
+            let [_, mut check] = FilterCheck::decode(self.journal().load(last)).checks;
+            for slots in slots.chunk_by(|a, b| a / 64 == b / 64) {
+                let word = start + filter_word(slots[0] as usize);
+                let before = self.journal().load(word);
+                let bits = slots
+                    .iter()
+                    .fold(before, |bits, slot| bits | 1 << (slot % 64));
+                // A crash between two stores leaves bits that one of both checks is right for.
+                let after = check ^ FilterPage::change(word - first, bits ^ before);
+                self.journal().store(last, page.changing_word(check, after));
+                self.journal().store(word, bits);
+                check = after;
+            }
+            self.journal().store(last, page.check_word(check));
         }
         let word = self.head(partition, head.generation);
         self.journal().store(word, head.encode());
@@ -142,6 +272,26 @@ impl MemoryFilters {
     /// Empties the half of a generation, whose last use, two generations before, is over.
     pub(super) fn begin(&self, partition: u32, generation: u32) {
         self.journal().clear(self.half(partition, generation));
+        for page in 0..self.half_words / FILTER_PAGE_WORDS {
+            let check = self.page(partition, generation, page).empty_check();
+            self.store_check((partition, generation), page, check);
+        }
+    }
+
+    /// Whether the log says that pages of a generation are durable.
+    pub(super) fn is_marked(&self, partition: u32, generation: u32) -> bool {
+        let mark = self.journal().load(self.mark(partition, generation));
+        FilterHead::decode(mark).generation == generation
+    }
+
+    /// A sync that began after a generation has succeeded.
+    pub(super) fn set_mark(&self, partition: u32, generation: u32) {
+        let mark = FilterHead {
+            generation,
+            keys: 0,
+        };
+        let word = self.mark(partition, generation);
+        self.journal().store(word, mark.encode());
     }
 
     /// What a generation has is durable elsewhere: its half need not stay in memory.
@@ -152,7 +302,8 @@ impl MemoryFilters {
     /// A failed sync may have left pages that count as written and are not.
     pub(super) fn store_again(&self, partition: u32, generation: u32) {
         let head = self.head(partition, generation);
-        for word in self.half(partition, generation).chain(head..=head) {
+        let mark = self.mark(partition, generation);
+        for word in self.half(partition, generation).chain([head, mark]) {
             self.journal().store(word, self.journal().load(word));
         }
     }

@@ -15,14 +15,15 @@ mod memory;
 mod page;
 mod rates;
 mod settings;
+mod superblock;
 
 use std::iter::once;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::{Disk, Journal};
-use format::slices::{BitPage, FilterHead, Pointer, SliceKind, SliceSuperblock};
-use zerocopy::byteorder::little_endian::U64;
+use format::slices::{FilterHead, Pointer, SliceKind};
+use parking_lot::Mutex;
 
 use crate::drive::{Drive, TableShape, drives};
 use crate::error::SliceError;
@@ -31,12 +32,12 @@ use crate::frozen::{Frozen, FrozenQueue, Written};
 use crate::layout::{Layout, refuse_twice};
 use crate::pointers::check_regions;
 use crate::regions::Region;
-use crate::superblock::{self, Instance};
+use crate::superblock::{Instance, check_space, read, write};
 use bits::{BitKeys, KeyBits};
-use memory::MemoryFilters;
+use memory::{FoundFilter, MemoryFilters};
 use page::{Candidates, put_bits};
+use superblock::{created_shape, superblock_of};
 
-use settings::MOST_FUNCTIONS;
 pub use settings::{BitPlacement, BloomSettings, BloomShape};
 
 /// A Bloom filter that lies on drives. Clones are the same filter.
@@ -70,6 +71,7 @@ struct Counts {
     drive_hits: AtomicU64,
     flushes: AtomicU64,
     evicted: AtomicU64,
+    log_pages_lost: AtomicU64,
 }
 
 /// What a [`SliceBloom`] has done since it was opened.
@@ -95,6 +97,8 @@ pub struct BloomStats {
     pub bytes_written: u64,
     /// Damaged pages that flushes have begun anew: what they held counts as set until it is overwritten.
     pub pages_lost: u64,
+    /// Damaged pages of filters in memory, of which all bits count as set.
+    pub log_pages_lost: u64,
 }
 
 /// Memory of a [`SliceBloom`], in bytes.
@@ -149,7 +153,7 @@ impl SliceBloom {
         }
         let instance = Instance::random();
         let superblock = superblock_of(&layout, &shape, instance);
-        superblock::write(&disks, superblock, &layout).await?;
+        write(&disks, superblock, &layout).await?;
         let memory = MemoryFilters::create(journal, &shape, instance.id).await?;
         Self::start(disks, memory, layout, shape, instance).await
     }
@@ -166,17 +170,17 @@ impl SliceBloom {
         settings: &BloomSettings,
     ) -> Result<Self, SliceError> {
         refuse_twice(&disks)?;
-        let found = superblock::read(&disks, SliceKind::Bloom).await?;
+        let found = read(&disks, SliceKind::Bloom).await?;
         let layout = settings.layout().created(&found)?;
         let shape = created_shape(&found)?;
-        superblock::check_space(&disks, &found, &layout, |_| Vec::new())?;
+        check_space(&disks, &found, &layout, |_| Vec::new())?;
         let instance = Instance::of(&found);
         let memory = MemoryFilters::open(journal, &shape, instance.id)?;
         let pointers = |drive| {
             let all = pointers_of(&memory, &shape, disks.len(), drive);
             all.into_iter().map(|(_, pointer)| pointer).collect()
         };
-        superblock::check_space(&disks, &found, &layout, pointers)?;
+        check_space(&disks, &found, &layout, pointers)?;
         Self::start(disks, memory, layout, shape, instance).await
     }
 
@@ -189,6 +193,7 @@ impl SliceBloom {
     ) -> Result<Self, SliceError> {
         let table_shape = TableShape {
             instance: instance.id,
+            is_new: instance.is_new,
             pages: shape.pages,
             page_bytes: shape.page.page_bytes,
             piece_bytes: layout.piece_bytes as usize,
@@ -306,6 +311,7 @@ impl SliceBloom {
             bytes_read: drives(|drive| &drive.counts.bytes_read),
             bytes_written: drives(|drive| &drive.counts.bytes_written),
             pages_lost: drives(|drive| &drive.counts.pages_lost),
+            log_pages_lost: load(&counts.log_pages_lost),
         }
     }
 
@@ -352,14 +358,20 @@ impl Inner {
     fn found(&self, number: u32) -> Result<Partition<Self>, SliceError> {
         let pointer = self.memory.pointers.get(number, 0);
         let written = pointer.generation;
-        let first = self.memory.keys(number, written + 1)?;
-        let next = self.memory.keys(number, written + 2)?;
+        let first = self.memory.find(number, written + 1)?;
+        let next = self.memory.find(number, written + 2)?;
         if first.is_none() {
             self.memory.begin(number, written + 1);
         }
+        let lost = first.iter().chain(&next).map(|found| found.pages_lost);
+        let lost = lost.sum();
+        self.counts
+            .log_pages_lost
+            .fetch_add(lost, Ordering::Relaxed);
+        let keys = |found: FoundFilter| found.keys;
         let (keys, generation, frozen) = match next {
-            None => (first.unwrap_or(0), written + 1, None),
-            Some(keys) => (keys, written + 2, Some(Frozen::left((), written + 1))),
+            None => (first.map_or(0, keys), written + 1, None),
+            Some(found) => (found.keys, written + 2, Some(Frozen::left((), written + 1))),
         };
         let used = || {
             let regions = &self.drive_of(number).regions;
@@ -406,7 +418,30 @@ impl Inner {
                 }
             }
         };
-        self.memory.pointers.sync(store_again, || (), || ()).await
+        // Filters of which no page is known to be durable: from then on an empty one is damaged.
+        let begun = Mutex::new(Vec::new());
+        let note_begun = || {
+            for (number, partition) in (0..).zip(&self.partitions) {
+                let state = partition.state.lock();
+                let frozen = state.frozen.oldest_first().map(|frozen| frozen.generation);
+                let generations = once(state.generation).chain(frozen);
+                let unmarked =
+                    generations.filter(|&generation| !self.memory.is_marked(number, generation));
+                let unmarked = unmarked.map(|generation| (number, generation));
+                begun.lock().extend(unmarked);
+            }
+        };
+        let mark = || {
+            for &(number, generation) in &*begun.lock() {
+                let state = self.partitions[number as usize].state.lock();
+                // Its half may be another's by now.
+                if state.generation <= generation + 1 {
+                    self.memory.set_mark(number, generation);
+                }
+            }
+        };
+        let pointers = &self.memory.pointers;
+        pointers.sync(store_again, note_begun, mark).await
     }
 
     async fn may_contain(&self, key: &[u8]) -> Result<bool, SliceError> {
@@ -469,10 +504,10 @@ impl Inner {
             .iter()
             .map(|partition| partition.state.lock().frozen.len());
         let filters = self.partitions.len() + frozen.sum::<usize>();
-        // With its region and the three words of the log.
+        // With its region and the five words of the log.
         let per_partition = size_of::<Partition<Self>>()
             + size_of::<(Region, usize)>()
-            + size_of::<(u64, FilterHead, FilterHead)>();
+            + size_of::<(u64, [FilterHead; 4])>();
         let pieces = self.drives.iter();
         BloomMemory {
             filters: filter * filters as u64,
@@ -519,6 +554,10 @@ impl Flush for Inner {
             (frozen.generation, state.slicetables[0].clone())
         };
         let filter = self.memory.read(number, generation)?;
+        self.counts
+            .log_pages_lost
+            .fetch_add(filter.pages_lost, Ordering::Relaxed);
+        let filter = filter.words;
         let (page, incarnation) = (&self.shape.page, self.incarnation(generation));
         let change = |page_number: u32, bytes: &mut [u8]| {
             let first = page_number as usize * page.slots;
@@ -557,65 +596,4 @@ fn pointers_of(
     let partitions = (drive as u32..shape.partitions).step_by(drives);
     let pointers = partitions.map(|partition| (partition, memory.pointers.get(partition, 0)));
     pointers.collect()
-}
-
-fn superblock_of(layout: &Layout, shape: &BloomShape, instance: Instance) -> SliceSuperblock {
-    let mut superblock = superblock::common(
-        SliceKind::Bloom,
-        instance,
-        layout,
-        (shape.partitions, shape.pages),
-        (shape.page.incarnations, shape.page.slots),
-    );
-    let placement = match shape.placement {
-        BitPlacement::Spread => 0,
-        BitPlacement::OnePage => 1,
-    };
-    let own = [shape.keys, shape.functions, placement, 0];
-    superblock.own = own.map(|number| U64::new(number.into()));
-    superblock
-}
-
-/// The shape that a superblock says, of which the numbers that every kind has have been checked.
-fn created_shape(found: &SliceSuperblock) -> Result<BloomShape, SliceError> {
-    let page = BitPage {
-        page_bytes: found.page_bytes.get() as usize,
-        incarnations: found.incarnations.get() as usize,
-        slots: found.slots_per_page.get() as usize,
-    };
-    let [keys, functions, placement, own] = found.own.map(U64::get);
-    let bits = u64::from(found.pages.get()) * page.slots as u64;
-    let most_functions = match placement {
-        0 => MOST_FUNCTIONS.into(),
-        _ => u64::from(MOST_FUNCTIONS).min(page.slots as u64),
-    };
-    let others = [found.spread, found.bucket_entries, found.filter_bytes];
-    superblock::refuse_if(
-        0,
-        [
-            (
-                BitPage::of(page.page_bytes, page.incarnations) != Some(page),
-                "what a page holds",
-            ),
-            (keys == 0 || keys > bits, "keys of a full filter"),
-            (functions == 0 || functions > most_functions, "functions"),
-            (placement > 1, "placement"),
-            (
-                own != 0 || others.iter().any(|number| number.get() != 0),
-                "numbers that a Bloom filter does not have",
-            ),
-        ],
-    )?;
-    Ok(BloomShape {
-        partitions: found.partitions.get(),
-        pages: found.pages.get(),
-        page,
-        keys: keys as u32,
-        functions: functions as u32,
-        placement: match placement {
-            0 => BitPlacement::Spread,
-            _ => BitPlacement::OnePage,
-        },
-        region_bytes: u64::from(found.pages.get()) * u64::from(found.page_bytes.get()),
-    })
 }

@@ -1,6 +1,7 @@
 //! What can be chosen for a Bloom filter, and the shape and the rates that follow.
 
 use format::slices::BitPage;
+use format::slices_filter::{FILTER_PAGE_BITS, FILTER_PAGE_WORDS};
 
 use super::rates::{one_page_rate, overall_rate, spread_rate};
 use crate::channel::Channels;
@@ -102,7 +103,7 @@ impl BloomSettings {
         let page = self.checked_page()?;
         let layout = self.layout();
         let stripe_pages = layout.stripe_pages();
-        let stripes = 8 * self.filter_bytes / page.slots / stripe_pages;
+        let stripes = self.filter_bits() / page.slots / stripe_pages;
         let pages = stripes * stripe_pages;
         let keys = (pages * page.slots) as u64 / u64::from(self.bits_per_key);
         if keys == 0 || pages * page.slots > u32::MAX as usize {
@@ -196,6 +197,12 @@ impl BloomSettings {
         partitions_in(bytes, 8 * words.next_multiple_of(WORDS_PER_PAGE) as u64)
     }
 
+    /// Bits of a filter in memory, at most: its pages have a word beside that vouches for them.
+    fn filter_bits(&self) -> usize {
+        let pages = self.filter_bytes.div_ceil(device::PAGE_BYTES);
+        (8 * self.filter_bytes).min(pages * FILTER_PAGE_BITS)
+    }
+
     /// How slicetables lie on a drive.
     pub(super) fn layout(&self) -> Layout {
         Layout {
@@ -256,7 +263,7 @@ impl BloomShape {
     /// Words of a filter in memory, whole pages.
     pub(super) fn filter_words(&self) -> usize {
         let bits = self.pages as usize * self.page.slots;
-        bits.div_ceil(64).next_multiple_of(WORDS_PER_PAGE)
+        bits.div_ceil(FILTER_PAGE_BITS) * FILTER_PAGE_WORDS
     }
 
     /// How often an incarnation that is full says "maybe" of a key that it does not have, from 0 to 1.
@@ -313,7 +320,7 @@ mod tests {
         let shape = shape.expect("it fits");
         assert_eq!(
             (shape.page.slots, shape.pages, shape.keys),
-            (127, 8256, 32_766)
+            (127, 8240, 32_702)
         );
         assert_eq!((shape.partitions, shape.filter_words()), (29, 16_384));
         assert!((shape.incarnation_rate() - 0.000717).abs() < 1e-6);

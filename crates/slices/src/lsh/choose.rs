@@ -96,7 +96,7 @@ impl Family {
     /// `sample`. The width that the family has is not looked at. Takes a second or so.
     ///
     /// # Errors
-    /// Where the sample has no two vectors, or so few tables cannot find what is so far away.
+    /// Where the sample has no two vectors or some that no index takes, or so few tables cannot find what is so far away.
     pub fn chosen(&self, sample: &[Vec<f32>], target: &Target) -> Result<Choice, SliceError> {
         let refuse = |what: &str| Err(SliceError::Setting(what.to_owned()));
         let is_distance = target.near.is_finite() && target.near > 0.0;
@@ -106,7 +106,19 @@ impl Family {
         if target.tables == 0 || target.tables > MOST_TABLES || target.probes > MOST_PROBES {
             return refuse("to choose functions give 1 to 256 tables and 0 to 1024 probes");
         }
+        let len = sample[0].len();
+        let is_vector = |vector: &Vec<f32>| {
+            vector.len() == len && vector.iter().all(|component| component.is_finite())
+        };
+        if len == 0 || !sample.iter().all(is_vector) {
+            return refuse("to choose functions give vectors of equally many finite components");
+        }
         let distances = distances(self, sample);
+        if distances.is_empty() {
+            return refuse(
+                "to choose functions give two vectors that have a distance; those of zeros have no direction",
+            );
+        }
         let families: Vec<Self> = match self {
             Self::Cosine => vec![Self::Cosine],
             Self::Euclidean { .. } => WIDTHS
@@ -259,6 +271,31 @@ fn normal_cdf(x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sample_without_distances_is_refused() {
+        let euclidean = Family::Euclidean { width: 1.0 };
+        let refusal = |family: Family, sample: &[[f32; 2]]| {
+            let sample: Vec<Vec<f32>> = sample.iter().map(|vector| vector.to_vec()).collect();
+            for probes in [0, 30] {
+                let target = Target {
+                    probes,
+                    ..Target::new(0.5)
+                };
+                let refused = family.chosen(&sample, &target).expect_err("refused");
+                assert!(matches!(refused, SliceError::Setting(_)), "{refused}");
+            }
+        };
+        refusal(euclidean, &[]);
+        refusal(euclidean, &[[1.0, 2.0]]);
+        refusal(euclidean, &[[f32::NAN, 1.0]; 3]);
+        refusal(euclidean, &[[1.0, 2.0], [f32::INFINITY, 1.0]]);
+        refusal(Family::Cosine, &[[0.0, 0.0]; 3]);
+        for sample in [[vec![1.0], vec![1.0, 2.0]], [vec![], vec![]]] {
+            let refused = euclidean.chosen(&sample, &Target::new(0.5));
+            assert!(matches!(refused, Err(SliceError::Setting(_))));
+        }
+    }
     use crate::lsh::family::Functions;
 
     #[test]

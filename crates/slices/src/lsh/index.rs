@@ -118,7 +118,7 @@ impl Inner {
             ordinal,
         } = vector;
         let incarnations = self.shape.page.incarnations as u32;
-        let is_kept = generation > 0 && generation + incarnations > state.flushed;
+        let is_kept = generation > 0 && generation.saturating_add(incarnations) > state.flushed;
         let count = || match generation == state.generation {
             true => state.count,
             false => state

@@ -2,17 +2,18 @@
 //!
 //! ```text
 //!   head │ pointer of each partition │ stored vectors of each place │ deletes of each place │ halves: 0 1 2 3
-//!                                                                     a bit for a vector     └ count, synced count x 2 │ vectors
+//!                                                          a bit for a vector     └ count, synced count x 2, mark │ vectors
 //! ```
 //!
 //! Segment `s` of generation `g` has half `2 * (g mod 2) + s mod 2`. Generation `g` has place `g mod places`. Counts are as in
 //! the log of a hash table: stores survive the process in their order, and after a power cut the checksum of a count says
-//! whether the vectors that it counts are all there.
+//! whether the vectors that it counts are all there. A half whose mark names the expected segment has a count that is right, and
+//! one that names an earlier segment has not been begun; everything else has decayed.
 
 use std::sync::Arc;
 
 use device::Journal;
-use format::slices::{LogCount, Pointer};
+use format::slices::{LogCount, PART_ALIGN_WORDS, PART_HEAD_WORDS, Pointer, half_mark};
 use format::slices_lsh::StoredVectors;
 
 use crate::error::SliceError;
@@ -20,8 +21,8 @@ use crate::pointers::Pointers;
 
 /// Halves: of two generations, two segments each.
 const HALVES: usize = 4;
-/// Words in front of the vectors of a half: the count, and two synced ones.
-const COUNT_WORDS: usize = 3;
+/// Words of a half's head in front of its mark: the count, and two synced ones.
+const COUNT_WORDS: usize = PART_HEAD_WORDS - 1;
 
 /// How a log is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,11 +59,13 @@ impl LogShape {
     }
 
     fn halves_start(&self) -> usize {
-        self.deletes_start() + self.places as usize * self.delete_words()
+        let deletes = self.places as usize * self.delete_words();
+        (self.deletes_start() + deletes).next_multiple_of(PART_ALIGN_WORDS)
     }
 
     fn half_words(&self) -> usize {
-        COUNT_WORDS + self.segment_vectors as usize * self.vector_words
+        let words = PART_HEAD_WORDS + self.segment_vectors as usize * self.vector_words;
+        words.next_multiple_of(PART_ALIGN_WORDS)
     }
 
     fn half(&self, generation: u32, segment: u32) -> usize {
@@ -116,11 +119,15 @@ impl Log {
     ) -> Result<Self, SliceError> {
         let of = (shape.partitions, 1);
         let pointers = Pointers::create(Arc::clone(&journal), of, shape.words(), instance)?;
-        Ok(Self {
+        let log = Self {
             journal,
             shape,
             pointers,
-        })
+        };
+        for (generation, segment) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            log.begin_segment(generation, segment);
+        }
+        Ok(log)
     }
 
     /// The log of an index that there is.
@@ -206,6 +213,24 @@ impl Log {
         LogCount::none(self.pointers.instance, segment, generation)
     }
 
+    fn mark(&self, generation: u32, segment: u32) -> u64 {
+        half_mark(self.pointers.instance, segment, generation)
+    }
+
+    /// Whether a mark is that of a segment which had the half of another before that.
+    fn is_earlier(&self, mark: u64, (generation, segment): (u32, u32)) -> bool {
+        let of = (mark >> 32) as u32;
+        let segments = self.shape.batch.div_ceil(self.shape.segment_vectors).max(2);
+        let end = match of == generation {
+            true => segment,
+            false => segments,
+        };
+        let mut segments = (segment % 2..end).step_by(2);
+        of <= generation
+            && of % 2 == generation % 2
+            && segments.any(|segment| self.mark(of, segment) == mark)
+    }
+
     /// Begins the log of a segment; what its half held before is on a drive.
     pub(crate) fn begin_segment(&self, generation: u32, segment: u32) -> Half {
         let none = self.none(generation, segment);
@@ -213,6 +238,9 @@ impl Log {
         for word in start..start + COUNT_WORDS {
             self.journal.store(word, none.encode());
         }
+        // The last: where it is there, the counts are this segment's.
+        self.journal
+            .store(start + COUNT_WORDS, self.mark(generation, segment));
         Half {
             start,
             count: none,
@@ -225,7 +253,7 @@ impl Log {
     /// Adds a vector, for which there is space.
     pub(crate) fn append(&self, half: &mut Half, components: &[u8]) {
         let words = words_of(components, self.shape.vector_words);
-        let start = half.start + COUNT_WORDS;
+        let start = half.start + PART_HEAD_WORDS;
         let at = start + half.count.entries as usize * self.shape.vector_words;
         for (nth, &word) in words.iter().enumerate() {
             self.journal.store(at + nth, word);
@@ -234,31 +262,44 @@ impl Log {
         self.journal.store(half.start, half.count.encode());
     }
 
-    /// The vectors of a segment that the log has, in order, and its half, to go on with it.
+    /// The vectors of a segment that the log has, in order, and its half, to go on with it; `None` where it has not been begun.
+    ///
+    /// # Errors
+    /// [`SliceError::DamagedSegment`], and errors of the device.
     pub(crate) fn replay(
         &self,
         generation: u32,
         segment: u32,
-    ) -> Result<(Half, Vec<Vec<u8>>), SliceError> {
+    ) -> Result<Option<(Half, Vec<Vec<u8>>)>, SliceError> {
         let start = self.shape.half(generation, segment);
         let mut words = vec![0; self.shape.half_words()];
         self.journal
             .read(start, &mut words)
             .map_err(SliceError::log)?;
-        let (counts, vectors) = words.split_at(COUNT_WORDS);
+        let (head, vectors) = words.split_at(PART_HEAD_WORDS);
+        let (counts, mark) = head.split_at(COUNT_WORDS);
+        let damaged = |what| SliceError::DamagedSegment { generation, what };
+        if mark[0] != self.mark(generation, segment) {
+            return match self.is_earlier(mark[0], (generation, segment)) {
+                true => Ok(None),
+                false => Err(damaged("its head names no segment that can be")),
+            };
+        }
         let counts: Vec<LogCount> = counts.iter().map(|&word| LogCount::decode(word)).collect();
-        let none = self.none(generation, segment);
-        let (mut count, mut valid, mut synced) = (none, none, none);
+        // The highest count that is right, of all and of those that a sync has stored.
+        let right = |counts: &[LogCount], count| counts.contains(&count).then_some(count);
+        let mut count = self.none(generation, segment);
+        let (mut valid, mut synced) = (right(&counts, count), right(&counts[1..], count));
         let vectors = vectors.chunks_exact(self.shape.vector_words);
+        let vectors = vectors.take(self.shape.segment_vectors as usize);
         for vector in vectors.clone() {
             count = count.and(vector);
-            if counts.contains(&count) {
-                valid = count;
-            }
-            if counts[1..].contains(&count) {
-                synced = count;
-            }
+            valid = right(&counts, count).or(valid);
+            synced = right(&counts[1..], count).or(synced);
         }
+        let valid = valid.ok_or_else(|| damaged("its vectors are not those that were synced"))?;
+        // Where a damaged word has left none, no count is durable but the first, which stays until the next sync has ended.
+        let synced = synced.unwrap_or_else(|| self.none(generation, segment));
         let vectors = vectors.take(valid.entries as usize);
         let bytes = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let half = Half {
@@ -268,7 +309,7 @@ impl Log {
             synced_word: if counts[2] == synced { 2 } else { 1 },
             syncing: None,
         };
-        Ok((half, vectors.map(bytes).collect()))
+        Ok(Some((half, vectors.map(bytes).collect())))
     }
 
     fn store_again(&self, words: std::ops::Range<usize>) {
@@ -379,7 +420,8 @@ mod tests {
         runtime::sim::Sim::new(1).block_on(sync).expect("it works");
         half = shared.into_inner();
         log.append(&mut half, &vector(20));
-        let (_, found) = log.replay(3, 1).expect("it is read");
+        let replayed = |log: &Log| log.replay(3, 1).expect("it is read").expect("it is begun");
+        let (_, found) = replayed(&log);
         assert_eq!(found.len(), 21);
         for (nth, bytes) in found.iter().enumerate() {
             assert_eq!(
@@ -387,23 +429,23 @@ mod tests {
                 (&vector(nth as u8)[..], &[0; 5][..])
             );
         }
-        for (generation, segment) in [(5, 1), (3, 3), (3, 0), (1, 1)] {
-            let (_, found) = log.replay(generation, segment).expect("it is read");
-            assert!(found.is_empty());
+        // What is later has not begun, and what is earlier cannot be asked for.
+        for (generation, segment) in [(5, 1), (3, 3), (3, 0)] {
+            let found = log.replay(generation, segment);
+            assert!(matches!(found, Ok(None)), "{generation} {segment}");
         }
+        let found = log.replay(1, 1);
+        let is_damage = matches!(found, Err(SliceError::DamagedSegment { generation: 1, .. }));
+        assert!(is_damage, "{found:?}");
         // The last vector was not synced, and a power cut has spoiled it.
         let mut words = journal.crash();
-        words[SHAPE.half(3, 1) + COUNT_WORDS + 40] ^= 1;
+        words[SHAPE.half(3, 1) + PART_HEAD_WORDS + 40] ^= 1;
         let again = Log::open(Arc::new(MemoryJournal::from_words(words)), SHAPE, 7);
-        let (mut half, found) = again
-            .as_ref()
-            .expect("it is one")
-            .replay(3, 1)
-            .expect("it is read");
-        assert_eq!(found.len(), 20);
         let again = again.expect("it is one");
+        let (mut half, found) = replayed(&again);
+        assert_eq!(found.len(), 20);
         again.append(&mut half, &vector(99));
-        assert_eq!(again.replay(3, 1).expect("it is read").1.len(), 21);
+        assert_eq!(replayed(&again).1.len(), 21);
         let other = Log::open(
             Arc::new(MemoryJournal::from_words(journal.crash())),
             SHAPE,

@@ -55,6 +55,9 @@ use runtime::sync::Notify;
 use crate::drive::{TableShape, drives};
 use crate::error::SliceError;
 use crate::keys::Keys;
+use crate::layout::refuse_twice;
+use crate::pointers::check_regions;
+use crate::superblock::Instance;
 use batch::Places;
 use family::Functions;
 use index::Inner;
@@ -112,10 +115,15 @@ impl SliceLsh {
     ) -> Result<Self, SliceError> {
         let sizes: Vec<u64> = disks.iter().map(|disk| disk.len_bytes()).collect();
         let shape = settings.shape(&sizes)?;
-        let (instance, seed) = (runtime::random_id(), runtime::random_u64());
+        refuse_twice(&disks)?;
+        let (has, needs) = (journal.words(), log_shape(settings, &shape).words());
+        if has < needs {
+            return Err(SliceError::ShortLog { has, needs });
+        }
+        let instance = Instance::random();
         for (number, disk) in disks.iter().enumerate() {
             let identity = (number, disks.len());
-            let superblock = superblock::superblock(settings, &shape, identity, (instance, seed));
+            let superblock = superblock::superblock(settings, &shape, identity, instance);
             let mut head = AlignedBuf::new((settings.head_bytes() as usize).max(PAGE_BYTES));
             superblock.encode(&mut head);
             let error = SliceError::device(number);
@@ -123,9 +131,9 @@ impl SliceLsh {
             written.map_err(&error)?;
             disk.sync().await.map_err(&error)?;
         }
-        let log = Log::create(journal, log_shape(settings, &shape), instance)?;
+        let log = Log::create(journal, log_shape(settings, &shape), instance.id)?;
         log.sync(|_, _| ()).await?;
-        Self::start(disks, log, settings, shape, (instance, seed)).await
+        Self::start(disks, log, settings, shape, instance).await
     }
 
     /// Opens the index on `disks`, named in the order in which they were when it was created, with its log. What had not
@@ -138,11 +146,27 @@ impl SliceLsh {
         journal: Arc<dyn Journal>,
         settings: &LshSettings,
     ) -> Result<Self, SliceError> {
+        refuse_twice(&disks)?;
         let found = crate::superblock::read(&disks, SliceKind::Lsh).await?;
         let (settings, shape) = superblock::created(&found, settings)?;
-        let (instance, seed) = (found.instance.get(), found.hash_seed.get());
-        let log = Log::open(journal, log_shape(&settings, &shape), instance)?;
-        Self::start(disks, log, &settings, shape, (instance, seed)).await
+        for (drive, disk) in disks.iter().enumerate() {
+            // Its partitions and a spare region.
+            let partitions = shape.partitions.saturating_sub(drive as u32);
+            let regions = u64::from(partitions).div_ceil(disks.len() as u64) + 1;
+            let front_bytes = settings
+                .head_bytes()
+                .saturating_add(shape.ring.drive_bytes());
+            let needs = regions
+                .saturating_mul(shape.region_bytes)
+                .saturating_add(front_bytes);
+            let has = disk.len_bytes();
+            if has < needs {
+                return Err(SliceError::ShortDrive { drive, has, needs });
+            }
+        }
+        let instance = Instance::of(&found);
+        let log = Log::open(journal, log_shape(&settings, &shape), instance.id)?;
+        Self::start(disks, log, &settings, shape, instance).await
     }
 
     async fn start(
@@ -150,11 +174,12 @@ impl SliceLsh {
         log: Log,
         settings: &LshSettings,
         shape: LshShape,
-        (instance, seed): (u64, u64),
+        instance: Instance,
     ) -> Result<Self, SliceError> {
         let front_bytes = settings.head_bytes() + shape.ring.drive_bytes();
         let table_shape = TableShape {
-            instance,
+            instance: instance.id,
+            is_new: instance.is_new,
             pages: shape.layout.pages(),
             page_bytes: shape.page.page_bytes,
             piece_bytes: settings.piece_bytes as usize,
@@ -162,6 +187,12 @@ impl SliceLsh {
             channels: settings.channels,
         };
         let count = disks.len();
+        for (number, disk) in disks.iter().enumerate() {
+            let own = (number as u32..shape.partitions).step_by(count);
+            let pointers = own.map(|partition| (partition, log.pointer(partition)));
+            let has = disk.len_bytes().saturating_sub(front_bytes);
+            check_regions(pointers, has / shape.region_bytes)?;
+        }
         let drives = drives(disks, table_shape, settings.scheduling, |number| {
             let own = (number as u32..shape.partitions).step_by(count);
             own.map(|partition| log.pointer(partition)).collect()
@@ -178,10 +209,10 @@ impl SliceLsh {
             dimensions: settings.dimensions,
             probes: settings.probes,
             most_candidates: settings.most_candidates,
-            functions: Functions::new(settings.family, sizes, seed),
+            functions: Functions::new(settings.family, sizes, instance.seed),
             places: Places {
                 keys: Keys {
-                    seed,
+                    seed: instance.seed,
                     partitions: shape.partitions,
                     slots: shape.layout.slots,
                 },
@@ -190,9 +221,10 @@ impl SliceLsh {
             drives,
             ring: Ring {
                 shape: shape.ring,
-                instance,
+                instance: instance.id,
                 batch: shape.batch,
                 start: settings.head_bytes(),
+                last_in_doubt: 0,
             },
             log,
             state: Mutex::new(State::empty()),
@@ -237,7 +269,11 @@ impl SliceLsh {
                     return Ok(vector.id(inner.shape.batch));
                 }
                 Insert::Full(generation) => self.freeze(generation).await,
-                Insert::Wait => progress.await,
+                Insert::Wait => {
+                    // The runtime of the task that wrote may have ended.
+                    self.write_what_is_full();
+                    progress.await;
+                }
             }
         }
     }
@@ -316,7 +352,10 @@ impl SliceLsh {
                 state.frozen.is_some()
             };
             match is_frozen {
-                true => progress.await,
+                true => {
+                    self.write_what_is_full();
+                    progress.await;
+                }
                 false => self.freeze(last).await,
             }
         }

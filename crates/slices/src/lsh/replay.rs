@@ -52,6 +52,9 @@ impl Inner {
         if newest > flushed + 1 {
             return Err(SliceError::OtherLog);
         }
+        if !self.drives.iter().all(|drive| drive.shape.is_new) {
+            self.ring.last_in_doubt = flushed + 2;
+        }
         let first = self.find(flushed + 1).await?;
         let second = self.find(flushed + 2).await?;
         let mut closed = VecDeque::new();
@@ -117,7 +120,9 @@ impl Inner {
         }
         while found.count < self.shape.batch && found.segments.len() < 2 {
             let number = found.count / of_segment;
-            let (half, vectors) = self.log.replay(generation, number)?;
+            let Some((half, vectors)) = self.log.replay(generation, number)? else {
+                break;
+            };
             if vectors.is_empty() {
                 break;
             }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use device::{AlignedBuf, SharedBuf};
+use device::{AlignedBuf, DeviceError, Operation, SharedBuf};
 use format::FormatError;
 use format::slices_lsh::{VECTOR_HEAD_BYTES, seal_vector, verify_vector};
 
@@ -51,6 +51,8 @@ pub(crate) struct Ring {
     pub(crate) batch: u32,
     /// Bytes in front of it.
     pub(crate) start: u64,
+    /// The last generation that the process before may have written, with other vectors than it has now; 0 where there was none.
+    pub(crate) last_in_doubt: u32,
 }
 
 /// The page, or the few, in which a vector lies.
@@ -157,7 +159,11 @@ impl Ring {
         self.shape.segment_vectors.min(self.batch - first)
     }
 
-    /// Writes a segment to its drive, and syncs that.
+    /// Writes a segment to its drive, and syncs that. What the process before may have written there would be taken for it where
+    /// the drive loses the write: that is read again.
+    ///
+    /// # Errors
+    /// Errors of the drive, and where it has lost the write.
     pub(crate) async fn write(
         &self,
         drives: &[Drive],
@@ -176,7 +182,23 @@ impl Ring {
             .counts
             .bytes_written
             .fetch_add(len as u64, Ordering::Relaxed);
-        drive.disk.sync().await.map_err(&error)
+        drive.disk.sync().await.map_err(&error)?;
+        if segment.generation > self.last_in_doubt {
+            return Ok(());
+        }
+        let turn = drive.scheduler.write().await;
+        let read = drive.disk.read(place.offset, AlignedBuf::new(len)).await;
+        drop(turn);
+        match read {
+            Ok(found) if found[..] != segment.bytes[..] => Err(error(DeviceError::Io {
+                operation: Operation::Write,
+                offset: place.offset,
+                len,
+                source: std::io::Error::other("what was written is not there"),
+            })),
+            // What cannot be read is not in doubt for that.
+            _ => Ok(()),
+        }
     }
 
     /// Reads a whole segment.
@@ -247,6 +269,7 @@ mod tests {
             instance: 3,
             batch: 10 * vectors_per_block - 1,
             start: 1 << 20,
+            last_in_doubt: 0,
         }
     }
 

@@ -1,6 +1,5 @@
 //! The superblock of a similarity index: settings and shape to bytes, and back.
 
-use format::FormatError;
 use format::slices::{SliceKind, SliceSuperblock};
 use format::slices_lsh::{LshOwn, LshPage};
 use zerocopy::byteorder::little_endian::{U32, U64};
@@ -8,9 +7,10 @@ use zerocopy::byteorder::little_endian::{U32, U64};
 use crate::channel::Channels;
 use crate::error::SliceError;
 use crate::lsh::family::Family;
-use crate::lsh::layout::LshLayout;
+use crate::lsh::layout::{LshLayout, sub_tables};
 use crate::lsh::settings::{Components, LshSettings, LshShape};
 use crate::scheduler::Scheduling;
+use crate::superblock::{Instance, refuse_if};
 
 const COSINE: u8 = 1;
 const EUCLIDEAN: u8 = 2;
@@ -20,7 +20,7 @@ pub(crate) fn superblock(
     settings: &LshSettings,
     shape: &LshShape,
     (number, count): (usize, usize),
-    (instance, seed): (u64, u64),
+    instance: Instance,
 ) -> SliceSuperblock {
     let (family, width) = match settings.family {
         Family::Cosine => (COSINE, 0.0),
@@ -39,8 +39,8 @@ pub(crate) fn superblock(
         segment_bytes: settings.segment_bytes,
     };
     let mut superblock = SliceSuperblock::new(SliceKind::Lsh);
-    superblock.instance = U64::new(instance);
-    superblock.hash_seed = U64::new(seed);
+    superblock.instance = U64::new(instance.id);
+    superblock.hash_seed = U64::new(instance.seed);
     superblock.own = own.encode();
     let numbers = [
         (&mut superblock.drive, number as u32),
@@ -107,12 +107,8 @@ pub(crate) fn created(
         ..settings.clone()
     };
     created.check()?;
+    check_own(found, &own)?;
     let pages_per_chunk = channels.chunk_bytes / created.page_bytes;
-    let is_whole = own.slots > 0 && own.slots.is_multiple_of(pages_per_chunk);
-    if !is_whole || own.sub_tables == 0 || own.batch == 0 || found.drives.get() == 0 {
-        let source = FormatError::Range;
-        return Err(SliceError::NoStructure { drive: 0, source });
-    }
     let layout = LshLayout {
         tables: created.tables,
         sub_tables: own.sub_tables.into(),
@@ -136,6 +132,58 @@ pub(crate) fn created(
     Ok((created, shape))
 }
 
+/// Refuses numbers that no index has. Settings that they are a part of have been checked.
+fn check_own(found: &SliceSuperblock, own: &LshOwn) -> Result<(), SliceError> {
+    let (page_bytes, channels) = (found.page_bytes.get(), found.channels.get());
+    let page = LshPage {
+        page_bytes: page_bytes as usize,
+        incarnations: found.incarnations.get() as usize,
+        bucket_entries: found.bucket_entries.get() as usize,
+        filter_bytes: found.filter_bytes.get() as usize,
+    };
+    let sub_tables = sub_tables(own.tables.into(), channels);
+    let columns = u64::from(own.tables) * u64::from(sub_tables);
+    let layers = columns.div_ceil(channels.into());
+    let pages = (layers * u64::from(channels)).saturating_mul(own.slots.into());
+    let slots = u64::from(found.partitions.get()).saturating_mul(own.slots.into());
+    let entries = slots
+        .saturating_mul(sub_tables.into())
+        .saturating_mul(page.bucket_entries as u64);
+    let pages_per_chunk = found.chunk_bytes.get() / page_bytes;
+    let is_whole = own.slots > 0 && own.slots.is_multiple_of(pages_per_chunk);
+    refuse_if(
+        0,
+        [
+            (![COSINE, EUCLIDEAN].contains(&own.family), "distance"),
+            (
+                ![1, 4].contains(&own.component_bytes),
+                "bytes of a component",
+            ),
+            (
+                LshPage::of(page.page_bytes, page.incarnations) != Some(page),
+                "what a page holds",
+            ),
+            (u32::from(own.sub_tables) != sub_tables, "parts of a table"),
+            (
+                !is_whole || pages != found.pages.get().into(),
+                "pages of a slicetable",
+            ),
+            (
+                own.batch == 0 || u64::from(own.batch) > entries,
+                "vectors of a generation",
+            ),
+            (
+                slots.saturating_mul(columns) > u32::MAX.into(),
+                "partitions",
+            ),
+            (
+                found.spread.get() != 0 || found.slots_per_page.get() != 1,
+                "numbers that a similarity index does not have",
+            ),
+        ],
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,7 +201,7 @@ mod tests {
             ..LshSettings::new(300, Family::Euclidean { width: 2.5 })
         };
         let shape = settings.shape(&[1 << 30, 1 << 30]).expect("it fits");
-        let written = superblock(&settings, &shape, (1, 2), (5, 6));
+        let written = superblock(&settings, &shape, (1, 2), Instance::random());
         let other = LshSettings {
             most_candidates: 7,
             ..LshSettings::new(10, Family::Cosine)

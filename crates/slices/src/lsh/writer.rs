@@ -22,6 +22,24 @@ use crate::regions::Region;
 const FIRST_RETRY: Duration = Duration::from_millis(10);
 const LAST_RETRY: Duration = Duration::from_secs(5);
 
+/// The task that writes. Where its runtime ends before it has ended, who waits next begins another.
+struct Writer {
+    index: Weak<Inner>,
+    is_finished: bool,
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if self.is_finished {
+            return;
+        }
+        if let Some(inner) = self.index.upgrade() {
+            inner.state.lock().is_writing = false;
+            inner.progress.notify_all();
+        }
+    }
+}
+
 /// What is to be written next.
 enum Step {
     Segment(ClosedSegment),
@@ -41,18 +59,27 @@ impl SliceLsh {
             }
             state.is_writing = true;
         }
-        runtime::spawn_detached(write(Arc::downgrade(&self.0)));
+        let writer = Writer {
+            index: Arc::downgrade(&self.0),
+            is_finished: false,
+        };
+        runtime::spawn_detached(write(writer));
     }
 }
 
 /// Writes what is full, again and again until it succeeds or the index is no longer used.
-async fn write(index: Weak<Inner>) {
+async fn write(mut writer: Writer) {
     let mut pause = FIRST_RETRY;
     loop {
-        let Some(inner) = index.upgrade() else { return };
+        let Some(inner) = writer.index.upgrade() else {
+            return;
+        };
         match inner.write_next().await {
             Ok(true) => pause = FIRST_RETRY,
-            Ok(false) => return,
+            Ok(false) => {
+                writer.is_finished = true;
+                return;
+            }
             Err(()) => {
                 drop(inner);
                 runtime::sleep(pause).await;

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use device::{Fault, Operation, When};
-use flowstone_slices::{SliceBloom, SliceError};
+use flowstone_slices::{BloomSettings, SliceBloom, SliceError};
 use runtime::sim::Sim;
 
 use crate::hardware::Hardware;
-use crate::life::{PLACEMENTS, key, small};
+use crate::life::{DRIVE_BYTES, PLACEMENTS, key, small};
 
 async fn insert(filter: &SliceBloom, keys: std::ops::Range<u64>) {
     for number in keys {
@@ -174,5 +174,92 @@ fn a_write_that_went_nowhere_is_found_out() {
                 }
             });
         }
+    }
+}
+
+/// A power cut during a flush leaves pages that are valid, of a filter that has other keys when it is flushed again. The drive
+/// loses that second write.
+#[test]
+fn a_lost_write_over_an_earlier_attempt_is_found_out() {
+    let (mut flushed_again, mut said) = (0, 0);
+    for seed in 0..60 {
+        for placement in PLACEMENTS {
+            let settings = BloomSettings {
+                partitions: Some(1),
+                ..small(40, placement)
+            };
+            let sim = Sim::new(seed);
+            let hardware = Hardware::new(&settings, 1, seed);
+            sim.block_on(async {
+                let filter = hardware.create(&settings).await.expect("drives work");
+                if seed % 2 == 0 {
+                    insert(&filter, 0..150).await;
+                    filter.flush().await.expect("drives work");
+                }
+                insert(&filter, 1_000..1_030).await;
+                filter.sync().await.expect("drives work");
+                runtime::spawn_detached(async move {
+                    // The crash cuts it short.
+                    let _ = filter.flush().await;
+                });
+                runtime::sleep(Duration::from_micros(40 * (seed / 2) + 200)).await;
+            });
+            let left = hardware.without_power(seed);
+            sim.crash();
+            let hardware = Hardware::of(left, seed);
+            Sim::new(seed).block_on(async {
+                let filter = hardware.open(&settings).await.expect("drives work");
+                insert(&filter, 2_000..2_030).await;
+                filter.sync().await.expect("drives work");
+                let table = 8192..DRIVE_BYTES;
+                let writes = hardware.disks[0].counts().writes;
+                hardware.disks[0].script(When::every(Operation::Write).within(table), Fault::Lost);
+                // It is tried again until the drive writes.
+                let flushed = filter.flush().await;
+                said += u64::from(flushed.is_err());
+                flushed_again += hardware.disks[0].counts().writes - writes;
+                for number in (1_000..1_030).chain(2_000..2_030) {
+                    match filter.may_contain(&key(number)).await {
+                        Ok(true) | Err(SliceError::Damaged { .. }) => {}
+                        other => panic!("seed {seed}, {number}: {other:?}"),
+                    }
+                }
+            });
+        }
+    }
+    assert!(flushed_again > 100 && said > 0, "{flushed_again} {said}");
+}
+
+/// A look-up reads pages one after the other, and slowly; meanwhile its slicetable is written twice. The region that it reads is
+/// not used again before it has ended.
+#[test]
+fn a_look_up_reads_the_slicetable_that_it_began_with() {
+    let settings = BloomSettings {
+        partitions: Some(1),
+        filter_bytes: 8 << 10,
+        bits_per_key: 400,
+        functions: 16,
+        spare_regions: 1,
+        piece_bytes: 128 << 10,
+        ..small(8, PLACEMENTS[0])
+    };
+    for seed in 0..10 {
+        Sim::new(seed).block_on(async {
+            let hardware = Hardware::new(&settings, 1, seed);
+            let filter = hardware.create(&settings).await.expect("drives work");
+            insert(&filter, 0..100).await;
+            filter.flush().await.expect("drives work");
+            let slow = Fault::Slow(Duration::from_millis(2));
+            hardware.disks[0].script(When::every(Operation::Read), slow);
+            let of = filter.clone();
+            let look_up = runtime::spawn(async move { of.may_contain(&key(seed)).await });
+            runtime::sleep(Duration::from_micros(100 * seed + 1)).await;
+            for round in 1..4 {
+                insert(&filter, 1_000 * round..1_000 * round + 100).await;
+                filter.flush().await.expect("drives work");
+            }
+            let found = look_up.await.expect("tasks end");
+            assert!(found.expect("nothing is damaged"), "seed {seed}");
+        });
     }
 }

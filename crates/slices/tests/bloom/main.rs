@@ -6,6 +6,7 @@ mod files;
 #[path = "../common/hardware.rs"]
 mod hardware;
 mod life;
+mod log_faults;
 mod ordinary;
 mod rates;
 mod refusals;

@@ -235,7 +235,7 @@ fn the_bytes_on_the_drive_are_those_of_the_format() {
 
             let words = hardware.journal.crash();
             assert_eq!(words.len(), 512 + 3 * 2 * 512);
-            // Four words of head in use, three pointers, six heads.
+            // Four words of head in use, three pointers, six heads, six marks.
             for partition in 0..3 {
                 let (generation, keys) = (words[8 + partition] >> 32, shape.keys as u64);
                 let heads = &words[11 + 2 * partition..][..2];
@@ -260,6 +260,6 @@ fn the_bytes_on_the_drive_are_those_of_the_format() {
     }
     assert_eq!(
         sums,
-        [9_371_656_393_888_921_357, 16_765_256_442_479_479_456]
+        [10_824_527_362_222_555_140, 9_231_841_798_266_759_645]
     );
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use device::{Fault, Operation, When};
-use flowstone_slices::SliceError;
+use flowstone_slices::{LshSettings, Scheduling, SliceError};
 use runtime::sim::Sim;
 
 use crate::life::{DRIVE_BYTES, Hardware, small, vector};
@@ -178,4 +178,135 @@ fn a_write_that_went_nowhere_is_found_out() {
             });
         }
     }
+}
+
+/// A power cut takes inserts whose segment has reached its drive; their ids are given again, and the drive loses the write of the
+/// segment that has these.
+#[test]
+fn a_lost_write_over_vectors_that_never_were_is_found_out() {
+    let settings = small(20);
+    let mut again = 0;
+    for seed in 0..40 {
+        let sim = Sim::new(seed);
+        let hardware = Hardware::new(&settings, 1, seed);
+        sim.block_on(async {
+            let index = hardware.create(&settings).await.expect("drives work");
+            for number in 0..16 + seed % 3 {
+                index.insert(&vector(number)).await.expect("drives work");
+            }
+            runtime::sleep(Duration::from_micros(40 * seed)).await;
+        });
+        let left = hardware.without_power(seed);
+        sim.crash();
+        let hardware = Hardware::of(left, seed);
+        Sim::new(seed).block_on(async {
+            let index = hardware.open(&settings).await.expect("drives work");
+            hardware.disks[0].script(When::every(Operation::Write), Fault::Lost);
+            let mut ids = Vec::new();
+            for number in 1_000..1_040 {
+                match index.insert(&vector(number)).await {
+                    Ok(id) => ids.push((id, number)),
+                    Err(SliceError::Device { .. }) => {
+                        again += 1;
+                        hardware.disks[0].heal();
+                    }
+                    Err(other) => panic!("{other}"),
+                }
+                runtime::sleep(Duration::from_millis(1)).await;
+            }
+            for (id, number) in ids {
+                match index.get(id).await {
+                    Ok(Some(found)) => assert_eq!(found, vector(number), "seed {seed}, {id:?}"),
+                    Err(SliceError::Damaged { .. }) => {}
+                    other => panic!("seed {seed}, {id:?}: {other:?}"),
+                }
+            }
+        });
+    }
+    assert!(again > 0);
+}
+
+/// A query reads pages one after the other, and slowly; meanwhile generations come and go. The place of a vector that it may have
+/// to read is not used again before it has ended.
+#[test]
+fn a_query_reads_the_vectors_that_it_began_with() {
+    let settings = LshSettings {
+        scheduling: Scheduling {
+            queue_depth: 1,
+            channel_depth: 1,
+            is_channel_aware: false,
+        },
+        ..small(2)
+    };
+    for seed in 0..10 {
+        Sim::new(seed).block_on(async {
+            let hardware = Hardware::new(&settings, 1, seed);
+            let index = hardware.create(&settings).await.expect("drives work");
+            let mut ids = Vec::new();
+            for number in 0..40 {
+                ids.push(index.insert(&vector(number)).await.expect("drives work"));
+            }
+            index.flush().await.expect("drives work");
+            // Deleted, and so in no answer, whatever takes the place of its generation.
+            let deleted = ids.remove(20 + seed as usize);
+            index.delete(deleted);
+            let slow = Fault::Slow(Duration::from_millis(20));
+            hardware.disks[0].script(When::every(Operation::Read), slow);
+            let of = index.clone();
+            let asked = vector(seed);
+            let query = runtime::spawn(async move { of.query(&asked, 40).await });
+            runtime::sleep(Duration::from_micros(100 * seed + 1)).await;
+            for number in 100..130 {
+                index
+                    .insert(&vector(8 * number))
+                    .await
+                    .expect("drives work");
+                if number % 5 == 0 {
+                    // It waits for the query in the end.
+                    let _ = runtime::timeout(Duration::from_millis(80), index.flush()).await;
+                }
+            }
+            let answer = query.await.expect("tasks end").expect("drives work");
+            assert_eq!(answer[0].id, ids[seed as usize], "seed {seed}");
+            assert!(answer.iter().all(|near| near.id != deleted), "seed {seed}");
+            assert_eq!(index.stats().damaged, 0, "seed {seed}");
+            assert!(index.stats().flushes > 1, "{:?}", index.stats());
+        });
+    }
+}
+
+/// The runtime in which writing has begun ends; who waits for it next goes on with it.
+#[test]
+fn writing_outlives_the_runtime_in_which_it_began() {
+    let settings = small(20);
+    let hardware = Hardware::new(&settings, 1, 1);
+    let first = Sim::new(1);
+    let (index, mut ids) = first.block_on(async {
+        let index = hardware.create(&settings).await.expect("drives work");
+        let slow = Fault::Slow(Duration::from_secs(1));
+        hardware.disks[0].script(When::every(Operation::Write), slow);
+        let mut ids = Vec::new();
+        // The last of a segment: its write is under way.
+        for number in 0..16 {
+            ids.push(index.insert(&vector(number)).await.expect("drives work"));
+        }
+        runtime::sleep(Duration::from_millis(1)).await;
+        (index, ids)
+    });
+    first.crash();
+    hardware.disks[0].heal();
+    Sim::new(2).block_on(async {
+        for number in 16..200 {
+            let vector = vector(number);
+            let inserted = runtime::timeout(Duration::from_secs(100), index.insert(&vector));
+            let inserted = inserted.await.expect("it does not hang");
+            ids.push(inserted.expect("drives work"));
+        }
+        let flushed = runtime::timeout(Duration::from_secs(100), index.flush()).await;
+        flushed.expect("it does not hang").expect("drives work");
+        for (number, &id) in (0..).zip(&ids) {
+            let found = index.get(id).await.expect("drives work");
+            assert_eq!(found, Some(vector(number)));
+        }
+    });
 }

@@ -5,6 +5,7 @@ mod faults;
 #[path = "../common/hardware.rs"]
 mod hardware;
 mod life;
+mod log_faults;
 mod model;
 mod ordinary;
 mod recall;

@@ -1,9 +1,16 @@
 //! What cannot be is refused, and the refusal says how to mend it.
 
+use std::time::Duration;
+
+use device::{AlignedBuf, Disk, SharedBuf};
 use flowstone_slices::{
     Components, Family, HashSettings, LshSettings, SliceError, SliceHash, SliceLsh, VectorError,
+    VectorId,
 };
+use format::slices::SliceSuperblock;
+use format::slices_lsh::LshOwn;
 use runtime::sim::Sim;
+use zerocopy::byteorder::little_endian::U32;
 
 use crate::life::{DIMENSIONS, DRIVE_BYTES, Hardware, small, vector};
 
@@ -132,4 +139,194 @@ fn drives_and_memory_that_are_too_small_are_said_to_be() {
     assert!(refusal(settings.partitions_in(1000)).contains("do not hold one partition"));
     let missing = refusal(SliceLsh::log_words(&settings, &[]));
     assert!(missing.contains("at least one drive"));
+}
+
+#[test]
+fn create_refuses_before_it_overwrites() {
+    let settings = small(8);
+    Sim::new(1).block_on(async {
+        let hardware = Hardware::new(&settings, 1, 1);
+        let index = hardware.create(&settings).await.expect("drives work");
+        let id = index.insert(&vector(1)).await.expect("drives work");
+        drop(index);
+        let (disks, _) = hardware.parts();
+        let short = std::sync::Arc::new(device::MemoryJournal::new(64));
+        assert!(
+            refusal(SliceLsh::create(disks, short, &settings).await)
+                .contains("as `log_words` says")
+        );
+        let (mut disks, journal) = hardware.parts();
+        disks.push(disks[0].clone());
+        let twice = SliceLsh::create(disks, journal, &settings).await;
+        assert!(matches!(twice, Err(SliceError::SameDrive { drive: 1 })));
+        let index = hardware.open(&settings).await.expect("it is there");
+        assert_eq!(index.get(id).await.expect("drives work"), Some(vector(1)));
+    });
+}
+
+/// Ids that no index has given.
+#[test]
+fn any_number_may_be_asked_for_as_an_id() {
+    let settings = small(8);
+    Sim::new(1).block_on(async {
+        let hardware = Hardware::new(&settings, 1, 1);
+        let index = hardware.create(&settings).await.expect("drives work");
+        let id = index.insert(&vector(1)).await.expect("drives work");
+        let batch = u64::from(index.shape().batch);
+        let last = u64::from(u32::MAX) * batch;
+        for none in [
+            0,
+            1,
+            id.0 + 1,
+            id.0 + batch,
+            last,
+            last + batch - 1,
+            u64::MAX,
+        ] {
+            assert!(!index.delete(VectorId(none)), "{none}");
+            assert_eq!(index.get(VectorId(none)).await.expect("drives work"), None);
+        }
+        assert_eq!(index.get(id).await.expect("drives work"), Some(vector(1)));
+    });
+}
+
+#[test]
+fn a_drive_that_has_been_cut_short_is_refused() {
+    let settings = small(8);
+    Sim::new(1).block_on(async {
+        let hardware = Hardware::new(&settings, 1, 1);
+        let index = hardware.create(&settings).await.expect("drives work");
+        for number in 0..300 {
+            index.insert(&vector(number)).await.expect("drives work");
+        }
+        index.flush().await.expect("drives work");
+        let needs = DRIVE_BYTES
+            .min(8192 + index.shape().ring.drive_bytes() + 3 * index.shape().region_bytes);
+        drop(index);
+        for bytes in [8192, needs / 2 / 4096 * 4096, needs - 4096] {
+            let whole = hardware.media[0].snapshot();
+            let mut image = device::Image::new(bytes);
+            let mut page = vec![0; 4096];
+            whole.read(0, &mut page);
+            image.write(0, &page);
+            let left = crate::hardware::Left {
+                images: vec![image],
+                journal: std::sync::Arc::clone(&hardware.journal),
+            };
+            let short = Hardware::of(left, 1);
+            let refused = short.open(&settings).await;
+            assert!(
+                matches!(refused, Err(SliceError::ShortDrive { drive: 0, .. })),
+                "{bytes}: {:?}",
+                refused.err()
+            );
+        }
+    });
+}
+
+#[test]
+fn a_superblock_that_cannot_be_is_an_error() {
+    type Set = fn(&mut SliceSuperblock, u32);
+    fn own(block: &mut SliceSuperblock, change: impl FnOnce(&mut LshOwn)) {
+        let mut own = LshOwn::decode(block.own);
+        change(&mut own);
+        block.own = own.encode();
+    }
+    let fields: [(&str, Set); 20] = [
+        ("partitions", |block, to| block.partitions = U32::new(to)),
+        ("pages", |block, to| block.pages = U32::new(to)),
+        ("page_bytes", |block, to| block.page_bytes = U32::new(to)),
+        ("incarnations", |block, to| {
+            block.incarnations = U32::new(to);
+        }),
+        ("slots_per_page", |block, to| {
+            block.slots_per_page = U32::new(to);
+        }),
+        ("bucket_entries", |block, to| {
+            block.bucket_entries = U32::new(to);
+        }),
+        ("filter_bytes", |block, to| {
+            block.filter_bytes = U32::new(to);
+        }),
+        ("channels", |block, to| block.channels = U32::new(to)),
+        ("chunk_bytes", |block, to| block.chunk_bytes = U32::new(to)),
+        ("spread", |block, to| block.spread = U32::new(to)),
+        ("dimensions", |block, to| {
+            own(block, |own| own.dimensions = to)
+        }),
+        ("tables", |block, to| {
+            own(block, |own| own.tables = to as u16)
+        }),
+        ("functions", |block, to| {
+            own(block, |own| own.functions = to as u16)
+        }),
+        ("family", |block, to| {
+            own(block, |own| own.family = to as u8)
+        }),
+        ("component_bytes", |block, to| {
+            own(block, |own| own.component_bytes = to as u8)
+        }),
+        ("sub_tables", |block, to| {
+            own(block, |own| own.sub_tables = to as u16)
+        }),
+        ("width", |block, to| own(block, |own| own.width_bits = to)),
+        ("batch", |block, to| own(block, |own| own.batch = to)),
+        ("slots", |block, to| own(block, |own| own.slots = to)),
+        ("segment_bytes", |block, to| {
+            own(block, |own| own.segment_bytes = to)
+        }),
+    ];
+    for (name, set) in fields {
+        for to in [0, 1, 2, 100, 1 << 15, 1 << 16, 1 << 31, u32::MAX] {
+            println!("{name} = {to}");
+            let change = |block: &mut SliceSuperblock| set(block, to);
+            Sim::new(1).block_on(with_superblock((name, to), change));
+        }
+    }
+}
+
+async fn with_superblock((name, to): (&str, u32), change: impl FnOnce(&mut SliceSuperblock)) {
+    let settings = small(8);
+    let hardware = Hardware::new(&settings, 1, 1);
+    let index = hardware.create(&settings).await.expect("drives work");
+    for number in 0..150 {
+        index.insert(&vector(number)).await.expect("drives work");
+    }
+    index.flush().await.expect("drives work");
+    for number in 0..10 {
+        index.insert(&vector(number)).await.expect("drives work");
+    }
+    drop(index);
+    let page = hardware.disks[0].read(0, AlignedBuf::new(4096)).await;
+    let mut page = page.expect("drives work");
+    let mut block = SliceSuperblock::decode(&page).expect("it is one");
+    change(&mut block);
+    block.encode(&mut page);
+    let written = hardware.disks[0].write(0, SharedBuf::from(page)).await;
+    written.expect("drives work");
+    let index = match hardware.open(&settings).await {
+        // Another number that an index may have: what it finds is damaged, or is not there.
+        Ok(index) => index,
+        Err(error) => {
+            let is_told = matches!(
+                error,
+                SliceError::BadSuperblock { drive: 0, .. }
+                    | SliceError::ShortDrive { drive: 0, .. }
+                    | SliceError::ShortLog { .. }
+                    | SliceError::DamagedSegment { .. }
+                    | SliceError::DamagedLog { .. }
+                    | SliceError::Setting(_)
+            );
+            assert!(is_told, "{name} = {to}: {error}");
+            return;
+        }
+    };
+    let is_width = name == "width";
+    assert!(to <= 1 << 16 || is_width, "{name} = {to} cannot be");
+    for number in 0..100 {
+        let _ = index.query(&vector(number), 3).await;
+        let vector = vector(number);
+        let inserted = runtime::timeout(Duration::from_secs(100), index.insert(&vector));
+        let _ = inserted.await.expect("it does not hang");
+    }
 }

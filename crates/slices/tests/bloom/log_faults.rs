@@ -1,0 +1,291 @@
+//! A log whose pages decay, or whose writes a drive has lost: it denies nothing that it has had.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use device::{Decay, MemoryJournal};
+use flowstone_slices::{BitPlacement, BloomSettings, SliceBloom};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use runtime::sim::Sim;
+
+use crate::hardware::Left;
+use crate::life::{DRIVE_BYTES, Hardware, PLACEMENTS, key, small};
+
+const PAGE_WORDS: usize = 512;
+
+/// Filters of four pages of the log each.
+fn long_log(placement: BitPlacement) -> BloomSettings {
+    BloomSettings {
+        partitions: Some(2),
+        filter_bytes: 16 << 10,
+        bits_per_key: 64,
+        ..small(8, placement)
+    }
+}
+
+async fn insert(filter: &SliceBloom, keys: std::ops::Range<u64>) {
+    for number in keys {
+        filter.insert(&key(number)).await.expect("drives work");
+    }
+}
+
+async fn denied(filter: &SliceBloom, keys: std::ops::Range<u64>) -> u64 {
+    let mut denied = 0;
+    for number in keys {
+        let found = filter.may_contain(&key(number)).await.expect("drives work");
+        denied += u64::from(!found);
+    }
+    denied
+}
+
+/// The drives after a kill, and a log of these words.
+fn with_words(hardware: &Hardware, words: Vec<u64>, seed: u64) -> Hardware {
+    let left = Left {
+        images: hardware.killed(seed).images,
+        journal: Arc::new(MemoryJournal::from_words(words)),
+    };
+    Hardware::of(left, seed)
+}
+
+/// Where the halves of partitions begin, and which are in use.
+struct Log {
+    words: Vec<u64>,
+    partitions: usize,
+    half_words: usize,
+}
+
+impl Log {
+    fn of(words: Vec<u64>, filter: &SliceBloom) -> Self {
+        let partitions = filter.shape().partitions as usize;
+        Self {
+            half_words: (words.len() - PAGE_WORDS) / (2 * partitions),
+            words,
+            partitions,
+        }
+    }
+
+    fn head(&self, partition: usize, half: usize) -> usize {
+        8 + self.partitions + 2 * partition + half
+    }
+
+    /// The halves of the generations that take keys, by their heads.
+    fn halves(&self) -> Vec<std::ops::Range<usize>> {
+        (0..self.partitions)
+            .map(|partition| {
+                let generation = |half: &usize| self.words[self.head(partition, *half)] >> 32;
+                let half = (0..2).max_by_key(generation).expect("there are two");
+                let start = PAGE_WORDS + (2 * partition + half) * self.half_words;
+                start..start + self.half_words
+            })
+            .collect()
+    }
+}
+
+/// A filter that has been synced twice since its filters in memory began, and how its log is then.
+async fn synced_twice(hardware: &Hardware, settings: &BloomSettings) -> (SliceBloom, Log) {
+    let filter = hardware.create(settings).await.expect("drives work");
+    insert(&filter, 0..3_000).await;
+    filter.flush().await.expect("drives work");
+    for round in 0..2 {
+        insert(&filter, 3_000 + 300 * round..3_300 + 300 * round).await;
+        filter.sync().await.expect("drives work");
+    }
+    let log = Log::of(hardware.journal.crash(), &filter);
+    (filter, log)
+}
+
+#[test]
+fn bits_that_have_decayed_deny_nothing() {
+    for placement in PLACEMENTS {
+        let settings = long_log(placement);
+        for seed in 0..12 {
+            let mut random = SmallRng::seed_from_u64(seed);
+            Sim::new(seed).block_on(async {
+                let hardware = Hardware::new(&settings, 1, seed);
+                let (filter, mut log) = synced_twice(&hardware, &settings).await;
+                let absent = denied(&filter, 1 << 40..(1 << 40) + 1_000).await;
+                // Up to three bits that were set, anywhere in the filters that take keys.
+                for half in log.halves() {
+                    for _ in 0..random.random_range(1..=3) {
+                        let set = half.clone().filter(|&word| log.words[word] != 0);
+                        let set: Vec<usize> = set.collect();
+                        let word = set[random.random_range(0..set.len())];
+                        log.words[word] &= log.words[word] - 1;
+                    }
+                }
+                let again = with_words(&hardware, log.words, seed);
+                let opened = again.open(&settings).await.expect("it opens");
+                assert_eq!(denied(&opened, 0..3_600).await, 0, "seed {seed}");
+                assert!(opened.stats().log_pages_lost > 0, "it is said");
+                // Of four pages of each filter one at least has not decayed, and goes on denying.
+                let still = denied(&opened, 1 << 40..(1 << 40) + 1_000).await;
+                assert!(still > absent / 8, "{still} of {absent}");
+                insert(&opened, 10_000..11_000).await;
+                opened.flush().await.expect("drives work");
+                assert_eq!(denied(&opened, 0..3_600).await, 0, "seed {seed}");
+                assert_eq!(denied(&opened, 10_000..11_000).await, 0, "seed {seed}");
+            });
+        }
+    }
+}
+
+/// Bits decay while a filter waits for its flush, or in one that takes keys: the flush finds out.
+#[test]
+fn bits_that_decay_before_a_flush_deny_nothing() {
+    for placement in PLACEMENTS {
+        let settings = long_log(placement);
+        Sim::new(1).block_on(async {
+            let hardware = Hardware::new(&settings, 1, 1);
+            let (filter, log) = synced_twice(&hardware, &settings).await;
+            for half in log.halves() {
+                for page in half.step_by(PAGE_WORDS) {
+                    let mut words = page..page + PAGE_WORDS - 1;
+                    let set = words.find(|&word| log.words[word] != 0).expect("some are");
+                    let cleared = log.words[set] & (log.words[set] - 1);
+                    device::Journal::store(&*hardware.journal, set, cleared);
+                }
+            }
+            filter.flush().await.expect("drives work");
+            assert_eq!(denied(&filter, 0..3_600).await, 0);
+            assert!(filter.stats().log_pages_lost > 0);
+        });
+    }
+}
+
+/// A head that is as it was before its generation began: the pages say whose they are.
+#[test]
+fn the_lost_write_of_a_head_denies_nothing() {
+    for placement in PLACEMENTS {
+        let settings = long_log(placement);
+        Sim::new(1).block_on(async {
+            let hardware = Hardware::new(&settings, 1, 1);
+            let filter = hardware.create(&settings).await.expect("drives work");
+            insert(&filter, 0..3_000).await;
+            filter.flush().await.expect("drives work");
+            let before = Log::of(hardware.journal.crash(), &filter);
+            insert(&filter, 3_000..3_300).await;
+            filter.sync().await.expect("drives work");
+            let mut log = Log::of(hardware.journal.crash(), &filter);
+            // All heads and marks; pointers have not changed.
+            let heads = log.head(0, 0)..PAGE_WORDS;
+            log.words[heads.clone()].copy_from_slice(&before.words[heads]);
+            assert_ne!(log.words, hardware.journal.crash());
+            let again = with_words(&hardware, log.words, 1);
+            let opened = again.open(&settings).await.expect("it opens");
+            assert_eq!(denied(&opened, 0..3_300).await, 0);
+            assert_eq!(opened.stats().log_pages_lost, 0);
+        });
+    }
+}
+
+/// A page that a drive has not written, or written in another place, once a sync has made its filter durable and another has
+/// said so.
+#[test]
+fn the_lost_write_of_a_page_denies_nothing() {
+    let settings = long_log(PLACEMENTS[0]);
+    for nth in 0..8 {
+        for of_another in [false, true] {
+            Sim::new(nth).block_on(async {
+                let hardware = Hardware::new(&settings, 1, 1);
+                let (_, mut log) = synced_twice(&hardware, &settings).await;
+                let pages = log.halves().into_iter();
+                let pages: Vec<usize> = pages.flat_map(|half| half.step_by(PAGE_WORDS)).collect();
+                let lost = pages[nth as usize % pages.len()];
+                match of_another {
+                    true => {
+                        let other = pages[(nth as usize + 1) % pages.len()];
+                        let other = log.words[other..other + PAGE_WORDS].to_vec();
+                        log.words[lost..lost + PAGE_WORDS].copy_from_slice(&other);
+                    }
+                    false => log.words[lost..lost + PAGE_WORDS].fill(0),
+                }
+                let again = with_words(&hardware, log.words, 1);
+                let opened = again.open(&settings).await.expect("it opens");
+                assert_eq!(denied(&opened, 0..3_600).await, 0, "{nth} {of_another}");
+                assert_eq!(opened.stats().log_pages_lost, 1);
+            });
+        }
+    }
+}
+
+/// Whatever becomes of a page of a log, a start says so or denies nothing.
+#[test]
+fn any_decay_of_a_log_is_said_or_denies_nothing() {
+    let settings = long_log(PLACEMENTS[1]);
+    let (mut opened, mut refused) = (0, 0);
+    for seed in 0..60 {
+        Sim::new(seed).block_on(async {
+            let hardware = Hardware::new(&settings, 1, seed);
+            synced_twice(&hardware, &settings).await;
+            let mut image = hardware.journal.image(hardware.journal.crash());
+            let decayed = image.decay(seed);
+            let left = Left {
+                images: hardware.killed(seed).images,
+                journal: Arc::new(MemoryJournal::from_image(image)),
+            };
+            let again = Hardware::of(left, seed);
+            match again.open(&settings).await {
+                // What a page of pointers was before is an older log: nothing can tell.
+                Ok(_) if matches!(decayed, Some((0, Decay::Earlier))) => {}
+                Ok(filter) => {
+                    opened += 1;
+                    assert_eq!(
+                        denied(&filter, 0..3_600).await,
+                        0,
+                        "seed {seed}: {decayed:?}"
+                    );
+                }
+                Err(_) => refused += 1,
+            }
+        });
+    }
+    assert!(opened > 10 && refused > 5, "{opened} {refused}");
+}
+
+/// The words of a log, and how many inserts had returned.
+type Taken = (Vec<u64>, u64);
+
+/// A kill between any two stores of the log, also of one that makes good what has decayed: nothing is denied, and no page is
+/// lost by it.
+#[test]
+fn a_kill_between_any_two_stores_loses_no_page() {
+    let settings = BloomSettings {
+        partitions: Some(1),
+        ..small(8, PLACEMENTS[0])
+    };
+    let words = SliceBloom::log_words(&settings, &[DRIVE_BYTES]).expect("they can be");
+    for cut in (0..1_200).step_by(7) {
+        let hardware = Hardware::new(&settings, 1, 1);
+        let left: Arc<Mutex<Option<Taken>>> = Arc::default();
+        let inserted = Arc::new(AtomicU64::new(0));
+        Sim::new(1).block_on(async {
+            let filter = hardware.create(&settings).await.expect("drives work");
+            let first = hardware.journal.stores();
+            let journal = Arc::downgrade(&hardware.journal);
+            let (counted, taken) = (Arc::clone(&inserted), Arc::clone(&left));
+            hardware.journal.observe(move |number| {
+                if number == first + cut
+                    && let Some(journal) = journal.upgrade()
+                {
+                    let returned = counted.load(Ordering::Relaxed);
+                    *taken.lock().expect("nobody panics") = Some((journal.crash(), returned));
+                }
+            });
+            for number in 0..150 {
+                filter.insert(&key(number)).await.expect("drives work");
+                inserted.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let Some((log, returned)) = left.lock().expect("nobody panics").take() else {
+            continue;
+        };
+        assert_eq!(log.len(), words);
+        let again = with_words(&hardware, log, 2);
+        Sim::new(2).block_on(async {
+            let opened = again.open(&settings).await.expect("it opens");
+            assert_eq!(denied(&opened, 0..returned).await, 0, "store {cut}");
+            assert_eq!(opened.stats().log_pages_lost, 0, "store {cut}");
+        });
+    }
+}

@@ -1,0 +1,66 @@
+//! A log whose pages decay: what it can no longer vouch for is an error, and no shorter log.
+
+use std::sync::Arc;
+
+use device::MemoryJournal;
+use flowstone_slices::{SliceError, VectorId};
+use runtime::sim::Sim;
+
+use crate::hardware::{Hardware, Left};
+use crate::life::{small, vector};
+
+#[test]
+fn a_log_that_has_decayed_is_no_shorter_log() {
+    let settings = small(20);
+    for kind in [
+        "flipped bit of a vector",
+        "head of zeros",
+        "flipped bit of a segment's number",
+        "segment of zeros",
+        "pointers of zeros",
+    ] {
+        let hardware = Hardware::new(&settings, 1, 1);
+        let mut ids: Vec<VectorId> = Vec::new();
+        Sim::new(1).block_on(async {
+            let index = hardware.create(&settings).await.expect("drives work");
+            for number in 0..10 {
+                ids.push(index.insert(&vector(number)).await.expect("drives work"));
+            }
+            index.flush().await.expect("drives work");
+            for number in 10..20 {
+                ids.push(index.insert(&vector(number)).await.expect("drives work"));
+            }
+            for _ in 0..2 {
+                index.sync().await.expect("it works");
+            }
+        });
+        let mut words = hardware.journal.crash();
+        // The half of generation 2, whose head begins with the count of its vectors.
+        let first = u64::from(vector(10)[0].to_bits()) | u64::from(vector(10)[1].to_bits()) << 32;
+        let at = (4..words.len())
+            .find(|&at| words[at] == first && words[at - 4] >> 32 == 10)
+            .expect("it is there");
+        assert_eq!(words[at - 1] >> 32, 2);
+        match kind {
+            "flipped bit of a vector" => words[at + 300] ^= 4,
+            "head of zeros" => words[at - 4..at].fill(0),
+            "flipped bit of a segment's number" => words[at - 1] ^= 1 << 33,
+            "segment of zeros" => words[at - 4..at + 600].fill(0),
+            _ => words[8] = 0,
+        }
+        let left = Left {
+            images: hardware.killed(1).images,
+            journal: Arc::new(MemoryJournal::from_words(words)),
+        };
+        let again = Hardware::of(left, 1);
+        Sim::new(2).block_on(async {
+            let opened = again.open(&settings).await;
+            let is_told = matches!(
+                opened,
+                Err(SliceError::DamagedSegment { generation: 2, .. }
+                    | SliceError::DamagedLog { partition: 0, .. })
+            );
+            assert!(is_told, "{kind}: {:?}", opened.err());
+        });
+    }
+}

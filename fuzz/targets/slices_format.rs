@@ -1,0 +1,157 @@
+//! Decoders of slices: any bytes at all are an error or what they say they are, and one to three wrong bits of what is sound are
+//! found where the format says so.
+#![no_main]
+
+use flowstone_format::slices::{
+    BitPage, EntryPage, FilterHead, LogCount, PageIdentity, Pointer, PointerOwner, SliceKind,
+    SliceSuperblock,
+};
+use flowstone_format::slices_filter::{
+    FILTER_BIT_WORDS, FILTER_PAGE_BITS, FILTER_PAGE_WORDS, FilterPage, FilterPageState, filter_word,
+};
+use flowstone_format::slices_lsh::{
+    LshOwn, LshPage, StoredVectors, VECTOR_HEAD_BYTES, seal_vector, verify_vector,
+};
+use libfuzzer_sys::fuzz_target;
+
+const PAGE_BYTES: usize = 4096;
+
+fuzz_target!(|input: &[u8]| {
+    superblock(input);
+    page(input);
+    shapes(input);
+    words(input);
+    vector(input);
+    filter_page(input);
+});
+
+fn word(input: &[u8], at: usize) -> u64 {
+    let bytes = input.get(at..).unwrap_or_default();
+    let mut word = [0; 8];
+    let len = bytes.len().min(8);
+    word[..len].copy_from_slice(&bytes[..len]);
+    u64::from_le_bytes(word)
+}
+
+fn superblock(input: &[u8]) {
+    let _ = SliceSuperblock::decode(input);
+    let mut page = vec![0; PAGE_BYTES];
+    let len = input.len().min(64);
+    let mut sound = SliceSuperblock::new(SliceKind::Lsh);
+    sound.instance = word(input, 0).into();
+    sound.partitions = (word(input, 8) as u32).into();
+    sound.own = [16, 24, 32, 40].map(|at| word(input, at).into());
+    sound.encode(&mut page);
+    assert_eq!(SliceSuperblock::decode(&page), Ok(sound));
+    assert_eq!(LshOwn::decode(sound.own).encode()[..3], sound.own[..3]);
+    let damaged = word(input, len) as usize % (8 * 116);
+    page[damaged / 8] ^= 1 << (damaged % 8);
+    assert!(SliceSuperblock::decode(&page).is_err(), "bit {damaged}");
+}
+
+fn page(input: &[u8]) {
+    let identity = PageIdentity {
+        instance: word(input, 0),
+        partition: word(input, 8) as u32,
+        page: word(input, 12) as u32,
+        generation: word(input, 16) as u32,
+    };
+    let _ = identity.verify(input);
+    let mut page = vec![0; PAGE_BYTES];
+    let len = input.len().min(PAGE_BYTES);
+    page[..len].copy_from_slice(&input[..len]);
+    let floor = word(input, 20) as u32;
+    identity.seal(floor, &mut page);
+    assert_eq!(identity.verify(&page), Ok(floor));
+    let damaged = word(input, 24) as usize % (8 * PAGE_BYTES);
+    page[damaged / 8] ^= 1 << (damaged % 8);
+    assert!(identity.verify(&page).is_err(), "bit {damaged}");
+}
+
+/// How pages are divided: whatever is chosen, the parts lie within the page.
+fn shapes(input: &[u8]) {
+    let page_bytes = PAGE_BYTES * (1 + word(input, 0) as usize % 16);
+    let number = |at: usize, most: u64| (word(input, at) % (most + 1)) as usize;
+    let incarnations = number(4, 5_000);
+    if let Some(page) = BitPage::of(page_bytes, incarnations) {
+        assert!(page.slice(page.slots - 1).end <= page_bytes);
+    }
+    if let Some(page) = LshPage::of(page_bytes, incarnations) {
+        assert!(page.filter(incarnations - 1).end <= page_bytes);
+        assert!(page.count(incarnations - 1) < page.bucket(0).start);
+    }
+    let (slots, entries) = (number(8, 70), number(12, 70));
+    let incarnations = incarnations.clamp(1, 4_096);
+    if let Some(page) = EntryPage::of(page_bytes, incarnations, slots, entries) {
+        assert!(page.filter(incarnations - 1).end <= page_bytes);
+        assert!(page.entry(page.entries() - 1).end <= page.filter(0).start);
+    }
+}
+
+fn words(input: &[u8]) {
+    let any = word(input, 0);
+    let owner = PointerOwner {
+        instance: word(input, 8),
+        partition: word(input, 16) as u32,
+        drive: word(input, 20) as u32,
+    };
+    if let Ok(pointer) = Pointer::decode(any, owner) {
+        assert_eq!(pointer.encode(owner), any);
+    }
+    let pointer = Pointer {
+        generation: word(input, 24) as u32,
+        region: word(input, 28) as u32 >> 8,
+    };
+    let sound = pointer.encode(owner);
+    assert_eq!(Pointer::decode(sound, owner), Ok(pointer));
+    let bits = [32, 33, 34].map(|at| 1_u64 << (word(input, at) % 64));
+    let wrong = bits.iter().fold(sound, |word, bit| word ^ bit);
+    assert!(Pointer::decode(wrong, owner).is_err(), "{bits:?}");
+    assert_eq!(FilterHead::decode(any).encode(), any);
+    assert_eq!(LogCount::decode(any).encode(), any);
+    assert_eq!(StoredVectors::decode(any).encode(), any);
+}
+
+fn vector(input: &[u8]) {
+    let (instance, id) = (word(input, 0), word(input, 8));
+    let _ = verify_vector(instance, id, input);
+    let mut record = [&[0; VECTOR_HEAD_BYTES], input].concat();
+    seal_vector(instance, id, &mut record);
+    assert_eq!(verify_vector(instance, id, &record), Ok(input));
+    let damaged = word(input, 16) as usize % (8 * record.len());
+    record[damaged / 8] ^= 1 << (damaged % 8);
+    assert!(verify_vector(instance, id, &record).is_err(), "bit {damaged}");
+}
+
+fn filter_page(input: &[u8]) {
+    let page = FilterPage {
+        instance: word(input, 0),
+        partition: word(input, 8) as u32,
+        generation: word(input, 12) as u32,
+        page: word(input, 16) as u32,
+    };
+    let mut words = vec![0; FILTER_PAGE_WORDS];
+    for (nth, to) in words.iter_mut().enumerate() {
+        *to = word(input, 20 + 8 * nth);
+    }
+    let _ = page.state(&words);
+    let check = page.check(&words[..FILTER_BIT_WORDS]);
+    words[FILTER_BIT_WORDS] = page.check_word(check);
+    assert_eq!(page.state(&words), FilterPageState::Sound(check));
+    // A bit more, and what a crash between the stores leaves.
+    let bit = word(input, 1) as usize % FILTER_PAGE_BITS;
+    let at = filter_word(bit);
+    let more = words[at] | 1 << (bit % 64);
+    let after = check ^ FilterPage::change(at, more ^ words[at]);
+    words[FILTER_BIT_WORDS] = page.changing_word(check, after);
+    assert_eq!(page.state(&words), FilterPageState::Sound(check));
+    words[at] = more;
+    assert_eq!(page.state(&words), FilterPageState::Sound(after));
+    words[FILTER_BIT_WORDS] = page.check_word(after);
+    let mut wrong = words.clone();
+    let bits = [2, 5, 9].map(|at| word(input, at) as usize % FILTER_PAGE_BITS);
+    for bit in bits {
+        wrong[filter_word(bit)] ^= 1 << (bit % 64);
+    }
+    assert_ne!(page.state(&wrong), FilterPageState::Sound(after), "{bits:?}");
+}
