@@ -13,6 +13,7 @@
 //!   index_device    the head of a device that holds nothing but an index
 //!   slices          slicetables: superblock, pages, log
 //!   slices_lsh      similarity indexes on slicetables: pages, vectors
+//!   slices_map      maps on slicetables: records of keys and values
 //! ```
 
 pub mod cascade;
@@ -26,6 +27,7 @@ pub mod mapping;
 pub mod segment;
 pub mod slices;
 pub mod slices_lsh;
+pub mod slices_map;
 pub mod superblock;
 
 /// A structure on flash that cannot be what it should be.

@@ -147,6 +147,35 @@ impl Drive {
         Ok(PageRead { bytes, floor })
     }
 
+    /// Writes to where no slicetable lies, and syncs it. `disk` is the drive, or the whole that it is a part of.
+    pub(crate) async fn write_beside(
+        &self,
+        disk: &dyn Disk,
+        offset: u64,
+        data: SharedBuf,
+    ) -> Result<(), SliceError> {
+        let len = data.len() as u64;
+        let turn = self.scheduler.write().await;
+        let written = disk.write(offset, data).await;
+        drop(turn);
+        written.map_err(SliceError::device(self.number))?;
+        self.counts.bytes_written.fetch_add(len, Ordering::Relaxed);
+        let synced = disk.sync().await;
+        synced.map_err(SliceError::device(self.number))
+    }
+
+    /// Reads from where no slicetable lies, when it is the read's turn.
+    pub(crate) async fn read_beside(
+        &self,
+        disk: &dyn Disk,
+        offset: u64,
+        len: usize,
+    ) -> Result<AlignedBuf, SliceError> {
+        let _turn = self.scheduler.read(self.shape.channels.of(offset)).await;
+        let read = disk.read(offset, AlignedBuf::new(len)).await;
+        read.map_err(SliceError::device(self.number))
+    }
+
     /// The turn to [`rewrite`](Self::rewrite): what is to be written is best chosen when it has come.
     pub(crate) async fn rewriting(&self) -> Permit {
         self.rewriting.acquire().await

@@ -157,6 +157,11 @@ impl Log {
         })
     }
 
+    /// Words that it uses.
+    pub(crate) fn words(&self) -> usize {
+        self.shape.words()
+    }
+
     fn journal(&self) -> &dyn Journal {
         &*self.pointers.journal
     }
