@@ -39,7 +39,8 @@ pub(crate) struct Drive {
     pub(crate) scheduler: Scheduler,
     pub(crate) regions: Arc<Regions>,
     pub(crate) counts: DriveCounts,
-    /// One slicetable at a time is written, from start to end: so chunks go to the channels in turn.
+    /// One slicetable at a time is written, from start to end: so chunks go to the channels in turn, and no sync covers another's
+    /// writes.
     rewriting: Semaphore,
     /// Reads of flushes that have failed since one succeeded.
     failed_reads: AtomicU32,
@@ -147,7 +148,8 @@ impl Drive {
         Ok(PageRead { bytes, floor })
     }
 
-    /// Writes to where no slicetable lies, and syncs it. `disk` is the drive, or the whole that it is a part of.
+    /// Writes to where no slicetable lies, and syncs it. `disk` is the drive, or the whole that it is a part of. No slicetable is
+    /// written meanwhile: a sync that fails may lose what others have written, and their own syncs would not tell.
     pub(crate) async fn write_beside(
         &self,
         disk: &dyn Disk,
@@ -155,6 +157,7 @@ impl Drive {
         data: SharedBuf,
     ) -> Result<(), SliceError> {
         let len = data.len() as u64;
+        let _alone = self.rewriting.acquire().await;
         let turn = self.scheduler.write().await;
         let written = disk.write(offset, data).await;
         drop(turn);

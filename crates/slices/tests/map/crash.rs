@@ -1,6 +1,6 @@
-//! The process or the power fails at a random moment, several times over.
+//! The process or the power fails at a random moment, several times over; before that drives are slow or fail.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -18,19 +18,28 @@ const TASKS: u64 = 4;
 const LIVES: u64 = 4;
 
 /// Changes, reads and syncs keys that are this task's alone, until the crash.
-async fn client(map: SliceMap, model: Rc<RefCell<Model>>, (task, seed): (u64, u64), may_go: bool) {
+async fn client(
+    map: SliceMap,
+    model: Rc<RefCell<Model>>,
+    stop: Rc<Cell<bool>>,
+    (task, seed): (u64, u64),
+    may_go: bool,
+) {
     let mut random = SmallRng::seed_from_u64(seed);
-    loop {
+    while !stop.get() {
         let of = random.random_range(0..KEYS / TASKS) * TASKS + task;
         match random.random_range(0..100) {
             0..75 => {
                 let to = random.random_bool(0.8).then(|| random.random());
                 model.borrow_mut().begin(of, to);
-                let changed = match to {
+                let change = async || match to {
                     Some(to) => map.insert(&key(of), &value(to)).await,
                     None => map.delete(&key(of)).await,
                 };
-                changed.expect("drives work");
+                // What is refused has not been done.
+                while change().await.is_err() {
+                    runtime::sleep(Duration::from_millis(1)).await;
+                }
                 model.borrow_mut().acknowledge(of);
             }
             75..97 => {
@@ -43,8 +52,15 @@ async fn client(map: SliceMap, model: Rc<RefCell<Model>>, (task, seed): (u64, u6
             }
             _ => {
                 let acknowledged = model.borrow().acknowledged();
-                map.sync().await.expect("drives work");
-                model.borrow_mut().sync(acknowledged);
+                // One that is given up goes on, or does not.
+                let limit = match random.random_bool(0.3) {
+                    true => Duration::from_micros(random.random_range(0..2_000)),
+                    false => Duration::from_secs(100_000),
+                };
+                let synced = runtime::timeout(limit, map.sync()).await;
+                if matches!(synced, Ok(Ok(()))) {
+                    model.borrow_mut().sync(acknowledged);
+                }
             }
         }
         runtime::sleep(Duration::from_micros(random.random_range(0..300))).await;
@@ -88,19 +104,31 @@ fn live_and_crash(settings: &MapSettings, drives: usize, seed: u64, may_go: bool
                 _ => hardware.open(settings).await,
             };
             let map = map.unwrap_or_else(|error| panic!("seed {seed}, life {life}: {error}"));
-            if random.random_bool(0.5) {
-                hardware.slow_down();
+            if random.random_bool(0.7) {
+                hardware.trouble(random.random_bool(0.5));
             }
             for of in 0..KEYS {
                 let found = number(map.get(&key(of)).await.expect("drives work"));
                 model.borrow_mut().check(of, found, has_power, may_go);
             }
+            let stop = Rc::new(Cell::new(false));
             for task in 0..TASKS {
                 let of = (task, random.random());
-                let client = client(map.clone(), Rc::clone(&model), of, may_go);
+                let client = client(map.clone(), Rc::clone(&model), Rc::clone(&stop), of, may_go);
                 runtime::spawn_detached(client);
             }
             runtime::sleep(until).await;
+            if random.random_bool(0.2) {
+                // Nothing waits for ever.
+                stop.set(true);
+                for disk in &hardware.disks {
+                    disk.heal();
+                }
+                runtime::sleep(Duration::from_secs(20)).await;
+                let synced = runtime::timeout(Duration::from_secs(60), map.sync()).await;
+                let synced = synced.unwrap_or_else(|_| panic!("seed {seed}: a sync hangs"));
+                synced.unwrap_or_else(|error| panic!("seed {seed}: healed, {error}"));
+            }
         });
         (hardware, has_power) = crashed(&hardware, sim, &mut random);
     }

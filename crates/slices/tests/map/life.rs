@@ -77,11 +77,19 @@ impl Hardware {
         SliceMap::open(disks, journal, settings).await
     }
 
-    /// From now on every other write takes so long that segments wait.
-    pub(crate) fn slow_down(&self) {
+    /// From now on some writes take so long that segments wait, or fail.
+    pub(crate) fn trouble(&self, fails: bool) {
         let slow = Fault::Slow(Duration::from_millis(4));
+        let rates = match fails {
+            false => vec![(Operation::Write, slow, 0.3)],
+            true => vec![
+                (Operation::Write, slow, 0.1),
+                (Operation::Write, Fault::Error, 0.1),
+                (Operation::Sync, Fault::Error, 0.1),
+            ],
+        };
         for disk in &self.disks {
-            disk.set_rates(vec![(Operation::Write, slow.clone(), 0.3)]);
+            disk.set_rates(rates.clone());
         }
     }
 }
