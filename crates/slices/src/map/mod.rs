@@ -1,14 +1,14 @@
-//! SliceMap: a map of strings of bytes. Values lie in a log of records on the drives, and a SliceHash has their addresses (section 8,
-//! "Large key-value pairs").
+//! SliceMap: a map of strings of bytes. Values lie in a log of records on the drives, and a SliceHash has their addresses
+//! (section 8, "Large key-value pairs").
 //!
 //! ```text
 //!   insert ──▶ segment in memory, words of the log ──full or sync──▶ ring of records on the drives ──then──▶ SliceHash: hash ─▶ address
 //!   look up ─▶ newest record in memory ──not there──▶ SliceHash: a page ──address──▶ record: its pages, its whole key
 //! ```
 //!
-//! An address is in the table when its record is on a drive, durably, and never before; so neither the table nor its log has to wait for
-//! records, and a crash leaves no address without its record. All changes are records, deletes, too: a start reads those from the last
-//! durable end on, and changes the table by them again, in order.
+//! An address is in the table when its record is on a drive, durably, and never before; so neither the table nor its log has to
+//! wait for records, and a crash leaves no address without its record. All changes are records, deletes, too: a start reads those
+//! from the last durable end on, and changes the table by them again, in order.
 //!
 //! A record says where it lies, and has its whole key: what has been written over, or belongs to another key of the same hash, is not
 //! there.

@@ -1,8 +1,8 @@
 //! What a start does with the records that may not be in the table: those behind the end that the log says.
 //!
-//! Records follow each other, or begin on the next page where a sync has come between, or in the next segment. Each is taken from the
-//! drive or, where it is not there, from the slot of its segment in the log. Then they are written, and their addresses go to the table,
-//! in the order in which they came: so the table has the newest change of each key, whatever it had of them before.
+//! Records follow each other, or begin on the next page where a sync has come between, or in the next segment. Each is taken from
+//! the drive or, where it is not there, from the slot of its segment in the log. Then they are written, and their addresses go to
+//! the table, in the order in which they came: so the table has the newest change of each key, whatever it had of them before.
 //!
 //! Records of this start have a new epoch. What lies behind the end has an older one, and is never taken for a later record.
 
@@ -51,7 +51,7 @@ impl Inner {
         }
     }
 
-    /// The records of a segment from a page's start on that this epoch's predecessor has left.
+    /// The records of a segment from a page's start on that the last start has left.
     async fn records_left(
         &self,
         segment: u64,
