@@ -207,6 +207,58 @@ fn wrong_input_is_said_in_a_line_and_changes_nothing() {
     );
 }
 
+/// Values are as long as they are, and the next process finds them, also after a kill.
+#[test]
+fn a_map_has_the_values_of_its_keys() {
+    let directory = TempDir::new().expect("there is a directory for tests");
+    let at = directory.path();
+    let create = ["map", "create", "--drives", "a,b", "--size", "64MiB"];
+    assert!(said(at, &create, "").contains("entries at most"));
+    let value = |key: u64| format!("value {key} {}", "-".repeat(key as usize % 1_000));
+    let pairs: String = (0..5_000)
+        .map(|key| format!("key {key}\t{}\n", value(key)))
+        .collect();
+    let inserted = said(at, &["map", "insert", "--drives", "a,b"], &pairs);
+    assert_eq!(inserted, "5000 inserted\n");
+    let deleted = said(at, &["map", "delete", "--drives", "a,b"], "key 7\nno key\n");
+    assert_eq!(deleted, "2 deleted\n");
+    let asked = "key 6\nkey 7\nkey\nkey 4999\n";
+    let found = said(at, &["map", "get", "--drives", "a,b"], asked);
+    assert_eq!(
+        found,
+        format!("key 6\t{}\nkey 4999\t{}\n", value(6), value(4_999))
+    );
+
+    let mut inserts = Command::new(env!("CARGO_BIN_EXE_flowstone"))
+        .args(["slice", "map", "insert", "--drives", "a,b"])
+        .current_dir(at)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    let mut input = inserts.stdin.take().expect("its input is piped");
+    for key in 5_000..9_000 {
+        writeln!(input, "key {key}\t{}", value(key)).expect("it takes its input");
+    }
+    inserts.kill().expect("it can be killed");
+    inserts.wait().expect("it ends");
+    let keys: String = (0..9_000).map(|key| format!("key {key}\n")).collect();
+    std::fs::write(at.join("keys"), keys).expect("the file can be written");
+    let found = said(at, &["map", "get", "--drives", "a,b", "keys"], "");
+    let there = found.lines().count() as u64;
+    assert!(there > 8_000, "{there}");
+    let expected = (0..=there).filter(|&key| key != 7);
+    let expected: String = expected
+        .map(|key| format!("key {key}\t{}\n", value(key)))
+        .collect();
+    assert!(found == expected, "without a gap");
+
+    let refused = refusal(at, &["hash", "stats", "--drives", "a,b"], "");
+    assert!(refused.contains("holds a map"), "{refused}");
+    let refused = refusal(at, &["map", "insert", "--drives", "a,b"], "a b\n");
+    assert!(refused.contains("a tab and a value"), "{refused}");
+}
+
 #[test]
 fn a_filter_knows_the_lines_that_it_has() {
     let directory = TempDir::new().expect("there is a directory for tests");

@@ -14,6 +14,7 @@
 //!   slices          slicetables: superblock, pages, log
 //!   slices_filter   pages of a Bloom filter in memory
 //!   slices_lsh      similarity indexes on slicetables: pages, vectors
+//!   slices_map      maps on slicetables: records of keys and values
 //! ```
 
 pub mod cascade;
@@ -29,6 +30,7 @@ pub mod sliced;
 pub mod slices;
 pub mod slices_filter;
 pub mod slices_lsh;
+pub mod slices_map;
 pub mod superblock;
 
 /// A structure on flash that cannot be what it should be.

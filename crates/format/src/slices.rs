@@ -41,15 +41,18 @@ pub enum SliceKind {
     Bloom = 2,
     /// A similarity index of vectors.
     Lsh = 3,
+    /// A map of strings of bytes, whose values lie beside a hash table.
+    Map = 4,
 }
 
 impl SliceKind {
     /// What the kind of that number is called.
     pub fn name_of(kind: u32) -> &'static str {
-        const NAMES: [(SliceKind, &str); 3] = [
+        const NAMES: [(SliceKind, &str); 4] = [
             (SliceKind::Hash, "hash table"),
             (SliceKind::Bloom, "Bloom filter"),
             (SliceKind::Lsh, "similarity index"),
+            (SliceKind::Map, "map"),
         ];
         let named = NAMES.iter().find(|(known, _)| *known as u32 == kind);
         named.map_or("structure that this program does not know", |(_, name)| {
@@ -483,7 +486,7 @@ impl Pointer {
 }
 
 /// CRC-8 with the polynomial x^8 + x^2 + x + 1: finds out up to three flipped bits of a word.
-fn crc8(word: u64) -> u8 {
+pub(crate) fn crc8(word: u64) -> u8 {
     word.to_be_bytes().iter().fold(0, |sum, byte| {
         (0..8).fold(sum ^ byte, |sum, _| match sum & 0x80 {
             0 => sum << 1,

@@ -42,7 +42,8 @@ pub(crate) struct Drive {
     pub(crate) scheduler: Scheduler,
     pub(crate) regions: Arc<Regions>,
     pub(crate) counts: DriveCounts,
-    /// One slicetable at a time is written, from start to end: so chunks go to the channels in turn.
+    /// One slicetable at a time is written, from start to end: so chunks go to the channels in turn, and no sync covers another's
+    /// writes.
     rewriting: Semaphore,
     /// Reads of flushes that have failed since one succeeded.
     failed_reads: AtomicU32,
@@ -148,6 +149,37 @@ impl Drive {
             source,
         })?;
         Ok(PageRead { bytes, floor })
+    }
+
+    /// Writes to where no slicetable lies, and syncs it. `disk` is the drive, or the whole that it is a part of. No slicetable is
+    /// written meanwhile: a sync that fails may lose what others have written, and their own syncs would not tell.
+    pub(crate) async fn write_beside(
+        &self,
+        disk: &dyn Disk,
+        offset: u64,
+        data: SharedBuf,
+    ) -> Result<(), SliceError> {
+        let len = data.len() as u64;
+        let _alone = self.rewriting.acquire().await;
+        let turn = self.scheduler.write().await;
+        let written = disk.write(offset, data).await;
+        drop(turn);
+        written.map_err(SliceError::device(self.number))?;
+        self.counts.bytes_written.fetch_add(len, Ordering::Relaxed);
+        let synced = disk.sync().await;
+        synced.map_err(SliceError::device(self.number))
+    }
+
+    /// Reads from where no slicetable lies, when it is the read's turn.
+    pub(crate) async fn read_beside(
+        &self,
+        disk: &dyn Disk,
+        offset: u64,
+        len: usize,
+    ) -> Result<AlignedBuf, SliceError> {
+        let _turn = self.scheduler.read(self.shape.channels.of(offset)).await;
+        let read = disk.read(offset, AlignedBuf::new(len)).await;
+        read.map_err(SliceError::device(self.number))
     }
 
     /// The turn to [`rewrite`](Self::rewrite): what is to be written is best chosen when it has come.

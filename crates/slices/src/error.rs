@@ -82,6 +82,16 @@ pub enum SliceError {
          make the structure anew with `create`"
     )]
     DamagedSegment { generation: u32, what: &'static str },
+    /// Where the records of a map end is not known.
+    #[error(
+        "the log is damaged where it says which records there are; bring back the log and its drives from one backup, or make the \
+         map anew with `create`"
+    )]
+    DamagedRecords,
+    #[error(
+        "a key and its value have {bytes} bytes together, and {most} are the most; the key alone may have 65535"
+    )]
+    LongRecord { bytes: usize, most: usize },
     #[error("the log has {has} words and needs {needs}; make it as long as `log_words` says")]
     ShortLog { has: usize, needs: usize },
     #[error(

@@ -315,6 +315,16 @@ impl SliceHash {
     pub fn memory(&self) -> HashMemory {
         self.0.memory()
     }
+
+    /// The drives it lies on, for those who read and write beside it.
+    pub(crate) fn drives(&self) -> &[Drive] {
+        &self.0.drives
+    }
+
+    /// Words of the log that it uses.
+    pub(crate) fn words(&self) -> usize {
+        self.0.log.words()
+    }
 }
 
 /// The values of many keys, in their order: all look-ups are under way at once, so that the scheduler has a choice.

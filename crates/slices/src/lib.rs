@@ -25,6 +25,7 @@ mod keys;
 mod layout;
 mod log;
 mod lsh;
+mod map;
 mod page;
 mod paged_log;
 mod parts;
@@ -48,6 +49,7 @@ pub use lsh::{
     ChannelReads, Choice, Components, Family, LshLayout, LshMemory, LshSettings, LshShape,
     LshStats, Neighbour, RingShape, SliceLsh, Target, VectorError, VectorId,
 };
+pub use map::{MapMemory, MapSettings, MapShape, MapStats, RecordShape, SliceMap};
 pub use paged_log::PagedLog;
 pub use probe::{PROBED_BYTES, probe_channels};
 pub use scheduler::Scheduling;

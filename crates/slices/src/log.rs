@@ -16,9 +16,9 @@
 //! the durable one, and the first gets the same count, which need not be durable. A start does not know which is: it makes the log
 //! durable as it is before it changes a synced count.
 //!
-//! A part whose owner is a generation that no slicetable has has a count that is right: where it has none, it has decayed. A part whose
-//! owner a slicetable has, as the pointers say, is free, whatever else it holds: the generation that took it last has not been synced.
-//! A generation that no part has was not synced, either. A word that names no owner is damage.
+//! Where no slicetable has the generation that owns a part, one of its counts is right, or it has decayed. Where one has it, as the
+//! pointers say, the part is free, whatever else it holds: if another generation has taken it since, that was not synced. Nor was
+//! a generation that no part has. A word that names no owner is damage.
 
 use std::sync::Arc;
 
@@ -170,6 +170,11 @@ impl Log {
     /// Whether changes are logged.
     pub(crate) fn has_changes(&self) -> bool {
         self.shape.has_parts()
+    }
+
+    /// Words that it uses.
+    pub(crate) fn words(&self) -> usize {
+        self.shape.words()
     }
 
     fn journal(&self) -> &dyn Journal {

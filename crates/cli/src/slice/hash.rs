@@ -388,7 +388,10 @@ async fn bench(args: &BenchArgs) -> Result<(), CommandError> {
     if let Some(error) = tally.error.take() {
         return Err(error.into());
     }
-    let reads = (table.stats().page_reads - before.page_reads) as f64 / tally.gets.max(1) as f64;
+    let after = table.stats();
+    let reads = (after.page_reads - before.page_reads) as f64 / tally.gets.max(1) as f64;
+    let flushed = after.flushed_entries - before.flushed_entries;
+    let written = (after.bytes_written - before.bytes_written) as f64 / flushed.max(1) as f64;
     let us = |quantile| tally.latency_ns.value_at_quantile(quantile) as f64 / 1e3;
     let row = json!({
         "keys": keys,
@@ -399,6 +402,7 @@ async fn bench(args: &BenchArgs) -> Result<(), CommandError> {
         "gets_per_s": tally.gets as f64 / seconds,
         "hit_ratio": tally.found as f64 / tally.gets.max(1) as f64,
         "page_reads_per_get": reads,
+        "bytes_written_per_insert": (flushed > 0).then_some(written),
         "p50_us": us(0.5),
         "p99_us": us(0.99),
         "p999_us": us(0.999),

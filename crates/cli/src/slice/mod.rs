@@ -1,10 +1,11 @@
-//! `flowstone slice`: hash tables, Bloom filters and similarity indexes larger than memory, built and asked from files.
+//! `flowstone slice`: hash tables, maps, Bloom filters and similarity indexes larger than memory, built and asked from files.
 
 mod bloom;
 mod drives;
 mod hash;
 mod input;
 mod lsh;
+mod map;
 mod vectors;
 
 use std::process::ExitCode;
@@ -23,6 +24,9 @@ enum Kind {
     /// A hash table of 8-byte keys and values.
     #[command(subcommand)]
     Hash(hash::HashCommand),
+    /// A map of lines of text to lines of text.
+    #[command(subcommand)]
+    Map(map::MapCommand),
     /// A Bloom filter of lines of text.
     #[command(subcommand)]
     Bloom(bloom::BloomCommand),
@@ -34,6 +38,7 @@ enum Kind {
 pub(crate) fn run(args: SliceArgs) -> ExitCode {
     match args.kind {
         Kind::Hash(command) => hash::run(command),
+        Kind::Map(command) => map::run(command),
         Kind::Bloom(command) => bloom::run(command),
         Kind::Lsh(command) => lsh::run(command),
     }

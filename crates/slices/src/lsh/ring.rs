@@ -4,7 +4,6 @@
 //! again when the incarnation that names its vectors has gone ([`Readers`](super::readers::Readers)).
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use device::{AlignedBuf, DeviceError, Operation, SharedBuf};
 use format::FormatError;
@@ -174,15 +173,7 @@ impl Ring {
         let error = SliceError::device(place.drive);
         let len = segment.bytes.len();
         let data = SharedBuf::new(Arc::clone(&segment.bytes), 0..len);
-        let turn = drive.scheduler.write().await;
-        let written = drive.disk.write(place.offset, data).await;
-        drop(turn);
-        written.map_err(&error)?;
-        drive
-            .counts
-            .bytes_written
-            .fetch_add(len as u64, Ordering::Relaxed);
-        drive.disk.sync().await.map_err(&error)?;
+        drive.write_beside(&*drive.disk, place.offset, data).await?;
         if segment.generation > self.last_in_doubt {
             return Ok(());
         }
@@ -231,11 +222,8 @@ impl Ring {
         block: Block,
     ) -> Result<AlignedBuf, SliceError> {
         let drive = &drives[block.drive];
-        let channel = drive.shape.channels.of(block.offset);
-        let _turn = drive.scheduler.read(channel).await;
-        let buf = AlignedBuf::new(self.shape.block_bytes);
-        let read = drive.disk.read(block.offset, buf).await;
-        read.map_err(SliceError::device(block.drive))
+        let len = self.shape.block_bytes;
+        drive.read_beside(&*drive.disk, block.offset, len).await
     }
 }
 

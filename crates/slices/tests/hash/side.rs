@@ -86,7 +86,7 @@ fn the_newest_of_the_tables_that_wait_counts() {
         let hardware = Hardware::new(&settings, 1, 1);
         let table = hardware.create(&settings).await.expect("drives work");
         stop_writes(&hardware);
-        let keys = u64::from(table.shape().table_entries);
+        let keys = u64::from(table.shape().table_entries) / 2;
         for round in 0..5 {
             for key in 0..keys {
                 match (key + round) % 5 {
@@ -109,7 +109,9 @@ fn the_newest_of_the_tables_that_wait_counts() {
                 assert_eq!(found, expected, "key {key}, {when}");
             }
         };
+        let a_table = table.memory().tables / 6;
         check(&table, "in memory").await;
+        assert_eq!(table.memory().tables, 6 * a_table, "nothing is flushed");
         let left = hardware.killed(1);
         let again = Hardware::of(left, 2);
         let opened = again.open(&settings).await.expect("drives work");
@@ -174,6 +176,42 @@ fn tables_on_the_side_survive_kills_and_power_cuts() {
             hardware = Hardware::of(left, seed);
         }
     }
+}
+
+/// The log has a part for each table, which is not used again while the table waits.
+#[test]
+fn parts_of_the_log_are_used_in_turn() {
+    let settings = HashSettings {
+        incarnations: 40,
+        ..one_partition(5)
+    };
+    let hardware = Hardware::new(&settings, 1, 1);
+    let sim = Sim::new(1);
+    let keys = sim.block_on(async {
+        let table = hardware.create(&settings).await.expect("drives work");
+        let a_round = 5 * u64::from(table.shape().table_entries);
+        for round in 0..4 {
+            if round == 3 {
+                stop_writes(&hardware);
+            }
+            for key in round * a_round..(round + 1) * a_round {
+                table.insert(key, key).await.expect("drives work");
+            }
+            if round < 3 {
+                table.flush().await.expect("drives work");
+            }
+        }
+        4 * a_round
+    });
+    let again = Hardware::of(hardware.killed(1), 1);
+    sim.crash();
+    Sim::new(2).block_on(async {
+        let table = again.open(&settings).await.expect("drives work");
+        for key in 0..keys {
+            let found = table.get(key).await.expect("drives work");
+            assert_eq!(found, Some(key), "key {key}");
+        }
+    });
 }
 
 /// Tables on the side are of all partitions of a drive together, and so is memory.

@@ -1,0 +1,214 @@
+//! `flowstone slice map`: make a SliceMap, change it, and ask it.
+
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+use server::config::Size;
+use slices::{Files, HashSettings, MapSettings, SliceError, SliceMap};
+
+use super::drives::{CommandError, DriveArgs, ended};
+use super::input::{InputError, lines};
+
+#[derive(Subcommand)]
+pub(super) enum MapCommand {
+    /// Make an empty map.
+    Create(CreateArgs),
+    /// Insert pairs: a key, a tab and a value a line.
+    Insert(LineArgs),
+    /// Print each key that is there with its value, a tab between them: a key a line.
+    Get(LineArgs),
+    /// Delete keys: a key a line.
+    Delete(LineArgs),
+    /// Tell its shape, and what it takes of memory.
+    Stats(DriveArgs),
+}
+
+#[derive(Args)]
+pub(super) struct CreateArgs {
+    #[command(flatten)]
+    on: DriveArgs,
+    /// Bytes of each drive.
+    #[arg(long, value_name = "SIZE")]
+    size: Size,
+    /// Bytes of a key and its value together, on average: what divides the drives between values and table.
+    #[arg(long, default_value_t = 1024, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
+    mean: u32,
+    /// Bytes of keys and values that are written at once; a key and its value have less.
+    #[arg(long, default_value = "1MiB", value_name = "SIZE")]
+    segment_size: Size,
+    /// Incarnations: the more, the less memory an entry, and the more is written for one.
+    #[arg(long, default_value_t = 32, value_name = "N")]
+    incarnations: u32,
+    /// Bytes of a table in memory.
+    #[arg(long, default_value = "128KiB", value_name = "SIZE")]
+    table_size: Size,
+    /// Full tables of a drive that may wait in memory in a burst of inserts.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    side_tables: u32,
+    /// Lose what the files hold.
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Args)]
+pub(super) struct LineArgs {
+    #[command(flatten)]
+    on: DriveArgs,
+    /// The lines [default: standard input].
+    input: Option<PathBuf>,
+    /// Look-ups under way at once.
+    #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    clients: u32,
+}
+
+pub(super) fn run(command: MapCommand) -> ExitCode {
+    ended(runtime::live::block_on(async {
+        match command {
+            MapCommand::Create(args) => create(&args).await,
+            MapCommand::Insert(args) => insert(&args).await,
+            MapCommand::Get(args) => get(&args).await,
+            MapCommand::Delete(args) => delete(&args).await,
+            MapCommand::Stats(args) => describe(&open(&args).await?, args.json),
+        }
+    }))
+}
+
+fn settings(on: &DriveArgs) -> MapSettings {
+    MapSettings {
+        table: HashSettings {
+            scheduling: on.scheduling(),
+            ..HashSettings::default()
+        },
+        ..MapSettings::default()
+    }
+}
+
+async fn open(on: &DriveArgs) -> Result<SliceMap, SliceError> {
+    let files = Files::open(&on.drives)?;
+    SliceMap::open(files.disks, files.journal, &settings(on)).await
+}
+
+async fn create(args: &CreateArgs) -> Result<(), CommandError> {
+    let usual = settings(&args.on);
+    let settings = MapSettings {
+        table: HashSettings {
+            incarnations: args.incarnations,
+            table_bytes: usize::try_from(args.table_size.0).unwrap_or(usize::MAX),
+            side_tables: args.side_tables,
+            ..usual.table
+        },
+        mean_bytes: args.mean,
+        segment_bytes: u32::try_from(args.segment_size.0).unwrap_or(u32::MAX),
+    };
+    // What can be refused is, before anything is made.
+    settings.shape(&vec![args.size.0; args.on.drives.len()])?;
+    let log_words = async |disks: &[_]| SliceMap::log_words_for(&settings, disks);
+    let files = Files::create(&args.on.drives, args.size.0, args.force, log_words).await?;
+    let map = SliceMap::create(files.disks, files.journal, &settings).await?;
+    describe(&map, args.on.json)
+}
+
+fn describe(map: &SliceMap, as_json: bool) -> Result<(), CommandError> {
+    let (shape, memory) = (map.shape(), map.memory().total());
+    let incarnations = map.slicetables_of_a_partition() * shape.table.page.incarnations;
+    let tables = u64::from(shape.table.partitions) * (1 + incarnations as u64);
+    let entries = tables * u64::from(shape.table.table_entries);
+    let record_bytes = shape.records.bytes();
+    let mut out = io::stdout().lock();
+    match as_json {
+        true => {
+            let object = json!({
+                "most_entries": entries,
+                "record_bytes": record_bytes,
+                "segment_bytes": shape.records.segment_bytes,
+                "most_bytes": shape.records.most_bytes(),
+                "partitions": shape.table.partitions,
+                "incarnations": incarnations,
+                "memory_bytes": memory,
+            });
+            writeln!(out, "{object}")?;
+        }
+        false => {
+            writeln!(
+                out,
+                "{entries} entries at most, {:.1} of keys and values with 24 bytes each",
+                device::Bytes(record_bytes)
+            )?;
+            writeln!(
+                out,
+                "{:.1} of memory, {:.2} bytes an entry",
+                device::Bytes(memory),
+                memory as f64 / entries as f64
+            )?;
+        }
+    }
+    Ok(())
+}
+
+async fn insert(args: &LineArgs) -> Result<(), CommandError> {
+    let map = open(&args.on).await?;
+    let mut inserted = 0_u64;
+    for line in lines(args.input.as_deref())? {
+        let (line, text) = line?;
+        let (key, value) = text.split_once('\t').ok_or_else(|| InputError::Line {
+            line,
+            text: text.clone(),
+            what: "pair: write a key, a tab and a value",
+        })?;
+        map.insert(key.as_bytes(), value.as_bytes()).await?;
+        inserted += 1;
+    }
+    map.sync().await?;
+    said(args.on.json, "inserted", inserted)
+}
+
+async fn delete(args: &LineArgs) -> Result<(), CommandError> {
+    let map = open(&args.on).await?;
+    let mut deleted = 0_u64;
+    for line in lines(args.input.as_deref())? {
+        let (_, key) = line?;
+        map.delete(key.as_bytes()).await?;
+        deleted += 1;
+    }
+    map.sync().await?;
+    said(args.on.json, "deleted", deleted)
+}
+
+fn said(as_json: bool, what: &str, count: u64) -> Result<(), CommandError> {
+    let mut out = io::stdout().lock();
+    match as_json {
+        true => writeln!(out, "{}", json!({ what: count }))?,
+        false => writeln!(out, "{count} {what}")?,
+    }
+    Ok(())
+}
+
+/// Looks up many keys at once; what is found is printed in the order of the lines.
+async fn get(args: &LineArgs) -> Result<(), CommandError> {
+    let map = open(&args.on).await?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut batch: Vec<String> = Vec::new();
+    let mut all = lines(args.input.as_deref())?;
+    loop {
+        let line = all.next().transpose()?;
+        let is_last = line.is_none();
+        batch.extend(line.map(|(_, key)| key));
+        if batch.len() == args.clients as usize || is_last {
+            let found = map.get_all(batch.iter().map(String::as_bytes)).await;
+            for (key, value) in batch.drain(..).zip(found) {
+                if let Some(value) = value? {
+                    write!(out, "{key}\t")?;
+                    out.write_all(&value)?;
+                    writeln!(out)?;
+                }
+            }
+        }
+        if is_last {
+            out.flush()?;
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Keeps the files of a directory in a map, by their paths, and reads them from there.
+//!
+//! ```text
+//! cargo run --release -p flowstone-slices --example keep_files -- DIRECTORY [MAP]
+//! ```
+//!
+//! Files of up to a MiB are kept, until the map is full: then the oldest go. With `MAP`, a file, the map is kept, too.
+
+#![allow(clippy::print_stdout, reason = "an example tells what it has found")]
+
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use flowstone_slices::{Files, MapSettings, SliceMap, log_path};
+
+/// Files that are looked up at once.
+const AT_ONCE: usize = 32;
+const MAP_BYTES: u64 = 256 << 20;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let Some(directory) = arguments.next() else {
+        return Err("name a directory: keep_files DIRECTORY [MAP]".into());
+    };
+    let kept = arguments.next().map(PathBuf::from);
+    let usual = std::env::temp_dir().join(format!("keep-files-{}.slices", std::process::id()));
+    let path = kept.as_ref().unwrap_or(&usual);
+    let mut paths = Vec::new();
+    files_under(Path::new(&directory), &mut paths)?;
+    let outcome = runtime::live::block_on(keep(&paths, path));
+    if kept.is_none() {
+        let _ = fs::remove_file(path);
+        let _ = fs::remove_file(log_path(path));
+    }
+    outcome
+}
+
+async fn keep(paths: &[PathBuf], path: &Path) -> Result<(), Box<dyn Error>> {
+    let settings = MapSettings {
+        mean_bytes: 8 << 10,
+        ..MapSettings::default()
+    };
+    let map = if path.exists() {
+        let files = Files::open(&[path.to_owned()])?;
+        SliceMap::open(files.disks, files.journal, &settings).await?
+    } else {
+        let words = async |disks: &[_]| SliceMap::log_words_for(&settings, disks);
+        let files = Files::create(&[path.to_owned()], MAP_BYTES, false, words).await?;
+        SliceMap::create(files.disks, files.journal, &settings).await?
+    };
+    let most = map.shape().records.most_bytes();
+    let (mut keys, mut bytes) = (Vec::new(), 0);
+    let begin = Instant::now();
+    for path in paths {
+        let (key, contents) = (path.to_string_lossy().into_owned(), fs::read(path)?);
+        if key.len() + contents.len() > most {
+            continue;
+        }
+        map.insert(key.as_bytes(), &contents).await?;
+        bytes += contents.len();
+        keys.push(key);
+    }
+    map.sync().await?;
+    let seconds = begin.elapsed().as_secs_f64();
+    println!(
+        "{} files of {bytes} bytes kept in {seconds:.3} s",
+        keys.len()
+    );
+
+    let begin = Instant::now();
+    let (mut there, mut same) = (0, 0);
+    for some in keys.chunks(AT_ONCE) {
+        let found = map.get_all(some.iter().map(String::as_bytes)).await;
+        for (key, found) in some.iter().zip(found) {
+            if let Some(contents) = found? {
+                there += 1;
+                same += u64::from(contents == fs::read(key)?);
+            }
+        }
+    }
+    let stats = map.stats();
+    let reads = stats.table.page_reads as f64 / stats.lookups.max(1) as f64;
+    println!(
+        "{there} found in {:.3} s, {same} as they are now; {reads:.2} pages of the table and a record each, {} bytes of memory",
+        begin.elapsed().as_secs_f64(),
+        map.memory().total()
+    );
+    map.close().await?;
+    Ok(())
+}
+
+fn files_under(directory: &Path, paths: &mut Vec<PathBuf>) -> Result<(), Box<dyn Error>> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            files_under(&entry.path(), paths)?;
+        } else if kind.is_file() {
+            paths.push(entry.path());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! What the log of a map has behind that of its table: the segments of records that are in memory, and where the log of records ends.
+//!
+//! ```text
+//!   instance │ epoch │ end │ … │ slot 0 │ slot 1 │ …          segment n has slot n mod slots
+//! ```
+//!
+//! Slots are for kills alone: stores survive the process, so that the next one has the records that had not reached a drive. A power
+//! cut may take any of their words, and records have checksums. All records in front of the end are on the drives, and their entries
+//! in the table.
+
+use std::sync::Arc;
+
+use device::{AlignedBuf, Journal, PAGE_BYTES};
+use format::slices_map::{seal_number, unseal_number};
+
+use crate::error::SliceError;
+
+/// Segments in memory, at most.
+pub(crate) const SLOTS: usize = 4;
+const WORD_BYTES: usize = size_of::<u64>();
+const PAGE_WORDS: usize = PAGE_BYTES / WORD_BYTES;
+
+const EPOCH: usize = 1;
+const END: usize = 2;
+const EPOCH_SALT: u8 = 0x35;
+const END_SALT: u8 = 0x5b;
+
+/// Where the words begin, behind those of a table.
+pub(crate) fn first_word(of_table: usize) -> usize {
+    of_table.next_multiple_of(PAGE_WORDS)
+}
+
+/// How many words there are.
+pub(crate) fn words(segment_bytes: u32) -> usize {
+    PAGE_WORDS + SLOTS * segment_bytes as usize / WORD_BYTES
+}
+
+/// The log of records that are in memory. Under the lock of the map, but for its opening.
+pub(crate) struct RecordLog {
+    journal: Arc<dyn Journal>,
+    first: usize,
+    segment_bytes: usize,
+}
+
+impl RecordLog {
+    /// Of a new map: no records.
+    pub(crate) fn create(
+        journal: Arc<dyn Journal>,
+        first: usize,
+        segment_bytes: u32,
+        instance: u64,
+    ) -> Result<Self, SliceError> {
+        let log = Self::of(journal, first, segment_bytes)?;
+        log.journal.clear(first..first + words(segment_bytes));
+        log.store_epoch(1);
+        log.store_end(0);
+        log.journal.store(first, instance);
+        Ok(log)
+    }
+
+    /// Of a map that there is, with its epoch and the end of its records.
+    ///
+    /// # Errors
+    /// Another map's log, or a damaged one.
+    pub(crate) fn open(
+        journal: Arc<dyn Journal>,
+        first: usize,
+        segment_bytes: u32,
+        instance: u64,
+    ) -> Result<(Self, u32, u64), SliceError> {
+        let log = Self::of(journal, first, segment_bytes)?;
+        let mut head = [0; END + 1];
+        let read = log.journal.read(first, &mut head);
+        read.map_err(SliceError::log)?;
+        if head[0] != instance {
+            return Err(SliceError::OtherLog);
+        }
+        let damaged = |_| SliceError::DamagedRecords;
+        let epoch = unseal_number(head[EPOCH], EPOCH_SALT).map_err(damaged)?;
+        let end = unseal_number(head[END], END_SALT).map_err(damaged)?;
+        Ok((log, epoch as u32, end * PAGE_BYTES as u64))
+    }
+
+    fn of(journal: Arc<dyn Journal>, first: usize, segment_bytes: u32) -> Result<Self, SliceError> {
+        let (has, needs) = (journal.words(), first + words(segment_bytes));
+        if has < needs {
+            return Err(SliceError::ShortLog { has, needs });
+        }
+        Ok(Self {
+            journal,
+            first,
+            segment_bytes: segment_bytes as usize,
+        })
+    }
+
+    pub(crate) fn store_epoch(&self, epoch: u32) {
+        let word = seal_number(epoch.into(), EPOCH_SALT);
+        self.journal.store(self.first + EPOCH, word);
+    }
+
+    /// All records in front of `end`, a page's start, are on the drives and their entries in the table.
+    pub(crate) fn store_end(&self, end: u64) {
+        let word = seal_number(end / PAGE_BYTES as u64, END_SALT);
+        self.journal.store(self.first + END, word);
+    }
+
+    fn slot(&self, segment: u64) -> usize {
+        let slot = (segment % SLOTS as u64) as usize;
+        self.first + PAGE_WORDS + slot * self.segment_bytes / WORD_BYTES
+    }
+
+    /// Adds a record to a segment.
+    pub(crate) fn append(&self, segment: u64, within: usize, record: &[u8]) {
+        let first = self.slot(segment) + within / WORD_BYTES;
+        for (word, bytes) in (first..).zip(record.chunks_exact(WORD_BYTES)) {
+            let value = u64::from_le_bytes(bytes.try_into().expect("words have 8 bytes"));
+            self.journal.store(word, value);
+        }
+    }
+
+    /// What the slot of a segment has, of whichever segment it is.
+    pub(crate) fn read_slot(&self, segment: u64) -> Result<AlignedBuf, SliceError> {
+        let mut words = vec![0; self.segment_bytes / WORD_BYTES];
+        let read = self.journal.read(self.slot(segment), &mut words);
+        read.map_err(SliceError::log)?;
+        let mut bytes = AlignedBuf::new(self.segment_bytes);
+        for (to, word) in bytes.chunks_exact_mut(WORD_BYTES).zip(words) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,134 @@
+//! Records on the drives: a log of segments that the drives take in turn, each written over the oldest.
+//!
+//! A position is a byte of the log as if it had no end; segment `n` lies on drive `n` mod drives, in place `n` / drives mod segments.
+//! What was written a round before is gone from when its segment is begun again, in memory.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use device::{AlignedBuf, Disk, PAGE_BYTES, SharedBuf};
+use format::slices_map::RecordAddress;
+
+use crate::drive::Drive;
+use crate::error::SliceError;
+use crate::map::settings::RecordShape;
+
+/// Where records lie.
+pub(crate) struct RecordRing {
+    disks: Vec<Arc<dyn Disk>>,
+    segment_bytes: u64,
+    /// Segments of a drive.
+    segments: u64,
+    head_bytes: u64,
+}
+
+/// Pages of a drive that have been read, and what was looked for in them.
+pub(crate) struct PagesRead {
+    bytes: AlignedBuf,
+    within: Range<usize>,
+    pub(crate) drive: usize,
+    /// The first page.
+    pub(crate) offset: u64,
+}
+
+impl PagesRead {
+    pub(crate) fn record(&self) -> &[u8] {
+        &self.bytes[self.within.clone()]
+    }
+}
+
+impl RecordRing {
+    /// Segments of all drives, at least: as many as are in memory, and some more.
+    pub(crate) const LEAST_SEGMENTS: u64 = 8;
+
+    pub(crate) fn new(disks: Vec<Arc<dyn Disk>>, shape: &RecordShape) -> Self {
+        Self {
+            disks,
+            segment_bytes: shape.segment_bytes.into(),
+            segments: shape.segments,
+            head_bytes: shape.head_bytes,
+        }
+    }
+
+    pub(crate) fn segment_bytes(&self) -> usize {
+        self.segment_bytes as usize
+    }
+
+    /// Segments after which places come round again.
+    pub(crate) fn all_segments(&self) -> u64 {
+        self.segments * self.disks.len() as u64
+    }
+
+    /// Which segment a position lies in, and where in that.
+    pub(crate) fn segment_of(&self, position: u64) -> (u64, usize) {
+        let within = position % self.segment_bytes;
+        (position / self.segment_bytes, within as usize)
+    }
+
+    /// The first position of a segment.
+    pub(crate) fn start_of(&self, segment: u64) -> u64 {
+        segment * self.segment_bytes
+    }
+
+    /// The first position that has not been written over, where `newest` is the newest segment.
+    pub(crate) fn tail(&self, newest: u64) -> u64 {
+        self.start_of((newest + 1).saturating_sub(self.all_segments()))
+    }
+
+    fn place(&self, segment: u64) -> (usize, u64) {
+        let drives = self.disks.len() as u64;
+        let place = segment / drives % self.segments;
+        let offset = self.head_bytes + place * self.segment_bytes;
+        ((segment % drives) as usize, offset)
+    }
+
+    /// Writes pages of a segment, `from` its byte of that number, and syncs them.
+    pub(crate) async fn write(
+        &self,
+        drives: &[Drive],
+        segment: u64,
+        from: usize,
+        pages: &Arc<AlignedBuf>,
+    ) -> Result<(), SliceError> {
+        let (number, offset) = self.place(segment);
+        let (disk, drive) = (&*self.disks[number], &drives[number]);
+        let at = offset + from as u64;
+        let data = SharedBuf::new(Arc::clone(pages), 0..pages.len());
+        drive.write_beside(disk, at, data).await
+    }
+
+    /// Reads a whole segment.
+    pub(crate) async fn read_segment(
+        &self,
+        drives: &[Drive],
+        segment: u64,
+    ) -> Result<AlignedBuf, SliceError> {
+        let (number, offset) = self.place(segment);
+        let (disk, drive) = (&*self.disks[number], &drives[number]);
+        drive.read_beside(disk, offset, self.segment_bytes()).await
+    }
+
+    /// Reads the pages that a record lies in; `None` where its address cannot be.
+    pub(crate) async fn read(
+        &self,
+        drives: &[Drive],
+        address: RecordAddress,
+    ) -> Result<Option<PagesRead>, SliceError> {
+        let (segment, within) = self.segment_of(address.position);
+        let end = within + address.bytes;
+        if address.bytes == 0 || end > self.segment_bytes() {
+            return Ok(None);
+        }
+        let first = within / PAGE_BYTES * PAGE_BYTES;
+        let len = end.next_multiple_of(PAGE_BYTES) - first;
+        let (number, offset) = self.place(segment);
+        let offset = offset + first as u64;
+        let (disk, drive) = (&*self.disks[number], &drives[number]);
+        Ok(Some(PagesRead {
+            bytes: drive.read_beside(disk, offset, len).await?,
+            within: within - first..end - first,
+            drive: number,
+            offset,
+        }))
+    }
+}

@@ -1,0 +1,240 @@
+//! What can be chosen for a map, how its drives are divided, and what its superblock says of that.
+
+use std::sync::Arc;
+
+use device::{Disk, PAGE_BYTES, Region};
+use format::slices::{SliceKind, SliceSuperblock};
+use format::slices_map::{MOST_RECORD_BYTES, RECORD_HEAD_BYTES};
+use zerocopy::byteorder::little_endian::U64;
+
+use crate::channel::Channels;
+use crate::error::SliceError;
+use crate::layout::refuse_if;
+use crate::map::log::SLOTS;
+use crate::map::ring::RecordRing;
+use crate::settings::{HashSettings, HashShape};
+use crate::superblock::{self, Instance};
+
+/// Bytes that an entry of the table takes of a drive, about.
+const ENTRY_BYTES: u64 = 24;
+const MOST_SEGMENT_BYTES: u32 = 64 << 20;
+
+/// How a [`SliceMap`](crate::SliceMap) is made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MapSettings {
+    /// Its table of addresses.
+    pub table: HashSettings,
+    /// Bytes of a key and its value together, on average: what divides the drives between records and table.
+    pub mean_bytes: u32,
+    /// Bytes of records that are written at once, whole pages of 4 KiB. A record is not larger, nor than 1 MiB less 16 bytes.
+    pub segment_bytes: u32,
+}
+
+impl Default for MapSettings {
+    fn default() -> Self {
+        Self {
+            table: HashSettings::default(),
+            mean_bytes: 1024,
+            segment_bytes: 1 << 20,
+        }
+    }
+}
+
+/// What follows from the settings and the drives.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MapShape {
+    /// The table of addresses.
+    pub table: HashShape,
+    /// Where records lie.
+    pub records: RecordShape,
+}
+
+/// How the drives of a map are divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordShape {
+    /// Bytes of a segment of records.
+    pub segment_bytes: u32,
+    /// Segments on each drive.
+    pub segments: u64,
+    pub(crate) drives: usize,
+    /// Bytes in front of the records of a drive.
+    pub(crate) head_bytes: u64,
+    /// Bytes in front of its part of the table.
+    pub(crate) table_start: u64,
+}
+
+impl MapSettings {
+    /// The shape on drives of these sizes.
+    ///
+    /// # Errors
+    /// Settings that cannot be, or a drive that is too small.
+    pub fn shape(&self, drive_bytes: &[u64]) -> Result<MapShape, SliceError> {
+        self.check()?;
+        let layout = self.table.layout();
+        layout.check()?;
+        let least = drive_bytes.iter().copied().min().unwrap_or(0);
+        let share = |bytes: u64| {
+            let mean = u128::from(self.mean_bytes) + u128::from(ENTRY_BYTES);
+            (u128::from(bytes) * u128::from(self.mean_bytes) / mean) as u64
+        };
+        let usable = least.saturating_sub(layout.head_bytes());
+        let most = usable.saturating_sub(self.least_of_table(drive_bytes.len())?);
+        let segments = share(usable).min(most) / u64::from(self.segment_bytes);
+        let drives = drive_bytes.len();
+        let records = self.records(segments, drives)?;
+        let table = self.table.shape(&records.rest(drive_bytes))?;
+        Ok(MapShape { table, records })
+    }
+
+    /// Bytes of a drive that the smallest table takes, or the one that is asked for.
+    fn least_of_table(&self, drives: usize) -> Result<u64, SliceError> {
+        let boundless = vec![1 << 62; drives];
+        let region_bytes = self.table.shape(&boundless)?.region_bytes;
+        let partitions = self.table.partitions.unwrap_or(1);
+        let of_a_drive = match self.table.spread {
+            true => partitions,
+            false => partitions.div_ceil(drives.max(1) as u32),
+        };
+        let regions = u64::from(of_a_drive) + u64::from(self.table.spare_regions);
+        let layout = self.table.layout();
+        // Its part begins at a stripe.
+        Ok(layout
+            .bytes_of(regions, region_bytes)
+            .saturating_add(layout.head_bytes()))
+    }
+
+    fn check(&self) -> Result<(), SliceError> {
+        let segment = self.segment_bytes;
+        refuse_if([
+            (
+                segment == 0
+                    || !segment.is_multiple_of(PAGE_BYTES as u32)
+                    || segment > MOST_SEGMENT_BYTES,
+                "segment_bytes: whole pages of 4096 bytes, 64 MiB at most",
+            ),
+            (self.mean_bytes == 0, "mean_bytes: 1 at least"),
+        ])
+    }
+
+    /// How drives with so many segments each are divided.
+    fn records(&self, segments: u64, drives: usize) -> Result<RecordShape, SliceError> {
+        let stripe = self.table.layout().head_bytes();
+        let too_few = segments.saturating_mul(drives as u64) < RecordRing::LEAST_SEGMENTS;
+        if too_few {
+            return Err(SliceError::Setting(format!(
+                "the drives hold {segments} segments of records each, and {} are the least of all together; give them more bytes, \
+                 or choose smaller segments",
+                RecordRing::LEAST_SEGMENTS
+            )));
+        }
+        let records = segments * u64::from(self.segment_bytes);
+        Ok(RecordShape {
+            segment_bytes: self.segment_bytes,
+            segments,
+            drives,
+            head_bytes: stripe,
+            table_start: (stripe + records).next_multiple_of(stripe),
+        })
+    }
+}
+
+impl RecordShape {
+    /// Bytes of records on all drives.
+    pub fn bytes(&self) -> u64 {
+        self.drives as u64 * self.segments * u64::from(self.segment_bytes)
+    }
+
+    /// Bytes of a key and its value together, at most.
+    pub fn most_bytes(&self) -> usize {
+        (self.segment_bytes as usize).min(MOST_RECORD_BYTES) - RECORD_HEAD_BYTES
+    }
+
+    /// What drives of these sizes have left for the table.
+    pub(super) fn rest(&self, drive_bytes: &[u64]) -> Vec<u64> {
+        let rest = |bytes: &u64| bytes.saturating_sub(self.table_start);
+        drive_bytes.iter().map(rest).collect()
+    }
+
+    /// The parts of drives that the table lies on.
+    pub(crate) fn table_parts(
+        &self,
+        disks: &[Arc<dyn Disk>],
+    ) -> Result<Vec<Arc<dyn Disk>>, SliceError> {
+        let part_of = |(drive, disk): (usize, &Arc<dyn Disk>)| {
+            let (has, start) = (disk.len_bytes(), self.table_start);
+            let needs = start + PAGE_BYTES as u64;
+            if has < needs {
+                return Err(SliceError::ShortDrive { drive, has, needs });
+            }
+            let part = Region::new(Arc::clone(disk), start, has - start);
+            let part = part.map_err(SliceError::device(drive))?;
+            Ok(Arc::new(part) as Arc<dyn Disk>)
+        };
+        disks.iter().enumerate().map(part_of).collect()
+    }
+}
+
+/// Writes the superblocks of a new map.
+pub(super) async fn write_superblocks(
+    disks: &[Arc<dyn Disk>],
+    settings: &MapSettings,
+    shape: &MapShape,
+    instance: Instance,
+) -> Result<(), SliceError> {
+    let (layout, table) = (settings.table.layout(), &shape.table);
+    let mut superblock = superblock::common(
+        SliceKind::Map,
+        instance,
+        &layout,
+        (table.partitions, table.pages),
+        (table.page.incarnations, table.page.slots),
+    );
+    let records = &shape.records;
+    let own = [records.segment_bytes.into(), records.segments, 0, 0];
+    superblock.own = own.map(U64::new);
+    superblock::write(disks, superblock, &layout).await
+}
+
+/// How the drives of a map that there is are divided, and the settings that it was created with.
+pub(super) fn created(
+    found: &SliceSuperblock,
+    settings: &MapSettings,
+) -> Result<(MapSettings, RecordShape), SliceError> {
+    let [segment_bytes, segments, own @ ..] = found.own.map(U64::get);
+    let drives = u64::from(found.drives.get());
+    let all = segments.checked_mul(drives);
+    let bytes = segments.checked_mul(segment_bytes);
+    superblock::refuse_if(
+        0,
+        [
+            (
+                segment_bytes == 0
+                    || segment_bytes % PAGE_BYTES as u64 != 0
+                    || segment_bytes > MOST_SEGMENT_BYTES.into(),
+                "bytes of a segment",
+            ),
+            (
+                all.is_none_or(|all| all < RecordRing::LEAST_SEGMENTS)
+                    || bytes.is_none_or(|bytes| bytes > i64::MAX as u64),
+                "segments",
+            ),
+            (own != [0; 2], "numbers that a map does not have"),
+        ],
+    )?;
+    let created = MapSettings {
+        table: HashSettings {
+            page_bytes: found.page_bytes.get(),
+            channels: Channels {
+                count: found.channels.get(),
+                chunk_bytes: found.chunk_bytes.get(),
+            },
+            ..settings.table.clone()
+        },
+        segment_bytes: segment_bytes as u32,
+        ..settings.clone()
+    };
+    let records = created.records(segments, drives as usize)?;
+    Ok((created, records))
+}
+
+const _: () = assert!(SLOTS as u64 + 2 <= RecordRing::LEAST_SEGMENTS);

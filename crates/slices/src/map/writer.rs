@@ -1,0 +1,150 @@
+//! The task that writes records: first to the drive, durably, then their addresses to the table.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use format::slices_map::{Record, RecordAddress};
+use futures_util::future::join_all;
+
+use super::state::Unstored;
+use super::{Inner, SliceMap};
+use crate::error::SliceError;
+
+/// After how long a failed write is tried again: twice as long each time.
+const FIRST_RETRY: Duration = Duration::from_millis(10);
+const LAST_RETRY: Duration = Duration::from_secs(5);
+/// Segments that are written beyond what is durable of the table, at most: a start reads as many.
+const MOST_UNSYNCED: u64 = 64;
+/// Entries that go to the table at once.
+const ENTRIES_AT_ONCE: usize = 64;
+
+impl SliceMap {
+    /// Sees to it that there is a task that writes, where there is something to write.
+    pub(super) fn write_what_waits(&self) {
+        {
+            let mut state = self.0.state.lock();
+            if state.is_writing || !state.has_unstored() {
+                return;
+            }
+            state.is_writing = true;
+        }
+        runtime::spawn_detached(write(Writing(Arc::downgrade(&self.0))));
+    }
+}
+
+/// The task that writes. Where its runtime ends before it has, who waits next begins another.
+struct Writing(Weak<Inner>);
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        if let Some(inner) = self.0.upgrade() {
+            inner.state.lock().is_writing = false;
+            inner.progress.notify_all();
+        }
+    }
+}
+
+/// Writes what waits, again and again until it succeeds or the map is no longer used.
+async fn write(task: Writing) {
+    let mut pause = FIRST_RETRY;
+    loop {
+        let Some(inner) = task.0.upgrade() else {
+            return;
+        };
+        let outcome = inner.write_next().await;
+        let has_more = matches!(outcome, Ok(true));
+        let error = outcome.err();
+        let has_failed = error.is_some();
+        inner.state.lock().failing = error;
+        inner.progress.notify_all();
+        drop(inner);
+        if has_failed {
+            runtime::sleep(pause).await;
+            pause = (2 * pause).min(LAST_RETRY);
+        } else if has_more {
+            pause = FIRST_RETRY;
+        } else {
+            return;
+        }
+    }
+}
+
+impl Inner {
+    /// Writes what is next: whether there was something.
+    async fn write_next(&self) -> Result<bool, SliceError> {
+        let (next, synced) = {
+            let mut state = self.state.lock();
+            (state.next_unstored(), state.synced)
+        };
+        let Some(unstored) = next else {
+            return Ok(false);
+        };
+        // The end that is durable has to lie in what is not written over yet.
+        let most = MOST_UNSYNCED.min(self.ring.all_segments() / 2);
+        if unstored.segment >= self.ring.segment_of(synced).0 + most {
+            self.sync_table().await?;
+        }
+        let changed = self.store(&unstored).await?;
+        let mut state = self.state.lock();
+        state.store(&unstored, changed.into_iter());
+        self.log.store_end(state.stored);
+        Ok(true)
+    }
+
+    /// Writes records to their drive, and when they are durable their addresses to the table: the newest of each key that is among
+    /// them. These, with the hashes of their keys.
+    pub(super) async fn store(&self, unstored: &Unstored) -> Result<Vec<(u64, u64)>, SliceError> {
+        let Some(pages) = &unstored.pages else {
+            return Ok(Vec::new());
+        };
+        let (segment, from) = (unstored.segment, unstored.range.start);
+        let drives = self.table.drives();
+        self.ring.write(drives, segment, from, pages).await?;
+        let bytes = pages.len() as u64;
+        self.counts.record_bytes.fetch_add(bytes, Ordering::Relaxed);
+
+        let mut newest = HashMap::new();
+        for &start in &unstored.starts {
+            let position = self.ring.start_of(segment) + (from + start) as u64;
+            let record = Record::decode(self.instance.id, position, &pages[start..]);
+            let record = record.expect("a record in memory stays as it was put there");
+            let address = RecordAddress {
+                position,
+                bytes: record.len(),
+            };
+            let change = record.value.is_some().then_some(address);
+            newest.insert(self.hash(record.key), (position, change));
+        }
+        let newest: Vec<_> = newest.into_iter().collect();
+        for some in newest.chunks(ENTRIES_AT_ONCE) {
+            let changes = some.iter().map(async |&(hash, (_, change))| match change {
+                Some(address) => self.table.insert(hash, address.encode()).await,
+                None => self.table.delete(hash).await,
+            });
+            join_all(changes)
+                .await
+                .into_iter()
+                .collect::<Result<(), _>>()?;
+        }
+        let positions = newest
+            .into_iter()
+            .map(|(hash, (position, _))| (hash, position));
+        Ok(positions.collect())
+    }
+
+    /// Makes the table durable, with the end of the records that it has.
+    pub(super) async fn sync_table(&self) -> Result<(), SliceError> {
+        let stored = {
+            let state = self.state.lock();
+            // Again, where a sync that has failed may have lost it.
+            self.log.store_end(state.stored);
+            state.stored
+        };
+        self.table.sync().await?;
+        let mut state = self.state.lock();
+        state.synced = state.synced.max(stored);
+        Ok(())
+    }
+}

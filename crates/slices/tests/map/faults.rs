@@ -1,0 +1,239 @@
+//! Drives and a log that fail, records that decay, and starts that find others' records.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::{Fault, MemoryJournal, Operation, When};
+use flowstone_slices::SliceError;
+use runtime::sim::Sim;
+
+use crate::life::{Hardware, Left, key, number, small, value};
+
+#[test]
+fn a_write_that_fails_is_said_and_tried_again() {
+    let settings = small(8);
+    for operation in [Operation::Write, Operation::Sync] {
+        Sim::new(1).block_on(async {
+            let hardware = Hardware::new(&settings, 1, 1);
+            let map = hardware.create(&settings).await.expect("drives work");
+            hardware.disks[0].script(When::every(operation), Fault::Error);
+            let mut kept = Vec::new();
+            for of in 0..2_000 {
+                match map.insert(&key(of), &value(of)).await {
+                    Ok(()) => kept.push(of),
+                    Err(SliceError::Device { drive: 0, .. }) => break,
+                    Err(other) => panic!("{other}"),
+                }
+            }
+            assert!(kept.len() < 1_000, "memory is bounded");
+            assert!(map.sync().await.is_err());
+            hardware.disks[0].heal();
+            runtime::sleep(Duration::from_secs(10)).await;
+            map.sync().await.expect("drives work again");
+            for of in kept {
+                let found = map.get(&key(of)).await.expect("drives work");
+                assert_eq!(number(found), Some(of));
+            }
+        });
+    }
+}
+
+#[test]
+fn a_record_that_has_decayed_is_an_error_and_no_value() {
+    let settings = small(8);
+    Sim::new(1).block_on(async {
+        let hardware = Hardware::new(&settings, 1, 1);
+        let map = hardware.create(&settings).await.expect("drives work");
+        for of in 0..200 {
+            map.insert(&key(of), &value(of)).await.expect("drives work");
+        }
+        map.sync().await.expect("drives work");
+        for page in 2..60 {
+            hardware.disks[0]
+                .decay(page * 4096 + 700, 3)
+                .await
+                .expect("it decays");
+        }
+        let (mut damaged, mut right) = (0, 0);
+        for of in 0..200 {
+            match map.get(&key(of)).await {
+                Ok(found) => {
+                    assert_eq!(number(found), Some(of));
+                    right += 1;
+                }
+                Err(SliceError::Damaged { drive: 0, .. }) => damaged += 1,
+                Err(other) => panic!("{other}"),
+            }
+        }
+        assert!(damaged > 5 && right > 100, "{damaged} and {right}");
+    });
+}
+
+/// Writes that go nowhere or elsewhere: what a key has is its value or an error, never another's.
+#[test]
+fn a_record_that_was_not_written_never_answers() {
+    let settings = small(40);
+    for fault in [Fault::Lost, Fault::Torn, Fault::Zeroed, Fault::FlippedBit] {
+        for seed in 0..10 {
+            Sim::new(seed).block_on(async {
+                let hardware = Hardware::new(&settings, 1, seed);
+                let map = hardware.create(&settings).await.expect("drives work");
+                hardware.disks[0].set_rates(vec![(Operation::Write, fault.clone(), 0.2)]);
+                for round in 0..3 {
+                    for of in 0..150 {
+                        let to = value(of + 1_000 * round);
+                        map.insert(&key(of), &to).await.expect("it says nothing");
+                    }
+                    map.sync().await.expect("it says nothing");
+                }
+                for of in 0..150 {
+                    match map.get(&key(of)).await {
+                        Ok(None) | Err(SliceError::Damaged { .. }) => {}
+                        Ok(found) => assert_eq!(number(found), Some(of + 2_000), "{fault:?}"),
+                        Err(other) => panic!("{other}"),
+                    }
+                }
+            });
+        }
+    }
+}
+
+/// The process dies with records in memory alone: the log has them.
+#[test]
+fn a_kill_loses_nothing_that_has_returned() {
+    let settings = small(40);
+    for seed in 0..20 {
+        let hardware = Hardware::new(&settings, 1, seed);
+        let sim = Sim::new(seed);
+        let kept = sim.block_on(async {
+            let map = hardware.create(&settings).await.expect("drives work");
+            hardware.disks[0].script(
+                When::every(Operation::Write),
+                Fault::Slow(Duration::from_secs(100)),
+            );
+            let mut kept = 0;
+            for of in 0..30 + 20 * seed {
+                let (key, value) = (key(of), value(of));
+                let insert = map.insert(&key, &value);
+                if runtime::timeout(Duration::from_secs(1), insert)
+                    .await
+                    .is_err()
+                {
+                    break;
+                }
+                kept = of + 1;
+            }
+            kept
+        });
+        let mut again = Hardware::of(hardware.killed(seed), seed);
+        sim.crash();
+        // The second start finds what the first has made of it.
+        for _ in 0..2 {
+            let sim = Sim::new(seed);
+            sim.block_on(async {
+                let map = again.open(&settings).await.expect("drives work");
+                for of in 0..kept {
+                    let found = map.get(&key(of)).await.expect("drives work");
+                    assert_eq!(number(found), Some(of), "seed {seed}");
+                }
+            });
+            let left = again.without_power(seed);
+            sim.crash();
+            again = Hardware::of(left, seed);
+        }
+    }
+}
+
+/// A value so long that its record takes an eighth of a page.
+fn eighth(key: &[u8], fill: u8) -> Vec<u8> {
+    vec![fill; 512 - 24 - key.len()]
+}
+
+/// Records that a power cut has made unreachable stay so, when others have been written up to where they lie.
+#[test]
+fn what_a_power_cut_has_taken_does_not_come_back() {
+    let settings = small(40);
+    let asked = key(1);
+    let mut taken = 0;
+    for seed in 0..600 {
+        let hardware = Hardware::new(&settings, 1, seed);
+        let sim = Sim::new(seed);
+        sim.block_on(async {
+            let map = hardware.create(&settings).await.expect("drives work");
+            let insert = async |key: &[u8], fill| {
+                let inserted = map.insert(key, &eighth(key, fill)).await;
+                inserted.expect("drives work");
+            };
+            insert(&asked, 1).await;
+            map.sync().await.expect("drives work");
+            // The second page and the third, in one write that a power cut tears.
+            for of in 100..108 {
+                insert(&key(of), 9).await;
+            }
+            insert(&asked, 2).await;
+            let syncing = map.clone();
+            runtime::spawn_detached(async move {
+                let _ = syncing.sync().await;
+            });
+            runtime::sleep(Duration::from_micros(50)).await;
+        });
+        let again = Hardware::of(hardware.without_power(seed), seed);
+        sim.crash();
+        let sim = Sim::new(seed);
+        let first = sim.block_on(async {
+            let map = again.open(&settings).await.expect("drives work");
+            let first = map.get(&asked).await.expect("drives work");
+            let first = first.expect("it was synced")[0];
+            taken += u32::from(first == 1);
+            // As many pages as lie in front of the record that may be left.
+            map.insert(b"other", &[3]).await.expect("drives work");
+            map.sync().await.expect("drives work");
+            first
+        });
+        let last = Hardware::of(again.killed(seed), seed);
+        sim.crash();
+        Sim::new(seed).block_on(async {
+            let map = last.open(&settings).await.expect("drives work");
+            let found = map.get(&asked).await.expect("drives work");
+            assert_eq!(found, Some(eighth(&asked, first)), "seed {seed}");
+        });
+    }
+    assert!(taken > 100, "{taken} of 600 power cuts");
+}
+
+#[test]
+fn another_log_and_a_damaged_one_are_told() {
+    let settings = small(8);
+    Sim::new(1).block_on(async {
+        let hardware = Hardware::new(&settings, 1, 1);
+        let map = hardware.create(&settings).await.expect("drives work");
+        map.insert(b"key", b"value").await.expect("drives work");
+        map.close().await.expect("drives work");
+        let words = hardware.journal.crash();
+        // Behind the table's words there are the instance, the epoch and the end, at the start of a page.
+        let log = (0..words.len() / 512).rev().map(|page| 512 * page);
+        let head = log.into_iter().find(|&at| {
+            words[at + 1] == words[at + 1] && {
+                let is_page =
+                    words[at] != 0 && words[at + 3..at + 512].iter().all(|&word| word == 0);
+                is_page && words[at + 1] != 0 && words[at + 2] != 0
+            }
+        });
+        let head = head.expect("it is there");
+        for (word, bit) in [(1, 9), (2, 9), (2, 0), (0, 5)] {
+            let mut words = words.clone();
+            words[head + word] ^= 1 << bit;
+            let left = Left {
+                images: hardware.killed(1).images,
+                journal: Arc::new(MemoryJournal::from_words(words)),
+            };
+            let opened = Hardware::of(left, 1).open(&settings).await;
+            let error = opened.err().expect("it is refused");
+            let is_told = match word {
+                0 => matches!(error, SliceError::OtherLog),
+                _ => matches!(error, SliceError::DamagedRecords),
+            };
+            assert!(is_told, "word {word}: {error}");
+        }
+    });
+}

@@ -1,0 +1,95 @@
+//! A small map, its drives and its log; keys and values of some bytes for the numbers of a model.
+
+use std::time::Duration;
+
+use device::{Fault, Operation};
+use flowstone_slices::{Channels, HashSettings, MapSettings, SliceError, SliceMap};
+
+pub(crate) use crate::hardware::{Hardware, Left};
+
+/// Bytes of a drive.
+pub(crate) const DRIVE_BYTES: u64 = 4 << 20;
+
+/// Tables that some 100 changes fill, segments that some 60 records do.
+pub(crate) fn small(incarnations: u32) -> MapSettings {
+    MapSettings {
+        table: HashSettings {
+            partitions: Some(3),
+            // Two pages at least.
+            table_bytes: (8 << 10) / incarnations.min(3) as usize,
+            incarnations,
+            bucket_entries: Some(3),
+            channels: Channels {
+                count: 2,
+                chunk_bytes: 4096,
+            },
+            piece_bytes: 8192,
+            ..HashSettings::default()
+        },
+        mean_bytes: 100,
+        segment_bytes: 16 << 10,
+    }
+}
+
+/// The same with a fiftieth of the drives for records, so that these are soon written over.
+pub(crate) fn short_ring() -> MapSettings {
+    MapSettings {
+        mean_bytes: 1,
+        ..small(8)
+    }
+}
+
+/// The key with a number.
+pub(crate) fn key(number: u64) -> Vec<u8> {
+    format!("key {number}{}", "-".repeat(number as usize % 40)).into_bytes()
+}
+
+/// The value with a number: 8 bytes to some hundred.
+pub(crate) fn value(number: u64) -> Vec<u8> {
+    let mut value = number.to_le_bytes().to_vec();
+    value.resize(8 + number as usize % 400, number as u8);
+    value
+}
+
+/// The number of a value, which is whole.
+pub(crate) fn number(found: Option<Vec<u8>>) -> Option<u64> {
+    let found = found?;
+    let number = u64::from_le_bytes(found[..8].try_into().expect("values have 8 bytes"));
+    assert!(found == value(number), "a value that nobody has inserted");
+    Some(number)
+}
+
+impl Hardware {
+    /// Empty drives.
+    pub(crate) fn new(settings: &MapSettings, drives: usize, seed: u64) -> Self {
+        let sizes = vec![DRIVE_BYTES; drives];
+        let words = SliceMap::log_words(settings, &sizes).expect("the settings can be");
+        Self::empty(words, &sizes, seed)
+    }
+
+    pub(crate) async fn create(&self, settings: &MapSettings) -> Result<SliceMap, SliceError> {
+        let (disks, journal) = self.parts();
+        SliceMap::create(disks, journal, settings).await
+    }
+
+    pub(crate) async fn open(&self, settings: &MapSettings) -> Result<SliceMap, SliceError> {
+        let (disks, journal) = self.parts();
+        SliceMap::open(disks, journal, settings).await
+    }
+
+    /// From now on some writes take so long that segments wait, or fail.
+    pub(crate) fn trouble(&self, fails: bool) {
+        let slow = Fault::Slow(Duration::from_millis(4));
+        let rates = match fails {
+            false => vec![(Operation::Write, slow, 0.3)],
+            true => vec![
+                (Operation::Write, slow, 0.1),
+                (Operation::Write, Fault::Error, 0.1),
+                (Operation::Sync, Fault::Error, 0.1),
+            ],
+        };
+        for disk in &self.disks {
+            disk.set_rates(rates.clone());
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! What a map answers while nothing fails.
+
+use std::collections::HashMap;
+
+use flowstone_slices::{MapSettings, SliceError, SliceMap};
+use proptest::prelude::*;
+use runtime::sim::Sim;
+
+use crate::life::{Hardware, key, number, short_ring, small, value};
+
+#[derive(Clone, Debug)]
+enum Step {
+    Insert(u64, u64),
+    Delete(u64),
+    Get(u64),
+    Sync,
+    Reopen,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        12 => (0_u64..150, any::<u64>()).prop_map(|(key, value)| Step::Insert(key, value)),
+        3 => (0_u64..150).prop_map(Step::Delete),
+        6 => (0_u64..150).prop_map(Step::Get),
+        1 => Just(Step::Sync),
+        1 => Just(Step::Reopen),
+    ];
+    prop::collection::vec(step, 0..500)
+}
+
+async fn check(map: &SliceMap, model: &HashMap<u64, u64>, may_go: bool) {
+    for of in 0..150 {
+        let found = number(map.get(&key(of)).await.expect("drives work"));
+        let expected = model.get(&of).copied();
+        assert!(found == expected || may_go && found.is_none(), "key {of}");
+    }
+}
+
+async fn a_map(settings: &MapSettings, drives: usize, steps: Vec<Step>, may_go: bool) {
+    let hardware = Hardware::new(settings, drives, 1);
+    let mut map = hardware.create(settings).await.expect("drives work");
+    let mut model = HashMap::new();
+    for step in steps {
+        match step {
+            Step::Insert(of, to) => {
+                let inserted = map.insert(&key(of), &value(to)).await;
+                inserted.expect("drives work");
+                model.insert(of, to);
+            }
+            Step::Delete(of) => {
+                map.delete(&key(of)).await.expect("drives work");
+                model.remove(&of);
+            }
+            Step::Get(of) => {
+                let found = number(map.get(&key(of)).await.expect("drives work"));
+                let expected = model.get(&of).copied();
+                assert!(found == expected || may_go && found.is_none(), "key {of}");
+            }
+            Step::Sync => map.sync().await.expect("drives work"),
+            Step::Reopen => {
+                map.close().await.expect("drives work");
+                map = hardware.open(settings).await.expect("drives work");
+            }
+        }
+    }
+    check(&map, &model, may_go).await;
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn a_slice_map_is_a_map(steps in steps(), drives in 1_usize..3) {
+        Sim::new(1).block_on(a_map(&small(40), drives, steps.clone(), false));
+        Sim::new(1).block_on(a_map(&short_ring(), drives, steps, true));
+    }
+}
+
+#[test]
+fn records_and_keys_have_the_lengths_that_they_may_have() {
+    let settings = small(8);
+    Sim::new(1).block_on(async {
+        let hardware = Hardware::new(&settings, 1, 1);
+        let map = hardware.create(&settings).await.expect("drives work");
+        let most = map.shape().records.most_bytes();
+        for (key, value) in [(0, 0), (0, 5), (9, 0), (1, most - 1), (most, 0)] {
+            let (key, value) = (vec![7; key], vec![8; value]);
+            map.insert(&key, &value).await.expect("it may");
+            assert_eq!(
+                map.get(&key).await.expect("drives work"),
+                Some(value.clone())
+            );
+            map.sync().await.expect("drives work");
+            assert_eq!(map.get(&key).await.expect("drives work"), Some(value));
+        }
+        for (key, value) in [(1, most), (most + 1, 0), (70_000, 0)] {
+            let refused = map.insert(&vec![7; key], &vec![8; value]).await;
+            assert!(matches!(refused, Err(SliceError::LongRecord { .. })));
+        }
+        assert_eq!(
+            map.get(&[7; 1])
+                .await
+                .expect("drives work")
+                .map(|of| of.len()),
+            Some(most - 1)
+        );
+        map.delete(&[7; 1]).await.expect("drives work");
+        assert_eq!(map.get(&[7; 1]).await.expect("drives work"), None);
+    });
+}
+
+/// Records are written once, whole pages, and the oldest are written over.
+#[test]
+fn the_oldest_records_are_written_over() {
+    let settings = short_ring();
+    Sim::new(1).block_on(async {
+        let hardware = Hardware::new(&settings, 1, 1);
+        let map = hardware.create(&settings).await.expect("drives work");
+        let shape = map.shape().records;
+        let ring = shape.segments * u64::from(shape.segment_bytes);
+        let mut bytes = 0;
+        let mut keys = 0;
+        while bytes < 3 * ring {
+            map.insert(&key(keys), &value(keys))
+                .await
+                .expect("drives work");
+            bytes += (24 + key(keys).len() + value(keys).len()) as u64;
+            keys += 1;
+        }
+        map.sync().await.expect("drives work");
+        let written = map.stats().record_bytes;
+        assert!(written < bytes + bytes / 10, "{written} bytes for {bytes}");
+        let mut there = Vec::new();
+        for of in 0..keys {
+            if number(map.get(&key(of)).await.expect("drives work")).is_some() {
+                there.push(of);
+            }
+        }
+        let newest = there.len() as u64;
+        assert!(
+            there.iter().copied().eq(keys - newest..keys),
+            "the oldest are gone"
+        );
+        let share = newest as f64 / (keys as f64 / 3.0);
+        assert!((0.7..1.05).contains(&share), "{share} of a round");
+        let stats = map.stats();
+        assert!(stats.overwritten > 0 && stats.found == newest);
+    });
+}
+
+/// What is asked for often is answered with one page of the table and the pages of the record.
+#[test]
+fn a_look_up_reads_the_table_and_the_record() {
+    let settings = small(8);
+    Sim::new(1).block_on(async {
+        let hardware = Hardware::new(&settings, 1, 1);
+        let map = hardware.create(&settings).await.expect("drives work");
+        for of in 0..250 {
+            map.insert(&key(of), &value(of)).await.expect("drives work");
+        }
+        map.close().await.expect("drives work");
+        let map = hardware.open(&settings).await.expect("drives work");
+        for of in 0..250 {
+            assert_eq!(
+                number(map.get(&key(of)).await.expect("drives work")),
+                Some(of)
+            );
+        }
+        let stats = map.stats();
+        assert_eq!((stats.found, stats.record_reads), (250, 250));
+        let all: Vec<_> = (0..300).map(key).collect();
+        let found = map.get_all(all.iter().map(Vec::as_slice)).await;
+        let there = found.iter().filter(|found| matches!(found, Ok(Some(_))));
+        assert_eq!(there.count(), 250);
+    });
+}
+
+#[test]
+fn drives_that_do_not_do_are_refused() {
+    let shape = |settings: &MapSettings, bytes| settings.shape(&[bytes]);
+    assert!(matches!(
+        shape(
+            &MapSettings {
+                segment_bytes: 1000,
+                ..small(8)
+            },
+            4 << 20
+        ),
+        Err(SliceError::Setting(_))
+    ));
+    assert!(matches!(
+        shape(
+            &MapSettings {
+                segment_bytes: 1 << 20,
+                ..small(8)
+            },
+            4 << 20
+        ),
+        Err(SliceError::Setting(_))
+    ));
+    assert!(matches!(
+        shape(
+            &MapSettings {
+                mean_bytes: 0,
+                ..small(8)
+            },
+            4 << 20
+        ),
+        Err(SliceError::Setting(_))
+    ));
+    // However large values are, the table has its space.
+    let large = MapSettings {
+        mean_bytes: 100_000,
+        ..small(8)
+    };
+    let large = shape(&large, 4 << 20).expect("it fits");
+    assert_eq!(large.table.partitions, 3);
+    assert!(large.records.bytes() > 3 << 20);
+    assert!(matches!(
+        shape(&MapSettings::default(), 8 << 20),
+        Err(SliceError::Setting(_))
+    ));
+    Sim::new(1).block_on(async {
+        let settings = small(8);
+        let hardware = Hardware::new(&settings, 2, 1);
+        drop(hardware.create(&settings).await.expect("drives work"));
+        let (disks, journal) = hardware.parts();
+        let one = SliceMap::open(disks[..1].to_vec(), journal.clone(), &settings).await;
+        assert!(matches!(one.err(), Some(SliceError::DrivesMissing { .. })));
+        let swapped = vec![disks[1].clone(), disks[0].clone()];
+        let swapped = SliceMap::open(swapped, journal.clone(), &settings).await;
+        assert!(matches!(swapped.err(), Some(SliceError::OtherDrive { .. })));
+        let twice = vec![disks[0].clone(), disks[0].clone()];
+        let twice = SliceMap::open(twice, journal, &settings).await;
+        assert!(matches!(twice.err(), Some(SliceError::SameDrive { .. })));
+    });
+}
