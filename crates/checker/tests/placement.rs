@@ -13,7 +13,7 @@ use engine::placement::{Parts, Placement, PlacementKind};
 use engine::store::{AppendItem, Layout, Source, StreamLayout, Streams};
 use engine::{
     CacheError, Change, Engine, EngineConfig, ExactSettings, ItemView, Lookup, OpenError, Opening,
-    Peek, Put, ReclaimPolicy, Stop, TieredSettings, Victim,
+    Peek, Put, ReclaimPolicy, SlicedSettings, Stop, TieredSettings, Victim,
 };
 use flowstone_checker::simulate_placement;
 use runtime::sim::Sim;
@@ -116,6 +116,20 @@ fn dead_keys_stay_dead_where_the_index_is_tiered() {
             index_percent: 50,
             checkpoint_segments: 8,
             cascade,
+        })
+    });
+}
+
+/// The same with an index that is a hash table of slices, with tables of a few entries.
+#[test]
+fn dead_keys_stay_dead_where_the_index_is_sliced() {
+    simulate_each(|seed| {
+        Arc::new(SlicedSettings {
+            incarnations: [32, 16, 8, 3][(seed % 4) as usize],
+            table_bytes: Some([2048, 4096][(seed / 4 % 2) as usize]),
+            filter_percent: [0, 50][(seed % 2) as usize],
+            checkpoint_segments: 8,
+            ..SlicedSettings::new(50)
         })
     });
 }

@@ -70,6 +70,8 @@ pub enum PlacementConfig {
     Tiered(TieredSettings),
     /// An index without keys, in memory, and items that lie where their hashes say.
     Hashed(HashedSettings),
+    /// An index that is a hash table of slices, on flash.
+    Sliced(SlicedSettings),
 }
 
 impl PlacementConfig {
@@ -79,6 +81,7 @@ impl PlacementConfig {
             Self::Exact(_) => "exact",
             Self::Tiered(_) => "tiered",
             Self::Hashed(_) => "hashed",
+            Self::Sliced(_) => "sliced",
         }
     }
 
@@ -86,7 +89,7 @@ impl PlacementConfig {
     pub fn priorities(&self) -> u8 {
         match self {
             Self::Exact(exact) => exact.priorities,
-            Self::Tiered(_) | Self::Hashed(_) => 1,
+            Self::Tiered(_) | Self::Hashed(_) | Self::Sliced(_) => 1,
         }
     }
 
@@ -96,6 +99,7 @@ impl PlacementConfig {
             Self::Exact(exact) => exact.index_percent,
             Self::Tiered(tiered) => tiered.index_percent,
             Self::Hashed(hashed) => hashed.index_percent,
+            Self::Sliced(sliced) => sliced.index_percent,
         }
     }
 
@@ -106,6 +110,7 @@ impl PlacementConfig {
             Self::Exact(exact) => exact.index_percent = percent,
             Self::Tiered(tiered) => tiered.index_percent = percent,
             Self::Hashed(hashed) => hashed.index_percent = percent,
+            Self::Sliced(sliced) => sliced.index_percent = percent,
         }
         self
     }
@@ -163,6 +168,34 @@ impl HashedSettings {
         Self {
             index_percent,
             hot_percent: 70,
+        }
+    }
+}
+
+/// Settings of the `sliced` placement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlicedSettings {
+    /// The most of the memory that the index may take, in percent.
+    pub index_percent: u32,
+    /// Incarnations of a new index (k of the paper): memory an item falls as 1/k, bytes written for one rise as k.
+    pub incarnations: u32,
+    /// Bytes of a table in memory; `None` for 128 KiB, less where that would be few tables.
+    pub table_bytes: Option<u32>,
+    /// How much of the index's memory is for Bloom filters of the partitions that are read most, in percent.
+    pub filter_percent: u32,
+    /// A checkpoint is written when so many segments have been opened since the last.
+    pub checkpoint_segments: u32,
+}
+
+impl SlicedSettings {
+    /// The paper's: 32 incarnations, and no filters.
+    pub fn new(index_percent: u32) -> Self {
+        Self {
+            index_percent,
+            incarnations: 32,
+            table_bytes: None,
+            filter_percent: 0,
+            checkpoint_segments: 256,
         }
     }
 }

@@ -55,8 +55,8 @@ pub use cache::{
 };
 pub use config::{
     AfterDowntime, ConfigError, Dram, EngineConfig, ExactSettings, HashedSettings, PlacementConfig,
-    ReclaimPolicy, ReclaimSettings, Reserve, Schedule, StaticReserve, TieredSettings,
-    WriteSettings,
+    ReclaimPolicy, ReclaimSettings, Reserve, Schedule, SlicedSettings, StaticReserve,
+    TieredSettings, WriteSettings,
 };
 pub use dram::LongValue;
 pub use durability::{

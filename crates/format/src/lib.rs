@@ -25,6 +25,7 @@ pub mod journal;
 pub mod location;
 pub mod mapping;
 pub mod segment;
+pub mod sliced;
 pub mod slices;
 pub mod slices_lsh;
 pub mod slices_map;

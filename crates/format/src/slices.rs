@@ -9,6 +9,7 @@ use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::FormatError;
+use crate::segment::PAGE_BYTES;
 
 /// The version of all that is in this file.
 pub const SLICES_FORMAT: u32 = 1;
@@ -177,6 +178,69 @@ pub struct PageHead {
 }
 
 const _: () = assert!(size_of::<PageHead>() == 24);
+
+/// Words of a page of a log that lies within a disk.
+pub const LOG_PAGE_WORDS: usize = (PAGE_BYTES as usize - 32) / 8;
+
+/// A page of a log that lies within a disk, in one of its two places: that with more `writes` counts.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+pub struct LogPage {
+    magic: U64,
+    checksum: U32,
+    page: U32,
+    instance: U64,
+    /// How often the page has been written.
+    pub writes: U64,
+    /// What it holds; zeros behind the last.
+    pub words: [U64; LOG_PAGE_WORDS],
+}
+
+const _: () = assert!(size_of::<LogPage>() == PAGE_BYTES as usize);
+const _: () = assert!(std::mem::offset_of!(LogPage, checksum) == 8);
+
+const LOG_PAGE_MAGIC: u64 = u64::from_le_bytes(*b"flowSLPG");
+
+impl LogPage {
+    fn checksum_of(bytes: &[u8]) -> u32 {
+        let unsigned = crc32c::crc32c_append(crc32c::crc32c(&bytes[..8]), &[0; 4]);
+        crc32c::crc32c_append(unsigned, &bytes[12..])
+    }
+
+    /// Writes a page, in its turn, to `bytes`.
+    pub fn encode(
+        bytes: &mut [u8],
+        instance: u64,
+        (page, writes): (u32, u64),
+        words: impl Iterator<Item = u64>,
+    ) {
+        let mut new = Self {
+            magic: LOG_PAGE_MAGIC.into(),
+            checksum: 0.into(),
+            page: page.into(),
+            instance: instance.into(),
+            writes: writes.into(),
+            words: [0.into(); LOG_PAGE_WORDS],
+        };
+        for (word, value) in new.words.iter_mut().zip(words) {
+            word.set(value);
+        }
+        bytes.copy_from_slice(new.as_bytes());
+        let checksum = Self::checksum_of(bytes);
+        bytes[8..12].copy_from_slice(&checksum.to_le_bytes());
+    }
+
+    /// The page that lies there, if it is this one.
+    pub fn decode(bytes: &[u8], instance: u64, page: u32) -> Option<&Self> {
+        let found = Self::ref_from_bytes(bytes).ok()?;
+        let is_it = found.magic.get() == LOG_PAGE_MAGIC
+            && found.checksum.get() == Self::checksum_of(bytes)
+            && (found.instance.get(), found.page.get()) == (instance, page);
+        is_it.then_some(found)
+    }
+}
 
 /// How the pages of a hash table are divided.
 ///
@@ -561,6 +625,31 @@ mod tests {
             let mut damaged = page;
             damaged[byte] ^= 1;
             assert!(SliceSuperblock::decode(&damaged).is_err(), "byte {byte}");
+        }
+    }
+
+    #[test]
+    fn a_page_of_a_log_is_these_bytes() {
+        let mut page = [1; 4096];
+        LogPage::encode(&mut page, 0x0102, (3, 5), [7, 8].into_iter());
+        let head: [u64; 6] = std::array::from_fn(|word| {
+            u64::from_le_bytes(page[8 * word..][..8].try_into().expect("8 bytes"))
+        });
+        assert_eq!(&page[..8], b"flowSLPG");
+        assert_eq!(head[1] >> 32, 3);
+        assert_eq!(head[2..], [0x0102, 5, 7, 8]);
+        assert!(page[48..].iter().all(|&byte| byte == 0));
+        let found = LogPage::decode(&page, 0x0102, 3).expect("it is one");
+        assert_eq!(found.words[1].get(), 8);
+        assert!(LogPage::decode(&page, 0x0103, 3).is_none());
+        assert!(LogPage::decode(&page, 0x0102, 4).is_none());
+        for byte in [0, 8, 12, 16, 24, 32, 4095] {
+            let mut damaged = page;
+            damaged[byte] ^= 1;
+            assert!(
+                LogPage::decode(&damaged, 0x0102, 3).is_none(),
+                "byte {byte}"
+            );
         }
     }
 

@@ -14,8 +14,8 @@ use engine::config::Sizes;
 use engine::format::segment::largest_item;
 use engine::{
     Admission, Dram, EngineConfig, ExactSettings, HashedSettings, Layout, Learning,
-    PlacementConfig, ReclaimPolicy, ReclaimSettings, Reserve, Schedule, StaticReserve,
-    TieredSettings, Victim,
+    PlacementConfig, ReclaimPolicy, ReclaimSettings, Reserve, Schedule, SlicedSettings,
+    StaticReserve, TieredSettings, Victim,
 };
 
 use MadeFor::{Drive, Flash};
@@ -179,6 +179,7 @@ pub const PRESETS: &[Preset] = &[
     didacache!("didacache-locality", "drops only", LOCALITY, Reserve::Queueing),
     preset(Drive, "slickcache", "SlickCache: a tenth of the index in memory, the rest on flash; drops the oldest slab", slickcache_drop),
     preset(Drive, "slickcache-gc", "the same; copies what the part of the index in memory still names", slickcache_gc),
+    preset(Drive, "sliced", "an index of slices (ANCS '14): half a byte of memory an item, all else on flash; drops the oldest segment", sliced),
     preset(Drive, "flashield", "Flashield: what is expected to be read again and not updated goes to flash; less than 4 bytes of index an item", flashield),
     preset(Drive, "s3-fifo", "S3-FIFO: what has been read twice in memory goes to flash, and what comes back; what is read there is copied", s3_fifo),
     preset(Drive, "victim", "items in memory; whatever leaves it is written, and dropped in order of age", victim),
@@ -357,6 +358,13 @@ fn slickcache_gc(sizes: Sizes) -> EngineConfig {
         max_copy_sixteenths: FATCACHE_COPY_SIXTEENTHS,
     };
     slickcache(sizes, policy)
+}
+
+/// What SlickCache is, with a `SliceHash` as its index and packed items.
+fn sliced(sizes: Sizes) -> EngineConfig {
+    let mut config = slickcache(sizes, FIFO_DROP);
+    config.placement = PlacementConfig::Sliced(SlicedSettings::new(SLICKCACHE_INDEX_PERCENT));
+    config
 }
 
 /// Items in memory, all of which go to flash when they leave it (Flashield, section 2.2).

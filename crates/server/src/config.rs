@@ -216,6 +216,10 @@ pub struct CacheSection {
     pub hot_percent: Option<u32>,
     /// With an index of several tiers: bits of memory for each of the other mappings, for filters.
     pub filter_bits: Option<u32>,
+    /// With an index of slices: what memory has of it falls as 1 over this, what is written for an item rises with it.
+    pub incarnations: Option<u32>,
+    /// With an index of slices: how much of its memory is for filters of what is read most, in percent.
+    pub filter_percent: Option<u32>,
     /// Which items that leave memory go to flash.
     #[serde(deserialize_with = "admission")]
     pub admission: Option<Admission>,

@@ -25,6 +25,8 @@ fn settings_of(error: &engine::ConfigError) -> &'static str {
             "index_percent" => "cache.index_percent",
             "hot_percent" => "cache.hot_percent",
             "filter_bits" => "cache.filter_bits",
+            "incarnations" => "cache.incarnations",
+            "filter_percent" => "cache.filter_percent",
             "max_copy_sixteenths" => "cache.max_copy_sixteenths",
             "reads" => "cache.admission",
             "window" => "cache.admission_window",

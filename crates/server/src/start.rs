@@ -429,6 +429,10 @@ fn engine_config(
         PlacementConfig::Hashed(hashed) => {
             hashed.hot_percent = cache.hot_percent.unwrap_or(hashed.hot_percent);
         }
+        PlacementConfig::Sliced(sliced) => {
+            sliced.incarnations = cache.incarnations.unwrap_or(sliced.incarnations);
+            sliced.filter_percent = cache.filter_percent.unwrap_or(sliced.filter_percent);
+        }
     }
     Ok(EngineConfig {
         segment_bytes: segment_bytes.or(made.segment_bytes),

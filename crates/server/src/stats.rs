@@ -440,6 +440,7 @@ fn index(shared: &Shared, out: &mut Vec<u8>) {
         PlacementConfig::Exact(_) => {}
         PlacementConfig::Tiered(_) => tiers(out, &engine.mappings),
         PlacementConfig::Hashed(_) => compact(out, &engine.compact),
+        PlacementConfig::Sliced(_) => sliced(out, &engine.mappings),
     }
 }
 
@@ -458,6 +459,25 @@ fn compact(out: &mut Vec<u8>, compact: &CompactStats) {
         ("index_dead_keys", compact.dead_keys),
         ("index_table_bytes", compact.table_bytes),
         ("index_filter_bytes", compact.filter_bytes),
+    ] {
+        stat(out, name, value);
+    }
+}
+
+/// An index that is a hash table of slices.
+fn sliced(out: &mut Vec<u8>, mappings: &MappingStats) {
+    let [memory_hits, flash_hits, _] = mappings.hits;
+    for (name, value) in [
+        ("index_memory_hits", memory_hits),
+        ("index_flash_hits", flash_hits),
+        ("index_absent", mappings.misses),
+        ("index_pages_read", mappings.reads[0]),
+        ("index_tables_flushed", mappings.compactions),
+        ("index_mappings_flushed", mappings.demoted),
+        ("mappings_evicted", mappings.evicted),
+        ("index_pages_damaged", mappings.damaged_pages),
+        ("index_bytes_written", mappings.bytes_written),
+        ("index_flash_bytes", mappings.flash_bytes),
     ] {
         stat(out, name, value);
     }

@@ -54,6 +54,9 @@ pub(crate) trait Flush: Sized + 'static {
 
     /// What was frozen is in a slicetable now, and the log says so. Under the partition's lock.
     fn release(&self, flushed: Self::Frozen);
+
+    /// A flush has succeeded, or has failed.
+    fn flush_ended(&self) {}
 }
 
 /// The flushes of a structure: those of each drive's partitions, so that a drive that fails holds up nobody else. Where slices are
@@ -155,6 +158,22 @@ pub(crate) async fn flush<S: Flush>(
     let permit = permit(this, number).await?;
     freeze(this, number, permit, has_changes);
     flushed(this, number).await
+}
+
+/// Begins to flush what is active in a partition, if there may be one more and `is_time`. Waits for those that it would be too many
+/// beside, whether they fail or not.
+pub(crate) async fn begin<S: Flush>(
+    this: &Arc<S>,
+    number: u32,
+    is_time: impl FnOnce(&mut State<S>) -> bool,
+) {
+    let permit = this.flushes().of(number).permits.acquire().await;
+    freeze(this, number, permit, is_time);
+}
+
+/// Whether the last flush of a partition's drive has failed.
+pub(crate) fn is_failing<S: Flush>(this: &S, number: u32) -> bool {
+    this.flushes().of(number).error().is_some()
 }
 
 /// Waits until what is frozen in a partition now is flushed, or flushes fail.
@@ -346,6 +365,7 @@ async fn try_flush<S: Flush>(this: &S, number: u32) -> Flushed {
     if matches!(flushed, Flushed::None) {
         flushes.failed.notify_all();
     }
+    this.flush_ended();
     flushed
 }
 

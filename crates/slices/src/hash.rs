@@ -2,6 +2,7 @@
 
 mod batch;
 mod created;
+mod index;
 mod stats;
 
 use std::sync::Arc;
@@ -27,8 +28,10 @@ use crate::superblock::{self, Instance};
 use crate::table::{Change, Full, Table};
 use batch::{Batch, Member};
 use created::{created_settings, created_shape, superblock_of};
+use index::Levels;
 use stats::Counts;
 
+pub use index::{InMemory, Known, SliceIndex, TableInMemory};
 pub use stats::{HashMemory, HashStats};
 
 /// Entries of a part of the log, for each that a table holds: updates of what is there take an entry, too.
@@ -52,6 +55,7 @@ struct Inner {
     log: Log,
     flushes: Flushes,
     counts: Counts,
+    levels: Levels,
 }
 
 /// What is in memory of a partition and takes changes.
@@ -80,7 +84,7 @@ impl SliceHash {
     /// As [`HashSettings::shape`].
     pub fn log_words(settings: &HashSettings, drive_bytes: &[u64]) -> Result<usize, SliceError> {
         let shape = settings.shape(drive_bytes)?;
-        Ok(log_shape(&shape, settings.spread, drive_bytes.len()).words())
+        Ok(log_shape(&shape, settings, drive_bytes.len()).words())
     }
 
     /// [`log_words`](Self::log_words) for these drives.
@@ -106,7 +110,7 @@ impl SliceHash {
     ) -> Result<Self, SliceError> {
         let sizes: Vec<u64> = disks.iter().map(|disk| disk.len_bytes()).collect();
         let shape = settings.shape(&sizes)?;
-        let log_shape = log_shape(&shape, settings.spread, disks.len());
+        let log_shape = log_shape(&shape, settings, disks.len());
         refuse_twice(&disks)?;
         let (has, needs) = (journal.words(), log_shape.words());
         if has < needs {
@@ -136,7 +140,7 @@ impl SliceHash {
         let settings = created_settings(&found, settings)?;
         let shape = created_shape(&found)?;
         superblock::check_space(&disks, &found, &settings.layout(), |_| Vec::new())?;
-        let log_shape = log_shape(&shape, settings.spread, disks.len());
+        let log_shape = log_shape(&shape, &settings, disks.len());
         let instance = Instance::of(&found);
         let log = Log::open(journal, log_shape, instance.id)?;
         let pointers = |drive| {
@@ -184,6 +188,7 @@ impl SliceHash {
         let mut inner = Inner {
             filters: Filters::new(shape.partitions, most_keys, settings.filter_bytes),
             flushes: Flushes::new(count, shape.side_tables),
+            levels: Levels::new(shape.partitions, shape.table_entries, shape.places()),
             shape,
             keys,
             is_spread: settings.spread,
@@ -577,15 +582,20 @@ impl Inner {
     fn memory(&self) -> HashMemory {
         let table =
             Table::bytes_of(self.keys.slots as usize * self.shape.page.bucket_entries) as u64;
-        let frozen = self
-            .partitions
-            .iter()
-            .map(|partition| partition.state.lock().frozen.len());
-        let tables = self.partitions.len() + frozen.sum::<usize>();
+        let (mut tables, mut buried) = (0, 0);
+        for partition in &self.partitions {
+            let state = partition.state.lock();
+            let frozen = state.frozen.oldest_first();
+            let all = frozen.map(|frozen| &*frozen.memory.table);
+            for each in all.chain([&state.active.table]) {
+                tables += 1;
+                buried += each.buried_bytes() as u64;
+            }
+        }
         let per_partition = size_of::<Partition<Self>>()
             + self.drives_of_a_partition() as usize * size_of::<(Region, usize)>();
         HashMemory {
-            tables: table * tables as u64,
+            tables: table * tables + buried,
             partitions: (self.partitions.len() * per_partition) as u64,
             filters: self.filters.memory_bytes(),
             pieces: self
@@ -615,6 +625,7 @@ impl Flush for Inner {
             part: self.log.begin(number, next),
         };
         let mut full = std::mem::replace(active, next);
+        self.levels.begun(number);
         full.table.settle();
         FrozenTable {
             table: Arc::new(full.table),
@@ -644,11 +655,15 @@ impl Flush for Inner {
                 filter.insert(self.keys.slots(key));
             }
         };
-        let change = |page: u32, bytes: &mut [u8]| batch.change(page, bytes, &mut note);
+        let mut gone = self.levels.gone();
+        let change = |page: u32, bytes: &mut [u8]| {
+            batch.change(page, bytes, &mut note, |value| gone.add(value))
+        };
         let region = drive
             .rewrite(turn, old.as_deref(), number, generation, change)
             .await?;
         self.filters.set(number, filter);
+        gone.tell();
         let add = |count: &AtomicU64, by: u64| count.fetch_add(by, Ordering::Relaxed);
         add(&self.counts.flushes, 1);
         add(&self.counts.flushed_tables, batch.tables() as u64);
@@ -657,6 +672,10 @@ impl Flush for Inner {
         add(&self.counts.erased, batch.erased);
         let region = Arc::new(region);
         Ok(Written { nth, region })
+    }
+
+    fn flush_ended(&self) {
+        self.levels.flush_ended();
     }
 
     async fn point(&self, number: u32, nth: usize, region: &Arc<Region>) -> Result<(), SliceError> {
@@ -676,12 +695,15 @@ fn value_of(change: Change) -> Option<u64> {
     }
 }
 
-fn log_shape(shape: &HashShape, is_spread: bool, drives: usize) -> LogShape {
+fn log_shape(shape: &HashShape, settings: &HashSettings, drives: usize) -> LogShape {
     LogShape {
         partitions: shape.partitions,
-        drives: if is_spread { drives as u32 } else { 1 },
+        drives: if settings.spread { drives as u32 } else { 1 },
         spare_parts: drives as u32 * (FLUSHES_PER_DRIVE + shape.side_tables),
-        entries: (f64::from(shape.table_entries) * LOG_SHARE) as u32 + 1,
+        entries: match settings.log_changes {
+            true => (f64::from(shape.table_entries) * LOG_SHARE) as u32 + 1,
+            false => 0,
+        },
     }
 }
 

@@ -27,6 +27,7 @@ mod log;
 mod lsh;
 mod map;
 mod page;
+mod paged_log;
 mod parts;
 mod pointers;
 mod probe;
@@ -40,13 +41,16 @@ pub use bloom::{BitPlacement, BloomMemory, BloomSettings, BloomShape, BloomStats
 pub use channel::Channels;
 pub use error::SliceError;
 pub use files::{Files, log_path};
-pub use hash::{HashMemory, HashStats, SliceHash, get_all};
+pub use hash::{
+    HashMemory, HashStats, InMemory, Known, SliceHash, SliceIndex, TableInMemory, get_all,
+};
 pub use keys::key_of_text;
 pub use lsh::{
     ChannelReads, Choice, Components, Family, LshLayout, LshMemory, LshSettings, LshShape,
     LshStats, Neighbour, RingShape, SliceLsh, Target, VectorError, VectorId,
 };
 pub use map::{MapMemory, MapSettings, MapShape, MapStats, RecordShape, SliceMap};
+pub use paged_log::PagedLog;
 pub use probe::{PROBED_BYTES, probe_channels};
 pub use scheduler::Scheduling;
 pub use settings::{FILL, HashSettings, HashShape};

@@ -38,7 +38,7 @@ pub(crate) struct LogShape {
     pub(crate) drives: u32,
     /// Parts beside one for each partition: as many as tables may be frozen.
     pub(crate) spare_parts: u32,
-    /// Entries of a part.
+    /// Entries of a part; 0 where changes are not logged, and there are no parts.
     pub(crate) entries: u32,
 }
 
@@ -47,13 +47,20 @@ impl LogShape {
         (self.entries as usize).div_ceil(64)
     }
 
+    fn has_parts(&self) -> bool {
+        self.entries > 0
+    }
+
     fn part_words(&self) -> usize {
         let words = PART_HEAD_WORDS + self.mark_words() + 2 * self.entries as usize;
         words.next_multiple_of(PART_ALIGN_WORDS)
     }
 
     fn parts(&self) -> u32 {
-        self.partitions + self.spare_parts
+        match self.has_parts() {
+            true => self.partitions + self.spare_parts,
+            false => 0,
+        }
     }
 
     fn part(&self, part: u32) -> usize {
@@ -149,7 +156,10 @@ impl Log {
             })
         };
         let owners: Vec<PartOwner> = (0..shape.parts()).map(owner).collect::<Result<_, _>>()?;
-        let parts = Parts::found(&owners, &written)?;
+        let parts = match shape.has_parts() {
+            true => Parts::found(&owners, &written)?,
+            false => Parts::unused(0),
+        };
         Ok(Self {
             pointers,
             shape,
@@ -160,6 +170,11 @@ impl Log {
     /// Words that it uses.
     pub(crate) fn words(&self) -> usize {
         self.shape.words()
+    }
+
+    /// Whether changes are logged.
+    pub(crate) fn has_changes(&self) -> bool {
+        self.shape.has_parts()
     }
 
     fn journal(&self) -> &dyn Journal {
@@ -179,12 +194,15 @@ impl Log {
 
     /// Begins a free part, of which there is one, for a generation.
     pub(crate) fn begin(&self, partition: u32, generation: u32) -> Part {
-        let number = self.parts.take();
-        let owner = PartOwner {
-            generation,
-            partition,
-        };
-        self.store_owner(number, owner);
+        let mut number = 0;
+        if self.shape.has_parts() {
+            number = self.parts.take();
+            let owner = PartOwner {
+                generation,
+                partition,
+            };
+            self.store_owner(number, owner);
+        }
         let none = LogCount::none(self.pointers.instance, partition, generation);
         Part {
             number,
@@ -197,16 +215,21 @@ impl Log {
 
     /// A slicetable has what the part has, and the log says so durably.
     pub(crate) fn release(&self, part: Part) {
-        self.parts.give_back(part.number);
+        if self.shape.has_parts() {
+            self.parts.give_back(part.number);
+        }
     }
 
     /// Whether an entry more fits.
     pub(crate) fn has_space(&self, part: &Part) -> bool {
-        part.count.entries < self.shape.entries
+        !self.shape.has_parts() || part.count.entries < self.shape.entries
     }
 
     /// Adds an entry, for which there is space.
     pub(crate) fn append(&self, part: &mut Part, key: u64, change: Change) {
+        if !self.shape.has_parts() {
+            return;
+        }
         let start = self.shape.part(part.number);
         let entry = part.count.entries as usize;
         let (value, is_delete) = match change {
@@ -230,7 +253,10 @@ impl Log {
     /// # Errors
     /// [`SliceError::DamagedLog`], and errors of the device.
     pub(crate) fn replay(&self, partition: u32, written: u32) -> Result<Vec<Replayed>, SliceError> {
-        let found = self.parts.take_found(partition, written);
+        let found = match self.shape.has_parts() {
+            true => self.parts.take_found(partition, written),
+            false => vec![None],
+        };
         let replay = |(generation, part): (u32, Option<u32>)| match part {
             Some(part) => self.replay_part(part, partition, generation),
             None => Ok(Replayed {
@@ -295,6 +321,9 @@ impl Log {
 
     /// A failed sync may have left pages that count as written and are not.
     fn store_again(&self, part: &Part) {
+        if !self.shape.has_parts() {
+            return;
+        }
         let start = self.shape.part(part.number);
         for word in start..start + self.shape.part_words() {
             self.journal().store(word, self.journal().load(word));

@@ -98,15 +98,19 @@ impl PageMut<'_> {
         set_bit(&mut self.bytes[self.shape.present()], entry, value);
     }
 
-    /// Empties what `incarnation` has in the page; how many values that were.
-    pub(crate) fn evict(&mut self, incarnation: usize) -> u64 {
+    /// Empties what `incarnation` has in the page; how many values that were, each of which `gone` is told.
+    pub(crate) fn evict(&mut self, incarnation: usize, mut gone: impl FnMut(u64)) -> u64 {
         let mut evicted = 0;
         for slot in 0..self.shape.slots {
             let first = self.shape.bucket(slot, incarnation);
             for entry in first..first + self.shape.bucket_entries {
                 let page = self.view();
-                evicted +=
-                    u64::from(page.is_present(entry) && page.change(entry) != Change::Delete);
+                if let Change::Value(value) = page.change(entry)
+                    && page.is_present(entry)
+                {
+                    evicted += 1;
+                    gone(value);
+                }
                 self.set_present(entry, false);
             }
         }
@@ -114,11 +118,13 @@ impl PageMut<'_> {
         evicted
     }
 
-    /// Takes out every entry whose key `is_changed` knows; how many. `left` is told each key that stays.
+    /// Takes out every entry whose key `is_changed` knows; how many. `left` is told each key that stays, `gone` each value that
+    /// does not.
     pub(crate) fn erase(
         &mut self,
         is_changed: impl Fn(u64) -> bool,
         mut left: impl FnMut(u64),
+        mut gone: impl FnMut(u64),
     ) -> u64 {
         let mut erased = 0;
         for entry in 0..self.shape.entries() {
@@ -127,6 +133,9 @@ impl PageMut<'_> {
             }
             let key = self.view().key(entry);
             if is_changed(key) {
+                if let Change::Value(value) = self.view().change(entry) {
+                    gone(value);
+                }
                 self.set_present(entry, false);
                 erased += 1;
             } else {
@@ -199,14 +208,22 @@ mod tests {
         assert_eq!(page.view().find(2, 7), None);
         assert_eq!(page.view().entries().count(), 3);
 
-        let mut left = Vec::new();
-        assert_eq!(page.erase(|key| key == 7, |key| left.push(key)), 1);
-        assert_eq!(left, [8, 9]);
+        let (mut left, mut gone) = (Vec::new(), Vec::new());
+        assert_eq!(
+            page.erase(
+                |key| key == 7,
+                |key| left.push(key),
+                |value| gone.push(value)
+            ),
+            1
+        );
+        assert_eq!((left, &gone[..]), (vec![8, 9], &[70][..]));
         assert_eq!(page.view().find(1, 7), None);
-        assert_eq!(page.evict(4), 0);
+        assert_eq!(page.evict(4, |value| gone.push(value)), 0);
         assert_eq!(page.view().find(1, 8), None);
         assert!(!page.view().may_have_overflowed(slots));
-        assert_eq!(page.evict(5), 1);
+        assert_eq!(page.evict(5, |value| gone.push(value)), 1);
+        assert_eq!(gone, [70, 90]);
         assert_eq!(page.view().entries().count(), 0);
     }
 }

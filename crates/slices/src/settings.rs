@@ -39,6 +39,9 @@ pub struct HashSettings {
     pub spread: bool,
     /// Memory for Bloom filters of the partitions that are looked up most.
     pub filter_bytes: u64,
+    /// Whether changes are logged. Where they are not, a crash takes what memory has: that is for a
+    /// [`SliceIndex`](crate::SliceIndex), on one drive alone.
+    pub log_changes: bool,
     /// The side buffer for bursts of inserts (section 7.2): so many full tables of the partitions of each drive may wait beside the
     /// two that are being flushed. Each takes a table's memory while it waits.
     pub side_tables: u32,
@@ -59,6 +62,7 @@ impl Default for HashSettings {
             piece_bytes: 1 << 20,
             spread: false,
             filter_bytes: 0,
+            log_changes: true,
             side_tables: 0,
         }
     }
@@ -81,7 +85,33 @@ pub struct HashShape {
     pub side_tables: u32,
 }
 
+impl HashShape {
+    /// Entries that a table in memory has space for.
+    pub fn places(&self) -> u32 {
+        self.pages * (self.page.slots * self.page.bucket_entries) as u32
+    }
+
+    /// Memory that one table takes, in bytes.
+    pub fn table_memory_bytes(&self) -> u64 {
+        Table::bytes_of(self.places() as usize) as u64
+    }
+}
+
 impl HashSettings {
+    /// Bytes of a drive for so many partitions, and the shape on it.
+    ///
+    /// # Errors
+    /// Settings that cannot be.
+    pub fn on_one_drive(&self, partitions: u32) -> Result<(u64, HashShape), SliceError> {
+        let settings = Self {
+            partitions: Some(partitions),
+            ..self.clone()
+        };
+        let shape = settings.shape(&[u64::MAX])?;
+        let regions = u64::from(partitions) + u64::from(self.spare_regions);
+        Ok((self.layout().bytes_of(regions, shape.region_bytes), shape))
+    }
+
     /// The shape on drives of these sizes.
     ///
     /// # Errors
@@ -153,6 +183,10 @@ impl HashSettings {
                 "bucket_entries: 1 to 64",
             ),
             (!(0.1..=1.0).contains(&self.fill), "fill: 0.1 to 1"),
+            (
+                self.spread && !self.log_changes,
+                "log_changes: where slices are spread over drives",
+            ),
             (
                 self.table_bytes / ENTRY_BYTES > MOST_TABLE_ENTRIES,
                 "table_bytes: 32 GiB at most",

@@ -4,6 +4,8 @@
 //! the shortest path that there is, at most [`PATH_BUCKETS`] buckets long to find; nothing is moved before a path is known, so
 //! that a table that is full stays as it is.
 
+use std::collections::HashSet;
+
 use crate::keys::{Keys, Slots};
 
 /// Buckets looked at for a free place.
@@ -35,6 +37,8 @@ pub(crate) struct Table {
     entries: Box<[(u64, u64)]>,
     present: Bits,
     deletes: Bits,
+    /// Keys that have been deleted and have no entry.
+    buried: HashSet<u64>,
 }
 
 /// How entries make room.
@@ -89,6 +93,7 @@ impl Table {
             entries: vec![(0, 0); entries].into(),
             present: Bits::new(entries),
             deletes: Bits::new(entries),
+            buried: HashSet::new(),
         }
     }
 
@@ -97,9 +102,15 @@ impl Table {
         entries * size_of::<(u64, u64)>() + 2 * entries.div_ceil(64) * size_of::<u64>()
     }
 
+    /// Bytes of memory beside [`bytes_of`](Self::bytes_of) its entries.
+    pub(crate) fn buried_bytes(&self) -> usize {
+        // A byte of control for each.
+        self.buried.capacity() * (size_of::<u64>() + 1)
+    }
+
     /// Keys that have changed.
     pub(crate) fn len(&self) -> usize {
-        self.len
+        self.len + self.buried.len()
     }
 
     fn change_at(&self, entry: usize) -> Change {
@@ -126,13 +137,15 @@ impl Table {
 
     /// What has become of a key; `None` where nothing is known of it.
     pub(crate) fn get(&self, key: u64) -> Option<Change> {
-        let entry = self.find(key, self.keys.slots(key))?;
+        let Some(entry) = self.find(key, self.keys.slots(key)) else {
+            return self.buried.contains(&key).then_some(Change::Delete);
+        };
         Some(self.change_at(entry))
     }
 
     /// Whether something is known of a key, of which these are the slots.
     pub(crate) fn has(&self, key: u64, slots: Slots) -> bool {
-        self.find(key, slots).is_some()
+        self.find(key, slots).is_some() || self.buried.contains(&key)
     }
 
     /// Notes what a key is to be from now on.
@@ -143,16 +156,45 @@ impl Table {
         let slots = self.keys.slots(key);
         let entry = match self.find(key, slots) {
             Some(entry) => entry,
-            None if self.len == self.most => return Err(Full),
+            None if self.len >= self.most => return Err(Full),
             None => {
                 let path = self.find_path(slots).ok_or(Full)?;
-                let entry = self.shift(path);
-                self.len += 1;
-                entry
+                self.buried.remove(&key);
+                self.take_place(path)
             }
         };
         self.put(entry, key, change);
         Ok(())
+    }
+
+    /// Notes that a key has been deleted, also where the table is full. Of a table that goes to one drive: its flush writes no
+    /// deletes.
+    pub(crate) fn bury(&mut self, key: u64) {
+        let slots = self.keys.slots(key);
+        let entry = match self.find(key, slots) {
+            Some(entry) => Some(entry),
+            None if self.buried.contains(&key) => return,
+            None => self.find_path(slots).map(|path| self.take_place(path)),
+        };
+        match entry {
+            Some(entry) => self.put(entry, key, Change::Delete),
+            None => {
+                self.buried.insert(key);
+            }
+        }
+    }
+
+    /// The place at the start of a path, for another key.
+    fn take_place(&mut self, path: Path) -> usize {
+        self.len += 1;
+        self.shift(path)
+    }
+
+    /// All changes.
+    pub(crate) fn changes(&self) -> impl Iterator<Item = (u64, Change)> + '_ {
+        let placed = (0..self.keys.slots).flat_map(|slot| self.bucket(slot));
+        let buried = self.buried.iter().map(|&key| (key, Change::Delete));
+        placed.chain(buried)
     }
 
     /// Whether a change of `key` is possible. Nothing moves: where entries lie follows from the changes alone, so that what a log

@@ -197,6 +197,28 @@ impl EngineConfig {
                 return Err(ConfigError::Range { name, range });
             }
             PlacementConfig::Hashed(_) => {}
+            PlacementConfig::Sliced(sliced) => {
+                // With more, buckets would have fewer than three entries, and tables would not be filled.
+                for (fits, name, range) in [
+                    (
+                        (1..=64).contains(&sliced.incarnations),
+                        "incarnations",
+                        "1 to 64",
+                    ),
+                    (sliced.filter_percent <= 90, "filter_percent", "0 to 90"),
+                    (
+                        sliced
+                            .table_bytes
+                            .is_none_or(|bytes| (8 << 10..=16 << 20).contains(&bytes)),
+                        "table_bytes",
+                        "8 KiB to 16 MiB",
+                    ),
+                ] {
+                    if !fits {
+                        return Err(ConfigError::Range { name, range });
+                    }
+                }
+            }
         }
         reclaim.reserve.check()?;
         self.check_priorities(segments)?;
@@ -254,7 +276,9 @@ impl EngineConfig {
         let priorities = self.placement.priorities();
         let is_packed = match self.placement {
             PlacementConfig::Exact(exact) => exact.layout == Layout::Packed,
-            PlacementConfig::Tiered(_) | PlacementConfig::Hashed(_) => false,
+            PlacementConfig::Tiered(_)
+            | PlacementConfig::Hashed(_)
+            | PlacementConfig::Sliced(_) => false,
         };
         let several = priorities > 1;
         let streams = u64::from(priorities);

@@ -53,9 +53,6 @@ pub(crate) enum Placed {
 
 /// This part of a second's writes may wait for a limit, beside what is being written.
 const WAITING_SHARE: u64 = 2;
-/// Items placed until it is looked again whether the journal has space, where each may displace entries that have to be
-/// recorded: so few that they do not use up what the journal has in reserve.
-const RECORDED_AT_ONCE: usize = 16;
 
 /// Memory in use, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -149,7 +146,7 @@ impl FlashTier {
     /// [`space`](FlashTier::space).
     #[inline]
     pub(crate) fn may_displace(&self) -> bool {
-        self.upkeep.journal.has_space()
+        self.upkeep.journal.has_space() && self.placement.may_invalidate()
     }
 
     /// Whether writes wait for a limit, so that whoever finds no space does better without it.
@@ -201,10 +198,7 @@ impl FlashTier {
         new: bool,
         mut each: impl FnMut(usize, Placed),
     ) {
-        let most = match self.placement.locates_later() {
-            true => RECORDED_AT_ONCE,
-            false => usize::MAX,
-        };
+        let most = self.placement.placed_at_once();
         let mut done = 0;
         while done < items.len() {
             let fitting = items[done..]

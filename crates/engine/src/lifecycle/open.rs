@@ -77,6 +77,7 @@ impl Opening {
         let kind: Arc<dyn PlacementKind> = match config.placement {
             PlacementConfig::Exact(settings) => Arc::new(settings),
             PlacementConfig::Tiered(settings) => Arc::new(settings),
+            PlacementConfig::Sliced(settings) => Arc::new(settings),
             PlacementConfig::Hashed(settings) => Arc::new(settings),
         };
         Self {
@@ -200,6 +201,7 @@ impl Opening {
         if let Err(error) = placement.load().await {
             tracing::warn!(%error, "what the last run has saved of the index cannot be used");
             placement = open(None)?;
+            placement.load().await?;
             (last_run, start) = (None, Start::Empty(Distrust::Index));
         }
         if let (true, Some(last)) = (self.kind.survives(), &mut last_run) {

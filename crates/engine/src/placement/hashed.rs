@@ -63,6 +63,9 @@ const MOST_SEGMENTS: u32 = 1 << 25;
 const OPEN_SEGMENTS: usize = 4;
 /// Tables with fewer slots are so small that most keys share slots with others.
 const SMALL_TABLES: u64 = 1 << 16;
+/// Items placed until it is looked again whether the journal has space, where each may displace entries that have to be
+/// recorded: so few that they do not use up what the journal has in reserve.
+const RECORDED_AT_ONCE: usize = 16;
 /// Slots that are swept in one hold of a lock.
 const SWEPT_SLOTS: usize = 1 << 14;
 
@@ -169,6 +172,10 @@ impl Placement for Hashed {
             self.note_fill();
         }
         inserted
+    }
+
+    fn placed_at_once(&self) -> usize {
+        RECORDED_AT_ONCE
     }
 
     fn invalidate(&self, hash: KeyHash, version: u64) -> Displaced {

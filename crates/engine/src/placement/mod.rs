@@ -9,6 +9,7 @@
 //! |---|---|---|---|
 //! | [`exact`] | `direct`, all in memory | one, or one for each slab class | located |
 //! | [`tiered`] | `cascade`, a tenth in memory | the same | not located |
+//! | [`sliced`] | a SliceHash, all on flash | one, packed | not located |
 //! | [`hashed`] | `compact`, without keys, all in memory | one, where hashes say | not located |
 
 pub use index::cascade;
@@ -16,7 +17,10 @@ pub use index::compact::PROBES;
 
 pub mod exact;
 pub mod hashed;
+mod index_disk;
+mod numbers;
 mod restored;
+pub mod sliced;
 mod stats;
 pub mod tiered;
 
@@ -226,7 +230,8 @@ pub trait Placement: Residents {
     /// What the index says of a key is wrong or dead; forgets it if it still says the same.
     fn forget(&self, hash: KeyHash, token: Token) -> Displaced;
 
-    /// Reads what the section that it was opened with tells of. Called once, before everything else, where that is the index.
+    /// Reads what the section that it was opened with tells of, or makes what an empty index needs. Called once, before everything
+    /// else.
     ///
     /// # Errors
     /// When it cannot be read: then the image starts empty, with another placement.
@@ -346,6 +351,16 @@ pub trait Placement: Residents {
     /// Whether who stores had better wait for space, as the index would not name what is stored.
     fn is_behind(&self) -> bool {
         false
+    }
+
+    /// Items that are placed, at most, between two looks at whether that had better [wait](Self::is_behind).
+    fn placed_at_once(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Whether it takes what else would be invalidated without waiting; if not, requests that outdate something wait.
+    fn may_invalidate(&self) -> bool {
+        true
     }
 
     /// Notified when it begins to want a checkpoint; nothing where it never does.

@@ -7,16 +7,16 @@
 //! Copies in segments cannot be located without reading flash: what is displaced is journalled by key. The index is part of
 //! each checkpoint (section 4.4): `docs/cascade.md`.
 
-mod numbers;
-
 use std::sync::Arc;
 
-use device::{DeviceError, Disk as _, IoFuture, Region};
+use device::{IoFuture, Region};
 use futures_util::future::join_all;
 use index::cascade::{Cascade, CascadeConfig, Hot, Searched, Segments};
 use runtime::sync::Notify;
 use runtime::work::{self, Work};
 
+use super::index_disk::IndexSyncs;
+use super::numbers::{Given, Numbered, Numbers, TURN_BITS};
 use super::restored::KeyFilter;
 use super::{
     BackgroundTask, Displaced, Found, Inserted, MappingStats, Parts, Placement, PlacementFuture,
@@ -36,7 +36,6 @@ use crate::store::{
     Patience, Priority, ReadError, SegmentRecord, SegmentStore, SlabClasses, Streams,
 };
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use numbers::{Given, Numbered, Numbers, TURN_BITS};
 
 /// Bytes of the region for each mapping: an entry, the room that buckets have left, what waits for a checkpoint, and that.
 const REGION_ITEM_BYTES: u64 = 22;
@@ -147,25 +146,7 @@ struct TieredSegments {
     store: Arc<SegmentStore>,
     /// The store does not know the segments of the last run yet.
     is_loading: AtomicBool,
-    /// Syncs of the region's device, where that is not the segments'.
-    own_syncs: Option<OwnSyncs>,
-}
-
-/// Syncs of a device that has nothing but the region: what one that fails may have lost lies there alone, and nobody else
-/// is told of it.
-#[derive(Default)]
-struct OwnSyncs {
-    failed: AtomicU64,
-}
-
-impl OwnSyncs {
-    async fn sync(&self, region: &Region) -> Result<(), DeviceError> {
-        let synced = region.sync().await;
-        if synced.is_err() {
-            self.failed.add(1);
-        }
-        synced
-    }
+    syncs: IndexSyncs,
 }
 
 impl TieredSegments {
@@ -226,17 +207,11 @@ impl Segments for TieredSegments {
     }
 
     fn sync<'a>(&'a self, region: &'a Region) -> IoFuture<'a, ()> {
-        match &self.own_syncs {
-            Some(own) => Box::pin(own.sync(region)),
-            None => Box::pin(self.store.sync_by(region.sync())),
-        }
+        Box::pin(self.syncs.sync(region))
     }
 
     fn failed_syncs(&self) -> u64 {
-        match &self.own_syncs {
-            Some(own) => own.failed.get(),
-            None => self.store.failed_syncs(),
-        }
+        self.syncs.failed()
     }
 }
 
@@ -251,7 +226,7 @@ impl Tiered {
             codec: parts.codec,
             store: Arc::clone(&parts.store),
             is_loading: AtomicBool::new(false),
-            own_syncs: parts.index_is_apart.then(OwnSyncs::default),
+            syncs: IndexSyncs::new(&parts.store, parts.index_is_apart),
         });
         let wanted = settings.cascade_of(parts.expected_items, parts.codec.bits() + TURN_BITS);
         let mut config = wanted.within(parts.index_use.max_bytes);

@@ -29,6 +29,7 @@ mod outages;
 mod reclaim;
 mod recovery;
 mod ripq;
+mod sliced;
 mod stop;
 mod superseded;
 mod support;

@@ -66,7 +66,7 @@ pub(crate) fn slickcache(policy: ReclaimPolicy, hot_entries: u32) -> EngineConfi
 }
 
 /// Keys and values that a dump lists; a key that comes twice is wrong.
-async fn dump(engine: &Arc<Engine>) -> HashMap<Vec<u8>, Vec<u8>> {
+pub(crate) async fn dump(engine: &Arc<Engine>) -> HashMap<Vec<u8>, Vec<u8>> {
     let mut listed = HashMap::new();
     let mut visited = 0;
     let mut visit = |item: ItemRef<'_>| {

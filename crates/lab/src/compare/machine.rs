@@ -61,7 +61,10 @@ impl Machine {
         let (memory_bytes, bits) = (config.memory_bytes, config.partition_bits);
         let bytes = journal_bytes(storage.bytes(), memory_bytes, bits);
         let journal = || journal(new_journal(bytes, bits, false));
-        let has_index_on_flash = matches!(config.placement, PlacementConfig::Tiered(_));
+        let has_index_on_flash = matches!(
+            config.placement,
+            PlacementConfig::Tiered(_) | PlacementConfig::Sliced(_)
+        );
         let index_device = plan.index_device.clone().filter(|_| has_index_on_flash);
         let meter = Arc::new(WriteMeter::new(METERED));
         let mut opening = Opening::new(storage.medium(&meter), config);

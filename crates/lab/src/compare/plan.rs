@@ -21,6 +21,8 @@ const INDEX_BYTES_PER_OBJECT: f64 = 10.8;
 const TIERED_BYTES_PER_OBJECT: f64 = 3.5;
 /// The same of the compact index, with its filters (crate `index`, `compact`).
 const HASHED_BYTES_PER_OBJECT: f64 = 5.0;
+/// The same of an index of slices, over its incarnations.
+const SLICED_TABLES_PER_OBJECT: f64 = 25.0;
 /// Bytes that flash takes for an item beside key and value, at least.
 const ITEM_OVERHEAD_BYTES: u64 = 24;
 /// Keys looked at to know the mean size of items.
@@ -295,6 +297,9 @@ impl Plan {
             PlacementConfig::Exact(_) => INDEX_BYTES_PER_OBJECT,
             PlacementConfig::Tiered(_) => TIERED_BYTES_PER_OBJECT,
             PlacementConfig::Hashed(_) => HASHED_BYTES_PER_OBJECT,
+            PlacementConfig::Sliced(sliced) => {
+                SLICED_TABLES_PER_OBJECT / f64::from(sliced.incarnations)
+            }
         };
         let room = (index_bytes as f64 / bytes_per_object) as u64;
         let objects = self.objects_on(storage.bytes());

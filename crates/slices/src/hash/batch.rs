@@ -63,19 +63,21 @@ impl<'a> Batch<'a> {
         self.members.len()
     }
 
-    /// Brings the tables into a page of the slicetable. Pages come in their order. `note` is told each key that the page has then.
+    /// Brings the tables into a page of the slicetable. Pages come in their order. `note` is told each key that the page has then,
+    /// `gone` each value that it has no more.
     pub(super) fn change(
         &mut self,
         page_number: u32,
         bytes: &mut [u8],
         note: &mut impl FnMut(u64),
+        mut gone: impl FnMut(u64),
     ) {
         let shape = self.shape;
         let mut page = PageMut { shape, bytes };
         for (member, _) in &self.members {
-            self.evicted += page.evict(member.incarnation);
+            self.evicted += page.evict(member.incarnation, &mut gone);
         }
-        self.erased += page.erase(|key| self.is_in(0, key), &mut *note);
+        self.erased += page.erase(|key| self.is_in(0, key), &mut *note, &mut gone);
         let slots = shape.slots as u32;
         for (nth, (member, _)) in self.members.iter().enumerate() {
             for slot in 0..slots {
@@ -173,7 +175,7 @@ mod tests {
                 let mut batch = Batch::new((&shape, keys()), false, members);
                 for (number, page) in pages.iter_mut().enumerate() {
                     let mut noted = Vec::new();
-                    batch.change(number as u32, page, &mut |key| noted.push(key));
+                    batch.change(number as u32, page, &mut |key| noted.push(key), |_| ());
                     let page = Page { shape: &shape, bytes: page };
                     let mut there: Vec<u64> = page.entries().map(|(_, key, _)| key).collect();
                     there.sort_unstable();

@@ -25,6 +25,7 @@ pub(super) fn superblock_of(
     );
     superblock.own[0] = U64::new(shape.table_entries.into());
     superblock.own[1] = U64::new(shape.side_tables.into());
+    superblock.own[2] = U64::new((!settings.log_changes).into());
     superblock.spread = U32::new(settings.spread.into());
     superblock.bucket_entries = U32::new(page.bucket_entries as u32);
     superblock.filter_bytes = U32::new(page.filter_bytes as u32);
@@ -47,6 +48,7 @@ pub(super) fn created_settings(
         spread: found.spread.get() != 0,
         side_tables: u32::try_from(found.own[1].get()).unwrap_or(u32::MAX),
         scheduling: layout.scheduling,
+        log_changes: found.own[2].get() == 0,
         ..settings.clone()
     })
 }
@@ -69,7 +71,7 @@ pub(super) fn created_shape(found: &SliceSuperblock) -> Result<HashShape, SliceE
         page.bucket_entries,
     );
     let most = page.slots * page.bucket_entries * found.pages.get() as usize;
-    let [table_entries, side_tables, own @ ..] = found.own.map(U64::get);
+    let [table_entries, side_tables, is_unlogged, own] = found.own.map(U64::get);
     superblock::refuse_if(
         0,
         [
@@ -85,7 +87,8 @@ pub(super) fn created_shape(found: &SliceSuperblock) -> Result<HashShape, SliceE
                 "partitions that the log can name",
             ),
             (side_tables > MOST_SIDE_TABLES.into(), "tables on the side"),
-            (own != [0; 2], "numbers that a hash table does not have"),
+            (is_unlogged > 1, "whether changes are logged"),
+            (own != 0, "numbers that a hash table does not have"),
         ],
     )?;
     Ok(HashShape {

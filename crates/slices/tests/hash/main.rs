@@ -6,6 +6,7 @@ mod faults;
 mod flushes;
 #[path = "../common/hardware.rs"]
 mod hardware;
+mod index;
 mod life;
 mod log_faults;
 mod model;

@@ -1,8 +1,8 @@
-//! Numbers of segments: what the index calls a generation of a segment.
+//! Numbers of segments: what an index on flash calls a generation of a segment.
 //!
 //! Entries on flash have the number, which no other generation has (the slab sequence counter of SlickCache, section 4.3).
-//! Entries in memory have the segment, and its turn, one of three that its generations have in order: so an entry of Tier 1
-//! must be gone, or be a tombstone, before its segment has had three more generations.
+//! Those of Tier 1 of `tiered` have the segment, and its turn, one of three that its generations have in order: so an entry of
+//! Tier 1 must be gone, or be a tombstone, before its segment has had three more generations.
 //!
 //! Every look-up asks which generation of a segment has a number, and every placement counts: both take no lock. What they
 //! look at is changed under the table's lock, once for each generation: the generation becomes 0 first, and is written when
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use runtime::sync::Notify;
 
-use super::super::SegmentRecord;
+use super::SegmentRecord;
 use crate::format::cascade::NumberedSegment;
 use crate::format::segment::SegmentId;
 use crate::sync::RwLock;
@@ -39,6 +39,8 @@ struct Table {
     unswept: Vec<u8>,
     by_number: BTreeMap<u32, SegmentId>,
     next: u32,
+    /// None from here on is given.
+    limit: u32,
     is_sweep_due: bool,
 }
 
@@ -118,6 +120,7 @@ impl Numbers {
                 unswept: vec![0; segments as usize],
                 by_number: BTreeMap::new(),
                 next: 0,
+                limit: u32::MAX,
                 is_sweep_due: false,
             }),
             sweep_due: Notify::default(),
@@ -158,7 +161,7 @@ impl Numbers {
             return Given::Sweep;
         }
         let number = table.next;
-        if number == u32::MAX {
+        if number >= table.limit {
             return Given::None;
         }
         *unswept += 1;
@@ -185,6 +188,11 @@ impl Numbers {
     /// Whether Tier 1 is to be swept soon.
     pub(super) fn is_sweep_due(&self) -> bool {
         self.table.read().is_sweep_due
+    }
+
+    /// Numbers that are given are lower.
+    pub(super) fn limit(&self, limit: u32) {
+        self.table.write().limit = limit;
     }
 
     /// Numbers given so far.

@@ -1,0 +1,125 @@
+//! The region of an index on flash: whom a sync of it tells that it has failed.
+
+use std::sync::Arc;
+
+use device::{AlignedBuf, DeviceError, Disk, IoFuture, Operation, Region, SharedBuf};
+
+use crate::counter::Count as _;
+use crate::store::SegmentStore;
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// Syncs of the device of a region.
+pub(super) enum IndexSyncs {
+    /// It has the segments, too: what a failed sync may have lost is theirs as well, whoever asked for it.
+    Shared(Arc<SegmentStore>),
+    /// It has nothing but the region, and nobody else is told.
+    Own {
+        /// Those that have failed.
+        failed: AtomicU64,
+    },
+}
+
+impl IndexSyncs {
+    pub(super) fn new(store: &Arc<SegmentStore>, is_apart: bool) -> Self {
+        match is_apart {
+            true => Self::Own {
+                failed: AtomicU64::new(0u64),
+            },
+            false => Self::Shared(Arc::clone(store)),
+        }
+    }
+
+    /// Syncs the region's device.
+    pub(super) async fn sync(&self, region: &Region) -> Result<(), DeviceError> {
+        match self {
+            Self::Shared(store) => store.sync_by(region.sync()).await,
+            Self::Own { failed } => {
+                let synced = region.sync().await;
+                if synced.is_err() {
+                    failed.add(1);
+                }
+                synced
+            }
+        }
+    }
+
+    /// Changes whenever a sync of the device fails.
+    pub(super) fn failed(&self) -> u64 {
+        match self {
+            Self::Shared(store) => store.failed_syncs(),
+            Self::Own { failed } => failed.get(),
+        }
+    }
+}
+
+/// A part of a region that one writer at a time writes and then syncs: a sync that succeeds covers what has been written since the
+/// one before. Where anybody's sync has failed meanwhile, it fails.
+pub(super) struct IndexDisk {
+    part: Region,
+    region: Region,
+    syncs: Arc<IndexSyncs>,
+    /// Failed syncs at the first write since the last sync, above [`WRITTEN`].
+    written_at: AtomicU64,
+}
+
+/// Something has been written since the last sync.
+const WRITTEN: u64 = 1;
+
+impl IndexDisk {
+    /// The bytes of `region` from `start` on.
+    pub(super) fn new(
+        region: &Region,
+        (start, len_bytes): (u64, u64),
+        syncs: &Arc<IndexSyncs>,
+    ) -> Result<Self, DeviceError> {
+        Ok(Self {
+            part: Region::new(Arc::new(region.clone()), start, len_bytes)?,
+            region: region.clone(),
+            syncs: Arc::clone(syncs),
+            written_at: AtomicU64::new(0u64),
+        })
+    }
+
+    async fn synced(&self) -> Result<(), DeviceError> {
+        let written_at = self.written_at.swap(0, Ordering::SeqCst);
+        self.syncs.sync(&self.region).await?;
+        if written_at & WRITTEN == 0 || written_at >> 1 == self.syncs.failed() {
+            return Ok(());
+        }
+        Err(DeviceError::Io {
+            operation: Operation::Sync,
+            offset: 0,
+            len: 0,
+            source: std::io::Error::other(
+                "an earlier sync of the device has failed, and what had been written by then may be lost",
+            ),
+        })
+    }
+}
+
+impl Disk for IndexDisk {
+    fn len_bytes(&self) -> u64 {
+        self.part.len_bytes()
+    }
+
+    fn read(&self, offset: u64, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
+        self.part.read(offset, buf)
+    }
+
+    fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()> {
+        let now = self.syncs.failed() << 1 | WRITTEN;
+        // The first write since the last sync counts.
+        let _ = self
+            .written_at
+            .compare_exchange(0, now, Ordering::SeqCst, Ordering::SeqCst);
+        self.part.write(offset, data)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()> {
+        self.part.discard(offset, len)
+    }
+
+    fn sync(&self) -> IoFuture<'_, ()> {
+        Box::pin(self.synced())
+    }
+}

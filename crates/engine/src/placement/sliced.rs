@@ -1,0 +1,839 @@
+//! `sliced`: an index that is a hash table of slices, all of it on flash but for the changes since the last flush ("Design Patterns
+//! for Tunable and Efficient SSD-based Indexes", ANCS '14).
+//!
+//! The index itself is [`SliceIndex`]. It says of a key, as far as the journal keeps its hash, the number of a segment's generation
+//! and the position in it, so what has been reclaimed need not be taken out. Copies cannot be located without reading flash: what
+//! is displaced is journalled by key. What memory has of the index is part of each checkpoint, and what is on flash may be newer
+//! than that: `docs/sliced.md`.
+
+mod plan;
+mod saved;
+
+use std::sync::{Arc, OnceLock};
+
+use device::{DeviceError, Journal as _, Region};
+use futures_util::future::join_all;
+use runtime::sync::Notify;
+use runtime::work::{self, Work};
+use slices::{Known, PagedLog, SliceIndex};
+use zerocopy::{FromBytes as _, IntoBytes as _};
+
+use super::index_disk::{IndexDisk, IndexSyncs};
+use super::numbers::{Given, Numbers};
+use super::restored::KeyFilter;
+use super::{
+    BackgroundTask, Displaced, Found, Inserted, MappingStats, Parts, Placement, PlacementFuture,
+    PlacementKind, Probe, Restored, Token, Unlocated,
+};
+use crate::config::SlicedSettings;
+use crate::counter::Count as _;
+use crate::durability::OpenError;
+use crate::format::checkpoint::Section;
+use crate::format::journal::kept_hash;
+use crate::format::location::Place;
+use crate::format::segment::LARGE;
+use crate::format::sliced::{Header, VERSION, Value};
+use crate::key::{Key, KeyHash};
+use crate::reclaim::{IndexUse, Named, Resident, Residents};
+use crate::store::{
+    Layout, Patience, Priority, ReadError, SegmentRecord, SegmentStore, SlabClasses, Streams,
+};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use plan::{AREAS, Plan, Tables};
+use saved::{Loader, NotSaved, Saver, Unusable};
+
+/// Items on flash that an image is laid out for, one for so many bytes.
+const ITEM_BYTES: u64 = 300;
+/// The part of the index's memory that tells which keys have been restored, while a start recovers.
+const RESTORED_SHARE: u64 = 16;
+/// Numbers for segments that are reserved at once: what is on flash of the index may have them after a crash, so a later start begins
+/// behind them.
+const NUMBERS_AHEAD: u32 = 1 << 12;
+/// Items placed until it is looked again whether a table is nearly full: half of what it still takes then.
+const PLACED_AT_ONCE: usize = 16;
+/// Look-ups of a dump at once.
+const PEEKS: usize = 16;
+
+impl PlacementKind for SlicedSettings {
+    fn name(&self) -> &'static str {
+        "sliced"
+    }
+
+    fn streams(&self, segment_bytes: u32) -> Arc<dyn Streams> {
+        Arc::new(SlabClasses::new(Layout::Packed, segment_bytes))
+    }
+
+    fn locates_displaced(&self) -> bool {
+        false
+    }
+
+    fn survives(&self) -> bool {
+        true
+    }
+
+    fn index_region_bytes(&self, image_bytes: u64) -> u64 {
+        let tables = Tables::for_items(self, image_bytes / ITEM_BYTES);
+        // Settings that cannot be are refused when the index is opened.
+        Plan::new(tables, image_bytes, 0).map_or(image_bytes, |plan| plan.region_bytes())
+    }
+
+    fn expected_items(&self, flash_bytes: u64, memory_bytes: u64) -> u64 {
+        let by_flash = flash_bytes / ITEM_BYTES;
+        let room = self.max_index_bytes(memory_bytes) / 100 * u64::from(100 - self.filter_percent);
+        let needs = |items| self.least_index_bytes(items, 0);
+        // In proportion, since what a table takes follows steps.
+        let by_memory = (1..=64)
+            .map(|share| by_flash / 64 * share)
+            .take_while(|&items| needs(items) <= room)
+            .last();
+        match needs(by_flash) <= room {
+            true => by_flash.max(1),
+            false => by_memory.unwrap_or(0).max(1),
+        }
+    }
+
+    fn max_index_bytes(&self, memory_bytes: u64) -> u64 {
+        memory_bytes / 100 * u64::from(self.index_percent)
+    }
+
+    fn least_index_bytes(&self, expected_items: u64, _partition_bits: u32) -> u64 {
+        let tables = Tables::for_items(self, expected_items);
+        // An eighth is left for what is beside tables, and so that reclaim does not take them for growing.
+        Plan::new(tables, 0, 0).map_or(0, |plan| plan.memory_bytes() * 8 / 7)
+    }
+
+    fn working_bytes(&self, _expected_items: u64) -> u64 {
+        Plan::working_bytes()
+    }
+
+    fn open(&self, parts: Parts) -> Result<Arc<dyn Placement>, OpenError> {
+        Ok(Arc::new(Sliced::new(*self, parts)?))
+    }
+}
+
+/// A [`SliceIndex`] over the segments of a store.
+struct Sliced {
+    settings: SlicedSettings,
+    store: Arc<SegmentStore>,
+    segments: Arc<SlicedSegments>,
+    index_use: Arc<IndexUse>,
+    region: Region,
+    syncs: Arc<IndexSyncs>,
+    expected_items: u64,
+    /// Made by `load`.
+    made: OnceLock<Made>,
+    /// The section of the last run, until it is loaded.
+    section: Mutex<Option<Section>>,
+    /// Keys that have been restored in this run.
+    restored: Mutex<KeyFilter>,
+    areas: Mutex<Areas>,
+    /// How many segments had a number at the last checkpoint.
+    numbered_at_checkpoint: AtomicU32,
+    numbered_at_section: AtomicU32,
+    checkpoint_wanted: Notify,
+    counters: Counters,
+}
+
+/// The index, with where it lies.
+struct Made {
+    index: SliceIndex,
+    /// Where slicetables lie, and behind that the [limit](Made::reserved) of numbers.
+    log: Arc<PagedLog>,
+    tables: Tables,
+    instance: u64,
+    areas: [IndexDisk; AREAS],
+    /// Memory beside tables that are being flushed, and filters.
+    fixed_bytes: u64,
+}
+
+impl Made {
+    /// Numbers that may have been given are lower.
+    fn reserved(&self) -> u32 {
+        self.log.load(self.log.words() - 1) as u32
+    }
+
+    /// Reserves numbers up to a limit, durably; nothing where there are no more.
+    async fn reserve(&self, from: u32) -> Result<Option<u32>, DeviceError> {
+        let Some(limit) = from.checked_add(NUMBERS_AHEAD) else {
+            return Ok(None);
+        };
+        self.log.store(self.log.words() - 1, limit.into());
+        self.log.sync().await?;
+        Ok(Some(limit))
+    }
+}
+
+#[derive(Default)]
+struct Counters {
+    memory_hits: AtomicU64,
+    flash_hits: AtomicU64,
+    misses: AtomicU64,
+    unreadable: AtomicU64,
+    saved_bytes: AtomicU64,
+}
+
+/// Which areas a checkpoint in force may name.
+#[derive(Default)]
+struct Areas {
+    may_be_named: [bool; AREAS],
+    /// The one of the section that has been made last.
+    last: usize,
+}
+
+/// What the index knows of segments.
+struct SlicedSegments {
+    numbers: Numbers,
+    units_per_segment: u64,
+    store: Arc<SegmentStore>,
+    index_use: Arc<IndexUse>,
+}
+
+fn key_of(hash: KeyHash) -> u64 {
+    kept_hash(hash.0)
+}
+
+fn error_of(error: &dyn std::fmt::Display) -> OpenError {
+    OpenError::Index(error.to_string())
+}
+
+impl SlicedSegments {
+    fn place(&self, bits: u64) -> Option<Place> {
+        let value = Value::decode(bits)?;
+        // Damaged entries must not name another segment.
+        if u64::from(value.position.bits() & !LARGE) >= self.units_per_segment {
+            return None;
+        }
+        let (segment, numbered) = self.numbers.segment(value.number)?;
+        let lives = self.store.sequence(segment) == numbered.generation;
+        lives.then_some(Place {
+            segment,
+            generation: numbered.generation,
+            position: value.position,
+        })
+    }
+
+    /// What the index says of a place whose generation has a number.
+    fn value_of(&self, place: Place) -> Option<u64> {
+        let numbered = self.numbers.of_segment(place.segment)?;
+        let value = Value {
+            number: numbered.number,
+            position: place.position,
+        };
+        (numbered.generation == place.generation).then(|| value.encode())
+    }
+
+    /// The same, of any place; nothing where there are no more numbers.
+    fn value_for(&self, place: Place) -> Option<u64> {
+        let forgotten = |items: u32| {
+            self.index_use.objects.add(u64::from(items).wrapping_neg());
+        };
+        loop {
+            match self
+                .numbers
+                .give(place.segment, place.generation, forgotten)
+            {
+                Given::Number(_) => return self.value_of(place),
+                // No entry has a turn.
+                Given::Sweep => self.numbers.swept(&self.numbers.sweep_begins()),
+                Given::None => return None,
+            }
+        }
+    }
+
+    fn count(&self, segment: crate::format::segment::SegmentId, generation: u64, by: i32) {
+        if self.numbers.count(segment, generation, by) {
+            self.index_use.objects.add(i64::from(by) as u64);
+        }
+    }
+
+    /// A value is no longer found.
+    fn count_out(&self, bits: u64) {
+        if let Some(place) = self.place(bits) {
+            self.count(place.segment, place.generation, -1);
+        }
+    }
+}
+
+impl Sliced {
+    fn new(settings: SlicedSettings, parts: Parts) -> Result<Self, OpenError> {
+        let region = parts.index_region.ok_or_else(|| {
+            error_of(&"it needs a file or a drive, and this is open flash: give it a device of its own (--index-flash)")
+        })?;
+        let syncs = Arc::new(IndexSyncs::new(&parts.store, parts.index_is_apart));
+        let sliced = Self {
+            segments: Arc::new(SlicedSegments {
+                numbers: Numbers::new(parts.store.segments()),
+                units_per_segment: parts.codec.units_per_segment,
+                store: Arc::clone(&parts.store),
+                index_use: Arc::clone(&parts.index_use),
+            }),
+            settings,
+            store: parts.store,
+            index_use: parts.index_use,
+            region,
+            syncs,
+            expected_items: parts.expected_items,
+            made: OnceLock::new(),
+            section: Mutex::new(parts.section),
+            restored: Mutex::default(),
+            areas: Mutex::default(),
+            numbered_at_checkpoint: AtomicU32::new(0),
+            numbered_at_section: AtomicU32::new(0),
+            checkpoint_wanted: Notify::default(),
+            counters: Counters::default(),
+        };
+        // What cannot be is refused before anything is written.
+        sliced.plan(Tables::for_items(&settings, sliced.expected_items))?;
+        Ok(sliced)
+    }
+
+    fn segments_bytes(&self) -> u64 {
+        u64::from(self.store.segments()) * u64::from(self.store.segment_bytes())
+    }
+
+    fn plan(&self, tables: Tables) -> Result<Plan, OpenError> {
+        let max_bytes = self.index_use.max_bytes;
+        let for_filters = max_bytes / 100 * u64::from(self.settings.filter_percent);
+        let least = self.settings.least_index_bytes(self.expected_items, 0);
+        let filter_bytes = for_filters.min(max_bytes.saturating_sub(least));
+        let plan = Plan::new(tables, self.segments_bytes(), filter_bytes);
+        let plan = plan.map_err(|error| error_of(&error))?;
+        let (has, needs) = (device::Disk::len_bytes(&self.region), plan.region_bytes());
+        if has < needs {
+            return Err(error_of(&format!(
+                "its region has {has} bytes and needs {needs}: force a new image"
+            )));
+        }
+        Ok(plan)
+    }
+
+    fn made(&self) -> &Made {
+        self.made.get().expect("it is loaded before all else")
+    }
+
+    fn index(&self) -> &SliceIndex {
+        &self.made().index
+    }
+
+    fn disk(&self, part: plan::Part) -> Result<IndexDisk, OpenError> {
+        IndexDisk::new(&self.region, part, &self.syncs).map_err(|error| error_of(&error))
+    }
+
+    /// Makes an empty index, or opens the one of a section.
+    async fn make(&self, plan: Plan, tables: Tables, found: Option<u64>) -> Result<(), OpenError> {
+        let log_disk = Arc::new(self.disk(plan.log)?);
+        let slices = Arc::new(self.disk(plan.slices)?);
+        let failed = |error| error_of(&error);
+        let instance = found.unwrap_or_else(runtime::random_u64);
+        let log = match found {
+            Some(_) => PagedLog::open(log_disk, plan.log_words + 1, instance).await,
+            None => Ok(PagedLog::create(log_disk, plan.log_words + 1, instance)),
+        };
+        let log = Arc::new(log.map_err(failed)?);
+        let journal = Arc::clone(&log) as Arc<dyn device::Journal>;
+        let index = match found {
+            Some(_) => SliceIndex::open(slices, journal, &plan.hash).await,
+            None => SliceIndex::create(slices, journal, &plan.hash).await,
+        };
+        let index = index.map_err(failed)?;
+        let segments = Arc::clone(&self.segments);
+        index
+            .tell_of_gone(move |values| values.iter().for_each(|&value| segments.count_out(value)));
+        let areas = [
+            self.disk(plan.areas[0])?,
+            self.disk(plan.areas[1])?,
+            self.disk(plan.areas[2])?,
+        ];
+        let memory = index.memory();
+        let made = Made {
+            // What flushes hold is counted as work.
+            fixed_bytes: memory.total() - memory.pieces + log.memory_bytes(),
+            index,
+            log,
+            tables,
+            instance,
+            areas,
+        };
+        let is_first = self.made.set(made).is_ok();
+        debug_assert!(is_first, "it is loaded once");
+        self.account();
+        let bytes_an_item = self.segments_bytes() / plan.items.max(1);
+        if bytes_an_item > ITEM_BYTES + ITEM_BYTES / 2 {
+            tracing::warn!(
+                items = plan.items,
+                bytes_an_item,
+                "memory does not do for an index of more items: where they are smaller than that, a part of the flash is not \
+                 found again; more --memory or more incarnations make it larger"
+            );
+        }
+        Ok(())
+    }
+
+    async fn load_section(&self, section: &Section) -> Result<(), OpenError> {
+        if section.version != VERSION {
+            return Err(error_of(&"it was saved by another version"));
+        }
+        let senseless = || error_of(&Unusable::Senseless);
+        let header = Header::read_from_bytes(&section.bytes).map_err(|_| senseless())?;
+        let tables = Tables::of(&header);
+        let area = header.area.get() as usize;
+        if area >= AREAS || tables.partitions == 0 {
+            return Err(senseless());
+        }
+        let plan = self.plan(tables)?;
+        let disk = self.disk(plan.areas[area])?;
+        let loader = Loader::checked(&disk, header.bytes.get(), header.checksum.get()).await;
+        let mut loader = loader.map_err(|error| error_of(&error))?;
+        self.make(plan, tables, Some(header.instance.get())).await?;
+        self.areas.lock().may_be_named[area] = true;
+        for partition in 0..tables.partitions {
+            let saved = loader.partition().await.map_err(|error| error_of(&error))?;
+            let put_back = self.index().put_back(partition, saved).await;
+            put_back.map_err(|error| error_of(&error))?;
+        }
+        let (numbered, next) = loader.segments().await.map_err(|error| error_of(&error))?;
+        let begin = next.max(self.made().reserved());
+        let items = self.segments.numbers.load(&numbered, begin);
+        let items = items.ok_or_else(senseless)?;
+        self.reserve_numbers(begin).await?;
+        self.index_use.objects.store(items, Ordering::Relaxed);
+        let given = self.segments.numbers.given();
+        self.numbered_at_checkpoint.store(given, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Reserves numbers from `begin` on before the first is given.
+    async fn reserve_numbers(&self, begin: u32) -> Result<(), OpenError> {
+        let reserved = self.made().reserve(begin).await;
+        let limit = reserved.map_err(|error| error_of(&error))?;
+        let limit = limit.ok_or_else(|| error_of(&"it has no more numbers for segments"))?;
+        self.segments.numbers.limit(limit);
+        Ok(())
+    }
+
+    /// Saves what memory has, in an area that no checkpoint in force names.
+    async fn save(&self, living: &[SegmentRecord]) -> Result<Option<Header>, NotSaved> {
+        let made = self.made();
+        let area = {
+            let mut areas = self.areas.lock();
+            let free = (0..AREAS).find(|&area| !areas.may_be_named[area]);
+            let Some(free) = free else {
+                return Ok(None);
+            };
+            areas.last = free;
+            free
+        };
+        if let Some(limit) = made.reserve(self.segments.numbers.given()).await? {
+            self.segments.numbers.limit(limit);
+        }
+        let mut saver = Saver::new(&made.areas[area]);
+        for partition in 0..made.tables.partitions {
+            saver.partition(&made.index.in_memory(partition)).await?;
+        }
+        let (numbered, next) = self.segments.numbers.saved(living);
+        saver.segments(&numbered, next).await?;
+        let written = saver.finish().await?;
+        self.counters.saved_bytes.add(written);
+        Ok(Some(Header {
+            instance: made.instance.into(),
+            incarnations: made.tables.incarnations.into(),
+            table_bytes: made.tables.table_bytes.into(),
+            partitions: made.tables.partitions.into(),
+            area: (area as u32).into(),
+            bytes: saver.bytes.into(),
+            checksum: saver.checksum.into(),
+        }))
+    }
+
+    fn account(&self) {
+        let Some(made) = self.made.get() else {
+            return;
+        };
+        let memory = made.index.memory();
+        let bytes = made.fixed_bytes.max(memory.total() - memory.pieces);
+        self.index_use.bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    fn displaced(&self, before: Option<Known>, hash: KeyHash) -> Displaced {
+        match before {
+            // Not every delete has been journalled.
+            Some(Known::Deleted) => Displaced::Unknown,
+            Some(Known::Value(value)) => match self.segments.place(value) {
+                Some(place) => {
+                    self.segments.count(place.segment, place.generation, -1);
+                    Displaced::Known(place)
+                }
+                None => Displaced::Unknown,
+            },
+            None if self.index().may_be_on_drive(key_of(hash)) => Displaced::Unknown,
+            None => Displaced::None,
+        }
+    }
+
+    /// Names a place for a key.
+    fn put(&self, hash: KeyHash, place: Place) -> Inserted {
+        work::count(Work::IndexStep, 1);
+        let key = key_of(hash);
+        let inserted = match self.segments.value_for(place) {
+            Some(value) => self.index().try_insert(key, value),
+            None => Err(None),
+        };
+        if place.position.offset() == 0 && self.wants_checkpoint() {
+            self.checkpoint_wanted.notify_all();
+        }
+        match inserted {
+            Ok(before) => {
+                let displaced = self.displaced(before, hash);
+                self.segments.count(place.segment, place.generation, 1);
+                Inserted::Yes(displaced)
+            }
+            Err(_) => Inserted::Full(self.invalidate(hash, 0)),
+        }
+    }
+
+    /// What memory knows of a place.
+    fn named(&self, hash: KeyHash) -> Option<Known> {
+        self.index().known(key_of(hash))
+    }
+
+    fn probe_of(&self, hash: KeyHash) -> Probe {
+        work::count(Work::IndexStep, 1);
+        match self.named(hash) {
+            Some(Known::Deleted) => Probe::Absent,
+            Some(Known::Value(value)) => match self.segments.place(value) {
+                Some(place) => Probe::At(Token::new(value, place.generation, false)),
+                None => Probe::Absent,
+            },
+            None if self.index().may_be_on_drive(key_of(hash)) => Probe::Perhaps,
+            None => Probe::Absent,
+        }
+    }
+
+    /// Whether a key may have been restored in this run; it is, from now on.
+    fn note_restored(&self, hash: KeyHash) -> bool {
+        let mut restored = self.restored.lock();
+        if restored.is_empty() {
+            *restored = KeyFilter::new(self.index_use.max_bytes / RESTORED_SHARE);
+            self.index_use.recovery_bytes.add(restored.memory_bytes());
+        }
+        restored.add(hash.0)
+    }
+
+    /// What the index says of a key.
+    async fn find(&self, hash: KeyHash, probe: Probe) -> Option<u64> {
+        let counted = |count: &AtomicU64| count.add(1);
+        match probe {
+            Probe::Absent => None,
+            Probe::At(token) => {
+                counted(&self.counters.memory_hits);
+                Some(token.entry())
+            }
+            Probe::Perhaps => {
+                work::count(Work::IndexStep, 1);
+                let found = self.index().get(key_of(hash)).await;
+                counted(match &found {
+                    Ok(Some(_)) => &self.counters.flash_hits,
+                    Ok(None) => &self.counters.misses,
+                    Err(_) => &self.counters.unreadable,
+                });
+                found.ok().flatten()
+            }
+        }
+    }
+}
+
+impl Placement for Sliced {
+    fn probe(&self, hash: KeyHash) -> Probe {
+        self.probe_of(hash)
+    }
+
+    fn get<'a>(
+        &'a self,
+        key: Key<'a>,
+        mut probe: Probe,
+        patience: Patience,
+    ) -> PlacementFuture<'a, Result<Found, ReadError>> {
+        Box::pin(async move {
+            let mut last = None;
+            while let Some(value) = self.find(key.hash(), probe).await {
+                let Some(place) = self.segments.place(value).filter(|_| last != Some(value)) else {
+                    return Ok(Found::Absent);
+                };
+                last = Some(value);
+                probe = Probe::Perhaps;
+                let memory = self
+                    .store
+                    .read_memory(place.segment, place.position, patience)
+                    .await?;
+                let Some(pin) = self.store.pin(place.segment, place.generation) else {
+                    // Reclaimed since the look-up: the item has moved, or it is gone.
+                    continue;
+                };
+                match self.store.read_into(&pin, place.position, memory).await {
+                    Ok(item) if item.item().key != key.bytes() => return Ok(Found::Absent),
+                    Ok(item) => return Ok(Found::Item(item)),
+                    Err(error) => {
+                        if self
+                            .named(key.hash())
+                            .is_none_or(|now| now == Known::Value(value))
+                        {
+                            return Err(error);
+                        }
+                        // Overwritten meanwhile, or its block failed and it lies elsewhere.
+                    }
+                }
+            }
+            Ok(Found::Absent)
+        })
+    }
+
+    fn insert(&self, hash: KeyHash, _version: u64, place: Place) -> Inserted {
+        self.put(hash, place)
+    }
+
+    fn invalidate(&self, hash: KeyHash, _version: u64) -> Displaced {
+        work::count(Work::IndexStep, 1);
+        let key = key_of(hash);
+        if self.index().known(key).is_none() && !self.index().may_be_on_drive(key) {
+            return Displaced::None;
+        }
+        let before = self.index().bury(key);
+        self.displaced(before, hash)
+    }
+
+    fn forget(&self, hash: KeyHash, token: Token) -> Displaced {
+        match self.named(hash) {
+            Some(Known::Value(value)) if value == token.entry() => self.invalidate(hash, 0),
+            _ => Displaced::None,
+        }
+    }
+
+    fn load(&self) -> PlacementFuture<'_, Result<(), OpenError>> {
+        Box::pin(async move {
+            let section = self.section.lock().take();
+            match section {
+                Some(section) => self.load_section(&section).await,
+                None => {
+                    self.index_use.objects.store(0, Ordering::Relaxed);
+                    let tables = Tables::for_items(&self.settings, self.expected_items);
+                    self.make(self.plan(tables)?, tables, None).await?;
+                    self.reserve_numbers(0).await
+                }
+            }
+        })
+    }
+
+    fn restore(
+        &self,
+        items: &[Resident],
+        beaten: Option<Place>,
+        each: &mut dyn FnMut(usize, Restored),
+    ) {
+        for (number, item) in items.iter().enumerate() {
+            let named = match self.named(item.hash) {
+                Some(Known::Value(value)) => self.segments.place(value),
+                _ => None,
+            };
+            let may_be_restored = self.note_restored(item.hash);
+            let rival = named.filter(|rival| beaten != Some(*rival) && *rival != item.place);
+            let restored = match rival {
+                Some(rival) => Restored::Contested(rival),
+                // What was on flash or in memory at the checkpoint is older.
+                None if named.is_none() && beaten.is_none() && may_be_restored => Restored::Unclear,
+                None if named == Some(item.place) => Restored::Taken(Displaced::None),
+                None => match self.put(item.hash, item.place) {
+                    Inserted::Yes(displaced) => Restored::Taken(displaced),
+                    Inserted::Full(_) => Restored::Refused,
+                },
+            };
+            each(number, restored);
+        }
+    }
+
+    fn locate(&self, hash: KeyHash) -> PlacementFuture<'_, Result<Option<Place>, Unlocated>> {
+        Box::pin(async move {
+            match self.index().get(key_of(hash)).await {
+                Ok(found) => Ok(found.and_then(|value| self.segments.place(value))),
+                Err(_) => Err(Unlocated),
+            }
+        })
+    }
+
+    fn names<'a>(&'a self, items: &'a [Resident]) -> PlacementFuture<'a, Vec<bool>> {
+        Box::pin(async move {
+            let is_named = async |item: &Resident| {
+                let value = self.segments.value_of(item.place);
+                let found = self.index().get(key_of(item.hash)).await;
+                value.is_some() && found.is_ok_and(|found| found == value)
+            };
+            let mut named = Vec::with_capacity(items.len());
+            for some in items.chunks(PEEKS) {
+                named.extend(join_all(some.iter().map(is_named)).await);
+            }
+            named
+        })
+    }
+
+    fn recovered(&self) {
+        *self.restored.lock() = KeyFilter::default();
+        self.index_use.recovery_bytes.store(0, Ordering::Relaxed);
+    }
+
+    fn background(self: Arc<Self>) -> Vec<BackgroundTask> {
+        let sliced = Arc::clone(&self);
+        let keep_up: BackgroundTask =
+            Box::new(move || Box::pin(async move { sliced.index().keep_up().await }));
+        let go_on: BackgroundTask = Box::new(move || {
+            Box::pin(async move {
+                loop {
+                    let caught_up = self.index().caught_up().listener();
+                    self.account();
+                    self.store.space().notify_all();
+                    caught_up.await;
+                }
+            })
+        });
+        vec![keep_up, go_on]
+    }
+
+    fn section(
+        &self,
+        living: &[SegmentRecord],
+        _last: bool,
+    ) -> PlacementFuture<'_, Option<Section>> {
+        let living = living.to_vec();
+        Box::pin(async move {
+            let given = self.segments.numbers.given();
+            self.numbered_at_section.store(given, Ordering::Relaxed);
+            match self.save(&living).await {
+                Ok(Some(header)) => Some(Section {
+                    version: VERSION,
+                    bytes: header.as_bytes().to_vec(),
+                }),
+                Ok(None) => {
+                    tracing::warn!(
+                        "the index has no area to save to: of the last checkpoints it is not known which one counts"
+                    );
+                    None
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the index is not part of a checkpoint");
+                    None
+                }
+            }
+        })
+    }
+
+    fn section_ended(&self, is_named: Option<bool>) {
+        {
+            let mut areas = self.areas.lock();
+            let last = areas.last;
+            match is_named {
+                Some(true) => {
+                    areas.may_be_named = [false; AREAS];
+                    areas.may_be_named[last] = true;
+                }
+                Some(false) => {}
+                None => areas.may_be_named[last] = true,
+            }
+        }
+        if is_named == Some(true) {
+            let given = self.numbered_at_section.load(Ordering::Relaxed);
+            self.numbered_at_checkpoint.store(given, Ordering::Relaxed);
+        }
+    }
+
+    fn mappings(&self) -> MappingStats {
+        let Some(made) = self.made.get() else {
+            return MappingStats::default();
+        };
+        let stats = made.index.stats();
+        let counters = &self.counters;
+        let shape = made.index.shape();
+        MappingStats {
+            hits: [counters.memory_hits.get(), counters.flash_hits.get(), 0],
+            misses: counters.misses.get(),
+            reads: [stats.page_reads, 0, 0],
+            bytes_written: stats.bytes_written + counters.saved_bytes.get(),
+            flash_bytes: u64::from(shape.partitions) * shape.region_bytes,
+            demoted: stats.flushed_entries,
+            compactions: stats.flushes,
+            evicted: stats.evicted,
+            damaged_pages: stats.pages_lost + counters.unreadable.get(),
+            ..MappingStats::default()
+        }
+    }
+
+    fn wants_checkpoint(&self) -> bool {
+        let at_last = self.numbered_at_checkpoint.load(Ordering::Relaxed);
+        let since = self.segments.numbers.given().saturating_sub(at_last);
+        since >= self.settings.checkpoint_segments
+    }
+
+    fn is_behind(&self) -> bool {
+        self.index().is_behind()
+    }
+
+    fn placed_at_once(&self) -> usize {
+        PLACED_AT_ONCE
+    }
+
+    fn may_invalidate(&self) -> bool {
+        !self.index().is_full()
+    }
+
+    fn checkpoint_wanted(&self) -> Option<&Notify> {
+        Some(&self.checkpoint_wanted)
+    }
+}
+
+impl Residents for Sliced {
+    fn check(&self, item: &Resident, keep: &mut dyn FnMut(Priority) -> bool) -> Named {
+        let Some(value) = self.segments.value_of(item.place) else {
+            return Named::No;
+        };
+        if self.named(item.hash) != Some(Known::Value(value)) {
+            return Named::No;
+        }
+        // Nothing remembers what is read.
+        if keep(Priority::of_read(false)) {
+            return Named::Kept;
+        }
+        if !self.index().replace_if(key_of(item.hash), value, None) {
+            return Named::No;
+        }
+        let place = item.place;
+        self.segments.count(place.segment, place.generation, -1);
+        Named::Removed
+    }
+
+    fn demaps_by_itself(&self) -> bool {
+        true
+    }
+
+    fn forget_segment(&self, record: &SegmentRecord) -> u64 {
+        let items = self
+            .segments
+            .numbers
+            .forget(record.segment, record.sequence);
+        self.index_use.objects.add(u64::from(items).wrapping_neg());
+        u64::from(items)
+    }
+
+    fn moved(&self, item: &Resident, to: Place) -> bool {
+        let (Some(old), Some(new)) = (
+            self.segments.value_of(item.place),
+            self.segments.value_for(to),
+        ) else {
+            return false;
+        };
+        let is_moved = self.index().replace_if(key_of(item.hash), old, Some(new));
+        if is_moved {
+            let place = item.place;
+            self.segments.count(place.segment, place.generation, -1);
+            self.segments.count(to.segment, to.generation, 1);
+        }
+        is_moved
+    }
+}

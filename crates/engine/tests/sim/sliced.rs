@@ -1,0 +1,208 @@
+//! The `sliced` placement: what its index says is found again by reads, dumps and starts, of tables that are flushed all the time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::FaultyDisk;
+use flowstone_engine::{
+    Dram, Engine, EngineConfig, Opening, PlacementConfig, ReclaimPolicy, SlicedSettings, Stop,
+    Victim,
+};
+use rand::Rng;
+
+use crate::support::{
+    Media, for_each_seed, get, memory_disk, numbered, random, remove, run_background, set,
+    simulate, start, tight, value,
+};
+use crate::tiered::dump;
+
+fn settings() -> SlicedSettings {
+    SlicedSettings {
+        table_bytes: Some(8 << 10),
+        checkpoint_segments: 32,
+        ..SlicedSettings::new(40)
+    }
+}
+
+fn sliced(settings: SlicedSettings) -> EngineConfig {
+    let mut config = EngineConfig {
+        dram: Dram::WriteBuffers {
+            spare_buffers: Some(1),
+        },
+        placement: PlacementConfig::Sliced(settings),
+        write_back: None,
+        ..tight()
+    };
+    config.writing.buffers = 8;
+    config.reclaim.policy = ReclaimPolicy::Drop {
+        victim: Victim::Oldest,
+    };
+    config
+}
+
+#[test]
+fn what_is_there_is_found_by_reads_and_dumps_and_after_a_start() {
+    const KEYS: u64 = 12_000;
+    for_each_seed("what_is_there_is_found", 3, |seed| {
+        simulate(seed, async {
+            let mut random = random(seed);
+            let settings = SlicedSettings {
+                filter_percent: [0, 50][(seed % 2) as usize],
+                ..settings()
+            };
+            let media = memory_disk(64 << 20);
+            let mut engine = start(&media, &sliced(settings)).await;
+            let mut model = HashMap::new();
+            for round in 0..2 {
+                for tag in 0..2 * KEYS {
+                    let number = random.random_range(0..KEYS);
+                    let key = numbered(number);
+                    if random.random_ratio(1, 6) {
+                        remove(&engine, number).await;
+                        model.remove(&key);
+                    } else {
+                        let bytes = value(tag + round * KEYS, random.random_range(0..1500));
+                        set(&engine, &key, &bytes).await.unwrap();
+                        model.insert(key, bytes);
+                    }
+                }
+                let stats = engine.stats();
+                assert!(stats.mappings.compactions > 20, "{:?}", stats.mappings);
+                assert_eq!((stats.mappings.evicted, stats.placement.index_full), (0, 0));
+                assert_eq!(dump(&engine).await, model);
+                for number in 0..KEYS {
+                    let key = numbered(number);
+                    let found = get(&engine, &key).await;
+                    assert_eq!(found.as_ref(), model.get(&key));
+                }
+                assert!(matches!(engine.stop().await, Stop::Complete { .. }));
+                engine = start(&media, &sliced(settings)).await;
+                assert_eq!(dump(&engine).await.len(), model.len(), "after a start");
+            }
+        });
+    });
+}
+
+/// A hit reads a page of the index and the item, a miss the page alone; once filters know the keys, nothing.
+#[test]
+fn a_hit_reads_the_index_once_and_so_does_a_miss() {
+    const ITEMS: u64 = 20_000;
+    let reads = |filter_percent| {
+        simulate(1, async {
+            let settings = SlicedSettings {
+                filter_percent,
+                ..settings()
+            };
+            let engine = start(&memory_disk(64 << 20), &sliced(settings)).await;
+            for number in 0..ITEMS {
+                let bytes = value(number, 600);
+                set(&engine, &numbered(number), &bytes).await.unwrap();
+            }
+            let pages = |engine: &Arc<Engine>| engine.stats().mappings.reads[0];
+            let before = pages(&engine);
+            for number in 0..ITEMS {
+                assert!(get(&engine, &numbered(number)).await.is_some(), "{number}");
+            }
+            let for_hits = pages(&engine) - before;
+            for number in ITEMS..2 * ITEMS {
+                assert_eq!(get(&engine, &numbered(number)).await, None);
+            }
+            let for_misses = pages(&engine) - before - for_hits;
+            (
+                for_hits as f64 / ITEMS as f64,
+                for_misses as f64 / ITEMS as f64,
+            )
+        })
+    };
+    let (hit, miss) = reads(0);
+    assert!((0.5..1.15).contains(&hit), "{hit} pages for a hit");
+    assert!((0.8..1.15).contains(&miss), "{miss} pages for a miss");
+    let (hit, miss) = reads(60);
+    assert!((0.5..1.15).contains(&hit), "{hit} pages for a hit");
+    assert!(miss < 0.5, "{miss} pages for a miss, with filters");
+}
+
+/// Items of a segment that has gone are counted out, and those that are overwritten or deleted when a flush finds it out.
+#[test]
+fn items_are_counted_as_they_are_found() {
+    const ITEMS: u64 = 60_000;
+    simulate(1, async {
+        let engine = start(&memory_disk(48 << 20), &sliced(settings())).await;
+        for number in 0..ITEMS {
+            let bytes = value(number, 1900);
+            set(&engine, &numbered(number), &bytes).await.unwrap();
+        }
+        let stats = engine.stats().placement;
+        assert!(stats.segments_dropped > 100, "{stats:?}");
+        assert_eq!(stats.items_evicted + stats.objects, ITEMS, "{stats:?}");
+        assert_eq!(dump(&engine).await.len() as u64, stats.objects);
+        for number in ITEMS - 4000..ITEMS {
+            remove(&engine, number).await;
+        }
+        // So that tables are flushed.
+        for number in 0..8000 {
+            let bytes = value(number, 10);
+            set(&engine, &numbered(number), &bytes).await.unwrap();
+        }
+        let objects = engine.stats().placement.objects;
+        let found = dump(&engine).await.len() as u64;
+        assert!(
+            objects.abs_diff(found) < 1000,
+            "{objects} counted, {found} found"
+        );
+    });
+}
+
+/// While the index cannot be written, what it has no place for is refused, and nothing older is returned in its place; when it can be
+/// written again all goes on.
+#[test]
+fn an_index_that_cannot_be_written_costs_items_until_it_can() {
+    const ITEMS: u64 = 30_000;
+    simulate(3, async {
+        let media = memory_disk(64 << 20);
+        let index = Arc::new(FaultyDisk::in_memory(40 << 20, 3));
+        let engine = open_with_index(&media, &index).await;
+        for number in 0..2000 {
+            let bytes = value(number, 500);
+            set(&engine, &numbered(number), &bytes).await.unwrap();
+        }
+        index.set_full(true);
+        let mut number = 2000;
+        while set(&engine, &numbered(number), &value(number, 500))
+            .await
+            .is_ok()
+        {
+            number += 1;
+        }
+        assert!((4000..ITEMS).contains(&number), "{number}");
+        assert!(engine.stats().placement.index_full > 0);
+        index.set_full(false);
+        // Flushes are tried again after some seconds.
+        runtime::sleep(Duration::from_secs(6)).await;
+        for number in number..ITEMS {
+            let bytes = value(number, 500);
+            set(&engine, &numbered(number), &bytes).await.unwrap();
+        }
+        let mut found = 0;
+        for number in 0..ITEMS {
+            if let Some(bytes) = get(&engine, &numbered(number)).await {
+                assert_eq!(bytes, value(number, 500));
+                found += 1;
+            }
+        }
+        // But for those that were refused.
+        let refused = engine.stats().placement.index_full;
+        assert!(found + refused >= ITEMS, "{found} found, {refused} refused");
+    });
+}
+
+async fn open_with_index(media: &Media, index: &Arc<FaultyDisk>) -> Arc<Engine> {
+    let opening = Opening::new(Arc::clone(&media.disk), sliced(settings()));
+    let opening = opening.with_index_disk(Arc::clone(index) as _);
+    let journal = Arc::clone(&media.journal);
+    let engine = opening.open(move || Ok(journal)).await.unwrap();
+    run_background(&engine);
+    engine.recovered().await;
+    engine
+}

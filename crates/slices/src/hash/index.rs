@@ -1,0 +1,460 @@
+//! [`SliceIndex`]: a SliceHash whose changes are not logged and do not wait, for an owner who changes it under locks of its own,
+//! saves what memory has, and gives that back at a start (the cache's placement `sliced`).
+//!
+//! ```text
+//!   entries of a partition's table in memory
+//!   0 ───────────── early ──── tight ───── most ─────────── full ────────── all places
+//!     changes go on   │  flush   │ values    │ values are       │ deletes had    │ deletes go beside
+//!                     └ begins   └ had       └ refused          └ better wait    └ the table
+//!                                  better wait
+//! ```
+//!
+//! [`SliceIndex::keep_up`] is the task that begins flushes: of the fullest partition first. The first one of each comes the earlier
+//! the lower its number, or all would be full at once for ever.
+
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use device::{Disk, Journal};
+use runtime::sync::Notify;
+
+use super::{HashMemory, HashStats, Inner, SliceHash};
+use crate::error::SliceError;
+use crate::flush::{self, Flush as _, State};
+use crate::settings::{HashSettings, HashShape};
+use crate::table::{Change, Full};
+
+/// How full a table is when its flush begins: so many of the entries that it is made for.
+const EARLY: (u32, u32) = (29, 32);
+/// Values that a table still takes, at least, when who sets them had better wait: those of who is setting some just then.
+const MARGIN: u32 = 32;
+
+/// When a table is flushed: earlier than usual the first time, as usual, as soon as that can be.
+const FIRST: u8 = 0;
+const LATER: u8 = 1;
+const NOW: u8 = 2;
+
+/// What memory knows of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// It has this value.
+    Value(u64),
+    /// It has been deleted.
+    Deleted,
+}
+
+/// What memory has of a partition, the oldest table first.
+pub type InMemory = Vec<TableInMemory>;
+
+/// A table in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableInMemory {
+    /// The flush that writes it.
+    pub generation: u32,
+    /// Keys with what they have become.
+    pub changes: Vec<(u64, Known)>,
+}
+
+type Told = Box<dyn Fn(&[u64]) + Send + Sync>;
+
+/// How full the tables are, and who is told of it.
+pub(super) struct Levels {
+    early: u32,
+    tight: u32,
+    full: u32,
+    /// For each partition, when its table is flushed: [`FIRST`], [`LATER`] or [`NOW`].
+    when: Box<[AtomicU8]>,
+    /// 1 from `tight` on, 2 from `full` on.
+    levels: Box<[AtomicU8]>,
+    tight_partitions: AtomicUsize,
+    full_partitions: AtomicUsize,
+    /// A table is full enough to be flushed, or a flush has ended.
+    due: Notify,
+    caught_up: Notify,
+    gone: OnceLock<Told>,
+}
+
+/// Values that a flush has dropped, until it has succeeded.
+pub(super) struct Gone<'a> {
+    told: Option<&'a Told>,
+    values: Vec<u64>,
+}
+
+impl Gone<'_> {
+    pub(super) fn add(&mut self, value: u64) {
+        if self.told.is_some() {
+            self.values.push(value);
+        }
+    }
+
+    pub(super) fn tell(self) {
+        if let Some(told) = self.told {
+            told(&self.values);
+        }
+    }
+}
+
+impl Levels {
+    pub(super) fn new(partitions: u32, most: u32, places: u32) -> Self {
+        let zeros = || (0..partitions).map(|_| AtomicU8::new(0)).collect();
+        let early = (u64::from(most) * u64::from(EARLY.0) / u64::from(EARLY.1)) as u32;
+        let tight = early.midpoint(most).min(most.saturating_sub(MARGIN)).max(1);
+        let early = early.clamp(1, tight);
+        Self {
+            early,
+            tight,
+            full: most.midpoint(places).max(most + 1),
+            when: zeros(),
+            levels: zeros(),
+            tight_partitions: AtomicUsize::new(0),
+            full_partitions: AtomicUsize::new(0),
+            due: Notify::new(),
+            caught_up: Notify::new(),
+            gone: OnceLock::new(),
+        }
+    }
+
+    /// Entries with which the table of a partition is flushed.
+    fn early_of(&self, partition: u32) -> u32 {
+        let partitions = self.levels.len() as u64;
+        match self.when[partition as usize].load(Ordering::Relaxed) {
+            FIRST => {
+                let share = (u64::from(partition) + 1) * u64::from(self.early);
+                (share.div_ceil(partitions) as u32).max(1)
+            }
+            NOW => 1,
+            _ => self.early,
+        }
+    }
+
+    /// The table of a partition has no place for a key. Under its lock.
+    fn refused(&self, partition: u32) {
+        self.when[partition as usize].store(NOW, Ordering::Relaxed);
+        self.due.notify_all();
+    }
+
+    fn level_of(&self, entries: u32) -> u8 {
+        u8::from(entries >= self.tight) + u8::from(entries >= self.full)
+    }
+
+    /// The table of a partition has so many entries now. Under its lock.
+    pub(super) fn set(&self, partition: u32, entries: u32) {
+        let now = self.level_of(entries);
+        let before = self.levels[partition as usize].swap(now, Ordering::Relaxed);
+        for (level, count) in [(1, &self.tight_partitions), (2, &self.full_partitions)] {
+            match (before >= level, now >= level) {
+                (false, true) => drop(count.fetch_add(1, Ordering::Relaxed)),
+                (true, false) => drop(count.fetch_sub(1, Ordering::Relaxed)),
+                _ => {}
+            }
+        }
+        if before > now {
+            self.caught_up.notify_all();
+        }
+        if entries == self.early_of(partition) {
+            self.due.notify_all();
+        }
+    }
+
+    /// The table of a partition is empty: a flush has begun. Under its lock.
+    pub(super) fn begun(&self, partition: u32) {
+        self.when[partition as usize].store(LATER, Ordering::Relaxed);
+        self.set(partition, 0);
+    }
+
+    pub(super) fn flush_ended(&self) {
+        self.due.notify_all();
+        // Also where it has failed: then nobody is to wait for it.
+        self.caught_up.notify_all();
+    }
+
+    pub(super) fn gone(&self) -> Gone<'_> {
+        Gone {
+            told: self.gone.get(),
+            values: Vec::new(),
+        }
+    }
+}
+
+fn known(change: Change) -> Known {
+    match change {
+        Change::Value(value) => Known::Value(value),
+        Change::Delete => Known::Deleted,
+    }
+}
+
+/// A [`SliceHash`] on one drive whose changes are not logged and do not wait. Clones are the same index.
+///
+/// A crash takes what memory has: whoever owns it saves that ([`in_memory`](Self::in_memory)) and gives it back
+/// ([`put_back`](Self::put_back)). What is on the drive stays, and may be newer than what was saved. [`keep_up`](Self::keep_up) has to
+/// run, or nothing is flushed. All other operations may be called from every thread, at once.
+#[derive(Clone)]
+pub struct SliceIndex(SliceHash);
+
+impl SliceIndex {
+    /// The settings with which an index is made: of these, without a log of changes.
+    pub fn settings(settings: &HashSettings) -> HashSettings {
+        HashSettings {
+            log_changes: false,
+            spread: false,
+            ..settings.clone()
+        }
+    }
+
+    /// Makes an empty index. The log has as many words as [`SliceHash::log_words`] says for its [`settings`](Self::settings).
+    ///
+    /// # Errors
+    /// As [`SliceHash::create`].
+    pub async fn create(
+        disk: Arc<dyn Disk>,
+        log: Arc<dyn Journal>,
+        settings: &HashSettings,
+    ) -> Result<Self, SliceError> {
+        let settings = Self::settings(settings);
+        Ok(Self(SliceHash::create(vec![disk], log, &settings).await?))
+    }
+
+    /// Opens the index that is there.
+    ///
+    /// # Errors
+    /// As [`SliceHash::open`], and [`SliceError::Setting`] where it is a table with a log of changes.
+    pub async fn open(
+        disk: Arc<dyn Disk>,
+        log: Arc<dyn Journal>,
+        settings: &HashSettings,
+    ) -> Result<Self, SliceError> {
+        let table = SliceHash::open(vec![disk], log, &Self::settings(settings)).await?;
+        match table.0.log.has_changes() {
+            true => Err(SliceError::Setting(
+                "changes of this table are logged".to_owned(),
+            )),
+            false => Ok(Self(table)),
+        }
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// As [`SliceHash::get`].
+    pub async fn get(&self, key: u64) -> Result<Option<u64>, SliceError> {
+        self.0.get(key).await
+    }
+
+    /// Makes what flushes have written, and where, durable.
+    ///
+    /// # Errors
+    /// Errors of the log.
+    pub async fn sync(&self) -> Result<(), SliceError> {
+        self.0.sync().await
+    }
+
+    /// What it has done since it was opened.
+    pub fn stats(&self) -> HashStats {
+        self.0.stats()
+    }
+
+    /// What follows from its settings.
+    pub fn shape(&self) -> &HashShape {
+        self.0.shape()
+    }
+
+    /// The memory it has now.
+    pub fn memory(&self) -> HashMemory {
+        self.0.memory()
+    }
+
+    fn inner(&self) -> &Arc<Inner> {
+        &self.0.0
+    }
+
+    /// What memory knows of a key; nothing where only the drive may have it.
+    pub fn known(&self, key: u64) -> Option<Known> {
+        let state = self.state_of(key);
+        state.known(key).map(known)
+    }
+
+    /// Whether a drive may have keys of the same partition, as far as memory knows.
+    pub fn may_be_on_drive(&self, key: u64) -> bool {
+        self.state_of(key)
+            .slicetables
+            .iter()
+            .any(|slicetable| slicetable.is_some())
+    }
+
+    /// Sets the value of a key without waiting, and tells what memory knew of it. `Err` with the same where the table is full: then
+    /// nothing has changed.
+    ///
+    /// # Errors
+    /// What memory knew of the key.
+    pub fn try_insert(&self, key: u64, value: u64) -> Result<Option<Known>, Option<Known>> {
+        let inner = self.inner();
+        let number = inner.keys.partition(key);
+        let mut state = self.state_of(key);
+        let before = state.known(key).map(known);
+        match state.active.table.insert(key, Change::Value(value)) {
+            Ok(()) => {
+                inner.levels.set(number, state.active.table.len() as u32);
+                Ok(before)
+            }
+            Err(Full) => {
+                inner.levels.refused(number);
+                Err(before)
+            }
+        }
+    }
+
+    /// Removes a key without waiting, and tells what memory knew of it.
+    pub fn bury(&self, key: u64) -> Option<Known> {
+        let mut state = self.state_of(key);
+        let before = state.known(key).map(known);
+        self.bury_in(&mut state, key);
+        before
+    }
+
+    /// Removes a key, or gives it another value, if memory knows that it has this one; whether it has been done. A key whose new value
+    /// finds no place stays as it is.
+    pub fn replace_if(&self, key: u64, old: u64, new: Option<u64>) -> bool {
+        let mut state = self.state_of(key);
+        if state.known(key) != Some(Change::Value(old)) {
+            return false;
+        }
+        match new {
+            None => {
+                self.bury_in(&mut state, key);
+                true
+            }
+            Some(value) => {
+                let has_changed = state.active.table.insert(key, Change::Value(value)).is_ok();
+                let number = self.inner().keys.partition(key);
+                self.inner()
+                    .levels
+                    .set(number, state.active.table.len() as u32);
+                has_changed
+            }
+        }
+    }
+
+    fn bury_in(&self, state: &mut State<Inner>, key: u64) {
+        state.active.table.bury(key);
+        let number = self.inner().keys.partition(key);
+        self.inner()
+            .levels
+            .set(number, state.active.table.len() as u32);
+    }
+
+    fn state_of(&self, key: u64) -> parking_lot::MutexGuard<'_, State<Inner>> {
+        let number = self.inner().keys.partition(key);
+        self.inner().partitions[number as usize].state.lock()
+    }
+
+    /// Whether who sets values had better wait: a table is nearly full, and flushes do not fail.
+    pub fn is_behind(&self) -> bool {
+        self.inner().levels.tight_partitions.load(Ordering::Relaxed) > 0
+            && !flush::is_failing(&**self.inner(), 0)
+    }
+
+    /// Whether who deletes had better wait: a table has no place for it.
+    pub fn is_full(&self) -> bool {
+        self.inner().levels.full_partitions.load(Ordering::Relaxed) > 0
+    }
+
+    /// Notified when one of the two may no longer be so.
+    pub fn caught_up(&self) -> &Notify {
+        &self.inner().levels.caught_up
+    }
+
+    /// `told` gets the values that flushes drop: of keys that have been set or removed since, and of the oldest incarnation. Called
+    /// once.
+    pub fn tell_of_gone(&self, told: impl Fn(&[u64]) + Send + Sync + 'static) {
+        let _ = self.inner().levels.gone.set(Box::new(told));
+    }
+
+    /// Begins flushes as tables become full, for ever.
+    pub async fn keep_up(&self) {
+        let inner = self.inner();
+        loop {
+            let due = inner.levels.due.listener();
+            let Some(number) = self.fullest() else {
+                due.await;
+                continue;
+            };
+            let is_due = |state: &mut State<Inner>| inner.is_due(number, state);
+            flush::begin(inner, number, is_due).await;
+        }
+    }
+
+    /// The partition that is to be flushed next.
+    fn fullest(&self) -> Option<u32> {
+        let inner = self.inner();
+        (0..inner.shape.partitions)
+            .filter_map(|number| {
+                let mut state = inner.partitions[number as usize].state.lock();
+                let has_space = state.frozen.len() < inner.most_frozen();
+                let can_be = has_space && inner.is_due(number, &mut state);
+                can_be.then(|| (state.active.table.len(), number))
+            })
+            .max()
+            .map(|(_, number)| number)
+    }
+
+    /// What memory has of a partition: what a start without it would miss.
+    pub fn in_memory(&self, partition: u32) -> InMemory {
+        let state = self.inner().partitions[partition as usize].state.lock();
+        let copy = |table: &crate::table::Table, generation| TableInMemory {
+            generation,
+            changes: table
+                .changes()
+                .map(|(key, change)| (key, known(change)))
+                .collect(),
+        };
+        let frozen = state.frozen.oldest_first();
+        let frozen = frozen.map(|frozen| copy(&frozen.memory.table, frozen.generation));
+        let active = copy(&state.active.table, state.generation);
+        frozen.chain([active]).collect()
+    }
+
+    /// Puts back what [`in_memory`](Self::in_memory) had of a partition, where it has not been flushed since. Before anything else is
+    /// changed; may flush.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub async fn put_back(&self, partition: u32, tables: InMemory) -> Result<(), SliceError> {
+        let written = {
+            let state = self.inner().partitions[partition as usize].state.lock();
+            let slicetables = state.slicetables.iter().flatten();
+            slicetables.map(|region| region.generation).max()
+        };
+        for table in tables {
+            if written >= Some(table.generation) {
+                continue;
+            }
+            for (key, change) in table.changes {
+                let change = match change {
+                    Known::Value(value) => Change::Value(value),
+                    Known::Deleted => Change::Delete,
+                };
+                self.0.change(key, change).await?;
+            }
+        }
+        let state = self.inner().partitions[partition as usize].state.lock();
+        self.inner()
+            .levels
+            .set(partition, state.active.table.len() as u32);
+        Ok(())
+    }
+}
+
+impl Inner {
+    fn is_due(&self, number: u32, state: &mut State<Self>) -> bool {
+        state.active.table.len() >= self.levels.early_of(number) as usize
+    }
+}
+
+impl State<Inner> {
+    /// What memory knows of a key.
+    pub(super) fn known(&self, key: u64) -> Option<Change> {
+        let mut frozen = self.frozen.newest_first();
+        let frozen = || frozen.find_map(|frozen| frozen.memory.table.get(key));
+        self.active.table.get(key).or_else(frozen)
+    }
+}
