@@ -113,6 +113,10 @@ impl MapSettings {
                 "segment_bytes: whole pages of 4096 bytes, 64 MiB at most",
             ),
             (self.mean_bytes == 0, "mean_bytes: 1 at least"),
+            (
+                !self.table.log_changes,
+                "log_changes: a map's table logs what changes",
+            ),
         ])
     }
 

@@ -207,6 +207,12 @@ fn drives_that_do_not_do_are_refused() {
         ),
         Err(SliceError::Setting(_))
     ));
+    let mut unlogged = small(8);
+    unlogged.table.log_changes = false;
+    assert!(matches!(
+        shape(&unlogged, 4 << 20),
+        Err(SliceError::Setting(_))
+    ));
     // However large values are, the table has its space.
     let large = MapSettings {
         mean_bytes: 100_000,
