@@ -36,8 +36,9 @@ impl Family {
                     of_one += a * a;
                     of_other += b * b;
                 }
+                let distance = 1.0 - dot / (of_one.sqrt() * of_other.sqrt());
                 // Rounding may take the cosine of equal directions past 1.
-                (1.0 - dot / (of_one.sqrt() * of_other.sqrt())).max(0.0)
+                if distance < 0.0 { 0.0 } else { distance }
             }
             Self::Euclidean { .. } => pairs.map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt(),
         }
