@@ -467,11 +467,13 @@ fn compact(out: &mut Vec<u8>, compact: &CompactStats) {
 /// An index that is a hash table of slices.
 fn sliced(out: &mut Vec<u8>, mappings: &MappingStats) {
     let [memory_hits, flash_hits, _] = mappings.hits;
+    let [_, hit_reads, absent_reads] = mappings.reads;
     for (name, value) in [
         ("index_memory_hits", memory_hits),
         ("index_flash_hits", flash_hits),
         ("index_absent", mappings.misses),
-        ("index_pages_read", mappings.reads[0]),
+        ("index_hit_reads", hit_reads),
+        ("index_absent_reads", absent_reads),
         ("index_tables_flushed", mappings.compactions),
         ("index_mappings_flushed", mappings.demoted),
         ("mappings_evicted", mappings.evicted),

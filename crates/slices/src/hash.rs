@@ -75,6 +75,8 @@ struct FoundOn {
     change: Option<(u32, Change)>,
     /// What is not younger does not count.
     floor: u32,
+    /// Pages that have been read for it.
+    pages: u64,
 }
 
 impl SliceHash {
@@ -468,7 +470,7 @@ impl Inner {
             };
             let found = self.search(drive, &region, number, key, slots).await?;
             let value = found.change.and_then(|(_, change)| value_of(change));
-            self.count_hit(value);
+            self.count_answer(value, found.pages);
             return Ok(value);
         }
         let slicetables = std::iter::once(&first).chain(&others);
@@ -480,9 +482,10 @@ impl Inner {
                 Some(self.search(drive, region, number, key, slots))
             });
         let mut youngest: Option<(u32, Change)> = None;
-        let mut floor = 0;
+        let (mut floor, mut pages) = (0, 0);
         for found in join_all(searches).await {
             let found = found?;
+            pages += found.pages;
             floor = floor.max(found.floor);
             if found.change.map(|(generation, _)| generation)
                 > youngest.map(|(generation, _)| generation)
@@ -494,14 +497,16 @@ impl Inner {
         let value = youngest
             .filter(|_| is_known)
             .and_then(|(_, change)| value_of(change));
-        self.count_hit(value);
+        self.count_answer(value, pages);
         Ok(value)
     }
 
-    fn count_hit(&self, value: Option<u64>) {
-        self.counts
-            .drive_hits
-            .fetch_add(value.is_some().into(), Ordering::Relaxed);
+    fn count_answer(&self, value: Option<u64>, pages: u64) {
+        let counts = &self.counts;
+        match value {
+            Some(_) => counts.drive_hits.fetch_add(1, Ordering::Relaxed),
+            None => counts.absent_page_reads.fetch_add(pages, Ordering::Relaxed),
+        };
     }
 
     /// Looks for a key in a slicetable: in its first slot, and in its second if it may have overflowed.
@@ -515,7 +520,8 @@ impl Inner {
     ) -> Result<FoundOn, SliceError> {
         let shape = &self.shape.page;
         let per_page = shape.slots as u32;
-        let found = |change: Option<(usize, Change)>, floor| FoundOn {
+        let found = |change: Option<(usize, Change)>, floor, pages| FoundOn {
+            pages,
             change: change.map(|(incarnation, change)| {
                 (self.generation(region.generation, incarnation), change)
             }),
@@ -530,11 +536,11 @@ impl Inner {
         };
         let in_first = page.find((slots.first % per_page) as usize, key);
         if in_first.is_some() || !page.may_have_overflowed(slots) {
-            return Ok(found(in_first, first.floor));
+            return Ok(found(in_first, first.floor, 1));
         }
         let second_slot = (slots.second % per_page) as usize;
         if slots.first / per_page == slots.second / per_page {
-            return Ok(found(page.find(second_slot, key), first.floor));
+            return Ok(found(page.find(second_slot, key), first.floor, 1));
         }
         let second = drive
             .read_page(region, number, slots.second / per_page)
@@ -546,6 +552,7 @@ impl Inner {
         Ok(found(
             page.find(second_slot, key),
             first.floor.max(second.floor),
+            2,
         ))
     }
 

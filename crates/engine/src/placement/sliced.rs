@@ -754,7 +754,11 @@ impl Placement for Sliced {
         MappingStats {
             hits: [counters.memory_hits.get(), counters.flash_hits.get(), 0],
             misses: counters.misses.get(),
-            reads: [stats.page_reads, 0, 0],
+            reads: [
+                0,
+                stats.page_reads - stats.absent_page_reads,
+                stats.absent_page_reads,
+            ],
             bytes_written: stats.bytes_written + counters.saved_bytes.get(),
             flash_bytes: u64::from(shape.partitions) * shape.region_bytes,
             demoted: stats.flushed_entries,

@@ -10,6 +10,7 @@ pub(super) struct Counts {
     pub(super) lookups: AtomicU64,
     pub(super) memory_hits: AtomicU64,
     pub(super) drive_hits: AtomicU64,
+    pub(super) absent_page_reads: AtomicU64,
     pub(super) spared: AtomicU64,
     pub(super) flushes: AtomicU64,
     pub(super) flushed_tables: AtomicU64,
@@ -31,6 +32,8 @@ pub struct HashStats {
     pub spared: u64,
     /// Pages read by look-ups.
     pub page_reads: u64,
+    /// Of these, by those that have found nothing.
+    pub absent_page_reads: u64,
     /// Slicetables that have been written.
     pub flushes: u64,
     /// Tables that these have taken: more where some waited on the side.
@@ -74,6 +77,7 @@ impl Counts {
             memory_hits: load(&self.memory_hits),
             drive_hits: load(&self.drive_hits),
             spared: load(&self.spared),
+            absent_page_reads: load(&self.absent_page_reads),
             page_reads: drives(|drive| &drive.counts.page_reads),
             flushes: load(&self.flushes),
             flushed_tables: load(&self.flushed_tables),
