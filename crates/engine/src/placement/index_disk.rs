@@ -123,3 +123,6 @@ impl Disk for IndexDisk {
         Box::pin(self.synced())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::FaultyDisk;
+use device::{FaultyDisk, Image, Latency};
 use flowstone_engine::{
     Dram, Engine, EngineConfig, Opening, PlacementConfig, ReclaimPolicy, SlicedSettings, Stop,
     Victim,
@@ -191,6 +191,29 @@ fn an_index_that_cannot_be_written_costs_items_until_it_can() {
         // But for those that were refused.
         let refused = engine.stats().placement.index_full;
         assert!(found + refused >= ITEMS, "{found} found, {refused} refused");
+    });
+}
+
+/// Values have places in tables as long as those who set them wait.
+#[test]
+fn who_stores_waits_for_an_index_that_is_slow() {
+    const ITEMS: u64 = 40_000;
+    simulate(4, async {
+        let media = memory_disk(64 << 20);
+        let latency = Latency {
+            write: Duration::from_millis(10),
+            ..Latency::default()
+        };
+        let index = FaultyDisk::from_image(Image::new(40 << 20), latency, 4);
+        let engine = open_with_index(&media, &Arc::new(index)).await;
+        for number in 0..ITEMS {
+            let bytes = value(number, 500);
+            set(&engine, &numbered(number), &bytes).await.unwrap();
+        }
+        let stats = engine.stats();
+        assert!(stats.mappings.compactions > 50, "{:?}", stats.mappings);
+        assert_eq!(stats.placement.index_full, 0);
+        assert_eq!(dump(&engine).await.len() as u64, ITEMS);
     });
 }
 

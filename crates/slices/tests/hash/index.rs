@@ -147,8 +147,11 @@ fn live_and_crash(settings: &HashSettings, seed: u64, may_evict: bool) {
                 owner.change(&index, key, random.random_ratio(1, 5)).await;
                 let pause = random.random_range(0..200);
                 runtime::sleep(Duration::from_micros(pause)).await;
-                if random.random_ratio(1, 100) {
+                if random.random_ratio(1, 60) {
                     owner.save(&index);
+                    if random.random_ratio(1, 10) {
+                        break;
+                    }
                 }
             }
             owner

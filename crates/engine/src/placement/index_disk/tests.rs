@@ -1,0 +1,59 @@
+use std::sync::Arc;
+
+use device::{AlignedBuf, Disk, Fault, FaultyDisk, Operation, PAGE_BYTES, Region, When};
+use runtime::sim::Sim;
+
+use super::*;
+
+const PART_BYTES: u64 = 4 * PAGE_BYTES as u64;
+
+/// A page of each of two parts of a region on one device.
+fn parts(disk: &Arc<FaultyDisk>) -> [IndexDisk; 2] {
+    let disk: Arc<dyn Disk> = Arc::clone(disk) as _;
+    let region = Region::new(disk, 0, 2 * PART_BYTES).expect("it fits");
+    let syncs = Arc::new(IndexSyncs::Own {
+        failed: AtomicU64::new(0u64),
+    });
+    [0, PART_BYTES].map(|start| {
+        IndexDisk::new(&region, (start, PART_BYTES), &syncs).expect("it fits the region")
+    })
+}
+
+async fn write(part: &IndexDisk) {
+    let page = AlignedBuf::new(PAGE_BYTES);
+    part.write(0, page.into()).await.expect("the disk works");
+}
+
+/// A failed sync may have lost what another writer has written, though the next sync succeeds.
+#[test]
+fn a_sync_that_has_failed_fails_those_of_others_who_had_written() {
+    Sim::new(1).block_on(async {
+        let disk = Arc::new(FaultyDisk::in_memory(2 * PART_BYTES, 1));
+        let [one, other] = parts(&disk);
+        write(&one).await;
+        disk.script(When::next(Operation::Sync), Fault::Error);
+        write(&other).await;
+        assert!(other.sync().await.is_err());
+        assert!(one.sync().await.is_err(), "it may have been lost");
+        // Written again it is there, and so is what comes later.
+        for part in [&one, &other] {
+            write(part).await;
+            assert!(part.sync().await.is_ok());
+        }
+        assert!(one.sync().await.is_ok(), "nothing has been written");
+    });
+}
+
+/// Of what was written before the failure the first write counts, whatever follows.
+#[test]
+fn what_is_written_behind_a_failed_sync_does_not_vouch_for_what_was_before() {
+    Sim::new(2).block_on(async {
+        let disk = Arc::new(FaultyDisk::in_memory(2 * PART_BYTES, 2));
+        let [one, other] = parts(&disk);
+        write(&one).await;
+        disk.script(When::next(Operation::Sync), Fault::Error);
+        assert!(other.sync().await.is_err());
+        write(&one).await;
+        assert!(one.sync().await.is_err());
+    });
+}
