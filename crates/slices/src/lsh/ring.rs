@@ -210,9 +210,8 @@ impl Ring {
     ) -> Result<AlignedBuf, SliceError> {
         let drive = &drives[block.drive];
         let channel = drive.shape.channels.of(block.offset);
-        let _turn = drive.scheduler.read(channel).await;
-        let buf = AlignedBuf::new(self.shape.block_bytes);
-        let read = drive.disk.read(block.offset, buf).await;
+        let len = self.shape.block_bytes;
+        let read = drive.read(channel, block.offset, len).await;
         read.map_err(SliceError::device(block.drive))
     }
 }
