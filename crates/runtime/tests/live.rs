@@ -421,6 +421,34 @@ fn a_file_reads_back_what_was_written_on_any_worker() {
     }
 }
 
+/// A turn of the loop that takes long holds up no device.
+#[test]
+fn the_kernel_gets_writes_before_the_turn_that_begins_them_ends() {
+    for io in PATHS {
+        block_on_with(io, async {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("file");
+            let file = create(&path, 2);
+            let at = |page: u64| page * PAGE_BYTES as u64;
+            let mut writes =
+                [0, 1].map(|page| Box::pin(file.write_at(pages(1 + page, 1), at(page))));
+            let mut context = Context::from_waker(Waker::noop());
+            for write in &mut writes {
+                assert!(write.as_mut().poll(&mut context).is_pending());
+            }
+            let begun = std::time::Instant::now();
+            let expected = [&pages(1, 1)[..], &pages(2, 1)[..]].concat();
+            while std::fs::read(&path).unwrap() != expected {
+                assert!(begun.elapsed() < Duration::from_secs(20), "{io:?}");
+                std::thread::yield_now();
+            }
+            for write in writes {
+                assert_eq!(write.await.0.unwrap(), PAGE_BYTES);
+            }
+        });
+    }
+}
+
 #[test]
 fn a_read_past_the_end_of_a_file_is_short() {
     for io in PATHS {

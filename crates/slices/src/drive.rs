@@ -1,5 +1,6 @@
 //! A drive with slicetables: reads of a page, and the rewriting of a slicetable (section 5.1).
 
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -7,13 +8,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use device::{AlignedBuf, DeviceError, Disk, Operation, SharedBuf};
 use format::slices::{MOST_REGIONS, PageIdentity, Pointer, SLICE_PAGE_HEAD_BYTES};
 use futures_util::future::join;
-use runtime::sync::{Permit, Semaphore};
+use runtime::spawn_detached;
+use runtime::sync::{Permit, Semaphore, Sender, oneshot};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::channel::Channels;
 use crate::error::SliceError;
 use crate::regions::{Region, Regions};
-use crate::scheduler::{Scheduler, Scheduling};
+use crate::scheduler::{Asked, Scheduler, Scheduling};
 
 /// How often a flush fails because a page cannot be read, until what it held counts as lost.
 const READ_PATIENCE: u32 = 8;
@@ -39,7 +41,7 @@ pub(crate) struct Drive {
     pub(crate) number: usize,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) shape: TableShape,
-    pub(crate) scheduler: Scheduler,
+    pub(crate) scheduler: Scheduler<AskedRead>,
     pub(crate) regions: Arc<Regions>,
     pub(crate) counts: DriveCounts,
     /// One slicetable at a time is written, from start to end: so chunks go to the channels in turn, and no sync covers another's
@@ -56,6 +58,14 @@ pub(crate) struct DriveCounts {
     pub(crate) bytes_read: AtomicU64,
     pub(crate) bytes_written: AtomicU64,
     pub(crate) pages_lost: AtomicU64,
+}
+
+/// A read that waits for its turn, or is under way.
+pub(crate) struct AskedRead {
+    disk: Arc<dyn Disk>,
+    offset: u64,
+    len: usize,
+    done: Sender<Result<AlignedBuf, DeviceError>>,
 }
 
 /// A page that has been read.
@@ -97,7 +107,7 @@ impl Drive {
         number: usize,
         disk: Arc<dyn Disk>,
         shape: TableShape,
-        scheduler: Scheduler,
+        scheduler: Scheduler<AskedRead>,
         regions: Arc<Regions>,
     ) -> Self {
         Self {
@@ -125,6 +135,41 @@ impl Drive {
         }
     }
 
+    /// Reads `len` bytes of a channel when it is their turn, of the drive or of the whole that it is a part of. A task does so, and
+    /// gives the turn on whether or not the caller polls.
+    ///
+    /// # Errors
+    /// The drive's; also where the runtime that this was first polled on has ended.
+    async fn read(
+        &self,
+        disk: &Arc<dyn Disk>,
+        channel: u32,
+        offset: u64,
+        len: usize,
+    ) -> Result<AlignedBuf, DeviceError> {
+        let (done, read) = oneshot();
+        let asked = AskedRead {
+            disk: Arc::clone(disk),
+            offset,
+            len,
+            done,
+        };
+        spawn_detached(serve(self.scheduler.clone(), channel, asked));
+        read.await.unwrap_or_else(|| {
+            Err(DeviceError::Io {
+                operation: Operation::Read,
+                offset,
+                len,
+                source: io::Error::other("the runtime that has begun it has ended"),
+            })
+        })
+    }
+
+    /// Waits for the reads under way, those that have been given up included: the disk is nobody else's then.
+    pub(crate) async fn idle(&self) {
+        drop(self.scheduler.write().await);
+    }
+
     /// Reads a page of a slicetable.
     pub(crate) async fn read_page(
         &self,
@@ -134,12 +179,9 @@ impl Drive {
     ) -> Result<PageRead, SliceError> {
         let within = u64::from(page) * self.shape.page_bytes as u64;
         let offset = self.region_start(region) + within;
-        let turn = self.scheduler.read(self.shape.channels.of(within)).await;
-        let read = self
-            .disk
-            .read(offset, AlignedBuf::new(self.shape.page_bytes))
-            .await;
-        drop(turn);
+        let channel = self.shape.channels.of(within);
+        let read = self.read(&self.disk, channel, offset, self.shape.page_bytes);
+        let read = read.await;
         let bytes = read.map_err(SliceError::device(self.number))?;
         self.counts.page_reads.fetch_add(1, Ordering::Relaxed);
         let verified = self.identity(region, partition, page).verify(&bytes);
@@ -170,15 +212,15 @@ impl Drive {
         synced.map_err(SliceError::device(self.number))
     }
 
-    /// Reads from where no slicetable lies, when it is the read's turn.
+    /// Reads from where no slicetable lies, when it is the read's turn. `disk` as for a write.
     pub(crate) async fn read_beside(
         &self,
-        disk: &dyn Disk,
+        disk: &Arc<dyn Disk>,
         offset: u64,
         len: usize,
     ) -> Result<AlignedBuf, SliceError> {
-        let _turn = self.scheduler.read(self.shape.channels.of(offset)).await;
-        let read = disk.read(offset, AlignedBuf::new(len)).await;
+        let channel = self.shape.channels.of(offset);
+        let read = self.read(disk, channel, offset, len).await;
         read.map_err(SliceError::device(self.number))
     }
 
@@ -351,6 +393,36 @@ impl Drive {
         page[SLICE_PAGE_HEAD_BYTES..].fill(0);
         self.counts.pages_lost.fetch_add(1, Ordering::Relaxed);
         old.map_or(0, |old| old.generation)
+    }
+}
+
+impl Asked for AskedRead {
+    fn is_given_up(&self) -> bool {
+        self.done.is_abandoned()
+    }
+}
+
+/// Reads what has been asked for when it is its turn, and then what has the turn next: the drive has a read to do before anybody
+/// looks at what the last one has found.
+async fn serve(scheduler: Scheduler<AskedRead>, channel: u32, asked: AskedRead) {
+    let Some((mut turn, mut asked)) = scheduler.read(channel, asked).await else {
+        return;
+    };
+    loop {
+        let AskedRead {
+            disk,
+            offset,
+            len,
+            done,
+        } = asked;
+        let read = disk.read(offset, AlignedBuf::new(len)).await;
+        drop(disk);
+        let next = turn.pass_on();
+        done.send(read);
+        match next {
+            Some(next) => asked = next,
+            None => return,
+        }
     }
 }
 

@@ -5,14 +5,18 @@
 //! under way; the paper's passes, each of which deepens a channel by one at most, choose the same. Among equal channels the one
 //! whose first read has waited longest goes first, so none starves.
 //!
+//! The read that ends begins the next one itself, where the same thread has asked for it. What is read on another thread goes
+//! through the turn of a task there.
+//!
 //! A piece of a flush has the drive to itself. It waits until the reads under way are done, and reads wait for it; those that
 //! have waited go before the next piece.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread::{self, ThreadId};
 
 use parking_lot::Mutex;
 use runtime::sync::{Sender, oneshot};
-use std::sync::Arc;
 
 /// How reads are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,46 +40,63 @@ impl Default for Scheduling {
     }
 }
 
-/// The reads and writes of one drive. Clones are the same.
-#[derive(Clone)]
-pub(crate) struct Scheduler(Arc<Mutex<State>>);
+/// A read that somebody has asked for.
+pub(crate) trait Asked {
+    /// Whether nobody waits for it any more.
+    fn is_given_up(&self) -> bool;
+}
 
-struct State {
+/// The reads and writes of one drive. Clones are the same.
+pub(crate) struct Scheduler<R: Asked>(Arc<Mutex<State<R>>>);
+
+struct State<R: Asked> {
     scheduling: Scheduling,
-    channels: Vec<Channel>,
+    channels: Vec<Channel<R>>,
     /// Reads that are in the drive now.
     reads: u32,
     /// Counts the reads that had to wait.
     arrivals: u64,
     waiting: usize,
     is_writing: bool,
-    writers: VecDeque<Sender<WriteTurn>>,
+    writers: VecDeque<Sender<WriteTurn<R>>>,
     /// Reads that waited when the last piece was done and go before the next.
     owed: usize,
 }
 
-#[derive(Default)]
-struct Channel {
+struct Channel<R: Asked> {
     under_way: u32,
-    waiting: VecDeque<(u64, Sender<ReadTurn>)>,
+    waiting: VecDeque<Waiting<R>>,
+}
+
+struct Waiting<R: Asked> {
+    arrival: u64,
+    thread: ThreadId,
+    asked: R,
+    turn: Sender<(ReadTurn<R>, R)>,
 }
 
 /// The right to read from a channel, until dropped.
-pub(crate) struct ReadTurn {
-    scheduler: Scheduler,
+pub(crate) struct ReadTurn<R: Asked> {
+    scheduler: Scheduler<R>,
     channel: usize,
 }
 
 /// The right to have the drive alone, until dropped.
-pub(crate) struct WriteTurn(Scheduler);
+pub(crate) struct WriteTurn<R: Asked>(Scheduler<R>);
 
 /// Whose turn it is.
-enum Granted {
-    Read(Sender<ReadTurn>, ReadTurn),
-    Write(Sender<WriteTurn>, WriteTurn),
+enum Granted<R: Asked> {
+    Read(Waiting<R>, ReadTurn<R>),
+    Write(Sender<WriteTurn<R>>, WriteTurn<R>),
 }
 
-impl Scheduler {
+impl<R: Asked> Clone for Scheduler<R> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<R: Asked> Scheduler<R> {
     pub(crate) fn new(scheduling: Scheduling, channels: u32) -> Self {
         let queues = if scheduling.is_channel_aware {
             channels
@@ -91,7 +112,7 @@ impl Scheduler {
                 channel_depth,
                 ..scheduling
             },
-            channels: (0..queues).map(|_| Channel::default()).collect(),
+            channels: (0..queues).map(|_| Channel::new()).collect(),
             reads: 0,
             arrivals: 0,
             waiting: 0,
@@ -101,28 +122,34 @@ impl Scheduler {
         })))
     }
 
-    /// Waits for the turn of a read of `channel`. A future that is dropped gives its place up.
-    pub(crate) async fn read(&self, channel: u32) -> ReadTurn {
+    /// Waits for the turn of a read of `channel`, and gives it with the read; `None` where another read of this thread has
+    /// [passed](ReadTurn::pass_on) its turn on to this one, or it has been given up. A future that is dropped gives its place up.
+    pub(crate) async fn read(&self, channel: u32, asked: R) -> Option<(ReadTurn<R>, R)> {
         let place = {
             let mut state = self.0.lock();
             let channel = channel as usize % state.channels.len();
             if state.waiting == 0 && state.may_read() && state.has_place(channel) {
                 state.begin_read(channel);
-                return self.read_turn(channel);
+                return Some((self.read_turn(channel), asked));
             }
             let (turn, place) = oneshot();
             let arrival = state.arrivals;
             state.arrivals += 1;
             state.waiting += 1;
-            state.channels[channel].waiting.push_back((arrival, turn));
+            state.channels[channel].waiting.push_back(Waiting {
+                arrival,
+                thread: thread::current().id(),
+                asked,
+                turn,
+            });
             place
         };
         self.grant();
-        place.await.expect("the scheduler grants every turn")
+        place.await
     }
 
     /// Waits until the drive is free of reads.
-    pub(crate) async fn write(&self) -> WriteTurn {
+    pub(crate) async fn write(&self) -> WriteTurn<R> {
         let place = {
             let (turn, place) = oneshot();
             self.0.lock().writers.push_back(turn);
@@ -132,7 +159,7 @@ impl Scheduler {
         place.await.expect("the scheduler grants every turn")
     }
 
-    fn read_turn(&self, channel: usize) -> ReadTurn {
+    fn read_turn(&self, channel: usize) -> ReadTurn<R> {
         ReadTurn {
             scheduler: self.clone(),
             channel,
@@ -144,8 +171,8 @@ impl Scheduler {
         loop {
             let granted = {
                 let mut state = self.0.lock();
-                if let Some((channel, turn)) = state.next_read() {
-                    Granted::Read(turn, self.read_turn(channel))
+                if let Some((channel, waiting)) = state.next_read(|_| true) {
+                    Granted::Read(waiting, self.read_turn(channel))
                 } else if let Some(turn) = state.next_write() {
                     Granted::Write(turn, WriteTurn(self.clone()))
                 } else {
@@ -153,14 +180,23 @@ impl Scheduler {
                 }
             };
             match granted {
-                Granted::Read(place, turn) => place.send(turn),
+                Granted::Read(waiting, turn) => waiting.turn.send((turn, waiting.asked)),
                 Granted::Write(place, turn) => place.send(turn),
             }
         }
     }
 }
 
-impl State {
+impl<R: Asked> Channel<R> {
+    fn new() -> Self {
+        Self {
+            under_way: 0,
+            waiting: VecDeque::new(),
+        }
+    }
+}
+
+impl<R: Asked> State<R> {
     fn may_read(&self) -> bool {
         !self.is_writing
             && (self.writers.is_empty() || self.owed > 0)
@@ -176,29 +212,40 @@ impl State {
         self.reads += 1;
     }
 
-    fn next_read(&mut self) -> Option<(usize, Sender<ReadTurn>)> {
+    fn end_read(&mut self, channel: usize) {
+        self.channels[channel].under_way -= 1;
+        self.reads -= 1;
+    }
+
+    /// Begins the read that goes next, if there is one and `is_wanted` takes it.
+    fn next_read(
+        &mut self,
+        is_wanted: impl FnOnce(&Waiting<R>) -> bool,
+    ) -> Option<(usize, Waiting<R>)> {
         if !self.may_read() || self.waiting == 0 {
             return None;
         }
         self.forget_abandoned();
-        let first = |channel: usize| self.channels[channel].waiting.front().map(|place| place.0);
+        let first = |channel: usize| Some(self.channels[channel].waiting.front()?.arrival);
         let (_, _, channel) = (0..self.channels.len())
             .filter(|&channel| self.has_place(channel))
             .filter_map(|channel| {
                 Some((self.channels[channel].under_way, first(channel)?, channel))
             })
             .min()?;
-        let (_, turn) = self.channels[channel].waiting.pop_front()?;
+        let next = self.channels[channel]
+            .waiting
+            .pop_front_if(|next| is_wanted(next))?;
         self.waiting -= 1;
         self.owed = self.owed.saturating_sub(1);
         self.begin_read(channel);
-        Some((channel, turn))
+        Some((channel, next))
     }
 
     /// Takes those that have gone away from the heads of the queues: each would give its turn back inside that of another.
     fn forget_abandoned(&mut self) {
         for channel in &mut self.channels {
-            let is_gone = |(_, turn): &(u64, Sender<ReadTurn>)| turn.is_abandoned();
+            let is_gone = |one: &Waiting<R>| one.turn.is_abandoned() || one.asked.is_given_up();
             while channel.waiting.front().is_some_and(is_gone) {
                 channel.waiting.pop_front();
                 self.waiting -= 1;
@@ -207,7 +254,7 @@ impl State {
         }
     }
 
-    fn next_write(&mut self) -> Option<Sender<WriteTurn>> {
+    fn next_write(&mut self) -> Option<Sender<WriteTurn<R>>> {
         if self.is_writing || self.reads > 0 || self.owed > 0 {
             return None;
         }
@@ -221,18 +268,33 @@ impl State {
     }
 }
 
-impl Drop for ReadTurn {
-    fn drop(&mut self) {
-        {
+impl<R: Asked> ReadTurn<R> {
+    /// Gives the turn to the read that goes next, if this thread has asked for it: the drive gets it without a task being woken
+    /// first. Otherwise the turn is to be dropped.
+    pub(crate) fn pass_on(&mut self) -> Option<R> {
+        let here = thread::current().id();
+        let (channel, next) = {
             let mut state = self.scheduler.0.lock();
-            state.channels[self.channel].under_way -= 1;
-            state.reads -= 1;
-        }
+            state.end_read(self.channel);
+            let next = state.next_read(|next| next.thread == here);
+            if next.is_none() {
+                state.begin_read(self.channel);
+            }
+            next?
+        };
+        self.channel = channel;
+        Some(next.asked)
+    }
+}
+
+impl<R: Asked> Drop for ReadTurn<R> {
+    fn drop(&mut self) {
+        self.scheduler.0.lock().end_read(self.channel);
         self.scheduler.grant();
     }
 }
 
-impl Drop for WriteTurn {
+impl<R: Asked> Drop for WriteTurn<R> {
     fn drop(&mut self) {
         {
             let mut state = self.0.0.lock();

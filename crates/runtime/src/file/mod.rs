@@ -245,7 +245,8 @@ impl DirectFile {
             let _permit = gate::permit_unless_ring().await;
             let (fd, at) = (Arc::clone(&self.fd), offset + from as u64);
             let started = operation(fd, at, InFlight::new(buf, from));
-            let BufResult(result, ended) = compio::runtime::submit(started).await;
+            let submitted = live::submitted(compio::runtime::submit(started));
+            let BufResult(result, ended) = submitted.await;
             buf = ended.into_inner().into_inner();
             match next_step(result, from, len) {
                 ControlFlow::Continue(next) => from = next,

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
 use std::num::NonZero;
+use std::os::fd::AsRawFd;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::task::Waker;
@@ -13,9 +14,10 @@ use compio::driver::{BufferPool, DriverType, ProactorBuilder};
 use compio::runtime::{Runtime, RuntimeBuilder};
 
 use super::inbox::{self, Inbox};
+use super::submission;
 
 /// Submission slots of a ring. More operations than this in one turn cost one more system call.
-const RING_ENTRIES: u32 = 1024;
+pub(super) const RING_ENTRIES: u32 = 1024;
 
 /// Completion slots of a ring; the kernel keeps what does not fit.
 const RING_COMPLETIONS: u32 = 4096;
@@ -143,6 +145,7 @@ impl Driver {
             },
         };
         USES_RING.set(path == IoPath::IoUring);
+        submission::set_ring(uses_ring().then(|| runtime.as_raw_fd()));
         // A kernel before 5.19 has rings but no provided buffers: connections then receive into
         // buffers of their own, taken when bytes have arrived.
         let pool = uses_ring().then(|| runtime.buffer_pool().ok()).flatten();
@@ -173,6 +176,7 @@ impl Driver {
             while !turn() {
                 self.inbox.empty();
                 let more_to_run = runtime.run();
+                submission::end_turn();
                 let limit = if more_to_run {
                     Some(Duration::ZERO)
                 } else {
@@ -202,6 +206,7 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         TEARING_DOWN.set(true);
+        submission::set_ring(None);
         drop(self.runtime.take());
         TEARING_DOWN.set(false);
         inbox::set_here(None);

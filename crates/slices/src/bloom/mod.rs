@@ -290,6 +290,9 @@ impl SliceBloom {
         for number in 0..self.0.shape.partitions {
             flush::flushed(&self.0, number).await?;
         }
+        for drive in &self.0.drives {
+            drive.idle().await;
+        }
         self.sync().await
     }
 

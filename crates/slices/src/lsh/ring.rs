@@ -223,7 +223,7 @@ impl Ring {
     ) -> Result<AlignedBuf, SliceError> {
         let drive = &drives[block.drive];
         let len = self.shape.block_bytes;
-        drive.read_beside(&*drive.disk, block.offset, len).await
+        drive.read_beside(&drive.disk, block.offset, len).await
     }
 }
 

@@ -91,10 +91,10 @@ impl RecordRing {
         pages: &Arc<AlignedBuf>,
     ) -> Result<(), SliceError> {
         let (number, offset) = self.place(segment);
-        let (disk, drive) = (&*self.disks[number], &drives[number]);
+        let (disk, drive) = (&self.disks[number], &drives[number]);
         let at = offset + from as u64;
         let data = SharedBuf::new(Arc::clone(pages), 0..pages.len());
-        drive.write_beside(disk, at, data).await
+        drive.write_beside(&**disk, at, data).await
     }
 
     /// Reads a whole segment.
@@ -104,7 +104,7 @@ impl RecordRing {
         segment: u64,
     ) -> Result<AlignedBuf, SliceError> {
         let (number, offset) = self.place(segment);
-        let (disk, drive) = (&*self.disks[number], &drives[number]);
+        let (disk, drive) = (&self.disks[number], &drives[number]);
         drive.read_beside(disk, offset, self.segment_bytes()).await
     }
 
@@ -123,7 +123,7 @@ impl RecordRing {
         let len = end.next_multiple_of(PAGE_BYTES) - first;
         let (number, offset) = self.place(segment);
         let offset = offset + first as u64;
-        let (disk, drive) = (&*self.disks[number], &drives[number]);
+        let (disk, drive) = (&self.disks[number], &drives[number]);
         Ok(Some(PagesRead {
             bytes: drive.read_beside(disk, offset, len).await?,
             within: within - first..end - first,

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use runtime::sim::Sim;
@@ -10,6 +11,23 @@ use runtime::{JoinHandle, sleep, spawn};
 use super::*;
 
 const READ: Duration = Duration::from_micros(100);
+
+/// A read of these tests is a number.
+type Scheduler = super::Scheduler<u32>;
+type ReadTurn = super::ReadTurn<u32>;
+
+/// A read that nobody waits for any more.
+const GIVEN_UP: u32 = u32::MAX;
+
+impl Asked for u32 {
+    fn is_given_up(&self) -> bool {
+        *self == GIVEN_UP
+    }
+}
+
+async fn turn(scheduler: &Scheduler, channel: u32) -> ReadTurn {
+    scheduler.read(channel, 0).await.expect("its turn comes").0
+}
 
 /// What is under way in a drive: reads of each channel, and writes.
 #[derive(Default)]
@@ -32,7 +50,7 @@ fn scheduling(queue_depth: u32, channel_depth: u32, is_channel_aware: bool) -> S
 fn read(scheduler: &Scheduler, drive: &Rc<RefCell<Drive>>, channel: usize) -> JoinHandle<()> {
     let (scheduler, drive) = (scheduler.clone(), Rc::clone(drive));
     spawn(async move {
-        let _turn = scheduler.read(channel as u32).await;
+        let _turn = turn(&scheduler, channel as u32).await;
         {
             let drive = &mut *drive.borrow_mut();
             assert_eq!(drive.writes, 0, "no read beside a write");
@@ -133,14 +151,16 @@ fn pieces_of_a_flush_and_the_reads_that_wait_for_them_take_turns() {
 fn many_may_go_away_at_once() {
     Sim::new(1).block_on(async {
         let scheduler = Scheduler::new(scheduling(1, 1, true), 4);
-        let first = scheduler.read(0).await;
-        let mut waiting: Vec<_> = (0..200_000).map(|_| Box::pin(scheduler.read(1))).collect();
+        let first = turn(&scheduler, 0).await;
+        let mut waiting: Vec<_> = (0..200_000)
+            .map(|_| Box::pin(turn(&scheduler, 1)))
+            .collect();
         for one in &mut waiting {
             assert!(futures_util::poll!(one).is_pending());
         }
         drop(waiting);
         drop(first);
-        drop(scheduler.read(1).await);
+        drop(turn(&scheduler, 1).await);
         drop(scheduler.write().await);
     });
 }
@@ -150,13 +170,95 @@ fn who_goes_away_gives_the_turn_on() {
     Sim::new(1).block_on(async {
         let scheduler = Scheduler::new(scheduling(1, 1, true), 4);
         let drive = Rc::new(RefCell::new(Drive::default()));
-        let first = scheduler.read(0).await;
-        let mut impatient = Box::pin(scheduler.read(1));
+        let first = turn(&scheduler, 0).await;
+        let mut impatient = Box::pin(turn(&scheduler, 1));
         assert!(futures_util::poll!(&mut impatient).is_pending());
         let mut impatient_write = Box::pin(scheduler.write());
         assert!(futures_util::poll!(&mut impatient_write).is_pending());
         let last = read(&scheduler, &drive, 2);
         drop((impatient, impatient_write, first));
         last.await.expect("it has its turn");
+    });
+}
+
+/// Asks for reads, and leaves them waiting.
+async fn asked(scheduler: &Scheduler, reads: &[(u32, u32)]) -> Vec<impl Future> {
+    let mut waiting = Vec::new();
+    for &(channel, number) in reads {
+        let scheduler = scheduler.clone();
+        let mut one = Box::pin(async move { scheduler.read(channel, number).await });
+        assert!(futures_util::poll!(&mut one).is_pending());
+        waiting.push(one);
+    }
+    waiting
+}
+
+#[test]
+fn a_turn_is_passed_on_to_the_read_that_goes_next() {
+    Sim::new(1).block_on(async {
+        let scheduler = Scheduler::new(scheduling(2, 2, true), 3);
+        let mut first = turn(&scheduler, 0).await;
+        let mut second = turn(&scheduler, 0).await;
+        let waiting = asked(&scheduler, &[(0, 1), (1, 2), (2, GIVEN_UP), (2, 3), (0, 4)]).await;
+        // Channels 1 and 2 have none under way, and 1 has waited longer.
+        assert_eq!(first.pass_on(), Some(2));
+        // Channels 0 and 2 have none, and 0 has waited longer.
+        assert_eq!(second.pass_on(), Some(1));
+        assert_eq!(first.pass_on(), Some(3));
+        let mut write = Box::pin(scheduler.write());
+        assert!(futures_util::poll!(&mut write).is_pending());
+        assert_eq!(second.pass_on(), None, "a piece of a flush goes before");
+        drop((first, second));
+        drop(write.await);
+        assert_eq!(turn(&scheduler, 0).await.pass_on(), None, "4 has a turn");
+        drop(waiting);
+    });
+}
+
+#[test]
+fn a_turn_is_not_passed_on_to_another_thread() {
+    let scheduler = Scheduler::new(scheduling(1, 1, true), 2);
+    let mut first = Sim::new(1).block_on(turn(&scheduler, 0));
+    let (has_asked, asks) = mpsc::channel();
+    let (end, ends) = mpsc::channel();
+    let elsewhere = {
+        let scheduler = scheduler.clone();
+        thread::spawn(move || {
+            Sim::new(1).block_on(async {
+                let waiting = asked(&scheduler, &[(1, 1)]).await;
+                has_asked.send(()).expect("the test goes on");
+                ends.recv().expect("the test ends");
+                drop(waiting);
+            });
+        })
+    };
+    asks.recv().expect("it asks");
+    Sim::new(1).block_on(async {
+        let waiting = asked(&scheduler, &[(0, 2)]).await;
+        let passed_on = first.pass_on();
+        assert_eq!(passed_on, None, "the read that goes next is not of here");
+        drop(waiting);
+    });
+    end.send(()).expect("it waits");
+    elsewhere.join().expect("it ends");
+}
+
+#[test]
+fn who_has_passed_a_turn_on_has_another() {
+    Sim::new(1).block_on(async {
+        let scheduler = Scheduler::new(scheduling(1, 1, true), 1);
+        let mut first = turn(&scheduler, 0).await;
+        let mut waiting = Box::pin(scheduler.read(0, 7));
+        assert!(futures_util::poll!(&mut waiting).is_pending());
+        let mut last = Box::pin(turn(&scheduler, 0));
+        assert!(futures_util::poll!(&mut last).is_pending());
+        assert_eq!(first.pass_on(), Some(7));
+        assert!(waiting.await.is_none(), "its read is another's");
+        assert!(
+            futures_util::poll!(&mut last).is_pending(),
+            "7 is under way"
+        );
+        drop(first);
+        drop(last.await);
     });
 }

@@ -90,6 +90,56 @@ fn look_ups_that_are_given_up_do_not_end_the_process() {
     });
 }
 
+/// Look-ups are begun, more of them than the drive takes at once, and then neither polled nor dropped.
+#[test]
+fn look_ups_that_nobody_polls_hold_up_no_insert() {
+    let settings = HashSettings {
+        partitions: Some(1),
+        ..small(8, false)
+    };
+    Sim::new(1).block_on(async {
+        let hardware = Hardware::new(&settings, 1, 1);
+        let table = filled(&hardware, &settings).await;
+        let mut begun: Vec<_> = (0..100).map(|key| Box::pin(table.get(key))).collect();
+        for one in &mut begun {
+            assert!(futures_util::poll!(one).is_pending());
+        }
+        let inserts = async {
+            for key in 300..1_000 {
+                table.insert(key, key).await.expect("drives work");
+            }
+            table.flush().await.expect("drives work");
+        };
+        let ended = runtime::timeout(Duration::from_secs(10), inserts).await;
+        assert!(ended.is_ok(), "inserts wait: {:?}", table.stats());
+        for (key, one) in (0..).zip(begun) {
+            assert_eq!(one.await.expect("drives work"), Some(key));
+        }
+    });
+}
+
+/// Look-ups are given up, some of them before the drive has begun their reads.
+#[test]
+fn a_table_that_is_closed_has_given_its_drives_back() {
+    let settings = small(8, false);
+    Sim::new(1).block_on(async {
+        let hardware = Hardware::new(&settings, 1, 1);
+        let table = filled(&hardware, &settings).await;
+        hardware.disks[0].script(
+            When::next(Operation::Read),
+            Fault::Slow(Duration::from_secs(1)),
+        );
+        let mut begun: Vec<_> = (0..100).map(|key| Box::pin(table.get(key))).collect();
+        for one in &mut begun {
+            assert!(futures_util::poll!(one).is_pending());
+        }
+        runtime::yield_now().await;
+        drop(begun);
+        table.close().await.expect("drives work");
+        assert_eq!(Arc::strong_count(&hardware.disks[0]), 1);
+    });
+}
+
 /// A table is used from `block_on`s that come and go, as each thread that needs it has one. What one partition's flush has left when
 /// its `block_on` ended does not hold up another.
 #[test]
