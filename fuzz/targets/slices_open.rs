@@ -57,7 +57,7 @@ fn lsh_settings() -> LshSettings {
         tables: 3,
         functions: 4,
         partitions: Some(2),
-        table_bytes: 1_000,
+        table_bytes: 3_000,
         incarnations: 3,
         channels: CHANNELS,
         piece_bytes: 8192,

@@ -18,6 +18,9 @@ use runtime::sync::{Permit, Semaphore};
 
 use crate::error::SliceError;
 
+/// No structure flushes a partition as often as that: what is computed of generations does not overflow.
+const LAST_GENERATION: u32 = u32::MAX / 2;
+
 /// The pointers of a log. Used from all threads at once.
 pub(crate) struct Pointers {
     pub(crate) journal: Arc<dyn Journal>,
@@ -73,12 +76,11 @@ impl Pointers {
         let read = pointers.journal.read(LOG_HEAD_WORDS, &mut words);
         read.map_err(SliceError::log)?;
         for ((partition, drive), word) in pointers.all().zip(words) {
-            Pointer::decode(word, pointers.owner(partition, drive)).map_err(|_| {
-                SliceError::DamagedLog {
-                    partition,
-                    what: "the word that says where its slicetable lies",
-                }
-            })?;
+            let pointer = Pointer::decode(word, pointers.owner(partition, drive));
+            if !pointer.is_ok_and(|pointer| pointer.generation <= LAST_GENERATION) {
+                let what = "the word that says where its slicetable lies";
+                return Err(SliceError::DamagedLog { partition, what });
+            }
         }
         pointers.is_unsure.store(true, Ordering::Release);
         Ok(pointers)

@@ -160,7 +160,7 @@ impl Log {
         let word = self.journal.load(self.shape.place(generation));
         let stored = StoredVectors::decode(word);
         match stored.generation == generation {
-            true => stored.count,
+            true => stored.count.min(self.shape.batch),
             false => 0,
         }
     }
@@ -199,7 +199,11 @@ impl Log {
         (word, 1 << (ordinal % 64))
     }
 
+    /// Whether a vector has been deleted. One with a number that its generation does not have is never there.
     pub(crate) fn is_deleted(&self, generation: u32, ordinal: u32) -> bool {
+        if ordinal >= self.shape.batch {
+            return true;
+        }
         let (word, bit) = self.delete_bit(generation, ordinal);
         self.journal.load(word) & bit != 0
     }

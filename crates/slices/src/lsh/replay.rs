@@ -105,7 +105,7 @@ impl Inner {
     }
 
     async fn find(&self, generation: u32) -> Result<Found, SliceError> {
-        let stored = self.log.stored(generation).min(self.shape.batch);
+        let stored = self.log.stored(generation);
         let of_segment = self.ring.shape.segment_vectors;
         let mut found = Found {
             batch: self.new_batch(),
