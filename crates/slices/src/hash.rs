@@ -3,6 +3,7 @@
 mod batch;
 mod created;
 mod index;
+mod levels;
 mod stats;
 
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use crate::superblock::{self, Instance};
 use crate::table::{Change, Full, Table};
 use batch::{Batch, Member};
 use created::{created_settings, created_shape, superblock_of};
-use index::Levels;
+use levels::Levels;
 use stats::Counts;
 
 pub use index::{InMemory, Known, SliceIndex, TableInMemory};

@@ -14,10 +14,7 @@ use compio::driver::{BufferPool, DriverType, ProactorBuilder};
 use compio::runtime::{Runtime, RuntimeBuilder};
 
 use super::inbox::{self, Inbox};
-use super::submission;
-
-/// Submission slots of a ring. More operations than this in one turn cost one more system call.
-pub(super) const RING_ENTRIES: u32 = 1024;
+use super::submission::{self, RING_ENTRIES};
 
 /// Completion slots of a ring; the kernel keeps what does not fit.
 const RING_COMPLETIONS: u32 = 4096;

@@ -11,7 +11,8 @@ use std::os::fd::RawFd;
 use std::pin::pin;
 use std::ptr;
 
-use super::driver::RING_ENTRIES;
+/// Submission slots of a ring. More operations than this in one turn cost one more system call.
+pub(super) const RING_ENTRIES: u32 = 1024;
 
 thread_local! {
     static RING: Cell<Option<RawFd>> = const { Cell::new(None) };

@@ -38,9 +38,6 @@ impl PagesRead {
 }
 
 impl RecordRing {
-    /// Segments of all drives, at least: as many as are in memory, and some more.
-    pub(crate) const LEAST_SEGMENTS: u64 = 8;
-
     pub(crate) fn new(disks: Vec<Arc<dyn Disk>>, shape: &RecordShape) -> Self {
         Self {
             disks,

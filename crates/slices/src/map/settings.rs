@@ -11,13 +11,14 @@ use crate::channel::Channels;
 use crate::error::SliceError;
 use crate::layout::refuse_if;
 use crate::map::log::SLOTS;
-use crate::map::ring::RecordRing;
 use crate::settings::{HashSettings, HashShape};
 use crate::superblock::{self, Instance};
 
 /// Bytes that an entry of the table takes of a drive, about.
 const ENTRY_BYTES: u64 = 24;
 const MOST_SEGMENT_BYTES: u32 = 64 << 20;
+/// Segments of all drives, at least: as many as are in memory, and some more.
+const LEAST_SEGMENTS: u64 = 8;
 
 /// How a [`SliceMap`](crate::SliceMap) is made.
 #[derive(Clone, Debug, PartialEq)]
@@ -123,12 +124,12 @@ impl MapSettings {
     /// How drives with so many segments each are divided.
     fn records(&self, segments: u64, drives: usize) -> Result<RecordShape, SliceError> {
         let stripe = self.table.layout().head_bytes();
-        let too_few = segments.saturating_mul(drives as u64) < RecordRing::LEAST_SEGMENTS;
+        let too_few = segments.saturating_mul(drives as u64) < LEAST_SEGMENTS;
         if too_few {
             return Err(SliceError::Setting(format!(
                 "the drives hold {segments} segments of records each, and {} are the least of all together; give them more bytes, \
                  or choose smaller segments",
-                RecordRing::LEAST_SEGMENTS
+                LEAST_SEGMENTS
             )));
         }
         let records = segments * u64::from(self.segment_bytes);
@@ -218,7 +219,7 @@ pub(super) fn created(
                 "bytes of a segment",
             ),
             (
-                all.is_none_or(|all| all < RecordRing::LEAST_SEGMENTS)
+                all.is_none_or(|all| all < LEAST_SEGMENTS)
                     || bytes.is_none_or(|bytes| bytes > i64::MAX as u64),
                 "segments",
             ),
@@ -241,4 +242,4 @@ pub(super) fn created(
     Ok((created, records))
 }
 
-const _: () = assert!(SLOTS as u64 + 2 <= RecordRing::LEAST_SEGMENTS);
+const _: () = assert!(SLOTS as u64 + 2 <= LEAST_SEGMENTS);
