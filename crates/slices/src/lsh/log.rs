@@ -103,6 +103,9 @@ pub(crate) struct Half {
     syncing: Option<LogCount>,
 }
 
+/// The half of a segment, and the components of the vectors that it has, in order.
+pub(crate) type Replayed = (Half, Vec<Vec<u8>>);
+
 impl Half {
     /// The synced count that may be overwritten.
     fn other_word(&self) -> usize {
@@ -274,7 +277,7 @@ impl Log {
         &self,
         generation: u32,
         segment: u32,
-    ) -> Result<Option<(Half, Vec<Vec<u8>>)>, SliceError> {
+    ) -> Result<Option<Replayed>, SliceError> {
         let start = self.shape.half(generation, segment);
         let mut words = vec![0; self.shape.half_words()];
         self.journal
