@@ -103,8 +103,8 @@ pub(crate) struct Half {
     syncing: Option<LogCount>,
 }
 
-/// A half as it was found, and the vectors that it has, in order.
-type Replayed = (Half, Vec<Vec<u8>>);
+/// The half of a segment, and the components of the vectors that it has, in order.
+pub(crate) type Replayed = (Half, Vec<Vec<u8>>);
 
 impl Half {
     /// The synced count that may be overwritten.

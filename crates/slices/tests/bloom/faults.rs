@@ -243,9 +243,13 @@ fn a_look_up_reads_the_slicetable_that_it_began_with() {
         piece_bytes: 128 << 10,
         ..small(8, PLACEMENTS[0])
     };
+    let shape = settings.shape(&[DRIVE_BYTES]).expect("it fits");
+    let drive = [8192 + 2 * shape.region_bytes];
+    let words = SliceBloom::log_words(&settings, &drive).expect("they can be");
     for seed in 0..10 {
         Sim::new(seed).block_on(async {
-            let hardware = Hardware::new(&settings, 1, seed);
+            // A region more than the filter has.
+            let hardware = Hardware::empty(words, &drive, seed);
             let filter = hardware.create(&settings).await.expect("drives work");
             insert(&filter, 0..100).await;
             filter.flush().await.expect("drives work");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use device::{Fault, Operation, When};
-use flowstone_slices::{LshSettings, Scheduling, SliceError};
+use flowstone_slices::SliceError;
 use runtime::sim::Sim;
 
 use crate::life::{DRIVE_BYTES, Hardware, small, vector};
@@ -224,55 +224,6 @@ fn a_lost_write_over_vectors_that_never_were_is_found_out() {
         });
     }
     assert!(again > 0);
-}
-
-/// A query reads pages one after the other, and slowly; meanwhile generations come and go. The place of a vector that it may have
-/// to read is not used again before it has ended.
-#[test]
-fn a_query_reads_the_vectors_that_it_began_with() {
-    let settings = LshSettings {
-        scheduling: Scheduling {
-            queue_depth: 1,
-            channel_depth: 1,
-            is_channel_aware: false,
-        },
-        ..small(2)
-    };
-    for seed in 0..10 {
-        Sim::new(seed).block_on(async {
-            let hardware = Hardware::new(&settings, 1, seed);
-            let index = hardware.create(&settings).await.expect("drives work");
-            let mut ids = Vec::new();
-            for number in 0..40 {
-                ids.push(index.insert(&vector(number)).await.expect("drives work"));
-            }
-            index.flush().await.expect("drives work");
-            // Deleted, and so in no answer, whatever takes the place of its generation.
-            let deleted = ids.remove(20 + seed as usize);
-            index.delete(deleted);
-            let slow = Fault::Slow(Duration::from_millis(20));
-            hardware.disks[0].script(When::every(Operation::Read), slow);
-            let of = index.clone();
-            let asked = vector(seed);
-            let query = runtime::spawn(async move { of.query(&asked, 40).await });
-            runtime::sleep(Duration::from_micros(100 * seed + 1)).await;
-            for number in 100..130 {
-                index
-                    .insert(&vector(8 * number))
-                    .await
-                    .expect("drives work");
-                if number % 5 == 0 {
-                    // It waits for the query in the end.
-                    let _ = runtime::timeout(Duration::from_millis(80), index.flush()).await;
-                }
-            }
-            let answer = query.await.expect("tasks end").expect("drives work");
-            assert_eq!(answer[0].id, ids[seed as usize], "seed {seed}");
-            assert!(answer.iter().all(|near| near.id != deleted), "seed {seed}");
-            assert_eq!(index.stats().damaged, 0, "seed {seed}");
-            assert!(index.stats().flushes > 1, "{:?}", index.stats());
-        });
-    }
 }
 
 /// The runtime in which writing has begun ends; who waits for it next goes on with it.
