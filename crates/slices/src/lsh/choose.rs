@@ -114,6 +114,11 @@ impl Family {
             return refuse("to choose functions give vectors of equally many finite components");
         }
         let distances = distances(self, sample);
+        if distances.is_empty() {
+            return refuse(
+                "to choose functions give two vectors that have a distance; those of zeros have no direction",
+            );
+        }
         let families: Vec<Self> = match self {
             Self::Cosine => vec![Self::Cosine],
             Self::Euclidean { .. } => WIDTHS
@@ -286,6 +291,7 @@ mod tests {
         refusal(euclidean, &[[f32::NAN, 1.0]; 3]);
         refusal(euclidean, &[[1.0, 2.0], [f32::INFINITY, 1.0]]);
         refusal(Family::Cosine, &[[f32::NAN, f32::NAN]; 3]);
+        refusal(Family::Cosine, &[[0.0, 0.0]; 3]);
         for sample in [[vec![1.0], vec![1.0, 2.0]], [vec![], vec![]]] {
             let refused = euclidean.chosen(&sample, &Target::new(0.5));
             assert!(matches!(refused, Err(SliceError::Setting(_))));
