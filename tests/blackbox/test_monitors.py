@@ -63,6 +63,11 @@ def test_what_is_not_always_there_is_there_at_times(make_server):
     tiers = make_server(options=["--preset", "slickcache"], directory=beside)
     of_tiers = set(tiers.start().stats(b"index")) - set(server.stats(b"index"))
     assert {"tier1_hits", "tier2_hits", "tier3_hits"} <= of_tiers
+    beside = server.directory / "sliced"
+    beside.mkdir()
+    sliced = make_server(options=["--preset", "sliced"], directory=beside)
+    of_slices = set(sliced.start().stats(b"index")) - set(server.stats(b"index"))
+    assert {"index_hit_reads", "index_tables_flushed"} <= of_slices
     beside = server.directory / "limited"
     beside.mkdir()
     limited = make_server(options=["--flash-write-limit", "20MiB"], directory=beside)
@@ -75,7 +80,8 @@ def test_what_is_not_always_there_is_there_at_times(make_server):
     assert {"lessons", "samples"} <= of_learner
     of_keyless = set(learning.stats(b"index")) - set(server.stats(b"index"))
     assert {"index_ghosts", "index_recorded_lost"} <= of_keyless
-    assert sometimes == {"index": {"dram_bits_per_object"} | of_tiers | of_keyless, "flash": of_limit, "admission": of_learner}
+    of_index = {"dram_bits_per_object"} | of_tiers | of_slices | of_keyless
+    assert sometimes == {"index": of_index, "flash": of_limit, "admission": of_learner}
 
 
 def use_a_little(server):
