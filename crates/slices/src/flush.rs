@@ -167,7 +167,17 @@ pub(crate) async fn begin<S: Flush>(
     number: u32,
     is_time: impl FnOnce(&mut State<S>) -> bool,
 ) {
-    let permit = this.flushes().of(number).permits.acquire().await;
+    let flushes = this.flushes().of(number);
+    let permit = loop {
+        let failed = flushes.failed.listener();
+        if let Some(permit) = flushes.permits.try_acquire() {
+            break permit;
+        }
+        resume_left(this, flushes);
+        if let Either::Left((permit, _)) = select(pin!(flushes.permits.acquire()), failed).await {
+            break permit;
+        }
+    };
     freeze(this, number, permit, is_time);
 }
 
@@ -222,13 +232,10 @@ async fn permit<S: Flush>(this: &Arc<S>, number: u32) -> Result<Permit, SliceErr
         if let Some(permit) = flushes.permits.try_acquire() {
             return Ok(permit);
         }
+        // Before anything is said of a failure, which ends only if somebody tries again.
+        resume_left(this, flushes);
         if let Some(error) = flushes.error() {
             return Err(error);
-        }
-        // Who has the permits may have nobody who waits for its own flush.
-        let left = std::mem::take(&mut *flushes.left.lock());
-        for number in left {
-            resume(this, number);
         }
         match select(pin!(flushes.permits.acquire()), failed).await {
             Either::Left((permit, _)) => return Ok(permit),
@@ -254,6 +261,14 @@ fn freeze<S: Flush>(
     state.frozen.push(Frozen::new(memory, generation, permit));
     if matches!(state.frozen.begin_flush(), FlushTask::Begun) {
         spawn_flush(this, number);
+    }
+}
+
+/// Flushes what tasks that have ended have left: who has the permits may have nobody who waits for its own flush.
+fn resume_left<S: Flush>(this: &Arc<S>, flushes: &DriveFlushes) {
+    let left = std::mem::take(&mut *flushes.left.lock());
+    for number in left {
+        resume(this, number);
     }
 }
 

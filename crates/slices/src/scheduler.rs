@@ -129,6 +129,9 @@ impl<R: Asked> Scheduler<R> {
             let mut state = self.0.lock();
             let channel = channel as usize % state.channels.len();
             if state.waiting == 0 && state.may_read() && state.has_place(channel) {
+                if asked.is_given_up() {
+                    return None;
+                }
                 state.begin_read(channel);
                 return Some((self.read_turn(channel), asked));
             }

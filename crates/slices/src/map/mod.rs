@@ -38,7 +38,7 @@ use crate::layout::refuse_twice;
 use crate::superblock::{self, Instance};
 use log::RecordLog;
 use ring::RecordRing;
-use state::{Append, State};
+use state::{Append, Segment, State};
 use stats::Counts;
 
 pub use settings::{MapSettings, MapShape, RecordShape};
@@ -62,10 +62,22 @@ struct Inner {
     instance: Instance,
     /// Which start of the map this is.
     epoch: u32,
+    /// Records in front of it may have been written over in part, when the start before ended.
+    torn: u64,
     state: Mutex<State>,
     /// Something has been written, or that has failed.
     progress: Notify,
     counts: Counts,
+}
+
+/// What is where the table says that a key's record is.
+enum Looked {
+    /// The record: what it says of the key.
+    At(Option<Vec<u8>>),
+    /// It has been written over.
+    Gone,
+    /// The same, since the look-up began: the key may have been changed before.
+    WentMeanwhile,
 }
 
 impl SliceMap {
@@ -160,6 +172,7 @@ impl SliceMap {
             records,
             instance,
             epoch,
+            torn: 0,
             state: Mutex::new(state),
             progress: Notify::new(),
             counts: Counts::default(),
@@ -283,8 +296,9 @@ impl SliceMap {
         let state = self.0.state.lock();
         MapMemory {
             table: self.0.table.memory(),
-            segments: (state.segments.len() * self.0.ring.segment_bytes()) as u64,
-            newest: (state.pending.capacity() * size_of::<(u64, u64)>()) as u64,
+            segments: state.segments.iter().map(Segment::memory_bytes).sum(),
+            // A byte of control for each.
+            newest: (state.pending.capacity() * (size_of::<(u64, u64)>() + 1)) as u64,
         }
     }
 }
@@ -329,50 +343,66 @@ impl Inner {
     async fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, SliceError> {
         self.counts.lookups.fetch_add(1, Ordering::Relaxed);
         let hash = self.hash(key);
-        {
-            let state = self.state.lock();
-            let newest = state.pending.get(&hash);
-            let record = newest.and_then(|&at| state.record(self.instance.id, at));
-            if let Some(record) = record {
-                self.counts.memory_hits.fetch_add(1, Ordering::Relaxed);
-                return Ok(self.value_for(key, &record));
+        loop {
+            let tail = {
+                let state = self.state.lock();
+                let newest = state.pending.get(&hash);
+                let record = newest.and_then(|&at| state.record(self.instance.id, at));
+                if let Some(record) = record {
+                    self.counts.memory_hits.fetch_add(1, Ordering::Relaxed);
+                    return Ok(self.value_for(key, &record));
+                }
+                self.ring.tail(state.newest_segment())
+            };
+            let found = self.table.get(hash).await;
+            let Some(word) = found.map_err(|error| self.of_whole_drive(error))? else {
+                return Ok(None);
+            };
+            match self.read(key, word, tail).await? {
+                Looked::At(value) => return Ok(value),
+                Looked::Gone => {
+                    self.counts.overwritten.fetch_add(1, Ordering::Relaxed);
+                    return Ok(None);
+                }
+                Looked::WentMeanwhile => {}
             }
-        }
-        let found = self.table.get(hash).await;
-        match found.map_err(|error| self.of_whole_drive(error))? {
-            Some(word) => self.read(key, word).await,
-            None => Ok(None),
         }
     }
 
-    /// Reads the record that the table names for a key's hash.
-    async fn read(&self, key: &[u8], word: u64) -> Result<Option<Vec<u8>>, SliceError> {
-        let is_gone = |address: &RecordAddress| {
-            let newest = self.state.lock().newest_segment();
-            address.position < self.ring.tail(newest)
-        };
+    /// Reads the record that the table names for a key's hash. Records in front of `tail` were gone when the look-up began.
+    async fn read(&self, key: &[u8], word: u64, tail: u64) -> Result<Looked, SliceError> {
         let end = self.state.lock().end();
-        let address = RecordAddress::decode(word, end).filter(|address| !is_gone(address));
-        let Some(address) = address else {
-            self.counts.overwritten.fetch_add(1, Ordering::Relaxed);
-            return Ok(None);
+        let Some(address) = RecordAddress::decode(word, end) else {
+            return Ok(Looked::Gone);
         };
+        let position = address.position;
+        let has_gone = || {
+            let newest = self.state.lock().newest_segment();
+            let has_gone = position < self.ring.tail(newest);
+            has_gone.then_some(match position < tail {
+                true => Looked::Gone,
+                false => Looked::WentMeanwhile,
+            })
+        };
+        if let Some(gone) = has_gone() {
+            return Ok(gone);
+        }
         let Some(pages) = self.ring.read(self.table.drives(), address).await? else {
-            return Ok(None);
+            return Ok(Looked::At(None));
         };
         self.counts.record_reads.fetch_add(1, Ordering::Relaxed);
-        match Record::decode(self.instance.id, address.position, pages.record()) {
-            Ok(record) => Ok(self.value_for(key, &record)),
-            // It may have been written over while it was read.
-            Err(_) if is_gone(&address) => {
-                self.counts.overwritten.fetch_add(1, Ordering::Relaxed);
-                Ok(None)
-            }
-            Err(source) => Err(SliceError::Damaged {
-                drive: pages.drive,
-                offset: pages.offset,
-                source,
-            }),
+        match Record::decode(self.instance.id, position, pages.record()) {
+            Ok(record) => Ok(Looked::At(self.value_for(key, &record))),
+            Err(source) => match has_gone() {
+                // It may have been written over while it was read.
+                Some(gone) => Ok(gone),
+                None if position < self.torn => Ok(Looked::Gone),
+                None => Err(SliceError::Damaged {
+                    drive: pages.drive,
+                    offset: pages.offset,
+                    source,
+                }),
+            },
         }
     }
 

@@ -23,6 +23,8 @@ impl SliceMap {
         let end = inner.recover(end).await?;
         let segment_bytes = inner.ring.segment_bytes();
         *inner.state.lock() = State::new(inner.ring.segment_of(end), segment_bytes);
+        // A power cut may have torn the first write of the segment that follows.
+        inner.torn = inner.ring.tail(inner.ring.segment_of(end).0 + 1);
         // Before there is a record of the new epoch, all of the old one are durable, and so is the epoch.
         inner.sync_table().await?;
         inner.epoch = inner.epoch.wrapping_add(1);

@@ -33,6 +33,10 @@ impl Segment {
         }
     }
 
+    pub(super) fn memory_bytes(&self) -> u64 {
+        (self.bytes.len() + self.starts.capacity() * size_of::<usize>()) as u64
+    }
+
     /// The pages that are not on the drive.
     fn unstored(&self) -> Range<usize> {
         self.stored..self.len.next_multiple_of(PAGE_BYTES)

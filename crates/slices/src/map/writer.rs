@@ -40,7 +40,11 @@ struct Writing(Weak<Inner>);
 impl Drop for Writing {
     fn drop(&mut self) {
         if let Some(inner) = self.0.upgrade() {
-            inner.state.lock().is_writing = false;
+            let mut state = inner.state.lock();
+            state.is_writing = false;
+            // Nobody tries again what has failed, until a change or a sync begins another.
+            state.failing = None;
+            drop(state);
             inner.progress.notify_all();
         }
     }

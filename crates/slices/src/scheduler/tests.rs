@@ -262,3 +262,13 @@ fn who_has_passed_a_turn_on_has_another() {
         drop(last.await);
     });
 }
+
+/// The task of a read may begin after who asked has gone away, and the drive is to be nobody's by then.
+#[test]
+fn a_read_that_is_given_up_before_it_asks_gets_no_turn() {
+    Sim::new(1).block_on(async {
+        let scheduler = Scheduler::new(scheduling(2, 2, true), 3);
+        assert!(scheduler.read(0, GIVEN_UP).await.is_none());
+        drop(scheduler.write().await);
+    });
+}

@@ -7,7 +7,7 @@ use device::{Fault, Journal, MemoryDisk, MemoryJournal, Operation, When};
 use flowstone_slices::{Files, HashSettings, SliceHash, get_all};
 use runtime::sim::Sim;
 
-use crate::life::{DRIVE_BYTES, Hardware, small};
+use crate::life::{DRIVE_BYTES, Hardware, small, with_side};
 
 /// A table with 300 keys on its drives.
 async fn filled(hardware: &Hardware, settings: &HashSettings) -> SliceHash {
@@ -327,4 +327,37 @@ fn a_table_that_is_closed_and_opened_again_is_one_table() {
         });
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// A runtime ends while flushes fail, and all tables that may wait do. Another one goes on when the drive works again, though none
+/// of its keys is of a partition whose table waits.
+#[test]
+fn flushes_that_fail_and_are_left_are_begun_again() {
+    let settings = HashSettings {
+        partitions: Some(20),
+        ..with_side(3, false)
+    };
+    let hardware = Hardware::new(&settings, 1, 1);
+    let sim = Sim::new(1);
+    let (table, refused) = sim.block_on(async {
+        let table = hardware.create(&settings).await.expect("drives work");
+        hardware.disks[0].script(When::every(Operation::Write), Fault::Error);
+        for key in 0.. {
+            if table.insert(key, key).await.is_err() {
+                return (table, key);
+            }
+        }
+        unreachable!("memory is bounded")
+    });
+    sim.crash();
+    hardware.disks[0].heal();
+    Sim::new(2).block_on(async {
+        let mut tries = 0;
+        while let Err(error) = table.insert(refused, refused).await {
+            tries += 1;
+            assert!(tries < 100, "the drive works, and still: {error}");
+            runtime::sleep(Duration::from_secs(1)).await;
+        }
+        assert_eq!(missing(&table, 0..refused + 1).await, 0);
+    });
 }

@@ -237,3 +237,35 @@ fn another_log_and_a_damaged_one_are_told() {
         }
     });
 }
+
+/// A runtime ends while writes fail and memory is full. Another one goes on when the drive works again, also where nobody syncs.
+#[test]
+fn writes_that_fail_and_are_left_are_begun_again() {
+    let settings = small(8);
+    let hardware = Hardware::new(&settings, 1, 1);
+    let sim = Sim::new(1);
+    let (map, refused) = sim.block_on(async {
+        let map = hardware.create(&settings).await.expect("drives work");
+        hardware.disks[0].script(When::every(Operation::Write), Fault::Error);
+        for of in 0.. {
+            if map.insert(&key(of), &value(of)).await.is_err() {
+                return (map, of);
+            }
+        }
+        unreachable!("memory is bounded")
+    });
+    sim.crash();
+    hardware.disks[0].heal();
+    Sim::new(2).block_on(async {
+        let mut tries = 0;
+        while let Err(error) = map.insert(&key(refused), &value(refused)).await {
+            tries += 1;
+            assert!(tries < 100, "the drive works, and still: {error}");
+            runtime::sleep(Duration::from_secs(1)).await;
+        }
+        for of in 0..=refused {
+            let found = map.get(&key(of)).await.expect("drives work");
+            assert_eq!(number(found), Some(of));
+        }
+    });
+}

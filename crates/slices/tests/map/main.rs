@@ -8,3 +8,4 @@ mod life;
 #[path = "../hash/model.rs"]
 mod model;
 mod ordinary;
+mod ring;

@@ -1,0 +1,116 @@
+//! Look-ups and starts at the place where the ring of records comes round.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use flowstone_slices::{HashSettings, MapSettings, SliceMap};
+use runtime::sim::Sim;
+
+use crate::life::{Hardware, key, short_ring};
+
+/// A value whose record takes so many bytes.
+fn filling(key: &[u8], bytes: usize, fill: u8) -> Vec<u8> {
+    vec![fill; bytes - 24 - key.len()]
+}
+
+/// A key is changed again each time before its record goes. So it is there at every moment, also for a look-up that had the old
+/// address when its record went.
+#[test]
+fn a_key_that_is_changed_in_time_is_never_missed() {
+    let ring = short_ring();
+    let settings = MapSettings {
+        table: HashSettings {
+            partitions: Some(1),
+            ..ring.table.clone()
+        },
+        ..ring
+    };
+    Sim::new(1).block_on(async {
+        let hardware = Hardware::new(&settings, 1, 1);
+        let map = hardware.create(&settings).await.expect("drives work");
+        let segments = map.shape().records.segments;
+        let asked = key(1);
+        let insert = async |map: &SliceMap, key: &[u8]| {
+            let value = filling(key, 4096, 7);
+            map.insert(key, &value).await.expect("drives work");
+        };
+        // The last of its segment, here and below.
+        for other in 0..3 {
+            insert(&map, &key(10 + other)).await;
+        }
+        insert(&map, &asked).await;
+        let has_ended = Rc::new(Cell::new(false));
+        let mut readers = Vec::new();
+        for _ in 0..4 {
+            let (map, asked, has_ended) = (map.clone(), asked.clone(), Rc::clone(&has_ended));
+            readers.push(runtime::spawn(async move {
+                let (mut asks, mut missed) = (0, 0);
+                while !has_ended.get() {
+                    let found = map.get(&asked).await.expect("drives work");
+                    asks += 1;
+                    missed += u32::from(found.is_none());
+                    runtime::sleep(Duration::from_micros(3)).await;
+                }
+                (asks, missed)
+            }));
+        }
+        let mut other = 20;
+        for _ in 0..150 {
+            // Its record and these are one segment less than the ring has.
+            for _ in 1..4 * (segments - 1) {
+                insert(&map, &key(other)).await;
+                other += 1;
+            }
+            // There is space for the segment that is begun next, over its old record.
+            runtime::sleep(Duration::from_millis(20)).await;
+            insert(&map, &asked).await;
+        }
+        has_ended.set(true);
+        for reader in readers {
+            let (asks, missed) = reader.await.expect("it ends");
+            assert_eq!(missed, 0, "of {asks}");
+            assert!(asks > 100);
+        }
+    });
+}
+
+/// A power cut tears the segment that is written over the oldest one: what is left of that is gone, and no damage.
+#[test]
+fn what_a_power_cut_has_left_of_the_oldest_segment_is_gone() {
+    let settings = short_ring();
+    for seed in 0..200 {
+        let hardware = Hardware::new(&settings, 1, seed);
+        let sim = Sim::new(seed);
+        let keys = sim.block_on(async {
+            let map = hardware.create(&settings).await.expect("drives work");
+            // Two of them leave a page and more of a segment free.
+            let insert = async |of: u64| {
+                let key = key(of);
+                let value = filling(&key, 6000, of as u8);
+                map.insert(&key, &value).await.expect("drives work");
+            };
+            let in_the_ring = 2 * map.shape().records.segments;
+            for of in 0..in_the_ring {
+                insert(of).await;
+            }
+            map.sync().await.expect("drives work");
+            for of in in_the_ring..in_the_ring + 5 {
+                insert(of).await;
+            }
+            runtime::sleep(Duration::from_micros(10 * seed)).await;
+            in_the_ring + 5
+        });
+        let again = Hardware::of(hardware.without_power(seed), seed);
+        sim.crash();
+        Sim::new(seed).block_on(async {
+            let map = again.open(&settings).await.expect("drives work");
+            for of in 0..keys {
+                let key = key(of);
+                let found = map.get(&key).await;
+                let found = found.unwrap_or_else(|error| panic!("seed {seed}, key {of}: {error}"));
+                assert!(found.is_none_or(|found| found == filling(&key, 6000, of as u8)));
+            }
+        });
+    }
+}
