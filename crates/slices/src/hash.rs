@@ -32,7 +32,7 @@ use created::{created_settings, created_shape, superblock_of};
 use levels::Levels;
 use stats::Counts;
 
-pub use index::{InMemory, Known, SliceIndex, TableInMemory};
+pub use index::{Before, InMemory, Known, SliceIndex, TableInMemory};
 pub use stats::{HashMemory, HashStats};
 
 /// Entries of a part of the log, for each that a table holds: updates of what is there take an entry, too.

@@ -42,7 +42,7 @@ pub use channel::Channels;
 pub use error::SliceError;
 pub use files::{Files, log_path};
 pub use hash::{
-    HashMemory, HashStats, InMemory, Known, SliceHash, SliceIndex, TableInMemory, get_all,
+    Before, HashMemory, HashStats, InMemory, Known, SliceHash, SliceIndex, TableInMemory, get_all,
 };
 pub use keys::key_of_text;
 pub use lsh::{

@@ -31,6 +31,9 @@ struct PageState {
     has_changed: bool,
     /// How often it has been written, durably: place A where that is odd.
     writes: u64,
+    /// The same with what has been written since, of a sync that has not come to its end: it is written again, to the same place, for
+    /// the other one is the one that is durable.
+    written: Option<u64>,
 }
 
 fn pages_of(words: usize) -> usize {
@@ -47,7 +50,7 @@ impl PagedLog {
     pub fn create(disk: Arc<dyn Disk>, words: usize, instance: u64) -> Self {
         let changed = PageState {
             has_changed: true,
-            writes: 0,
+            ..PageState::default()
         };
         Self::of(
             disk,
@@ -78,11 +81,13 @@ impl PagedLog {
             let newest = newest.ok_or(SliceError::OtherLog)?;
             found.extend(newest.words.iter().map(|word| word.get()));
             states.push(PageState {
-                has_changed: false,
                 writes: newest.writes.get(),
+                ..PageState::default()
             });
         }
         found.truncate(words);
+        // What a process that has died has written is there, and need not be durable yet: the other place must stay until it is.
+        disk.sync().await.map_err(SliceError::log)?;
         Ok(Self::of(disk, instance, found, states))
     }
 
@@ -101,14 +106,16 @@ impl PagedLog {
         (size_of_val(&*self.words) + size_of_val(&*self.pages)) as u64
     }
 
-    /// Writes a page if it has changed; whether it has, and how often it has been written with that.
-    async fn write(&self, number: usize) -> Result<Option<u64>, DeviceError> {
+    /// Writes a page if it has changed, or if a sync of it has failed or been given up.
+    async fn write(&self, number: usize) -> Result<(), DeviceError> {
         let writes = {
             let mut page = self.pages[number].lock();
-            if !std::mem::take(&mut page.has_changed) {
-                return Ok(None);
+            if !std::mem::take(&mut page.has_changed) && page.written.is_none() {
+                return Ok(());
             }
-            page.writes + 1
+            let writes = page.writes + 1;
+            page.written = Some(writes);
+            writes
         };
         let first = number * LOG_PAGE_WORDS;
         let last = (first + LOG_PAGE_WORDS).min(self.words.len());
@@ -119,38 +126,20 @@ impl PagedLog {
         LogPage::encode(&mut bytes, self.instance, (number as u32, writes), words);
         let place = 2 * number as u64 + (writes + 1) % 2;
         let at = place * PAGE_BYTES as u64;
-        let written = self.disk.write(at, SharedBuf::from(bytes)).await;
-        if written.is_err() {
-            self.pages[number].lock().has_changed = true;
-        }
-        written.map(|()| Some(writes))
+        self.disk.write(at, SharedBuf::from(bytes)).await
     }
 
     async fn sync_pages(&self) -> Result<(), DeviceError> {
         let _alone = self.syncing.acquire().await;
-        let mut written = Vec::new();
-        let mut outcome = Ok(());
         for number in 0..self.pages.len() {
-            match self.write(number).await {
-                Ok(writes) => written.extend(writes.map(|writes| (number, writes))),
-                Err(error) => {
-                    outcome = Err(error);
-                    break;
-                }
-            }
+            self.write(number).await?;
         }
-        if outcome.is_ok() {
-            outcome = self.disk.sync().await;
+        self.disk.sync().await?;
+        for page in &self.pages {
+            let mut page = page.lock();
+            page.writes = page.written.take().unwrap_or(page.writes);
         }
-        for (number, writes) in written {
-            let mut page = self.pages[number].lock();
-            match &outcome {
-                Ok(()) => page.writes = writes,
-                // To the same place again: the other one is the one that is durable.
-                Err(_) => page.has_changed = true,
-            }
-        }
-        outcome
+        Ok(())
     }
 }
 

@@ -504,7 +504,9 @@ impl Opening {
         };
         let taken = fixed_bytes + tier_bytes + config.lendable_bytes;
         let left = memory_bytes.saturating_sub(taken).max(least_index_bytes);
-        let index_bytes = self.kind.max_index_bytes(memory_bytes).min(left);
+        // With less memory than the image was made with, it needs more than its share.
+        let most_index_bytes = self.kind.max_index_bytes(memory_bytes);
+        let index_bytes = most_index_bytes.max(least_index_bytes).min(left);
         Ok(Budget {
             flash_bytes,
             index_bytes,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use device::{AlignedBuf, DeviceError, Disk, IoFuture, Operation, Region, SharedBuf};
+use runtime::sync::Semaphore;
 
 use crate::counter::Count as _;
 use crate::store::SegmentStore;
@@ -16,16 +17,23 @@ pub(super) enum IndexSyncs {
     Own {
         /// Those that have failed.
         failed: AtomicU64,
+        /// One at a time: an error is told to one of them alone, and is counted before the next begins.
+        syncing: Semaphore,
     },
 }
 
 impl IndexSyncs {
     pub(super) fn new(store: &Arc<SegmentStore>, is_apart: bool) -> Self {
         match is_apart {
-            true => Self::Own {
-                failed: AtomicU64::new(0u64),
-            },
+            true => Self::own(),
             false => Self::Shared(Arc::clone(store)),
+        }
+    }
+
+    fn own() -> Self {
+        Self::Own {
+            failed: AtomicU64::new(0u64),
+            syncing: Semaphore::new(1),
         }
     }
 
@@ -33,7 +41,8 @@ impl IndexSyncs {
     pub(super) async fn sync(&self, region: &Region) -> Result<(), DeviceError> {
         match self {
             Self::Shared(store) => store.sync_by(region.sync()).await,
-            Self::Own { failed } => {
+            Self::Own { failed, syncing } => {
+                let _turn = syncing.acquire().await;
                 let synced = region.sync().await;
                 if synced.is_err() {
                     failed.add(1);
@@ -47,7 +56,7 @@ impl IndexSyncs {
     pub(super) fn failed(&self) -> u64 {
         match self {
             Self::Shared(store) => store.failed_syncs(),
-            Self::Own { failed } => failed.get(),
+            Self::Own { failed, .. } => failed.get(),
         }
     }
 }

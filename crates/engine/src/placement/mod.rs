@@ -323,8 +323,8 @@ pub trait Placement: Residents {
         Box::pin(std::future::ready(Some(Section::default())))
     }
 
-    /// The checkpoint of the last section is in force, or never will be, or that is not known. Also called where there was
-    /// no section.
+    /// The checkpoint of the last section is in force, or never will be, or that is not known: then that before it is known to be
+    /// in force again when there is another section. Also called where there was no section.
     fn section_ended(&self, _is_named: Option<bool>) {}
 
     /// What an index of several tiers has done; zeros of others.

@@ -195,6 +195,12 @@ impl Numbers {
         self.table.write().limit = limit;
     }
 
+    /// Numbers that may be given until there is another limit.
+    pub(super) fn left(&self) -> u32 {
+        let table = self.table.read();
+        table.limit.saturating_sub(table.next)
+    }
+
     /// Numbers given so far.
     pub(super) fn given(&self) -> u32 {
         self.table.read().next

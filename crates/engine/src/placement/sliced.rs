@@ -10,12 +10,13 @@ mod plan;
 mod saved;
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use device::{DeviceError, Journal as _, Region};
 use futures_util::future::join_all;
 use runtime::sync::Notify;
 use runtime::work::{self, Work};
-use slices::{Known, PagedLog, SliceIndex};
+use slices::{Before, Known, PagedLog, SliceIndex};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use super::index_disk::{IndexDisk, IndexSyncs};
@@ -50,6 +51,8 @@ const RESTORED_SHARE: u64 = 16;
 /// Numbers for segments that are reserved at once: what is on flash of the index may have them after a crash, so a later start begins
 /// behind them.
 const NUMBERS_AHEAD: u32 = 1 << 12;
+/// Pause after they could not be.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Items placed until it is looked again whether a table is nearly full: half of what it still takes then.
 const PLACED_AT_ONCE: usize = 16;
 /// Look-ups of a dump at once.
@@ -132,6 +135,8 @@ struct Sliced {
     numbered_at_checkpoint: AtomicU32,
     numbered_at_section: AtomicU32,
     checkpoint_wanted: Notify,
+    /// Half of the numbers that are reserved have been given.
+    numbers_wanted: Notify,
     counters: Counters,
 }
 
@@ -281,6 +286,7 @@ impl Sliced {
             numbered_at_checkpoint: AtomicU32::new(0),
             numbered_at_section: AtomicU32::new(0),
             checkpoint_wanted: Notify::default(),
+            numbers_wanted: Notify::default(),
             counters: Counters::default(),
         };
         // What cannot be is refused before anything is written.
@@ -382,6 +388,13 @@ impl Sliced {
             return Err(senseless());
         }
         let plan = self.plan(tables)?;
+        let (needs, most) = (plan.memory_bytes(), self.index_use.max_bytes);
+        if needs > most {
+            // Nothing would be stored beside it.
+            return Err(error_of(&format!(
+                "its tables take {needs} bytes of memory, and it may take {most}"
+            )));
+        }
         let disk = self.disk(plan.areas[area])?;
         let loader = Loader::checked(&disk, header.bytes.get(), header.checksum.get()).await;
         let mut loader = loader.map_err(|error| error_of(&error))?;
@@ -412,6 +425,34 @@ impl Sliced {
         Ok(())
     }
 
+    fn wants_numbers(&self) -> bool {
+        self.segments.numbers.left() < NUMBERS_AHEAD / 2
+    }
+
+    /// Reserves more numbers before those that are reserved have been given, whatever becomes of checkpoints, for ever.
+    async fn keep_numbers(&self) {
+        loop {
+            let wanted = self.numbers_wanted.listener();
+            if self.wants_numbers() {
+                match self.made().reserve(self.segments.numbers.given()).await {
+                    Ok(Some(limit)) => self.segments.numbers.limit(limit),
+                    Ok(None) => {
+                        tracing::error!(
+                            "the index has no more numbers for segments: nothing is stored on flash until the next start, which is empty"
+                        );
+                        return;
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "no more numbers for segments could be reserved; it is tried again");
+                        runtime::sleep(RETRY_PAUSE).await;
+                    }
+                }
+                continue;
+            }
+            wanted.await;
+        }
+    }
+
     /// Saves what memory has, in an area that no checkpoint in force names.
     async fn save(&self, living: &[SegmentRecord]) -> Result<Option<Header>, NotSaved> {
         let made = self.made();
@@ -424,9 +465,6 @@ impl Sliced {
             areas.last = free;
             free
         };
-        if let Some(limit) = made.reserve(self.segments.numbers.given()).await? {
-            self.segments.numbers.limit(limit);
-        }
         let mut saver = Saver::new(&made.areas[area]);
         for partition in 0..made.tables.partitions {
             saver.partition(&made.index.in_memory(partition)).await?;
@@ -455,13 +493,17 @@ impl Sliced {
         self.index_use.bytes.store(bytes, Ordering::Relaxed);
     }
 
-    fn displaced(&self, before: Option<Known>, hash: KeyHash) -> Displaced {
-        match before {
+    fn displaced(&self, before: Option<Before>, hash: KeyHash) -> Displaced {
+        let is_frozen = before.is_some_and(|before| before.is_frozen);
+        match before.map(|before| before.known) {
             // Not every delete has been journalled.
             Some(Known::Deleted) => Displaced::Unknown,
             Some(Known::Value(value)) => match self.segments.place(value) {
                 Some(place) => {
-                    self.segments.count(place.segment, place.generation, -1);
+                    // Else a flush counts it out, as what only the drive has.
+                    if !is_frozen {
+                        self.segments.count(place.segment, place.generation, -1);
+                    }
                     Displaced::Known(place)
                 }
                 None => Displaced::Unknown,
@@ -479,8 +521,13 @@ impl Sliced {
             Some(value) => self.index().try_insert(key, value),
             None => Err(None),
         };
-        if place.position.offset() == 0 && self.wants_checkpoint() {
-            self.checkpoint_wanted.notify_all();
+        if place.position.offset() == 0 {
+            if self.wants_checkpoint() {
+                self.checkpoint_wanted.notify_all();
+            }
+            if self.wants_numbers() {
+                self.numbers_wanted.notify_all();
+            }
         }
         match inserted {
             Ok(before) => {
@@ -684,6 +731,9 @@ impl Placement for Sliced {
         let sliced = Arc::clone(&self);
         let keep_up: BackgroundTask =
             Box::new(move || Box::pin(async move { sliced.index().keep_up().await }));
+        let sliced = Arc::clone(&self);
+        let keep_numbers: BackgroundTask =
+            Box::new(move || Box::pin(async move { sliced.keep_numbers().await }));
         let go_on: BackgroundTask = Box::new(move || {
             Box::pin(async move {
                 loop {
@@ -694,7 +744,7 @@ impl Placement for Sliced {
                 }
             })
         });
-        vec![keep_up, go_on]
+        vec![keep_up, keep_numbers, go_on]
     }
 
     fn section(
@@ -734,8 +784,8 @@ impl Placement for Sliced {
                     areas.may_be_named = [false; AREAS];
                     areas.may_be_named[last] = true;
                 }
-                Some(false) => {}
-                None => areas.may_be_named[last] = true,
+                // Of what is not known the engine sees to it, before there is another section, that it is not in force.
+                Some(false) | None => {}
             }
         }
         if is_named == Some(true) {

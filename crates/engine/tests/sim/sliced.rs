@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::{FaultyDisk, Image, Latency};
+use device::{Disk, Fault, FaultyDisk, Image, Latency, Operation, When};
+use flowstone_engine::config::META_BYTES;
 use flowstone_engine::{
     Dram, Engine, EngineConfig, Opening, PlacementConfig, ReclaimPolicy, SlicedSettings, Stop,
     Victim,
@@ -233,4 +234,85 @@ async fn open_with_index(media: &Media, index: &Arc<FaultyDisk>) -> Arc<Engine> 
     run_background(&engine);
     engine.recovered().await;
     engine
+}
+
+/// What is overwritten or deleted while a flush has it is counted out once.
+#[test]
+fn what_changes_during_a_flush_is_counted_out_once() {
+    const KEYS: u64 = 3000;
+    simulate(5, async {
+        let media = memory_disk(64 << 20);
+        let latency = Latency {
+            write: Duration::from_millis(10),
+            ..Latency::default()
+        };
+        let index = FaultyDisk::from_image(Image::new(40 << 20), latency, 5);
+        let engine = open_with_index(&media, &Arc::new(index)).await;
+        let mut random = random(5);
+        for tag in 0..60_000 {
+            let number = random.random_range(0..KEYS);
+            set(&engine, &numbered(number), &value(tag, 200))
+                .await
+                .unwrap();
+        }
+        let found = dump(&engine).await.len() as u64;
+        let counted = engine.stats().placement.objects;
+        assert!(counted >= found, "{counted} counted, {found} found");
+    });
+}
+
+/// The image has tables for as many items as memory had space for when it was made.
+#[test]
+fn an_image_that_is_opened_with_less_for_its_index_stores_on() {
+    const ITEMS: u64 = 4000;
+    simulate(6, async {
+        let media = memory_disk(64 << 20);
+        let with = |index_percent| {
+            sliced(SlicedSettings {
+                incarnations: 1,
+                ..SlicedSettings::new(index_percent)
+            })
+        };
+        let engine = start(&media, &with(40)).await;
+        for number in 0..ITEMS {
+            set(&engine, &numbered(number), &value(number, 500))
+                .await
+                .unwrap();
+        }
+        assert!(matches!(engine.stop().await, Stop::Complete { .. }));
+        let engine = start(&media, &with(10)).await;
+        for number in ITEMS..4 * ITEMS {
+            set(&engine, &numbered(number), &value(number, 500))
+                .await
+                .unwrap();
+        }
+        for number in 0..4 * ITEMS {
+            assert!(get(&engine, &numbered(number)).await.is_some(), "{number}");
+        }
+    });
+}
+
+/// Of checkpoints that may be in force or not none is, once the superblock can be written: their areas are free again.
+#[test]
+fn checkpoints_go_on_after_superblocks_that_could_not_be_written() {
+    simulate(7, async {
+        let mut media = memory_disk(64 << 20);
+        let disk = Arc::new(FaultyDisk::in_memory(64 << 20, 7));
+        media.disk = Arc::clone(&disk) as Arc<dyn Disk>;
+        let engine = start(&media, &sliced(settings())).await;
+        for number in 0..1000 {
+            set(&engine, &numbered(number), &value(number, 500))
+                .await
+                .unwrap();
+        }
+        assert!(engine.checkpoint_now().await);
+        for nth in 0..4 {
+            // The second that writes it is the one that names the checkpoint; the first takes the one before back.
+            let when = When::next(Operation::Write).within(0..META_BYTES);
+            disk.script(when.after(nth.min(1)), Fault::Error);
+            assert!(!engine.checkpoint_now().await, "{nth}");
+            disk.heal();
+        }
+        assert!(engine.checkpoint_now().await);
+    });
 }

@@ -24,6 +24,15 @@ pub enum Known {
     Deleted,
 }
 
+/// What memory knew of a key that has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Before {
+    /// What it was.
+    pub known: Known,
+    /// A flush has it, and will tell that it [is gone](SliceIndex::tell_of_gone).
+    pub is_frozen: bool,
+}
+
 /// What memory has of a partition, the oldest table first.
 pub type InMemory = Vec<TableInMemory>;
 
@@ -146,11 +155,11 @@ impl SliceIndex {
     ///
     /// # Errors
     /// What memory knew of the key.
-    pub fn try_insert(&self, key: u64, value: u64) -> Result<Option<Known>, Option<Known>> {
+    pub fn try_insert(&self, key: u64, value: u64) -> Result<Option<Before>, Option<Before>> {
         let inner = self.inner();
         let number = inner.keys.partition(key);
         let mut state = self.state_of(key);
-        let before = state.known(key).map(known);
+        let before = state.before(key);
         match state.active.table.insert(key, Change::Value(value)) {
             Ok(()) => {
                 inner.levels.set(number, state.active.table.len() as u32);
@@ -164,9 +173,9 @@ impl SliceIndex {
     }
 
     /// Removes a key without waiting, and tells what memory knew of it.
-    pub fn bury(&self, key: u64) -> Option<Known> {
+    pub fn bury(&self, key: u64) -> Option<Before> {
         let mut state = self.state_of(key);
-        let before = state.known(key).map(known);
+        let before = state.before(key);
         self.bury_in(&mut state, key);
         before
     }
@@ -310,6 +319,15 @@ impl Inner {
 }
 
 impl State<Inner> {
+    /// What memory knows of a key that is about to change.
+    fn before(&self, key: u64) -> Option<Before> {
+        let change = self.known(key)?;
+        Some(Before {
+            known: known(change),
+            is_frozen: self.active.table.get(key).is_none(),
+        })
+    }
+
     /// What memory knows of a key.
     pub(super) fn known(&self, key: u64) -> Option<Change> {
         let mut frozen = self.frozen.newest_first();

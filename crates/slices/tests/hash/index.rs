@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use device::{AlignedBuf, Journal, PAGE_BYTES};
+use device::{
+    AlignedBuf, Disk, Fault, FaultyDisk, Journal, Latency, Operation, PAGE_BYTES, Tear, When,
+};
 use flowstone_slices::{HashSettings, InMemory, Known, PagedLog, SliceHash, SliceIndex};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -220,7 +222,8 @@ fn values_are_refused_by_a_full_table_and_deletes_are_not() {
             assert_eq!(index.known(key), Some(Known::Deleted));
         }
         assert!(index.is_full());
-        assert_eq!(index.bury(set[0]), Some(Known::Value(1)));
+        let before = index.bury(set[0]).map(|before| before.known);
+        assert_eq!(before, Some(Known::Value(1)));
         assert!(!index.replace_if(set[1], 77, None), "it has another value");
         assert!(index.replace_if(set[1], 2, None));
         assert!(index.replace_if(set[2], 3, Some(9)));
@@ -334,5 +337,64 @@ fn a_log_is_its_own() {
                 .await
                 .is_err()
         );
+    });
+}
+
+/// What a process that has died has written is there, but not durable yet: nothing takes the place of what is.
+#[test]
+fn a_power_cut_after_the_death_of_a_process_leaves_what_a_start_has_found() {
+    for seed in 0..200 {
+        Sim::new(seed).block_on(async {
+            let disk = Arc::new(FaultyDisk::in_memory(LOG_BYTES, seed));
+            let log = PagedLog::create(Arc::clone(&disk) as Arc<dyn Disk>, 500, INSTANCE);
+            let store = |log: &PagedLog, value| (0..500).for_each(|word| log.store(word, value));
+            for value in 1..=2 {
+                store(&log, value);
+                log.sync().await.expect("the disk works");
+            }
+            let begin = async |log: PagedLog, value| {
+                store(&log, value);
+                disk.script(
+                    When::next(Operation::Sync),
+                    Fault::Slow(Duration::from_secs(9)),
+                );
+                let given_up = runtime::timeout(Duration::from_secs(1), log.sync()).await;
+                assert!(given_up.is_err());
+            };
+            begin(log, 3).await;
+            let log = PagedLog::open(Arc::clone(&disk) as Arc<dyn Disk>, 500, INSTANCE).await;
+            let log = log.expect("it is there");
+            assert_eq!(log.load(7), 3);
+            begin(log, 4).await;
+            let left = disk.crash(seed, Tear::Sectors);
+            let left = FaultyDisk::from_image(left, Latency::default(), seed);
+            let log = PagedLog::open(Arc::new(left), 500, INSTANCE).await;
+            let log = log.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            assert!(
+                (3..=4).contains(&log.load(7)),
+                "seed {seed}: {}",
+                log.load(7)
+            );
+        });
+    }
+}
+
+/// A sync that nobody waits for any more has not made anything durable.
+#[test]
+fn what_a_sync_that_was_given_up_had_to_write_is_written_by_the_next() {
+    Sim::new(1).block_on(async {
+        let disk = Arc::new(FaultyDisk::in_memory(LOG_BYTES, 1));
+        let log = PagedLog::create(Arc::clone(&disk) as Arc<dyn Disk>, 500, INSTANCE);
+        log.sync().await.expect("the disk works");
+        log.store(3, 30);
+        let slow = Fault::Slow(Duration::from_secs(9));
+        disk.script(When::next(Operation::Write), slow);
+        let given_up = runtime::timeout(Duration::from_secs(1), log.sync()).await;
+        assert!(given_up.is_err());
+        log.sync().await.expect("the disk works");
+        let left = disk.crash(1, Tear::Sectors);
+        let left = FaultyDisk::from_image(left, Latency::default(), 1);
+        let log = PagedLog::open(Arc::new(left), 500, INSTANCE).await;
+        assert_eq!(log.expect("it is there").load(3), 30);
     });
 }

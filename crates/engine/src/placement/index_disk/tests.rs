@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use device::{AlignedBuf, Disk, Fault, FaultyDisk, Operation, PAGE_BYTES, Region, When};
 use runtime::sim::Sim;
@@ -11,9 +12,7 @@ const PART_BYTES: u64 = 4 * PAGE_BYTES as u64;
 fn parts(disk: &Arc<FaultyDisk>) -> [IndexDisk; 2] {
     let disk: Arc<dyn Disk> = Arc::clone(disk) as _;
     let region = Region::new(disk, 0, 2 * PART_BYTES).expect("it fits");
-    let syncs = Arc::new(IndexSyncs::Own {
-        failed: AtomicU64::new(0u64),
-    });
+    let syncs = Arc::new(IndexSyncs::own());
     [0, PART_BYTES].map(|start| {
         IndexDisk::new(&region, (start, PART_BYTES), &syncs).expect("it fits the region")
     })
@@ -55,5 +54,26 @@ fn what_is_written_behind_a_failed_sync_does_not_vouch_for_what_was_before() {
         assert!(other.sync().await.is_err());
         write(&one).await;
         assert!(one.sync().await.is_err());
+    });
+}
+
+/// A device tells one of two syncs of an error: the other, which succeeds, must not end before that has been counted.
+#[test]
+fn nobody_syncs_while_another_sync_may_still_fail() {
+    Sim::new(3).block_on(async {
+        let disk = Arc::new(FaultyDisk::in_memory(2 * PART_BYTES, 3));
+        let [one, other] = parts(&disk);
+        write(&one).await;
+        write(&other).await;
+        let slow = Fault::Slow(Duration::from_secs(1));
+        disk.set_rates(vec![(Operation::Sync, slow, 1.0)]);
+        disk.script(When::next(Operation::Sync), Fault::Error);
+        let both = async { futures_util::join!(one.sync(), other.sync()) };
+        let mut both = std::pin::pin!(both);
+        let early = runtime::timeout(Duration::from_millis(1500), both.as_mut()).await;
+        assert!(early.is_err(), "the second has begun beside the first");
+        let (first, second) = both.await;
+        assert!(first.is_err());
+        assert!(second.is_err(), "it had written before the first failed");
     });
 }

@@ -67,7 +67,9 @@ impl Tables {
         let incarnations = u64::from(settings.incarnations);
         let entries = items.saturating_mul(SPACE_PERCENT) / 100;
         let all_tables = per_item(entries.saturating_mul(ENTRY_BYTES)) / incarnations;
-        let usual = (all_tables / LEAST_TABLES).clamp(LEAST_TABLE_BYTES, TABLE_BYTES);
+        let usual = all_tables
+            .div_ceil(LEAST_TABLES)
+            .clamp(LEAST_TABLE_BYTES, TABLE_BYTES);
         let table_bytes = settings.table_bytes.map_or(usual, u64::from);
         let partitions = all_tables.div_ceil(table_bytes).max(1);
         Self {
@@ -128,13 +130,13 @@ impl Plan {
             areas: [area(0), area(1), area(2)],
             slices: (slices_start, slices_bytes),
             table_bytes: shape.table_memory_bytes(),
-            items: (entries as u64).saturating_mul(partitions) * 100 / SPACE_PERCENT,
+            items: (entries as u64).saturating_mul(partitions) / SPACE_PERCENT * 100,
         })
     }
 
-    /// Bytes of all of it.
+    /// Bytes of all of it: as many as there can be, of what a damaged section says.
     pub(super) fn region_bytes(&self) -> u64 {
-        self.slices.0 + self.slices.1
+        self.slices.0.saturating_add(self.slices.1)
     }
 
     /// Bytes of memory of an index.
@@ -146,5 +148,48 @@ impl Plan {
     /// Bytes of memory that look-ups and flushes hold meanwhile.
     pub(super) fn working_bytes() -> u64 {
         u64::from(LOOKUPS) * u64::from(PAGE_BYTES) + 2 * u64::from(PIECE_BYTES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The region is made for an image, and looked at for its segments, which are less.
+    #[test]
+    fn a_smaller_flash_needs_no_larger_region() {
+        for incarnations in [1, 4, 8, 16, 32, 64] {
+            let settings = SlicedSettings {
+                incarnations,
+                ..SlicedSettings::new(50)
+            };
+            let needs = |bytes: u64| {
+                let tables = Tables::for_items(&settings, bytes / 300);
+                let plan = Plan::new(tables, bytes, 0).expect("it can be");
+                plan.region_bytes()
+            };
+            let sizes = (16..3000).map(|mib: u64| needs(mib << 20));
+            assert!(sizes.is_sorted(), "{incarnations} incarnations");
+            assert!(needs(8 << 40) > needs(4 << 40));
+        }
+    }
+
+    #[test]
+    fn what_no_index_has_is_refused_or_needs_more_than_there_is() {
+        for incarnations in [0, 1, 64, 200, 250, u32::MAX] {
+            for table_bytes in [0, 1, 4096, 1 << 20, u32::MAX] {
+                for partitions in [1, 1 << 20, (1 << 24) - 4, 1 << 24, u32::MAX] {
+                    let tables = Tables {
+                        partitions,
+                        table_bytes,
+                        incarnations,
+                    };
+                    if let Ok(plan) = Plan::new(tables, u64::MAX / 100, 0) {
+                        assert!(plan.region_bytes() > u64::from(partitions));
+                        assert!(plan.memory_bytes() > u64::from(partitions));
+                    }
+                }
+            }
+        }
     }
 }
