@@ -779,13 +779,10 @@ impl Placement for Sliced {
         {
             let mut areas = self.areas.lock();
             let last = areas.last;
-            match is_named {
-                Some(true) => {
-                    areas.may_be_named = [false; AREAS];
-                    areas.may_be_named[last] = true;
-                }
-                // Of what is not known the engine sees to it, before there is another section, that it is not in force.
-                Some(false) | None => {}
+            // Of what is not known the engine sees to it, before there is another section, that it is not in force.
+            if is_named == Some(true) {
+                areas.may_be_named = [false; AREAS];
+                areas.may_be_named[last] = true;
             }
         }
         if is_named == Some(true) {
