@@ -17,7 +17,7 @@ pub const VERSION: u32 = 1;
 /// Number of no segment: what stands for a delete.
 pub const NO_NUMBER: u32 = u32::MAX;
 
-/// The section.
+/// The section of a checkpoint: where the index has been saved.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
@@ -35,7 +35,7 @@ pub struct Header {
     pub area: U32,
     /// Bytes that have been saved.
     pub bytes: U64,
-    /// Checksum of these.
+    /// CRC-32C of the bytes that have been saved.
     pub checksum: U32,
 }
 
@@ -46,12 +46,12 @@ const _: () = assert!(size_of::<Header>() == 36);
 pub struct Value {
     /// Number of the segment's generation.
     pub number: u32,
-    /// Where in it.
+    /// Where the item lies in the segment.
     pub position: Position,
 }
 
 impl Value {
-    /// As 8 bytes.
+    /// The 8 bytes that the index keeps.
     pub fn encode(self) -> u64 {
         u64::from(self.number) << 32 | u64::from(self.position.bits())
     }
@@ -66,7 +66,7 @@ impl Value {
     }
 }
 
-/// Stands for a delete.
+/// What the index says of a key that has been deleted.
 pub const DELETED: u64 = (NO_NUMBER as u64) << 32;
 
 #[cfg(test)]

@@ -190,7 +190,7 @@ impl Table {
         self.shift(path)
     }
 
-    /// All changes.
+    /// The changes of all keys, buried ones included.
     pub(crate) fn changes(&self) -> impl Iterator<Item = (u64, Change)> + '_ {
         let placed = (0..self.keys.slots).flat_map(|slot| self.bucket(slot));
         let buried = self.buried.iter().map(|&key| (key, Change::Delete));

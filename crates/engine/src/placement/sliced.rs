@@ -8,6 +8,7 @@
 
 mod plan;
 mod saved;
+mod segments;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -20,7 +21,7 @@ use slices::{Before, Known, PagedLog, SliceIndex};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use super::index_disk::{IndexDisk, IndexSyncs};
-use super::numbers::{Given, Numbers};
+use super::numbers::Numbers;
 use super::restored::KeyFilter;
 use super::{
     BackgroundTask, Displaced, Found, Inserted, MappingStats, Parts, Placement, PlacementFuture,
@@ -32,8 +33,7 @@ use crate::durability::OpenError;
 use crate::format::checkpoint::Section;
 use crate::format::journal::kept_hash;
 use crate::format::location::Place;
-use crate::format::segment::LARGE;
-use crate::format::sliced::{Header, VERSION, Value};
+use crate::format::sliced::{Header, VERSION};
 use crate::key::{Key, KeyHash};
 use crate::reclaim::{IndexUse, Named, Resident, Residents};
 use crate::store::{
@@ -43,6 +43,7 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use plan::{AREAS, Plan, Tables};
 use saved::{Loader, NotSaved, Saver, Unusable};
+use segments::SlicedSegments;
 
 /// Items on flash that an image is laid out for, one for so many bytes.
 const ITEM_BYTES: u64 = 300;
@@ -124,7 +125,7 @@ struct Sliced {
     region: Region,
     syncs: Arc<IndexSyncs>,
     expected_items: u64,
-    /// Made by `load`.
+    /// The index, which `load` makes or finds.
     made: OnceLock<Made>,
     /// The section of the last run, until it is loaded.
     section: Mutex<Option<Section>>,
@@ -186,78 +187,12 @@ struct Areas {
     last: usize,
 }
 
-/// What the index knows of segments.
-struct SlicedSegments {
-    numbers: Numbers,
-    units_per_segment: u64,
-    store: Arc<SegmentStore>,
-    index_use: Arc<IndexUse>,
-}
-
 fn key_of(hash: KeyHash) -> u64 {
     kept_hash(hash.0)
 }
 
 fn error_of(error: &dyn std::fmt::Display) -> OpenError {
     OpenError::Index(error.to_string())
-}
-
-impl SlicedSegments {
-    fn place(&self, bits: u64) -> Option<Place> {
-        let value = Value::decode(bits)?;
-        // Damaged entries must not name another segment.
-        if u64::from(value.position.bits() & !LARGE) >= self.units_per_segment {
-            return None;
-        }
-        let (segment, numbered) = self.numbers.segment(value.number)?;
-        let lives = self.store.sequence(segment) == numbered.generation;
-        lives.then_some(Place {
-            segment,
-            generation: numbered.generation,
-            position: value.position,
-        })
-    }
-
-    /// What the index says of a place whose generation has a number.
-    fn value_of(&self, place: Place) -> Option<u64> {
-        let numbered = self.numbers.of_segment(place.segment)?;
-        let value = Value {
-            number: numbered.number,
-            position: place.position,
-        };
-        (numbered.generation == place.generation).then(|| value.encode())
-    }
-
-    /// The same, of any place; nothing where there are no more numbers.
-    fn value_for(&self, place: Place) -> Option<u64> {
-        let forgotten = |items: u32| {
-            self.index_use.objects.add(u64::from(items).wrapping_neg());
-        };
-        loop {
-            match self
-                .numbers
-                .give(place.segment, place.generation, forgotten)
-            {
-                Given::Number(_) => return self.value_of(place),
-                // No entry has a turn.
-                Given::Sweep => self.numbers.swept(&self.numbers.sweep_begins()),
-                Given::None => return None,
-            }
-        }
-    }
-
-    fn count(&self, segment: crate::format::segment::SegmentId, generation: u64, by: i32) {
-        if self.numbers.count(segment, generation, by) {
-            self.index_use.objects.add(i64::from(by) as u64);
-        }
-    }
-
-    /// A value is no longer found.
-    fn count_out(&self, bits: u64) {
-        if let Some(place) = self.place(bits) {
-            self.count(place.segment, place.generation, -1);
-        }
-    }
 }
 
 impl Sliced {

@@ -27,7 +27,7 @@ pub enum Known {
 /// What memory knew of a key that has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Before {
-    /// What it was.
+    /// What the key was.
     pub known: Known,
     /// A flush has it, and will tell that it [is gone](SliceIndex::tell_of_gone).
     pub is_frozen: bool,
@@ -36,7 +36,7 @@ pub struct Before {
 /// What memory has of a partition, the oldest table first.
 pub type InMemory = Vec<TableInMemory>;
 
-/// A table in memory.
+/// The changes of a partition that one flush writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableInMemory {
     /// The flush that writes it.

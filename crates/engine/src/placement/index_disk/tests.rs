@@ -1,3 +1,5 @@
+//! Two writers of one device: a sync that fails for one of them fails for whoever had written.
+
 use std::sync::Arc;
 use std::time::Duration;
 
