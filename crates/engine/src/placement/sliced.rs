@@ -22,7 +22,7 @@ use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use super::index_disk::{IndexDisk, IndexSyncs};
 use super::numbers::Numbers;
-use super::restored::KeyFilter;
+use super::restored::RestoredKeys;
 use super::{
     BackgroundTask, Displaced, Found, Inserted, MappingStats, Parts, Placement, PlacementFuture,
     PlacementKind, Probe, Restored, Token, Unlocated,
@@ -47,8 +47,6 @@ use segments::SlicedSegments;
 
 /// Items on flash that an image is laid out for, one for so many bytes.
 const ITEM_BYTES: u64 = 300;
-/// The part of the index's memory that tells which keys have been restored, while a start recovers.
-const RESTORED_SHARE: u64 = 16;
 /// Numbers for segments that are reserved at once: what is on flash of the index may have them after a crash, so a later start begins
 /// behind them.
 const NUMBERS_AHEAD: u32 = 1 << 12;
@@ -130,7 +128,7 @@ struct Sliced {
     /// The section of the last run, until it is loaded.
     section: Mutex<Option<Section>>,
     /// Keys that have been restored in this run.
-    restored: Mutex<KeyFilter>,
+    restored: RestoredKeys,
     areas: Mutex<Areas>,
     /// How many segments had a number at the last checkpoint.
     numbered_at_checkpoint: AtomicU32,
@@ -210,13 +208,13 @@ impl Sliced {
             }),
             settings,
             store: parts.store,
+            restored: RestoredKeys::new(&parts.index_use),
             index_use: parts.index_use,
             region,
             syncs,
             expected_items: parts.expected_items,
             made: OnceLock::new(),
             section: Mutex::new(parts.section),
-            restored: Mutex::default(),
             areas: Mutex::default(),
             numbered_at_checkpoint: AtomicU32::new(0),
             numbered_at_section: AtomicU32::new(0),
@@ -492,16 +490,6 @@ impl Sliced {
         }
     }
 
-    /// Whether a key may have been restored in this run; it is, from now on.
-    fn note_restored(&self, hash: KeyHash) -> bool {
-        let mut restored = self.restored.lock();
-        if restored.is_empty() {
-            *restored = KeyFilter::new(self.index_use.max_bytes / RESTORED_SHARE);
-            self.index_use.recovery_bytes.add(restored.memory_bytes());
-        }
-        restored.add(hash.0)
-    }
-
     /// What the index says of a key.
     async fn find(&self, hash: KeyHash, probe: Probe) -> Option<u64> {
         let counted = |count: &AtomicU64| count.add(1);
@@ -617,18 +605,8 @@ impl Placement for Sliced {
                 Some(Known::Value(value)) => self.segments.place(value),
                 _ => None,
             };
-            let may_be_restored = self.note_restored(item.hash);
-            let rival = named.filter(|rival| beaten != Some(*rival) && *rival != item.place);
-            let restored = match rival {
-                Some(rival) => Restored::Contested(rival),
-                // What was on flash or in memory at the checkpoint is older.
-                None if named.is_none() && beaten.is_none() && may_be_restored => Restored::Unclear,
-                None if named == Some(item.place) => Restored::Taken(Displaced::None),
-                None => match self.put(item.hash, item.place) {
-                    Inserted::Yes(displaced) => Restored::Taken(displaced),
-                    Inserted::Full(_) => Restored::Refused,
-                },
-            };
+            let put = || self.put(item.hash, item.place);
+            let restored = self.restored.restore(item, (named, beaten), put);
             each(number, restored);
         }
     }
@@ -658,8 +636,7 @@ impl Placement for Sliced {
     }
 
     fn recovered(&self) {
-        *self.restored.lock() = KeyFilter::default();
-        self.index_use.recovery_bytes.store(0, Ordering::Relaxed);
+        self.restored.recovered();
     }
 
     fn background(self: Arc<Self>) -> Vec<BackgroundTask> {

@@ -17,7 +17,7 @@ use runtime::work::{self, Work};
 
 use super::index_disk::IndexSyncs;
 use super::numbers::{Given, Numbered, Numbers, TURN_BITS};
-use super::restored::KeyFilter;
+use super::restored::RestoredKeys;
 use super::{
     BackgroundTask, Displaced, Found, Inserted, MappingStats, Parts, Placement, PlacementFuture,
     PlacementKind, Probe, Restored, Token, Unlocated,
@@ -50,8 +50,6 @@ const COMPACTED_SHARE: u64 = 256;
 const COMPACTED_PAGE_ENTRIES: u64 = 254 * 64;
 const MOST_ACTIVE_PAGES: u64 = 32;
 
-/// The part of the index's memory that tells which keys have been restored, while a start recovers.
-const RESTORED_SHARE: u64 = 16;
 /// Look-ups of a dump at once: requests have most of those that read flash.
 const PEEKS: usize = 16;
 
@@ -122,7 +120,7 @@ struct Tiered {
     /// The section of the last run, until it is loaded.
     section: crate::sync::Mutex<Option<Section>>,
     /// Keys that have been restored in this run.
-    restored: crate::sync::Mutex<KeyFilter>,
+    restored: RestoredKeys,
     /// Segments after which a checkpoint is asked for, and how many had a number at the last one.
     checkpoint_segments: u32,
     numbered_at_checkpoint: AtomicU32,
@@ -260,9 +258,9 @@ impl Tiered {
             store: parts.store,
             cascade,
             segments,
+            restored: RestoredKeys::new(&parts.index_use),
             index_use: parts.index_use,
             section: crate::sync::Mutex::new(parts.section),
-            restored: crate::sync::Mutex::default(),
             numbered_at_section: AtomicU32::new(0),
             checkpoint_segments: settings.checkpoint_segments,
             numbered_at_checkpoint: AtomicU32::new(0),
@@ -338,16 +336,6 @@ impl Tiered {
         let begun = self.segments.numbers.sweep_begins();
         self.cascade.sweep();
         self.segments.numbers.swept(&begun);
-    }
-
-    /// Whether a key may have been restored in this run; it is, from now on.
-    fn note_restored(&self, hash: KeyHash) -> bool {
-        let mut restored = self.restored.lock();
-        if restored.is_empty() {
-            *restored = KeyFilter::new(self.index_use.max_bytes / RESTORED_SHARE);
-            self.index_use.recovery_bytes.add(restored.memory_bytes());
-        }
-        restored.add(hash.0)
     }
 
     /// Names a place for a key.
@@ -519,18 +507,8 @@ impl Placement for Tiered {
                 Some((Hot::At(code), _)) => self.segments.place(code),
                 _ => None,
             };
-            let may_be_restored = self.note_restored(item.hash);
-            let rival = named.filter(|rival| beaten != Some(*rival) && *rival != item.place);
-            let restored = match rival {
-                Some(rival) => Restored::Contested(rival),
-                // What a checkpoint has of it is older.
-                None if named.is_none() && beaten.is_none() && may_be_restored => Restored::Unclear,
-                None if named == Some(item.place) => Restored::Taken(Displaced::None),
-                None => match self.put(item.hash, item.place) {
-                    Inserted::Yes(displaced) => Restored::Taken(displaced),
-                    Inserted::Full(_) => Restored::Refused,
-                },
-            };
+            let put = || self.put(item.hash, item.place);
+            let restored = self.restored.restore(item, (named, beaten), put);
             each(number, restored);
         }
     }
@@ -563,8 +541,7 @@ impl Placement for Tiered {
     }
 
     fn recovered(&self) {
-        *self.restored.lock() = KeyFilter::default();
-        self.index_use.recovery_bytes.store(0, Ordering::Relaxed);
+        self.restored.recovered();
     }
 
     fn background(self: Arc<Self>) -> Vec<BackgroundTask> {
