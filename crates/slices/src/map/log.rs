@@ -6,7 +6,7 @@
 //!
 //! Slots are for kills alone: stores survive the process, so that the next one has the records that had not reached a drive. A power
 //! cut may take any of their words, and records have checksums. All records in front of the end are on the drives, and their entries
-//! in the table.
+//! in the table, durably: were the end ahead of what a power cut leaves of the table, a start would not bring them back.
 
 use std::sync::Arc;
 
@@ -98,7 +98,7 @@ impl RecordLog {
         self.journal.store(self.first + EPOCH, word);
     }
 
-    /// All records in front of `end`, a page's start, are on the drives and their entries in the table.
+    /// No power cut takes the entries of records in front of `end`, a page's start, from the table.
     pub(crate) fn store_end(&self, end: u64) {
         let word = seal_number(end / PAGE_BYTES as u64, END_SALT);
         self.journal.store(self.first + END, word);

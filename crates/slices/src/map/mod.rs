@@ -164,7 +164,7 @@ impl SliceMap {
         (epoch, end): (u32, u64),
     ) -> Self {
         let ring = RecordRing::new(disks, &records);
-        let state = State::new(ring.segment_of(end), ring.segment_bytes());
+        let state = State::new(ring.segment_of(end), ring.segment_bytes(), end);
         Self(Arc::new(Inner {
             table,
             ring,

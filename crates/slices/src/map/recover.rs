@@ -4,28 +4,39 @@
 //! the drive or, where it is not there, from the slot of its segment in the log. Then they are written, and their addresses go to
 //! the table, in the order in which they came: so the table has the newest change of each key, whatever it had of them before.
 //!
+//! A page that cannot be read, however often it is tried, says nothing of what follows: a start goes on behind it. It ends only at a
+//! page that has been read and is no record's, so that nothing that is there is written over.
+//!
 //! Records of this start have a new epoch. What lies behind the end has an older one, and is never taken for a later record.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use device::{AlignedBuf, PAGE_BYTES};
 use format::slices_map::{RECORD_HEAD_BYTES, Record};
 
+use super::log::SLOTS;
 use super::state::{State, Unstored};
 use super::{Inner, SliceMap};
 use crate::error::SliceError;
+
+/// How often a start reads again what it could not, until the rest of it counts as lost, and how long it waits before.
+const READS_AGAIN: u32 = 100;
+const READ_PAUSE: Duration = Duration::from_millis(10);
 
 impl SliceMap {
     /// The map with all that a crash has left, in a new epoch.
     pub(super) async fn recovered(self) -> Result<Self, SliceError> {
         let mut inner = Arc::into_inner(self.0).expect("it has been made just now");
-        let end = inner.state.lock().stored;
-        let end = inner.recover(end).await?;
+        let synced = inner.state.lock().synced;
+        let end = inner.recover(synced).await?;
         let segment_bytes = inner.ring.segment_bytes();
-        *inner.state.lock() = State::new(inner.ring.segment_of(end), segment_bytes);
+        *inner.state.lock() = State::new(inner.ring.segment_of(end), segment_bytes, synced);
         // A power cut may have torn the first write of the segment that follows.
         inner.torn = inner.ring.tail(inner.ring.segment_of(end).0 + 1);
-        // Before there is a record of the new epoch, all of the old one are durable, and so is the epoch.
+        // Before there is a new epoch, all records of the old one are durable, and then their end: none would be found behind an
+        // older one. Before there is a record of the new epoch, that is durable.
+        inner.sync_table().await?;
         inner.sync_table().await?;
         inner.epoch = inner.epoch.wrapping_add(1);
         inner.log.store_epoch(inner.epoch);
@@ -37,34 +48,60 @@ impl SliceMap {
 impl Inner {
     /// Brings records from `end` on to the drives and the table; where they end.
     async fn recover(&self, mut end: u64) -> Result<u64, SliceError> {
-        let (mut segment, mut from) = self.ring.segment_of(end);
-        loop {
-            let found = self.records_left(segment, from).await?;
+        let (first, mut from) = self.ring.segment_of(end);
+        let mut reads_again = READS_AGAIN;
+        for segment in first..=first + self.most_unsynced() + SLOTS as u64 {
+            let (on_drive, unread) = self.read_left(segment, &mut reads_again).await;
+            let found = self.records_left(segment, from, &on_drive, &unread)?;
             match found {
                 Some(found) => {
                     self.store(&found).await?;
                     end = self.ring.start_of(segment) + found.range.end as u64;
                 }
-                // Records may go on behind a segment that had no space left.
-                None if from > 0 => {}
-                None => return Ok(end),
+                // Records may go on behind a segment that had no space left, or cannot be read.
+                None if from > 0 || !unread.is_empty() => {}
+                None => break,
             }
-            (segment, from) = (segment + 1, 0);
+            from = 0;
         }
+        Ok(end)
     }
 
-    /// The records of a segment from a page's start on that the last start has left.
-    async fn records_left(
+    /// What a drive has of a segment, and where the pages begin that cannot be read and are zeros here.
+    async fn read_left(&self, segment: u64, reads_again: &mut u32) -> (AlignedBuf, Vec<usize>) {
+        let (drives, segment_bytes) = (self.table.drives(), self.ring.segment_bytes());
+        let whole = self.ring.read_segment(drives, segment).await;
+        if let Ok(bytes) = whole {
+            return (bytes, Vec::new());
+        }
+        let mut bytes = AlignedBuf::new(segment_bytes);
+        let mut unread = Vec::new();
+        for at in (0..segment_bytes).step_by(PAGE_BYTES) {
+            let mut page = self.ring.read_page(drives, segment, at).await;
+            while page.is_err() && *reads_again > 0 {
+                *reads_again -= 1;
+                runtime::sleep(READ_PAUSE).await;
+                page = self.ring.read_page(drives, segment, at).await;
+            }
+            match page {
+                Ok(page) => bytes[at..at + PAGE_BYTES].copy_from_slice(&page),
+                Err(_) => unread.push(at),
+            }
+        }
+        (bytes, unread)
+    }
+
+    /// The records of a segment from a page's start on that the last start has left, of what its drive has and of the log.
+    fn records_left(
         &self,
         segment: u64,
         from: usize,
+        on_drive: &AlignedBuf,
+        unread: &[usize],
     ) -> Result<Option<Unstored>, SliceError> {
-        // What cannot be read there was never synced, or the log has it, too.
-        let on_drive = self.ring.read_segment(self.table.drives(), segment).await;
-        let on_drive = on_drive.unwrap_or_else(|_| AlignedBuf::new(self.ring.segment_bytes()));
         let in_log = self.log.read_slot(segment)?;
         let mut starts = Vec::new();
-        let mut at = from;
+        let (mut at, mut end) = (from, from);
         let mut bytes = AlignedBuf::new(self.ring.segment_bytes());
         while at + RECORD_HEAD_BYTES <= bytes.len() {
             let position = self.ring.start_of(segment) + at as u64;
@@ -72,22 +109,25 @@ impl Inner {
                 let record = Record::decode(self.instance.id, position, &bytes[at..]).ok()?;
                 (record.epoch == self.epoch).then(|| record.len())
             };
-            let found = record_of(&on_drive).map(|len| (&on_drive, len));
+            let found = record_of(on_drive).map(|len| (on_drive, len));
             let found = found.or_else(|| record_of(&in_log).map(|len| (&in_log, len)));
             if let Some((of, len)) = found {
                 bytes[at..at + len].copy_from_slice(&of[at..at + len]);
                 starts.push(at);
                 at += len;
-            } else if at.is_multiple_of(PAGE_BYTES) {
-                break;
-            } else {
+                end = at;
+            } else if !at.is_multiple_of(PAGE_BYTES) {
                 at = at.next_multiple_of(PAGE_BYTES);
+            } else if unread.contains(&at) {
+                at += PAGE_BYTES;
+            } else {
+                break;
             }
         }
         if starts.is_empty() {
             return Ok(None);
         }
-        let range = from..at.next_multiple_of(PAGE_BYTES).min(bytes.len());
+        let range = from..end.next_multiple_of(PAGE_BYTES).min(bytes.len());
         let mut pages = AlignedBuf::new(range.len());
         pages.copy_from_slice(&bytes[range.clone()]);
         Ok(Some(Unstored {

@@ -105,6 +105,19 @@ impl RecordRing {
         drive.read_beside(disk, offset, self.segment_bytes()).await
     }
 
+    /// Reads the page that begins at byte `at` of a segment.
+    pub(crate) async fn read_page(
+        &self,
+        drives: &[Drive],
+        segment: u64,
+        at: usize,
+    ) -> Result<AlignedBuf, SliceError> {
+        let (number, offset) = self.place(segment);
+        let (disk, drive) = (&self.disks[number], &drives[number]);
+        let offset = offset + at as u64;
+        drive.read_beside(disk, offset, PAGE_BYTES).await
+    }
+
     /// Reads the pages that a record lies in; `None` where its address cannot be.
     pub(crate) async fn read(
         &self,

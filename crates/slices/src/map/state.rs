@@ -55,6 +55,8 @@ pub(super) struct State {
     pub(super) stored: u64,
     /// The same, and a power cut takes nothing of it.
     pub(super) synced: u64,
+    /// A start begins here, or later: the end that a power cut leaves in the log.
+    pub(super) durable_end: u64,
     /// There is a task that writes.
     pub(super) is_writing: bool,
     /// Why that has failed last, until it succeeds.
@@ -84,8 +86,8 @@ pub(super) struct Unstored {
 }
 
 impl State {
-    /// Of a map whose records end at byte `from` of a segment.
-    pub(super) fn new((number, from): (u64, usize), segment_bytes: usize) -> Self {
+    /// Of a map whose records end at byte `from` of a segment, and whose log says that they end at `synced` at least.
+    pub(super) fn new((number, from): (u64, usize), segment_bytes: usize, synced: u64) -> Self {
         let stored = number * segment_bytes as u64 + from as u64;
         let bytes = AlignedBuf::new(segment_bytes);
         Self {
@@ -93,7 +95,8 @@ impl State {
             pending: HashMap::new(),
             wanted: 0,
             stored,
-            synced: stored,
+            synced,
+            durable_end: 0,
             is_writing: false,
             failing: None,
         }

@@ -15,7 +15,7 @@ use crate::error::SliceError;
 /// After how long a failed write is tried again: twice as long each time.
 const FIRST_RETRY: Duration = Duration::from_millis(10);
 const LAST_RETRY: Duration = Duration::from_secs(5);
-/// Segments that are written beyond what is durable of the table, at most: a start reads as many.
+/// Segments that are written beyond the durable end, at most: a start reads as many.
 const MOST_UNSYNCED: u64 = 64;
 /// Entries that go to the table at once.
 const ENTRIES_AT_ONCE: usize = 64;
@@ -78,22 +78,17 @@ async fn write(task: Writing) {
 impl Inner {
     /// Writes what is next: whether there was something.
     async fn write_next(&self) -> Result<bool, SliceError> {
-        let (next, synced) = {
-            let mut state = self.state.lock();
-            (state.next_unstored(), state.synced)
-        };
+        let next = self.state.lock().next_unstored();
         let Some(unstored) = next else {
             return Ok(false);
         };
         // The end that is durable has to lie in what is not written over yet.
-        let most = MOST_UNSYNCED.min(self.ring.all_segments() / 2);
-        if unstored.segment >= self.ring.segment_of(synced).0 + most {
+        while unstored.segment >= self.first_to_replay() + self.most_unsynced() {
             self.sync_table().await?;
         }
         let changed = self.store(&unstored).await?;
         let mut state = self.state.lock();
         state.store(&unstored, changed.into_iter());
-        self.log.store_end(state.stored);
         Ok(true)
     }
 
@@ -138,17 +133,29 @@ impl Inner {
         Ok(positions.collect())
     }
 
-    /// Makes the table durable, with the end of the records that it has.
+    /// Makes durable what the table has, and the end of what had been durable before.
     pub(super) async fn sync_table(&self) -> Result<(), SliceError> {
-        let stored = {
+        let (stored, end) = {
             let state = self.state.lock();
             // Again, where a sync that has failed may have lost it.
-            self.log.store_end(state.stored);
-            state.stored
+            self.log.store_end(state.synced);
+            (state.stored, state.synced)
         };
         self.table.sync().await?;
         let mut state = self.state.lock();
+        state.durable_end = state.durable_end.max(end);
         state.synced = state.synced.max(stored);
+        self.log.store_end(state.synced);
         Ok(())
+    }
+
+    /// The first segment that a start reads after a power cut.
+    fn first_to_replay(&self) -> u64 {
+        self.ring.segment_of(self.state.lock().durable_end).0
+    }
+
+    /// Segments behind the durable end, at most.
+    pub(super) fn most_unsynced(&self) -> u64 {
+        MOST_UNSYNCED.min(self.ring.all_segments() / 2)
     }
 }
