@@ -4,8 +4,8 @@
 //! the drive or, where it is not there, from the slot of its segment in the log. Then they are written, and their addresses go to
 //! the table, in the order in which they came: so the table has the newest change of each key, whatever it had of them before.
 //!
-//! A page that cannot be read, however often it is tried, says nothing of what follows: a start goes on behind it. It ends only at a
-//! page that has been read and is no record's, so that nothing that is there is written over.
+//! What cannot be read, however often it is tried, or has decayed says nothing of what follows: a start tries every place where a
+//! record may begin. It ends with a segment that has been read and has no record, so that nothing that is there is written over.
 //!
 //! Records of this start have a new epoch. What lies behind the end has an older one, and is never taken for a later record.
 
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::{AlignedBuf, PAGE_BYTES};
-use format::slices_map::{RECORD_HEAD_BYTES, Record};
+use format::slices_map::{RECORD_ALIGN_BYTES, RECORD_HEAD_BYTES, Record};
 
 use super::log::SLOTS;
 use super::state::{State, Unstored};
@@ -51,15 +51,14 @@ impl Inner {
         let (first, mut from) = self.ring.segment_of(end);
         let mut reads_again = READS_AGAIN;
         for segment in first..=first + self.most_unsynced() + SLOTS as u64 {
-            let (on_drive, unread) = self.read_left(segment, &mut reads_again).await;
-            let found = self.records_left(segment, from, &on_drive, &unread)?;
-            match found {
+            let (on_drive, is_whole) = self.read_left(segment, &mut reads_again).await;
+            match self.records_left(segment, from, &on_drive)? {
                 Some(found) => {
                     self.store(&found).await?;
                     end = self.ring.start_of(segment) + found.range.end as u64;
                 }
                 // Records may go on behind a segment that had no space left, or cannot be read.
-                None if from > 0 || !unread.is_empty() => {}
+                None if from > 0 || !is_whole => {}
                 None => break,
             }
             from = 0;
@@ -67,15 +66,15 @@ impl Inner {
         Ok(end)
     }
 
-    /// What a drive has of a segment, and where the pages begin that cannot be read and are zeros here.
-    async fn read_left(&self, segment: u64, reads_again: &mut u32) -> (AlignedBuf, Vec<usize>) {
+    /// What a drive has of a segment, and whether that is all: pages that cannot be read are zeros.
+    async fn read_left(&self, segment: u64, reads_again: &mut u32) -> (AlignedBuf, bool) {
         let (drives, segment_bytes) = (self.table.drives(), self.ring.segment_bytes());
         let whole = self.ring.read_segment(drives, segment).await;
         if let Ok(bytes) = whole {
-            return (bytes, Vec::new());
+            return (bytes, true);
         }
         let mut bytes = AlignedBuf::new(segment_bytes);
-        let mut unread = Vec::new();
+        let mut is_whole = true;
         for at in (0..segment_bytes).step_by(PAGE_BYTES) {
             let mut page = self.ring.read_page(drives, segment, at).await;
             while page.is_err() && *reads_again > 0 {
@@ -85,10 +84,10 @@ impl Inner {
             }
             match page {
                 Ok(page) => bytes[at..at + PAGE_BYTES].copy_from_slice(&page),
-                Err(_) => unread.push(at),
+                Err(_) => is_whole = false,
             }
         }
-        (bytes, unread)
+        (bytes, is_whole)
     }
 
     /// The records of a segment from a page's start on that the last start has left, of what its drive has and of the log.
@@ -97,7 +96,6 @@ impl Inner {
         segment: u64,
         from: usize,
         on_drive: &AlignedBuf,
-        unread: &[usize],
     ) -> Result<Option<Unstored>, SliceError> {
         let in_log = self.log.read_slot(segment)?;
         let mut starts = Vec::new();
@@ -116,12 +114,8 @@ impl Inner {
                 starts.push(at);
                 at += len;
                 end = at;
-            } else if !at.is_multiple_of(PAGE_BYTES) {
-                at = at.next_multiple_of(PAGE_BYTES);
-            } else if unread.contains(&at) {
-                at += PAGE_BYTES;
             } else {
-                break;
+                at += RECORD_ALIGN_BYTES;
             }
         }
         if starts.is_empty() {

@@ -241,6 +241,45 @@ fn a_read_that_fails_in_a_start_ends_no_records() {
     }
 }
 
+/// Pages have decayed that a start reads after a power cut: what they held is damaged, what follows is there and stays.
+#[test]
+fn what_has_decayed_ends_no_records() {
+    let settings = small(40);
+    let mut damaged = 0;
+    for seed in 0..40 {
+        let hardware = Hardware::new(&settings, 1, seed);
+        let sim = Sim::new(seed);
+        sim.block_on(async {
+            let map = hardware.create(&settings).await.expect("drives work");
+            for of in 0..600 {
+                map.insert(&key(of), &value(of)).await.expect("drives work");
+            }
+            map.sync().await.expect("drives work");
+        });
+        let again = Hardware::of(hardware.without_power(seed), seed);
+        sim.crash();
+        Sim::new(seed).block_on(async {
+            for page in [2, 9] {
+                let decayed = again.disks[0].decay((page + seed % 4) * 4096 + 40 * seed, 3);
+                decayed.await.expect("it decays");
+            }
+            let map = again.open(&settings).await.expect("drives work");
+            for of in 1_000..1_100 {
+                map.insert(&key(of), &value(of)).await.expect("drives work");
+            }
+            map.sync().await.expect("drives work");
+            for of in 0..600 {
+                match map.get(&key(of)).await {
+                    Ok(found) => assert_eq!(number(found), Some(of), "seed {seed}, key {of}"),
+                    Err(SliceError::Damaged { drive: 0, .. }) => damaged += 1,
+                    Err(other) => panic!("{other}"),
+                }
+            }
+        });
+    }
+    assert!((40..400).contains(&damaged), "{damaged} in 40 starts");
+}
+
 #[test]
 fn another_log_and_a_damaged_one_are_told() {
     let settings = small(8);
