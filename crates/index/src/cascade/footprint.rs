@@ -18,9 +18,10 @@ const PAGE_FILL: (u64, u64) = (4, 5);
 const COMPACTED_TWICE: u64 = 2;
 
 /// Shares of Tier 1 and bits of filters that are tried one after the other: what costs little speed goes first.
-const SMALLER: [(u32, u32); 9] = [
-    (8, 8),
-    (6, 8),
+const SMALLER: [(u32, u32); 10] = [
+    (12, 6),
+    (10, 6),
+    (8, 6),
     (6, 6),
     (4, 6),
     (4, 4),

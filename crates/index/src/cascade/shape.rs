@@ -139,8 +139,8 @@ impl CascadeConfig {
         Self {
             capacity,
             code_bits,
-            hot_percent: 10,
-            filter_bits: 8,
+            hot_percent: 16,
+            filter_bits: 6,
             replacement: Replacement::default(),
             batch: 8,
             discard: false,

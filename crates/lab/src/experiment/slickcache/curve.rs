@@ -4,7 +4,7 @@ use engine::placement::cascade::CascadeConfig;
 use workload::Workload;
 
 use super::cell::{Cell, SLICKCACHE_GC};
-use super::machine::{Machine, Popularity, USUAL_SETS, USUAL_THETA};
+use super::machine::{Machine, Popularity, USUAL_HOT, USUAL_SETS, USUAL_THETA};
 use crate::compare::Plan;
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Line, Plot};
@@ -24,20 +24,21 @@ fn thetas(scale: Scale) -> &'static [f64] {
 /// Bits of a filter for each mapping, and the part of the mappings in Tier 1, in percent.
 fn settings(scale: Scale) -> Vec<(u32, f64)> {
     match scale {
-        Scale::Tiny => vec![(8, 10.0)],
-        Scale::Small => vec![
-            (0, 10.0),
-            (4, 10.0),
-            (8, 10.0),
-            (12, 10.0),
-            (8, 2.5),
-            (8, 5.0),
-        ],
-        Scale::Paper => [0, 2, 4, 6, 8, 10, 12]
-            .into_iter()
-            .flat_map(|bits| [2.5, 5.0, 10.0, 20.0].map(|hot| (bits, hot)))
-            .collect(),
+        Scale::Tiny => vec![(6, 16.0)],
+        Scale::Small => settings_of(&[0, 4, 12], &[2.5, 10.0]),
+        Scale::Paper => settings_of(&[0, 2, 4, 8, 12], &[2.5, 5.0, 10.0, 20.0]),
     }
+}
+
+/// The usual setting, and those that differ from it in one thing.
+fn settings_of(filters: &[u32], hot_percents: &[f64]) -> Vec<(u32, f64)> {
+    let usual = (CascadeConfig::default().filter_bits, USUAL_HOT);
+    let filters = filters.iter().map(|&bits| (bits, usual.1));
+    let hot_percents = hot_percents.iter().map(|&hot| (usual.0, hot));
+    std::iter::once(usual)
+        .chain(filters)
+        .chain(hot_percents)
+        .collect()
 }
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {

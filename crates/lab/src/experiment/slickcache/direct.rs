@@ -3,7 +3,7 @@
 use engine::placement::cascade::{CascadeConfig, Sizes};
 
 use super::cell::{Cell, SLICKCACHE_GC};
-use super::machine::{Machine, Popularity, USUAL_HOT, USUAL_SETS};
+use super::machine::{Machine, PAPERS_HOT, Popularity, USUAL_SETS};
 use crate::compare::Plan;
 use crate::experiment::pick::{among, figure, quotient};
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
@@ -36,7 +36,7 @@ pub(in crate::experiment) fn parallelism(
                 direct_pages: Some(pages),
                 // The buffer of a demotion, and no more.
                 hot_entries: Some(1),
-                ..Machine::of(setting.scale).cascade(USUAL_HOT).sizes
+                ..Machine::of(setting.scale).cascade(PAPERS_HOT).sizes
             };
             let cascade = CascadeConfig {
                 batch,
@@ -98,7 +98,7 @@ pub(in crate::experiment) fn blocks(setting: &Setting<'_>) -> Result<Outcome, Ex
     let mut cells = Vec::new();
     for filter_bits in FILTERS {
         for &number in &numbers {
-            let usual = Machine::of(setting.scale).cascade(USUAL_HOT);
+            let usual = Machine::of(setting.scale).cascade(PAPERS_HOT);
             let cascade = CascadeConfig {
                 filter_bits,
                 sizes: Sizes {

@@ -3,7 +3,7 @@
 use engine::placement::cascade::{CascadeConfig, Sizes};
 
 use super::cell::{Cell, SLICKCACHE_GC};
-use super::machine::{Machine, Popularity, USUAL_HOT};
+use super::machine::{Machine, PAPERS_HOT, Popularity};
 use crate::compare::Plan;
 use crate::experiment::pick::{among, figure};
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
@@ -27,7 +27,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     for &ratio in &ratios {
         for &length in &lengths {
             let workload = Popularity::Zipfian.workload(setting, keys, 50.0, false)?;
-            let usual = machine.cascade(USUAL_HOT);
+            let usual = machine.cascade(PAPERS_HOT);
             let cascade = CascadeConfig {
                 sizes: Sizes {
                     // Both pass on what they get.

@@ -11,7 +11,7 @@ use crate::row::Row;
 fn hot_percents(scale: Scale) -> Vec<f64> {
     match scale {
         Scale::Tiny => vec![10.0],
-        Scale::Small => vec![4.0, 10.0, 20.0],
+        Scale::Small => vec![4.0, 10.0, 16.0, 20.0],
         Scale::Paper => vec![4.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0],
     }
 }
@@ -75,7 +75,7 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
             Some("3.4 to 10.5"),
             gain(10.0, 20.0),
         ));
-        for hot in [4.0, 10.0, 20.0] {
+        for hot in [4.0, 10.0, 16.0, 20.0] {
             for (what, field) in [
                 ("look-ups that Tier 1 answers", "tier1_share"),
                 ("requests a second", "requests_per_s"),

@@ -3,7 +3,7 @@
 use engine::placement::cascade::{CascadeConfig, Replacement};
 
 use super::cell::{Cell, SLICKCACHE_GC};
-use super::machine::{Machine, Popularity, USUAL_HOT, USUAL_SETS};
+use super::machine::{Machine, PAPERS_HOT, Popularity, USUAL_SETS};
 use crate::compare::Plan;
 use crate::experiment::pick::{among, figure};
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
@@ -19,9 +19,9 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     let machine = Machine::of(setting.scale);
     let keys = machine.loaded_keys();
     let hot_percents = match setting.scale {
-        Scale::Tiny => vec![USUAL_HOT],
-        Scale::Small => vec![5.0, USUAL_HOT],
-        Scale::Paper => vec![4.0, 6.0, 8.0, USUAL_HOT, 15.0, 20.0],
+        Scale::Tiny => vec![PAPERS_HOT],
+        Scale::Small => vec![5.0, PAPERS_HOT],
+        Scale::Paper => vec![4.0, 6.0, 8.0, PAPERS_HOT, 15.0, 20.0],
     };
     let mut cells = Vec::new();
     for (name, replacement, _) in REPLACEMENTS {
@@ -46,7 +46,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
 
 fn findings(rows: &[Row]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let rows = among(rows, "hot_percent", USUAL_HOT);
+    let rows = among(rows, "hot_percent", PAPERS_HOT);
     for (name, _, paper) in REPLACEMENTS {
         let rows = among(&rows, "replacement", name);
         for (what, paper, field) in [
