@@ -44,11 +44,16 @@ impl Pattern {
         match index {
             0 => self.id,
             1 => self.version,
-            _ => self
-                .base
-                .wrapping_add((index as u64 - 2).wrapping_mul(GOLDEN)),
+            _ => self.number(index),
         }
         .to_le_bytes()
+    }
+
+    /// Word `index`, behind the header; the next one is the golden ratio more.
+    #[inline]
+    fn number(&self, index: usize) -> u64 {
+        let behind_header = (index - HEADER_BYTES / WORD_BYTES) as u64;
+        self.base.wrapping_add(behind_header.wrapping_mul(GOLDEN))
     }
 }
 
@@ -80,12 +85,15 @@ impl ValueBytes {
         let mut left = limit.min(self.remaining());
         out.reserve(left);
         while left > 0 {
-            // Whole words of the pattern, in a loop that the compiler can vectorize.
             let words = left / WORD_BYTES;
             if words > 0 && self.at >= HEADER_BYTES && self.at.is_multiple_of(WORD_BYTES) {
-                let first = self.at / WORD_BYTES;
-                let pattern = self.pattern;
-                out.extend((first..first + words).flat_map(|index| pattern.word(index)));
+                let begin = out.len();
+                out.resize(begin + words * WORD_BYTES, 0);
+                let mut number = self.pattern.number(self.at / WORD_BYTES);
+                for word in out[begin..].as_chunks_mut::<WORD_BYTES>().0 {
+                    *word = number.to_le_bytes();
+                    number = number.wrapping_add(GOLDEN);
+                }
                 self.at += words * WORD_BYTES;
                 left -= words * WORD_BYTES;
                 continue;
