@@ -10,17 +10,17 @@ use server::config::Size;
 use slices::{Files, HashSettings, MapSettings, SliceError, SliceMap};
 
 use super::drives::{CommandError, DriveArgs, ended};
-use super::input::{InputError, lines};
+use super::input::{InputError, records};
 
 #[derive(Subcommand)]
 pub(super) enum MapCommand {
     /// Make an empty map.
     Create(CreateArgs),
-    /// Insert pairs: a key, a tab and a value a line.
+    /// Insert pairs: a key, a tab and a value a line. A key has no tab, a value may; both are taken as they are.
     Insert(LineArgs),
-    /// Print each key that is there with its value, a tab between them: a key a line.
+    /// Print each key that is there with its value, a tab between them: a key a line, as it is.
     Get(LineArgs),
-    /// Delete keys: a key a line.
+    /// Delete keys: a key a line, as it is.
     Delete(LineArgs),
     /// Tell its shape, and what it takes of memory.
     Stats(DriveArgs),
@@ -151,14 +151,15 @@ fn describe(map: &SliceMap, as_json: bool) -> Result<(), CommandError> {
 async fn insert(args: &LineArgs) -> Result<(), CommandError> {
     let map = open(&args.on).await?;
     let mut inserted = 0_u64;
-    for line in lines(args.input.as_deref())? {
-        let (line, text) = line?;
-        let (key, value) = text.split_once('\t').ok_or_else(|| InputError::Line {
+    for record in records(args.input.as_deref())? {
+        let (line, bytes) = record?;
+        let tab = bytes.iter().position(|&byte| byte == b'\t');
+        let tab = tab.ok_or_else(|| InputError::Line {
             line,
-            text: text.clone(),
+            text: String::from_utf8_lossy(&bytes).into_owned(),
             what: "pair: write a key, a tab and a value",
         })?;
-        map.insert(key.as_bytes(), value.as_bytes()).await?;
+        map.insert(&bytes[..tab], &bytes[tab + 1..]).await?;
         inserted += 1;
     }
     map.sync().await?;
@@ -168,9 +169,8 @@ async fn insert(args: &LineArgs) -> Result<(), CommandError> {
 async fn delete(args: &LineArgs) -> Result<(), CommandError> {
     let map = open(&args.on).await?;
     let mut deleted = 0_u64;
-    for line in lines(args.input.as_deref())? {
-        let (_, key) = line?;
-        map.delete(key.as_bytes()).await?;
+    for record in records(args.input.as_deref())? {
+        map.delete(&record?.1).await?;
         deleted += 1;
     }
     map.sync().await?;
@@ -190,19 +190,19 @@ fn said(as_json: bool, what: &str, count: u64) -> Result<(), CommandError> {
 async fn get(args: &LineArgs) -> Result<(), CommandError> {
     let map = open(&args.on).await?;
     let mut out = BufWriter::new(io::stdout().lock());
-    let mut batch: Vec<String> = Vec::new();
-    let mut all = lines(args.input.as_deref())?;
+    let mut batch: Vec<Vec<u8>> = Vec::new();
+    let mut all = records(args.input.as_deref())?;
     loop {
-        let line = all.next().transpose()?;
-        let is_last = line.is_none();
-        batch.extend(line.map(|(_, key)| key));
+        let record = all.next().transpose()?;
+        let is_last = record.is_none();
+        batch.extend(record.map(|(_, key)| key));
         if batch.len() == args.clients as usize || is_last {
-            let found = map.get_all(batch.iter().map(String::as_bytes)).await;
+            let found = map.get_all(batch.iter().map(Vec::as_slice)).await;
             for (key, value) in batch.drain(..).zip(found) {
                 if let Some(value) = value? {
-                    write!(out, "{key}\t")?;
-                    out.write_all(&value)?;
-                    writeln!(out)?;
+                    for bytes in [&key[..], b"\t", &value, b"\n"] {
+                        out.write_all(bytes)?;
+                    }
                 }
             }
         }

@@ -24,10 +24,10 @@ enum Kind {
     /// A hash table of 8-byte keys and values.
     #[command(subcommand)]
     Hash(hash::HashCommand),
-    /// A map of lines of text to lines of text.
+    /// A map of keys to values, lines of any bytes.
     #[command(subcommand)]
     Map(map::MapCommand),
-    /// A Bloom filter of lines of text.
+    /// A Bloom filter of lines of any bytes.
     #[command(subcommand)]
     Bloom(bloom::BloomCommand),
     /// An index of vectors that finds those that are near.
