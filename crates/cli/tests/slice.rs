@@ -319,6 +319,64 @@ fn keys_and_values_are_taken_as_they_are() {
 }
 
 #[test]
+fn a_map_says_how_fast_it_is_beside_its_drive() {
+    let directory = TempDir::new().expect("there is a directory for tests");
+    let at = directory.path();
+    let create = [
+        "map",
+        "create",
+        "--drives",
+        "a",
+        "--size",
+        "64MiB",
+        "--incarnations",
+        "4",
+    ];
+    said(at, &create, "");
+    let bench = [
+        "map",
+        "bench",
+        "--drives",
+        "a",
+        "--keys",
+        "5000",
+        "--requests",
+        "4000",
+        "--json",
+    ];
+    let mut rows: Vec<serde_json::Value> = Vec::new();
+    for others in [
+        &["--value-size", "3000"][..],
+        &["--filled", "--inserts", "50"],
+    ] {
+        let row = said(at, &[&bench[..], others].concat(), "");
+        rows.push(serde_json::from_str(&row).expect("it is an object"));
+    }
+    for row in &rows {
+        assert_eq!(row["hit_ratio"], 1.0, "{row}");
+        for rate in ["gets_per_s", "bare_reads_per_s", "reads_over_bare_reads"] {
+            assert!(
+                row[rate].as_f64().is_some_and(|rate| rate > 0.0),
+                "{rate}: {row}"
+            );
+        }
+        assert_eq!(row["keys"], 5000, "{row}");
+    }
+    assert!(
+        rows[0]["inserts_per_s"]
+            .as_f64()
+            .is_some_and(|rate| rate > 0.0)
+    );
+    let written = rows[0]["bytes_written_per_insert"].as_f64();
+    assert!(
+        written.is_some_and(|bytes| (3000.0..9000.0).contains(&bytes)),
+        "{}",
+        rows[0]
+    );
+    assert!(rows[1]["inserts_per_s"].is_null());
+}
+
+#[test]
 fn a_filter_knows_the_lines_that_it_has() {
     let directory = TempDir::new().expect("there is a directory for tests");
     let at = directory.path();

@@ -1,5 +1,6 @@
 //! `flowstone slice`: hash tables, maps, Bloom filters and similarity indexes larger than memory, built and asked from files.
 
+mod bench;
 mod bloom;
 mod drives;
 mod hash;
