@@ -18,7 +18,7 @@ use crate::life::{DRIVE_BYTES, small};
 
 const KEYS: u64 = 400;
 const INSTANCE: u64 = 0x1234;
-/// Of the log's disk.
+/// Bytes of the disk that the log lies on.
 const LOG_BYTES: u64 = 2 * PAGE_BYTES as u64;
 
 fn words(settings: &HashSettings) -> usize {
