@@ -555,8 +555,8 @@ fn output_that_cannot_be_written_is_said() {
     for (kind, command) in [
         ("hash", "insert"),
         ("hash", "stats"),
-        ("map", "delete"),
         ("map", "get"),
+        ("map", "delete"),
         ("map", "stats"),
         ("bloom", "insert"),
         ("bloom", "check"),
