@@ -400,7 +400,7 @@ fn a_filter_knows_the_lines_that_it_has() {
         said(
             at,
             &["bloom", "insert", "--drives", "seen"],
-            &lines(0, 50_000)
+            lines(0, 50_000)
         ),
         "50000 inserted\n"
     );
@@ -452,17 +452,17 @@ fn an_index_finds_vectors_that_are_near() {
     let ids: Vec<&str> = ids.lines().collect();
     assert_eq!(ids.len(), 300);
     let query = ["lsh", "query", "--drives", "near", "-k", "3"];
-    let found = said(at, &query, &vector(1, 4));
+    let found = said(at, &query, vector(1, 4));
     assert!(found.starts_with(&format!("{}:0.0", ids[4])), "{found}");
     assert_eq!(
         said(
             at,
             &["lsh", "delete", "--drives", "near"],
-            &format!("{}\n", ids[4])
+            format!("{}\n", ids[4])
         ),
         "1 deleted\n"
     );
-    let found = said(at, &query, &vector(1, 4));
+    let found = said(at, &query, vector(1, 4));
     assert!(
         !found.contains(&format!("{}:", ids[4])) && found.split(' ').count() == 3,
         "{found}"

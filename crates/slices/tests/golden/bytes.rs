@@ -183,7 +183,7 @@ pub(crate) fn crc8(word: u64) -> u8 {
 
 /// `hash` mod 2^32, in a range.
 pub(crate) fn spread(hash: u64, range: u32) -> u32 {
-    ((hash & 0xffff_ffff) * u64::from(range) >> 32) as u32
+    (((hash & 0xffff_ffff) * u64::from(range)) >> 32) as u32
 }
 
 /// The finalizer of MurmurHash3, which the document calls mix.

@@ -149,7 +149,7 @@ impl<'a> Table<'a> {
         (0..incarnations as usize).any(|incarnation| {
             let filter = page.from(filters + incarnation * filter_bytes as usize);
             let is_set = |bits: u32| {
-                filter.bit((u64::from(bits) * 8 * u64::from(filter_bytes) >> 32) as usize)
+                filter.bit(((u64::from(bits) * 8 * u64::from(filter_bytes)) >> 32) as usize)
             };
             bits.into_iter().all(is_set)
         })

@@ -83,7 +83,7 @@ fn an_index_lies_as_documented() {
     let blocks = segment / 4096;
     let of_segment = blocks * per_page;
     let segments = (batch as usize).div_ceil(of_segment);
-    let first = (0x9e37_79b9 * blocks as u64 >> 32) as usize;
+    let first = ((0x9e37_79b9 * blocks as u64) >> 32) as usize;
     for nth in 0..VECTORS as usize {
         let place = (segments + nth / of_segment) * segment;
         let block = (nth % of_segment / per_page + first) % blocks;
