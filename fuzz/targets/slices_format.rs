@@ -12,6 +12,10 @@ use flowstone_format::slices_filter::{
 use flowstone_format::slices_lsh::{
     LshOwn, LshPage, StoredVectors, VECTOR_HEAD_BYTES, seal_vector, verify_vector,
 };
+use flowstone_format::slices_map::{
+    MOST_KEY_BYTES, MOST_RECORD_BYTES, RECORD_ALIGN_BYTES, RECORD_HEAD_BYTES, Record,
+    RecordAddress, seal_number, unseal_number,
+};
 use libfuzzer_sys::fuzz_target;
 
 const PAGE_BYTES: usize = 4096;
@@ -23,6 +27,9 @@ fuzz_target!(|input: &[u8]| {
     words(input);
     vector(input);
     filter_page(input);
+    record(input);
+    address(input);
+    number(input);
 });
 
 fn word(input: &[u8], at: usize) -> u64 {
@@ -120,7 +127,10 @@ fn vector(input: &[u8]) {
     assert_eq!(verify_vector(instance, id, &record), Ok(input));
     let damaged = word(input, 16) as usize % (8 * record.len());
     record[damaged / 8] ^= 1 << (damaged % 8);
-    assert!(verify_vector(instance, id, &record).is_err(), "bit {damaged}");
+    assert!(
+        verify_vector(instance, id, &record).is_err(),
+        "bit {damaged}"
+    );
 }
 
 fn filter_page(input: &[u8]) {
@@ -153,5 +163,77 @@ fn filter_page(input: &[u8]) {
     for bit in bits {
         wrong[filter_word(bit)] ^= 1 << (bit % 64);
     }
-    assert_ne!(page.state(&wrong), FilterPageState::Sound(after), "{bits:?}");
+    assert_ne!(
+        page.state(&wrong),
+        FilterPageState::Sound(after),
+        "{bits:?}"
+    );
+}
+
+/// A record of a map: what any bytes say of themselves lies within them, and what is damaged, or lies elsewhere, is no record.
+fn record(input: &[u8]) {
+    let (instance, position) = (word(input, 0), word(input, 8));
+    if let Ok(found) = Record::decode(1, 4096, input) {
+        let mut again = vec![0; found.len()];
+        found.encode(1, 4096, &mut again);
+        assert_eq!(Record::decode(1, 4096, &again), Ok(found));
+        assert!(again.len() <= input.len());
+    }
+    let (epoch, key_bytes) = (word(input, 16) as u32, word(input, 20) as usize);
+    let body = input.get(24..).unwrap_or_default();
+    let (key, value) = body.split_at(key_bytes % (body.len().min(MOST_KEY_BYTES) + 1));
+    let sound = Record {
+        epoch,
+        key,
+        value: (key_bytes & 1 << 31 == 0).then_some(value),
+    };
+    let len = sound.len();
+    assert!(len >= RECORD_HEAD_BYTES && len.is_multiple_of(RECORD_ALIGN_BYTES));
+    // What follows is the next record, and no part of this one.
+    let mut bytes = [&vec![0; len], input].concat();
+    sound.encode(instance, position, &mut bytes[..len]);
+    assert_eq!(Record::decode(instance, position, &bytes), Ok(sound));
+    assert!(Record::decode(instance, position ^ 1 << (epoch % 64), &bytes).is_err());
+    assert!(Record::decode(instance, position, &bytes[..len - 1]).is_err());
+    // Its head may name any lengths, with a checksum that fits those bytes or not.
+    bytes[4..8].copy_from_slice(&epoch.to_le_bytes());
+    bytes[20..22].copy_from_slice(&key_bytes.to_le_bytes()[..2]);
+    let _ = Record::decode(instance, position, &bytes);
+    sound.encode(instance, position, &mut bytes[..len]);
+    let damaged = word(input, 17) as usize % (8 * len);
+    bytes[damaged / 8] ^= 1 << (damaged % 8);
+    let found = Record::decode(instance, position, &bytes);
+    assert!(found.is_err(), "bit {damaged}");
+}
+
+/// The address of a record: any word is one in front of the log's end, or none, and one that has been encoded is itself.
+fn address(input: &[u8]) {
+    let align = RECORD_ALIGN_BYTES as u64;
+    let (any, end) = (word(input, 0), word(input, 8));
+    if let Some(found) = RecordAddress::decode(any, end) {
+        assert!(found.position <= end && found.position.is_multiple_of(align));
+        assert!(found.bytes <= MOST_RECORD_BYTES);
+        assert_eq!(found.encode(), any);
+    }
+    let behind = word(input, 16) % ((1 << 52) - align);
+    let sound = RecordAddress {
+        position: end.saturating_sub(behind) / align * align,
+        bytes: word(input, 24) as usize % (MOST_RECORD_BYTES + 1) / RECORD_ALIGN_BYTES
+            * RECORD_ALIGN_BYTES,
+    };
+    assert_eq!(RecordAddress::decode(sound.encode(), end), Some(sound));
+}
+
+/// A sealed number: any word is one or an error, and one that has been sealed is found damaged by a bit or two.
+fn number(input: &[u8]) {
+    let (any, salt) = (word(input, 0), word(input, 8) as u8);
+    if let Ok(found) = unseal_number(any, salt) {
+        assert_eq!(seal_number(found, salt), any);
+    }
+    let number = word(input, 9) >> 8;
+    let sound = seal_number(number, salt);
+    assert_eq!(unseal_number(sound, salt), Ok(number));
+    let bits = [17, 18].map(|at| 1_u64 << (word(input, at) % 64));
+    let wrong = bits.iter().fold(sound, |word, bit| word ^ bit);
+    assert_eq!(unseal_number(wrong, salt).is_ok(), wrong == sound);
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-fn flowstone(directory: &Path, arguments: &[&str], input: &str) -> Output {
+fn flowstone(directory: &Path, arguments: &[&str], input: impl AsRef<[u8]>) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_flowstone"))
         .arg("slice")
         .args(arguments)
@@ -18,7 +18,7 @@ fn flowstone(directory: &Path, arguments: &[&str], input: &str) -> Output {
         .expect("the program starts");
     let mut stdin = child.stdin.take().expect("its input is piped");
     // What refuses its arguments reads no input.
-    let taken = stdin.write_all(input.as_bytes());
+    let taken = stdin.write_all(input.as_ref());
     let is_gone = |error: std::io::Error| error.kind() == std::io::ErrorKind::BrokenPipe;
     assert!(taken.is_ok() || taken.is_err_and(is_gone));
     drop(stdin);
@@ -30,12 +30,16 @@ fn hash<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
     [&["hash"], arguments].concat()
 }
 
-fn said(directory: &Path, arguments: &[&str], input: &str) -> String {
+fn said(directory: &Path, arguments: &[&str], input: impl AsRef<[u8]>) -> String {
+    let bytes = said_bytes(directory, arguments, input);
+    String::from_utf8(bytes).expect("it prints text")
+}
+
+fn said_bytes(directory: &Path, arguments: &[&str], input: impl AsRef<[u8]>) -> Vec<u8> {
     let output = flowstone(directory, arguments, input);
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("it prints text");
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(output.stderr.is_empty());
-    text(&output.stdout)
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && errors.is_empty(), "{errors}");
+    output.stdout
 }
 
 fn refusal(directory: &Path, arguments: &[&str], input: &str) -> String {
@@ -259,6 +263,119 @@ fn a_map_has_the_values_of_its_keys() {
     assert!(refused.contains("a tab and a value"), "{refused}");
 }
 
+/// Of a line only its end is no part of the key and the value; of any other byte a map and a filter make a difference.
+#[test]
+fn keys_and_values_are_taken_as_they_are() {
+    let directory = one_of_each();
+    let at = directory.path();
+    let keys: [&[u8]; 8] = [
+        b"key",
+        b"key ",
+        b" key",
+        b"key\r",
+        b"",
+        b" ",
+        b" \x0b\xc2\xa0",
+        b"\xff\0",
+    ];
+    let values: [&[u8]; 8] = [b"", b" ", b"a\tb ", b"\r", b"\xfe", b"\t", b"c\r", b"d"];
+    let lines = |lines: &[&[u8]]| -> Vec<u8> {
+        lines
+            .iter()
+            .flat_map(|line| [line, &b"\n"[..]])
+            .collect::<Vec<_>>()
+            .concat()
+    };
+    let pairs = keys
+        .iter()
+        .zip(values)
+        .map(|(key, value)| [key, value].join(&b'\t'));
+    let pairs: Vec<Vec<u8>> = pairs.collect();
+    let pairs: Vec<&[u8]> = pairs.iter().map(Vec::as_slice).collect();
+    let map = |command| ["map", command, "--drives", "map"];
+    assert_eq!(said(at, &map("insert"), lines(&pairs)), "8 inserted\n");
+    let found = said_bytes(at, &map("get"), lines(&keys));
+    assert_eq!(
+        found.escape_ascii().to_string(),
+        lines(&pairs).escape_ascii().to_string()
+    );
+    assert_eq!(said(at, &map("delete"), lines(&keys[1..])), "7 deleted\n");
+    assert_eq!(
+        said_bytes(at, &map("get"), lines(&keys)),
+        lines(&pairs[..1])
+    );
+
+    let filter = |command| ["bloom", command, "--drives", "bloom"];
+    assert_eq!(
+        said(at, &filter("insert"), lines(&keys[1..])),
+        "7 inserted\n"
+    );
+    assert_eq!(
+        said_bytes(at, &filter("check"), lines(&keys)),
+        lines(&keys[1..])
+    );
+    // The end of the last line may be missing.
+    assert_eq!(said_bytes(at, &filter("check"), "key\nkey "), b"key \n");
+}
+
+#[test]
+fn a_map_says_how_fast_it_is_beside_its_drive() {
+    let directory = TempDir::new().expect("there is a directory for tests");
+    let at = directory.path();
+    let create = [
+        "map",
+        "create",
+        "--drives",
+        "a",
+        "--size",
+        "64MiB",
+        "--incarnations",
+        "4",
+    ];
+    said(at, &create, "");
+    let bench = [
+        "map",
+        "bench",
+        "--drives",
+        "a",
+        "--keys",
+        "5000",
+        "--requests",
+        "4000",
+        "--json",
+    ];
+    let mut rows: Vec<serde_json::Value> = Vec::new();
+    for others in [
+        &["--value-size", "3000"][..],
+        &["--filled", "--inserts", "50"],
+    ] {
+        let row = said(at, &[&bench[..], others].concat(), "");
+        rows.push(serde_json::from_str(&row).expect("it is an object"));
+    }
+    for row in &rows {
+        assert_eq!(row["hit_ratio"], 1.0, "{row}");
+        for rate in ["gets_per_s", "bare_reads_per_s", "reads_over_bare_reads"] {
+            assert!(
+                row[rate].as_f64().is_some_and(|rate| rate > 0.0),
+                "{rate}: {row}"
+            );
+        }
+        assert_eq!(row["keys"], 5000, "{row}");
+    }
+    assert!(
+        rows[0]["inserts_per_s"]
+            .as_f64()
+            .is_some_and(|rate| rate > 0.0)
+    );
+    let written = rows[0]["bytes_written_per_insert"].as_f64();
+    assert!(
+        written.is_some_and(|bytes| (3000.0..9000.0).contains(&bytes)),
+        "{}",
+        rows[0]
+    );
+    assert!(rows[1]["inserts_per_s"].is_null());
+}
+
 #[test]
 fn a_filter_knows_the_lines_that_it_has() {
     let directory = TempDir::new().expect("there is a directory for tests");
@@ -283,7 +400,7 @@ fn a_filter_knows_the_lines_that_it_has() {
         said(
             at,
             &["bloom", "insert", "--drives", "seen"],
-            &lines(0, 50_000)
+            lines(0, 50_000)
         ),
         "50000 inserted\n"
     );
@@ -335,17 +452,17 @@ fn an_index_finds_vectors_that_are_near() {
     let ids: Vec<&str> = ids.lines().collect();
     assert_eq!(ids.len(), 300);
     let query = ["lsh", "query", "--drives", "near", "-k", "3"];
-    let found = said(at, &query, &vector(1, 4));
+    let found = said(at, &query, vector(1, 4));
     assert!(found.starts_with(&format!("{}:0.0", ids[4])), "{found}");
     assert_eq!(
         said(
             at,
             &["lsh", "delete", "--drives", "near"],
-            &format!("{}\n", ids[4])
+            format!("{}\n", ids[4])
         ),
         "1 deleted\n"
     );
-    let found = said(at, &query, &vector(1, 4));
+    let found = said(at, &query, vector(1, 4));
     assert!(
         !found.contains(&format!("{}:", ids[4])) && found.split(' ').count() == 3,
         "{found}"
@@ -354,7 +471,7 @@ fn an_index_finds_vectors_that_are_near() {
     assert!(refusal(at, &query, "1 two 3\n").contains("no vector"));
 }
 
-/// A directory with a table, a filter and an index of two components.
+/// A directory with a table, a map, a filter and an index of two components.
 fn one_of_each() -> TempDir {
     let directory = TempDir::new().expect("there is a directory for tests");
     let at = directory.path();
@@ -362,6 +479,7 @@ fn one_of_each() -> TempDir {
     let of = ["--incarnations", "4", "--drives"];
     for (kind, own) in [
         ("hash", &[][..]),
+        ("map", &[]),
         ("bloom", &["--rate", "0.01"]),
         (
             "lsh",
@@ -394,18 +512,25 @@ fn input_without_end_or_that_is_no_text_is_refused_in_a_line() {
         ("hash", "insert"),
         ("hash", "get"),
         ("hash", "delete"),
+        ("map", "insert"),
+        ("map", "get"),
+        ("map", "delete"),
         ("bloom", "insert"),
         ("bloom", "check"),
         ("lsh", "insert"),
         ("lsh", "query"),
         ("lsh", "delete"),
     ] {
+        let takes_any_bytes = kind == "map" || kind == "bloom";
         for (input, why) in [
             ("/dev/zero", "longer than 32 MiB"),
             ("binary", "not text"),
             ("nothing", "No such file"),
             ("directory", "directory"),
         ] {
+            if takes_any_bytes && input == "binary" {
+                continue;
+            }
             let refused = refusal(at, &[kind, command, "--drives", kind, input], "");
             assert!(refused.contains(why), "{kind} {command} {input}: {refused}");
         }
@@ -425,10 +550,14 @@ fn output_that_cannot_be_written_is_said() {
     let at = directory.path();
     said(at, &["lsh", "insert", "--drives", "lsh", "sample"], "");
     said(at, &["bloom", "insert", "--drives", "bloom", "sample"], "");
+    said(at, &["map", "insert", "--drives", "map"], "1 2\tvalue\n");
     said(at, &["hash", "insert", "--drives", "hash", "sample"], "");
     for (kind, command) in [
         ("hash", "insert"),
         ("hash", "stats"),
+        ("map", "get"),
+        ("map", "delete"),
+        ("map", "stats"),
         ("bloom", "insert"),
         ("bloom", "check"),
         ("bloom", "stats"),

@@ -635,6 +635,77 @@ mod tests {
     }
 
     #[test]
+    fn a_superblock_is_these_bytes() {
+        let mut superblock = SliceSuperblock::new(SliceKind::Map);
+        superblock.instance = U64::new(0x0102_0304_0506_0708);
+        superblock.hash_seed = U64::new(0x1112_1314_1516_1718);
+        let numbers = [
+            &mut superblock.drive,
+            &mut superblock.drives,
+            &mut superblock.spread,
+            &mut superblock.partitions,
+            &mut superblock.pages,
+            &mut superblock.page_bytes,
+            &mut superblock.incarnations,
+            &mut superblock.slots_per_page,
+            &mut superblock.bucket_entries,
+            &mut superblock.filter_bytes,
+            &mut superblock.channels,
+            &mut superblock.chunk_bytes,
+        ];
+        for (number, value) in numbers.into_iter().zip(0xa000_0000..) {
+            *number = U32::new(value);
+        }
+        superblock.own = [1, 2, 3, 4].map(|number| U64::new(number << 56));
+        let mut page = [1; 4096];
+        superblock.encode(&mut page);
+        let mut golden = b"flowSLCE\x01\0\0\0\0\0\0\0".to_vec();
+        golden.extend([8, 7, 6, 5, 4, 3, 2, 1]);
+        golden.extend([0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11]);
+        golden.extend([4, 0, 0, 0]);
+        golden.extend((0..12).flat_map(|number| [number, 0, 0, 0xa0]));
+        golden.extend((1..5).flat_map(|number| [0, 0, 0, 0, 0, 0, 0, number]));
+        golden[12..16].copy_from_slice(&[0x4c, 0x7a, 0x23, 0xc7]);
+        assert_eq!(page[..116], golden);
+        assert_eq!(page[116..], [0; 4096 - 116]);
+    }
+
+    #[test]
+    fn heads_and_words_are_these_bytes() {
+        let identity = PageIdentity {
+            instance: 0x0102_0304_0506_0708,
+            partition: 0x1112_1314,
+            page: 0x2122_2324,
+            generation: 0x3132_3334,
+        };
+        let mut page = [7; 32];
+        identity.seal(0x4142_4344, &mut page);
+        let golden = [
+            0x74, 0xce, 0x21, 0x00, 0x14, 0x13, 0x12, 0x11, 0x24, 0x23, 0x22, 0x21, 0x34, 0x33,
+            0x32, 0x31, 0x44, 0x43, 0x42, 0x41, 0, 0, 0, 0, 7, 7, 7, 7, 7, 7, 7, 7,
+        ];
+        assert_eq!(page, golden);
+        let owner = PointerOwner {
+            instance: identity.instance,
+            partition: identity.partition,
+            drive: 3,
+        };
+        let pointer = Pointer {
+            generation: 0xfeed_beef,
+            region: 0x00ab_cdef,
+        };
+        assert_eq!(pointer.encode(owner), 0xfeed_beef_73ab_cdef);
+        let part = PartOwner {
+            generation: 0xfeed_beef,
+            partition: 0x00ab_cdef,
+        };
+        assert_eq!(part.encode(identity.instance, 5), 0xfeed_beef_9fab_cdef);
+        let count = LogCount::none(identity.instance, 2, 3).and(&[4, 5, 0]);
+        assert_eq!(count.encode(), 0x0000_0001_8d1c_d03d);
+        assert_eq!(half_mark(identity.instance, 2, 3), 0x3_1829_7a59);
+    }
+
+    #[test]
     fn a_page_of_a_log_is_these_bytes() {
         let mut page = [1; 4096];
         LogPage::encode(&mut page, 0x0102, (3, 5), [7, 8].into_iter());

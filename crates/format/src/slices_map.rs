@@ -223,6 +223,29 @@ mod tests {
     }
 
     #[test]
+    fn records_addresses_and_numbers_are_these_bytes() {
+        let record = Record {
+            epoch: 0x2122_2324,
+            key: b"key",
+            value: Some(b"value"),
+        };
+        let mut bytes = [9; 32];
+        record.encode(0x0102_0304_0506_0708, 0x1112_1314_1516_1710, &mut bytes);
+        let golden = [
+            0xd6, 0xb2, 0x19, 0x9e, 5, 0, 0, 0, 0x10, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,
+            0x24, 0x23, 0x22, 0x21, 3, 0, 0, 0, b'k', b'e', b'y', b'v', b'a', b'l', b'u', b'e',
+        ];
+        assert_eq!(bytes, golden);
+        let address = RecordAddress {
+            position: 0x000a_bcde_f012_3450,
+            bytes: 0x0f_fff0,
+        };
+        assert_eq!(address.encode(), 0xabcd_ef01_2345_ffff);
+        assert_eq!(seal_number(0x00ab_cdef, 0x35), 0xabcd_efdc);
+        assert_eq!(seal_number(0, 0x5b), 0x5b);
+    }
+
+    #[test]
     fn an_address_is_read_against_the_end_of_the_log() {
         let round = 1 << (POSITION_BITS + 4);
         for position in [0, 4096, round - 16, round, 5 * round + 32] {

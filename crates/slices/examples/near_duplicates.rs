@@ -27,7 +27,7 @@ const NEIGHBOURS: usize = 10;
 type Image = Vec<f32>;
 type Failure = Box<dyn Error>;
 
-/// Images, with their width.
+/// Images of one size, each a row of bytes after the other.
 struct Images {
     width: usize,
     all: Vec<Image>,
@@ -139,7 +139,7 @@ fn settings(
     );
     Ok(LshSettings {
         components: Components::Bytes,
-        // A twentieth of them.
+        // A query reads a twentieth of all images at most.
         most_candidates: images.all.len() / 20,
         // A small index with many incarnations.
         partitions: Some(1),

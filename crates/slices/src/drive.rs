@@ -14,6 +14,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::channel::Channels;
 use crate::error::SliceError;
+use crate::pointers::check_regions;
 use crate::regions::{Region, Regions};
 use crate::scheduler::{Asked, Scheduler, Scheduling};
 
@@ -75,23 +76,28 @@ pub(crate) struct PageRead {
     pub(crate) floor: u32,
 }
 
-/// The drives of a structure. `used` says where the slicetables of one lie.
+/// The drives of a structure. `pointers` says where the slicetables of one lie, each with its partition.
+///
+/// # Errors
+/// [`SliceError::DamagedLog`] for a pointer that names no region of its drive, or another's.
 pub(crate) fn drives(
     disks: Vec<Arc<dyn Disk>>,
     shape: TableShape,
     scheduling: Scheduling,
-    used: impl Fn(usize) -> Vec<Pointer>,
-) -> Box<[Drive]> {
+    pointers: impl Fn(usize) -> Vec<(u32, Pointer)>,
+) -> Result<Box<[Drive]>, SliceError> {
     let drive_of = |(number, disk): (usize, Arc<dyn Disk>)| {
-        let pointers = used(number).into_iter();
+        let pointers = pointers(number);
+        let regions = disk.len_bytes().saturating_sub(shape.head_bytes) / shape.region_bytes();
+        check_regions(pointers.iter().copied(), regions)?;
         let used: Vec<u32> = pointers
-            .filter(|pointer| pointer.generation > 0)
-            .map(|pointer| pointer.region)
+            .iter()
+            .filter(|(_, pointer)| pointer.generation > 0)
+            .map(|(_, pointer)| pointer.region)
             .collect();
-        let regions = (disk.len_bytes() - shape.head_bytes) / shape.region_bytes();
         let regions = Regions::without(regions.min(MOST_REGIONS.into()) as u32, &used);
         let scheduler = Scheduler::new(scheduling, shape.channels.count);
-        Drive::new(number, disk, shape, scheduler, regions)
+        Ok(Drive::new(number, disk, shape, scheduler, regions))
     };
     disks.into_iter().enumerate().map(drive_of).collect()
 }

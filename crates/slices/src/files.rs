@@ -23,7 +23,7 @@ const HEAD_BYTES: u64 = 1 << 20;
 
 /// What a structure lies on. Holds the locks of its files.
 pub struct Files {
-    /// The drives, in order.
+    /// The drives, in the order in which they were named.
     pub disks: Vec<Arc<dyn Disk>>,
     /// The log of the structure, which lies beside the first drive.
     pub journal: Arc<dyn Journal>,
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(contents_of(&head), None);
         SliceSuperblock::new(SliceKind::Hash).encode(&mut head[..4096]);
         assert_eq!(contents_of(&head), Some("a structure of slices"));
-        // Damaged, and still one.
+        // A damaged superblock still is what nobody may overwrite.
         head[100] ^= 1;
         assert_eq!(contents_of(&head), Some("a structure of slices"));
         head[..4].copy_from_slice(b"XFSB");

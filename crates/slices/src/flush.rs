@@ -33,7 +33,7 @@ const LAST_RETRY: Duration = Duration::from_secs(5);
 pub(crate) trait Flush: Sized + 'static {
     /// What is in memory of a partition and takes changes.
     type Active;
-    /// What is being flushed.
+    /// A full table or filter, from when it takes no more changes until a slicetable has them.
     type Frozen;
 
     fn flushes(&self) -> &Flushes;
@@ -76,11 +76,11 @@ pub(crate) struct DriveFlushes {
 /// A partition of a structure.
 pub(crate) struct Partition<S: Flush> {
     pub(crate) state: Mutex<State<S>>,
-    /// A flush has ended.
+    /// Notified when a flush of the partition has ended, whether it has succeeded or not.
     flushed: Notify,
 }
 
-/// What a partition has.
+/// What a partition has in memory, and where its slicetables lie.
 pub(crate) struct State<S: Flush> {
     pub(crate) active: S::Active,
     /// The flush that will write what is active.
@@ -91,7 +91,7 @@ pub(crate) struct State<S: Flush> {
 }
 
 impl Flushes {
-    /// Those of so many drives, with `side` frozen on the side for each.
+    /// The flushes of so many drives, with `side` tables frozen on the side for each.
     pub(crate) fn new(drives: usize, side: u32) -> Self {
         let of_drive = |_| DriveFlushes {
             permits: Semaphore::new((FLUSHES_PER_DRIVE + side) as usize),
@@ -341,7 +341,7 @@ enum Flushed {
     All,
     /// More has been frozen since it began.
     Some,
-    /// It has failed: what is frozen stays.
+    /// The flush has failed: what is frozen stays.
     None,
 }
 

@@ -61,7 +61,7 @@ enum FlushState {
 
 /// Whether there is a task that flushes.
 pub(crate) enum FlushTask {
-    /// There was none: the caller spawns it.
+    /// No task was flushing: the caller spawns one.
     Begun,
     UnderWay,
     Failed(SliceError),

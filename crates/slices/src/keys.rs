@@ -12,7 +12,7 @@ pub fn key_of_text(text: &str, seed: u64) -> u64 {
 pub(crate) struct Keys {
     pub(crate) seed: u64,
     pub(crate) partitions: u32,
-    /// Slots of a partition.
+    /// Slots of a partition, of which each key has two.
     pub(crate) slots: u32,
 }
 

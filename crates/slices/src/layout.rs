@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use device::Disk;
+use device::{Disk, Journal};
 use format::slices::{MOST_REGIONS, SliceSuperblock};
 
 use crate::channel::Channels;
@@ -28,6 +28,25 @@ pub(crate) fn refuse_if(
     match wrong.into_iter().find(|(is_wrong, _)| *is_wrong) {
         Some((_, what)) => Err(SliceError::Setting(what.to_owned())),
         None => Ok(()),
+    }
+}
+
+/// Bytes of each disk.
+pub(crate) fn drive_bytes(disks: &[Arc<dyn Disk>]) -> Vec<u64> {
+    disks.iter().map(|disk| disk.len_bytes()).collect()
+}
+
+/// Refuses a disk that is named twice, and a log of fewer words than a new structure needs, before anything is written.
+pub(crate) fn refuse_parts(
+    disks: &[Arc<dyn Disk>],
+    journal: &dyn Journal,
+    needs: usize,
+) -> Result<(), SliceError> {
+    refuse_twice(disks)?;
+    let has = journal.words();
+    match has < needs {
+        true => Err(SliceError::ShortLog { has, needs }),
+        false => Ok(()),
     }
 }
 
@@ -65,7 +84,7 @@ pub(crate) fn partitions_in(has: u64, needs: u64) -> Result<u32, SliceError> {
 }
 
 impl Layout {
-    /// Refuses what cannot be.
+    /// Refuses pages, channels and pieces that no drive can be divided by.
     pub(crate) fn check(&self) -> Result<(), SliceError> {
         let stripe = self.channels.stripe_bytes();
         let whole = |bytes: u64, of: u64| of > 0 && bytes > 0 && bytes.is_multiple_of(of);

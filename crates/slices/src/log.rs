@@ -34,7 +34,7 @@ use crate::table::Change;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogShape {
     pub(crate) partitions: u32,
-    /// Slicetables of a partition.
+    /// Slicetables that each partition has: one, or one on each drive where slices are spread.
     pub(crate) drives: u32,
     /// Parts beside one for each partition: as many as tables may be frozen.
     pub(crate) spare_parts: u32,
@@ -167,12 +167,12 @@ impl Log {
         })
     }
 
-    /// Whether changes are logged.
+    /// Whether changes are logged, rather than saved by who owns the table.
     pub(crate) fn has_changes(&self) -> bool {
         self.shape.has_parts()
     }
 
-    /// Words that it uses.
+    /// Words of the journal that it uses, from the first on.
     pub(crate) fn words(&self) -> usize {
         self.shape.words()
     }

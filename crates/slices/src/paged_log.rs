@@ -31,7 +31,7 @@ struct PageState {
     has_changed: bool,
     /// How often it has been written, durably: place A where that is odd.
     writes: u64,
-    /// The same with what has been written since, of a sync that has not come to its end: it is written again, to the same place, for
+    /// That count with what has been written since, of a sync that has not come to its end: it is written again, to the same place, for
     /// the other one is the one that is durable.
     written: Option<u64>,
 }

@@ -12,9 +12,9 @@ use crate::error::SliceError;
 
 /// The parts of a log. Used from all threads at once.
 pub(crate) struct Parts {
-    /// Used in turn.
+    /// Free parts, which are used in turn: the one that has been free longest first.
     free: Mutex<VecDeque<u32>>,
-    /// Those that a start has found in use, until it takes them.
+    /// Parts that a start has found in use, until it takes them.
     found: Mutex<Found>,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct Parts {
 type Found = BTreeMap<(u32, u32), u32>;
 
 impl Parts {
-    /// All are free.
+    /// The parts of a new log, all of them free.
     pub(crate) fn unused(parts: u32) -> Self {
         Self {
             free: Mutex::new((0..parts).collect()),
@@ -81,7 +81,7 @@ impl Parts {
         parts
     }
 
-    /// A free part.
+    /// Takes the part that has been free longest.
     pub(crate) fn take(&self) -> u32 {
         let part = self.free.lock().pop_front();
         part.expect("there is a part for each table that there may be")

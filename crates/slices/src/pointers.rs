@@ -26,7 +26,7 @@ pub(crate) struct Pointers {
     pub(crate) journal: Arc<dyn Journal>,
     pub(crate) instance: u64,
     partitions: u32,
-    /// Slicetables of a partition.
+    /// Slicetables that each partition has, with a pointer each.
     drives: u32,
     syncing: Semaphore,
     /// A sync has failed or has not ended, and the system may take for written what is not.

@@ -17,7 +17,7 @@ const MOST_CHANNELS: u64 = 256;
 const TRIES: usize = 15;
 /// How much longer than side by side a pair takes that waits for one channel, at least.
 const SLOWER: f64 = 1.25;
-/// Bytes written at once.
+/// Bytes that are written at once, before anything is measured.
 const WRITE_BYTES: usize = 1 << 20;
 
 /// Bytes from the start of a drive that a probe overwrites, at most.

@@ -18,7 +18,7 @@ use std::thread::{self, ThreadId};
 use parking_lot::Mutex;
 use runtime::sync::{Sender, oneshot};
 
-/// How reads are chosen.
+/// How many reads a drive gets at once, and how the next is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scheduling {
     /// Reads in the drive at once.
@@ -84,7 +84,7 @@ pub(crate) struct ReadTurn<R: Asked> {
 /// The right to have the drive alone, until dropped.
 pub(crate) struct WriteTurn<R: Asked>(Scheduler<R>);
 
-/// Whose turn it is.
+/// Who may go on: a piece of a flush, or a read.
 enum Granted<R: Asked> {
     Read(Waiting<R>, ReadTurn<R>),
     Write(Sender<WriteTurn<R>>, WriteTurn<R>),

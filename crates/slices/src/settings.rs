@@ -30,7 +30,7 @@ pub struct HashSettings {
     pub spare_regions: u32,
     /// How the drives divide their bytes among channels.
     pub channels: Channels,
-    /// Which read goes next.
+    /// How many reads are under way at once, and which of those that wait goes next.
     pub scheduling: Scheduling,
     /// Bytes of a piece of a flush: how long reads wait for one.
     pub piece_bytes: u32,
@@ -73,13 +73,13 @@ impl Default for HashSettings {
 pub struct HashShape {
     /// Tables in memory, one for each partition.
     pub partitions: u32,
-    /// Pages of a slicetable.
+    /// Pages of a slicetable, whole stripes of chunks.
     pub pages: u32,
-    /// How these are divided.
+    /// How a page is divided into buckets.
     pub page: EntryPage,
     /// Changes that a table holds before it is flushed.
     pub table_entries: u32,
-    /// Bytes of a slicetable.
+    /// Bytes of a slicetable, and so of each region of a drive.
     pub region_bytes: u64,
     /// Full tables of a drive that may wait beside those that are being flushed.
     pub side_tables: u32,

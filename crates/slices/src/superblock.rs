@@ -198,7 +198,7 @@ pub(crate) fn check_space(
     disks: &[Arc<dyn Disk>],
     found: &SliceSuperblock,
     layout: &Layout,
-    pointers: impl Fn(usize) -> Vec<Pointer>,
+    pointers: impl Fn(usize) -> Vec<(u32, Pointer)>,
 ) -> Result<(), SliceError> {
     let region_bytes = u64::from(found.pages.get()) * u64::from(found.page_bytes.get());
     for (drive, disk) in disks.iter().enumerate() {
@@ -207,8 +207,8 @@ pub(crate) fn check_space(
             _ => found.partitions.get(),
         };
         let pointers = pointers(drive).into_iter();
-        let named = pointers.filter(|pointer| pointer.generation > 0);
-        let last = named.map(|pointer| pointer.region).max().unwrap_or(0);
+        let named = pointers.filter(|(_, pointer)| pointer.generation > 0);
+        let last = named.map(|(_, pointer)| pointer.region).max().unwrap_or(0);
         let regions = u64::from(partitions).max(last.into()) + 1;
         let (has, needs) = (disk.len_bytes(), layout.bytes_of(regions, region_bytes));
         if has < needs {

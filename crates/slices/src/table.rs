@@ -16,9 +16,9 @@ const SETTLE_PASSES: usize = 2;
 /// What a key is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// It has this value.
+    /// The key has been given this value.
     Value(u64),
-    /// It has been deleted.
+    /// The key has been deleted: what slicetables have of it does not count.
     Delete,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Full;
 pub(crate) struct Table {
     keys: Keys,
     bucket_entries: usize,
-    /// Changed keys, at most.
+    /// Changed keys that it takes, deletes included, before it is full.
     most: usize,
     len: usize,
     entries: Box<[(u64, u64)]>,
@@ -41,7 +41,7 @@ pub(crate) struct Table {
     buried: HashSet<u64>,
 }
 
-/// How entries make room.
+/// Entries that are to move, each to its other slot, so that a place becomes free.
 struct Path {
     /// Each moves to where the one before it was, the first to the free place.
     moves: Vec<usize>,
@@ -108,7 +108,7 @@ impl Table {
         self.buried.capacity() * (size_of::<u64>() + 1)
     }
 
-    /// Keys that have changed.
+    /// How many keys have changed, those included that have no place in a bucket.
     pub(crate) fn len(&self) -> usize {
         self.len + self.buried.len()
     }

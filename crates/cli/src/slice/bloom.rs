@@ -10,13 +10,13 @@ use server::config::Size;
 use slices::{BitPlacement, BloomSettings, Files, SliceBloom, SliceError};
 
 use super::drives::{CommandError, DriveArgs, ended};
-use super::input::lines;
+use super::input::records;
 
 #[derive(Subcommand)]
 pub(super) enum BloomCommand {
     /// Make an empty filter.
     Create(CreateArgs),
-    /// Insert lines.
+    /// Insert lines, as they are.
     Insert(LineArgs),
     /// Print the lines that it may have.
     Check(LineArgs),
@@ -141,8 +141,8 @@ fn describe(filter: &SliceBloom, as_json: bool) -> Result<(), CommandError> {
 async fn insert(args: &LineArgs) -> Result<(), CommandError> {
     let filter = open(&args.on).await?;
     let mut inserted = 0_u64;
-    for line in lines(args.input.as_deref())? {
-        filter.insert(line?.1.as_bytes()).await?;
+    for record in records(args.input.as_deref())? {
+        filter.insert(&record?.1).await?;
         inserted += 1;
     }
     filter.sync().await?;
@@ -158,10 +158,11 @@ async fn insert(args: &LineArgs) -> Result<(), CommandError> {
 async fn check(args: &LineArgs) -> Result<(), CommandError> {
     let filter = open(&args.on).await?;
     let mut out = BufWriter::new(io::stdout().lock());
-    for line in lines(args.input.as_deref())? {
-        let (_, text) = line?;
-        if filter.may_contain(text.as_bytes()).await? {
-            writeln!(out, "{text}")?;
+    for record in records(args.input.as_deref())? {
+        let (_, mut line) = record?;
+        if filter.may_contain(&line).await? {
+            line.push(b'\n');
+            out.write_all(&line)?;
         }
     }
     out.flush()?;

@@ -1,20 +1,17 @@
 //! `flowstone slice hash`: make a SliceHash, change it, ask it, and see how fast it is.
 
-use std::cell::RefCell;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use device::Disk;
-use hdrhistogram::Histogram;
 use serde_json::json;
 use server::config::Size;
 use slices::{Channels, Files, HashSettings, SliceError, SliceHash, probe_channels};
 
+use super::bench::{LoadArgs, Subject, measure, print};
 use super::drives::{CommandError, DriveArgs, ended};
 use super::input::{InputError, lines, number};
 
@@ -103,21 +100,8 @@ pub(super) struct BenchArgs {
     /// Memory for Bloom filters of the partitions that are looked up most.
     #[arg(long, default_value = "0KiB", value_name = "SIZE")]
     filters: Size,
-    /// Keys to insert first [default: as many as it holds].
-    #[arg(long, value_name = "N")]
-    keys: Option<u64>,
-    /// An earlier run has filled it with as many keys: insert none first.
-    #[arg(long)]
-    filled: bool,
-    /// Requests to measure.
-    #[arg(long, default_value_t = 1_000_000, value_name = "N")]
-    requests: u64,
-    /// Share of inserts.
-    #[arg(long, default_value_t = 0, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(0..=100))]
-    inserts: u64,
-    /// Requests under way at once.
-    #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    clients: u32,
+    #[command(flatten)]
+    load: LoadArgs,
 }
 
 pub(super) fn run(command: HashCommand) -> ExitCode {
@@ -335,15 +319,14 @@ async fn stats(args: &DriveArgs) -> Result<(), CommandError> {
     describe(&open(args, Size(0)).await?, args.json)
 }
 
-/// What clients have done.
-struct Tally {
-    left: u64,
-    next_key: u64,
-    keys: u64,
-    latency_ns: Histogram<u64>,
-    gets: u64,
-    found: u64,
-    error: Option<SliceError>,
+impl Subject for SliceHash {
+    async fn insert(&self, key: u64) -> Result<(), SliceError> {
+        Self::insert(self, key, key).await
+    }
+
+    async fn get(&self, key: u64) -> Result<bool, SliceError> {
+        Ok(Self::get(self, key).await? == Some(key))
+    }
 }
 
 async fn bench(args: &BenchArgs) -> Result<(), CommandError> {
@@ -351,114 +334,23 @@ async fn bench(args: &BenchArgs) -> Result<(), CommandError> {
     let shape = table.shape();
     let incarnations = table.slicetables_of_a_partition() * shape.page.incarnations;
     let holds = u64::from(shape.partitions) * u64::from(shape.table_entries) * incarnations as u64;
-    let keys = args.keys.unwrap_or(holds * 9 / 10);
-    if !args.filled {
+    let keys = args.load.keys.unwrap_or(holds * 9 / 10);
+    if !args.load.filled {
         for key in 0..keys {
             table.insert(key, key).await?;
         }
         table.flush().await?;
     }
     let before = table.stats();
-    let tally = Rc::new(RefCell::new(Tally {
-        left: args.requests,
-        next_key: keys,
-        keys: keys.max(1),
-        latency_ns: Histogram::new_with_bounds(1, 60_000_000_000, 3)
-            .expect("the bounds are in order"),
-        gets: 0,
-        found: 0,
-        error: None,
-    }));
-    let begin = runtime::now();
-    let clients: Vec<_> = (0..args.clients)
-        .map(|client| {
-            runtime::spawn(request(
-                table.clone(),
-                Rc::clone(&tally),
-                args.inserts,
-                u64::from(client),
-            ))
-        })
-        .collect();
-    for client in clients {
-        client.await;
-    }
-    let seconds = runtime::now().since(begin).as_secs_f64();
-    let mut tally = tally.borrow_mut();
-    if let Some(error) = tally.error.take() {
-        return Err(error.into());
-    }
+    let tally = measure(&table, &args.load, keys).await?;
     let after = table.stats();
-    let reads = (after.page_reads - before.page_reads) as f64 / tally.gets.max(1) as f64;
+    let reads = tally.per_get(after.page_reads - before.page_reads);
     let flushed = after.flushed_entries - before.flushed_entries;
     let written = (after.bytes_written - before.bytes_written) as f64 / flushed.max(1) as f64;
-    let us = |quantile| tally.latency_ns.value_at_quantile(quantile) as f64 / 1e3;
-    let row = json!({
-        "keys": keys,
-        "requests": args.requests,
-        "inserts_percent": args.inserts,
-        "clients": args.clients,
-        "ops_per_s": args.requests as f64 / seconds,
-        "gets_per_s": tally.gets as f64 / seconds,
-        "hit_ratio": tally.found as f64 / tally.gets.max(1) as f64,
-        "page_reads_per_get": reads,
-        "bytes_written_per_insert": (flushed > 0).then_some(written),
-        "p50_us": us(0.5),
-        "p99_us": us(0.99),
-        "p999_us": us(0.999),
-        "memory_bytes": table.memory().total(),
-    });
-    let mut out = io::stdout().lock();
-    if args.on.json {
-        writeln!(out, "{row}")?;
-    } else {
-        for (name, value) in row.as_object().into_iter().flatten() {
-            writeln!(out, "{name:20} {value}")?;
-        }
-    }
-    Ok(())
-}
-
-async fn request(table: SliceHash, tally: Rc<RefCell<Tally>>, insert_percent: u64, client: u64) {
-    let mut random = client.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    loop {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        let is_insert = random % 100 < insert_percent;
-        let key = {
-            let mut tally = tally.borrow_mut();
-            if tally.left == 0 {
-                return;
-            }
-            tally.left -= 1;
-            match is_insert {
-                true => {
-                    tally.next_key += 1;
-                    tally.next_key - 1
-                }
-                false => tally.next_key - tally.keys + (random >> 8) % tally.keys,
-            }
-        };
-        let begin = runtime::now();
-        let outcome = match is_insert {
-            true => table.insert(key, key).await.map(|()| None),
-            false => table.get(key).await.map(Some),
-        };
-        let taken: Duration = runtime::now().since(begin);
-        let mut tally = tally.borrow_mut();
-        tally.latency_ns.saturating_record(taken.as_nanos() as u64);
-        match outcome {
-            Ok(None) => {}
-            Ok(Some(value)) => {
-                tally.gets += 1;
-                tally.found += u64::from(value == Some(key));
-            }
-            Err(error) => {
-                tally.left = 0;
-                tally.error.get_or_insert(error);
-                return;
-            }
-        }
-    }
+    let mut row = tally.row(&args.load);
+    row.insert("page_reads_per_get".to_owned(), json!(reads));
+    let written = (flushed > 0).then_some(written);
+    row.insert("bytes_written_per_insert".to_owned(), json!(written));
+    row.insert("memory_bytes".to_owned(), json!(table.memory().total()));
+    print(row, args.on.json)
 }

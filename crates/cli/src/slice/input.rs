@@ -48,37 +48,65 @@ pub(super) fn open(path: Option<&Path>) -> Result<Box<dyn BufRead>, InputError> 
     Ok(Box::new(BufReader::new(opened?)))
 }
 
-/// The lines that are not empty, each with its number; standard input where there is no path.
+/// The lines that are not blank, each with its number; standard input where there is no path.
 pub(super) fn lines(
     path: Option<&Path>,
 ) -> Result<impl Iterator<Item = Result<(u64, String), InputError>>, InputError> {
     Ok(lines_of(open(path)?))
 }
 
-/// The lines that are not empty, each with its number. None is read any further than [`MOST_LINE_BYTES`]; the first that is wrong
-/// is the last.
+/// The lines that are not blank, each with its number. They end with `\n` or `\r\n`; what is no text is an error.
 pub(super) fn lines_of(
-    mut reader: impl BufRead,
+    reader: impl BufRead,
 ) -> impl Iterator<Item = Result<(u64, String), InputError>> {
+    let mut is_over = false;
+    records_of(reader)
+        .map_while(move |record| {
+            let text = record.and_then(|(line, bytes)| text_of(line, bytes));
+            let is_last = std::mem::replace(&mut is_over, text.is_err());
+            (!is_last).then_some(text)
+        })
+        .filter(|text| !matches!(text, Ok((_, text)) if text.trim().is_empty()))
+}
+
+fn text_of(line: u64, mut bytes: Vec<u8>) -> Result<(u64, String), InputError> {
+    if bytes.last() == Some(&b'\r') {
+        bytes.pop();
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok((line, text)),
+        Err(_) => Err(InputError::Read {
+            line,
+            source: io::Error::new(io::ErrorKind::InvalidData, "it is not text (UTF-8)"),
+        }),
+    }
+}
+
+/// All lines as they are, each with its number: any bytes, without the `\n` that ends them; standard input where there is no path.
+pub(super) fn records(
+    path: Option<&Path>,
+) -> Result<impl Iterator<Item = Result<(u64, Vec<u8>), InputError>>, InputError> {
+    Ok(records_of(open(path)?))
+}
+
+/// All lines as they are, each with its number. None is read any further than [`MOST_LINE_BYTES`]; the first that cannot be read is
+/// the last.
+fn records_of(
+    mut reader: impl BufRead,
+) -> impl Iterator<Item = Result<(u64, Vec<u8>), InputError>> {
     let (mut line, mut is_over) = (0, false);
     std::iter::from_fn(move || {
-        while !is_over {
-            line += 1;
-            match next_line(&mut reader, line) {
-                Ok(Some(text)) if text.trim().is_empty() => {}
-                Ok(Some(text)) => return Some(Ok((line, text))),
-                Ok(None) => is_over = true,
-                Err(error) => {
-                    is_over = true;
-                    return Some(Err(error));
-                }
-            }
+        if is_over {
+            return None;
         }
-        None
+        line += 1;
+        let next = next_line(&mut reader, line).transpose();
+        is_over = !matches!(next, Some(Ok(_)));
+        next.map(|bytes| bytes.map(|bytes| (line, bytes)))
     })
 }
 
-fn next_line(reader: &mut impl BufRead, line: u64) -> Result<Option<String>, InputError> {
+fn next_line(reader: &mut impl BufRead, line: u64) -> Result<Option<Vec<u8>>, InputError> {
     let mut bytes = Vec::new();
     let read = reader
         .take(MOST_LINE_BYTES as u64)
@@ -89,17 +117,10 @@ fn next_line(reader: &mut impl BufRead, line: u64) -> Result<Option<String>, Inp
     }
     if bytes.last() == Some(&b'\n') {
         bytes.pop();
-        if bytes.last() == Some(&b'\r') {
-            bytes.pop();
-        }
     } else if bytes.len() == MOST_LINE_BYTES {
         return Err(InputError::LongLine { line });
     }
-    let text = String::from_utf8(bytes);
-    text.map(Some).map_err(|_| InputError::Read {
-        line,
-        source: io::Error::new(io::ErrorKind::InvalidData, "it is not text (UTF-8)"),
-    })
+    Ok(Some(bytes))
 }
 
 /// A number of 8 bytes, decimal or hexadecimal with `0x`.
@@ -126,14 +147,24 @@ mod tests {
     }
 
     #[test]
+    fn records_are_lines_as_they_are() {
+        let found = records_of(&b"one\n\n \t \ntwo \r\n\xff\n three"[..]);
+        let found: Result<Vec<(u64, Vec<u8>)>, _> = found.collect();
+        let expected: [&[u8]; 6] = [b"one", b"", b" \t ", b"two \r", b"\xff", b" three"];
+        let expected = (1..).zip(expected.map(<[u8]>::to_vec)).collect::<Vec<_>>();
+        assert_eq!(found.expect("all can be read"), expected);
+    }
+
+    #[test]
     fn a_line_without_end_and_bytes_that_are_no_text_are_errors() {
         let mut endless = lines_of(BufReader::new(io::repeat(b'a')));
         let error = endless.next().expect("it is there").expect_err("too long");
         assert_eq!(error.to_string(), "line 1 is longer than 32 MiB");
         assert!(endless.next().is_none());
-        let mut binary = lines_of(&b"a\n\xff\xfe\n"[..]).skip(1);
+        let mut binary = lines_of(&b"a\n\xff\xfe\nb\n"[..]).skip(1);
         let error = binary.next().expect("it is there").expect_err("no text");
         assert_eq!(error.to_string(), "line 2: it is not text (UTF-8)");
+        assert!(binary.next().is_none());
     }
 
     #[test]

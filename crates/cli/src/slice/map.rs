@@ -1,4 +1,4 @@
-//! `flowstone slice map`: make a SliceMap, change it, and ask it.
+//! `flowstone slice map`: make a SliceMap, change it, ask it, and see how fast it is.
 
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
@@ -7,23 +7,26 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use server::config::Size;
-use slices::{Files, HashSettings, MapSettings, SliceError, SliceMap};
+use slices::{Files, HashSettings, MapSettings, RecordShape, SliceError, SliceMap};
 
+use super::bench::{LoadArgs, Subject, bare_reads_per_s, measure, print};
 use super::drives::{CommandError, DriveArgs, ended};
-use super::input::{InputError, lines};
+use super::input::{InputError, records};
 
 #[derive(Subcommand)]
 pub(super) enum MapCommand {
     /// Make an empty map.
     Create(CreateArgs),
-    /// Insert pairs: a key, a tab and a value a line.
+    /// Insert pairs: a key, a tab and a value a line. A key has no tab, a value may; both are taken as they are.
     Insert(LineArgs),
-    /// Print each key that is there with its value, a tab between them: a key a line.
+    /// Print each key that is there with its value, a tab between them: a key a line, as it is.
     Get(LineArgs),
-    /// Delete keys: a key a line.
+    /// Delete keys: a key a line, as it is.
     Delete(LineArgs),
     /// Tell its shape, and what it takes of memory.
     Stats(DriveArgs),
+    /// Fill it with numbers, and measure look-ups and inserts, beside reads of the drives alone. What it holds goes.
+    Bench(BenchArgs),
 }
 
 #[derive(Args)]
@@ -64,6 +67,17 @@ pub(super) struct LineArgs {
     clients: u32,
 }
 
+#[derive(Args)]
+pub(super) struct BenchArgs {
+    #[command(flatten)]
+    on: DriveArgs,
+    /// Bytes of a value; the first 8 are its number.
+    #[arg(long, default_value_t = 1000, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(8..=1_000_000))]
+    value_size: u32,
+    #[command(flatten)]
+    load: LoadArgs,
+}
+
 pub(super) fn run(command: MapCommand) -> ExitCode {
     ended(runtime::live::block_on(async {
         match command {
@@ -72,6 +86,7 @@ pub(super) fn run(command: MapCommand) -> ExitCode {
             MapCommand::Get(args) => get(&args).await,
             MapCommand::Delete(args) => delete(&args).await,
             MapCommand::Stats(args) => describe(&open(&args).await?, args.json),
+            MapCommand::Bench(args) => bench(&args).await,
         }
     }))
 }
@@ -111,11 +126,21 @@ async fn create(args: &CreateArgs) -> Result<(), CommandError> {
     describe(&map, args.on.json)
 }
 
+/// Incarnations of all slicetables of a partition.
+fn incarnations(map: &SliceMap) -> u64 {
+    (map.slicetables_of_a_partition() * map.shape().table.page.incarnations) as u64
+}
+
+/// Entries of so many full tables of each partition.
+fn entries_of(map: &SliceMap, tables: u64) -> u64 {
+    let table = map.shape().table;
+    u64::from(table.partitions) * tables * u64::from(table.table_entries)
+}
+
 fn describe(map: &SliceMap, as_json: bool) -> Result<(), CommandError> {
     let (shape, memory) = (map.shape(), map.memory().total());
-    let incarnations = map.slicetables_of_a_partition() * shape.table.page.incarnations;
-    let tables = u64::from(shape.table.partitions) * (1 + incarnations as u64);
-    let entries = tables * u64::from(shape.table.table_entries);
+    let incarnations = incarnations(map);
+    let entries = entries_of(map, 1 + incarnations);
     let record_bytes = shape.records.bytes();
     let mut out = io::stdout().lock();
     match as_json {
@@ -151,14 +176,15 @@ fn describe(map: &SliceMap, as_json: bool) -> Result<(), CommandError> {
 async fn insert(args: &LineArgs) -> Result<(), CommandError> {
     let map = open(&args.on).await?;
     let mut inserted = 0_u64;
-    for line in lines(args.input.as_deref())? {
-        let (line, text) = line?;
-        let (key, value) = text.split_once('\t').ok_or_else(|| InputError::Line {
+    for record in records(args.input.as_deref())? {
+        let (line, bytes) = record?;
+        let tab = bytes.iter().position(|&byte| byte == b'\t');
+        let tab = tab.ok_or_else(|| InputError::Line {
             line,
-            text: text.clone(),
+            text: String::from_utf8_lossy(&bytes).into_owned(),
             what: "pair: write a key, a tab and a value",
         })?;
-        map.insert(key.as_bytes(), value.as_bytes()).await?;
+        map.insert(&bytes[..tab], &bytes[tab + 1..]).await?;
         inserted += 1;
     }
     map.sync().await?;
@@ -168,9 +194,8 @@ async fn insert(args: &LineArgs) -> Result<(), CommandError> {
 async fn delete(args: &LineArgs) -> Result<(), CommandError> {
     let map = open(&args.on).await?;
     let mut deleted = 0_u64;
-    for line in lines(args.input.as_deref())? {
-        let (_, key) = line?;
-        map.delete(key.as_bytes()).await?;
+    for record in records(args.input.as_deref())? {
+        map.delete(&record?.1).await?;
         deleted += 1;
     }
     map.sync().await?;
@@ -190,19 +215,19 @@ fn said(as_json: bool, what: &str, count: u64) -> Result<(), CommandError> {
 async fn get(args: &LineArgs) -> Result<(), CommandError> {
     let map = open(&args.on).await?;
     let mut out = BufWriter::new(io::stdout().lock());
-    let mut batch: Vec<String> = Vec::new();
-    let mut all = lines(args.input.as_deref())?;
+    let mut batch: Vec<Vec<u8>> = Vec::new();
+    let mut all = records(args.input.as_deref())?;
     loop {
-        let line = all.next().transpose()?;
-        let is_last = line.is_none();
-        batch.extend(line.map(|(_, key)| key));
+        let record = all.next().transpose()?;
+        let is_last = record.is_none();
+        batch.extend(record.map(|(_, key)| key));
         if batch.len() == args.clients as usize || is_last {
-            let found = map.get_all(batch.iter().map(String::as_bytes)).await;
+            let found = map.get_all(batch.iter().map(Vec::as_slice)).await;
             for (key, value) in batch.drain(..).zip(found) {
                 if let Some(value) = value? {
-                    write!(out, "{key}\t")?;
-                    out.write_all(&value)?;
-                    writeln!(out)?;
+                    for bytes in [&key[..], b"\t", &value, b"\n"] {
+                        out.write_all(bytes)?;
+                    }
                 }
             }
         }
@@ -211,4 +236,79 @@ async fn get(args: &LineArgs) -> Result<(), CommandError> {
             return Ok(());
         }
     }
+}
+
+/// A map whose keys and values are numbers; values have so many bytes.
+#[derive(Clone)]
+struct Numbers(SliceMap, usize);
+
+impl Subject for Numbers {
+    async fn insert(&self, key: u64) -> Result<(), SliceError> {
+        let mut value = vec![0; self.1];
+        value[..8].copy_from_slice(&key.to_le_bytes());
+        self.0.insert(&key.to_le_bytes(), &value).await
+    }
+
+    async fn get(&self, key: u64) -> Result<bool, SliceError> {
+        let found = self.0.get(&key.to_le_bytes()).await?;
+        Ok(found.is_some_and(|value| value.starts_with(&key.to_le_bytes())))
+    }
+}
+
+async fn bench(args: &BenchArgs) -> Result<(), CommandError> {
+    let files = Files::open(&args.on.drives)?;
+    let disks = files.disks.clone();
+    let map = SliceMap::open(files.disks, files.journal, &settings(&args.on)).await?;
+    let value_bytes = args.value_size as usize;
+    let numbers = Numbers(map.clone(), value_bytes);
+    let record_bytes = RecordShape::record_bytes(8, value_bytes);
+    let holds =
+        entries_of(&map, incarnations(&map)).min(map.shape().records.bytes() / record_bytes);
+    let keys = args.load.keys.unwrap_or(holds * 9 / 10);
+    let begin = runtime::now();
+    if !args.load.filled {
+        for key in 0..keys {
+            numbers.insert(key).await?;
+        }
+        map.sync().await?;
+    }
+    let filled = runtime::now().since(begin).as_secs_f64();
+    let of_filling = map.stats();
+    // Half of the reads before and half behind, so that what else the machine does falls on both.
+    let of_one = record_bytes.next_multiple_of(device::PAGE_BYTES as u64) as usize;
+    let reads = (args.load.requests / 2, of_one);
+    let depth = args.on.scheduling().queue_depth;
+    let first = bare_reads_per_s(&disks, reads, depth).await?;
+    let before = map.stats();
+    let tally = measure(&numbers, &args.load, keys).await?;
+    let after = map.stats();
+    let second = bare_reads_per_s(&disks, reads, depth).await?;
+    let bare = 2.0 / (1.0 / first + 1.0 / second);
+    let of_table = tally.per_get(after.table.page_reads - before.table.page_reads);
+    let of_records = tally.per_get(after.record_reads - before.record_reads);
+    let mut row = tally.row(&args.load);
+    let per_insert = of_filling.table.bytes_written as f64 / of_filling.inserted.max(1) as f64;
+    for (name, value) in [
+        (
+            "inserts_per_s",
+            json!((!args.load.filled).then_some(keys as f64 / filled)),
+        ),
+        (
+            "bytes_written_per_insert",
+            json!((!args.load.filled).then_some(per_insert)),
+        ),
+        ("table_page_reads_per_get", json!(of_table)),
+        ("record_reads_per_get", json!(of_records)),
+        ("bare_read_bytes", json!(of_one)),
+        ("bare_reads_per_s", json!(bare)),
+        (
+            "reads_over_bare_reads",
+            json!(tally.gets_per_s() * (of_table + of_records) / bare),
+        ),
+        ("memory_bytes", json!(map.memory().total())),
+    ] {
+        row.insert(name.to_owned(), value);
+    }
+    map.close().await?;
+    print(row, args.on.json)
 }

@@ -1,5 +1,6 @@
 //! `flowstone slice`: hash tables, maps, Bloom filters and similarity indexes larger than memory, built and asked from files.
 
+mod bench;
 mod bloom;
 mod drives;
 mod hash;
@@ -24,10 +25,10 @@ enum Kind {
     /// A hash table of 8-byte keys and values.
     #[command(subcommand)]
     Hash(hash::HashCommand),
-    /// A map of lines of text to lines of text.
+    /// A map of keys to values, lines of any bytes.
     #[command(subcommand)]
     Map(map::MapCommand),
-    /// A Bloom filter of lines of text.
+    /// A Bloom filter of lines of any bytes.
     #[command(subcommand)]
     Bloom(bloom::BloomCommand),
     /// An index of vectors that finds those that are near.

@@ -209,9 +209,9 @@ impl Opening {
             // In an order that does not depend on the process: the index goes on from what it is told first.
             let mut outdated: Vec<(u64, u64)> = last.dead.outdated().collect();
             outdated.sort_unstable();
-            for (hash, version) in outdated {
-                placement.invalidate(KeyHash(hash), version);
-            }
+            let keys = outdated.into_iter();
+            let keys = keys.map(|(hash, version)| (KeyHash(hash), version));
+            placement.outdated(keys.collect()).await;
         }
         let first_version = superblock.version_limit.get();
         let known_clock = last_run.as_ref().map_or(0, |last_run| last_run.dead.clock);

@@ -7,7 +7,7 @@ use runtime::sync::Semaphore;
 
 use crate::counter::Count as _;
 use crate::store::SegmentStore;
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Syncs of the device of a region.
 pub(super) enum IndexSyncs {
@@ -67,26 +67,64 @@ pub(super) struct IndexDisk {
     part: Region,
     region: Region,
     syncs: Arc<IndexSyncs>,
+    /// The start that waits for what fails.
+    start: Option<Arc<PatientStart>>,
     /// Failed syncs at the first write since the last sync, above [`WRITTEN`].
     written_at: AtomicU64,
+}
+
+/// A start, during which what the device does not give or take is tried again: the error may pass, and costs all that is there.
+pub(super) struct PatientStart {
+    store: Arc<SegmentStore>,
+    is_over: AtomicBool,
+}
+
+impl PatientStart {
+    pub(super) fn new(store: &Arc<SegmentStore>) -> Self {
+        Self {
+            store: Arc::clone(store),
+            is_over: AtomicBool::new(false),
+        }
+    }
+
+    /// From now on errors are said at once.
+    pub(super) fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    /// Waits before what has failed is tried again; `false` when it is not.
+    pub(super) async fn waits_for(&self, error: &DeviceError) -> bool {
+        !self.is_over() && self.store.wait_to_try_again(error).await
+    }
 }
 
 /// Something has been written since the last sync.
 const WRITTEN: u64 = 1;
 
 impl IndexDisk {
-    /// The bytes of `region` from `start` on.
+    /// So many bytes of `region`, from one on. What fails during `start` is tried again.
     pub(super) fn new(
         region: &Region,
-        (start, len_bytes): (u64, u64),
+        (first, len_bytes): (u64, u64),
         syncs: &Arc<IndexSyncs>,
+        start: Option<&Arc<PatientStart>>,
     ) -> Result<Self, DeviceError> {
         Ok(Self {
-            part: Region::new(Arc::new(region.clone()), start, len_bytes)?,
+            part: Region::new(Arc::new(region.clone()), first, len_bytes)?,
             region: region.clone(),
             syncs: Arc::clone(syncs),
+            start: start.cloned(),
             written_at: AtomicU64::new(0u64),
         })
+    }
+
+    /// The start, while there is one that waits.
+    fn patient_start(&self) -> Option<&PatientStart> {
+        self.start.as_deref().filter(|start| !start.is_over())
     }
 
     async fn synced(&self) -> Result<(), DeviceError> {
@@ -112,7 +150,19 @@ impl Disk for IndexDisk {
     }
 
     fn read(&self, offset: u64, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
-        self.part.read(offset, buf)
+        let Some(start) = self.patient_start() else {
+            return self.part.read(offset, buf);
+        };
+        Box::pin(async move {
+            let len = buf.len();
+            let mut read = self.part.read(offset, buf).await;
+            while let Err(error) = &read
+                && start.waits_for(error).await
+            {
+                read = self.part.read(offset, AlignedBuf::new(len)).await;
+            }
+            read
+        })
     }
 
     fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()> {
@@ -121,7 +171,18 @@ impl Disk for IndexDisk {
         let _ = self
             .written_at
             .compare_exchange(0, now, Ordering::SeqCst, Ordering::SeqCst);
-        self.part.write(offset, data)
+        let Some(start) = self.patient_start() else {
+            return self.part.write(offset, data);
+        };
+        Box::pin(async move {
+            let mut written = self.part.write(offset, data.clone()).await;
+            while let Err(error) = &written
+                && start.waits_for(error).await
+            {
+                written = self.part.write(offset, data.clone()).await;
+            }
+            written
+        })
     }
 
     fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()> {

@@ -227,6 +227,15 @@ pub trait Placement: Residents {
     /// The copies of a key on flash with versions below `version` are outdated: the index names them no more.
     fn invalidate(&self, hash: KeyHash, version: u64) -> Displaced;
 
+    /// [`invalidate`](Self::invalidate) of all keys that were outdated after the last checkpoint, however many they are: at a start,
+    /// before anything else is changed. An index that survives takes no more memory for them than it has.
+    fn outdated(&self, keys: Vec<(KeyHash, u64)>) -> PlacementFuture<'_, ()> {
+        for (hash, version) in keys {
+            self.invalidate(hash, version);
+        }
+        Box::pin(std::future::ready(()))
+    }
+
     /// What the index says of a key is wrong or dead; forgets it if it still says the same.
     fn forget(&self, hash: KeyHash, token: Token) -> Displaced;
 

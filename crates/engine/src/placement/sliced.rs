@@ -6,7 +6,10 @@
 //! is displaced is journalled by key. What memory has of the index is part of each checkpoint, and what is on flash may be newer
 //! than that: `docs/sliced.md`.
 
+mod kind;
+mod load;
 mod plan;
+mod residents;
 mod saved;
 mod segments;
 
@@ -18,14 +21,13 @@ use futures_util::future::join_all;
 use runtime::sync::Notify;
 use runtime::work::{self, Work};
 use slices::{Before, Known, PagedLog, SliceIndex};
-use zerocopy::{FromBytes as _, IntoBytes as _};
+use zerocopy::IntoBytes as _;
 
-use super::index_disk::{IndexDisk, IndexSyncs};
-use super::numbers::Numbers;
+use super::index_disk::{IndexDisk, IndexSyncs, PatientStart};
 use super::restored::RestoredKeys;
 use super::{
-    BackgroundTask, Displaced, Found, Inserted, MappingStats, Parts, Placement, PlacementFuture,
-    PlacementKind, Probe, Restored, Token, Unlocated,
+    BackgroundTask, Displaced, Found, Inserted, MappingStats, Placement, PlacementFuture, Probe,
+    Restored, Token, Unlocated,
 };
 use crate::config::SlicedSettings;
 use crate::counter::Count as _;
@@ -35,84 +37,23 @@ use crate::format::journal::kept_hash;
 use crate::format::location::Place;
 use crate::format::sliced::{Header, VERSION};
 use crate::key::{Key, KeyHash};
-use crate::reclaim::{IndexUse, Named, Resident, Residents};
-use crate::store::{
-    Layout, Patience, Priority, ReadError, SegmentRecord, SegmentStore, SlabClasses, Streams,
-};
+use crate::reclaim::{IndexUse, Resident};
+use crate::store::{Patience, ReadError, SegmentRecord, SegmentStore};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use plan::{AREAS, Plan, Tables};
-use saved::{Loader, NotSaved, Saver, Unusable};
+use plan::{AREAS, Tables};
+use saved::{NotSaved, Saver};
 use segments::SlicedSegments;
 
-/// Items on flash that an image is laid out for, one for so many bytes.
-const ITEM_BYTES: u64 = 300;
 /// Numbers for segments that are reserved at once: what is on flash of the index may have them after a crash, so a later start begins
 /// behind them.
 const NUMBERS_AHEAD: u32 = 1 << 12;
-/// Pause after they could not be.
+/// Pause before numbers are reserved again that could not be.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Items placed until it is looked again whether a table is nearly full: half of what it still takes then.
 const PLACED_AT_ONCE: usize = 16;
 /// Look-ups of a dump at once.
 const PEEKS: usize = 16;
-
-impl PlacementKind for SlicedSettings {
-    fn name(&self) -> &'static str {
-        "sliced"
-    }
-
-    fn streams(&self, segment_bytes: u32) -> Arc<dyn Streams> {
-        Arc::new(SlabClasses::new(Layout::Packed, segment_bytes))
-    }
-
-    fn locates_displaced(&self) -> bool {
-        false
-    }
-
-    fn survives(&self) -> bool {
-        true
-    }
-
-    fn index_region_bytes(&self, image_bytes: u64) -> u64 {
-        let tables = Tables::for_items(self, image_bytes / ITEM_BYTES);
-        // Settings that cannot be are refused when the index is opened.
-        Plan::new(tables, image_bytes, 0).map_or(image_bytes, |plan| plan.region_bytes())
-    }
-
-    fn expected_items(&self, flash_bytes: u64, memory_bytes: u64) -> u64 {
-        let by_flash = flash_bytes / ITEM_BYTES;
-        let room = self.max_index_bytes(memory_bytes) / 100 * u64::from(100 - self.filter_percent);
-        let needs = |items| self.least_index_bytes(items, 0);
-        // In proportion, since what a table takes follows steps.
-        let by_memory = (1..=64)
-            .map(|share| by_flash / 64 * share)
-            .take_while(|&items| needs(items) <= room)
-            .last();
-        match needs(by_flash) <= room {
-            true => by_flash.max(1),
-            false => by_memory.unwrap_or(0).max(1),
-        }
-    }
-
-    fn max_index_bytes(&self, memory_bytes: u64) -> u64 {
-        memory_bytes / 100 * u64::from(self.index_percent)
-    }
-
-    fn least_index_bytes(&self, expected_items: u64, _partition_bits: u32) -> u64 {
-        let tables = Tables::for_items(self, expected_items);
-        // An eighth is left for what is beside tables, and so that reclaim does not take them for growing.
-        Plan::new(tables, 0, 0).map_or(0, |plan| plan.memory_bytes() * 8 / 7)
-    }
-
-    fn working_bytes(&self, _expected_items: u64) -> u64 {
-        Plan::working_bytes()
-    }
-
-    fn open(&self, parts: Parts) -> Result<Arc<dyn Placement>, OpenError> {
-        Ok(Arc::new(Sliced::new(*self, parts)?))
-    }
-}
 
 /// A [`SliceIndex`] over the segments of a store.
 struct Sliced {
@@ -122,6 +63,8 @@ struct Sliced {
     index_use: Arc<IndexUse>,
     region: Region,
     syncs: Arc<IndexSyncs>,
+    /// Errors of the index's device are waited for until background work begins.
+    start: Arc<PatientStart>,
     expected_items: u64,
     /// The index, which `load` makes or finds.
     made: OnceLock<Made>,
@@ -189,173 +132,13 @@ fn key_of(hash: KeyHash) -> u64 {
     kept_hash(hash.0)
 }
 
-fn error_of(error: &dyn std::fmt::Display) -> OpenError {
-    OpenError::Index(error.to_string())
-}
-
 impl Sliced {
-    fn new(settings: SlicedSettings, parts: Parts) -> Result<Self, OpenError> {
-        let region = parts.index_region.ok_or_else(|| {
-            error_of(&"it needs a file or a drive, and this is open flash: give it a device of its own (--index-flash)")
-        })?;
-        let syncs = Arc::new(IndexSyncs::new(&parts.store, parts.index_is_apart));
-        let sliced = Self {
-            segments: Arc::new(SlicedSegments {
-                numbers: Numbers::new(parts.store.segments()),
-                units_per_segment: parts.codec.units_per_segment,
-                store: Arc::clone(&parts.store),
-                index_use: Arc::clone(&parts.index_use),
-            }),
-            settings,
-            store: parts.store,
-            restored: RestoredKeys::new(&parts.index_use),
-            index_use: parts.index_use,
-            region,
-            syncs,
-            expected_items: parts.expected_items,
-            made: OnceLock::new(),
-            section: Mutex::new(parts.section),
-            areas: Mutex::default(),
-            numbered_at_checkpoint: AtomicU32::new(0),
-            numbered_at_section: AtomicU32::new(0),
-            checkpoint_wanted: Notify::default(),
-            numbers_wanted: Notify::default(),
-            counters: Counters::default(),
-        };
-        // What cannot be is refused before anything is written.
-        sliced.plan(Tables::for_items(&settings, sliced.expected_items))?;
-        Ok(sliced)
-    }
-
-    fn segments_bytes(&self) -> u64 {
-        u64::from(self.store.segments()) * u64::from(self.store.segment_bytes())
-    }
-
-    fn plan(&self, tables: Tables) -> Result<Plan, OpenError> {
-        let max_bytes = self.index_use.max_bytes;
-        let for_filters = max_bytes / 100 * u64::from(self.settings.filter_percent);
-        let least = self.settings.least_index_bytes(self.expected_items, 0);
-        let filter_bytes = for_filters.min(max_bytes.saturating_sub(least));
-        let plan = Plan::new(tables, self.segments_bytes(), filter_bytes);
-        let plan = plan.map_err(|error| error_of(&error))?;
-        let (has, needs) = (device::Disk::len_bytes(&self.region), plan.region_bytes());
-        if has < needs {
-            return Err(error_of(&format!(
-                "its region has {has} bytes and needs {needs}: force a new image"
-            )));
-        }
-        Ok(plan)
-    }
-
     fn made(&self) -> &Made {
         self.made.get().expect("it is loaded before all else")
     }
 
     fn index(&self) -> &SliceIndex {
         &self.made().index
-    }
-
-    fn disk(&self, part: plan::Part) -> Result<IndexDisk, OpenError> {
-        IndexDisk::new(&self.region, part, &self.syncs).map_err(|error| error_of(&error))
-    }
-
-    /// Makes an empty index, or opens the one of a section.
-    async fn make(&self, plan: Plan, tables: Tables, found: Option<u64>) -> Result<(), OpenError> {
-        let log_disk = Arc::new(self.disk(plan.log)?);
-        let slices = Arc::new(self.disk(plan.slices)?);
-        let failed = |error| error_of(&error);
-        let instance = found.unwrap_or_else(runtime::random_u64);
-        let log = match found {
-            Some(_) => PagedLog::open(log_disk, plan.log_words + 1, instance).await,
-            None => Ok(PagedLog::create(log_disk, plan.log_words + 1, instance)),
-        };
-        let log = Arc::new(log.map_err(failed)?);
-        let journal = Arc::clone(&log) as Arc<dyn device::Journal>;
-        let index = match found {
-            Some(_) => SliceIndex::open(slices, journal, &plan.hash).await,
-            None => SliceIndex::create(slices, journal, &plan.hash).await,
-        };
-        let index = index.map_err(failed)?;
-        let segments = Arc::clone(&self.segments);
-        index
-            .tell_of_gone(move |values| values.iter().for_each(|&value| segments.count_out(value)));
-        let areas = [
-            self.disk(plan.areas[0])?,
-            self.disk(plan.areas[1])?,
-            self.disk(plan.areas[2])?,
-        ];
-        let memory = index.memory();
-        let made = Made {
-            // What flushes hold is counted as work.
-            fixed_bytes: memory.total() - memory.pieces + log.memory_bytes(),
-            index,
-            log,
-            tables,
-            instance,
-            areas,
-        };
-        let is_first = self.made.set(made).is_ok();
-        debug_assert!(is_first, "it is loaded once");
-        self.account();
-        let bytes_an_item = self.segments_bytes() / plan.items.max(1);
-        if bytes_an_item > ITEM_BYTES + ITEM_BYTES / 2 {
-            tracing::warn!(
-                items = plan.items,
-                bytes_an_item,
-                "memory does not do for an index of more items: where they are smaller than that, a part of the flash is not \
-                 found again; more --memory or more incarnations make it larger"
-            );
-        }
-        Ok(())
-    }
-
-    async fn load_section(&self, section: &Section) -> Result<(), OpenError> {
-        if section.version != VERSION {
-            return Err(error_of(&"it was saved by another version"));
-        }
-        let senseless = || error_of(&Unusable::Senseless);
-        let header = Header::read_from_bytes(&section.bytes).map_err(|_| senseless())?;
-        let tables = Tables::of(&header);
-        let area = header.area.get() as usize;
-        if area >= AREAS || tables.partitions == 0 {
-            return Err(senseless());
-        }
-        let plan = self.plan(tables)?;
-        let (needs, most) = (plan.memory_bytes(), self.index_use.max_bytes);
-        if needs > most {
-            // Nothing would be stored beside it.
-            return Err(error_of(&format!(
-                "its tables take {needs} bytes of memory, and it may take {most}"
-            )));
-        }
-        let disk = self.disk(plan.areas[area])?;
-        let loader = Loader::checked(&disk, header.bytes.get(), header.checksum.get()).await;
-        let mut loader = loader.map_err(|error| error_of(&error))?;
-        self.make(plan, tables, Some(header.instance.get())).await?;
-        self.areas.lock().may_be_named[area] = true;
-        for partition in 0..tables.partitions {
-            let saved = loader.partition().await.map_err(|error| error_of(&error))?;
-            let put_back = self.index().put_back(partition, saved).await;
-            put_back.map_err(|error| error_of(&error))?;
-        }
-        let (numbered, next) = loader.segments().await.map_err(|error| error_of(&error))?;
-        let begin = next.max(self.made().reserved());
-        let items = self.segments.numbers.load(&numbered, begin);
-        let items = items.ok_or_else(senseless)?;
-        self.reserve_numbers(begin).await?;
-        self.index_use.objects.store(items, Ordering::Relaxed);
-        let given = self.segments.numbers.given();
-        self.numbered_at_checkpoint.store(given, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Reserves numbers from `begin` on before the first is given.
-    async fn reserve_numbers(&self, begin: u32) -> Result<(), OpenError> {
-        let reserved = self.made().reserve(begin).await;
-        let limit = reserved.map_err(|error| error_of(&error))?;
-        let limit = limit.ok_or_else(|| error_of(&"it has no more numbers for segments"))?;
-        self.segments.numbers.limit(limit);
-        Ok(())
     }
 
     fn wants_numbers(&self) -> bool {
@@ -477,6 +260,11 @@ impl Sliced {
         self.index().known(key_of(hash))
     }
 
+    /// Whether the index may name a place for a key.
+    fn may_have(&self, hash: KeyHash) -> bool {
+        self.named(hash).is_some() || self.index().may_be_on_drive(key_of(hash))
+    }
+
     fn probe_of(&self, hash: KeyHash) -> Probe {
         work::count(Work::IndexStep, 1);
         match self.named(hash) {
@@ -564,11 +352,10 @@ impl Placement for Sliced {
 
     fn invalidate(&self, hash: KeyHash, _version: u64) -> Displaced {
         work::count(Work::IndexStep, 1);
-        let key = key_of(hash);
-        if self.index().known(key).is_none() && !self.index().may_be_on_drive(key) {
+        if !self.may_have(hash) {
             return Displaced::None;
         }
-        let before = self.index().bury(key);
+        let before = self.index().bury(key_of(hash));
         self.displaced(before, hash)
     }
 
@@ -581,16 +368,25 @@ impl Placement for Sliced {
 
     fn load(&self) -> PlacementFuture<'_, Result<(), OpenError>> {
         Box::pin(async move {
-            let section = self.section.lock().take();
-            match section {
-                Some(section) => self.load_section(&section).await,
-                None => {
-                    self.index_use.objects.store(0, Ordering::Relaxed);
-                    let tables = Tables::for_items(&self.settings, self.expected_items);
-                    self.make(self.plan(tables)?, tables, None).await?;
-                    self.reserve_numbers(0).await
+            self.load_index().await?;
+            self.account();
+            Ok(())
+        })
+    }
+
+    fn outdated(&self, keys: Vec<(KeyHash, u64)>) -> PlacementFuture<'_, ()> {
+        Box::pin(async move {
+            for (hash, version) in keys {
+                if !self.may_have(hash) {
+                    continue;
+                }
+                match self.index().remove(key_of(hash)).await {
+                    Ok(before) => drop(self.displaced(before, hash)),
+                    // While the index cannot be written it holds them beside its tables.
+                    Err(_) => drop(self.invalidate(hash, version)),
                 }
             }
+            self.account();
         })
     }
 
@@ -640,6 +436,7 @@ impl Placement for Sliced {
     }
 
     fn background(self: Arc<Self>) -> Vec<BackgroundTask> {
+        self.start.end();
         let sliced = Arc::clone(&self);
         let keep_up: BackgroundTask =
             Box::new(move || Box::pin(async move { sliced.index().keep_up().await }));
@@ -748,55 +545,5 @@ impl Placement for Sliced {
 
     fn checkpoint_wanted(&self) -> Option<&Notify> {
         Some(&self.checkpoint_wanted)
-    }
-}
-
-impl Residents for Sliced {
-    fn check(&self, item: &Resident, keep: &mut dyn FnMut(Priority) -> bool) -> Named {
-        let Some(value) = self.segments.value_of(item.place) else {
-            return Named::No;
-        };
-        if self.named(item.hash) != Some(Known::Value(value)) {
-            return Named::No;
-        }
-        // Nothing remembers what is read.
-        if keep(Priority::of_read(false)) {
-            return Named::Kept;
-        }
-        if !self.index().replace_if(key_of(item.hash), value, None) {
-            return Named::No;
-        }
-        let place = item.place;
-        self.segments.count(place.segment, place.generation, -1);
-        Named::Removed
-    }
-
-    fn demaps_by_itself(&self) -> bool {
-        true
-    }
-
-    fn forget_segment(&self, record: &SegmentRecord) -> u64 {
-        let items = self
-            .segments
-            .numbers
-            .forget(record.segment, record.sequence);
-        self.index_use.objects.add(u64::from(items).wrapping_neg());
-        u64::from(items)
-    }
-
-    fn moved(&self, item: &Resident, to: Place) -> bool {
-        let (Some(old), Some(new)) = (
-            self.segments.value_of(item.place),
-            self.segments.value_for(to),
-        ) else {
-            return false;
-        };
-        let is_moved = self.index().replace_if(key_of(item.hash), old, Some(new));
-        if is_moved {
-            let place = item.place;
-            self.segments.count(place.segment, place.generation, -1);
-            self.segments.count(to.segment, to.generation, 1);
-        }
-        is_moved
     }
 }

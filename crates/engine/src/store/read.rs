@@ -409,6 +409,11 @@ impl SegmentStore {
         }
     }
 
+    /// Waits before something that failed at a start is tried again; `false` when it is not.
+    pub(crate) async fn wait_to_try_again(&self, error: &DeviceError) -> bool {
+        self.outages.wait_to_read_again(error).await
+    }
+
     /// [`read_range`](Self::read_range), tried again while there is patience left.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use flowstone_engine::{
 use rand::Rng;
 
 use crate::support::{
-    Media, for_each_seed, get, memory_disk, numbered, random, remove, run_background, set,
+    Left, Media, for_each_seed, get, memory_disk, numbered, random, remove, run_background, set,
     simulate, start, tight, value,
 };
 use crate::tiered::dump;
@@ -224,6 +224,119 @@ fn who_stores_waits_for_an_index_that_is_slow() {
         assert_eq!(stats.placement.index_full, 0);
         assert_eq!(dump(&engine).await.len() as u64, ITEMS);
     });
+}
+
+/// The tables take what a start is told of, and are flushed where it is more than they have space for: nothing lies beside them.
+#[test]
+fn a_start_that_is_told_of_many_outdated_keys_takes_no_more_memory_for_them() {
+    const ITEMS: u64 = 30_000;
+    simulate(8, async {
+        let (disk, media) = Left::new(Image::new(64 << 20)).media();
+        let config = sliced(SlicedSettings {
+            checkpoint_segments: u32::MAX,
+            ..settings()
+        });
+        let engine = start(&media, &config).await;
+        for number in 0..ITEMS {
+            let bytes = value(number, 500);
+            set(&engine, &numbered(number), &bytes).await.unwrap();
+        }
+        assert!(engine.checkpoint_now().await);
+        let before = engine.stats().memory.index_bytes;
+        for number in (0..ITEMS).filter(|number| number % 10 != 0) {
+            remove(&engine, number).await;
+        }
+        // As a kill leaves it: what is left of the engine goes on beside.
+        let media = Left::of(&disk, &media).media().1;
+        let engine = media.open(&config).await.unwrap();
+        let stats = engine.stats();
+        assert!(stats.mappings.compactions > 10, "{:?}", stats.mappings);
+        let has = stats.memory.index_bytes;
+        assert!(
+            has < before + before / 4,
+            "{has} bytes, and {before} before"
+        );
+        run_background(&engine);
+        engine.recovered().await;
+        for number in 0..ITEMS {
+            let found = get(&engine, &numbered(number)).await.is_some();
+            assert_eq!(found, number % 10 == 0, "{number}");
+        }
+    });
+}
+
+/// An error of the index's device that passes within seconds costs a start these seconds, and nothing else.
+#[test]
+fn a_start_waits_for_an_index_device_that_fails_for_seconds() {
+    const ITEMS: u64 = 10_000;
+    for operation in [Operation::Read, Operation::Write] {
+        simulate(9, async {
+            let media = memory_disk(64 << 20);
+            let index = Arc::new(FaultyDisk::in_memory(40 << 20, 9));
+            let engine = open_with_index(&media, &index).await;
+            for number in 0..ITEMS {
+                let bytes = value(number, 500);
+                set(&engine, &numbered(number), &bytes).await.unwrap();
+            }
+            assert!(matches!(engine.stop().await, Stop::Complete { .. }));
+            drop(engine);
+            // The head of the device is read and written by the start itself.
+            let of_index = When::every(operation).within((1 << 20)..(40 << 20));
+            index.script(of_index, Fault::Error);
+            let healed = Arc::clone(&index);
+            runtime::spawn(async move {
+                runtime::sleep(Duration::from_secs(5)).await;
+                healed.heal();
+            });
+            let engine = open_with_index(&media, &index).await;
+            for number in 0..ITEMS {
+                let found = get(&engine, &numbered(number)).await;
+                assert_eq!(found, Some(value(number, 500)), "{number}");
+            }
+        });
+    }
+}
+
+/// Tables stay as an image was made with, whatever is set now; where it is empty its index has as many items as the region holds.
+#[test]
+fn an_image_is_opened_with_any_number_of_incarnations() {
+    const ITEMS: u64 = 4000;
+    let with = |incarnations| {
+        sliced(SlicedSettings {
+            incarnations,
+            table_bytes: None,
+            ..settings()
+        })
+    };
+    // Some of these need a larger region than the image has.
+    let others = [64, 9, 8, 4, 3, 1].map(|then| (31, then));
+    for (made_with, then) in others.into_iter().chain([(32, 4), (5, 2)]) {
+        simulate(10, async {
+            let media = memory_disk(64 << 20);
+            let engine = start(&media, &with(made_with)).await;
+            for number in 0..ITEMS {
+                let bytes = value(number, 500);
+                set(&engine, &numbered(number), &bytes).await.unwrap();
+            }
+            assert!(matches!(engine.stop().await, Stop::Complete { .. }));
+            drop(engine);
+            let engine = start(&media, &with(then)).await;
+            for number in 0..ITEMS {
+                let found = get(&engine, &numbered(number)).await;
+                assert!(found.is_some(), "{made_with}, then {then}: {number}");
+            }
+            assert!(matches!(engine.stop().await, Stop::Complete { .. }));
+            drop(engine);
+            // Without its journal the image counts as empty.
+            let engine = start(&Media::new(media.disk), &with(then)).await;
+            for number in 0..ITEMS {
+                let bytes = value(number, 500);
+                set(&engine, &numbered(number), &bytes).await.unwrap();
+                let found = get(&engine, &numbered(number)).await;
+                assert!(found.is_some(), "{made_with}, then {then}, empty: {number}");
+            }
+        });
+    }
 }
 
 async fn open_with_index(media: &Media, index: &Arc<FaultyDisk>) -> Arc<Engine> {

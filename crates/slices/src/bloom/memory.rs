@@ -35,7 +35,7 @@ pub(super) struct MemoryFilters {
     pub(super) pointers: Pointers,
     partitions: u32,
     functions: u32,
-    /// Words of a half.
+    /// Words of a half of the log, of which each filter in memory has one.
     half_words: usize,
 }
 
@@ -74,7 +74,7 @@ impl MemoryFilters {
         }
     }
 
-    /// Those of a new structure. Returns when they are durable.
+    /// The filters of a new structure. Returns when they are durable.
     pub(super) async fn create(
         journal: Arc<dyn Journal>,
         shape: &BloomShape,
@@ -86,7 +86,7 @@ impl MemoryFilters {
         Ok(Self::of(pointers, shape))
     }
 
-    /// Those of a structure that there is.
+    /// The filters of a structure that there is.
     pub(super) fn open(
         journal: Arc<dyn Journal>,
         shape: &BloomShape,

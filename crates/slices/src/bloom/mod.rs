@@ -29,8 +29,7 @@ use crate::drive::{Drive, TableShape, drives};
 use crate::error::SliceError;
 use crate::flush::{self, Flush, Flushes, Partition, State};
 use crate::frozen::{Frozen, FrozenQueue, Written};
-use crate::layout::{Layout, refuse_twice};
-use crate::pointers::check_regions;
+use crate::layout::{Layout, drive_bytes, refuse_parts, refuse_twice};
 use crate::regions::Region;
 use crate::superblock::{Instance, check_space, read, write};
 use bits::{BitKeys, KeyBits};
@@ -81,11 +80,11 @@ pub struct BloomStats {
     pub inserted: u64,
     /// Keys that were looked up, there or not.
     pub lookups: u64,
-    /// Of these, "maybe" by a filter in memory.
+    /// Look-ups that a filter in memory has answered by "maybe".
     pub memory_hits: u64,
-    /// "Maybe" by a drive.
+    /// Look-ups that an incarnation on a drive has answered by "maybe".
     pub drive_hits: u64,
-    /// Pages read by look-ups.
+    /// Pages that look-ups have read, whatever the answer was.
     pub page_reads: u64,
     /// Filters that have been flushed.
     pub flushes: u64,
@@ -129,8 +128,7 @@ impl SliceBloom {
         settings: &BloomSettings,
         disks: &[Arc<dyn Disk>],
     ) -> Result<usize, SliceError> {
-        let sizes: Vec<u64> = disks.iter().map(|disk| disk.len_bytes()).collect();
-        Self::log_words(settings, &sizes)
+        Self::log_words(settings, &drive_bytes(disks))
     }
 
     /// Makes an empty filter on `disks`, whose contents are lost, with a log of at least [`log_words`](Self::log_words). With
@@ -143,14 +141,9 @@ impl SliceBloom {
         journal: Arc<dyn Journal>,
         settings: &BloomSettings,
     ) -> Result<Self, SliceError> {
-        let sizes: Vec<u64> = disks.iter().map(|disk| disk.len_bytes()).collect();
-        let shape = settings.shape(&sizes)?;
+        let shape = settings.shape(&drive_bytes(&disks))?;
         let layout = settings.layout();
-        refuse_twice(&disks)?;
-        let (has, needs) = (journal.words(), MemoryFilters::words(&shape));
-        if has < needs {
-            return Err(SliceError::ShortLog { has, needs });
-        }
+        refuse_parts(&disks, &*journal, MemoryFilters::words(&shape))?;
         let instance = Instance::random();
         let superblock = superblock_of(&layout, &shape, instance);
         write(&disks, superblock, &layout).await?;
@@ -176,10 +169,7 @@ impl SliceBloom {
         check_space(&disks, &found, &layout, |_| Vec::new())?;
         let instance = Instance::of(&found);
         let memory = MemoryFilters::open(journal, &shape, instance.id)?;
-        let pointers = |drive| {
-            let all = pointers_of(&memory, &shape, disks.len(), drive);
-            all.into_iter().map(|(_, pointer)| pointer).collect()
-        };
+        let pointers = |drive| pointers_of(&memory, &shape, disks.len(), drive);
         check_space(&disks, &found, &layout, pointers)?;
         Self::start(disks, memory, layout, shape, instance).await
     }
@@ -202,16 +192,7 @@ impl SliceBloom {
         };
         let count = disks.len();
         let pointers = |number| pointers_of(&memory, &shape, count, number);
-        for (number, disk) in disks.iter().enumerate() {
-            let has = disk.len_bytes().saturating_sub(table_shape.head_bytes);
-            check_regions(pointers(number).into_iter(), has / shape.region_bytes)?;
-        }
-        let used = |number| {
-            pointers(number)
-                .into_iter()
-                .map(|(_, pointer)| pointer)
-                .collect()
-        };
+        let drives = drives(disks, table_shape, layout.scheduling, pointers)?;
         let mut inner = Inner {
             keys: BitKeys {
                 seed: instance.seed,
@@ -222,7 +203,7 @@ impl SliceBloom {
                 placement: shape.placement,
             },
             shape,
-            drives: drives(disks, table_shape, layout.scheduling, used),
+            drives,
             partitions: Box::new([]),
             memory,
             flushes: Flushes::new(count, 0),

@@ -32,7 +32,7 @@ impl Candidates {
         }
     }
 
-    /// Of these, the ones that `is_wanted`.
+    /// The incarnations among these that `is_wanted`.
     fn only(&self, page: &BitPage, is_wanted: impl Fn(usize) -> bool) -> Vec<u8> {
         let mut only = vec![0; self.0.len()];
         for incarnation in (0..page.incarnations).filter(|&incarnation| is_wanted(incarnation)) {
@@ -41,7 +41,7 @@ impl Candidates {
         only
     }
 
-    /// Whether there is none.
+    /// Whether no incarnation is left that may have the key.
     pub(super) fn is_empty(&self) -> bool {
         self.0.iter().all(|&bits| bits == 0)
     }

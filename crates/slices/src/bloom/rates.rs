@@ -21,7 +21,7 @@ pub(super) fn spread_rate(bits_per_key: f64, functions: u32) -> f64 {
 pub(super) fn one_page_rate(bits_per_key: f64, functions: u32, slots: usize) -> f64 {
     let keys_of_a_page = slots as f64 / bits_per_key;
     let (mut rate, mut ways) = (0.0, 1.0);
-    // C(s-i,h)/C(s,h), and C(h,i).
+    // By inclusion and exclusion over i excluded slots: of all keys the share C(s-i,h)/C(s,h) has no bit among them.
     let mut unset = 1.0;
     for excluded in 0..=functions {
         let sign = if excluded % 2 == 0 { 1.0 } else { -1.0 };

@@ -12,7 +12,7 @@ use crate::scheduler::Scheduling;
 /// More functions than this make no rate better that a filter of [`MOST_BITS_PER_KEY`] has.
 pub(super) const MOST_FUNCTIONS: u32 = 16;
 const MOST_BITS_PER_KEY: u32 = 1024;
-/// Fewer than 2^32 bits.
+/// Bytes of a filter in memory, at most: slots are numbered by 32 bits.
 const MOST_FILTER_BYTES: usize = 512 << 20;
 const WORDS_PER_PAGE: usize = device::PAGE_BYTES / size_of::<u64>();
 
@@ -49,7 +49,7 @@ pub struct BloomSettings {
     pub spare_regions: u32,
     /// How the drives divide their bytes among channels.
     pub channels: Channels,
-    /// Which read goes next.
+    /// How many reads are under way at once, and which of those that wait goes next.
     pub scheduling: Scheduling,
     /// Bytes of a piece of a flush: how long reads wait for one.
     pub piece_bytes: u32,
@@ -80,9 +80,9 @@ impl Default for BloomSettings {
 pub struct BloomShape {
     /// Filters in memory, one for each partition.
     pub partitions: u32,
-    /// Pages of a slicetable.
+    /// Pages of a slicetable, of which a key has all its bits in one or in several.
     pub pages: u32,
-    /// How these are divided.
+    /// How a page is divided into slices.
     pub page: BitPage,
     /// Keys that go into a filter before it is flushed.
     pub keys: u32,
@@ -90,7 +90,7 @@ pub struct BloomShape {
     pub functions: u32,
     /// Where the bits of a key lie.
     pub placement: BitPlacement,
-    /// Bytes of a slicetable.
+    /// Bytes of a slicetable, and so of each region of a drive.
     pub region_bytes: u64,
 }
 

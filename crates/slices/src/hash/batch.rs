@@ -25,14 +25,14 @@ pub(super) struct Batch<'a> {
     keys: Keys,
     /// Whether deletes are written: where there are other slicetables, on which older copies of their keys may lie.
     keeps_deletes: bool,
-    /// The oldest first.
+    /// The tables that are written, the oldest first, each with its keys in the order of their pages.
     members: Vec<(Member, Peekable<IntoIter<Slots>>)>,
     pub(super) evicted: u64,
     pub(super) erased: u64,
 }
 
 impl<'a> Batch<'a> {
-    /// These tables, the oldest first, each of another incarnation.
+    /// A batch of these tables, the oldest first, each of another incarnation.
     pub(super) fn new(
         (shape, keys): (&'a EntryPage, Keys),
         keeps_deletes: bool,
@@ -53,7 +53,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Changes in all tables.
+    /// Changes that all tables of the batch have together.
     pub(super) fn len(&self) -> usize {
         self.members.iter().map(|(of, _)| of.table.len()).sum()
     }

@@ -18,16 +18,16 @@ use crate::table::{Change, Full};
 /// What memory knows of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// It has this value.
+    /// The key was given this value last.
     Value(u64),
-    /// It has been deleted.
+    /// The key has been removed, and no flush has erased its older values yet.
     Deleted,
 }
 
 /// What memory knew of a key that has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Before {
-    /// What the key was.
+    /// What memory knew of the key before it changed.
     pub known: Known,
     /// A flush has it, and will tell that it [is gone](SliceIndex::tell_of_gone).
     pub is_frozen: bool,
@@ -178,6 +178,26 @@ impl SliceIndex {
         let before = state.before(key);
         self.bury_in(&mut state, key);
         before
+    }
+
+    /// Removes a key as [`bury`](Self::bury) does, but waits for a flush where the table is full, so that nothing lies beside it: for
+    /// more keys than memory has space for.
+    ///
+    /// # Errors
+    /// Where there is no space because flushes fail: why. Nothing has changed.
+    pub async fn remove(&self, key: u64) -> Result<Option<Before>, SliceError> {
+        let inner = self.inner();
+        let number = inner.keys.partition(key);
+        let mut before = None;
+        let attempt = |state: &mut State<Inner>| {
+            before = state.before(key);
+            let has_changed = inner.try_change(&mut state.active, key, Change::Delete);
+            inner.levels.set(number, state.active.table.len() as u32);
+            has_changed
+        };
+        let is_full = |state: &mut State<Inner>| inner.is_full_for(&mut state.active, key);
+        flush::change(inner, number, attempt, is_full).await?;
+        Ok(before)
     }
 
     /// Removes a key, or gives it another value, if memory knows that it has this one; whether it has been done. A key whose new value

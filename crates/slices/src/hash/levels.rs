@@ -112,7 +112,7 @@ impl Levels {
     }
 
     pub(super) fn tell_of_gone(&self, told: Told) {
-        // Who came first stays.
+        // Called once: a second one is not told.
         let _ = self.gone.set(told);
     }
 

@@ -24,15 +24,15 @@ pub(super) struct Counts {
 pub struct HashStats {
     /// Keys that were looked up, there or not.
     pub lookups: u64,
-    /// Of these, answered from a table in memory, also by a delete.
+    /// Look-ups that a table in memory has answered, also by a delete.
     pub memory_hits: u64,
-    /// Found on a drive.
+    /// Look-ups that have found their key on a drive.
     pub drive_hits: u64,
     /// Not looked for on a drive, because a filter knew that they are not there.
     pub spared: u64,
-    /// Pages read by look-ups.
+    /// Pages that look-ups have read, whether their key was there or not.
     pub page_reads: u64,
-    /// Of these, by those that have found nothing.
+    /// Pages among these that were read by look-ups that have found nothing.
     pub absent_page_reads: u64,
     /// Slicetables that have been written.
     pub flushes: u64,

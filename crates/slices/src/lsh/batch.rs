@@ -43,7 +43,7 @@ impl Places {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listing {
     Listed,
-    /// Both buckets are full.
+    /// Both buckets of the key are full: this table does not list the vector.
     Full,
     /// Others have the same key, as many as may.
     Crowded,
@@ -51,7 +51,7 @@ pub(crate) enum Listing {
 
 /// The entries of a generation.
 pub(crate) struct Batch {
-    /// Slots of a partition.
+    /// Slots of a partition, those of all tables together.
     slots: usize,
     bucket_entries: usize,
     entries: Box<[Entry]>,

@@ -44,16 +44,16 @@ impl Target {
     }
 }
 
-/// What suits some vectors.
+/// Functions that find near vectors among some, and what to expect of them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
     /// The family, with its width.
     pub family: Family,
-    /// Functions of each table.
+    /// Functions of each table: more of them read fewer vectors, and find fewer.
     pub functions: u32,
-    /// As in the target.
+    /// Taken over from the target.
     pub tables: u32,
-    /// As in the target.
+    /// Taken over from the target.
     pub probes: u32,
     /// How likely a vector at the distance that counts as near is found.
     pub recall: f64,

@@ -62,7 +62,7 @@ pub(crate) struct Functions {
     family: Family,
     seed: u64,
     dimensions: usize,
-    /// Functions of each table.
+    /// Functions that each table has.
     count: usize,
     /// A direction for each function of each table in turn.
     directions: Box<[f32]>,
@@ -201,7 +201,7 @@ struct Change {
     /// How far away that is, squared.
     cost: f32,
     table: usize,
-    /// The same one twice where it is one.
+    /// Twice the same where it is the only one.
     functions: [usize; 2],
 }
 

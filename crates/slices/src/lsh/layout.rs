@@ -25,9 +25,9 @@ pub struct LshLayout {
     pub sub_tables: u32,
     /// Slots of a part, a page each: whole chunks.
     pub slots: u32,
-    /// Channels of a drive.
+    /// Channels of a drive, over which sub-tables are spread.
     pub channels: u32,
-    /// Pages of a chunk.
+    /// Pages of a chunk, which lie on one channel.
     pub pages_per_chunk: u32,
 }
 
@@ -45,23 +45,23 @@ pub(crate) fn sub_tables(tables: u32, channels: u32) -> u32 {
 }
 
 impl LshLayout {
-    /// Rows of a sub-table.
+    /// Chunks of a sub-table, one in each row of its channel.
     fn rows(&self) -> u32 {
         self.slots / self.pages_per_chunk
     }
 
-    /// Columns that are used.
+    /// Columns that are used: one for each sub-table of each table.
     fn columns(&self) -> u32 {
         self.tables * self.sub_tables
     }
 
-    /// Pages of a region.
+    /// Pages of a region, those included that fill its last stripe.
     pub fn pages(&self) -> u32 {
         let layers = self.columns().div_ceil(self.channels);
         layers * self.rows() * self.channels * self.pages_per_chunk
     }
 
-    /// Slots of all tables.
+    /// Slots of all tables of a partition, a page each.
     pub(crate) fn all_slots(&self) -> usize {
         self.columns() as usize * self.slots as usize
     }

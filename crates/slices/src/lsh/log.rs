@@ -28,9 +28,9 @@ const COUNT_WORDS: usize = PART_HEAD_WORDS - 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogShape {
     pub(crate) partitions: u32,
-    /// Places of the ring.
+    /// Places of the ring, one for each generation that may be there.
     pub(crate) places: u32,
-    /// Vectors of a generation.
+    /// Vectors of a generation, for which there are bits of deletes.
     pub(crate) batch: u32,
     pub(crate) segment_vectors: u32,
     /// Words that the components of a vector take.

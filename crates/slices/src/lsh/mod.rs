@@ -55,8 +55,7 @@ use runtime::sync::Notify;
 use crate::drive::{TableShape, drives};
 use crate::error::SliceError;
 use crate::keys::Keys;
-use crate::layout::refuse_twice;
-use crate::pointers::check_regions;
+use crate::layout::{drive_bytes, refuse_parts, refuse_twice};
 use crate::superblock::Instance;
 use batch::Places;
 use family::Functions;
@@ -113,13 +112,8 @@ impl SliceLsh {
         journal: Arc<dyn Journal>,
         settings: &LshSettings,
     ) -> Result<Self, SliceError> {
-        let sizes: Vec<u64> = disks.iter().map(|disk| disk.len_bytes()).collect();
-        let shape = settings.shape(&sizes)?;
-        refuse_twice(&disks)?;
-        let (has, needs) = (journal.words(), log_shape(settings, &shape).words());
-        if has < needs {
-            return Err(SliceError::ShortLog { has, needs });
-        }
+        let shape = settings.shape(&drive_bytes(&disks))?;
+        refuse_parts(&disks, &*journal, log_shape(settings, &shape).words())?;
         let instance = Instance::random();
         for (number, disk) in disks.iter().enumerate() {
             let identity = (number, disks.len());
@@ -187,16 +181,11 @@ impl SliceLsh {
             channels: settings.channels,
         };
         let count = disks.len();
-        for (number, disk) in disks.iter().enumerate() {
-            let own = (number as u32..shape.partitions).step_by(count);
-            let pointers = own.map(|partition| (partition, log.pointer(partition)));
-            let has = disk.len_bytes().saturating_sub(front_bytes);
-            check_regions(pointers, has / shape.region_bytes)?;
-        }
         let drives = drives(disks, table_shape, settings.scheduling, |number| {
             let own = (number as u32..shape.partitions).step_by(count);
-            own.map(|partition| log.pointer(partition)).collect()
-        });
+            own.map(|partition| (partition, log.pointer(partition)))
+                .collect()
+        })?;
         let sizes = (
             settings.tables as usize,
             settings.functions as usize,

@@ -46,7 +46,7 @@ impl Vector {
 pub(crate) struct Ring {
     pub(crate) shape: RingShape,
     pub(crate) instance: u64,
-    /// Vectors of a generation.
+    /// Vectors of a generation: what ids are divided by.
     pub(crate) batch: u32,
     /// Bytes in front of it.
     pub(crate) start: u64,
@@ -72,9 +72,9 @@ pub(crate) struct Segment<B> {
     pub(crate) bytes: B,
 }
 
-/// One that takes vectors.
+/// A segment that takes vectors.
 pub(crate) type OpenSegment = Segment<AlignedBuf>;
-/// One that does not, and may be under way to its drive.
+/// A segment that takes no more, and may be under way to its drive.
 pub(crate) type ClosedSegment = Segment<Arc<AlignedBuf>>;
 
 impl Ring {
@@ -192,7 +192,7 @@ impl Ring {
         }
     }
 
-    /// Reads a whole segment.
+    /// Reads a whole segment, of which pages may be damaged.
     pub(crate) async fn read_segment(
         &self,
         drives: &[Drive],

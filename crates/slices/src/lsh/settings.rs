@@ -43,7 +43,7 @@ impl Components {
 /// How a [`SliceLsh`](crate::SliceLsh) is made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LshSettings {
-    /// Components of a vector.
+    /// Components that each vector has.
     pub dimensions: u32,
     /// What these are kept as.
     pub components: Components,
@@ -68,7 +68,7 @@ pub struct LshSettings {
     pub spare_regions: u32,
     /// How the drives divide their bytes among channels.
     pub channels: Channels,
-    /// Which read goes next.
+    /// How many reads are under way at once, and which of those that wait goes next.
     pub scheduling: Scheduling,
     /// Bytes of a piece of a flush: how long reads wait for one.
     pub piece_bytes: u32,
@@ -142,11 +142,11 @@ pub struct RingShape {
     pub vectors_per_block: u32,
     /// Bytes of a page, or of the pages that a vector takes.
     pub block_bytes: usize,
-    /// Vectors of a segment.
+    /// Vectors that a segment holds.
     pub segment_vectors: u32,
-    /// Bytes of a segment.
+    /// Bytes of a segment, whole blocks.
     pub segment_bytes: u32,
-    /// Segments of a generation.
+    /// Segments that a generation takes, on all drives.
     pub segments: u32,
     /// Generations that have a place.
     pub places: u32,

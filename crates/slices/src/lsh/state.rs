@@ -28,7 +28,7 @@ pub(super) struct State {
     pub(super) written: Vec<Option<(u32, Arc<Region>)>>,
     /// The last generation that all slicetables have.
     pub(super) flushed: u32,
-    /// There is a task that writes.
+    /// Whether there is a task that writes segments.
     pub(super) is_writing: bool,
     /// Why that has failed last, until something succeeds.
     pub(super) failing: Option<SliceError>,
@@ -45,7 +45,7 @@ pub(super) struct Frozen {
 /// What has become of a vector.
 pub(super) enum Insert {
     Inserted(Vector),
-    /// It was the last one of its segment, which can be written.
+    /// The vector was the last one of its segment, which can be written.
     InsertedLast(Vector),
     /// Its generation is full, and can be frozen.
     Full(u32),

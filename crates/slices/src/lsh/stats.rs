@@ -41,7 +41,7 @@ pub struct LshStats {
     pub queries: u64,
     /// Vectors that tables named, all queries together.
     pub candidates: u64,
-    /// Of these, read and compared.
+    /// Candidates that were read and compared.
     pub vectors_read: u64,
     /// Pages of tables that queries have read.
     pub table_pages: u64,

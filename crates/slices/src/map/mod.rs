@@ -34,7 +34,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::error::SliceError;
 use crate::hash::SliceHash;
-use crate::layout::refuse_twice;
+use crate::layout::{drive_bytes, refuse_parts, refuse_twice};
 use crate::superblock::{self, Instance};
 use log::RecordLog;
 use ring::RecordRing;
@@ -74,9 +74,9 @@ struct Inner {
 enum Looked {
     /// The record: what it says of the key.
     At(Option<Vec<u8>>),
-    /// It has been written over.
+    /// The record had been written over when the look-up began: the key is gone.
     Gone,
-    /// The same, since the look-up began: the key may have been changed before.
+    /// The record has been written over since the look-up began: the key may have been changed before, so it looks again.
     WentMeanwhile,
 }
 
@@ -99,8 +99,7 @@ impl SliceMap {
         settings: &MapSettings,
         disks: &[Arc<dyn Disk>],
     ) -> Result<usize, SliceError> {
-        let sizes: Vec<u64> = disks.iter().map(|disk| disk.len_bytes()).collect();
-        Self::log_words(settings, &sizes)
+        Self::log_words(settings, &drive_bytes(disks))
     }
 
     /// Makes an empty map on `disks`, whose contents are lost, with a log of at least [`log_words`](Self::log_words).
@@ -112,13 +111,9 @@ impl SliceMap {
         journal: Arc<dyn Journal>,
         settings: &MapSettings,
     ) -> Result<Self, SliceError> {
-        let sizes: Vec<u64> = disks.iter().map(|disk| disk.len_bytes()).collect();
+        let sizes = drive_bytes(&disks);
         let shape = settings.shape(&sizes)?;
-        refuse_twice(&disks)?;
-        let (has, needs) = (journal.words(), Self::log_words(settings, &sizes)?);
-        if has < needs {
-            return Err(SliceError::ShortLog { has, needs });
-        }
+        refuse_parts(&disks, &*journal, Self::log_words(settings, &sizes)?)?;
         let records = shape.records;
         let instance = Instance::random();
         settings::write_superblocks(&disks, settings, &shape, instance).await?;

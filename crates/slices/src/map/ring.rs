@@ -13,11 +13,11 @@ use crate::drive::Drive;
 use crate::error::SliceError;
 use crate::map::settings::RecordShape;
 
-/// Where records lie.
+/// Where records lie: segments that the drives take in turn, and that are used again in their order.
 pub(crate) struct RecordRing {
     disks: Vec<Arc<dyn Disk>>,
     segment_bytes: u64,
-    /// Segments of a drive.
+    /// Places for segments on each drive, which are used in turn.
     segments: u64,
     head_bytes: u64,
 }
@@ -27,7 +27,7 @@ pub(crate) struct PagesRead {
     bytes: AlignedBuf,
     within: Range<usize>,
     pub(crate) drive: usize,
-    /// The first page.
+    /// The byte of the drive that the first page begins with.
     pub(crate) offset: u64,
 }
 
@@ -94,7 +94,7 @@ impl RecordRing {
         drive.write_beside(&**disk, at, data).await
     }
 
-    /// Reads a whole segment.
+    /// Reads a whole segment, whatever its place has.
     pub(crate) async fn read_segment(
         &self,
         drives: &[Drive],

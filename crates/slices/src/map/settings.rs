@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use device::{Disk, PAGE_BYTES, Region};
 use format::slices::{SliceKind, SliceSuperblock};
-use format::slices_map::{MOST_RECORD_BYTES, RECORD_HEAD_BYTES};
+use format::slices_map::{MOST_RECORD_BYTES, RECORD_HEAD_BYTES, Record};
 use zerocopy::byteorder::little_endian::U64;
 
 use crate::channel::Channels;
@@ -23,7 +23,7 @@ const LEAST_SEGMENTS: u64 = 8;
 /// How a [`SliceMap`](crate::SliceMap) is made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MapSettings {
-    /// Its table of addresses.
+    /// The settings of its table, which has the address of each key's record.
     pub table: HashSettings,
     /// Bytes of a key and its value together, on average: what divides the drives between records and table.
     pub mean_bytes: u32,
@@ -44,9 +44,9 @@ impl Default for MapSettings {
 /// What follows from the settings and the drives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MapShape {
-    /// The table of addresses.
+    /// The shape of its table, which has the address of each key's record.
     pub table: HashShape,
-    /// Where records lie.
+    /// How much of the drives is for records, and how they are divided.
     pub records: RecordShape,
 }
 
@@ -55,7 +55,7 @@ pub struct MapShape {
 pub struct RecordShape {
     /// Bytes of a segment of records.
     pub segment_bytes: u32,
-    /// Segments on each drive.
+    /// Segments of records on each drive, which has the same number of them as every other.
     pub segments: u64,
     pub(crate) drives: usize,
     /// Bytes in front of the records of a drive.
@@ -147,6 +147,11 @@ impl RecordShape {
     /// Bytes of records on all drives.
     pub fn bytes(&self) -> u64 {
         self.drives as u64 * self.segments * u64::from(self.segment_bytes)
+    }
+
+    /// Bytes that a key and a value of so many bytes take.
+    pub fn record_bytes(key_bytes: usize, value_bytes: usize) -> u64 {
+        Record::bytes_of(key_bytes, value_bytes) as u64
     }
 
     /// Bytes of a key and its value together, at most.

@@ -27,15 +27,15 @@ pub struct MapStats {
     pub deleted: u64,
     /// Keys that were looked up, there or not.
     pub lookups: u64,
-    /// Of these, answered by a record in memory, also by a delete.
+    /// Look-ups that a record in memory has answered, also by a delete.
     pub memory_hits: u64,
-    /// Of these, found.
+    /// Look-ups that have found a value.
     pub found: u64,
-    /// Of these, looked for in a record on a drive.
+    /// Look-ups that have read a record on a drive.
     pub record_reads: u64,
-    /// Of these, whose record had been written over.
+    /// Look-ups whose record had been written over.
     pub overwritten: u64,
-    /// Of these, whose hash is that of the key in the record, and which are another key.
+    /// Look-ups that have found another key of the same hash in the record.
     pub other_keys: u64,
     /// Bytes of records that have been written, whole pages.
     pub record_bytes: u64,
@@ -46,7 +46,7 @@ pub struct MapStats {
 /// Memory of a [`SliceMap`](crate::SliceMap), in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MapMemory {
-    /// Its table of addresses.
+    /// Memory of its table, which has the address of each key's record.
     pub table: HashMemory,
     /// Segments of records that have not been written; one more of them while it is.
     pub segments: u64,

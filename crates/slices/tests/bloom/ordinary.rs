@@ -1,4 +1,4 @@
-//! Without crashes.
+//! What a filter answers while nothing fails, and what it counts.
 
 use device::{AlignedBuf, Disk};
 use flowstone_slices::{BloomSettings, HashSettings, Scheduling, SliceBloom, SliceHash};

@@ -40,7 +40,7 @@ fn a_drive_that_has_been_cut_short_is_refused() {
     let hardware = Hardware::new(&settings, 1, 1);
     let region_bytes = Sim::new(1).block_on(async {
         let filter = hardware.create(&settings).await.expect("drives work");
-        // Slicetables lie everywhere.
+        // So many keys that slicetables lie in all parts of the drives.
         for number in 0..20_000 {
             filter.insert(&key(number)).await.expect("drives work");
         }

@@ -88,7 +88,7 @@ async fn client(
                 }
             }
             93..96 => {
-                // Each takes an incarnation.
+                // Each flush takes an incarnation, of which there are only so many.
                 if !may_evict && random.random_bool(0.95) {
                     continue;
                 }
@@ -200,7 +200,7 @@ fn live(settings: &HashSettings, drives: usize, seed: u64, may_evict: bool, faul
             for disk in &hardware.disks {
                 disk.heal();
             }
-            // Nothing waits for ever.
+            // Everybody comes to an end once the drives work again.
             if random.random_bool(0.5) {
                 stop.set(true);
                 runtime::sleep(Duration::from_secs(20)).await;

@@ -33,7 +33,7 @@ fn reads_that_fail_for_a_moment_during_a_flush_lose_nothing() {
         let table = filled(&hardware, &settings).await;
         hardware.disks[0].script(When::every(Operation::Read), Fault::Error);
         for key in 300..400 {
-            // An error would do.
+            // Whether it is refused or taken: it must return.
             let _ = table.insert(key, key).await;
         }
         let flushed = table.flush().await;
@@ -296,7 +296,7 @@ fn a_table_that_is_closed_and_opened_again_is_one_table() {
                 table.insert(key, key).await.expect("drives work");
                 key += 1;
             }
-            // The flush has begun.
+            // By then the flush has begun.
             runtime::sleep(Duration::from_micros(100)).await;
             table.close().await.expect("drives work");
             let table = hardware.open(&settings).await.expect("drives work");

@@ -18,7 +18,7 @@ use crate::life::{DRIVE_BYTES, small};
 
 const KEYS: u64 = 400;
 const INSTANCE: u64 = 0x1234;
-/// Of the log's disk.
+/// Bytes of the disk that the log lies on.
 const LOG_BYTES: u64 = 2 * PAGE_BYTES as u64;
 
 fn words(settings: &HashSettings) -> usize {
@@ -189,6 +189,40 @@ fn with_index(incarnations: u32, test: impl AsyncFnOnce(Hardware, SliceIndex)) {
         let log = PagedLog::create(Arc::clone(&disks[1]), words(&settings), INSTANCE);
         let index = SliceIndex::create(Arc::clone(&disks[0]), Arc::new(log), &settings).await;
         test(hardware, index.expect("drives work")).await;
+    });
+}
+
+/// Keys that are removed by the thousand take no memory beside the tables, which are flushed as they become full; where that fails it
+/// is said, and nothing has changed.
+#[test]
+fn keys_that_are_removed_take_no_memory_beside_the_tables() {
+    with_index(3, async |hardware, index| {
+        for key in 0..50 {
+            let inserted = index.try_insert(key, key + 1);
+            assert_eq!(inserted, Ok(None));
+        }
+        let at_first = index.memory().tables;
+        for key in 0..5_000 {
+            let before = index.remove(key).await.expect("drives work");
+            let known = (key < 50).then_some(Known::Value(key + 1));
+            assert_eq!(before.map(|before| before.known), known, "{key}");
+            // Two tables of a partition at most, and nothing else.
+            let has = index.memory().tables;
+            assert!(has <= 2 * at_first, "{has} bytes, and {at_first} at first");
+        }
+        assert!(index.stats().flushes > 10);
+        for key in 0..5_000 {
+            assert_eq!(index.get(key).await.expect("drives work"), None);
+        }
+        hardware.disks[0].set_full(true);
+        let mut key = 5_000;
+        while index.remove(key).await.is_ok() {
+            key += 1;
+        }
+        assert_eq!(index.known(key), None);
+        hardware.disks[0].set_full(false);
+        runtime::sleep(Duration::from_secs(6)).await;
+        assert!(index.remove(key).await.is_ok());
     });
 }
 

@@ -14,7 +14,7 @@ pub(crate) const DRIVE_BYTES: u64 = 1 << 20;
 pub(crate) fn small(incarnations: u32, spread: bool) -> HashSettings {
     HashSettings {
         partitions: Some(3),
-        // Two pages at least.
+        // A slicetable of two pages at least.
         table_bytes: (8 << 10) / incarnations.min(3) as usize,
         incarnations,
         bucket_entries: Some(3),

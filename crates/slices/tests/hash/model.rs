@@ -26,7 +26,7 @@ impl Model {
         })
     }
 
-    /// A change begins.
+    /// A change begins: from now on it may be there or not.
     pub(crate) fn begin(&mut self, key: u64, value: Option<u64>) {
         self.past(key).values.push(value);
     }

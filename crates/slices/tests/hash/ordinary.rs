@@ -1,4 +1,4 @@
-//! Without crashes.
+//! What a table answers while nothing fails, and what it counts.
 
 use std::collections::HashMap;
 use std::time::Duration;

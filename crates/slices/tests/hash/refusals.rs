@@ -219,7 +219,7 @@ fn a_drive_that_has_been_cut_short_is_refused() {
         let hardware = Hardware::new(&settings, drives, 1);
         let region_bytes = Sim::new(1).block_on(async {
             let table = hardware.create(&settings).await.expect("drives work");
-            // Tables lie everywhere.
+            // So many keys that slicetables lie in all parts of the drives.
             for key in 0..2_000 {
                 table.insert(key % 300, key).await.expect("drives work");
             }

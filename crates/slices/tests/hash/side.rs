@@ -94,7 +94,7 @@ fn the_newest_of_the_tables_that_wait_counts() {
                     _ => table.insert(key, round).await.expect("drives work"),
                 }
             }
-            // Others fill the table.
+            // Other keys of the partition fill the table.
             let mut other = 1_000 * (1 + round);
             let before = table.memory().tables;
             while table.memory().tables == before {

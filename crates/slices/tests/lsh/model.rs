@@ -6,7 +6,7 @@ use flowstone_slices::{Family, Neighbour, SliceLsh, VectorId};
 
 use crate::life::vector;
 
-/// A vector's past.
+/// What has been done with a vector, and what of that is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Past {
     /// The number that the vector stands for.
@@ -23,7 +23,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// An insert has returned.
+    /// An insert has returned this id.
     pub(crate) fn insert(&mut self, id: VectorId, number: u64) {
         let past = Past {
             number,
@@ -35,7 +35,7 @@ impl Model {
         assert_eq!(before, None, "{id:?} was given twice");
     }
 
-    /// A delete has returned.
+    /// A delete has returned: no later answer may have the vector.
     pub(crate) fn delete(&mut self, id: VectorId) {
         self.vectors.get_mut(&id).expect("it is known").is_deleted = true;
     }

@@ -1,4 +1,4 @@
-//! Without crashes.
+//! What an index answers while nothing fails, and what it counts.
 
 use flowstone_slices::{
     ChannelReads, Channels, Components, Family, LshSettings, SliceLsh, VectorId,

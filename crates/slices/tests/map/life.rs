@@ -15,7 +15,7 @@ pub(crate) fn small(incarnations: u32) -> MapSettings {
     MapSettings {
         table: HashSettings {
             partitions: Some(3),
-            // Two pages at least.
+            // A slicetable of two pages at least.
             table_bytes: (8 << 10) / incarnations.min(3) as usize,
             incarnations,
             bucket_entries: Some(3),

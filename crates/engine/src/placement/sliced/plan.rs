@@ -11,8 +11,12 @@ use slices::{FILL, HashSettings, PagedLog, Scheduling, SliceError, SliceHash, Sl
 use crate::config::SlicedSettings;
 use crate::format::segment::PAGE_BYTES;
 
-/// Bytes of an entry.
+/// Bytes of an entry of a table in memory: a key of 8 bytes and a value of 8.
 const ENTRY_BYTES: u64 = 16;
+/// Items on flash that an image is laid out for, one for so many bytes.
+pub(super) const ITEM_BYTES: u64 = 300;
+/// Parts of the items that are expected, of which an index is laid out for as many as it has space for.
+pub(super) const SHARES: u64 = 64;
 /// Areas for what checkpoints save: the one in force, one of which that is not known, and the next.
 pub(super) const AREAS: usize = 3;
 /// Bytes of a table in memory; less where there would be fewer than [`LEAST_TABLES`].
@@ -61,7 +65,7 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// Those of a new index for so many items.
+    /// The tables of a new index for so many items.
     pub(super) fn for_items(settings: &SlicedSettings, items: u64) -> Self {
         let per_item = |bytes: u64| (bytes as f64 / FILL) as u64;
         let incarnations = u64::from(settings.incarnations);
@@ -79,7 +83,7 @@ impl Tables {
         }
     }
 
-    /// Those of the index that a section tells of.
+    /// The tables of the index that a section tells of.
     pub(super) fn of(header: &Header) -> Self {
         Self {
             partitions: header.partitions.get(),
@@ -164,7 +168,7 @@ mod tests {
                 ..SlicedSettings::new(50)
             };
             let needs = |bytes: u64| {
-                let tables = Tables::for_items(&settings, bytes / 300);
+                let tables = Tables::for_items(&settings, bytes / ITEM_BYTES);
                 let plan = Plan::new(tables, bytes, 0).expect("it can be");
                 plan.region_bytes()
             };

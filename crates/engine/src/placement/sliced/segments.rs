@@ -45,7 +45,7 @@ impl SlicedSegments {
         (numbered.generation == place.generation).then(|| value.encode())
     }
 
-    /// The same, of any place; nothing where there are no more numbers.
+    /// What the index says of any place, whose segment gets a number if it has none; nothing where there are no more numbers.
     pub(super) fn value_for(&self, place: Place) -> Option<u64> {
         let forgotten = |items: u32| {
             self.index_use.objects.add(u64::from(items).wrapping_neg());

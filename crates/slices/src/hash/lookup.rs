@@ -1,0 +1,154 @@
+//! A look-up: the tables in memory, newest first, then a page of the slicetable, or one of each where slices are spread.
+
+use std::sync::atomic::Ordering;
+
+use futures_util::future::join_all;
+
+use super::Inner;
+use crate::drive::Drive;
+use crate::error::SliceError;
+use crate::keys::Slots;
+use crate::page::Page;
+use crate::regions::Region;
+use crate::table::Change;
+
+/// What a look-up has found on a drive.
+struct FoundOn {
+    change: Option<(u32, Change)>,
+    /// What is not younger does not count.
+    floor: u32,
+    /// Pages that have been read for it.
+    pages: u64,
+}
+
+impl Inner {
+    pub(super) async fn get(&self, key: u64) -> Result<Option<u64>, SliceError> {
+        self.counts.lookups.fetch_add(1, Ordering::Relaxed);
+        let number = self.keys.partition(key);
+        let (first, others) = {
+            let state = self.partitions[number as usize].state.lock();
+            let frozen = || {
+                let mut newest_first = state.frozen.newest_first();
+                newest_first.find_map(|frozen| frozen.memory.table.get(key))
+            };
+            if let Some(change) = state.active.table.get(key).or_else(frozen) {
+                self.counts.memory_hits.fetch_add(1, Ordering::Relaxed);
+                return Ok(value_of(change));
+            }
+            // Where slices are not spread there are no others, and nothing is allocated.
+            let others = state.slicetables[1..].to_vec();
+            (state.slicetables[0].clone(), others)
+        };
+        let slots = self.keys.slots(key);
+        if !self.filters.may_have(number, slots) {
+            self.counts.spared.fetch_add(1, Ordering::Relaxed);
+            return Ok(None);
+        }
+        let mut drives = self.drives_of(number);
+        let drive = drives.next().expect("slicetables lie on drives");
+        if others.is_empty() {
+            let Some(region) = first else {
+                return Ok(None);
+            };
+            let found = self.search(drive, &region, number, key, slots).await?;
+            let value = found.change.and_then(|(_, change)| value_of(change));
+            self.count_answer(value, found.pages);
+            return Ok(value);
+        }
+        let slicetables = std::iter::once(&first).chain(&others);
+        let searches = std::iter::once(drive)
+            .chain(drives)
+            .zip(slicetables)
+            .filter_map(|(drive, region)| {
+                let region = region.as_deref()?;
+                Some(self.search(drive, region, number, key, slots))
+            });
+        let mut youngest: Option<(u32, Change)> = None;
+        let (mut floor, mut pages) = (0, 0);
+        for found in join_all(searches).await {
+            let found = found?;
+            pages += found.pages;
+            floor = floor.max(found.floor);
+            if found.change.map(|(generation, _)| generation)
+                > youngest.map(|(generation, _)| generation)
+            {
+                youngest = found.change;
+            }
+        }
+        let is_known = youngest.is_some_and(|(generation, _)| generation > floor);
+        let value = youngest
+            .filter(|_| is_known)
+            .and_then(|(_, change)| value_of(change));
+        self.count_answer(value, pages);
+        Ok(value)
+    }
+
+    fn count_answer(&self, value: Option<u64>, pages: u64) {
+        let counts = &self.counts;
+        match value {
+            Some(_) => counts.drive_hits.fetch_add(1, Ordering::Relaxed),
+            None => counts.absent_page_reads.fetch_add(pages, Ordering::Relaxed),
+        };
+    }
+
+    /// Looks for a key in a slicetable: in its first slot, and in its second if it may have overflowed.
+    async fn search(
+        &self,
+        drive: &Drive,
+        region: &Region,
+        number: u32,
+        key: u64,
+        slots: Slots,
+    ) -> Result<FoundOn, SliceError> {
+        let shape = &self.shape.page;
+        let per_page = shape.slots as u32;
+        let found = |change: Option<(usize, Change)>, floor, pages| FoundOn {
+            pages,
+            change: change.map(|(incarnation, change)| {
+                (self.generation(region.generation, incarnation), change)
+            }),
+            floor,
+        };
+        let first = drive
+            .read_page(region, number, slots.first / per_page)
+            .await?;
+        let page = Page {
+            shape,
+            bytes: &first.bytes,
+        };
+        let in_first = page.find((slots.first % per_page) as usize, key);
+        if in_first.is_some() || !page.may_have_overflowed(slots) {
+            return Ok(found(in_first, first.floor, 1));
+        }
+        let second_slot = (slots.second % per_page) as usize;
+        if slots.first / per_page == slots.second / per_page {
+            return Ok(found(page.find(second_slot, key), first.floor, 1));
+        }
+        let second = drive
+            .read_page(region, number, slots.second / per_page)
+            .await?;
+        let page = Page {
+            shape,
+            bytes: &second.bytes,
+        };
+        Ok(found(
+            page.find(second_slot, key),
+            first.floor.max(second.floor),
+            2,
+        ))
+    }
+
+    /// The generation of an incarnation in a slicetable that `written` was the last one to write.
+    fn generation(&self, written: u32, incarnation: usize) -> u32 {
+        let (incarnations, drives) = (self.shape.page.incarnations, self.drives_of_a_partition());
+        let behind = (self.incarnation(written) + incarnations - incarnation) % incarnations;
+        written - behind as u32 * drives
+    }
+}
+
+fn value_of(change: Change) -> Option<u64> {
+    match change {
+        Change::Value(value) => Some(value),
+        Change::Delete => None,
+    }
+}
