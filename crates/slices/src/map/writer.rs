@@ -116,7 +116,8 @@ impl Inner {
             let change = record.value.is_some().then_some(address);
             newest.insert(self.hash(record.key), (position, change));
         }
-        let newest: Vec<_> = newest.into_iter().collect();
+        let mut newest: Vec<_> = newest.into_iter().collect();
+        newest.sort_unstable_by_key(|&(_, (position, _))| position);
         for some in newest.chunks(ENTRIES_AT_ONCE) {
             let changes = some.iter().map(async |&(hash, (_, change))| match change {
                 Some(address) => self.table.insert(hash, address.encode()).await,
