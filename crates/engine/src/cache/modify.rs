@@ -348,7 +348,8 @@ impl Held<'_> {
                 partition.stats.dram_hits += 1;
             }
             Present::Fetched(_) => {
-                self.engine.flash.access(self.key.hash());
+                let placement = self.engine.flash.placement();
+                placement.note_read(self.key.hash());
                 partition.stats.flash_hits += 1;
             }
         }

@@ -197,7 +197,7 @@ impl FlashRead {
         let found = engine
             .flash
             .placement()
-            .get(key, probe, self.patience)
+            .get(key, probe, self.patience, &|| self.in_flight.counts())
             .await;
         let now = runtime::unix_seconds().max(self.now);
         let mut partition = engine.lock(self.hash, now);
@@ -374,6 +374,9 @@ impl Engine {
             return None;
         }
         let (in_flight, is_first) = partition.join_read(hash);
+        if peek == Peek::No {
+            in_flight.note_counting();
+        }
         Some(FlashRead {
             engine: Arc::clone(self),
             hash,

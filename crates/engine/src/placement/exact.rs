@@ -19,8 +19,8 @@ use index::{DirectConfig, DirectTable, Entry};
 use runtime::work::{self, Work};
 
 use super::{
-    Displaced, Found, Inserted, Parts, Placement, PlacementFuture, PlacementKind, Probe, Restored,
-    Token,
+    Counts, Displaced, Found, Inserted, Parts, Placement, PlacementFuture, PlacementKind, Probe,
+    Restored, Token,
 };
 use crate::config::ExactSettings;
 use crate::counter::Count as _;
@@ -256,6 +256,7 @@ impl Placement for Exact {
         key: Key<'a>,
         mut probe: Probe,
         patience: Patience,
+        _counts: Counts<'a>,
     ) -> PlacementFuture<'a, Result<Found, ReadError>> {
         Box::pin(async move {
             loop {

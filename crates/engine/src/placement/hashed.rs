@@ -33,8 +33,8 @@ use std::sync::Arc;
 use self::core::{Hashed, table_config};
 use super::stats::CompactStats;
 use super::{
-    BackgroundTask, Displaced, Inserted, PROBES, Parts, Placement, PlacementFuture, PlacementKind,
-    Probe, Restored, Token, Unlocated,
+    BackgroundTask, Counts, Displaced, Inserted, PROBES, Parts, Placement, PlacementFuture,
+    PlacementKind, Probe, Restored, Token, Unlocated,
 };
 use crate::config::HashedSettings;
 use crate::counter::Count as _;
@@ -138,16 +138,26 @@ impl Placement for Hashed {
         }
     }
 
+    fn note_read(&self, hash: KeyHash) {
+        self.change(hash, |shard| {
+            // Of what is not the key's among them, one in a hundred.
+            for candidate in self.candidates(shard, hash) {
+                self.touch(shard, &candidate);
+            }
+        });
+    }
+
     fn get<'a>(
         &'a self,
         key: Key<'a>,
         probe: Probe,
         patience: Patience,
+        counts: Counts<'a>,
     ) -> PlacementFuture<'a, Result<super::Found, ReadError>> {
         Box::pin(async move {
             match probe {
                 Probe::Absent => Ok(super::Found::Absent),
-                Probe::Perhaps | Probe::At(_) => self.find(key, patience).await,
+                Probe::Perhaps | Probe::At(_) => self.find(key, patience, counts).await,
             }
         })
     }

@@ -153,6 +153,9 @@ impl PartialEq for Token {
 
 impl Eq for Token {}
 
+/// Whether a look at flash counts as a read of what is there: it does once a request has joined it that is no peek.
+pub type Counts<'a> = &'a (dyn Fn() -> bool + Sync);
+
 /// What a read of flash found.
 #[derive(Debug)]
 pub enum Found {
@@ -208,16 +211,23 @@ pub trait Placement: Residents {
         self.probe(hash)
     }
 
+    /// A copy that [`get`](Placement::get) has found turns out to have been read.
+    fn note_read(&self, hash: KeyHash) {
+        self.access(hash);
+    }
+
     /// What is asked for next concerns these keys, all of one partition: memory accesses may overlap.
     fn warm(&self, _hashes: &mut dyn Iterator<Item = KeyHash>) {}
 
     /// Reads the item of `key`, of which the index said `probe`, or what has taken its place since. An index on
-    /// flash is read here, too. Memory for the item is waited for as `patience` says, with no segment pinned.
+    /// flash is read here, too. Memory for the item is waited for as `patience` says, with no segment pinned. An index in which
+    /// [`access`](Placement::access) has not noted the read does it here, if by then the look `counts`.
     fn get<'a>(
         &'a self,
         key: Key<'a>,
         probe: Probe,
         patience: Patience,
+        counts: Counts<'a>,
     ) -> PlacementFuture<'a, Result<Found, ReadError>>;
 
     /// An item has been appended to an open segment: the index names it from now on. Called with the segment's

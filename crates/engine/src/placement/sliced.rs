@@ -24,8 +24,8 @@ use super::index_disk::{IndexDisk, IndexSyncs};
 use super::numbers::Numbers;
 use super::restored::RestoredKeys;
 use super::{
-    BackgroundTask, Displaced, Found, Inserted, MappingStats, Parts, Placement, PlacementFuture,
-    PlacementKind, Probe, Restored, Token, Unlocated,
+    BackgroundTask, Counts, Displaced, Found, Inserted, MappingStats, Parts, Placement,
+    PlacementFuture, PlacementKind, Probe, Restored, Token, Unlocated,
 };
 use crate::config::SlicedSettings;
 use crate::counter::Count as _;
@@ -523,6 +523,7 @@ impl Placement for Sliced {
         key: Key<'a>,
         mut probe: Probe,
         patience: Patience,
+        _counts: Counts<'a>,
     ) -> PlacementFuture<'a, Result<Found, ReadError>> {
         Box::pin(async move {
             let mut last = None;

@@ -10,15 +10,15 @@ use std::time::Duration;
 use flowstone_engine::format::item::ItemRef;
 use flowstone_engine::placement::CompactStats;
 use flowstone_engine::{
-    DumpCursor, Engine, EngineConfig, HashedSettings, MemoryCursor, PlacementConfig, ReclaimPolicy,
-    Stop, Victim,
+    Dram, DumpCursor, Engine, EngineConfig, HashedSettings, Lookup, MemoryCursor, Peek,
+    PlacementConfig, ReclaimPolicy, Stop, Victim,
 };
 use rand::Rng;
 
 use crate::hashed_placement::HashedFor;
 use crate::support::{
-    Media, for_each_seed, get, memory_disk, numbered, random, remove, roomy, set, simulate, start,
-    tight, value,
+    Media, for_each_seed, get, get_item, memory_disk, numbered, random, remove, roomy, set,
+    simulate, start, tight, value,
 };
 
 const RETURN: ReclaimPolicy = ReclaimPolicy::ReturnRecent {
@@ -228,6 +228,52 @@ fn a_ghost_that_is_read_is_hot_and_goes_back_to_memory() {
         let share = counted.ghosts as f64 / counted.entries as f64;
         assert!((0.2..0.6).contains(&share), "{share} ghosts; {counted:?}");
         assert!(placement.items_evicted > ITEMS / 4, "{placement:?}");
+    });
+}
+
+#[test]
+fn only_a_look_that_counts_makes_an_item_read() {
+    const ITEMS: u64 = 8000;
+    simulate(1, async {
+        let config = EngineConfig {
+            dram: Dram::Filter,
+            ..roomy()
+        };
+        let engine = start(&hashed_media(65 << 20, 30_000), &config).await;
+        for number in 0..ITEMS {
+            let bytes = value(number, 1900);
+            set(&engine, &numbered(number), &bytes).await.unwrap();
+        }
+        let is_fetched = async |number, peek| {
+            let item = get_item(&engine, &numbered(number), peek).await;
+            item.unwrap().fetched
+        };
+        // The oldest have left memory.
+        for number in 0..100 {
+            for _ in 0..3 {
+                assert!(!is_fetched(number, Peek::Yes).await, "{number}");
+            }
+            assert!(!is_fetched(number, Peek::No).await, "{number}");
+            assert!(is_fetched(number, Peek::Yes).await, "{number}");
+        }
+        assert_eq!(engine.stats().paths.flash_hits, 500);
+        // One read of flash, of which only one of the two that wait for it counts.
+        for number in 100..200 {
+            let name = numbered(number);
+            let key = engine.key(&name).unwrap();
+            let now = runtime::unix_seconds();
+            let mut reads = Vec::new();
+            for peek in [Peek::Yes, Peek::No] {
+                let Lookup::Flash(read) = engine.lookup(key, now, peek, |_| ()) else {
+                    panic!("{number} is on flash");
+                };
+                reads.push(read);
+            }
+            for read in reads {
+                assert!(engine.read_flash(key, read).await.is_some());
+            }
+            assert!(is_fetched(number, Peek::Yes).await, "{number}");
+        }
     });
 }
 
