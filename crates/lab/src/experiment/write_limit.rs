@@ -11,7 +11,16 @@ use crate::compare::{DeviceChoice, Outcome as Ran, Plan, run};
 use crate::presets::{Preset, named};
 use crate::row::{PART, Row};
 
-const PRESETS: [&str; 4] = ["flowstone", "fatcache-async", "didacache", "slickcache-gc"];
+const PRESETS: [&str; 8] = [
+    "flowstone",
+    "fatcache-async",
+    "didacache",
+    "slickcache-gc",
+    "flashield",
+    "s3-fifo",
+    "ripq",
+    "victim",
+];
 const FREE: &str = "no limit";
 const LIMITED: &str = "half of that";
 /// Items of 300 bytes, with their part of everything around them.
