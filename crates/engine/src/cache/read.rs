@@ -315,9 +315,11 @@ impl Engine {
                 let shown = view(&ItemView::new(item, owner));
                 if peek == Peek::No {
                     let header = partition.tier.header_mut(handle);
-                    let bits = state::FETCHED | state::REFERENCED;
-                    if header.state & bits != bits {
-                        header.state |= bits;
+                    if !header.has(state::FETCHED) {
+                        header.state |= state::FETCHED;
+                    }
+                    if header.clock() < self.clock_read {
+                        header.set_clock(self.clock_read);
                     }
                     if header.last_access.get() != now {
                         header.last_access = now.into();

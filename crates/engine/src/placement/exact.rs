@@ -292,7 +292,7 @@ impl Placement for Exact {
         })
     }
 
-    fn insert(&self, hash: KeyHash, _version: u64, place: Place) -> Inserted {
+    fn insert(&self, hash: KeyHash, _version: u64, place: Place, _clock: u8) -> Inserted {
         let is_bounded = self.index_use.headroom() == 0;
         self.change(hash, |table| {
             // Once the bound is reached a table may fill up, but not grow.

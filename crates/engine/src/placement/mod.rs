@@ -165,6 +165,15 @@ pub enum Found {
     Absent,
 }
 
+/// What a partition has in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InMemory {
+    /// Its items.
+    pub items: u64,
+    /// Bytes that it may take beside what it has.
+    pub spare_bytes: u64,
+}
+
 /// What a change displaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Displaced {
@@ -231,8 +240,8 @@ pub trait Placement: Residents {
     ) -> PlacementFuture<'a, Result<Found, ReadError>>;
 
     /// An item has been appended to an open segment: the index names it from now on. Called with the segment's
-    /// buffer locked, so that the segment keeps its generation.
-    fn insert(&self, hash: KeyHash, version: u64, place: Place) -> Inserted;
+    /// buffer locked, so that the segment keeps its generation. `clock` is the CLOCK value that it had in memory.
+    fn insert(&self, hash: KeyHash, version: u64, place: Place, clock: u8) -> Inserted;
 
     /// The copies of a key on flash with versions below `version` are outdated: the index names them no more.
     fn invalidate(&self, hash: KeyHash, version: u64) -> Displaced;
@@ -280,6 +289,17 @@ pub trait Placement: Residents {
     /// Whether an item that goes back to memory has been read on flash.
     fn has_been_read(&self, _item: &Resident) -> bool {
         true
+    }
+
+    /// The CLOCK value that an item takes along when it goes back to memory.
+    fn clock_of(&self, _item: &Resident) -> u8 {
+        0
+    }
+
+    /// One CLOCK over memory and flash (Flashield, section 4.3). Something has come into memory, in the partition of this hash:
+    /// moves the hand if more is hot than may be, and returns how many of the items in memory it has passed meanwhile.
+    fn keep_one_clock(&self, _hash: KeyHash, _memory: InMemory) -> u64 {
+        0
     }
 
     /// Whether a checkpoint that goes by the index has an item: by what leads to it, if it is recorded when that goes.
@@ -360,6 +380,11 @@ pub trait Placement: Residents {
 
     /// Whether who stores had better wait for space, as the index would not name what is stored.
     fn is_behind(&self) -> bool {
+        false
+    }
+
+    /// Whether the longer items of a group find room more easily, and are to come first.
+    fn takes_larger_first(&self) -> bool {
         false
     }
 

@@ -559,7 +559,7 @@ impl Placement for Sliced {
         })
     }
 
-    fn insert(&self, hash: KeyHash, _version: u64, place: Place) -> Inserted {
+    fn insert(&self, hash: KeyHash, _version: u64, place: Place, _clock: u8) -> Inserted {
         self.put(hash, place)
     }
 

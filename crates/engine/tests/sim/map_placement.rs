@@ -159,7 +159,7 @@ impl Placement for MapPlacement {
         })
     }
 
-    fn insert(&self, hash: KeyHash, _version: u64, place: Place) -> Inserted {
+    fn insert(&self, hash: KeyHash, _version: u64, place: Place, _clock: u8) -> Inserted {
         self.change(|map| {
             if map.len() == self.most && !map.contains_key(&kept(hash)) {
                 return Inserted::Full(Displaced::Unknown);

@@ -160,7 +160,6 @@ impl Bench {
             client_flags: put.client_flags,
             expiry: put.expiry,
             cas_unique,
-            fetched: false,
             stale: put.stale,
             won: put.won,
             binary_key: put.binary_key,

@@ -18,6 +18,8 @@ use crate::store::{FlashItem, Patience, ReadError, SegmentPin};
 const MOST_LOOKS: usize = 8;
 
 const _: () = assert!(CLOCK_WRITTEN < CLOCK_HIGHEST);
+// Values go from memory to the index and back.
+const _: () = assert!(CLOCK_HIGHEST == crate::format::item::CLOCK_HIGHEST);
 
 impl Hashed {
     /// Reads the item of a key.
