@@ -35,7 +35,8 @@ const TURNAROUND: Duration = Duration::from_micros(400);
 /// Bytes of flash, and requests that are measured.
 const fn sizes(scale: Scale) -> (u64, u64) {
     match scale {
-        Scale::Tiny => (24 << 20, 100_000),
+        // With less flash ripq has too few segments for its priorities.
+        Scale::Tiny => (64 << 20, 100_000),
         Scale::Small => (64 << 20, 1_200_000),
         Scale::Paper => (1 << 30, 12_000_000),
     }
