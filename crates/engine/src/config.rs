@@ -93,6 +93,11 @@ impl PlacementConfig {
         }
     }
 
+    /// Whether memory and flash have one CLOCK.
+    pub fn has_one_clock(&self) -> bool {
+        matches!(self, Self::Hashed(hashed) if hashed.one_clock)
+    }
+
     /// The most of the memory that the index may take, in percent.
     pub fn index_percent(&self) -> u32 {
         match self {
@@ -160,6 +165,9 @@ pub struct HashedSettings {
     /// The most of the items on flash that are kept when their segment is reclaimed, in percent, while the flash is nearly
     /// full: the hot data threshold of Flashield (section 4.3).
     pub hot_percent: u32,
+    /// Memory and flash have one CLOCK, with values that items take along, and `hot_percent` is of the flash, beside all of
+    /// memory, as in Flashield. Else each has its own.
+    pub one_clock: bool,
 }
 
 impl HashedSettings {
@@ -168,6 +176,7 @@ impl HashedSettings {
         Self {
             index_percent,
             hot_percent: 70,
+            one_clock: false,
         }
     }
 }

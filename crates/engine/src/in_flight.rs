@@ -34,6 +34,7 @@ pub(crate) enum ReadOutcome {
 #[derive(Debug, Default)]
 pub(crate) struct InFlightRead {
     is_shared: AtomicBool,
+    counts: AtomicBool,
     outcome: OnceLock<ReadOutcome>,
     ended: Notify,
 }
@@ -48,6 +49,16 @@ impl InFlightRead {
     /// Whether more than one request has asked for it.
     pub(crate) fn is_shared(&self) -> bool {
         self.is_shared.load(Ordering::Relaxed)
+    }
+
+    /// A request waits for it whose look counts as a read of the item.
+    pub(crate) fn note_counting(&self) {
+        self.counts.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a request has asked so far whose look counts.
+    pub(crate) fn counts(&self) -> bool {
+        self.counts.load(Ordering::Relaxed)
     }
 
     /// Ends the read and wakes all that wait for it. Called once.

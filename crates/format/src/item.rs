@@ -38,7 +38,7 @@ pub mod state {
     pub const BINARY_KEY: u8 = 16;
     /// In memory only: there is no flash copy of this version.
     pub const DIRTY: u8 = 32;
-    /// In memory only: read since the CLOCK hand last passed.
+    /// In memory only: read since the CLOCK hand last passed; the higher bit of the CLOCK value.
     pub const REFERENCED: u8 = 64;
     /// In memory only: overwritten or removed; its space is free once the log passes it.
     pub const DEAD: u8 = 128;
@@ -46,6 +46,12 @@ pub mod state {
     pub const ON_FLASH: u8 = FETCHED | STALE | WON | HAS_CAS | BINARY_KEY;
 }
 
+/// In [`ItemHeader::reads`] of an item in memory, the lower bit of its CLOCK value; [`state::REFERENCED`] is the higher one.
+const CLOCK_LOW: u8 = 128;
+/// The most reads that [`ItemHeader::reads`] counts.
+pub const MOST_READS: u8 = 127;
+/// The highest CLOCK value.
+pub const CLOCK_HIGHEST: u8 = 3;
 /// Set in [`ItemHeader::updates`] of an item in memory whose value lies elsewhere.
 pub const BESIDE: u8 = 128;
 /// The most updates that [`ItemHeader::updates`] counts: they are below what it says of the time before.
@@ -72,7 +78,7 @@ pub struct ItemHeader {
     pub key_bytes: u8,
     /// Bits of [`state`].
     pub state: u8,
-    /// In memory, how often it has been read since it was stored first, up to 255; zero on flash.
+    /// In memory, how often it has been read since it was stored first, and a bit of its CLOCK value; zero on flash.
     pub reads: u8,
     /// In memory, [`BESIDE`], how often its key had been read before, and how often it has been updated since; zero on flash.
     pub updates: u8,
@@ -104,6 +110,28 @@ impl ItemHeader {
         self.updates & BESIDE != 0
     }
 
+    /// How often an item in memory has been read since it was stored first, up to [`MOST_READS`].
+    pub fn reads(&self) -> u8 {
+        self.reads & MOST_READS
+    }
+
+    /// The item in memory has been read so often since it was stored first.
+    pub fn set_reads(&mut self, reads: u8) {
+        self.reads = self.reads & CLOCK_LOW | reads.min(MOST_READS);
+    }
+
+    /// CLOCK value of an item in memory, 0 to [`CLOCK_HIGHEST`].
+    pub fn clock(&self) -> u8 {
+        u8::from(self.has(state::REFERENCED)) << 1 | u8::from(self.reads & CLOCK_LOW != 0)
+    }
+
+    /// Gives an item in memory another CLOCK value.
+    pub fn set_clock(&mut self, clock: u8) {
+        debug_assert!(clock <= CLOCK_HIGHEST, "two bits");
+        self.state = self.state & !state::REFERENCED | ((clock >> 1) * state::REFERENCED);
+        self.reads = self.reads & MOST_READS | ((clock & 1) * CLOCK_LOW);
+    }
+
     /// How often an item in memory has been updated since it was stored first, up to [`MOST_UPDATES`].
     pub fn updates(&self) -> u8 {
         self.updates & MOST_UPDATES
@@ -117,12 +145,12 @@ impl ItemHeader {
 
     /// Counts a read of an item in memory.
     pub fn count_read(&mut self) {
-        self.reads = self.reads.saturating_add(1);
+        self.set_reads(self.reads() + 1);
     }
 
     /// The item takes the place of another of its key in memory, whose reads and updates go on counting.
     pub fn count_update_of(&mut self, old: &Self) {
-        self.reads = old.reads;
+        self.set_reads(old.reads());
         self.count_on(old.reads_before(), old.updates() + 1);
     }
 

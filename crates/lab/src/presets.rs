@@ -181,6 +181,7 @@ pub const PRESETS: &[Preset] = &[
     preset(Drive, "slickcache-gc", "the same; copies what the part of the index in memory still names", slickcache_gc),
     preset(Drive, "sliced", "an index of slices (ANCS '14): half a byte of memory an item, all else on flash; drops the oldest segment", sliced),
     preset(Drive, "flashield", "Flashield: what is expected to be read again and not updated goes to flash; less than 4 bytes of index an item", flashield),
+    preset(Drive, "flashield-one-clock", "the same; memory and flash have one CLOCK, as in the paper", flashield_one_clock),
     preset(Drive, "s3-fifo", "S3-FIFO: what has been read twice in memory goes to flash, and what comes back; what is read there is copied", s3_fifo),
     preset(Drive, "victim", "items in memory; whatever leaves it is written, and dropped in order of age", victim),
     preset(Drive, "ripq", "RIPQ: the same on a segmented LRU of 8 priorities; what is read moves up when its segment goes", ripq),
@@ -233,6 +234,16 @@ fn flashield(sizes: Sizes) -> EngineConfig {
     let mut config = filter(sizes, Admission::Learned(Learning::default()), policy);
     config.placement = PlacementConfig::Hashed(HashedSettings::new(FLASHIELD_INDEX_PERCENT));
     config.writing.buffers = FLASHIELD_BUFFERS;
+    config
+}
+
+/// As the paper ranks what is to be evicted: one CLOCK over memory and flash.
+fn flashield_one_clock(sizes: Sizes) -> EngineConfig {
+    let mut config = flashield(sizes);
+    config.placement = PlacementConfig::Hashed(HashedSettings {
+        one_clock: true,
+        ..HashedSettings::new(FLASHIELD_INDEX_PERCENT)
+    });
     config
 }
 

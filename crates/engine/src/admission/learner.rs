@@ -135,7 +135,7 @@ impl Features {
     /// What is known of an item in memory.
     pub(crate) fn of(header: &ItemHeader) -> Self {
         Self {
-            reads: header.reads.into(),
+            reads: header.reads().into(),
             updates: header.updates().into(),
             reads_before: header.reads_before().into(),
         }
@@ -144,7 +144,7 @@ impl Features {
     /// The same, of an item that comes into memory.
     pub(crate) fn note_in(self, header: &mut ItemHeader) {
         let count = |count: u16| u8::try_from(count).unwrap_or(u8::MAX);
-        header.reads = count(self.reads);
+        header.set_reads(count(self.reads));
         header.count_on(count(self.reads_before), count(self.updates));
     }
 }

@@ -169,7 +169,7 @@ impl Gate {
                 once_more(((drawn >> 32) * 1000) >> 32 < u64::from(per_mille))
             }
             (Admission::Ghosts { reads }, Some(ghosts), _) => {
-                let is_read = u32::from(header.reads) >= reads;
+                let is_read = u32::from(header.reads()) >= reads;
                 Verdict {
                     is_admitted: is_read || ghosts.contains(hash),
                     stays_if_read: false,
@@ -190,7 +190,7 @@ impl Gate {
     pub(crate) fn admitted(&self, header: &ItemHeader) {
         self.admitted.add(1);
         if let Admission::Ghosts { reads } = self.policy
-            && u32::from(header.reads) < reads
+            && u32::from(header.reads()) < reads
         {
             self.remembered.add(1);
         }

@@ -41,7 +41,7 @@ use crate::format::item::{ItemHeader, ItemRef, state};
 use crate::format::journal::Record;
 use crate::key::{Key, KeyHash};
 use crate::partition::{Partition, PathStats};
-use crate::placement::{CompactStats, MappingStats, Placement};
+use crate::placement::{CompactStats, InMemory, MappingStats, Placement};
 use crate::reclaim::{Dirty, Named, Resident, ReturnToMemory};
 use crate::store::SegmentStore;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -83,6 +83,8 @@ pub struct Engine {
     pub(crate) gate: Box<Gate>,
     /// Whether reads of items in memory are counted: something goes by them.
     pub(crate) counts_reads: bool,
+    /// CLOCK value of what has just been read in memory.
+    pub(crate) clock_read: u8,
     pub(crate) persistence: Persistence,
     pub(crate) syncs: Requests,
     pub(crate) checkpoints: Requests,
@@ -161,16 +163,21 @@ impl ReturnToMemory for Engine {
         let mark = self.downtime_mark(contents.header);
         let new = NewItem::copy_of(contents, state::DIRTY | mark);
         let has_been_read = placement.has_been_read(item);
-        let is_taken = partition.tier.put(key, &new, &context).is_ok();
-        if is_taken
-            && has_been_read
-            && let Some(known) = self.gate.known_of_hot()
-            && let Some(handle) = partition.tier.find(key)
-        {
-            known.note_in(partition.tier.header_mut(handle));
+        let clock = placement.clock_of(item);
+        if partition.tier.put(key, &new, &context).is_err() {
+            return false;
+        }
+        if let Some(handle) = partition.tier.find(key) {
+            let header = partition.tier.header_mut(handle);
+            if has_been_read && let Some(known) = self.gate.known_of_hot() {
+                known.note_in(header);
+            }
+            header.set_clock(clock);
         }
         // Under the partition's lock no write has come between.
-        is_taken && placement.check(item, &mut |_| false) == Named::Removed
+        let is_taken = placement.check(item, &mut |_| false) == Named::Removed;
+        self.keep_one_clock(&mut partition, item.hash, &context);
+        is_taken
     }
 
     fn dirty(&self) -> Dirty {
@@ -279,6 +286,24 @@ impl Engine {
             now,
             limit_bytes: self.tier_limit(),
             rewrites_clean: self.config.dram == Dram::BeforeVictims,
+            one_clock: self.config.placement.has_one_clock(),
+        }
+    }
+
+    /// Where memory and flash have one CLOCK: moves its hand, if more is hot than may be. Called when something has come into
+    /// memory.
+    fn keep_one_clock(&self, partition: &mut Partition, hash: KeyHash, context: &EvictContext<'_>) {
+        if !context.one_clock {
+            return;
+        }
+        let tier = &mut partition.tier;
+        let memory = InMemory {
+            items: tier.len() as u64,
+            spare_bytes: context.limit_bytes.saturating_sub(tier.memory_bytes()) as u64,
+        };
+        let passed = self.flash.placement().keep_one_clock(hash, memory);
+        if passed > 0 {
+            tier.pass(passed, context);
         }
     }
 

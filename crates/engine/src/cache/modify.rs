@@ -342,13 +342,15 @@ impl Held<'_> {
         match present {
             Present::InMemory(handle) => {
                 let header = partition.tier.header_mut(*handle);
-                header.state |= state::FETCHED | state::REFERENCED;
+                header.state |= state::FETCHED;
+                header.set_clock(self.engine.clock_read);
                 header.last_access = self.now.into();
                 header.count_read();
                 partition.stats.dram_hits += 1;
             }
             Present::Fetched(_) => {
-                self.engine.flash.access(self.key.hash());
+                let placement = self.engine.flash.placement();
+                placement.note_read(self.key.hash());
                 partition.stats.flash_hits += 1;
             }
         }
@@ -425,6 +427,7 @@ impl Held<'_> {
         } else {
             self.place_at_once(new)?;
         }
+        engine.keep_one_clock(&mut self.partition, self.key.hash(), &context);
         let version = self.partition.take_version();
         self.partition.count_write(self.key.hash());
         if is_update {

@@ -197,7 +197,7 @@ impl FlashRead {
         let found = engine
             .flash
             .placement()
-            .get(key, probe, self.patience)
+            .get(key, probe, self.patience, &|| self.in_flight.counts())
             .await;
         let now = runtime::unix_seconds().max(self.now);
         let mut partition = engine.lock(self.hash, now);
@@ -315,9 +315,11 @@ impl Engine {
                 let shown = view(&ItemView::new(item, owner));
                 if peek == Peek::No {
                     let header = partition.tier.header_mut(handle);
-                    let bits = state::FETCHED | state::REFERENCED;
-                    if header.state & bits != bits {
-                        header.state |= bits;
+                    if !header.has(state::FETCHED) {
+                        header.state |= state::FETCHED;
+                    }
+                    if header.clock() < self.clock_read {
+                        header.set_clock(self.clock_read);
                     }
                     if header.last_access.get() != now {
                         header.last_access = now.into();
@@ -374,6 +376,9 @@ impl Engine {
             return None;
         }
         let (in_flight, is_first) = partition.join_read(hash);
+        if peek == Peek::No {
+            in_flight.note_counting();
+        }
         Some(FlashRead {
             engine: Arc::clone(self),
             hash,

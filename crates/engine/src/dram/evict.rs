@@ -1,5 +1,7 @@
 //! Eviction: the CLOCK hand takes the oldest chunk.
 
+use std::cmp::Reverse;
+
 use super::log::Handle;
 use super::tier::{DramTier, EvictContext, Slot, table_hash};
 use super::{Held, NoSpace};
@@ -76,6 +78,24 @@ impl DramTier {
         true
     }
 
+    /// The CLOCK hand comes by so many of the items, as it passes those on flash: their oldest chunks go, whether there is
+    /// space or not.
+    pub(crate) fn pass(&mut self, items: u64, context: &EvictContext<'_>) {
+        self.passed += items;
+        while self.log.open_chunks() > 1 {
+            let items_a_chunk = (self.len() / self.log.open_chunks()) as u64;
+            if self.passed < items_a_chunk.max(1) {
+                return;
+            }
+            self.passed -= items_a_chunk.max(1);
+            if self.evict_tail(context, true).is_err() {
+                break;
+            }
+            self.stats.chunks_passed += 1;
+        }
+        self.passed = 0;
+    }
+
     /// Bytes that the table grows by when one more entry is inserted.
     fn table_growth(&self) -> usize {
         let is_full = self.table.len() == self.table.capacity();
@@ -84,7 +104,7 @@ impl DramTier {
 
     /// Takes the oldest chunk: its entries leave, or are appended again.
     ///
-    /// When flash has no space for one, the entries before it have left, it and those after it stay.
+    /// When flash has no space for one, those placed before it have left, it and the others stay.
     fn evict_tail(&mut self, context: &EvictContext<'_>, chances: bool) -> Result<(), NoSpace> {
         let Some(slot) = self.log.tail() else {
             return Ok(());
@@ -99,11 +119,14 @@ impl DramTier {
             work::count(Work::TierEntry, 1);
             match self.decide(handle, hash, context, chances) {
                 Fate::Drop => self.unlink(hash, handle),
-                Fate::Again => self.append_again(handle, hash, state::REFERENCED),
+                Fate::Again => {
+                    let clock = context.passed(self.log.header(handle).clock());
+                    self.append_again(handle, hash, clock);
+                }
                 Fate::Place => to_place.push((hash, handle)),
             }
         }
-        self.place(&to_place, context)?;
+        self.place(&mut to_place, context)?;
         self.shrink_table();
         // Within the bound the chunk is kept for the next head.
         let within = self.memory_bytes() <= context.limit_bytes;
@@ -139,7 +162,7 @@ impl DramTier {
             // A clean item's copy is as dead; reclaim finds out by itself.
             return Fate::Drop;
         }
-        let may_stay = chances && header.has(state::REFERENCED);
+        let may_stay = chances && header.clock() > 0;
         if !header.has(state::DIRTY) && may_stay {
             self.stats.second_chances += 1;
             return Fate::Again;
@@ -203,10 +226,10 @@ impl DramTier {
         self.stats.expired_unfetched += u64::from(unfetched);
     }
 
-    /// Appends an entry again at the head, with some bits of its state cleared.
-    pub(super) fn append_again(&mut self, handle: Handle, hash: KeyHash, cleared: u8) {
+    /// Appends an entry again at the head, with this CLOCK value.
+    pub(super) fn append_again(&mut self, handle: Handle, hash: KeyHash, clock: u8) {
         let mut header = *self.log.header(handle);
-        header.state &= !cleared;
+        header.set_clock(clock);
         // The crawler may have passed the head by now.
         self.note_expiry(header.expiry.get());
         let (item, shared) = self.log.item(handle);
@@ -233,11 +256,14 @@ impl DramTier {
 
     fn place(
         &mut self,
-        entries: &[(KeyHash, Handle)],
+        entries: &mut [(KeyHash, Handle)],
         context: &EvictContext<'_>,
     ) -> Result<(), NoSpace> {
         if entries.is_empty() {
             return Ok(());
+        }
+        if context.flash.takes_larger_first() {
+            entries.sort_by_key(|(_, handle)| Reverse(self.log.header(*handle).body_bytes()));
         }
         // Whatever became of an item, it leaves memory.
         let taken = self.hand_over(entries, context).len();

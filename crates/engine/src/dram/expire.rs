@@ -90,7 +90,7 @@ impl DramTier {
             // The copy of a clean item is as dead; reclaim finds out by itself.
             self.unlink(self.hash_of(handle, context.seed), handle);
         } else if self.crawler.is_moving {
-            self.append_again(handle, self.hash_of(handle, context.seed), 0);
+            self.append_again(handle, self.hash_of(handle, context.seed), header.clock());
         } else {
             self.crawler.has_live = true;
             self.note_expiry(header.expiry.get());

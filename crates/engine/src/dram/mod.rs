@@ -77,6 +77,11 @@ pub(crate) trait Below {
         false
     }
 
+    /// Whether the longer items of those that leave memory together are better placed first.
+    fn takes_larger_first(&self) -> bool {
+        false
+    }
+
     /// Places items until there is no space, and tells what became of each.
     fn place(&self, items: &[AppendItem<'_>], each: &mut dyn FnMut(usize, Placed));
 }
@@ -101,6 +106,10 @@ impl Below for FlashTier {
 
     fn is_held_back(&self) -> bool {
         self.is_held_back()
+    }
+
+    fn takes_larger_first(&self) -> bool {
+        self.placement().takes_larger_first()
     }
 
     fn place(&self, items: &[AppendItem<'_>], each: &mut dyn FnMut(usize, Placed)) {

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ use super::tier::{DramTier, EvictContext, NewItem, TierUse};
 use super::{Below, Due, Handle, Held, LogPosition, NoSpace, Walked};
 use crate::admission::{Admission, Gate};
 use crate::flash::Placed;
-use crate::format::item::{ItemRef, state};
+use crate::format::item::{CLOCK_HIGHEST, ItemRef, state};
 use crate::key::{Key, KeyHash};
 use crate::store::AppendItem;
 
@@ -32,6 +32,7 @@ struct MapFlash {
     /// Keys of which only a read would tell.
     unclear: Mutex<HashSet<u64>>,
     space_left: AtomicUsize,
+    larger_first: AtomicBool,
 }
 
 impl MapFlash {
@@ -69,6 +70,10 @@ impl Below for MapFlash {
         self.holds(hash)
     }
 
+    fn takes_larger_first(&self) -> bool {
+        self.larger_first.load(Ordering::Relaxed)
+    }
+
     fn place(&self, items: &[AppendItem<'_>], each: &mut dyn FnMut(usize, Placed)) {
         for (number, append) in items.iter().enumerate() {
             if self.space_left.load(Ordering::Relaxed) == 0 {
@@ -92,6 +97,7 @@ struct Bench {
     flash: MapFlash,
     tier: DramTier,
     limit_bytes: usize,
+    one_clock: bool,
     rewrites_clean: bool,
     gate: Gate,
     next_version: u64,
@@ -105,6 +111,7 @@ impl Bench {
             flash: MapFlash::with_space(space),
             tier: DramTier::new(CHUNK, Arc::default()),
             limit_bytes,
+            one_clock: false,
             rewrites_clean: false,
             gate: gate(Admission::All),
             next_version: 1,
@@ -121,6 +128,7 @@ impl Bench {
             cutoff: self.cutoff,
             now: self.now,
             limit_bytes: self.limit_bytes,
+            one_clock: self.one_clock,
             rewrites_clean: self.rewrites_clean,
         };
         (&mut self.tier, context)
@@ -535,7 +543,7 @@ fn reads_and_updates_are_counted_from_the_first_store_on() {
     let mut bench = Bench::new(8 * CHUNK, usize::MAX);
     let known = |bench: &Bench| {
         let header = bench.tier.header(bench.find(b"known").unwrap());
-        (header.reads, header.updates())
+        (header.reads(), header.updates())
     };
     bench.put(b"known", &[1; 100]).unwrap();
     for (length, expected) in [(100, (1, 1)), (90, (2, 2)), (20_000, (3, 3)), (10, (4, 4))] {
@@ -554,6 +562,76 @@ fn reads_and_updates_are_counted_from_the_first_store_on() {
     bench.tier.remove(key_of(b"known"));
     bench.put(b"known", b"again").unwrap();
     assert_eq!(known(&bench), (0, 0));
+}
+
+/// Where memory and flash have one CLOCK, an item has as many more turns as its value.
+#[test]
+fn two_bits_of_clock_are_counted_down_and_kept_by_overwrites() {
+    let mut bench = Bench::new(8 * CHUNK, usize::MAX);
+    bench.one_clock = true;
+    bench.put(b"read", &[1; 100]).unwrap();
+    let handle = bench.find(b"read").unwrap();
+    bench.tier.header_mut(handle).set_clock(CLOCK_HIGHEST);
+    bench.put(b"read", &[2; 100]).unwrap();
+    let mut seen = Vec::new();
+    for number in 0.. {
+        let Some(handle) = bench.find(b"read") else {
+            break;
+        };
+        let header = bench.tier.header(handle);
+        assert_eq!((header.reads(), header.updates()), (0, 1));
+        if seen.last() != Some(&header.clock()) {
+            seen.push(header.clock());
+        }
+        bench.put(&name(number), &[1; 100]).unwrap();
+    }
+    assert_eq!(seen, [3, 2, 1, 0]);
+    assert_eq!(bench.tier.stats.second_chances, 3);
+}
+
+#[test]
+fn the_hand_takes_chunks_as_it_passes_though_there_is_space() {
+    let mut bench = Bench::new(64 * CHUNK, usize::MAX);
+    bench.one_clock = true;
+    bench.put_all(0..500);
+    let (items, chunks) = (bench.tier.len(), bench.tier.log.open_chunks());
+    let kept = bench.find(&name(0)).unwrap();
+    bench.tier.header_mut(kept).set_clock(1);
+    let (tier, context) = bench.parts();
+    // Half a round in small steps, and no more than was passed.
+    for _ in 0..items / 2 {
+        tier.pass(1, &context);
+    }
+    assert_eq!(tier.stats.chunks_passed, chunks as u64 / 2);
+    let placed = bench.flash.placed().len();
+    assert!(
+        placed.abs_diff(items / 2) <= items / chunks,
+        "{placed} of {items}"
+    );
+    assert_eq!(bench.tier.header(bench.find(&name(0)).unwrap()).clock(), 0);
+}
+
+#[test]
+fn what_leaves_at_once_is_placed_in_the_order_that_flash_wants() {
+    for larger_first in [false, true] {
+        let mut bench = Bench::new(8 * CHUNK, usize::MAX);
+        bench.flash.larger_first = larger_first.into();
+        let lengths = [30, 200, 10, 100, 200, 50];
+        let mut number = 0;
+        while bench.flash.placed().is_empty() {
+            let length = lengths[number % lengths.len()];
+            bench.put(&name(number), &vec![1; length]).unwrap();
+            number += 1;
+        }
+        let placed = bench.flash.placed();
+        assert!(placed.len() > lengths.len());
+        let length = |name: &Vec<u8>| bench.flash.value(name).unwrap().len();
+        let is_sorted = placed.iter().map(length).rev().is_sorted();
+        assert_eq!(is_sorted, larger_first);
+        let mut in_turn = placed.clone();
+        in_turn.sort_unstable();
+        assert_eq!(in_turn, (0..placed.len()).map(name).collect::<Vec<_>>());
+    }
 }
 
 #[test]

@@ -104,6 +104,8 @@ summed! {
         held_back,
         /// Chunks that the CLOCK hand took to make space for a request.
         direct_reclaims,
+        /// Chunks that the CLOCK hand took as it passed the items on flash.
+        chunks_passed,
         /// Expired items that went, whoever found them, and that nobody had read.
         expired_unfetched,
         /// Expired or flushed items that the crawler found.
@@ -173,6 +175,8 @@ pub(crate) struct DramTier {
     /// No item has expired before this Unix second; 0 for at once, after a flush.
     pub(super) soonest_expiry: u32,
     pub(super) crawler: Crawler,
+    /// Items that the CLOCK hand has passed on its way over flash, less those of the chunks that it took.
+    pub(super) passed: u64,
     pub(crate) stats: TierStats,
 }
 
@@ -190,6 +194,18 @@ pub(crate) struct EvictContext<'a> {
     pub(crate) limit_bytes: usize,
     /// Whether items go to flash that may have a copy there.
     pub(crate) rewrites_clean: bool,
+    /// Whether the CLOCK of memory is that of flash, of two bits.
+    pub(crate) one_clock: bool,
+}
+
+impl EvictContext<'_> {
+    /// The CLOCK value of an item that had this one when the hand passed.
+    pub(super) fn passed(&self, clock: u8) -> u8 {
+        match self.one_clock {
+            true => clock.saturating_sub(1),
+            false => 0,
+        }
+    }
 }
 
 /// Where copies were of a key that has been put again.
@@ -211,6 +227,7 @@ impl DramTier {
             flushed: Flushed::default(),
             soonest_expiry: u32::MAX,
             crawler: Crawler::default(),
+            passed: 0,
             stats: TierStats::default(),
         }
     }
@@ -405,9 +422,9 @@ impl DramTier {
         self.count_out(&{ *self.log.header(handle) });
         self.count_in(header);
         // An item being rewritten keeps its place in the CLOCK's order, and its chance.
-        let referenced = self.log.header(handle).state & state::REFERENCED;
+        let clock = self.log.header(handle).clock();
         *self.log.header_mut(handle) = *header;
-        self.log.header_mut(handle).state |= referenced;
+        self.log.header_mut(handle).set_clock(clock);
         self.log.note_dirty(handle, header);
         true
     }

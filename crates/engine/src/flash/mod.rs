@@ -246,9 +246,11 @@ impl FlashTier {
         let mut number = 0;
         let placed = self.store().append(batch, Source::Write, |index, place| {
             let hash = batch[index].hash;
-            let version = batch[index].item.header.version.get();
+            let header = batch[index].item.header;
+            let version = header.version.get();
             self.note_write(hash, version);
-            let (displaced, placed) = match self.placement.insert(hash, version, place) {
+            let inserted = self.placement.insert(hash, version, place, header.clock());
+            let (displaced, placed) = match inserted {
                 Inserted::Yes(displaced) => (displaced, Placed::OnFlash),
                 Inserted::Full(displaced) => {
                     upkeep.counters.index_full.add(1);

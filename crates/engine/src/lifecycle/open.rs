@@ -25,6 +25,7 @@ use crate::durability::superblocks::{
 use crate::flash::{FlashTier, fixed_bytes};
 use crate::format::checkpoint::{Coverage, Section};
 use crate::format::index_device::INDEX_HEAD_BYTES;
+use crate::format::item::CLOCK_HIGHEST;
 use crate::format::journal::{BEGUN_WORD, Head, Record, VOID_WORD, chunk_words};
 use crate::format::segment::PAGE_BYTES;
 use crate::format::superblock::{ImageShape, IndexRegion, Superblock, next_run, run_number};
@@ -716,6 +717,11 @@ fn assemble(
         journal: Arc::clone(&flash.upkeep.journal),
         flash: Arc::new(flash),
         fixed_bytes,
+        clock_read: match config.placement.has_one_clock() {
+            true => CLOCK_HIGHEST,
+            // The bit that says it has been read.
+            false => CLOCK_HIGHEST - 1,
+        },
         counts_reads: gate.counts_reads() || config.placement.priorities() > 1,
         gate,
         config,

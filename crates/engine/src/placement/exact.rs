@@ -19,8 +19,8 @@ use index::{DirectConfig, DirectTable, Entry};
 use runtime::work::{self, Work};
 
 use super::{
-    Displaced, Found, Inserted, Parts, Placement, PlacementFuture, PlacementKind, Probe, Restored,
-    Token,
+    Counts, Displaced, Found, Inserted, Parts, Placement, PlacementFuture, PlacementKind, Probe,
+    Restored, Token,
 };
 use crate::config::ExactSettings;
 use crate::counter::Count as _;
@@ -256,6 +256,7 @@ impl Placement for Exact {
         key: Key<'a>,
         mut probe: Probe,
         patience: Patience,
+        _counts: Counts<'a>,
     ) -> PlacementFuture<'a, Result<Found, ReadError>> {
         Box::pin(async move {
             loop {
@@ -291,7 +292,7 @@ impl Placement for Exact {
         })
     }
 
-    fn insert(&self, hash: KeyHash, _version: u64, place: Place) -> Inserted {
+    fn insert(&self, hash: KeyHash, _version: u64, place: Place, _clock: u8) -> Inserted {
         let is_bounded = self.index_use.headroom() == 0;
         self.change(hash, |table| {
             // Once the bound is reached a table may fill up, but not grow.

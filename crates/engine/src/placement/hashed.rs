@@ -33,8 +33,8 @@ use std::sync::Arc;
 use self::core::{Hashed, table_config};
 use super::stats::CompactStats;
 use super::{
-    BackgroundTask, Displaced, Inserted, PROBES, Parts, Placement, PlacementFuture, PlacementKind,
-    Probe, Restored, Token, Unlocated,
+    BackgroundTask, Counts, Displaced, InMemory, Inserted, PROBES, Parts, Placement,
+    PlacementFuture, PlacementKind, Probe, Restored, Token, Unlocated,
 };
 use crate::config::HashedSettings;
 use crate::counter::Count as _;
@@ -138,31 +138,47 @@ impl Placement for Hashed {
         }
     }
 
+    fn note_read(&self, hash: KeyHash) {
+        self.change(hash, |shard| {
+            // Of what is not the key's among them, one in a hundred.
+            for candidate in self.candidates(shard, hash) {
+                self.touch(shard, &candidate);
+            }
+        });
+    }
+
     fn get<'a>(
         &'a self,
         key: Key<'a>,
         probe: Probe,
         patience: Patience,
+        counts: Counts<'a>,
     ) -> PlacementFuture<'a, Result<super::Found, ReadError>> {
         Box::pin(async move {
             match probe {
                 Probe::Absent => Ok(super::Found::Absent),
-                Probe::Perhaps | Probe::At(_) => self.find(key, patience).await,
+                Probe::Perhaps | Probe::At(_) => self.find(key, patience, counts).await,
             }
         })
     }
 
-    fn insert(&self, hash: KeyHash, version: u64, place: Place) -> Inserted {
+    fn insert(&self, hash: KeyHash, version: u64, place: Place, clock: u8) -> Inserted {
         let Some(spot) = self.spot_of(hash, place) else {
             return Inserted::Full(self.invalidate(hash, version + 1));
         };
         let may_grow = self.index_use.headroom() > 0;
+        let clock = match self.has_one_clock {
+            true => clock,
+            false => shard::CLOCK_WRITTEN,
+        };
         let (inserted, is_first) = self.change(hash, |shard| {
             let displaced = self.outdate(shard, hash, spot.rank(version));
-            if may_grow && self.put(shard, hash, shard::written(spot.own())) {
+            if may_grow && self.put(shard, hash, shard::written(spot.own(), clock)) {
                 let is_first = self
                     .change_members(|members| members.add(spot.segment, spot.generation, hash.0));
-                self.keep_ghosts(shard);
+                if !self.has_one_clock {
+                    self.keep_ghosts(shard);
+                }
                 return (Inserted::Yes(displaced), is_first);
             }
             self.leave_out(shard, hash, &spot, version);
@@ -172,6 +188,11 @@ impl Placement for Hashed {
             self.note_fill();
         }
         inserted
+    }
+
+    fn takes_larger_first(&self) -> bool {
+        // Flashield, section 4.1.
+        true
     }
 
     fn placed_at_once(&self) -> usize {
@@ -215,6 +236,19 @@ impl Placement for Hashed {
         };
         let naming = self.naming(&self.shard(item.hash).lock(), item.hash, &spot);
         naming.is_some_and(|naming| naming.clock > shard::CLOCK_WRITTEN)
+    }
+
+    fn clock_of(&self, item: &Resident) -> u8 {
+        let spot = self.spot_of(item.hash, item.place);
+        let Some(spot) = spot.filter(|_| self.has_one_clock) else {
+            return 0;
+        };
+        let naming = self.naming(&self.shard(item.hash).lock(), item.hash, &spot);
+        naming.map_or(0, |naming| naming.clock)
+    }
+
+    fn keep_one_clock(&self, hash: KeyHash, memory: InMemory) -> u64 {
+        self.move_one_hand(hash, memory)
     }
 
     fn is_recorded(&self, item: &Resident) -> bool {

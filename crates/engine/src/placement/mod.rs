@@ -153,6 +153,9 @@ impl PartialEq for Token {
 
 impl Eq for Token {}
 
+/// Whether a look at flash counts as a read of what is there: it does once a request has joined it that is no peek.
+pub type Counts<'a> = &'a (dyn Fn() -> bool + Sync);
+
 /// What a read of flash found.
 #[derive(Debug)]
 pub enum Found {
@@ -160,6 +163,15 @@ pub enum Found {
     Item(FlashItem),
     /// No item of that key.
     Absent,
+}
+
+/// What a partition has in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InMemory {
+    /// Its items.
+    pub items: u64,
+    /// Bytes that it may take beside what it has.
+    pub spare_bytes: u64,
 }
 
 /// What a change displaced.
@@ -208,21 +220,28 @@ pub trait Placement: Residents {
         self.probe(hash)
     }
 
+    /// A copy that [`get`](Placement::get) has found turns out to have been read.
+    fn note_read(&self, hash: KeyHash) {
+        self.access(hash);
+    }
+
     /// What is asked for next concerns these keys, all of one partition: memory accesses may overlap.
     fn warm(&self, _hashes: &mut dyn Iterator<Item = KeyHash>) {}
 
     /// Reads the item of `key`, of which the index said `probe`, or what has taken its place since. An index on
-    /// flash is read here, too. Memory for the item is waited for as `patience` says, with no segment pinned.
+    /// flash is read here, too. Memory for the item is waited for as `patience` says, with no segment pinned. An index in which
+    /// [`access`](Placement::access) has not noted the read does it here, if by then the look `counts`.
     fn get<'a>(
         &'a self,
         key: Key<'a>,
         probe: Probe,
         patience: Patience,
+        counts: Counts<'a>,
     ) -> PlacementFuture<'a, Result<Found, ReadError>>;
 
     /// An item has been appended to an open segment: the index names it from now on. Called with the segment's
-    /// buffer locked, so that the segment keeps its generation.
-    fn insert(&self, hash: KeyHash, version: u64, place: Place) -> Inserted;
+    /// buffer locked, so that the segment keeps its generation. `clock` is the CLOCK value that it had in memory.
+    fn insert(&self, hash: KeyHash, version: u64, place: Place, clock: u8) -> Inserted;
 
     /// The copies of a key on flash with versions below `version` are outdated: the index names them no more.
     fn invalidate(&self, hash: KeyHash, version: u64) -> Displaced;
@@ -279,6 +298,17 @@ pub trait Placement: Residents {
     /// Whether an item that goes back to memory has been read on flash.
     fn has_been_read(&self, _item: &Resident) -> bool {
         true
+    }
+
+    /// The CLOCK value that an item takes along when it goes back to memory.
+    fn clock_of(&self, _item: &Resident) -> u8 {
+        0
+    }
+
+    /// One CLOCK over memory and flash (Flashield, section 4.3). Something has come into memory, in the partition of this hash:
+    /// moves the hand if more is hot than may be, and returns how many of the items in memory it has passed meanwhile.
+    fn keep_one_clock(&self, _hash: KeyHash, _memory: InMemory) -> u64 {
+        0
     }
 
     /// Whether a checkpoint that goes by the index has an item: by what leads to it, if it is recorded when that goes.
@@ -359,6 +389,11 @@ pub trait Placement: Residents {
 
     /// Whether who stores had better wait for space, as the index would not name what is stored.
     fn is_behind(&self) -> bool {
+        false
+    }
+
+    /// Whether the longer items of a group find room more easily, and are to come first.
+    fn takes_larger_first(&self) -> bool {
         false
     }
 

@@ -26,8 +26,8 @@ use zerocopy::IntoBytes as _;
 use super::index_disk::{IndexDisk, IndexSyncs, PatientStart};
 use super::restored::RestoredKeys;
 use super::{
-    BackgroundTask, Displaced, Found, Inserted, MappingStats, Placement, PlacementFuture, Probe,
-    Restored, Token, Unlocated,
+    BackgroundTask, Counts, Displaced, Found, Inserted, MappingStats, Placement, PlacementFuture,
+    Probe, Restored, Token, Unlocated,
 };
 use crate::config::SlicedSettings;
 use crate::counter::Count as _;
@@ -311,6 +311,7 @@ impl Placement for Sliced {
         key: Key<'a>,
         mut probe: Probe,
         patience: Patience,
+        _counts: Counts<'a>,
     ) -> PlacementFuture<'a, Result<Found, ReadError>> {
         Box::pin(async move {
             let mut last = None;
@@ -346,7 +347,7 @@ impl Placement for Sliced {
         })
     }
 
-    fn insert(&self, hash: KeyHash, _version: u64, place: Place) -> Inserted {
+    fn insert(&self, hash: KeyHash, _version: u64, place: Place, _clock: u8) -> Inserted {
         self.put(hash, place)
     }
 

@@ -19,8 +19,8 @@ use super::index_disk::IndexSyncs;
 use super::numbers::{Given, Numbered, Numbers, TURN_BITS};
 use super::restored::RestoredKeys;
 use super::{
-    BackgroundTask, Displaced, Found, Inserted, MappingStats, Parts, Placement, PlacementFuture,
-    PlacementKind, Probe, Restored, Token, Unlocated,
+    BackgroundTask, Counts, Displaced, Found, Inserted, MappingStats, Parts, Placement,
+    PlacementFuture, PlacementKind, Probe, Restored, Token, Unlocated,
 };
 use crate::config::TieredSettings;
 use crate::counter::Count as _;
@@ -407,6 +407,7 @@ impl Placement for Tiered {
         key: Key<'a>,
         mut probe: Probe,
         patience: Patience,
+        _counts: Counts<'a>,
     ) -> PlacementFuture<'a, Result<Found, ReadError>> {
         Box::pin(async move {
             let mut last = None;
@@ -446,7 +447,7 @@ impl Placement for Tiered {
         })
     }
 
-    fn insert(&self, hash: KeyHash, _version: u64, place: Place) -> Inserted {
+    fn insert(&self, hash: KeyHash, _version: u64, place: Place, _clock: u8) -> Inserted {
         self.put(hash, place)
     }
 

@@ -381,9 +381,11 @@ impl SegmentStore {
             unreachable!("only what is being filled is sealed");
         };
         let (segment, for_copies) = (filling.segment, filling.bytes_for_copies());
+        let taken_bytes = filling.taken_bytes.into();
         *content = self.finish(filling);
         self.queues.lock().push_sealed(segment, buffer);
         self.counters.segments_sealed.add(1);
+        self.counters.bytes_sealed.add(taken_bytes);
         self.counters.bytes_for_copies.add(for_copies);
         self.work.notify_all();
     }

@@ -137,6 +137,8 @@ pub struct StoreCounters {
     pub segments_opened: AtomicU64,
     /// Segments sealed.
     pub segments_sealed: AtomicU64,
+    /// Bytes of items, of their slots and of their summaries in these segments.
+    pub bytes_sealed: AtomicU64,
     /// Bytes of sealed segments that copies took: of each segment the share of its content that was copied.
     pub bytes_for_copies: AtomicU64,
     /// Segments written.

@@ -31,6 +31,6 @@ impl Priority {
 
     /// Where an item enters that leaves memory: by how often it was read there.
     pub(super) fn of_new(header: &ItemHeader) -> Self {
-        Self(header.reads)
+        Self(header.reads())
     }
 }

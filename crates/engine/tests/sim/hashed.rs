@@ -10,15 +10,15 @@ use std::time::Duration;
 use flowstone_engine::format::item::ItemRef;
 use flowstone_engine::placement::CompactStats;
 use flowstone_engine::{
-    DumpCursor, Engine, EngineConfig, HashedSettings, MemoryCursor, PlacementConfig, ReclaimPolicy,
-    Stop, Victim,
+    Dram, DumpCursor, Engine, EngineConfig, HashedSettings, Lookup, MemoryCursor, Peek,
+    PlacementConfig, ReclaimPolicy, Stop, Victim,
 };
 use rand::Rng;
 
 use crate::hashed_placement::HashedFor;
 use crate::support::{
-    Media, for_each_seed, get, memory_disk, numbered, random, remove, roomy, set, simulate, start,
-    tight, value,
+    Media, for_each_seed, get, get_item, memory_disk, numbered, random, remove, roomy, set,
+    simulate, start, tight, value,
 };
 
 const RETURN: ReclaimPolicy = ReclaimPolicy::ReturnRecent {
@@ -228,6 +228,106 @@ fn a_ghost_that_is_read_is_hot_and_goes_back_to_memory() {
         let share = counted.ghosts as f64 / counted.entries as f64;
         assert!((0.2..0.6).contains(&share), "{share} ghosts; {counted:?}");
         assert!(placement.items_evicted > ITEMS / 4, "{placement:?}");
+    });
+}
+
+/// Items that are set one after the other, of which some are read while they are in memory, and never again. How many of a
+/// hundred of both kinds are left later, and the engine.
+async fn once_read(settings: HashedSettings) -> ([u64; 2], Arc<Engine>) {
+    const ITEMS: u64 = 24_000;
+    let mut config = EngineConfig {
+        dram: Dram::Filter,
+        placement: PlacementConfig::Hashed(settings),
+        ..roomy()
+    };
+    config.reclaim.policy = RETURN;
+    let engine = start(&memory_disk(33 << 20), &config).await;
+    let is_read = |number: u64| number.is_multiple_of(8);
+    for number in 0..ITEMS {
+        let bytes = value(number, 1900);
+        set(&engine, &numbered(number), &bytes).await.unwrap();
+        if is_read(number) {
+            assert_eq!(get(&engine, &numbered(number)).await, Some(bytes));
+        }
+        if number % 16 == 0 {
+            runtime::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    let mut left = [0, 0];
+    let mut all = [0, 0];
+    for number in ITEMS - 18_000..ITEMS - 12_000 {
+        let item = get_item(&engine, &numbered(number), Peek::Yes).await;
+        let kind = usize::from(is_read(number));
+        all[kind] += 1;
+        left[kind] += u64::from(item.is_some());
+    }
+    ([0, 1].map(|kind| 100 * left[kind] / all[kind]), engine)
+}
+
+#[test]
+fn with_one_clock_what_was_read_in_memory_outlives_the_rest_on_flash() {
+    simulate(1, async {
+        let settings = HashedSettings {
+            one_clock: true,
+            hot_percent: 40,
+            ..HashedSettings::new(50)
+        };
+        let (left, engine) = once_read(settings).await;
+        let stats = engine.stats();
+        assert!(left[1] > left[0] + 30, "{left:?}");
+        // Over memory, too; and once is enough to find what has not been read, which has come without a value.
+        let passed = stats.tier.chunks_passed;
+        assert!((20..450).contains(&passed), "{passed}");
+    });
+}
+
+#[test]
+fn only_a_look_that_counts_makes_an_item_read() {
+    const ITEMS: u64 = 8000;
+    simulate(1, async {
+        let config = EngineConfig {
+            dram: Dram::Filter,
+            ..roomy()
+        };
+        let engine = start(&hashed_media(65 << 20, 30_000), &config).await;
+        for number in 0..ITEMS {
+            let bytes = value(number, 1900);
+            set(&engine, &numbered(number), &bytes).await.unwrap();
+        }
+        let is_fetched = async |number, peek| {
+            let name = numbered(number);
+            let (key, now) = (engine.key(&name).unwrap(), runtime::unix_seconds());
+            let Lookup::Flash(read) = engine.lookup(key, now, peek, |_| ()) else {
+                panic!("{number} is on flash");
+            };
+            engine.read_flash(key, read).await.unwrap().view().fetched
+        };
+        // The oldest have left memory.
+        for number in 0..100 {
+            for _ in 0..3 {
+                assert!(!is_fetched(number, Peek::Yes).await, "{number}");
+            }
+            assert!(!is_fetched(number, Peek::No).await, "{number}");
+            assert!(is_fetched(number, Peek::Yes).await, "{number}");
+        }
+        assert_eq!(engine.stats().paths.flash_hits, 500);
+        // One read of flash, of which only one of the two that wait for it counts.
+        for number in 100..200 {
+            let name = numbered(number);
+            let key = engine.key(&name).unwrap();
+            let now = runtime::unix_seconds();
+            let mut reads = Vec::new();
+            for peek in [Peek::Yes, Peek::No] {
+                let Lookup::Flash(read) = engine.lookup(key, now, peek, |_| ()) else {
+                    panic!("{number} is on flash");
+                };
+                reads.push(read);
+            }
+            for read in reads {
+                assert!(engine.read_flash(key, read).await.is_some());
+            }
+            assert!(is_fetched(number, Peek::Yes).await, "{number}");
+        }
     });
 }
 

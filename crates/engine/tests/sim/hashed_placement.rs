@@ -15,6 +15,7 @@ impl HashedFor {
     const SETTINGS: HashedSettings = HashedSettings {
         index_percent: 50,
         hot_percent: 70,
+        one_clock: false,
     };
 }
 

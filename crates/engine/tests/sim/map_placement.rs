@@ -11,8 +11,8 @@ use flowstone_engine::format::journal::kept_hash;
 use flowstone_engine::format::location::Place;
 use flowstone_engine::format::segment::{Position, SegmentId};
 use flowstone_engine::placement::{
-    Displaced, Found, Inserted, Parts, Placement, PlacementFuture, PlacementKind, Probe, Restored,
-    Token,
+    Counts, Displaced, Found, Inserted, Parts, Placement, PlacementFuture, PlacementKind, Probe,
+    Restored, Token,
 };
 use flowstone_engine::reclaim::{IndexUse, Named, Resident, Residents};
 use flowstone_engine::store::{
@@ -136,6 +136,7 @@ impl Placement for MapPlacement {
         key: Key<'a>,
         _probe: Probe,
         patience: Patience,
+        _counts: Counts<'a>,
     ) -> PlacementFuture<'a, Result<Found, ReadError>> {
         Box::pin(async move {
             let named = || self.map.lock().get(&kept(key.hash())).copied();
@@ -158,7 +159,7 @@ impl Placement for MapPlacement {
         })
     }
 
-    fn insert(&self, hash: KeyHash, _version: u64, place: Place) -> Inserted {
+    fn insert(&self, hash: KeyHash, _version: u64, place: Place, _clock: u8) -> Inserted {
         self.change(|map| {
             if map.len() == self.most && !map.contains_key(&kept(hash)) {
                 return Inserted::Full(Displaced::Unknown);

@@ -303,6 +303,8 @@ impl Run {
 pub(super) struct Client {
     run: Arc<Run>,
     stream: ClientStream,
+    /// What it does from a request on instead.
+    later: Option<(u64, ClientStream)>,
     cpus: Option<Rc<Cpus>>,
     seen: Rc<RefCell<Seen>>,
     name: [u8; MAX_KEY_BYTES],
@@ -332,6 +334,7 @@ impl Client {
         Self {
             run,
             stream,
+            later: None,
             cpus,
             seen,
             name: [0; MAX_KEY_BYTES],
@@ -344,6 +347,11 @@ impl Client {
     /// The same, with a server that it may share with others.
     pub(super) fn of_server(self, server: Option<Semaphore>) -> Self {
         Self { server, ..self }
+    }
+
+    /// The same, which makes requests of another stream from one on.
+    pub(super) fn changing(self, later: Option<(u64, ClientStream)>) -> Self {
+        Self { later, ..self }
     }
 
     /// The same, which leaves out the first requests of its stream: those that another one has made.
@@ -372,7 +380,11 @@ impl Client {
             self.take_turns().await;
         }
         while let Some(number) = self.next().await {
-            let Some((request, turn)) = self.stream.next_in_turn()? else {
+            let stream = match &mut self.later {
+                Some((from, later)) if number >= *from => later,
+                _ => &mut self.stream,
+            };
+            let Some((request, turn)) = stream.next_in_turn()? else {
                 return Ok(());
             };
             if self.run.is_in_front(&request) {

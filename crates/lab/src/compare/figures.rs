@@ -1,6 +1,9 @@
 //! The figures of a run that is over.
 
+use std::sync::atomic::Ordering;
+
 use engine::placement::MappingStats;
+use engine::store::SegmentStore;
 
 use super::clients::{Run, Seen};
 use super::machine::Counters;
@@ -63,6 +66,7 @@ fn detail(run: &Run, seen: &Seen) -> Detail {
         admission: stats.admission,
         items_returned: end.items_returned - begun.items_returned,
         tier_bytes: stats.dram_limit_bytes,
+        segment_utilization: utilization(machine.engine.store()),
         items_evicted: end.items_evicted - begun.items_evicted,
         reclaimed: (
             end.segments_reclaimed - begun.segments_reclaimed,
@@ -71,6 +75,13 @@ fn detail(run: &Run, seen: &Seen) -> Detail {
         fixed_bytes: stats.memory.fixed_bytes,
         ..Detail::default()
     }
+}
+
+fn utilization(store: &SegmentStore) -> f64 {
+    let counters = store.counters();
+    let sealed =
+        counters.segments_sealed.load(Ordering::Relaxed) * u64::from(store.segment_bytes());
+    counters.bytes_sealed.load(Ordering::Relaxed) as f64 / sealed.max(1) as f64
 }
 
 /// What has been counted since `begun`; what is held stays as it is.

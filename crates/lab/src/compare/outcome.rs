@@ -59,6 +59,9 @@ pub struct Detail {
     pub items_returned: u64,
     /// Bytes of memory that items may take at the end.
     pub tier_bytes: u64,
+    /// How full the segments were that have been sealed since the cache was opened: bytes of items and of what segments know of
+    /// them.
+    pub segment_utilization: f64,
     /// Items that a limit on writes left no space for since then.
     pub held_back: u64,
     /// Live items that reclaim dropped meanwhile.

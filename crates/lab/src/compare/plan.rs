@@ -118,6 +118,8 @@ pub struct Plan {
     pub flash_write_limit: Option<NonZeroU64>,
     /// The index of presets that have it in memory is paged to a drive of its own.
     pub swap: Option<Swap>,
+    /// From this request on clients do other work, with names of the same kind. Under virtual time, and not across a restart.
+    pub changes: Option<(u64, Workload)>,
     /// Items of a tier in memory before the cache: what it finds is not asked for.
     pub front_items: Option<u64>,
     /// So many keys, evenly spread over all there are, are looked for when all is over.
@@ -212,6 +214,7 @@ impl Plan {
             admission_window: None,
             flash_write_limit: None,
             swap: None,
+            changes: None,
             front_items: None,
             census: 0,
         }

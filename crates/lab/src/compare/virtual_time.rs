@@ -146,6 +146,10 @@ async fn serve(
     let run = Arc::new(run);
     let seen = Rc::new(RefCell::new(Seen::new()));
     let streams = plan.workload.clients()?;
+    let later = match &plan.changes {
+        Some((from, workload)) => Some((*from, workload.clients()?)),
+        None => None,
+    };
     let servers: Vec<Semaphore> = (0..plan.servers.unwrap_or(0))
         .map(|_| Semaphore::new(1))
         .collect();
@@ -157,6 +161,11 @@ async fn serve(
         let (cpus, seen) = (Some(Rc::clone(&cpus)), Rc::clone(&seen));
         let client = Client::new(Arc::clone(&run), streams.client(number), cpus, seen)
             .of_server(server_of(number))
+            .changing(
+                later
+                    .as_ref()
+                    .map(|(from, streams)| (*from, streams.client(number))),
+            )
             .skip(left.made)?;
         clients.push(runtime::spawn(metered.meter(client.work())));
     }

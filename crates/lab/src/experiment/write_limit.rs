@@ -11,7 +11,16 @@ use crate::compare::{DeviceChoice, Outcome as Ran, Plan, run};
 use crate::presets::{Preset, named};
 use crate::row::{PART, Row};
 
-const PRESETS: [&str; 4] = ["flowstone", "fatcache-async", "didacache", "slickcache-gc"];
+const PRESETS: [&str; 8] = [
+    "flowstone",
+    "fatcache-async",
+    "didacache",
+    "slickcache-gc",
+    "flashield",
+    "s3-fifo",
+    "ripq",
+    "victim",
+];
 const FREE: &str = "no limit";
 const LIMITED: &str = "half of that";
 /// Items of 300 bytes, with their part of everything around them.
@@ -26,7 +35,8 @@ const TURNAROUND: Duration = Duration::from_micros(400);
 /// Bytes of flash, and requests that are measured.
 const fn sizes(scale: Scale) -> (u64, u64) {
     match scale {
-        Scale::Tiny => (24 << 20, 100_000),
+        // With less flash ripq has too few segments for its priorities.
+        Scale::Tiny => (64 << 20, 100_000),
         Scale::Small => (64 << 20, 1_200_000),
         Scale::Paper => (1 << 30, 12_000_000),
     }

@@ -32,10 +32,10 @@ use crate::format::location::Place;
 use crate::format::segment::SegmentId;
 use crate::key::{Key, KeyHash};
 use crate::placement::stats::CompactCounters;
-use crate::placement::{Displaced, Parts};
+use crate::placement::{Displaced, InMemory, Parts};
 use crate::reclaim::IndexUse;
 use crate::store::SegmentStore;
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, RwLock};
 
 /// Dead keys of a partition, about, before entries are removed unread: one for so many slots of its table, or as many as fit
@@ -61,6 +61,10 @@ pub(super) struct Hashed {
     /// So little of the flash is free that some of its items have to be ghosts.
     pub(super) is_full: AtomicBool,
     pub(super) hot_percent: u32,
+    /// Memory and flash have one CLOCK.
+    pub(super) has_one_clock: bool,
+    /// Items that all of the flash holds, about; 0 where that is not known.
+    capacity: AtomicU64,
     /// Slots of all tables.
     pub(super) slots: u64,
     partition_bits: u32,
@@ -128,7 +132,7 @@ impl Hashed {
         let shard = |_| {
             let table = CompactTable::new(config)?;
             let dead = DeadKeys::new(most_dead);
-            Ok(Mutex::new(Shard { table, dead }))
+            Ok(Mutex::new(Shard::new(table, dead)))
         };
         let hashed = Self {
             shards: (0..1u64 << parts.partition_bits)
@@ -144,6 +148,8 @@ impl Hashed {
             journal: OnceLock::new(),
             is_full: AtomicBool::new(false),
             hot_percent: settings.hot_percent,
+            has_one_clock: settings.one_clock,
+            capacity: AtomicU64::new(0),
             slots: (config.slots << parts.partition_bits) as u64,
             partition_bits: parts.partition_bits,
             seed: parts.image,
@@ -411,14 +417,37 @@ impl Hashed {
 
     /// Makes ghosts of some entries, if that is due.
     pub(super) fn keep_ghosts(&self, shard: &mut Shard) {
-        if self.is_full.load(Ordering::Relaxed) {
+        if self.has_one_clock {
+            // Of what is on flash alone: memory is not to pay for it.
+            shard.move_hand(shard.most_hot);
+        } else if self.is_full.load(Ordering::Relaxed) {
             shard.keep_ghosts(self.hot_percent);
         }
     }
 
-    /// Looks whether the flash is nearly full.
+    /// Moves the hand of one CLOCK over memory and flash: hot may be what fits all of memory and a part of the flash (Flashield,
+    /// section 4.3: DRAM + SSD x hot), in each partition. Returns how many items in memory it has passed.
+    pub(super) fn move_one_hand(&self, hash: KeyHash, memory: InMemory) -> u64 {
+        let capacity = self.capacity.load(Ordering::Relaxed);
+        if capacity == 0 {
+            return 0;
+        }
+        let store = &self.store;
+        let flash_bytes = u64::from(store.segments()) * u64::from(store.segment_bytes());
+        let item_bytes = (flash_bytes / capacity).max(1);
+        let of_flash = (capacity * u64::from(self.hot_percent) / 100) >> self.partition_bits;
+        let of_memory = memory.spare_bytes / item_bytes;
+        let mut shard = self.shard(hash).lock();
+        shard.most_hot = (of_flash + of_memory) as usize;
+        shard.move_one_hand(memory.items)
+    }
+
+    /// Looks whether the flash is nearly full, and how much it holds.
     pub(super) fn note_fill(&self) {
         let store = &self.store;
+        let mean_keys = self.members.read().mean_keys();
+        let capacity = mean_keys * u64::from(store.segments());
+        self.capacity.store(capacity, Ordering::Relaxed);
         // Watermarks keep half of it free at most.
         let is_full = !store.is_first_fill() && store.free_segments() <= store.segments() / 2;
         self.is_full.store(is_full, Ordering::Relaxed);

@@ -23,6 +23,8 @@ type Hashes = HashSet<u64, BuildHasherDefault<Passthrough>>;
 struct Member {
     generation: u64,
     filter: Option<SegmentFilter>,
+    /// Keys in the filter.
+    keys: u32,
     /// Those that are in no filter.
     open: Option<Box<Hashes>>,
 }
@@ -57,6 +59,9 @@ pub(super) struct Members {
     open: Vec<OpenMember>,
     /// Bytes of all filters and sets.
     bytes: u64,
+    /// Filters that there are, and the keys in them.
+    filters: u64,
+    keys: u64,
 }
 
 impl Members {
@@ -66,6 +71,8 @@ impl Members {
             members: (0..segments).map(|_| Member::default()).collect(),
             open: Vec::new(),
             bytes: 0,
+            filters: 0,
+            keys: 0,
         }
     }
 
@@ -112,6 +119,8 @@ impl Members {
     pub(super) fn forget(&mut self, segment: SegmentId) {
         let member = std::mem::take(&mut self.members[segment.0 as usize]);
         self.bytes -= member.memory_bytes();
+        self.filters -= u64::from(member.filter.is_some());
+        self.keys -= u64::from(member.keys);
         self.open.retain(|open| open.segment != segment);
     }
 
@@ -153,9 +162,16 @@ impl Members {
         }
         let before = member.memory_bytes();
         member.filter = Some(filter);
-        member.open = None;
+        member.keys = member.open.take().map_or(0, |open| open.len() as u32);
+        self.filters += 1;
+        self.keys += u64::from(member.keys);
         self.bytes = self.bytes + member.memory_bytes() - before;
         self.open.retain(|open| open.segment != segment);
+    }
+
+    /// Keys of a segment to which no entries come any more, on average; 0 where there is none.
+    pub(super) fn mean_keys(&self) -> u64 {
+        self.keys / self.filters.max(1)
     }
 
     /// Bytes of memory of the filters and sets of all segments.

@@ -1,30 +1,38 @@
 //! Looking a key up: the candidates are read one after the other until one is the key's (Flashield, figure 5).
 
-use index::compact::{CLOCK_HIGHEST, Rank};
+use index::compact::{CLOCK_HIGHEST, CompactEntry, Rank};
 
 use super::core::{Candidate, Hashed};
 use super::dead::CopyRank;
-use super::shard::CLOCK_WRITTEN;
+use super::shard::{CLOCK_WRITTEN, Shard};
 use super::spot::Spot;
 use crate::counter::Count as _;
 use crate::format::item::state;
 use crate::format::location::Place;
 use crate::format::segment::Position;
 use crate::key::{Key, KeyHash};
-use crate::placement::{Found, Unlocated};
+use crate::placement::{Counts, Found, Unlocated};
 use crate::store::{FlashItem, Patience, ReadError, SegmentPin};
 
 /// Looks at an index that changes while it is read, at most.
 const MOST_LOOKS: usize = 8;
 
 const _: () = assert!(CLOCK_WRITTEN < CLOCK_HIGHEST);
+// Values go from memory to the index and back.
+const _: () = assert!(CLOCK_HIGHEST == crate::format::item::CLOCK_HIGHEST);
 
 impl Hashed {
     /// Reads the item of a key.
     ///
     /// What a candidate leads to counts only if the entry is still there when it has been read: before a dead key is struck
     /// out, the entries of its copies go.
-    pub(super) async fn find(&self, key: Key<'_>, patience: Patience) -> Result<Found, ReadError> {
+    /// That the item has been read is noted where it `counts`.
+    pub(super) async fn find(
+        &self,
+        key: Key<'_>,
+        patience: Patience,
+        counts: Counts<'_>,
+    ) -> Result<Found, ReadError> {
         let hash = key.hash();
         let mut tried = Vec::new();
         let mut failed = None;
@@ -55,7 +63,7 @@ impl Hashed {
                     }
                 };
                 let rank = spot.rank(item.header().version.get());
-                if let Some(was_read) = self.note_read(hash, &candidate, rank) {
+                if let Some(was_read) = self.look_at(hash, &candidate, rank, counts) {
                     if was_read {
                         item.mark(state::FETCHED);
                     }
@@ -78,8 +86,15 @@ impl Hashed {
             .await
     }
 
-    /// Notes that an item has been read. Whether it had been before, for sure; `None` where it is dead, or lies there no more.
-    fn note_read(&self, hash: KeyHash, candidate: &Candidate, rank: CopyRank) -> Option<bool> {
+    /// An item has been looked at, which is noted where it `counts`. Whether it had been read before, for sure; `None` where it
+    /// is dead, or lies there no more.
+    fn look_at(
+        &self,
+        hash: KeyHash,
+        candidate: &Candidate,
+        rank: CopyRank,
+        counts: Counts<'_>,
+    ) -> Option<bool> {
         self.change(hash, |shard| {
             // A segment that goes takes its keys off the list of the dead, though an entry may be left, and this read.
             let is_current =
@@ -87,14 +102,24 @@ impl Hashed {
             if !is_current || shard.dead.kills(hash.0, rank) {
                 return None;
             }
-            let before = shard
-                .table
-                .touch_if_at(candidate.slot, candidate.location)?;
-            if before.is_ghost() {
-                self.keep_ghosts(shard);
-            }
+            let before = if counts() {
+                self.touch(shard, candidate)?
+            } else {
+                let there = shard.table.get(candidate.slot);
+                there.filter(|entry| entry.location == candidate.location)?
+            };
             Some(matches!(before.rank, Rank::Hot { clock } if clock > CLOCK_WRITTEN))
         })
+    }
+
+    /// What an entry names has been read. Returns the entry as it was before; `None` where it is there no more.
+    pub(super) fn touch(&self, shard: &mut Shard, candidate: &Candidate) -> Option<CompactEntry> {
+        let (slot, location) = (candidate.slot, candidate.location);
+        let before = shard.table.touch_if_at(slot, location)?;
+        if before.is_ghost() {
+            self.keep_ghosts(shard);
+        }
+        Some(before)
     }
 
     /// Where the latest copy of a key lies that the index names.

@@ -19,6 +19,10 @@ pub(super) const CLOCK_WRITTEN: u8 = 1;
 pub(super) struct Shard {
     pub(super) table: CompactTable,
     pub(super) dead: DeadKeys,
+    /// Entries that may be hot, where memory and flash have one CLOCK.
+    pub(super) most_hot: usize,
+    /// Of one CLOCK: what its hand has passed in memory, in items times slots of the table, and has not told.
+    passed: u64,
 }
 
 /// The entries in the slots of a key that lead to one place. Of several all but one are other keys', and nobody knows which.
@@ -125,15 +129,39 @@ impl Shard {
         self.table.insert(hash, entry, |taken| oldest(taken, age))
     }
 
+    pub(super) fn new(table: CompactTable, dead: DeadKeys) -> Self {
+        Self {
+            table,
+            dead,
+            most_hot: usize::MAX,
+            passed: 0,
+        }
+    }
+
     /// Moves the CLOCK hand while more than this part of the entries are hot (Flashield, section 4.3, the hot data
     /// threshold), a few slots at most.
     pub(super) fn keep_ghosts(&mut self, hot_percent: u32) {
-        let len = self.table.len();
-        let hot = len - self.table.ghosts();
-        let most = (len as u64 * u64::from(hot_percent) / 100) as usize;
+        let most = self.table.len() as u64 * u64::from(hot_percent) / 100;
+        self.move_hand(most as usize);
+    }
+
+    /// The same while more than `most_hot` are hot, of one CLOCK over these entries and so many `items` in memory. Returns how
+    /// many of those the hand has passed.
+    pub(super) fn move_one_hand(&mut self, items: u64) -> u64 {
+        let slots = self.move_hand(self.most_hot);
+        let a_round = self.table.slots() as u64;
+        self.passed += items * slots as u64;
+        let passed = self.passed / a_round;
+        self.passed %= a_round;
+        passed
+    }
+
+    /// Moves the hand while more than `most` entries are hot, a few slots at most. Returns how many it has passed.
+    pub(super) fn move_hand(&mut self, most: usize) -> usize {
+        let hot = self.table.len() - self.table.ghosts();
         let mut excess = hot.saturating_sub(most);
         if excess == 0 {
-            return;
+            return 0;
         }
         self.table.advance_hand(SLOTS_A_TURN, |_, _| {
             excess -= 1;
@@ -142,17 +170,15 @@ impl Shard {
             } else {
                 ControlFlow::Continue(())
             }
-        });
+        })
     }
 }
 
 /// The entry of an item that has just been written.
-pub(super) fn written(location: Location) -> CompactEntry {
+pub(super) fn written(location: Location, clock: u8) -> CompactEntry {
     CompactEntry {
         location,
-        rank: Rank::Hot {
-            clock: CLOCK_WRITTEN,
-        },
+        rank: Rank::Hot { clock },
     }
 }
 
@@ -183,14 +209,11 @@ mod tests {
             segment_bits: 4,
             skip_bits: 0,
         };
-        Shard {
-            table: CompactTable::new(config).unwrap(),
-            dead: DeadKeys::new(8),
-        }
+        Shard::new(CompactTable::new(config).unwrap(), DeadKeys::new(8))
     }
 
     fn put(shard: &mut Shard, hash: u64, location: Location) {
-        shard.put(hash, written(location), |_| 0);
+        shard.put(hash, written(location, CLOCK_WRITTEN), |_| 0);
     }
 
     /// The place that [`LOCATION`] names.

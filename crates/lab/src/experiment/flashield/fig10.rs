@@ -40,13 +40,16 @@ const TWICE: u64 = 8;
 const PAPER_FUNCTIONS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 /// Below 8 functions the starts of pages and of the segment leave too few to others.
 const SEGMENT_FUNCTIONS: [u32; 3] = [8, 16, 32];
-/// As in Flowstone's segments, and longer than most of the items are.
-const UNITS: [u32; 2] = [16, 128];
+/// No rounding, as in Flowstone's segments, and longer than most of the items are.
+const UNITS: [u32; 3] = [1, 16, 128];
 /// Functions of [`HashedPositions`] that give any unit, where there are as many as this: those from the second number on.
 const PLAIN: (u32, u32) = (64, 16);
 /// Segments filled one after the other, and how many of them come before what is measured.
 const IN_A_ROW: (u64, u64) = (60, 20);
 const OPEN_AT_ONCE: [usize; 6] = [1, 2, 3, 4, 8, 16];
+/// Open segments that groups are placed in, and bytes of these groups: what leaves memory at once, and more.
+const OPEN_TO_GROUPS: usize = 4;
+const GROUP_BYTES: [u64; 3] = [8 << 10, 64 << 10, 1 << 20];
 
 struct Extent {
     segment_bytes: u32,
@@ -122,7 +125,20 @@ impl Extent {
                 });
             }
             for open in OPEN_AT_ONCE {
-                cells.push(Cell::Open { workload, open });
+                let group_bytes = 0;
+                cells.push(Cell::Open {
+                    workload,
+                    open,
+                    group_bytes,
+                });
+            }
+            for group_bytes in GROUP_BYTES {
+                let open = OPEN_TO_GROUPS;
+                cells.push(Cell::Open {
+                    workload,
+                    open,
+                    group_bytes,
+                });
             }
         }
         cells
@@ -147,6 +163,8 @@ enum Cell {
     Open {
         workload: &'static str,
         open: usize,
+        /// Of so many bytes of items the larger ones come first; 0 where they come in turn.
+        group_bytes: u64,
     },
 }
 
@@ -174,9 +192,13 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
             let items = Items::of(workload, setting.seed, extent.row_bytes)?;
             Ok(vec![of_groups(items, larger_first)])
         }
-        Cell::Open { workload, open } => {
+        Cell::Open {
+            workload,
+            open,
+            group_bytes,
+        } => {
             let items = Items::of(workload, setting.seed, extent.row_bytes)?;
-            Ok(vec![of_open(items, open)])
+            Ok(vec![of_open(items, open, group_bytes)])
         }
     })?;
     let rows = rows.concat();
@@ -479,14 +501,21 @@ fn of_groups(mut items: Items, larger_first: bool) -> Row {
         .with("left_mean_bytes", mean_bytes(&group))
 }
 
-fn of_open(mut items: Items, at_once: usize) -> Row {
+fn of_open(mut items: Items, at_once: usize, group_bytes: u64) -> Row {
     let (name, segment_bytes) = (items.name, items.segment_bytes);
+    let mut next = Vec::new().into_iter();
     let mut open: VecDeque<Open> = VecDeque::new();
     let mut placed = Placed::default();
     let (segments, unmeasured) = IN_A_ROW;
     let (mut sealed, mut sequence, mut mean) = (0, 0, 0);
     while sealed < segments {
-        let item = items.next().expect("items never end");
+        let item: Item = match next.next() {
+            Some(item) => item,
+            None => {
+                next = group(&mut items, group_bytes).into_iter();
+                continue;
+            }
+        };
         if mean == 0 {
             mean = u64::from(item.bytes);
         }
@@ -512,7 +541,8 @@ fn of_open(mut items: Items, at_once: usize) -> Row {
         .with("workload", name)
         .with("segment_bytes", segment_bytes)
         .with("functions", FUNCTIONS)
-        .with("open_segments", at_once);
+        .with("open_segments", at_once)
+        .with("group_bytes", group_bytes);
     placed.tell(row, (segments - unmeasured) * u64::from(segment_bytes))
 }
 
@@ -607,7 +637,15 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
     for row in among(rows, PART, OPEN) {
         let workload = row.text("workload").unwrap_or_default();
         let open = row.number("open_segments").unwrap_or(0.0);
-        let of = format!("{workload}, {open} open segments");
+        let of = match row.number("group_bytes") {
+            Some(bytes) if bytes > 0.0 => {
+                let kibibytes = bytes / 1024.0;
+                format!(
+                    "{workload}, {open} open segments, the larger ones of {kibibytes} KiB first"
+                )
+            }
+            _ => format!("{workload}, {open} open segments"),
+        };
         findings.push(Finding::new(
             format!("utilization, {of}"),
             None,

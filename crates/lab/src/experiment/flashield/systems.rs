@@ -4,6 +4,7 @@
 //! and its buffers take beside what it has for items, so that all have the same for these.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use engine::{Admission, Learning};
@@ -36,7 +37,7 @@ const READS: [u32; 3] = [1, 10, 100];
 const HITS_PER_100_WRITES: [u32; 4] = [50, 100, 300, 600];
 /// Parts of flash for one of memory: table 7.
 const RATIOS: [u64; 3] = [15, 7, 3];
-const USUAL_RATIO: u64 = 7;
+pub(super) const USUAL_RATIO: u64 = 7;
 /// Those of the frontier: of many applications, and of two of Twitter's clusters of small items, of which a fifth and a half are
 /// asked for once.
 const WORKLOADS: [&str; 3] = ["memcachier", "twitter:52", "twitter:54"];
@@ -47,7 +48,7 @@ const CLIENTS: u32 = 16;
 /// Between an answer and the client's next request, so that the processor is not what decides.
 const TURNAROUND: Duration = Duration::from_micros(400);
 /// Windows of learning until the last request.
-const WINDOWS: u32 = 16;
+pub(super) const WINDOWS: u32 = 16;
 /// Bytes of an item beside key and value: header, checksum, entry of the summary.
 const ITEM_OVERHEAD: u64 = 60;
 /// Bytes of memory for an object in the index, and for what does not grow with the flash beside segments in memory.
@@ -75,24 +76,28 @@ const fn segment_bytes(scale: Scale) -> u32 {
 }
 
 /// One system at one setting, and the work that it does.
-struct Cell {
-    part: String,
+pub(super) struct Cell {
+    pub(super) part: String,
     /// What it is called, and its setting.
     system: &'static str,
-    label: String,
-    preset: &'static Preset,
-    plan: Plan,
+    pub(super) label: String,
+    pub(super) preset: &'static Preset,
+    pub(super) plan: Plan,
 }
 
 /// Work, and how much there is of flash for one of memory.
-struct Ground {
+pub(super) struct Ground {
     name: String,
     ratio: u64,
-    plan: Plan,
+    pub(super) plan: Plan,
 }
 
 impl Ground {
-    fn new(setting: &Setting<'_>, name: &str, ratio: u64) -> Result<Self, ExperimentError> {
+    pub(super) fn new(
+        setting: &Setting<'_>,
+        name: &str,
+        ratio: u64,
+    ) -> Result<Self, ExperimentError> {
         // With less memory than that an engine does not work: a cache with little has more flash, and more to do.
         let times = match ratio {
             0..=7 => 1,
@@ -139,7 +144,12 @@ impl Ground {
         })
     }
 
-    fn cell(&self, system: &'static str, label: String, admission: Option<Admission>) -> Cell {
+    pub(super) fn cell(
+        &self,
+        system: &'static str,
+        label: String,
+        admission: Option<Admission>,
+    ) -> Cell {
         let preset = match system {
             // All but admission is the same.
             RANDOM => FLASHIELD,
@@ -207,10 +217,13 @@ impl Ground {
 }
 
 impl Cell {
-    fn measure(&self) -> Result<Row, ExperimentError> {
+    pub(super) fn measure(&self) -> Result<Row, ExperimentError> {
         let ran = run(&self.plan, self.preset, Box::new(|_| ()))?;
         let (row, detail) = (&ran.row, &ran.detail);
         let learner = detail.admission.learner;
+        let samples = &ran.curve.samples;
+        let seconds = samples.last().map_or(0.0, |last| last.nanos as f64 / 1e9);
+        let limit = self.plan.flash_write_limit.map(NonZeroU64::get);
         Ok(Row::new()
             .with(PART, self.part.as_str())
             .with("preset", self.system)
@@ -219,6 +232,13 @@ impl Cell {
             .and(row.figures(&["flash_bytes_written", "objects_on_flash"]))
             .and(row.figures(&["flash_reads_per_hit", "p99_us"]))
             .with("items_returned", detail.items_returned)
+            .with("segment_utilization", detail.segment_utilization)
+            .with("held_back", detail.held_back)
+            .with("bytes_per_s", detail.drive_bytes.0 as f64 / seconds)
+            .with(
+                "ten_seconds_over_limit",
+                limit.map(|limit| detail.drive_bytes.1 as f64 / 10.0 / limit as f64),
+            )
             .with("dram_tier_bytes", detail.tier_bytes)
             .with("lessons", learner.map(|learner| learner.lessons))
             .with(
@@ -236,7 +256,7 @@ fn measured(setting: &Setting<'_>, cells: &[Cell]) -> Result<Vec<Row>, Experimen
     setting.cells.run(cells, Cell::measure)
 }
 
-fn applications(scale: Scale) -> &'static [u16] {
+pub(super) fn applications(scale: Scale) -> &'static [u16] {
     match scale {
         Scale::Tiny => &APPLICATIONS[3..4],
         Scale::Small | Scale::Paper => &APPLICATIONS,
@@ -269,13 +289,13 @@ fn all_of(rows: &[Row], (system, label): (&str, &str), field: &str) -> Vec<f64> 
         .collect()
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
+pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len().checked_sub(1)? / 2;
     Some(values[middle].midpoint(values[values.len() / 2]))
 }
 
-fn mean(values: &[f64]) -> Option<f64> {
+pub(super) fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 

@@ -1,0 +1,109 @@
+//! Flashield (NSDI 2019), no figure: work that changes overnight. From the middle of a run on all requests are another
+//! application's, of which the classifiers know nothing.
+
+use workload::Workload;
+
+use super::systems::{Cell, Ground, USUAL_RATIO, WINDOWS};
+use crate::compare::{Curve, run};
+use crate::experiment::{ExperimentError, Finding, Outcome, Setting};
+use crate::plot::{Axis, Line, Plot};
+use crate::row::{PART, Row};
+
+/// Before and after.
+const APPLICATIONS: [&str; 2] = ["memcachier:app23", "memcachier:app20"];
+/// What learns, what learns and begins with the other application, and what admits everything.
+const ALONE: &str = "flashield, the second application alone";
+const SYSTEMS: [(&str, &str); 3] = [
+    ("flashield", "flashield"),
+    ("flashield", ALONE),
+    ("victim", "victim"),
+];
+/// Windows of learning until the change.
+const BEFORE: u32 = WINDOWS / 2;
+
+pub(in crate::experiment) fn run_all(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+    let ground = Ground::new(setting, APPLICATIONS[0], USUAL_RATIO)?;
+    let end = ground.plan.warmup + ground.plan.requests.unwrap_or(0);
+    let settings = ground.plan.workload.settings().clone();
+    let second = Workload::parse(APPLICATIONS[1], settings)?;
+    let cells = SYSTEMS.map(|(preset, called)| {
+        let mut cell = ground.cell(preset, called.to_owned(), None);
+        // All of it counts.
+        (cell.plan.warmup, cell.plan.requests) = (0, Some(end));
+        if called == ALONE {
+            cell.plan.workload = second.clone();
+        } else {
+            let from = end * u64::from(BEFORE) / u64::from(WINDOWS);
+            cell.plan.changes = Some((from, second.clone()));
+        }
+        cell
+    });
+    let curves = setting
+        .cells
+        .run(&cells, |cell| hits_of_windows(cell, end))?;
+    let mut rows = Vec::new();
+    for (cell, hits) in cells.iter().zip(&curves) {
+        for (window, hits) in hits.iter().enumerate() {
+            let row = Row::new().with(PART, cell.label.as_str());
+            rows.push(
+                row.with("window", window as u64 + 1)
+                    .with("hit_ratio", *hits),
+            );
+        }
+    }
+    let lines = cells.iter().zip(&curves).map(|(cell, hits)| {
+        let points = hits.iter().enumerate();
+        let points = points
+            .map(|(window, hits)| (window as f64 + 1.0, *hits))
+            .collect();
+        Line::new(cell.label.clone(), points)
+    });
+    let (across, upwards) = (Axis::linear("window"), Axis::linear("hit ratio"));
+    let plot = Plot::new(
+        "Work that changes overnight",
+        across,
+        upwards,
+        lines.collect(),
+    );
+    Ok(Outcome::of(vec![plot], findings(&cells, &curves), rows))
+}
+
+/// The hit ratio in each window.
+fn hits_of_windows(cell: &Cell, end: u64) -> Result<Vec<f64>, ExperimentError> {
+    let ran = run(&cell.plan, cell.preset, Box::new(|_| ()))?;
+    let window = |number: u32| end * u64::from(number) / u64::from(WINDOWS);
+    let counted: Vec<(u64, u64)> = (0..=WINDOWS)
+        .map(|number| at(&ran.curve, window(number)))
+        .collect();
+    let between = |pair: &[(u64, u64)]| {
+        let (gets, hits) = (pair[1].0 - pair[0].0, pair[1].1 - pair[0].1);
+        hits as f64 / gets.max(1) as f64
+    };
+    Ok(counted.windows(2).map(between).collect())
+}
+
+/// Gets and hits until the sample that is nearest to a request.
+fn at(curve: &Curve, request: u64) -> (u64, u64) {
+    let samples = curve.samples.iter();
+    let nearest = samples.min_by_key(|sample| sample.requests.abs_diff(request));
+    nearest.map_or((0, 0), |sample| (sample.gets, sample.hits))
+}
+
+fn findings(cells: &[Cell], curves: &[Vec<f64>]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (cell, hits) in cells.iter().zip(curves) {
+        for after in [0, 1, 2, 3, 4, BEFORE] {
+            let window = BEFORE + after;
+            let called = match after {
+                0 => "the last window before the change".to_owned(),
+                after => format!("window {after} after it"),
+            };
+            findings.push(Finding::new(
+                format!("{}: hits in {called}, %", cell.label),
+                None,
+                hits.get(window as usize - 1).map(|hits| 100.0 * hits),
+            ));
+        }
+    }
+    findings
+}
