@@ -7,16 +7,21 @@
 //! What cannot be read, however often it is tried, or has decayed says nothing of what follows: a start tries every place where a
 //! record may begin. It ends with a segment that has been read and has no record, so that nothing that is there is written over.
 //!
+//! An entry of the table that names a record, or one behind it, stays: an entry that comes again would take the place of the oldest
+//! ones, whose records are still there; and a newer record that has decayed is damaged, not undone.
+//!
 //! Records of this start have a new epoch. What lies behind the end has an older one, and is never taken for a later record.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use device::{AlignedBuf, PAGE_BYTES};
-use format::slices_map::{RECORD_ALIGN_BYTES, RECORD_HEAD_BYTES, Record};
+use format::slices_map::{RECORD_ALIGN_BYTES, RECORD_HEAD_BYTES, Record, RecordAddress};
+use futures_util::future::join_all;
 
 use super::log::SLOTS;
 use super::state::{State, Unstored};
+use super::writer::{ENTRIES_AT_ONCE, TableChange};
 use super::{Inner, SliceMap};
 use crate::error::SliceError;
 
@@ -50,11 +55,14 @@ impl Inner {
     async fn recover(&self, mut end: u64) -> Result<u64, SliceError> {
         let (first, mut from) = self.ring.segment_of(end);
         let mut reads_again = READS_AGAIN;
-        for segment in first..=first + self.most_unsynced() + SLOTS as u64 {
+        let last = first + self.most_unsynced() + SLOTS as u64;
+        let behind_all = self.ring.start_of(last + 1);
+        for segment in first..=last {
             let (on_drive, is_whole) = self.read_left(segment, &mut reads_again).await;
             match self.records_left(segment, from, &on_drive)? {
                 Some(found) => {
-                    self.store(&found).await?;
+                    self.write_pages(&found).await?;
+                    self.change_table_again(&found, behind_all).await?;
                     end = self.ring.start_of(segment) + found.range.end as u64;
                 }
                 // Records may go on behind a segment that had no space left, or cannot be read.
@@ -64,6 +72,37 @@ impl Inner {
             from = 0;
         }
         Ok(end)
+    }
+
+    /// Brings the addresses of records to the table, but for those of keys of which it has a record that is not older. All lie in front
+    /// of `behind_all`.
+    async fn change_table_again(
+        &self,
+        found: &Unstored,
+        behind_all: u64,
+    ) -> Result<(), SliceError> {
+        let is_missing = async |change: TableChange| {
+            let has = match self.table.get(change.hash).await {
+                Ok(word) => word.and_then(|word| RecordAddress::decode(word, behind_all)),
+                // Whatever it is, a flush will displace it.
+                Err(_) => return Some(change),
+            };
+            let is_missing = match has {
+                Some(has) => has.position < change.address.position,
+                None => !change.is_delete,
+            };
+            is_missing.then_some(change)
+        };
+        let mut changes = self.changes_of(found).into_iter();
+        loop {
+            let some = changes.by_ref().take(ENTRIES_AT_ONCE).map(is_missing);
+            let some = join_all(some).await;
+            if some.is_empty() {
+                return Ok(());
+            }
+            let missing: Vec<_> = some.into_iter().flatten().collect();
+            self.change_table(&missing).await?;
+        }
     }
 
     /// What a drive has of a segment, and whether that is all: pages that cannot be read are zeros.

@@ -18,7 +18,15 @@ const LAST_RETRY: Duration = Duration::from_secs(5);
 /// Segments that are written beyond the durable end, at most: a start reads as many.
 const MOST_UNSYNCED: u64 = 64;
 /// Entries that go to the table at once.
-const ENTRIES_AT_ONCE: usize = 64;
+pub(super) const ENTRIES_AT_ONCE: usize = 64;
+
+/// What a record changes in the table.
+pub(super) struct TableChange {
+    /// Its key's.
+    pub(super) hash: u64,
+    pub(super) address: RecordAddress,
+    pub(super) is_delete: bool,
+}
 
 impl SliceMap {
     /// Sees to it that there is a task that writes, where there is something to write.
@@ -88,50 +96,74 @@ impl Inner {
         }
         let changed = self.store(&unstored).await?;
         let mut state = self.state.lock();
-        state.store(&unstored, changed.into_iter());
+        let stored = changed
+            .iter()
+            .map(|change| (change.hash, change.address.position));
+        state.store(&unstored, stored);
         Ok(true)
     }
 
     /// Writes records to their drive, and when they are durable their addresses to the table: the newest of each key that is among
-    /// them. These, with the hashes of their keys.
-    pub(super) async fn store(&self, unstored: &Unstored) -> Result<Vec<(u64, u64)>, SliceError> {
+    /// them. These changes.
+    async fn store(&self, unstored: &Unstored) -> Result<Vec<TableChange>, SliceError> {
+        self.write_pages(unstored).await?;
+        let changes = self.changes_of(unstored);
+        for some in changes.chunks(ENTRIES_AT_ONCE) {
+            self.change_table(some).await?;
+        }
+        Ok(changes)
+    }
+
+    /// Writes records to their drive, durably.
+    pub(super) async fn write_pages(&self, unstored: &Unstored) -> Result<(), SliceError> {
         let Some(pages) = &unstored.pages else {
-            return Ok(Vec::new());
+            return Ok(());
         };
         let (segment, from) = (unstored.segment, unstored.range.start);
         let drives = self.table.drives();
         self.ring.write(drives, segment, from, pages).await?;
         let bytes = pages.len() as u64;
         self.counts.record_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
 
+    /// What records change in the table, in their order: the newest of each key that is among them.
+    pub(super) fn changes_of(&self, unstored: &Unstored) -> Vec<TableChange> {
+        let Some(pages) = &unstored.pages else {
+            return Vec::new();
+        };
         let mut newest = HashMap::new();
         for &start in &unstored.starts {
-            let position = self.ring.start_of(segment) + (from + start) as u64;
+            let first = self.ring.start_of(unstored.segment);
+            let position = first + (unstored.range.start + start) as u64;
             let record = Record::decode(self.instance.id, position, &pages[start..]);
             let record = record.expect("a record in memory stays as it was put there");
-            let address = RecordAddress {
-                position,
-                bytes: record.len(),
+            let hash = self.hash(record.key);
+            let change = TableChange {
+                hash,
+                address: RecordAddress {
+                    position,
+                    bytes: record.len(),
+                },
+                is_delete: record.value.is_none(),
             };
-            let change = record.value.is_some().then_some(address);
-            newest.insert(self.hash(record.key), (position, change));
+            newest.insert(hash, change);
         }
-        let mut newest: Vec<_> = newest.into_iter().collect();
-        newest.sort_unstable_by_key(|&(_, (position, _))| position);
-        for some in newest.chunks(ENTRIES_AT_ONCE) {
-            let changes = some.iter().map(async |&(hash, (_, change))| match change {
-                Some(address) => self.table.insert(hash, address.encode()).await,
-                None => self.table.delete(hash).await,
-            });
-            join_all(changes)
-                .await
-                .into_iter()
-                .collect::<Result<(), _>>()?;
-        }
-        let positions = newest
-            .into_iter()
-            .map(|(hash, (position, _))| (hash, position));
-        Ok(positions.collect())
+        let mut newest: Vec<_> = newest.into_values().collect();
+        newest.sort_unstable_by_key(|change| change.address.position);
+        newest
+    }
+
+    /// Changes the table, by some at once.
+    pub(super) async fn change_table(&self, changes: &[TableChange]) -> Result<(), SliceError> {
+        let changes = changes.iter().map(async |change| match change.is_delete {
+            false => {
+                let word = change.address.encode();
+                self.table.insert(change.hash, word).await
+            }
+            true => self.table.delete(change.hash).await,
+        });
+        join_all(changes).await.into_iter().collect()
     }
 
     /// Makes durable what the table has, and the end of what had been durable before.

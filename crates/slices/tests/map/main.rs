@@ -8,4 +8,5 @@ mod life;
 #[path = "../hash/model.rs"]
 mod model;
 mod ordinary;
+mod replay;
 mod ring;

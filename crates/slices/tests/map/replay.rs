@@ -1,0 +1,105 @@
+//! Starts that replay records of which the table has entries, and records that have decayed among these.
+
+use std::time::Duration;
+
+use flowstone_slices::{HashSettings, MapSettings, SliceError};
+use runtime::sim::Sim;
+
+use crate::hardware::seeds;
+use crate::life::{Hardware, key, number, small, value};
+
+/// A table that is nearly full of entries, half of which starts replay again and again: those of the other half stay.
+#[test]
+fn starts_displace_no_entry_whose_record_is_there() {
+    let settings = MapSettings {
+        table: HashSettings {
+            partitions: None,
+            ..small(8).table
+        },
+        segment_bytes: 64 << 10,
+        ..small(8)
+    };
+    let mut replayed = 0;
+    for seed in seeds(12) {
+        let hardware = Hardware::new(&settings, 1, seed);
+        let sim = Sim::new(seed);
+        let synced = sim.block_on(async {
+            let map = hardware.create(&settings).await.expect("drives work");
+            let table = map.shape().table;
+            let entries = 8 * u64::from(table.partitions) * u64::from(table.table_entries);
+            let keys = entries / 20 * 19;
+            for of in 0..keys {
+                let inserted = map.insert(&key(of), &[7; 8]).await;
+                inserted.expect("drives work");
+                if of == keys / 2 {
+                    map.sync().await.expect("drives work");
+                }
+            }
+            assert_eq!(map.stats().table.evicted, 0, "it has space for all");
+            keys / 2
+        });
+        let mut hardware = Hardware::of(hardware.without_power(seed), seed);
+        sim.crash();
+        for start in 0..seed % 4 {
+            let sim = Sim::new(start);
+            sim.block_on(async {
+                let _ = runtime::timeout(Duration::from_millis(40), hardware.open(&settings)).await;
+            });
+            let left = hardware.without_power(seed + 100 * start);
+            sim.crash();
+            hardware = Hardware::of(left, seed);
+        }
+        Sim::new(seed).block_on(async {
+            let map = hardware.open(&settings).await.expect("drives work");
+            replayed += map.stats().record_bytes;
+            for of in 0..=synced {
+                let found = map.get(&key(of)).await.expect("drives work");
+                assert!(found.is_some(), "seed {seed}: key {of} of {synced}");
+            }
+        });
+    }
+    assert!(replayed > 1 << 20, "{replayed} bytes");
+}
+
+/// The newest record of a key has decayed, and a start replays the older ones: the key is damaged, and has no older value.
+#[test]
+fn what_has_decayed_uncovers_no_older_value() {
+    let settings = small(40);
+    let mut damaged = 0;
+    for seed in seeds(40) {
+        let hardware = Hardware::new(&settings, 1, seed);
+        let sim = Sim::new(seed);
+        sim.block_on(async {
+            let map = hardware.create(&settings).await.expect("drives work");
+            let insert = async |of: u64, to: u64| {
+                let inserted = map.insert(&key(of), &value(to)).await;
+                inserted.expect("drives work");
+            };
+            for of in 0..600 {
+                insert(of % 150, of).await;
+            }
+            // More than what the log has of them.
+            for of in 1_000..1_600 {
+                insert(of, of).await;
+            }
+            map.sync().await.expect("drives work");
+        });
+        let again = Hardware::of(hardware.without_power(seed), seed);
+        sim.crash();
+        Sim::new(seed).block_on(async {
+            for page in [26, 30, 34] {
+                let decayed = again.disks[0].decay((page + seed % 4) * 4096 + 40 * seed, 3);
+                decayed.await.expect("it decays");
+            }
+            let map = again.open(&settings).await.expect("drives work");
+            for of in 450..600 {
+                match map.get(&key(of % 150)).await {
+                    Ok(found) => assert_eq!(number(found), Some(of), "seed {seed}, key {of}"),
+                    Err(SliceError::Damaged { drive: 0, .. }) => damaged += 1,
+                    Err(other) => panic!("{other}"),
+                }
+            }
+        });
+    }
+    assert!(damaged > 20, "{damaged} in 40 starts");
+}
