@@ -93,6 +93,11 @@ impl SliceHash {
     /// # Errors
     /// Errors of the log.
     pub async fn sync(&self) -> Result<(), SliceError> {
+        self.sync_with(|| ()).await
+    }
+
+    /// [`sync`](Self::sync), with what `store` stores in the words of the log that are not the table's.
+    pub(crate) async fn sync_with(&self, store: impl FnOnce()) -> Result<(), SliceError> {
         let inner = &self.0;
         let parts = |each: &mut dyn FnMut(&mut Part)| {
             for partition in &inner.partitions {
@@ -103,7 +108,7 @@ impl SliceHash {
                 }
             }
         };
-        inner.log.sync(parts).await
+        inner.log.sync(parts, store).await
     }
 
     /// Flushes every table that has changes.

@@ -336,13 +336,15 @@ impl Log {
     }
 
     /// Makes durable what `parts` hold at the time it is called for, one partition after the other; `parts` passes each
-    /// to the function it is given, under the lock.
+    /// to the function it is given, under the lock. And what `store` stores: no sync that has failed before loses it.
     pub(crate) async fn sync(
         &self,
         parts: impl Fn(&mut dyn FnMut(&mut Part)),
+        store: impl FnOnce(),
     ) -> Result<(), SliceError> {
         let store_again = || parts(&mut |part| self.store_again(part));
         let store_counts = || {
+            store();
             parts(&mut |part| {
                 part.syncing = (part.synced != part.count).then_some(part.count);
                 if let Some(count) = part.syncing {

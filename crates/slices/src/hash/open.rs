@@ -62,7 +62,7 @@ impl SliceHash {
         let superblock = superblock_of(settings, &shape, instance);
         superblock::write(&disks, superblock, &settings.layout()).await?;
         let log = Log::create(journal, log_shape, instance.id)?;
-        log.sync(|_| ()).await?;
+        log.sync(|_| (), || ()).await?;
         Self::start(disks, log, settings, shape, instance).await
     }
 

@@ -5,7 +5,7 @@
 //! the table, in the order in which they came: so the table has the newest change of each key, whatever it had of them before.
 //!
 //! What cannot be read, however often it is tried, or has decayed says nothing of what follows: a start tries every place where a
-//! record may begin. It ends with a segment that has been read and has no record, so that nothing that is there is written over.
+//! record may begin. It ends with two segments that have been read and have no record, so that nothing that is there is written over.
 //!
 //! An entry of the table that names a record, or one behind it, stays: an entry that comes again would take the place of the oldest
 //! ones, whose records are still there; and a newer record that has decayed is damaged, not undone.
@@ -44,7 +44,6 @@ impl SliceMap {
         inner.sync_table().await?;
         inner.sync_table().await?;
         inner.epoch = inner.epoch.wrapping_add(1);
-        inner.log.store_epoch(inner.epoch);
         inner.sync_table().await?;
         Ok(Self(Arc::new(inner)))
     }
@@ -55,6 +54,7 @@ impl Inner {
     async fn recover(&self, mut end: u64) -> Result<u64, SliceError> {
         let (first, mut from) = self.ring.segment_of(end);
         let mut reads_again = READS_AGAIN;
+        let mut is_behind_none = false;
         let last = first + self.most_unsynced() + SLOTS as u64;
         let behind_all = self.ring.start_of(last + 1);
         for segment in first..=last {
@@ -64,9 +64,12 @@ impl Inner {
                     self.write_pages(&found).await?;
                     self.change_table_again(&found, behind_all).await?;
                     end = self.ring.start_of(segment) + found.range.end as u64;
+                    is_behind_none = false;
                 }
                 // Records may go on behind a segment that had no space left, or cannot be read.
                 None if from > 0 || !is_whole => {}
+                // It may have had one record, which has decayed.
+                None if !is_behind_none => is_behind_none = true,
                 None => break,
             }
             from = 0;

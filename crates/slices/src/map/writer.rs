@@ -168,13 +168,15 @@ impl Inner {
 
     /// Makes durable what the table has, and the end of what had been durable before.
     pub(super) async fn sync_table(&self) -> Result<(), SliceError> {
-        let (stored, end) = {
-            let state = self.state.lock();
-            // Again, where a sync that has failed may have lost it.
-            self.log.store_end(state.synced);
-            (state.stored, state.synced)
+        let stored = self.state.lock().stored;
+        let mut end = 0;
+        // Again, where a sync that has failed may have lost them.
+        let store = || {
+            end = self.state.lock().synced;
+            self.log.store_end(end);
+            self.log.store_epoch(self.epoch);
         };
-        self.table.sync().await?;
+        self.table.sync_with(store).await?;
         let mut state = self.state.lock();
         state.durable_end = state.durable_end.max(end);
         state.synced = state.synced.max(stored);

@@ -170,7 +170,8 @@ fn what_a_power_cut_has_taken_does_not_come_back() {
             map.sync().await.expect("drives work");
             let slow = Fault::Slow(Duration::from_secs(100));
             hardware.disks[0].script(When::every(Operation::Write), slow);
-            // A segment of which the log has four pages or nothing, and one whose only record is short.
+            // Two segments of which the log has four pages or nothing, and one whose only record is short.
+            insert(&other, 16 << 10, 2).await;
             insert(&other, 16 << 10, 2).await;
             insert(&asked, 64, 2).await;
         });

@@ -103,3 +103,42 @@ fn what_has_decayed_uncovers_no_older_value() {
     }
     assert!(damaged > 20, "{damaged} in 40 starts");
 }
+
+/// A record that fills its segment has decayed: those behind it are there and stay.
+#[test]
+fn a_segment_whose_only_record_has_decayed_ends_no_records() {
+    let settings = small(40);
+    for seed in seeds(20) {
+        let hardware = Hardware::new(&settings, 1, seed);
+        let sim = Sim::new(seed);
+        sim.block_on(async {
+            let map = hardware.create(&settings).await.expect("drives work");
+            for of in 0..12 {
+                let inserted = map.insert(&key(of), &[of as u8; 15_000]).await;
+                inserted.expect("drives work");
+            }
+            map.sync().await.expect("drives work");
+        });
+        let again = Hardware::of(hardware.without_power(seed), seed);
+        sim.crash();
+        Sim::new(seed).block_on(async {
+            // Behind the superblock, which takes a stripe.
+            let segment = 8192 + 4 * u64::from(settings.segment_bytes);
+            let decayed = again.disks[0].decay(segment + 5_000, 3);
+            decayed.await.expect("it decays");
+            let map = again.open(&settings).await.expect("drives work");
+            for of in 100..110 {
+                let inserted = map.insert(&key(of), &[of as u8; 15_000]).await;
+                inserted.expect("drives work");
+            }
+            map.sync().await.expect("drives work");
+            for of in 0..12 {
+                match map.get(&key(of)).await {
+                    Ok(Some(found)) => assert_eq!(found, [of as u8; 15_000], "seed {seed}"),
+                    Err(SliceError::Damaged { .. }) if of == 4 => {}
+                    other => panic!("seed {seed}, key {of}: {other:?}"),
+                }
+            }
+        });
+    }
+}
