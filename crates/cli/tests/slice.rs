@@ -211,6 +211,37 @@ fn wrong_input_is_said_in_a_line_and_changes_nothing() {
     );
 }
 
+/// An input that is wrong in the middle: the line is said, how much is done, and that is there.
+#[test]
+fn what_came_before_a_wrong_line_is_done_and_counted() {
+    let directory = one_of_each();
+    let at = directory.path();
+    let key = "k".repeat(70_000);
+    for (kind, input, wrong) in [
+        ("hash", "1 2\n3 4\nfive\n7 8\n".to_owned(), "line 3: `five`"),
+        (
+            "map",
+            "a\t1\nb\t2\nfive\nc\t3\n".to_owned(),
+            "line 3: `five`",
+        ),
+        ("map", format!("a\t1\nb\t2\n{key}\t3\n"), "line 3: "),
+    ] {
+        let said = refusal(at, &[kind, "insert", "--drives", kind], &input);
+        assert!(said.contains(wrong), "{said}");
+        assert!(said.contains("the 2 before it are done"), "{said}");
+    }
+    assert_eq!(
+        said(at, &["hash", "get", "--drives", "hash"], "3\n7\n"),
+        "3\t4\n"
+    );
+    assert_eq!(
+        said(at, &["map", "get", "--drives", "map"], "b\nc\n"),
+        "b\t2\n"
+    );
+    let first = refusal(at, &["map", "insert", "--drives", "map"], "none\n");
+    assert!(!first.contains("before it"), "{first}");
+}
+
 /// Values are as long as they are, and the next process finds them, also after a kill.
 #[test]
 fn a_map_has_the_values_of_its_keys() {

@@ -14,14 +14,14 @@ use super::drives::CommandError;
 
 /// What is measured. Keys are numbers from 0 on; of those that have been inserted last, as many as it holds are there.
 pub(super) trait Subject: Clone + 'static {
-    /// Inserts a key.
+    /// Inserts a key, with a value that tells which key's it is.
     async fn insert(&self, key: u64) -> Result<(), SliceError>;
 
     /// Looks a key up: whether it is there, with its own value.
     async fn get(&self, key: u64) -> Result<bool, SliceError>;
 }
 
-/// What clients do.
+/// What the clients of a benchmark ask for.
 #[derive(Args)]
 pub(super) struct LoadArgs {
     /// Keys to insert first [default: as many as it holds].
@@ -30,10 +30,10 @@ pub(super) struct LoadArgs {
     /// An earlier run has filled it with as many keys: insert none first.
     #[arg(long)]
     pub(super) filled: bool,
-    /// Requests to measure.
+    /// Requests to measure, of all clients together.
     #[arg(long, default_value_t = 1_000_000, value_name = "N")]
     pub(super) requests: u64,
-    /// Share of inserts.
+    /// How many of the requests are inserts; the others are look-ups.
     #[arg(long, default_value_t = 0, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(0..=100))]
     pub(super) inserts: u64,
     /// Requests under way at once.
@@ -41,7 +41,7 @@ pub(super) struct LoadArgs {
     pub(super) clients: u32,
 }
 
-/// What clients have done.
+/// What the clients of a benchmark have done.
 pub(super) struct Tally {
     left: u64,
     next_key: u64,

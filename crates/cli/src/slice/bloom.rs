@@ -9,7 +9,7 @@ use serde_json::json;
 use server::config::Size;
 use slices::{BitPlacement, BloomSettings, Files, SliceBloom, SliceError};
 
-use super::drives::{CommandError, DriveArgs, ended};
+use super::drives::{CommandError, DriveArgs, change_all, ended};
 use super::input::records;
 
 #[derive(Subcommand)]
@@ -140,12 +140,9 @@ fn describe(filter: &SliceBloom, as_json: bool) -> Result<(), CommandError> {
 
 async fn insert(args: &LineArgs) -> Result<(), CommandError> {
     let filter = open(&args.on).await?;
-    let mut inserted = 0_u64;
-    for record in records(args.input.as_deref())? {
-        filter.insert(&record?.1).await?;
-        inserted += 1;
-    }
-    filter.sync().await?;
+    let insert = async |(_, key): (u64, Vec<u8>)| Ok(filter.insert(&key).await?);
+    let records = records(args.input.as_deref())?;
+    let inserted = change_all(records, insert, async || filter.sync().await).await?;
     let mut out = io::stdout().lock();
     match args.on.json {
         true => writeln!(out, "{}", json!({ "inserted": inserted }))?,

@@ -44,6 +44,40 @@ pub(super) enum CommandError {
     Input(#[from] InputError),
     #[error("standard output: {0}")]
     Output(#[from] io::Error),
+    #[error("line {line}: {source}")]
+    Line { line: u64, source: SliceError },
+    #[error("{source}; the {done} before it are done, durably")]
+    Stopped { done: u64, source: Box<Self> },
+}
+
+/// Does `change` for each piece of the input, then `sync`: how many pieces there were. Where one stops it, those before it are synced
+/// first, and the error says how many.
+pub(super) async fn change_all<T>(
+    input: impl Iterator<Item = Result<T, InputError>>,
+    mut change: impl AsyncFnMut(T) -> Result<(), CommandError>,
+    sync: impl AsyncFnOnce() -> Result<(), SliceError>,
+) -> Result<u64, CommandError> {
+    let mut done = 0;
+    for piece in input {
+        let outcome = match piece {
+            Ok(piece) => change(piece).await,
+            Err(error) => Err(error.into()),
+        };
+        let Err(error) = outcome else {
+            done += 1;
+            continue;
+        };
+        let is_input = !matches!(error, CommandError::Output(_));
+        return match sync().await {
+            Ok(()) if is_input && done > 0 => Err(CommandError::Stopped {
+                done,
+                source: Box::new(error),
+            }),
+            _ => Err(error),
+        };
+    }
+    sync().await?;
+    Ok(done)
 }
 
 /// How a command ends: a reader that closes its end early has seen enough.

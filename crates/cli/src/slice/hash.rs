@@ -12,7 +12,7 @@ use server::config::Size;
 use slices::{Channels, Files, HashSettings, SliceError, SliceHash, probe_channels};
 
 use super::bench::{LoadArgs, Subject, measure, print};
-use super::drives::{CommandError, DriveArgs, ended};
+use super::drives::{CommandError, DriveArgs, change_all, ended};
 use super::input::{InputError, lines, number};
 
 /// Keys of text become numbers with this seed.
@@ -237,9 +237,7 @@ impl ChangeArgs {
 
 async fn insert(args: &ChangeArgs) -> Result<(), CommandError> {
     let table = open(&args.on, args.filters).await?;
-    let mut inserted = 0_u64;
-    for line in lines(args.input.as_deref())? {
-        let (line, text) = line?;
+    let insert = async |(line, text): (u64, String)| {
         let pair = text
             .rsplit_once(|c: char| c.is_whitespace())
             .map(|(key, value)| (key.trim(), value.trim()));
@@ -249,22 +247,19 @@ async fn insert(args: &ChangeArgs) -> Result<(), CommandError> {
             text: text.clone(),
             what: "pair: write a key and a value, a number below 2^64, with a space or tab between them",
         })?;
-        table.insert(args.key(line, key)?, value).await?;
-        inserted += 1;
-    }
-    table.sync().await?;
+        Ok(table.insert(args.key(line, key)?, value).await?)
+    };
+    let lines = lines(args.input.as_deref())?;
+    let inserted = change_all(lines, insert, async || table.sync().await).await?;
     said(args.on.json, "inserted", inserted, &table)
 }
 
 async fn delete(args: &ChangeArgs) -> Result<(), CommandError> {
     let table = open(&args.on, args.filters).await?;
-    let mut deleted = 0_u64;
-    for line in lines(args.input.as_deref())? {
-        let (line, text) = line?;
-        table.delete(args.key(line, text.trim())?).await?;
-        deleted += 1;
-    }
-    table.sync().await?;
+    let delete =
+        async |(line, text): (u64, String)| Ok(table.delete(args.key(line, text.trim())?).await?);
+    let lines = lines(args.input.as_deref())?;
+    let deleted = change_all(lines, delete, async || table.sync().await).await?;
     said(args.on.json, "deleted", deleted, &table)
 }
 

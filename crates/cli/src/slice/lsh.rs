@@ -11,7 +11,7 @@ use server::config::Size;
 use slices::{Components, Family, Files, LshSettings, SliceError, SliceLsh, Target, VectorId};
 use std::sync::Arc;
 
-use super::drives::{CommandError, DriveArgs, ended};
+use super::drives::{CommandError, DriveArgs, change_all, ended};
 use super::input::{InputError, lines, number};
 use super::vectors::{sample, vectors};
 
@@ -198,12 +198,14 @@ fn describe(index: &SliceLsh, as_json: bool) -> Result<(), CommandError> {
 async fn insert(args: &VectorArgs) -> Result<(), CommandError> {
     let index = open(&args.on, 0).await?;
     let mut out = BufWriter::new(io::stdout().lock());
-    for vector in vectors(args.input.as_deref())? {
-        let VectorId(id) = index.insert(&vector?).await?;
-        writeln!(out, "{id}")?;
-    }
-    index.sync().await?;
+    let insert = async |vector: Vec<f32>| {
+        let VectorId(id) = index.insert(&vector).await?;
+        Ok(writeln!(out, "{id}")?)
+    };
+    let vectors = vectors(args.input.as_deref())?;
+    let inserted = change_all(vectors, insert, async || index.sync().await).await;
     out.flush()?;
+    inserted?;
     Ok(())
 }
 
@@ -233,16 +235,17 @@ async fn query(args: &QueryArgs) -> Result<(), CommandError> {
 async fn delete(args: &VectorArgs) -> Result<(), CommandError> {
     let index = open(&args.on, 0).await?;
     let mut deleted = 0_u64;
-    for line in lines(args.input.as_deref())? {
-        let (line, text) = line?;
+    let delete = async |(line, text): (u64, String)| {
         let id = number(text.trim()).ok_or(InputError::Line {
             line,
             text,
             what: "id: write the number that `insert` printed",
         })?;
         deleted += u64::from(index.delete(VectorId(id)));
-    }
-    index.sync().await?;
+        Ok(())
+    };
+    let lines = lines(args.input.as_deref())?;
+    change_all(lines, delete, async || index.sync().await).await?;
     let mut out = io::stdout().lock();
     match args.on.json {
         true => writeln!(out, "{}", json!({ "deleted": deleted }))?,

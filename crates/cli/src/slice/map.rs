@@ -10,7 +10,7 @@ use server::config::Size;
 use slices::{Files, HashSettings, MapSettings, RecordShape, SliceError, SliceMap};
 
 use super::bench::{LoadArgs, Subject, bare_reads_per_s, measure, print};
-use super::drives::{CommandError, DriveArgs, ended};
+use super::drives::{CommandError, DriveArgs, change_all, ended};
 use super::input::{InputError, records};
 
 #[derive(Subcommand)]
@@ -175,30 +175,29 @@ fn describe(map: &SliceMap, as_json: bool) -> Result<(), CommandError> {
 
 async fn insert(args: &LineArgs) -> Result<(), CommandError> {
     let map = open(&args.on).await?;
-    let mut inserted = 0_u64;
-    for record in records(args.input.as_deref())? {
-        let (line, bytes) = record?;
+    let insert = async |(line, bytes): (u64, Vec<u8>)| {
         let tab = bytes.iter().position(|&byte| byte == b'\t');
         let tab = tab.ok_or_else(|| InputError::Line {
             line,
             text: String::from_utf8_lossy(&bytes).into_owned(),
             what: "pair: write a key, a tab and a value",
         })?;
-        map.insert(&bytes[..tab], &bytes[tab + 1..]).await?;
-        inserted += 1;
-    }
-    map.sync().await?;
+        let inserted = map.insert(&bytes[..tab], &bytes[tab + 1..]).await;
+        inserted.map_err(|source| CommandError::Line { line, source })
+    };
+    let records = records(args.input.as_deref())?;
+    let inserted = change_all(records, insert, async || map.sync().await).await?;
     said(args.on.json, "inserted", inserted)
 }
 
 async fn delete(args: &LineArgs) -> Result<(), CommandError> {
     let map = open(&args.on).await?;
-    let mut deleted = 0_u64;
-    for record in records(args.input.as_deref())? {
-        map.delete(&record?.1).await?;
-        deleted += 1;
-    }
-    map.sync().await?;
+    let delete = async |(line, key): (u64, Vec<u8>)| {
+        let deleted = map.delete(&key).await;
+        deleted.map_err(|source| CommandError::Line { line, source })
+    };
+    let records = records(args.input.as_deref())?;
+    let deleted = change_all(records, delete, async || map.sync().await).await?;
     said(args.on.json, "deleted", deleted)
 }
 

@@ -168,7 +168,7 @@ pub enum Found {
 /// What a partition has in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InMemory {
-    /// Its items.
+    /// Items of the partition that are in memory.
     pub items: u64,
     /// Bytes that it may take beside what it has.
     pub spare_bytes: u64,

@@ -22,7 +22,7 @@ pub(super) const ENTRIES_AT_ONCE: usize = 64;
 
 /// What a record changes in the table.
 pub(super) struct TableChange {
-    /// Its key's.
+    /// The hash of the record's key.
     pub(super) hash: u64,
     pub(super) address: RecordAddress,
     pub(super) is_delete: bool,

@@ -164,7 +164,7 @@ fn what_a_power_cut_has_taken_does_not_come_back() {
                 let inserted = map.insert(key, &filling(key, bytes, fill)).await;
                 inserted.expect("there is space in memory");
             };
-            // Together a segment.
+            // These two fill a segment.
             insert(&asked, 64, 1).await;
             insert(&other, (16 << 10) - 64, 1).await;
             map.sync().await.expect("drives work");

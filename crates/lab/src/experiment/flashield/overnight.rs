@@ -9,7 +9,7 @@ use crate::experiment::{ExperimentError, Finding, Outcome, Setting};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::{PART, Row};
 
-/// Before and after.
+/// The application that is asked for before the change, and the one after it.
 const APPLICATIONS: [&str; 2] = ["memcachier:app23", "memcachier:app20"];
 /// What learns, what learns and begins with the other application, and what admits everything.
 const ALONE: &str = "flashield, the second application alone";
