@@ -2,10 +2,8 @@
 //! found where the format says so.
 #![no_main]
 
-use flowstone_format::slices::{
-    BitPage, EntryPage, FilterHead, LogCount, PageIdentity, Pointer, PointerOwner, SliceKind,
-    SliceSuperblock,
-};
+use flowstone_format::slices::{BitPage, EntryPage, PageIdentity, SliceKind, SliceSuperblock};
+use flowstone_format::slices_log::{FilterHead, LogCount, Pointer, PointerOwner};
 use flowstone_format::slices_filter::{
     FILTER_BIT_WORDS, FILTER_PAGE_BITS, FILTER_PAGE_WORDS, FilterPage, FilterPageState, filter_word,
 };

@@ -8,7 +8,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use flowstone_device::{Disk, Image, Journal, Latency, MemoryDisk, MemoryJournal};
-use flowstone_format::slices::{PageIdentity, Pointer, PointerOwner, SliceSuperblock};
+use flowstone_format::slices::{PageIdentity, SliceSuperblock};
+use flowstone_format::slices_log::{Pointer, PointerOwner};
 use flowstone_format::slices_lsh::{VECTOR_HEAD_BYTES, seal_vector};
 use flowstone_runtime::{self as runtime, sim::Sim};
 use flowstone_slices::{

@@ -11,8 +11,9 @@
 //!   cascade         what a checkpoint has of an index on flash
 //!   mapping         blocks of an index on flash, with Bloom filters
 //!   index_device    the head of a device that holds nothing but an index
-//!   slices          slicetables: superblock, pages, log
+//!   slices          slicetables: superblock, pages
 //!   slices_filter   pages of a Bloom filter in memory
+//!   slices_log      words of a log of slicetables
 //!   slices_lsh      similarity indexes on slicetables: pages, vectors
 //!   slices_map      maps on slicetables: records of keys and values
 //! ```
@@ -29,6 +30,7 @@ pub mod segment;
 pub mod sliced;
 pub mod slices;
 pub mod slices_filter;
+pub mod slices_log;
 pub mod slices_lsh;
 pub mod slices_map;
 pub mod superblock;

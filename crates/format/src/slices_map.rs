@@ -7,7 +7,7 @@ use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::FormatError;
-use crate::slices::crc8;
+use crate::slices_log::crc8;
 
 /// Records begin at multiples of so many bytes.
 pub const RECORD_ALIGN_BYTES: usize = 16;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use device::{AlignedBuf, DeviceError, Disk, Operation, SharedBuf};
-use format::slices::{MOST_REGIONS, PageIdentity, Pointer, SLICE_PAGE_HEAD_BYTES};
+use format::slices::{PageIdentity, SLICE_PAGE_HEAD_BYTES};
+use format::slices_log::{MOST_REGIONS, Pointer};
 use futures_util::future::join;
 use runtime::spawn_detached;
 use runtime::sync::{Permit, Semaphore, Sender, oneshot};

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use device::{AlignedBuf, Disk, FileDisk, FileJournal, FileOptions, Journal, NewJournal};
 use format::FormatError;
 use format::index_device::IndexHeader;
-use format::slices::{LOG_MAGIC, SliceSuperblock};
+use format::slices::SliceSuperblock;
+use format::slices_log::LOG_MAGIC;
 use format::superblock::Superblock;
 
 use crate::error::SliceError;

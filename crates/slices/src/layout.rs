@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use device::{Disk, Journal};
-use format::slices::{MOST_REGIONS, SliceSuperblock};
+use format::slices::SliceSuperblock;
+use format::slices_log::MOST_REGIONS;
 
 use crate::channel::Channels;
 use crate::error::SliceError;

@@ -23,7 +23,7 @@
 use std::sync::Arc;
 
 use device::Journal;
-use format::slices::{LogCount, PART_ALIGN_WORDS, PART_HEAD_WORDS, PartOwner};
+use format::slices_log::{LogCount, PART_ALIGN_WORDS, PART_HEAD_WORDS, PartOwner};
 
 use crate::error::SliceError;
 use crate::parts::Parts;

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use format::slices::PartOwner;
+use format::slices_log::PartOwner;
 use parking_lot::Mutex;
 
 use crate::error::SliceError;

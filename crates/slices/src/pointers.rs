@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use device::{DeviceError, Journal, Operation};
-use format::slices::{LOG_HEAD_WORDS, LOG_MAGIC, Pointer, PointerOwner, SLICES_FORMAT};
+use format::slices::SLICES_FORMAT;
+use format::slices_log::{LOG_HEAD_WORDS, LOG_MAGIC, Pointer, PointerOwner};
 use runtime::sync::{Permit, Semaphore};
 
 use crate::error::SliceError;

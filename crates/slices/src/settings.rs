@@ -1,6 +1,7 @@
 //! What can be chosen, and the shape that follows.
 
-use format::slices::{ENTRY_BYTES, EntryPage, MOST_REGIONS};
+use format::slices::{ENTRY_BYTES, EntryPage};
+use format::slices_log::MOST_REGIONS;
 
 use crate::channel::Channels;
 use crate::error::SliceError;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use device::{AlignedBuf, Disk, PAGE_BYTES, SharedBuf};
-use format::slices::{Pointer, SliceKind, SliceSuperblock};
+use format::slices::{SliceKind, SliceSuperblock};
+use format::slices_log::Pointer;
 use zerocopy::byteorder::little_endian::{U32, U64};
 
 use crate::channel::Channels;

@@ -18,10 +18,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use device::{Journal, PAGE_BYTES};
-use format::slices::FilterHead;
 use format::slices_filter::{
     FILTER_BIT_WORDS, FILTER_PAGE_WORDS, FilterCheck, FilterPage, FilterPageState, filter_word,
 };
+use format::slices_log::FilterHead;
 
 use super::settings::BloomShape;
 use crate::error::SliceError;

@@ -22,7 +22,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::{Disk, Journal};
-use format::slices::{FilterHead, Pointer, SliceKind};
+use format::slices::SliceKind;
+use format::slices_log::{FilterHead, Pointer};
 use parking_lot::Mutex;
 
 use crate::drive::{Drive, TableShape, drives};

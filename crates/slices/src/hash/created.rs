@@ -1,6 +1,7 @@
 //! The superblock of a hash table: what was chosen when it was created, and whether that can be.
 
-use format::slices::{EntryPage, MOST_REGIONS, SliceKind, SliceSuperblock};
+use format::slices::{EntryPage, SliceKind, SliceSuperblock};
+use format::slices_log::MOST_REGIONS;
 use zerocopy::byteorder::little_endian::{U32, U64};
 
 use crate::error::SliceError;

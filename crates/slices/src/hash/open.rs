@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use device::{Disk, Journal};
-use format::slices::{Pointer, SliceKind};
+use format::slices::SliceKind;
+use format::slices_log::Pointer;
 
 use super::created::{created_settings, created_shape, superblock_of};
 use super::levels::Levels;

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use device::Journal;
-use format::slices::{LogCount, PART_ALIGN_WORDS, PART_HEAD_WORDS, Pointer, half_mark};
+use format::slices_log::{LogCount, PART_ALIGN_WORDS, PART_HEAD_WORDS, Pointer, half_mark};
 use format::slices_lsh::StoredVectors;
 
 use crate::error::SliceError;

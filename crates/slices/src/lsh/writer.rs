@@ -6,7 +6,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use format::slices::Pointer;
+use format::slices_log::Pointer;
 use futures_util::future::join_all;
 
 use crate::error::SliceError;
