@@ -184,6 +184,23 @@ impl Table {
         }
     }
 
+    /// Notes what a key is to be, also beyond the keys that the table is for: of a table that held all of it once. Of a table that
+    /// goes to one drive.
+    ///
+    /// # Errors
+    /// [`Full`]: there is no place for the value, and the key has been deleted instead.
+    pub(crate) fn put_back(&mut self, key: u64, change: Change) -> Result<(), Full> {
+        self.bury(key);
+        match (change, self.find(key, self.keys.slots(key))) {
+            (Change::Delete, _) => Ok(()),
+            (Change::Value(_), None) => Err(Full),
+            (Change::Value(_), Some(entry)) => {
+                self.put(entry, key, change);
+                Ok(())
+            }
+        }
+    }
+
     /// The place at the start of a path, for another key.
     fn take_place(&mut self, path: Path) -> usize {
         self.len += 1;

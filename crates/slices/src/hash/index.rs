@@ -5,6 +5,7 @@
 //! the lower its number, or all would be full at once for ever.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use device::{Disk, Journal};
 use runtime::sync::Notify;
@@ -302,32 +303,46 @@ impl SliceIndex {
     }
 
     /// Puts back what [`in_memory`](Self::in_memory) had of a partition, where it has not been flushed since. Before anything else is
-    /// changed; may flush.
+    /// changed; may flush, but no table before all of it is there: the next start goes by its generation alone. A value that finds no
+    /// place is removed.
     ///
     /// # Errors
-    /// As [`insert`](Self::insert).
+    /// As [`remove`](Self::remove).
     pub async fn put_back(&self, partition: u32, tables: InMemory) -> Result<(), SliceError> {
+        let inner = self.inner();
         let written = {
-            let state = self.inner().partitions[partition as usize].state.lock();
+            let state = inner.partitions[partition as usize].state.lock();
             let slicetables = state.slicetables.iter().flatten();
             slicetables.map(|region| region.generation).max()
         };
-        for table in tables {
-            if written >= Some(table.generation) {
+        for TableInMemory {
+            generation,
+            changes,
+        } in tables
+        {
+            if written >= Some(generation) {
                 continue;
             }
-            for (key, change) in table.changes {
+            for (key, change) in changes {
                 let change = match change {
                     Known::Value(value) => Change::Value(value),
                     Known::Deleted => Change::Delete,
                 };
-                self.0.change(key, change).await?;
+                let attempt = |state: &mut State<Inner>| {
+                    if state.generation < generation {
+                        return inner.try_change(&mut state.active, key, change);
+                    }
+                    if state.active.table.put_back(key, change).is_err() {
+                        inner.counts.evicted.fetch_add(1, Ordering::Relaxed);
+                    }
+                    true
+                };
+                let is_full = |state: &mut State<Inner>| inner.is_full_for(&mut state.active, key);
+                flush::change(inner, partition, attempt, is_full).await?;
             }
         }
-        let state = self.inner().partitions[partition as usize].state.lock();
-        self.inner()
-            .levels
-            .set(partition, state.active.table.len() as u32);
+        let state = inner.partitions[partition as usize].state.lock();
+        inner.levels.set(partition, state.active.table.len() as u32);
         Ok(())
     }
 }

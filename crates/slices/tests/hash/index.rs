@@ -226,6 +226,45 @@ fn keys_that_are_removed_take_no_memory_beside_the_tables() {
     });
 }
 
+/// A start that dies once what it has put back is flushed, in part or all of it, leaves nothing out of what the next one puts back:
+/// also of a table that holds more than values may fill, or more than it has places for.
+#[test]
+fn what_was_saved_is_put_back_as_often_as_starts_die() {
+    for seed in seeds(60) {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let mut owner = Owner::default();
+        let mut hardware = Hardware::empty(1, &[DRIVE_BYTES, LOG_BYTES], seed);
+        for life in 0..5 {
+            let sim = Sim::new(random.random());
+            sim.block_on(async {
+                let index = owner.open(&hardware, &tables(40), life == 0).await;
+                if life == 0 {
+                    for key in 0..KEYS {
+                        owner.change(&index, key, false).await;
+                    }
+                    runtime::sleep(Duration::from_secs(1)).await;
+                    // Faster than flushes take them.
+                    for key in 0..random.random_range(KEYS..3 * KEYS) {
+                        if random.random_ratio(1, 2) {
+                            owner.now.remove(&key);
+                            index.bury(key);
+                        }
+                    }
+                    owner.save(&index);
+                    return;
+                }
+                owner
+                    .check(&index, false, &format!("seed {seed}, life {life}"))
+                    .await;
+                runtime::sleep(Duration::from_micros(random.random_range(0..9000))).await;
+            });
+            let left = hardware.killed(random.random());
+            sim.crash();
+            hardware = Hardware::of(left, random.random());
+        }
+    }
+}
+
 /// Nothing writes: `keep_up` does not run.
 #[test]
 fn values_are_refused_by_a_full_table_and_deletes_are_not() {
