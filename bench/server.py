@@ -32,10 +32,10 @@ class Server:
             except OSError:
                 time.sleep(0.001)
 
-    def stats(self):
-        """All of `stats flash`, and its own of the process."""
+    def stats(self, of="flash"):
+        """All of `stats flash`, or of another part, and its own of the process."""
         with Client(self.socket) as client:
-            lines = client.ask(b"stats flash\r\n", b"END\r\n") + client.ask(b"stats\r\n", b"END\r\n")
+            lines = client.ask(f"stats {of}\r\n".encode(), b"END\r\n") + client.ask(b"stats\r\n", b"END\r\n")
         words = (line.split() for line in lines.decode().splitlines())
         return {w[1]: w[2] for w in words if len(w) == 3 and w[0] == "STAT"}
 

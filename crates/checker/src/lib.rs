@@ -21,4 +21,4 @@ pub use kill::{KillError, KillOptions, KillReport, kill};
 pub use memory::{
     Kind, MOST_AFTERWARDS, MOST_AT_PEAK, MemoryError, MemoryOptions, MemoryRow, REST, memory,
 };
-pub use sim::{Failure, Report, simulate, simulate_placement};
+pub use sim::{Failure, Report, simulate, simulate_placement, simulate_preset};

@@ -43,6 +43,9 @@ struct CrashArgs {
     /// The first seed; a failure names its own.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Caches with the parts of this preset, on a disk [default: as a seed has it, `flowstone` or DIDACache on flash in most].
+    #[arg(long, value_name = "PRESET", value_parser = named)]
+    preset: Option<&'static Preset>,
     /// One JSON object instead of words.
     #[arg(long)]
     json: bool,
@@ -112,6 +115,16 @@ struct MemoryArgs {
     json: bool,
 }
 
+/// What a preset is made for in a simulation, about: the sizes of each are its seed's.
+const SIMULATED: Sizes = Sizes {
+    memory_bytes: 16 << 20,
+    flash_bytes: 8 << 20,
+    max_value_bytes: 20_000,
+    segment_bytes: Some(64 << 10),
+    block_bytes: None,
+    buffer_bytes: None,
+};
+
 /// The name of a preset.
 fn preset(name: &str) -> Result<String, UnknownPreset> {
     named(name).map(|preset| preset.name.to_owned())
@@ -145,13 +158,22 @@ fn crashes(args: &CrashArgs) -> ExitCode {
     let started = Instant::now();
     let mut report = Report::default();
     let mut seed = args.seed;
+    let parts = args.preset.map(|preset| (preset.config)(SIMULATED));
+    let simulate = |seed| match &parts {
+        Some(parts) => checker::simulate_preset(seed, parts),
+        None => checker::simulate(seed),
+    };
     while report.crashes < args.points {
-        match checker::simulate(seed) {
+        match simulate(seed) {
             Ok(more) => report += more,
             Err(failure) => {
                 bar.finish_and_clear();
                 let object = json!({ "failed": true, "seed": seed, "what": failure.what });
-                let repeat = format!("flowstone check crashes --seed {seed} --points 1");
+                let of = args
+                    .preset
+                    .map(|preset| format!(" --preset {}", preset.name));
+                let of = of.unwrap_or_default();
+                let repeat = format!("flowstone check crashes{of} --seed {seed} --points 1");
                 let words = format!("WRONG: {failure}\nrepeat with: {repeat}");
                 say(args.json, &object, &words);
                 return ExitCode::FAILURE;

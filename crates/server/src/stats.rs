@@ -556,6 +556,7 @@ fn admission(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "samples_flashy_per_mille", learner.flashy_per_mille);
     stat(out, "samples_right_per_mille", learner.right_per_mille);
     stat(out, "learning_us", learner.learn_us);
+    stat(out, "scoring_us", learner.score_us);
     stat(out, "score_bar_thousandths", learner.bar);
 }
 

@@ -30,6 +30,7 @@ mod watched;
 use std::sync::Arc;
 
 use device::JournalImage;
+use engine::EngineConfig;
 use engine::placement::PlacementKind;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -60,7 +61,17 @@ pub struct Failure {
 /// # Errors
 /// The first thing found wrong.
 pub fn simulate(seed: u64) -> Result<Report, Failure> {
-    run(seed, None)
+    run(seed, |_| ())
+}
+
+/// Runs one seed on a disk with the parts of a preset: how items are found and lie on flash, what memory is for, what deserves
+/// flash, how segments are reclaimed and written. Its sizes are the seed's. What it should find again is checked where the
+/// index tells.
+///
+/// # Errors
+/// The first thing found wrong.
+pub fn simulate_preset(seed: u64, preset: &EngineConfig) -> Result<Report, Failure> {
+    run(seed, |plan| plan.with_preset(preset, seed))
 }
 
 /// Runs one seed with a placement that cannot locate displaced copies, on a disk and with segments reclaimed in order
@@ -69,15 +80,13 @@ pub fn simulate(seed: u64) -> Result<Report, Failure> {
 /// # Errors
 /// The first thing found wrong.
 pub fn simulate_placement(seed: u64, placement: Arc<dyn PlacementKind>) -> Result<Report, Failure> {
-    run(seed, Some(placement))
+    run(seed, |plan| plan.with_placement(placement, seed))
 }
 
-fn run(seed: u64, placement: Option<Arc<dyn PlacementKind>>) -> Result<Report, Failure> {
+fn run(seed: u64, change: impl FnOnce(&mut Plan)) -> Result<Report, Failure> {
     let mut random = SmallRng::seed_from_u64(seed);
     let mut plan = Plan::new(&mut random, seed);
-    if let Some(placement) = placement {
-        plan.with_placement(placement, seed);
-    }
+    change(&mut plan);
     let mut report = Report::default();
     let failure = |what: String| Failure {
         seed,

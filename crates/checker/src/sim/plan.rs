@@ -9,8 +9,8 @@ use engine::config::META_BYTES;
 use engine::format::index_device::INDEX_HEAD_BYTES;
 use engine::placement::PlacementKind;
 use engine::{
-    Dram, EngineConfig, ExactSettings, Layout, PlacementConfig, ReclaimPolicy, Reserve, Schedule,
-    StaticReserve, Victim,
+    Admission, Dram, EngineConfig, ExactSettings, Layout, Learning, PlacementConfig, ReclaimPolicy,
+    Reserve, Schedule, StaticReserve, Victim, WriteSettings,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -35,6 +35,10 @@ pub(super) const SLOWEST_SUPERBLOCK: Duration = Duration::from_millis(200);
 
 /// Segments of the disk of another placement, at least.
 const MIN_PLACEMENT_SEGMENTS: u64 = 12;
+const SEGMENTS_PER_PRIORITY: u64 = 5;
+
+/// A checkpoint of an index that is on flash comes after so many segments.
+const CHECKPOINT_SEGMENTS: u32 = 8;
 
 /// The most of the memory that the index may take, in percent.
 const INDEX_PERCENT: u32 = 10;
@@ -363,7 +367,9 @@ impl Plan {
             Some(nand) => u64::from(nand.geometry.blocks()),
             None => (self.image_bytes - META_BYTES) / SEGMENT_BYTES,
         };
-        let segments = (segments / 3).max(MIN_PLACEMENT_SEGMENTS);
+        let priorities = placement.streams(SEGMENT_BYTES as u32).priorities();
+        let least = MIN_PLACEMENT_SEGMENTS.max(SEGMENTS_PER_PRIORITY * u64::from(priorities));
+        let segments = (segments / 3).max(least);
         let in_segments = segments * SEGMENT_BYTES;
         let index_region = placement.index_region_bytes(in_segments);
         self.image_bytes = META_BYTES + index_region.next_multiple_of(1 << 20) + in_segments;
@@ -377,7 +383,6 @@ impl Plan {
             victim: Victim::Oldest,
             max_copy_sixteenths: self.config.reclaim.policy.max_copy_sixteenths(),
         };
-        let priorities = placement.streams(SEGMENT_BYTES as u32).priorities();
         if priorities > 1 {
             self.config.placement = PlacementConfig::Exact(ExactSettings {
                 layout: Layout::Packed,
@@ -396,6 +401,39 @@ impl Plan {
         self.config.sync_interval *= 30;
         self.unsettled = unsettled(self.config.sync_interval) + SYNCS_IN_A_ROW * self.sync_time;
         self.placement = Some(placement);
+    }
+
+    /// The same with the parts of a preset, whose checkpoints and lessons come often.
+    pub(super) fn with_preset(&mut self, preset: &EngineConfig, seed: u64) {
+        let random = &mut SmallRng::seed_from_u64(seed.rotate_left(59) ^ !seed);
+        let mut placement = preset.placement;
+        match &mut placement {
+            PlacementConfig::Tiered(tiered) => tiered.checkpoint_segments = CHECKPOINT_SEGMENTS,
+            PlacementConfig::Sliced(sliced) => sliced.checkpoint_segments = CHECKPOINT_SEGMENTS,
+            PlacementConfig::Exact(_) | PlacementConfig::Hashed(_) => {}
+        }
+        self.with_placement(placement.kind(), seed);
+        let (buffers, discard) = (self.config.writing.buffers, self.config.writing.discard);
+        let streams = usize::from(placement.priorities());
+        let least_buffers = if streams > 1 { streams * 3 / 2 } else { 2 };
+        self.config = EngineConfig {
+            placement,
+            admission: match preset.admission {
+                Admission::Learned(learning) => Admission::Learned(Learning {
+                    window: Duration::from_secs(random.random_range(1..60)),
+                    ..learning
+                }),
+                other => other,
+            },
+            dram: preset.dram,
+            reclaim: preset.reclaim,
+            writing: WriteSettings {
+                buffers: buffers.max(least_buffers),
+                discard,
+                ..preset.writing
+            },
+            ..self.config.clone()
+        };
     }
 
     pub(super) fn new(random: &mut SmallRng, seed: u64) -> Self {
@@ -551,6 +589,23 @@ impl Plan {
         ];
         let injected = faults.iter().filter(|(is_injected, _)| *is_injected);
         injected.map(|(_, words)| *words).collect()
+    }
+
+    /// Whether what flash has is placed again all the time: a kill may take copies that are not written yet, and with them any
+    /// items. A copy that reclaim makes of an item in memory, or of another preset, is bounded, and seldom in the way.
+    pub(super) fn places_again(&self) -> bool {
+        let copies_what_is_read = matches!(
+            (self.config.dram, self.config.reclaim.policy),
+            (Dram::Filter, ReclaimPolicy::CopyRecent { .. })
+        );
+        let copies_any = !self.config.reclaim.bound_copies;
+        copies_what_is_read || copies_any || self.config.dram == Dram::BeforeVictims
+    }
+
+    /// Whether the index may forget a copy that is written when the same is placed again.
+    pub(super) fn forgets_written(&self) -> bool {
+        let placement = self.placement.as_ref();
+        placement.is_some_and(|kind| kind.name() == "sliced") || self.places_again()
     }
 
     /// Whether records may be lost while the cache runs.

@@ -103,7 +103,8 @@ pub(super) fn verify(
                     }
                     continue;
                 };
-                match (is_all_there(&machine, &engine), point.facts.is_cut) {
+                let may_be_lost = point.facts.is_cut || plan.places_again();
+                match (is_all_there(&machine, &engine), may_be_lost) {
                     (false, _) => report.excused += 1,
                     (true, true) => lost += 1,
                     (true, false) => {
@@ -126,6 +127,7 @@ pub(super) fn verify(
         if point.facts.is_whole
             && !point.facts.is_cut
             && !point.facts.has_dropped
+            && !plan.forgets_written()
             && let Some((key, tag)) = lying_there(&engine, &unnamed).await
             && is_all_there(&machine, &engine)
         {

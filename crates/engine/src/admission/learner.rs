@@ -49,6 +49,9 @@ const BAR_FALLS_AFTER: u32 = 64;
 /// The bar is no higher than this, in thousandths: hardly any score is.
 const HIGHEST_BAR: u32 = 100_000;
 
+/// Of judgements and of accesses to keys that are watched, the time of one in so many is taken.
+const TIMED_ONE_IN: u64 = 64;
+
 /// A key that is watched.
 #[derive(Clone, Debug)]
 struct Watched {
@@ -111,6 +114,8 @@ pub struct LearnerStats {
     pub one_in: u64,
     /// Microseconds that learning has taken.
     pub learn_us: u64,
+    /// Microseconds that judging items and sampling accesses have taken, by one in 64 of them.
+    pub score_us: u64,
     /// What a score has to be above, in thousandths: zero unless a limit holds writes back.
     pub bar: u64,
 }
@@ -128,6 +133,8 @@ pub(super) struct Learner {
     /// Thousandths of a score.
     bar: AtomicU32,
     passed: AtomicU32,
+    /// Nanoseconds of the judgements and samples that were timed.
+    timed_nanos: AtomicU64,
     stats: Mutex<LearnerStats>,
 }
 
@@ -218,6 +225,7 @@ impl Learner {
             written_bytes: AtomicU64::new(0),
             bar: AtomicU32::new(0),
             passed: AtomicU32::new(0),
+            timed_nanos: AtomicU64::new(0),
             stats: Mutex::default(),
         }
     }
@@ -234,8 +242,24 @@ impl Learner {
         }
     }
 
+    /// Does something that concerns a key, and counts how long that takes.
+    fn timed<R>(&self, hash: KeyHash, work: impl FnOnce() -> R) -> R {
+        if !hash.0.is_multiple_of(TIMED_ONE_IN) {
+            return work();
+        }
+        let begun = runtime::now();
+        let done = work();
+        let nanos = runtime::now().since(begun).as_nanos() as u64;
+        self.timed_nanos.fetch_add(nanos, Ordering::Relaxed);
+        done
+    }
+
     /// Whether an item deserves flash.
-    pub(super) fn admits(&self, key: &[u8], features: Features) -> bool {
+    pub(super) fn admits(&self, hash: KeyHash, key: &[u8], features: Features) -> bool {
+        self.timed(hash, || self.score_passes(key, features))
+    }
+
+    fn score_passes(&self, key: &[u8], features: Features) -> bool {
         let lessons = self.lessons.read();
         let Some(of_rest) = lessons.of_rest else {
             return features.is_read();
@@ -290,6 +314,10 @@ impl Learner {
     }
 
     fn observe(&self, key: Key<'_>, known: Option<Features>, later: impl FnOnce(&mut Tally)) {
+        self.timed(key.hash(), || self.sample(key, known, later));
+    }
+
+    fn sample(&self, key: Key<'_>, known: Option<Features>, later: impl FnOnce(&mut Tally)) {
         let hash = mixed(key.hash());
         let mut windows = self.windows.lock();
         if let Some(tally) = windows.counting(hash) {
@@ -400,6 +428,7 @@ impl Learner {
         LearnerStats {
             one_in: u64::MAX / bound.max(1),
             bar: self.bar.load(Ordering::Relaxed).into(),
+            score_us: self.timed_nanos.load(Ordering::Relaxed) * TIMED_ONE_IN / 1000,
             ..*self.stats.lock()
         }
     }

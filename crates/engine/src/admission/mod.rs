@@ -176,7 +176,7 @@ impl Gate {
                 }
             }
             (Admission::Learned(_), _, Some(learner)) => {
-                let is_admitted = learner.admits(key, Features::of(header));
+                let is_admitted = learner.admits(hash, key, Features::of(header));
                 Verdict {
                     is_admitted,
                     stays_if_read: !is_admitted,

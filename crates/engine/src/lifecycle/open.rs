@@ -64,6 +64,18 @@ struct Budget {
     bounds: StartBounds,
 }
 
+impl PlacementConfig {
+    /// What opens it.
+    pub fn kind(self) -> Arc<dyn PlacementKind> {
+        match self {
+            Self::Exact(settings) => Arc::new(settings),
+            Self::Tiered(settings) => Arc::new(settings),
+            Self::Sliced(settings) => Arc::new(settings),
+            Self::Hashed(settings) => Arc::new(settings),
+        }
+    }
+}
+
 /// An engine that is about to be opened.
 pub struct Opening {
     medium: Medium,
@@ -75,16 +87,10 @@ pub struct Opening {
 impl Opening {
     /// Of the image on `medium`, with the placement that `config` names.
     pub fn new(medium: impl Into<Medium>, config: EngineConfig) -> Self {
-        let kind: Arc<dyn PlacementKind> = match config.placement {
-            PlacementConfig::Exact(settings) => Arc::new(settings),
-            PlacementConfig::Tiered(settings) => Arc::new(settings),
-            PlacementConfig::Sliced(settings) => Arc::new(settings),
-            PlacementConfig::Hashed(settings) => Arc::new(settings),
-        };
         Self {
             medium: medium.into(),
+            kind: config.placement.kind(),
             config,
-            kind,
             index_device: None,
         }
     }
