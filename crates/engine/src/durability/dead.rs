@@ -669,12 +669,13 @@ impl DeadItems<'_> {
         let dead_below = || self.dead.keys.get(&kept_hash(hash.0));
         if self.positions.contains(entry.position.get()) {
             ItemState::Displaced
+        } else if dead_below().is_some_and(|below| version < below.version()) {
+            // Expired or not: it supersedes nothing, and must not be taken for later than what the index has.
+            ItemState::Overwritten
         } else if is_expired(expiry, now) {
             ItemState::Expired
         } else if !cutoffs.is_live(hash, version, expiry, now) {
             ItemState::Flushed
-        } else if dead_below().is_some_and(|below| version < below.version()) {
-            ItemState::Overwritten
         } else {
             ItemState::Live
         }

@@ -419,14 +419,15 @@ pub(in crate::experiment) fn table7(setting: &Setting<'_>) -> Result<Outcome, Ex
 
 /// No table of the paper: hit ratio against bytes written, of all ways to admit, and of a cache that knows the future.
 pub(in crate::experiment) fn frontier(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
-    let (workloads, ratios): (&[&str], &[u64]) = match setting.scale {
-        Scale::Tiny => (&WORKLOADS[..1], &RATIOS_OF_FRONTIER[..1]),
-        Scale::Small => (&WORKLOADS, &RATIOS_OF_FRONTIER[..1]),
-        Scale::Paper => (&WORKLOADS, &RATIOS_OF_FRONTIER),
+    // Of each ratio, the first so many workloads.
+    let workloads: [usize; 2] = match setting.scale {
+        Scale::Tiny => [1, 0],
+        Scale::Small => [3, 1],
+        Scale::Paper => [3, 3],
     };
     let mut grounds = Vec::new();
-    for name in workloads {
-        for &ratio in ratios {
+    for (ratio, count) in RATIOS_OF_FRONTIER.into_iter().zip(workloads) {
+        for name in &WORKLOADS[..count] {
             grounds.push(Ground::new(setting, name, ratio)?);
         }
     }
