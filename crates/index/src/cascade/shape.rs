@@ -134,7 +134,8 @@ impl Default for CascadeConfig {
 }
 
 impl CascadeConfig {
-    /// The paper's settings, with a filter of 8 bits an entry, for `capacity` mappings and codes of `code_bits`.
+    /// A Tier 1 of 16 % (the paper: 10) and filters of 6 bits an entry, all else as in the paper, for `capacity` mappings and codes of
+    /// `code_bits`.
     pub fn new(capacity: u64, code_bits: u32) -> Self {
         Self {
             capacity,
