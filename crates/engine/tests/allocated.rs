@@ -11,7 +11,7 @@ use device::{Disk, Image, Latency, MemoryDisk, MemoryJournal};
 use flowstone_engine::config::META_BYTES;
 use flowstone_engine::format::segment::SegmentId;
 use flowstone_engine::{
-    Dram, EngineConfig, ExactSettings, HashedSettings, Layout, Opening, PlacementConfig, Put,
+    EngineConfig, ExactSettings, HashedSettings, Layout, Opening, PlacementConfig, Put,
     SlicedSettings, Stop, TieredSettings,
 };
 use index::compact::{
@@ -132,11 +132,6 @@ async fn engine_of(placement: PlacementConfig) {
         placement,
         ..EngineConfig::default()
     };
-    if matches!(placement, PlacementConfig::Tiered(_)) {
-        // As SlickCache has it.
-        let spare_buffers = Some(1);
-        config.dram = Dram::WriteBuffers { spare_buffers };
-    }
     // What is discarded takes no memory of the disk.
     config.writing.discard = false;
     let opening = Opening::new(disk, config);

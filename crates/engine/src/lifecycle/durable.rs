@@ -554,6 +554,7 @@ impl Engine {
             let mut walked = Walked::default();
             loop {
                 let space = self.flash.space().listener();
+                let wanted = self.flash.checkpoint_wanted();
                 let cleaned = {
                     let mut partition = self.lock_partition(number, now);
                     let context = self.evict_context(number, now);
@@ -562,7 +563,15 @@ impl Engine {
                 match cleaned {
                     Ok(true) => {}
                     Ok(false) => break,
-                    Err(NoSpace) => space.await,
+                    // The task that does so has ended.
+                    Err(NoSpace) if self.flash.wants_checkpoint() => {
+                        if !self.checkpoint(false).await {
+                            runtime::sleep(RETRY_PAUSE).await;
+                        }
+                    }
+                    Err(NoSpace) => {
+                        select(space, pin!(wanted)).await;
+                    }
                 }
             }
             are_all_placed &= !walked.has_refused;

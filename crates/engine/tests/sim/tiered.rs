@@ -201,3 +201,25 @@ fn what_tier_1_names_is_kept_between_the_watermarks_and_dropped_below_the_low_on
     let pressed = stats(&engine);
     assert!(less < kept && pressed.segments_dropped > 50, "{pressed:?}");
 }
+
+/// All of memory at once is more than there are free pages for: a stop has checkpoints written meanwhile, which free them.
+#[test]
+fn a_stop_places_what_memory_has_though_the_index_runs_out_of_pages() {
+    simulate(1, async {
+        let mut config = slickcache(DROP, FEW);
+        config.dram = Dram::ItemCache;
+        config.reclaim.reserve = Reserve::ForStop;
+        config.placement = PlacementConfig::Tiered(TieredSettings::new(Layout::Packed, 40));
+        let media = memory_disk(20 << 20);
+        let engine = start(&media, &config).await;
+        for number in 0..130_000 {
+            set(&engine, &numbered(number), &value(number, 150))
+                .await
+                .unwrap();
+        }
+        let stop = engine.stop().await;
+        assert!(matches!(stop, Stop::Complete { .. }), "{stop:?}");
+        let stats = engine.stats();
+        assert!(stats.dram_items > 40_000 && stats.placement.index_full == 0);
+    });
+}
