@@ -146,7 +146,7 @@ pub struct TieredSettings {
 }
 
 impl TieredSettings {
-    /// As SlickCache has it: a tenth of the index in memory, and a checkpoint for every 256 segments.
+    /// As SlickCache has it, with 16 % of the mappings in memory (the paper: a tenth): a checkpoint for every 256 segments.
     pub fn new(layout: Layout, index_percent: u32) -> Self {
         Self {
             layout,

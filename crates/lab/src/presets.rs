@@ -177,7 +177,7 @@ pub const PRESETS: &[Preset] = &[
     didacache!("didacache-heuristic", "its reserve follows how often it is used up", INTEGRATED, Reserve::Heuristic),
     didacache!("didacache-space", "copies only, and writes wait", SPACE, Reserve::Queueing),
     didacache!("didacache-locality", "drops only", LOCALITY, Reserve::Queueing),
-    preset(Drive, "slickcache", "SlickCache: a tenth of the index in memory, the rest on flash; drops the oldest slab", slickcache_drop),
+    preset(Drive, "slickcache", "SlickCache: a sixth of the index in memory, the rest on flash; drops the oldest slab", slickcache_drop),
     preset(Drive, "slickcache-gc", "the same; copies what the part of the index in memory still names", slickcache_gc),
     preset(Drive, "sliced", "an index of slices (ANCS '14): half a byte of memory an item, all else on flash; drops the oldest segment", sliced),
     preset(Drive, "flashield", "Flashield: what is expected to be read again and not updated goes to flash; less than 4 bytes of index an item", flashield),

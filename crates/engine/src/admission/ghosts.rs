@@ -1,7 +1,7 @@
 //! What has been refused not long ago: the ghost queue of S3-FIFO, as fingerprints, with what was known of each.
 //!
 //! ```text
-//!   hash ── top bits ──▶ bucket of 8 words of 32 bits, and which is the oldest
+//!   hash ── mixed: top bits ──▶ bucket of 8 words of 32 bits, and which is the oldest
 //!                          fingerprint: 24 bits │ asked for since │ updates: 3 │ reads before: 4
 //! ```
 //!
@@ -65,7 +65,7 @@ impl Ghosts {
     }
 
     fn bucket(&self, hash: KeyHash) -> (&Bucket, u32) {
-        // Mixed, as the top bits chose the partition and the low ones are the fingerprint.
+        // Mixed, as the top bits chose the partition and bits 16 to 39 are the fingerprint.
         let mixed = hash.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let bucket = (u128::from(mixed) * self.0.len() as u128) >> 64;
         let fingerprint = (hash.0 >> 8) as u32 >> FINGERPRINT_SHIFT;

@@ -16,7 +16,8 @@ const MOST_HITS: f32 = 16.0;
 /// How it is learned what deserves flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Learning {
-    /// An item deserves flash if it is read so many times in the window after, and not updated.
+    /// Reads that count as one hit. With `hits_per_100_writes` of 0 the paper's threshold: an item deserves flash if it is read so many
+    /// times in the window after, and not updated.
     pub reads: u32,
     /// How long samples are taken, and then counted.
     pub window: Duration,

@@ -1,4 +1,4 @@
-//! `tiered`: an index of which a tenth is in memory, and the rest on flash (SlickCache, `SoCC` '18).
+//! `tiered`: an index of which a small part is in memory, and the rest on flash (SlickCache, `SoCC` '18).
 //!
 //! The index itself is [`Cascade`]; here are its segments. An entry in memory names segment and position, and which of three
 //! turns the segment's generation has; one on flash names the generation by a number. What has been reclaimed need not be

@@ -129,7 +129,7 @@ impl CacheConfig {
         self
     }
 
-    /// Keeps a tenth of the index in memory and the others in the file or block device at `path`, a fast one, which is made
+    /// Keeps a sixth of the index in memory and the rest in the file or block device at `path`, a fast one, which is made
     /// for a new cache. It belongs to that cache, which is opened with it alone. A cache that has all of its index in memory,
     /// as without this, is another kind.
     pub fn index_flash(mut self, path: impl Into<PathBuf>) -> Self {

@@ -1,4 +1,4 @@
-//! Cascade mapping: an index of which a tenth is in memory (SlickCache, `SoCC` '18, section 4).
+//! Cascade mapping: an index of which a small part is in memory (SlickCache, `SoCC` '18, section 4).
 //!
 //! ```text
 //!   insert, bury ──> Tier 1   HotTable, in memory                              hot

@@ -1,7 +1,7 @@
 //! Flashield (NSDI 2019), tables 5 to 7, and hit ratio against bytes written: what goes to flash, and what that costs in hits.
 //!
-//! Look-aside clients, and a drive of which the cache has half, so that what it writes is what counts. Memory has what its index
-//! and its buffers take beside what it has for items, so that all have the same for these.
+//! Look-aside clients, and a drive of which the cache has half, so that what it writes is what counts. Memory has what an index and
+//! buffers take beside what it has for items, the same for all: who takes less for these has more for items (`dram_tier_bytes`).
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -35,6 +35,8 @@ const AS_PAPER: &str = "n = 1, as in the paper";
 const READS: [u32; 3] = [1, 10, 100];
 /// Hits that a hundred writes have to bring, beside the usual.
 const HITS_PER_100_WRITES: [u32; 4] = [50, 100, 300, 600];
+/// Shares that are admitted by chance: close enough for what lies between two.
+const RANDOM_PERCENT: [u32; 7] = [100, 70, 50, 30, 20, 10, 3];
 /// Parts of flash for one of memory: table 7.
 const RATIOS: [u64; 3] = [15, 7, 3];
 pub(super) const USUAL_RATIO: u64 = 7;
@@ -491,7 +493,7 @@ fn of_frontier(ground: &Ground) -> Vec<Cell> {
     let mut cells: Vec<Cell> = READS.map(|reads| ground.flashield(reads)).into();
     cells.extend(HITS_PER_100_WRITES.map(|hits| ground.flashield_worth(hits)));
     for system in [RANDOM, RANDOM_FLOWSTONE] {
-        cells.extend([100, 30, 10, 3].map(|percent| ground.random(system, percent)));
+        cells.extend(RANDOM_PERCENT.map(|percent| ground.random(system, percent)));
     }
     cells.extend([1, 2, 4].map(|reads| ground.s3_fifo(reads)));
     cells.extend(["ripq", "victim"].map(|system| ground.other(system)));
@@ -508,11 +510,12 @@ fn points(rows: &[Row], system: &str) -> Vec<(f64, f64)> {
 }
 
 /// What a family of settings writes at a hit ratio, between its nearest two; nothing where none reaches it or all are above.
+/// Each further hit costs more bytes than the one before, so that what lies between is nearer to a power of these than to a line.
 fn bytes_at(points: &[(f64, f64)], hits: f64) -> Option<f64> {
     let above = points.iter().position(|point| point.0 >= hits)?;
     let (low, high) = (points.get(above.checked_sub(1)?)?, points[above]);
     let share = (hits - low.0) / (high.0 - low.0);
-    Some(low.1 + share * (high.1 - low.1))
+    Some(low.1 * (high.1 / low.1).powf(share))
 }
 
 impl Ground {
@@ -547,7 +550,7 @@ mod tests {
         assert_eq!(bytes_at(&points, 0.4), None);
         assert_eq!(bytes_at(&points, 0.9), None);
         let between = bytes_at(&points, 0.6).unwrap();
-        assert!((between - 200.0).abs() < 1e-9);
+        assert!((between - 300f64.sqrt() * 10.0).abs() < 1e-9);
     }
 
     #[test]

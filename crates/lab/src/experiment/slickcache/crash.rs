@@ -1,5 +1,7 @@
 //! `SlickCache` (`SoCC` 2018), figures 15 and 16: a crash, and how often the index is saved.
 
+use std::time::Duration;
+
 use super::cell::{Cell, FATCACHE, SLICKCACHE, SLICKCACHE_GC, requests_per_s};
 use super::machine::{Machine, Popularity, USUAL_SETS};
 use crate::compare::{Crashed, Outcome as Ran, Plan, Survives, crash};
@@ -10,8 +12,10 @@ use crate::row::{PART, Row};
 
 /// Of the data set, in percent.
 const CACHE_PERCENT: f64 = 10.0;
-/// What is "right after" the crash: the first of so many parts of the requests that follow it.
-const PARTS: usize = 8;
+/// What is "right after" the crash: so long from then on, before the database and straight to the cache.
+const RIGHT_AFTER: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(1)];
+/// Points of a line for as many requests as are measured.
+const POINTS: usize = 32;
 const TIMELINE: &str = "15";
 const INTERVALS: &str = "16";
 /// This engine finds all again that Fatcache loses.
@@ -51,6 +55,7 @@ struct Crash {
     cell: Cell,
     survives: Survives,
     after: u64,
+    right_after: Duration,
     is_drawn: bool,
 }
 
@@ -86,6 +91,7 @@ fn cells(setting: &Setting<'_>) -> Result<Vec<Crash>, ExperimentError> {
         cell: Cell::new(preset, plan.clone()).called(name).part(TIMELINE),
         survives,
         after: requests,
+        right_after: RIGHT_AFTER[0],
         is_drawn: true,
     })
     .collect();
@@ -105,7 +111,8 @@ fn cells(setting: &Setting<'_>) -> Result<Vec<Crash>, ExperimentError> {
             name: SLICKCACHE_GC,
             cell: cell.with("checkpoint_slabs", interval),
             survives: Survives::All,
-            after: keys / 4,
+            after: keys,
+            right_after: RIGHT_AFTER[1],
             is_drawn: false,
         });
     }
@@ -117,7 +124,7 @@ impl Crash {
         let cell = &self.cell;
         let Crashed { before, after } = crash(&cell.plan, cell.preset, self.survives, self.after)?;
         let (opened, recovered) = after.detail.start;
-        let right_after = RightAfter::of(&after);
+        let right_after = RightAfter::of(&after, self.right_after);
         let before_per_s = requests_per_s(&before);
         let row = cell
             .row_of(&before)
@@ -154,11 +161,13 @@ struct RightAfter {
 }
 
 impl RightAfter {
-    fn of(ran: &Ran) -> Self {
+    fn of(ran: &Ran, within: Duration) -> Self {
+        let without_service = ran.detail.start.0;
+        let end = within.saturating_sub(without_service).as_nanos() as u64;
         let samples = &ran.curve.samples;
-        let end = samples.last().map_or(0, |last| last.requests) / PARTS as u64;
-        let at = samples.iter().find(|sample| sample.requests >= end.max(1));
-        let seconds = at.map(|at| ran.detail.start.0.as_secs_f64() + at.nanos as f64 / 1e9);
+        let at = samples.iter().find(|sample| sample.nanos >= end.max(1));
+        let at = at.or(samples.last());
+        let seconds = at.map(|at| without_service.as_secs_f64() + at.nanos as f64 / 1e9);
         let requests = at.map(|at| at.requests as f64);
         Self {
             per_s: quotient(requests, seconds),
@@ -170,7 +179,7 @@ impl RightAfter {
 /// Requests a second over the seconds before and after the crash.
 fn timeline(before: &Ran, after: &Ran) -> Vec<(f64, f64)> {
     let steps = |ran: &Ran, begin: f64| {
-        let every = ran.curve.samples.len().div_ceil(4 * PARTS).max(1);
+        let every = ran.curve.samples.len().div_ceil(POINTS).max(1);
         let samples: Vec<_> = ran.curve.samples.iter().step_by(every).copied().collect();
         let step = |pair: &[crate::compare::Sample]| {
             let seconds = (pair[1].nanos - pair[0].nanos) as f64 / 1e9;

@@ -16,7 +16,7 @@ const TINY: [(u32, f64); 1] = [(20_480, 48.8)];
 const LARGEST: f64 = 97.6;
 /// What a tenth of the mappings in memory lets a cache have.
 const TIMES: f64 = 10.0;
-/// Slabs in memory for each server. They count little here: the least of these caches has 50 slabs.
+/// Slabs in memory for each server. They count little here: the least of these caches has 50 slabs at scale `small`, 100 at `paper`.
 const BUFFERS_A_SERVER: u64 = 2;
 /// The cache is ten times as large.
 const OF_THE_PAPER: &str = "10 times the flash";

@@ -1,4 +1,4 @@
-//! `SlickCache` (`SoCC` 2018), figure 6: the part of the mappings that Tier 1 has.
+//! `SlickCache` (`SoCC` 2018), figure 6: the part of the mappings that the flash has space for which Tier 1 has.
 
 use super::cell::{Cell, SLICKCACHE_GC};
 use super::machine::{Machine, POPULARITIES, USUAL_SETS};
@@ -51,7 +51,7 @@ fn plots(rows: &[Row]) -> Vec<Plot> {
             let point = |row: &Row| Some((row.number("hot_percent")?, row.number(field)?));
             Line::new(popularity.name(), rows.iter().filter_map(point).collect())
         };
-        let x = Axis::linear("Tier 1").unit("% of the mappings");
+        let x = Axis::linear("Tier 1").unit("% of the mappings that fit");
         let lines = POPULARITIES.into_iter().map(line).collect();
         Plot::new(title, x, Axis::linear(title), lines)
     };

@@ -29,7 +29,7 @@ pub(super) const ITEM_BYTES: u32 = KEY_BYTES + VALUE_BYTES;
 const ITEM_FLASH_BYTES: f64 = 376.0;
 /// A SET to so many GETs, in percent of all.
 pub(super) const USUAL_SETS: f64 = 100.0 / 31.0;
-/// The part of the mappings that Tier 1 has, in percent.
+/// The part of the mappings that fit which Tier 1 has, in percent.
 pub(super) const USUAL_HOT: f64 = 16.0;
 /// The same in the paper, whose entries are longer.
 pub(super) const PAPERS_HOT: f64 = 10.0;
