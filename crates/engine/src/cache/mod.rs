@@ -90,6 +90,8 @@ pub struct Engine {
     pub(crate) checkpoints: Requests,
     /// Writes that stalled on flash.
     pub(crate) write_stalls: AtomicU64,
+    /// Syncs and stops for which reclaim returns nothing to memory.
+    pub(crate) returning_nothing: AtomicUsize,
     /// Bytes of the memory that others hold at present.
     /// The partition whose DRAM tier gives up memory for them next.
     pub(crate) next_to_shrink: AtomicUsize,
@@ -142,6 +144,9 @@ pub struct EngineStats {
 
 impl ReturnToMemory for Engine {
     fn take_back(&self, item: &Resident, contents: &ItemRef<'_>) -> bool {
+        if self.returning_nothing.load(Ordering::Relaxed) > 0 {
+            return false;
+        }
         let now = runtime::unix_seconds();
         let number = item.hash.partition(self.partition_bits);
         let mut partition = self.lock_partition(number, now);

@@ -474,11 +474,19 @@ impl Engine {
             return Stop::Already;
         }
         self.persistence.stopping.notify_all();
+        let evicted = self.flash.upkeep.stats().items_evicted;
         let deadline = self.config.stop_deadline;
         let saved = runtime::timeout(deadline, self.save()).await == Ok(true);
         self.persistence.saved.store(true, Ordering::Release);
         self.persistence.stopping.notify_all();
         self.flash.end();
+        let made_way = self.flash.upkeep.stats().items_evicted - evicted;
+        if made_way > 0 {
+            tracing::warn!(
+                items = made_way,
+                "flash was full: so many items have made way for what memory had"
+            );
+        }
         // Whatever was not saved in time, the records of what has died are durable.
         self.sync_now().await;
         let is_void = self.journal.is_void();
@@ -527,7 +535,11 @@ impl Engine {
     /// Places everything that only memory has and waits until it is written. What [`back_in_memory`](Self::back_in_memory)
     /// says from then on, until some of it is lost; `None` when not all of it can be placed.
     async fn place_all(&self, now: u32) -> Option<[u64; 3]> {
-        for _ in 0..MAX_ROUNDS {
+        let mut returning = None;
+        for round in 0..MAX_ROUNDS {
+            if round > 0 {
+                returning.get_or_insert_with(|| self.return_nothing());
+            }
             self.flash.begin_stop();
             let before = self.back_in_memory();
             let are_all_placed = self.clean_memory(now).await;

@@ -735,6 +735,7 @@ fn assemble(
         syncs: Requests::default(),
         checkpoints: Requests::default(),
         write_stalls: AtomicU64::new(0),
+        returning_nothing: AtomicUsize::new(0),
         next_to_shrink: AtomicUsize::new(0),
     }
 }

@@ -29,7 +29,7 @@ use crate::cache::{Engine, Requests, SyncError};
 use crate::counter::Count as _;
 use crate::dram::{Due, NoSpace, Walked};
 use crate::store::Unflushed;
-use crate::sync::atomic::Ordering;
+use crate::sync::atomic::{AtomicUsize, Ordering};
 
 /// Rounds in a write-back window.
 const STEPS: u32 = 8;
@@ -236,7 +236,11 @@ impl Engine {
 
     /// Places and writes everything that memory holds, and syncs it. False when that cannot be done.
     async fn place_everything(&self) -> bool {
-        for _ in 0..MAX_ROUNDS {
+        let mut returning = None;
+        for round in 0..MAX_ROUNDS {
+            if round > 0 {
+                returning.get_or_insert_with(|| self.return_nothing());
+            }
             let before = self.back_in_memory();
             let mut are_all_placed = true;
             for number in 0..self.partitions.len() {
@@ -253,6 +257,13 @@ impl Engine {
             }
         }
         false
+    }
+
+    /// Reclaim returns nothing to memory from now on, and drops it: else what memory has is never all on flash where space is
+    /// made for it by returning what has been read.
+    pub(super) fn return_nothing(&self) -> ReturnNothing<'_> {
+        self.returning_nothing.fetch_add(1, Ordering::Relaxed);
+        ReturnNothing(&self.returning_nothing)
     }
 
     /// Places everything of a partition that flash does not have; false when a full index has refused some, `None` when
@@ -309,5 +320,14 @@ impl Engine {
         if !self.is_stopped() {
             select(event, stopping).await;
         }
+    }
+}
+
+/// For as long as reclaim [returns nothing](Engine::return_nothing).
+pub(super) struct ReturnNothing<'e>(&'e AtomicUsize);
+
+impl Drop for ReturnNothing<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

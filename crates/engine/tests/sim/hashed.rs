@@ -363,3 +363,35 @@ fn memory_is_accounted_for_and_given_back() {
         assert!(full < empty + 800_000, "{full} after {empty}");
     });
 }
+
+/// What reclaim returns to memory while a sync makes space for what memory has would be to place again, and so on.
+#[test]
+fn a_sync_of_a_full_flash_ends_though_all_of_it_has_been_read() {
+    const ITEMS: u64 = 12_000;
+    simulate(1, async {
+        let mut config = EngineConfig {
+            dram: Dram::Filter,
+            ..roomy()
+        };
+        config.reclaim.policy = RETURN;
+        let media = hashed_media(9 << 20, ITEMS);
+        let engine = start(&media, &config).await;
+        let limit = engine.stats().dram_limit_bytes;
+        engine.lend_memory(limit - (2 << 20));
+        for number in 0..ITEMS {
+            let bytes = value(number, 1500);
+            set(&engine, &numbered(number), &bytes).await.unwrap();
+            let _ = get(&engine, &numbered(number * 3 / 4)).await;
+        }
+        for number in ITEMS..ITEMS + 20 {
+            for number in 0..ITEMS {
+                let _ = get(&engine, &numbered(number)).await;
+            }
+            engine.sync().await.expect("everything can be placed");
+            set(&engine, &numbered(number), &value(number, 1500))
+                .await
+                .unwrap();
+        }
+        assert!(engine.stats().placement.items_returned > 0);
+    });
+}
