@@ -43,7 +43,7 @@ pub(crate) struct ServeArgs {
     index_flash: Option<PathBuf>,
     /// The most that is written to the flash: so much a second, as 20MiB, or what the drive is rated for over the time that
     /// it is to last, as 600TB/5y. The cache keeps fewer items before it writes more [default: no limit].
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
     flash_write_limit: Option<WriteRate>,
     /// The system to run, one of the presets below [default: flowstone].
     #[arg(long, value_name = "NAME")]
