@@ -489,7 +489,7 @@ impl Cascade {
     }
 
     /// Appends entries to the buckets they belong to, or writes buckets anew that have become long. False where the device
-    /// fails, and nothing has changed.
+    /// fails, or pages of these have been evicted for want of others, and nothing has changed: then it is to be tried again.
     async fn append_to_buckets(&self, number: usize, list: usize, entries: &[Entry]) -> bool {
         let mut groups = Vec::new();
         let is_same = |one: &Entry, other: &Entry| {
@@ -506,18 +506,23 @@ impl Cascade {
         let Some(written) = self.write_single_pages(number, &contents).await else {
             return false;
         };
-        let mut written = contents.into_iter().zip(written);
         let filter = &layout.page_filter;
         let mut partition = self.partitions[number].lock();
+        let buckets = &partition.lists[list].buckets;
+        let has_lost_some = |group: &Group| buckets[group.bucket].pages.len() < group.replaces;
+        if groups.iter().any(has_lost_some) {
+            // Pages have been evicted meanwhile, for these or others. A key of theirs that has died since has no tombstone.
+            self.store.release(written.iter().map(|page| page.page));
+            return false;
+        }
+        let mut written = contents.into_iter().zip(written);
         partition.epoch += 1;
         let horizon = self.segments.horizon();
         for group in &groups {
             let bucket = &mut partition.lists[list].buckets[group.bucket];
             let oldest = bucket.pages.iter();
             let gone = oldest.take_while(|page| page.newest < horizon).count();
-            // Some may have been evicted meanwhile: what is written has all that is left of them.
-            let dropped = gone.max(group.replaces).min(bucket.pages.len());
-            let dropped = bucket.drop_oldest(filter, dropped);
+            let dropped = bucket.drop_oldest(filter, gone.max(group.replaces));
             self.store.release(dropped);
             for (entries, page) in written.by_ref().take(layout.pages_for(group.entries.len())) {
                 let page = BucketPage {
