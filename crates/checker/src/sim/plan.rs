@@ -602,6 +602,13 @@ impl Plan {
         copies_what_is_read || copies_any || self.config.dram == Dram::BeforeVictims
     }
 
+    /// Whether what memory has of the index may be all there is of a mapping, where its page has been let go of for want of space: a
+    /// crash takes it.
+    pub(super) fn may_evict_below(&self) -> bool {
+        let placement = self.placement.as_ref();
+        placement.is_some_and(|kind| kind.name() == "tiered")
+    }
+
     /// Whether the index may forget a copy that is written when the same is placed again.
     pub(super) fn forgets_written(&self) -> bool {
         let placement = self.placement.as_ref();
