@@ -37,8 +37,6 @@ use crate::store::{
 };
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Bytes of the region for each mapping: an entry, the room that buckets have left, what waits for a checkpoint, and that.
-const REGION_ITEM_BYTES: u64 = 22;
 /// Items on flash that an image is laid out for, one for so many bytes.
 const ITEM_BYTES: u64 = 300;
 /// Memory for each of them, at least: with less, filters would tell next to nothing.
@@ -71,10 +69,7 @@ impl PlacementKind for TieredSettings {
     }
 
     fn index_region_bytes(&self, image_bytes: u64) -> u64 {
-        let mappings = image_bytes / ITEM_BYTES;
-        let config = self.cascade_of(mappings, 1);
-        let least = Cascade::least_pages(&config) as u64 * u64::from(device::PAGE_BYTES as u32);
-        least.max(mappings * REGION_ITEM_BYTES)
+        self.cascade_of(image_bytes / ITEM_BYTES, 1).region_bytes()
     }
 
     fn expected_items(&self, flash_bytes: u64, memory_bytes: u64) -> u64 {
@@ -226,7 +221,14 @@ impl Tiered {
             is_loading: AtomicBool::new(false),
             syncs: IndexSyncs::new(&parts.store, parts.index_is_apart),
         });
-        let wanted = settings.cascade_of(parts.expected_items, parts.codec.bits() + TURN_BITS);
+        let asked = settings.cascade_of(parts.expected_items, parts.codec.bits() + TURN_BITS);
+        let wanted = asked.within_region(region.len_bytes());
+        if wanted.hot_percent != asked.hot_percent {
+            tracing::warn!(
+                hot_percent = wanted.hot_percent,
+                "the index's part of the flash was laid out for fewer mappings in memory; a new image has space for more"
+            );
+        }
         let mut config = wanted.within(parts.index_use.max_bytes);
         config.discard |= parts.discard;
         let room = parts.index_use.max_bytes;

@@ -1,8 +1,8 @@
-//! How much memory a cascade takes once it is full, and settings that fit into less.
+//! How much memory and flash a cascade takes once it is full, and settings that fit into less.
 
 use format::mapping::ENTRY_BYTES;
 
-use super::core::{MORE_ACTIVE_BITS, MORE_DIRECT_BITS, SEARCHES, more_filter_bits};
+use super::core::{Cascade, MORE_ACTIVE_BITS, MORE_DIRECT_BITS, SEARCHES, more_filter_bits};
 use super::hot;
 use super::partition::{Bucket, BucketPage};
 use super::shape::{CascadeConfig, Shape};
@@ -16,6 +16,14 @@ const BUFFERED_BYTES: u64 = 2 * ENTRY_BYTES as u64;
 const PAGE_FILL: (u64, u64) = (4, 5);
 /// Entries of a list while it is compacted, those that its sorting takes beside them included.
 const COMPACTED_TWICE: u64 = 2;
+
+/// Bytes of the region for each mapping: an entry, the room that buckets have left, what waits for a checkpoint, and that.
+const REGION_BYTES: u64 = 22;
+/// That does for a Tier 1 of so many percent.
+const REGION_HOT_PERCENT: u32 = 20;
+/// So many more for each mapping that Tier 1 may have beyond that: what is clean there is below as well, and a checkpoint needs
+/// space for what is dirty.
+const MORE_REGION_BYTES: u64 = 8;
 
 /// Shares of Tier 1 and bits of filters that are tried one after the other: what costs little speed goes first.
 const SMALLER: [(u32, u32); 10] = [
@@ -61,6 +69,25 @@ impl CascadeConfig {
         let compaction = compacted * ENTRY_BYTES as u64 * COMPACTED_TWICE;
         let searches = SEARCHES as u64 * u64::from(self.batch) * device::PAGE_BYTES as u64;
         compaction + searches
+    }
+
+    /// Bytes of a region for as many mappings.
+    pub fn region_bytes(&self) -> u64 {
+        let more = u64::from(self.hot_percent.saturating_sub(REGION_HOT_PERCENT));
+        let bytes = self.capacity * REGION_BYTES + self.capacity * more / 100 * MORE_REGION_BYTES;
+        bytes.max(Cascade::least_pages(self) as u64 * device::PAGE_BYTES as u64)
+    }
+
+    /// The same with no more of Tier 1 than a region of so many bytes has space for.
+    #[must_use]
+    pub fn within_region(self, bytes: u64) -> Self {
+        let more = bytes.saturating_sub(self.capacity * REGION_BYTES);
+        let more = more * 100 / (MORE_REGION_BYTES * self.capacity).max(1);
+        let most = u64::from(REGION_HOT_PERCENT) + more.min(100);
+        Self {
+            hot_percent: self.hot_percent.min(most as u32),
+            ..self
+        }
     }
 
     /// Entries that Tier 1 of each partition may have while what is below does not keep up, as far as memory goes.
@@ -112,5 +139,25 @@ mod tests {
             before = smaller;
         }
         assert_eq!((before.hot_percent, before.filter_bits), (1, 2));
+    }
+
+    #[test]
+    fn a_region_bounds_tier_1_and_is_larger_for_a_larger_one() {
+        let of = |hot_percent| CascadeConfig {
+            hot_percent,
+            ..CascadeConfig::new(20_000_000, 36)
+        };
+        let mut before = 0;
+        for hot_percent in 1..=100 {
+            let bytes = of(hot_percent).region_bytes();
+            assert!(bytes >= before, "{hot_percent} %");
+            assert_eq!(of(hot_percent).within_region(bytes), of(hot_percent));
+            before = bytes;
+        }
+        assert_eq!(of(20).region_bytes(), of(1).region_bytes());
+        let usual = of(16).region_bytes();
+        assert_eq!(of(50).within_region(usual).hot_percent, 20);
+        assert_eq!(of(50).within_region(0).hot_percent, 20);
+        assert!(of(45).region_bytes() > 20_000_000 * 24 - 10_000_000);
     }
 }
