@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use device::{IoFuture, Region};
+use device::{Disk, IoFuture, Region};
 use futures_util::future::join_all;
 use index::cascade::{Cascade, CascadeConfig, Hot, Searched, Segments};
 use runtime::sync::Notify;
@@ -225,6 +225,7 @@ impl Tiered {
         let wanted = asked.within_region(region.len_bytes());
         if wanted.hot_percent != asked.hot_percent {
             tracing::warn!(
+                asked = asked.hot_percent,
                 hot_percent = wanted.hot_percent,
                 "the index's part of the flash was laid out for fewer mappings in memory; a new image has space for more"
             );

@@ -64,10 +64,12 @@ impl Brake {
         }
     }
 
-    /// Upkeep runs and can write, or it cannot: then nobody is to wait for it.
-    pub(super) fn set_makes_way(&self, makes_way: bool) {
-        if self.makes_way.swap(makes_way, Ordering::Relaxed) && !makes_way {
+    /// Upkeep runs and can write, or it cannot: then nobody is to wait for it. Whether that is new.
+    pub(super) fn set_makes_way(&self, makes_way: bool) -> bool {
+        let before = self.makes_way.swap(makes_way, Ordering::Relaxed);
+        if before && !makes_way {
             self.released.notify_all();
         }
+        before != makes_way
     }
 }

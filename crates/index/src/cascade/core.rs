@@ -23,8 +23,10 @@ use super::slices::Filter;
 
 use crate::ConfigError;
 
-/// One page of so many is reserved for checkpoints, at least.
+/// One page of so many is reserved for checkpoints, at least; twice that, for two checkpoints.
 const RESERVED_SHARE: usize = 16;
+/// The same, at most: the rest is for what is below Tier 1.
+const MOST_RESERVED: (usize, usize) = (2, 5);
 /// Searches that read flash at once, at most: each holds a batch of pages.
 pub(super) const SEARCHES: usize = 64;
 /// Bits by which entries of Tier 2 and of active lists have more than those of inactive buckets. A look-up asks 64 small blocks of
@@ -139,7 +141,9 @@ const BURIED_SHARE: usize = 8;
 impl Reserve {
     fn of(shape: &Shape, pages: usize) -> Self {
         let least = Self::checkpoint_pages(shape, pages);
-        let reserved = least.max(pages / RESERVED_SHARE).min(pages / 6);
+        let reserved = least
+            .max(pages / RESERVED_SHARE)
+            .min(pages * MOST_RESERVED.0 / MOST_RESERVED.1);
         let left = (reserved.saturating_sub(2) * STREAM_BYTES)
             .saturating_sub(Self::checkpoint_bytes(shape, pages, 0));
         let entries = left / ENTRY_BYTES / shape.partitions();
@@ -514,8 +518,14 @@ mod tests {
     /// Tier 1 with as many tombstones as it may have, all buffers full, every page a block of its own, as many segments.
     #[test]
     fn what_is_reserved_has_space_for_the_largest_checkpoint() {
-        for pages in [700, 3000, 40_000, 1_000_000] {
-            let config = CascadeConfig::new(pages as u64 * 4096 / 22, 34);
+        let capacities = [120_000, 560_000, 7_500_000, 190_000_000];
+        let each = |capacity| [16, 20, 45, 83, 100].map(|hot_percent| (capacity, hot_percent));
+        for (capacity, hot_percent) in capacities.into_iter().flat_map(each) {
+            let config = CascadeConfig {
+                hot_percent,
+                ..CascadeConfig::new(capacity, 34)
+            };
+            let pages = config.region_bytes() as usize / 4096;
             let shape = Shape::of(&config);
             let reserve = Reserve::of(&shape, pages);
             let buffered = 2 * shape.lists() * shape.buffered() + MOST_DEMOTED * shape.demoted();
@@ -527,7 +537,7 @@ mod tests {
             let needed = bytes.div_ceil(STREAM_BYTES);
             assert!(
                 needed <= reserve.pages,
-                "{needed} of {reserve:?}, {pages} pages"
+                "{needed} of {reserve:?}, {pages} pages, {hot_percent} %"
             );
         }
     }

@@ -21,9 +21,9 @@ const COMPACTED_TWICE: u64 = 2;
 const REGION_BYTES: u64 = 22;
 /// That does for a Tier 1 of so many percent.
 const REGION_HOT_PERCENT: u32 = 20;
-/// So many more for each mapping that Tier 1 may have beyond that: what is clean there is below as well, and a checkpoint needs
-/// space for what is dirty.
-const MORE_REGION_BYTES: u64 = 8;
+/// So many more for each mapping that Tier 1 may have beyond that: it is below as well where it is clean, and two checkpoints
+/// have it where it is dirty.
+const MORE_REGION_BYTES: u64 = 36;
 
 /// Shares of Tier 1 and bits of filters that are tried one after the other: what costs little speed goes first.
 const SMALLER: [(u32, u32); 10] = [
@@ -81,13 +81,14 @@ impl CascadeConfig {
     /// The same with no more of Tier 1 than a region of so many bytes has space for.
     #[must_use]
     pub fn within_region(self, bytes: u64) -> Self {
-        let more = bytes.saturating_sub(self.capacity * REGION_BYTES);
-        let more = more * 100 / (MORE_REGION_BYTES * self.capacity).max(1);
-        let most = u64::from(REGION_HOT_PERCENT) + more.min(100);
-        Self {
-            hot_percent: self.hot_percent.min(most as u32),
+        let of = |hot_percent| Self {
+            hot_percent,
             ..self
-        }
+        };
+        let usual = self.hot_percent.min(REGION_HOT_PERCENT);
+        let mut smaller = (usual..=self.hot_percent).rev().map(of);
+        let fits = smaller.find(|config| config.region_bytes() <= bytes);
+        fits.unwrap_or_else(|| of(usual))
     }
 
     /// Entries that Tier 1 of each partition may have while what is below does not keep up, as far as memory goes.
@@ -158,6 +159,5 @@ mod tests {
         let usual = of(16).region_bytes();
         assert_eq!(of(50).within_region(usual).hot_percent, 20);
         assert_eq!(of(50).within_region(0).hot_percent, 20);
-        assert!(of(45).region_bytes() > 20_000_000 * 24 - 10_000_000);
     }
 }

@@ -266,9 +266,9 @@ impl Cascade {
                 .store
                 .missing_pages(count.max(self.store.worth_freeing()));
             // Others may find pages meanwhile, and say so, though this task holds up all compactions.
-            if missing > 0 && !self.evict(number, missing) || tries >= PATIENCE {
+            let is_stuck = missing > 0 && !self.evict(number, missing) || tries >= PATIENCE;
+            if is_stuck && self.brake.set_makes_way(false) {
                 tracing::warn!(pages = count, "the index region is full");
-                self.brake.set_makes_way(false);
             }
             if self.lose_all_if_overwhelmed(number) {
                 return None;
