@@ -41,6 +41,8 @@ use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 const ITEM_BYTES: u64 = 300;
 /// Memory for each of them, at least: with less, filters would tell next to nothing.
 const MEMORY_PER_ITEM: u64 = 2;
+/// What of the memory of a full index there has to be, one byte of so many: with less it would name next to nothing.
+const LEAST_ROOM_SHARE: u64 = 8;
 /// The most mappings that are compacted at once, one of so many: they are in memory twice meanwhile. So blocks of active
 /// lists are as long as the paper's from some 130 million mappings on.
 const COMPACTED_SHARE: u64 = 256;
@@ -235,6 +237,14 @@ impl Tiered {
         let room = parts.index_use.max_bytes;
         let full_bytes = config.full_bytes();
         config.spare_bytes = room.saturating_sub(full_bytes);
+        if room < full_bytes / LEAST_ROOM_SHARE {
+            let missing = (full_bytes - room).div_ceil(1 << 20);
+            return Err(index(&format!(
+                "{} KiB of memory are left for it: give the process {missing} MiB more (--memory), or fewer write buffers \
+                 (cache.segment_buffers)",
+                room >> 10
+            )));
+        }
         let segments_bytes =
             u64::from(parts.store.segments()) * u64::from(parts.store.segment_bytes());
         let named = named_in(room, full_bytes, config.capacity);
@@ -342,12 +352,19 @@ impl Tiered {
     }
 
     /// Names a place for a key.
-    fn put(&self, hash: KeyHash, place: Place) -> Inserted {
+    /// `is_sure`: as if memory had space. A recovery has waited for the brake, and has nobody to give an item back to.
+    fn put(&self, hash: KeyHash, place: Place, is_sure: bool) -> Inserted {
         work::count(Work::IndexStep, 1);
+        let insert = |code, may_grow| self.cascade.insert(hash.0, code, may_grow);
         let may_grow = self.index_use.headroom() > 0;
-        let inserted = self
-            .code_for(place)
-            .and_then(|code| self.cascade.insert(hash.0, code, may_grow).ok());
+        let inserted = self.code_for(place).and_then(|code| {
+            // Without space the brake is pressed, so that what comes next waits.
+            let inserted = insert(code, may_grow).or_else(|full| match is_sure {
+                true => insert(code, true),
+                false => Err(full),
+            });
+            inserted.ok()
+        });
         self.account_hot();
         match inserted {
             Some(before) => {
@@ -451,7 +468,7 @@ impl Placement for Tiered {
     }
 
     fn insert(&self, hash: KeyHash, _version: u64, place: Place, _clock: u8) -> Inserted {
-        self.put(hash, place)
+        self.put(hash, place, false)
     }
 
     fn invalidate(&self, hash: KeyHash, _version: u64) -> Displaced {
@@ -511,7 +528,7 @@ impl Placement for Tiered {
                 Some((Hot::At(code), _)) => self.segments.place(code),
                 _ => None,
             };
-            let put = || self.put(item.hash, item.place);
+            let put = || self.put(item.hash, item.place, true);
             let restored = self.restored.restore(item, (named, beaten), put);
             each(number, restored);
         }

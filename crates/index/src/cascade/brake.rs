@@ -27,7 +27,8 @@ impl Brake {
             pressed: (0..partitions).map(|_| AtomicBool::new(false)).collect(),
             count: AtomicUsize::new(0),
             most: AtomicUsize::new(usize::MAX),
-            makes_way: AtomicBool::new(false),
+            // Upkeep begins with the cache.
+            makes_way: AtomicBool::new(true),
             released: Notify::default(),
         }
     }

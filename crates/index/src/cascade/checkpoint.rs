@@ -317,6 +317,8 @@ impl Cascade {
             }
             let grown = partition.hot.memory_bytes().wrapping_sub(before);
             self.hot_bytes.fetch_add(grown, Ordering::Relaxed);
+            // The last run may have had memory for more. What is restored next has nobody to be given back to.
+            self.press_where_full(number, &partition, self.shape.most_hot());
             self.account(number, &partition);
         }
     }

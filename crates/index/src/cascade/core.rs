@@ -448,9 +448,7 @@ impl Cascade {
         };
         self.change(hash, |partition| {
             let before = partition.hot.get(hash).map(|entry| entry.hot);
-            if partition.hot.len() >= self.brake.entries_of(most, &self.shape) {
-                self.brake.press(self.number_of(hash), most);
-            }
+            self.press_where_full(self.number_of(hash), partition, most);
             if before.is_none() && partition.hot.len() >= most {
                 return Err(HotFull);
             }
@@ -466,8 +464,17 @@ impl Cascade {
         self.change(hash, |partition| {
             let before = partition.hot.get(hash).map(|entry| entry.hot);
             partition.bury(&self.layouts, hash);
+            // A tombstone is never refused, and takes the space of what comes next.
+            self.press_where_full(self.number_of(hash), partition, self.grown_hot_entries);
             before
         })
+    }
+
+    /// Presses the brake where Tier 1 of a partition, which may have so many entries, nearly does.
+    pub(super) fn press_where_full(&self, number: usize, partition: &Partition, most: usize) {
+        if partition.hot.len() >= self.brake.entries_of(most, &self.shape) {
+            self.brake.press(number, most);
+        }
     }
 
     /// [`bury`](Self::bury), if Tier 1 says this. Whether it did.
@@ -477,6 +484,7 @@ impl Cascade {
             let is_named = partition.says(hash, code);
             if is_named {
                 partition.bury(&self.layouts, hash);
+                self.press_where_full(self.number_of(hash), partition, self.grown_hot_entries);
             }
             is_named
         })

@@ -145,8 +145,11 @@ impl Bucket {
         self.filters.len() != self.pages.len() * filter.bytes
     }
 
-    pub(super) fn set_filters(&mut self, filters: Vec<u8>) {
-        self.filters = filters;
+    /// The filters of these pages, if these are still the bucket's: some may have been let go of while they were read.
+    pub(super) fn set_filters(&mut self, of: &[PageRef], filters: Vec<u8>) {
+        if self.pages.iter().map(|page| &page.page).eq(of) {
+            self.filters = filters;
+        }
     }
 
     /// Takes out the oldest pages, so many.

@@ -303,13 +303,20 @@ fn what_names_nothing_any_more_is_let_go_of_where_memory_is_short() {
         let full = bench.cascade.usage();
         bench.cascade.trim();
         assert_eq!(bench.cascade.usage(), full, "all are there");
-        // All segments but the last two go.
+        // All segments but the last five go.
         {
             let mut range = bench.numbers.0.lock();
-            range.start = range.end - 2;
+            range.start = range.end - 5;
         }
         bench.cascade.trim();
         let left = bench.cascade.usage();
+        let filter = &bench.cascade.layouts.active.page_filter;
+        for partition in &bench.cascade.partitions {
+            let partition = partition.lock();
+            for bucket in partition.lists.iter().flat_map(|list| &list.buckets) {
+                assert!(!bucket.lacks_filters(filter), "what is left has its own");
+            }
+        }
         assert!(
             left.below_bytes * 4 < full.below_bytes * 3,
             "{left:?} {full:?}"
@@ -319,6 +326,64 @@ fn what_names_nothing_any_more_is_let_go_of_where_memory_is_short() {
             bench.check(key).await;
         }
         bench.work(&mut random, 20_000, 12_000, 40).await;
+    });
+}
+
+#[test]
+fn filters_are_for_the_pages_that_were_read() {
+    in_simulation(1, || async {
+        let mut random = SmallRng::seed_from_u64(1);
+        let mut bench = Bench::new(config());
+        bench.work(&mut random, 60_000, 12_000, 1000).await;
+        bench.tidy().await;
+        let filter = &bench.cascade.layouts.active.page_filter;
+        let partition = &mut *bench.cascade.partitions[0].lock();
+        let mut buckets = partition
+            .lists
+            .iter_mut()
+            .flat_map(|list| &mut list.buckets);
+        let bucket = buckets.find(|bucket| bucket.pages.len() > 1);
+        let bucket = bucket.expect("a bucket of several pages");
+        let read: Vec<_> = bucket.pages.iter().map(|page| page.page).collect();
+        let filters = vec![0; read.len() * filter.bytes];
+        bucket.set_filters(&read, Vec::new());
+        // The oldest is let go of while they are read.
+        bucket.drop_oldest(filter, 1);
+        bucket.set_filters(&read, filters.clone());
+        assert!(bucket.lacks_filters(filter), "read again");
+        bucket.set_filters(&read[1..], filters[filter.bytes..].to_vec());
+        assert!(!bucket.lacks_filters(filter));
+    });
+}
+
+#[test]
+fn who_stores_waits_where_tombstones_or_an_earlier_run_have_filled_tier_1() {
+    in_simulation(1, || async {
+        let mut random = SmallRng::seed_from_u64(1);
+        let mut bench = Bench::new(CascadeConfig {
+            spare_bytes: 0,
+            ..config()
+        });
+        bench.work(&mut random, 60_000, 12_000, 1000).await;
+        bench.tidy().await;
+        assert!(!bench.cascade.is_behind());
+        for key in 0..12_000 {
+            bench.cascade.bury(hash_of(key));
+            bench.model.insert(key, None);
+        }
+        assert!(
+            bench.cascade.is_behind(),
+            "what is placed now would be refused"
+        );
+        let section = bench.save(false).await;
+        bench.cascade.saved(Some(false));
+        bench.load(&section).await;
+        assert!(bench.cascade.is_behind(), "nor would a recovery find space");
+        bench.tidy().await;
+        assert!(!bench.cascade.is_behind());
+        for key in 0..12_000 {
+            bench.check(key).await;
+        }
     });
 }
 

@@ -7,7 +7,7 @@ impl Cascade {
     /// filters. Memory operations only.
     pub fn trim(&self) {
         let horizon = self.segments.horizon();
-        let filter = &self.layouts.active.filter;
+        let filter = &self.layouts.active.page_filter;
         for (number, partition) in self.partitions.iter().enumerate() {
             let partition = &mut *partition.lock();
             let buckets = partition.lists.iter_mut();

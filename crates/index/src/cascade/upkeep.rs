@@ -718,7 +718,7 @@ impl Cascade {
         let filter = layout.filter.of(&entries);
         let mut partition = self.partitions[number].lock();
         if let Spot::Bucket(list, bucket, _) = spot {
-            partition.lists[list].buckets[bucket].set_filters(filters);
+            partition.lists[list].buckets[bucket].set_filters(pages, filters);
         } else if let Some((block, filters, place)) = partition.block_at(spot) {
             filters.fill(place, &filter);
             block.is_filtered = true;
