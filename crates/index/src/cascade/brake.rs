@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use runtime::sync::Notify;
 
-use super::shape::Shape;
+use super::bounds::Bounds;
 
 /// Demotions' worths of entries that Tier 1 may still take once the brake is pressed: those of who is storing just then.
 const MARGIN: usize = 4;
@@ -39,14 +39,14 @@ impl Brake {
 
     /// Entries at which it is pressed where Tier 1 of a partition may have so many: more than those at which upkeep rests, which
     /// alone releases it.
-    pub(super) fn entries_of(&self, most: usize, shape: &Shape) -> usize {
-        let nearly_full = most.saturating_sub(MARGIN * shape.demoted());
-        nearly_full.max(shape.hot_entries + 1)
+    pub(super) fn entries_of(&self, most: usize, bounds: &Bounds) -> usize {
+        let nearly_full = most.saturating_sub(MARGIN * bounds.demoted());
+        nearly_full.max(bounds.hot() + 1)
     }
 
     /// Entries below which it is released.
-    pub(super) fn entries(&self, shape: &Shape) -> usize {
-        self.entries_of(self.most.load(Ordering::Relaxed), shape)
+    pub(super) fn entries(&self, bounds: &Bounds) -> usize {
+        self.entries_of(self.most.load(Ordering::Relaxed), bounds)
     }
 
     pub(super) fn press(&self, partition: usize, most: usize) {

@@ -317,8 +317,26 @@ impl Cascade {
             }
             let grown = partition.hot.memory_bytes().wrapping_sub(before);
             self.hot_bytes.fetch_add(grown, Ordering::Relaxed);
+        }
+        let found: Vec<usize> = self
+            .partitions
+            .iter()
+            .map(|of| of.lock().hot.len())
+            .collect();
+        if self
+            .bounds
+            .resume(&self.shape, &found, self.store.free_or_saved())
+        {
+            tracing::warn!(
+                "the index's part of the flash is full of what an earlier run has left there: \
+                Tier 1 stays smaller than the settings say"
+            );
+        }
+        self.store.reserve(self.bounds.reserved());
+        for (number, partition) in self.partitions.iter().enumerate() {
+            let partition = partition.lock();
             // The last run may have had memory for more. What is restored next has nobody to be given back to.
-            self.press_where_full(number, &partition, self.shape.most_hot());
+            self.press_where_full(number, &partition, self.bounds.most_hot());
             self.account(number, &partition);
         }
     }

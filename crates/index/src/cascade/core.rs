@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use device::{Disk as _, IoFuture, Region};
-use format::cascade::{BlockHead, BucketPage, NumberedSegment, STREAM_BYTES};
-use format::mapping::{ENTRY_BYTES, Entry};
+
+use format::mapping::Entry;
 use format::segment::Position;
 use parking_lot::{Mutex, MutexGuard};
 use runtime::pages::PagePool;
 use runtime::sync::{Notify, Semaphore};
 
+use super::bounds::{Bounds, Reserve};
 use super::brake::Brake;
 use super::doubt::Doubt;
 use super::hot::{self, Hot, HotTable};
@@ -18,15 +19,11 @@ use super::jump;
 use super::layout::BlockLayout;
 use super::pages::{PageStore, Saves};
 use super::partition::{Layouts, Partition};
-use super::shape::{CascadeConfig, MOST_DEMOTED, Shape};
+use super::shape::{CascadeConfig, Shape};
 use super::slices::Filter;
 
 use crate::ConfigError;
 
-/// One page of so many is reserved for checkpoints, at least; twice that, for two checkpoints.
-const RESERVED_SHARE: usize = 16;
-/// The same, at most: the rest is for what is below Tier 1.
-const MOST_RESERVED: (usize, usize) = (2, 5);
 /// Searches that read flash at once, at most: each holds a batch of pages.
 pub(super) const SEARCHES: usize = 64;
 /// Bits by which entries of Tier 2 and of active lists have more than those of inactive buckets. A look-up asks 64 small blocks of
@@ -62,10 +59,7 @@ pub trait Segments: Send + Sync {
 pub struct Cascade {
     pub(super) config: CascadeConfig,
     pub(super) shape: Shape,
-    /// Entries of Tier 1 of each partition while what is below does not keep up.
-    grown_hot_entries: usize,
-    /// Beyond so many, tombstones included, what is below is dropped.
-    pub(super) buried_entries: usize,
+    pub(super) bounds: Bounds,
     pub(super) layouts: Layouts,
     /// The bits of a hash that are kept.
     pub(super) kept: u64,
@@ -118,56 +112,6 @@ pub struct Counters {
     pub write_errors: AtomicU64,
 }
 
-/// What a checkpoint has of a page, at most: of a block of one page, with its number and two fences, or of a page alone in its
-/// bucket; and of a segment, of which there are no more than pages.
-const CHECKPOINT_PAGE_BYTES: usize = {
-    let (block, bucket) = (size_of::<BlockHead>() + 8, size_of::<BucketPage>() + 8);
-    let of_page = if block > bucket { block } else { bucket };
-    of_page + size_of::<NumberedSegment>()
-};
-
-/// What of a region is for checkpoints, without which no page becomes free again, and how large Tier 1 may be for these.
-#[derive(Clone, Copy, Debug)]
-struct Reserve {
-    pages: usize,
-    /// Entries of Tier 1 of a partition, whatever memory there is: with what is named, and with what is dead, too.
-    hot_entries: usize,
-    buried_entries: usize,
-}
-
-/// Tombstones that Tier 1 may have beyond what it names, one for so many of these, before all that they are for is dropped.
-const BURIED_SHARE: usize = 8;
-
-impl Reserve {
-    fn of(shape: &Shape, pages: usize) -> Self {
-        let least = Self::checkpoint_pages(shape, pages);
-        let reserved = least
-            .max(pages / RESERVED_SHARE)
-            .min(pages * MOST_RESERVED.0 / MOST_RESERVED.1);
-        let left = (reserved.saturating_sub(2) * STREAM_BYTES)
-            .saturating_sub(Self::checkpoint_bytes(shape, pages, 0));
-        let entries = left / ENTRY_BYTES / shape.partitions();
-        let hot_entries = (entries - entries / BURIED_SHARE).max(shape.most_hot());
-        Self {
-            pages: reserved,
-            hot_entries,
-            buried_entries: hot_entries + hot_entries / (2 * BURIED_SHARE),
-        }
-    }
-
-    /// The most pages that a checkpoint takes of a region of so many, where Tier 1 is as large as it is meant to be.
-    fn checkpoint_pages(shape: &Shape, pages: usize) -> usize {
-        let hot = shape.most_hot() + shape.most_hot() / BURIED_SHARE;
-        Self::checkpoint_bytes(shape, pages, hot) / STREAM_BYTES + 2
-    }
-
-    fn checkpoint_bytes(shape: &Shape, pages: usize, hot: usize) -> usize {
-        let of_pages = pages * CHECKPOINT_PAGE_BYTES;
-        let buffered = 2 * shape.lists() * shape.buffered() + MOST_DEMOTED * shape.demoted();
-        shape.partitions() * (hot + buffered) * ENTRY_BYTES + of_pages
-    }
-}
-
 /// Bits of filters for each entry, so many more than those of inactive buckets; none where these have none.
 pub(super) fn more_filter_bits(config: &CascadeConfig, more: u32) -> u32 {
     match config.filter_bits {
@@ -214,8 +158,8 @@ impl Cascade {
     ) -> Result<Self, CascadeError> {
         let shape = Shape::of(&config);
         let pages = PageStore::pages_of(&region);
-        let reserve = Reserve::of(&shape, pages);
-        let store = PageStore::new(region, reserve.pages, config.discard);
+        let bounds = Bounds::new(&config, &shape, pages);
+        let store = PageStore::new(region, bounds.reserved(), config.discard);
         let least = Self::least_pages(&config);
         if store.pages() < least {
             return Err(CascadeError::Region {
@@ -254,8 +198,7 @@ impl Cascade {
         let cascade = Self {
             config,
             shape,
-            grown_hot_entries: config.grown_hot_entries(&shape).min(reserve.hot_entries),
-            buried_entries: reserve.buried_entries,
+            bounds,
             layouts,
             kept: u64::MAX << (u64::BITS - kept_bits),
             image,
@@ -342,12 +285,12 @@ impl Cascade {
 
     /// Whether Tier 1 has so many tombstones that soon no checkpoint would have space for it.
     pub(super) fn is_overwhelmed(&self, partition: &Partition) -> bool {
-        partition.hot.len() > self.buried_entries
+        partition.hot.len() > self.bounds.buried()
     }
 
     /// Whether Tier 1 has space for what has been found below.
     pub(super) fn may_promote(&self, partition: &Partition) -> bool {
-        partition.hot.len() < self.grown_hot_entries
+        partition.hot.len() < self.bounds.grown()
     }
 
     /// Whether upkeep is so far behind that what is stored now would soon not be named: callers had better wait for
@@ -388,7 +331,7 @@ impl Cascade {
         let before = partition.hot.memory_bytes();
         let result = change(&mut partition);
         let grown = partition.hot.memory_bytes().wrapping_sub(before);
-        let is_due = partition.hot.len() > self.shape.hot_entries;
+        let is_due = partition.hot.len() > self.bounds.hot();
         drop(partition);
         if grown != 0 {
             add(&self.hot_bytes, grown);
@@ -400,8 +343,11 @@ impl Cascade {
     }
 
     pub(super) fn account(&self, number: usize, partition: &Partition) {
-        if partition.hot.len() < self.brake.entries(&self.shape) {
+        if partition.hot.len() < self.brake.entries(&self.bounds) {
             self.brake.release(number);
+        }
+        if let Some(reserved) = self.bounds.settle(&self.shape, number, partition.hot.len()) {
+            self.store.reserve(reserved);
         }
         let bytes = partition.heap_bytes() as u64;
         self.flash_tier_bytes[number].store(bytes, Ordering::Relaxed);
@@ -442,9 +388,9 @@ impl Cascade {
     pub fn insert(&self, hash: u64, code: u64, may_grow: bool) -> Result<Option<Hot>, HotFull> {
         let hash = hash & self.kept;
         let most = if may_grow {
-            self.grown_hot_entries
+            self.bounds.grown()
         } else {
-            self.shape.most_hot()
+            self.bounds.most_hot()
         };
         self.change(hash, |partition| {
             let before = partition.hot.get(hash).map(|entry| entry.hot);
@@ -465,14 +411,14 @@ impl Cascade {
             let before = partition.hot.get(hash).map(|entry| entry.hot);
             partition.bury(&self.layouts, hash);
             // A tombstone is never refused, and takes the space of what comes next.
-            self.press_where_full(self.number_of(hash), partition, self.grown_hot_entries);
+            self.press_where_full(self.number_of(hash), partition, self.bounds.grown());
             before
         })
     }
 
     /// Presses the brake where Tier 1 of a partition, which may have so many entries, nearly does.
     pub(super) fn press_where_full(&self, number: usize, partition: &Partition, most: usize) {
-        if partition.hot.len() >= self.brake.entries_of(most, &self.shape) {
+        if partition.hot.len() >= self.brake.entries_of(most, &self.bounds) {
             self.brake.press(number, most);
         }
     }
@@ -484,7 +430,7 @@ impl Cascade {
             let is_named = partition.says(hash, code);
             if is_named {
                 partition.bury(&self.layouts, hash);
-                self.press_where_full(self.number_of(hash), partition, self.grown_hot_entries);
+                self.press_where_full(self.number_of(hash), partition, self.bounds.grown());
             }
             is_named
         })
@@ -516,37 +462,5 @@ impl Cascade {
             }
             is_named
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Tier 1 with as many tombstones as it may have, all buffers full, every page a block of its own, as many segments.
-    #[test]
-    fn what_is_reserved_has_space_for_the_largest_checkpoint() {
-        let capacities = [120_000, 560_000, 7_500_000, 190_000_000];
-        let each = |capacity| [16, 20, 45, 83, 100].map(|hot_percent| (capacity, hot_percent));
-        for (capacity, hot_percent) in capacities.into_iter().flat_map(each) {
-            let config = CascadeConfig {
-                hot_percent,
-                ..CascadeConfig::new(capacity, 34)
-            };
-            let pages = config.region_bytes() as usize / 4096;
-            let shape = Shape::of(&config);
-            let reserve = Reserve::of(&shape, pages);
-            let buffered = 2 * shape.lists() * shape.buffered() + MOST_DEMOTED * shape.demoted();
-            let entries = shape.partitions() * (reserve.buried_entries + buffered);
-            // Where a block lies, and its two fences.
-            let of_block = size_of::<BlockHead>() + size_of::<u32>() + 2 * size_of::<u16>();
-            let of_page = of_block + size_of::<NumberedSegment>();
-            let bytes = entries * ENTRY_BYTES + pages * of_page;
-            let needed = bytes.div_ceil(STREAM_BYTES);
-            assert!(
-                needed <= reserve.pages,
-                "{needed} of {reserve:?}, {pages} pages, {hot_percent} %"
-            );
-        }
     }
 }

@@ -24,6 +24,7 @@
 //! one is named. `docs/cascade.md` has the sizes.
 
 mod block;
+mod bounds;
 mod brake;
 mod checkpoint;
 mod core;

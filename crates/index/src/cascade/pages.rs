@@ -14,7 +14,7 @@
 //! once, and are free after that.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use device::{AlignedBuf, DeviceError, Disk, PAGE_BYTES, Region, SharedBuf};
 use futures_util::future::try_join_all;
@@ -39,7 +39,7 @@ pub(super) struct PageStore {
     map: Mutex<PageMap>,
     /// Pages that a checkpoint takes, at most. Twice as many are for checkpoints alone: another one is written while one is in
     /// force.
-    reserved: usize,
+    reserved: AtomicUsize,
     /// Whether the drive is told of pages that are let go of.
     discards: bool,
     discard_due: Notify,
@@ -187,7 +187,7 @@ impl PageStore {
         Self {
             region,
             map: Mutex::new(PageMap::new(pages)),
-            reserved,
+            reserved: AtomicUsize::new(reserved),
             discards,
             discard_due: Notify::default(),
             freed: Notify::default(),
@@ -220,10 +220,25 @@ impl PageStore {
         self.pages_written.load(Ordering::Relaxed)
     }
 
+    fn reserved(&self) -> usize {
+        self.reserved.load(Ordering::Relaxed)
+    }
+
+    /// So many pages are reserved for checkpoints from now on.
+    pub(super) fn reserve(&self, pages: usize) {
+        self.reserved.store(pages, Ordering::Relaxed);
+    }
+
+    /// Pages that are free, or a checkpoint's.
+    pub(super) fn free_or_saved(&self) -> usize {
+        let map = self.map.lock();
+        map.free + map.saved
+    }
+
     /// Takes so many pages; nothing where there are not as many beside what is reserved.
     pub(super) fn take(&self, count: usize) -> Option<Box<[PageId]>> {
         let mut map = self.map.lock();
-        if map.free + map.saved < count + 2 * self.reserved {
+        if map.free + map.saved < count + 2 * self.reserved() {
             return None;
         }
         map.take(count)
@@ -284,7 +299,7 @@ impl PageStore {
     pub(super) fn is_checkpoint_due(&self) -> bool {
         let few = self.worth_freeing();
         let map = self.map.lock();
-        map.released.len() >= few && map.free + map.saved < few + 2 * self.reserved
+        map.released.len() >= few && map.free + map.saved < few + 2 * self.reserved()
     }
 
     /// So many pages that a checkpoint is worth it.
@@ -302,7 +317,7 @@ impl PageStore {
     pub(super) fn missing_pages(&self, count: usize) -> usize {
         let map = self.map.lock();
         let let_go = map.released.len() + map.waiting.len() + map.to_discard.len() + map.discarding;
-        (count + 2 * self.reserved).saturating_sub(map.free + map.saved + let_go)
+        (count + 2 * self.reserved()).saturating_sub(map.free + map.saved + let_go)
     }
 
     /// A checkpoint is begun: it may name every page that is in use from now on.

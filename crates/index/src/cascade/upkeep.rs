@@ -109,7 +109,7 @@ impl Cascade {
             let oldest = partition.direct.back()?;
             return Some(Job::Sink(oldest.page_refs().collect()));
         }
-        if partition.hot.len() > shape.hot_entries && partition.demoted.len() < MOST_DEMOTED {
+        if partition.hot.len() > self.bounds.hot() && partition.demoted.len() < MOST_DEMOTED {
             let before = partition.hot.memory_bytes();
             self.demote(&mut partition);
             let grown = partition.hot.memory_bytes().wrapping_sub(before);

@@ -142,7 +142,7 @@ fn tombstones_do_not_outgrow_a_checkpoint() {
                 bench.cascade.saved(Some(true));
             }
         }
-        let bound = bench.cascade.buried_entries;
+        let bound = bench.cascade.bounds.buried();
         let mut most = 0;
         for key in 0..2 * KEYS {
             bench.bury(key);
