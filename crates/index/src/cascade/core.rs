@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use device::{Disk as _, IoFuture, Region};
-
 use format::mapping::Entry;
 use format::segment::Position;
 use parking_lot::{Mutex, MutexGuard};
