@@ -1,0 +1,239 @@
+//! Arrows point down: between crates, between the engine's modules, and between the files of each
+//! crate. What is read is the text of the sources; what a macro or a method call brings in is not
+//! seen.
+
+mod circles;
+mod lexer;
+mod modules;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use circles::{Edge, circles};
+
+/// The folders that hold crates, the lowest first: a crate depends on crates of its own folder and of lower folders. The
+/// program, which is in `lab`, has the checkers as a command.
+const FOLDERS: &[&str] = &["product", "systems", "check", "lab"];
+
+/// A dependency that points to a higher folder until the placement behind it has moved there.
+const UPWARDS: &[(&str, &str)] = &[("engine", "slices")];
+
+/// The crates, the lowest level first. A crate may depend on those of lower levels, on none of its
+/// own level and on none above.
+const CRATES: &[&[&str]] = &[
+    &["runtime", "format", "protocol", "workload", "architecture"],
+    &["device"],
+    &["index", "slices"],
+    &["engine"],
+    &[
+        "checker",
+        "didacache",
+        "flashield",
+        "flowstone",
+        "server",
+        "slickcache",
+        "sliced",
+    ],
+    &["cli", "systems"],
+    &["lab"],
+    &["program"],
+];
+
+/// The top-level modules of `engine` (files and folders of its `src/`), the lowest layer first. A
+/// module imports from lower layers and from itself, never from its own layer's neighbours or from
+/// above.
+const ENGINE_MODULES: &[&[&str]] = &[
+    &["counter", "sync"],
+    &["key"],
+    &["admission", "store"],
+    &["config", "in_flight"],
+    &["preset"],
+    &["durability"],
+    &["reclaim"],
+    &["placement"],
+    &["flash"],
+    &["dram"],
+    &["partition"],
+    &["cache"],
+    &["lifecycle"],
+    &["inspect"],
+    &["lib"],
+];
+
+#[test]
+fn crates_depend_on_lower_levels_alone() {
+    let level_of: BTreeMap<&str, usize> = CRATES
+        .iter()
+        .enumerate()
+        .flat_map(|(level, names)| names.iter().map(move |name| (*name, level)))
+        .collect();
+    let mut wrong = Vec::new();
+    for (name, folder) in crates() {
+        let Some(level) = level_of.get(name.as_str()) else {
+            wrong.push(format!("{name} has no level: name it in CRATES"));
+            continue;
+        };
+        for dependency in dependencies(&folder.join("Cargo.toml")) {
+            let below = level_of.get(dependency.as_str());
+            if below.is_some_and(|below| below >= level) {
+                wrong.push(format!(
+                    "{name} depends on {dependency}, which is not below it"
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The product compiles without the systems of the papers, the laboratory and the checkers.
+#[test]
+fn crates_depend_on_their_own_folder_and_lower_folders_alone() {
+    let crates = crates();
+    let level_of = |name: &str| {
+        let folder = crates.get(name)?.parent()?.file_name()?;
+        FOLDERS.iter().position(|known| folder == *known)
+    };
+    let mut wrong = Vec::new();
+    for (name, folder) in &crates {
+        for dependency in dependencies(&folder.join("Cargo.toml")) {
+            let is_known = UPWARDS.contains(&(name.as_str(), dependency.as_str()));
+            if level_of(&dependency) > level_of(name) && !is_known {
+                wrong.push(format!(
+                    "{name} depends on {dependency}, whose folder is above"
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn files_import_each_other_in_no_circle() {
+    let mut wrong = String::new();
+    for (name, folder) in crates() {
+        for circle in circles(&imports(&folder)) {
+            wrong += &format!("{name}:\n{circle}");
+        }
+    }
+    assert!(wrong.is_empty(), "\n{wrong}");
+}
+
+#[test]
+fn modules_of_the_engine_import_from_lower_layers_alone() {
+    let layer_of: BTreeMap<&str, usize> = ENGINE_MODULES
+        .iter()
+        .enumerate()
+        .flat_map(|(layer, names)| names.iter().map(move |name| (*name, layer)))
+        .collect();
+    let mut wrong = BTreeSet::new();
+    for edge in imports(&crates()["engine"]) {
+        let (from, to) = (top_module(&edge.from), top_module(&edge.to));
+        let layer = |name: &str| match layer_of.get(name) {
+            Some(&layer) => layer,
+            None => panic!("{name} has no layer: name it in ENGINE_MODULES"),
+        };
+        let (above, below) = (layer(from), layer(to));
+        if from != to && below >= above {
+            wrong.insert(edge.to_string());
+        }
+    }
+    let wrong: Vec<String> = wrong.into_iter().collect();
+    assert!(wrong.is_empty(), "these point up:\n{}", wrong.join("\n"));
+}
+
+/// A circle is found, with the imports that close it, and what is no import is none.
+#[test]
+fn circles_are_told_from_re_exports_and_declarations() {
+    let files = [
+        ("lib.rs", "mod a; mod b; pub use a::A; pub mod c;"),
+        ("a.rs", "use crate::c::B; pub struct A;"),
+        (
+            "b.rs",
+            "use super::A; pub struct B; fn f() { let _ = \"crate::a::A\"; }",
+        ),
+        (
+            "c.rs",
+            "//! [`crate::A`]\npub use crate::b::B;\n#[cfg(test)] mod tests { use crate::a::A; }",
+        ),
+    ];
+    let files = files.map(|(path, text)| (PathBuf::from(path), text.to_owned()));
+    let found = circles(&modules::edges(&files.into()));
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].files, ["a.rs", "b.rs"]);
+    assert_eq!(
+        found[0].to_string(),
+        "  circle of a.rs, b.rs\n    a.rs -> b.rs (B)\n    b.rs -> a.rs (A)\n"
+    );
+}
+
+/// The folders of the crates by their names: those of their packages, without the project's.
+fn crates() -> BTreeMap<String, PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut crates = BTreeMap::new();
+    for folder in FOLDERS {
+        let folder = std::fs::read_dir(root.join(folder)).expect("a folder of crates is readable");
+        for entry in folder {
+            let path = entry.expect("a folder of crates is readable").path();
+            let Ok(manifest) = std::fs::read_to_string(path.join("Cargo.toml")) else {
+                continue;
+            };
+            // The fuzz targets are a workspace of their own.
+            let name = package_name(&manifest).filter(|_| path.join("src").exists());
+            if let Some(name) = name {
+                crates.insert(name.trim_start_matches("flowstone-").to_owned(), path);
+            }
+        }
+    }
+    crates
+}
+
+/// The name of a manifest's package.
+fn package_name(manifest: &str) -> Option<&str> {
+    let (_, package) = manifest.split_once("[package]")?;
+    let line = package.lines().find(|line| line.starts_with("name ="))?;
+    line.split('"').nth(1)
+}
+
+/// What a manifest depends on outside of its tests, by the name it uses.
+fn dependencies(manifest: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(manifest).expect("a manifest is readable");
+    let mut section = "";
+    let mut found = Vec::new();
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix('[') {
+            section = name.trim_end_matches(']');
+        } else if section.ends_with("dependencies") && !section.ends_with("dev-dependencies") {
+            let name = line.split(['.', ' ', '=']).next().unwrap_or_default();
+            found.push(name.trim_start_matches("flowstone-").to_owned());
+        }
+    }
+    found
+}
+
+/// The imports between the files of a crate in this folder.
+fn imports(folder: &Path) -> Vec<Edge> {
+    let root = folder.join("src");
+    let mut files = BTreeMap::new();
+    let mut folders = vec![root.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder of sources is readable") {
+            let path = entry.expect("a folder of sources is readable").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                let text = std::fs::read_to_string(&path).expect("a source is readable");
+                let path = path.strip_prefix(&root).expect("it lies below the root");
+                files.insert(path.to_owned(), text);
+            }
+        }
+    }
+    modules::edges(&files)
+}
+
+/// The file or folder of `src/` that a file is or lies in, without an ending.
+fn top_module(file: &str) -> &str {
+    file.split('/')
+        .next()
+        .unwrap_or(file)
+        .trim_end_matches(".rs")
+}

@@ -1,0 +1,368 @@
+//! The crash simulation with a placement that answers Perhaps and cannot locate what it displaces: nothing that was
+//! overwritten, deleted, expired or flushed comes back, whatever the moment of the crash.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+extern crate engine as flowstone_engine;
+
+use device::{Disk, Latency, MemoryDisk, MemoryJournal};
+use engine::config::META_BYTES;
+use engine::placement::cascade::{CascadeConfig, Sizes};
+use engine::placement::{Parts, Placement, PlacementKind};
+use engine::store::{AppendItem, Layout, Source, StreamLayout, Streams};
+use engine::{
+    CacheError, Change, Engine, EngineConfig, ExactSettings, ItemView, Lookup, OpenError, Opening,
+    Peek, Put, ReclaimPolicy, SlicedSettings, Stop, TieredSettings, Victim,
+};
+use flowstone_checker::simulate_placement;
+use runtime::sim::Sim;
+
+#[path = "../../../product/engine/tests/sim/hashed_placement.rs"]
+mod hashed_placement;
+#[path = "../../../product/engine/tests/sim/map_placement.rs"]
+mod map_placement;
+
+use hashed_placement::HashedFor;
+use map_placement::MapKind;
+
+/// Seeds run by default; `FLOWSTONE_CASES` runs more, `FLOWSTONE_SEED` that one alone.
+const SEEDS: u64 = 40;
+
+const MAP: MapKind = MapKind::REBUILT;
+
+/// A map whose copies go to segments of their own: a version may lie in an older segment than an earlier one.
+struct CopiesApart(MapKind);
+
+impl PlacementKind for CopiesApart {
+    fn name(&self) -> &'static str {
+        "apart"
+    }
+
+    fn streams(&self, _segment_bytes: u32) -> Arc<dyn Streams> {
+        Arc::new(Two)
+    }
+
+    fn locates_displaced(&self) -> bool {
+        false
+    }
+
+    fn survives(&self) -> bool {
+        self.0.survives
+    }
+
+    fn open(&self, parts: Parts) -> Result<Arc<dyn Placement>, OpenError> {
+        self.0.open(parts)
+    }
+}
+
+/// A stream for what is new and one for copies.
+struct Two;
+
+impl Streams for Two {
+    fn layouts(&self) -> Box<[StreamLayout]> {
+        [StreamLayout::Packed; 2].into()
+    }
+
+    fn stream_of(&self, _item: &AppendItem<'_>, source: Source) -> usize {
+        usize::from(source == Source::Copy)
+    }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let value = std::env::var(variable).ok()?;
+    Some(value.parse().expect("a number"))
+}
+
+#[test]
+fn dead_keys_stay_dead() {
+    simulate(MapKind::REBUILT);
+}
+
+/// The same with an index that each start finds in a checkpoint.
+#[test]
+fn dead_keys_stay_dead_where_the_index_survives() {
+    simulate(MapKind::SURVIVING);
+}
+
+/// The same with an index of which most is on flash, in blocks of a few entries.
+#[test]
+fn dead_keys_stay_dead_where_the_index_is_tiered() {
+    simulate_each(|seed| {
+        let few = |most: u64, step: u64| Some((1 + seed / step % most) as u32);
+        let sizes = Sizes {
+            partitions: few(2, 2),
+            direct_blocks: few(3, 4),
+            direct_pages: few(2, 12),
+            active_blocks: few(3, 24),
+            active_pages: few(2, 72),
+            ratio: few(3, 144),
+            hot_entries: Some(3),
+            page_entries: Some(3),
+            ..Sizes::default()
+        };
+        let cascade = CascadeConfig {
+            filter_bits: if seed % 3 == 0 { 0 } else { 8 },
+            discard: seed % 5 < 2,
+            sizes,
+            ..CascadeConfig::new(1, 1)
+        };
+        Arc::new(TieredSettings {
+            layout: if seed % 2 == 0 {
+                Layout::Packed
+            } else {
+                Layout::Slotted
+            },
+            index_percent: 50,
+            checkpoint_segments: 8,
+            cascade,
+        })
+    });
+}
+
+/// The same with an index that is a hash table of slices, with tables of a few entries.
+#[test]
+fn dead_keys_stay_dead_where_the_index_is_sliced() {
+    simulate_each(|seed| {
+        Arc::new(SlicedSettings {
+            incarnations: [32, 16, 8, 3][(seed % 4) as usize],
+            table_bytes: Some([2048, 4096][(seed / 4 % 2) as usize]),
+            filter_percent: [0, 50][(seed % 2) as usize],
+            checkpoint_segments: 8,
+            ..SlicedSettings::new(50)
+        })
+    });
+}
+
+/// The same with an index without keys, so small in most runs that it loses entries all the time, and that those of other keys
+/// lead to what is dead.
+#[test]
+fn dead_keys_stay_dead_where_the_index_has_no_keys() {
+    simulate_each(|seed| Arc::new(HashedFor([1, 40, 150, 200_000][(seed % 4) as usize])));
+}
+
+/// The same where copies lie apart and the segment that goes first is not the oldest. As many priorities as the fewest
+/// buffers allow.
+#[test]
+fn dead_keys_stay_dead_where_segments_have_priorities() {
+    simulate_each(|_| {
+        Arc::new(ExactSettings {
+            layout: Layout::Packed,
+            index_percent: 50,
+            priorities: 2,
+        })
+    });
+}
+
+fn simulate(map: MapKind) {
+    simulate_each(|seed| {
+        if seed % 2 == 0 {
+            Arc::new(CopiesApart(map))
+        } else {
+            Arc::new(map)
+        }
+    });
+}
+
+fn simulate_each(kind: impl Fn(u64) -> Arc<dyn PlacementKind>) {
+    let seeds = match number("FLOWSTONE_SEED") {
+        Some(seed) => seed..=seed,
+        None => 1..=number("FLOWSTONE_CASES").unwrap_or(SEEDS),
+    };
+    let (mut crashes, least) = (0, 10 * seeds.clone().count() as u64);
+    for seed in seeds {
+        let kind = kind(seed);
+        match simulate_placement(seed, kind) {
+            Ok(report) => crashes += report.crashes,
+            Err(wrong) => panic!("{wrong}"),
+        }
+    }
+    eprintln!("{crashes} crash points");
+    assert!(crashes > least, "{crashes} crash points");
+}
+
+const READ_TIME: Duration = Duration::from_millis(1);
+
+/// A small flash that is reclaimed in order of age, without copies, and what each run of the cache there opens.
+struct Bench {
+    disk: Arc<dyn Disk>,
+    journal: Arc<MemoryJournal>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let latency = Latency {
+            read: READ_TIME,
+            ..Latency::default()
+        };
+        let disk = MemoryDisk::with_latency(META_BYTES + (16 << 16), latency);
+        Self {
+            disk: Arc::new(disk),
+            journal: Arc::new(MemoryJournal::new(1 << 17)),
+        }
+    }
+
+    /// Opens it with memory for a few dozen items once it has recovered.
+    async fn begin(&self) -> Arc<Engine> {
+        let mut config = EngineConfig {
+            memory_bytes: 16 << 20,
+            segment_bytes: Some(64 << 10),
+            max_value_bytes: 20_000,
+            partition_bits: 0,
+            ..EngineConfig::default()
+        };
+        let victim = Victim::Oldest;
+        config.reclaim.policy = ReclaimPolicy::Drop { victim };
+        let (disk, journal) = (Arc::clone(&self.disk), Arc::clone(&self.journal));
+        let kind = Arc::new(MAP);
+        let opening = Opening::new(disk, config).with_placement(kind);
+        let engine = opening.open(move || Ok(journal)).await.expect("it opens");
+        engine.start_background(|task| runtime::spawn_detached(async move { task().await }));
+        engine
+    }
+
+    /// [`begin`](Self::begin), to the end of the recovery.
+    async fn open(&self) -> Arc<Engine> {
+        let engine = self.begin().await;
+        engine.recovered().await;
+        engine.lend_memory(engine.stats().dram_limit_bytes - 150_000);
+        engine
+    }
+}
+
+async fn put(engine: &Arc<Engine>, name: &str) {
+    try_put(engine, name).await.expect("it is stored");
+}
+
+async fn try_put(engine: &Arc<Engine>, name: &str) -> Result<u64, CacheError> {
+    let put = Put {
+        value: vec![7; 2000].into(),
+        ..Put::default()
+    };
+    let key = engine.key(name.as_bytes()).expect("a key");
+    engine.set(key, runtime::unix_seconds(), &put).await
+}
+
+/// Puts the item, and others until memory has only those.
+async fn put_on_flash(engine: &Arc<Engine>) {
+    put(engine, "item").await;
+    for number in 0..200 {
+        put(engine, &number.to_string()).await;
+    }
+}
+
+/// An item that memory has read from flash and that has been reclaimed there since is in memory alone: an orderly
+/// stop saves it, though the index cannot say that flash has no copy.
+#[test]
+fn what_only_memory_has_survives_an_orderly_stop() {
+    Sim::new(1).block_on(async {
+        let bench = Bench::new();
+        let engine = bench.open().await;
+        put_on_flash(&engine).await;
+        while !is_in_memory(&engine) {
+            assert!(is_found(&engine).await, "it is on flash");
+        }
+        // Flash is turned over several times meanwhile.
+        for number in 200..2000 {
+            put(&engine, &number.to_string()).await;
+            assert!(is_in_memory(&engine), "it is read all the time");
+        }
+        assert!(engine.stats().placement.segments_reclaimed > 20);
+        assert!(matches!(engine.stop().await, Stop::Complete { .. }));
+        assert!(is_found(&bench.open().await).await, "it is lost");
+    });
+}
+
+/// What the items of a reclaimed segment have superseded must not outlive them: before the records of it are durable, no
+/// segment is used again.
+#[test]
+fn no_segment_is_used_again_before_deaths_are_durable() {
+    Sim::new(1).block_on(async {
+        let bench = Bench::new();
+        let engine = bench.open().await;
+        let reclaimed = || engine.stats().placement.segments_reclaimed;
+        let mut number = 0;
+        while reclaimed() == 0 {
+            put(&engine, &number.to_string()).await;
+            number += 1;
+        }
+        runtime::sleep(Duration::from_secs(1)).await;
+        let before = reclaimed();
+        bench.journal.set_sync_time(Duration::from_secs(100));
+        let writing = Arc::clone(&engine);
+        let writes = runtime::spawn(async move {
+            for number in 5000..7000 {
+                // Some wait for too long.
+                let _ = try_put(&writing, &number.to_string()).await;
+            }
+        });
+        runtime::sleep(Duration::from_secs(60)).await;
+        assert_eq!(reclaimed(), before, "the journal has not been synced");
+        bench.journal.set_sync_time(Duration::ZERO);
+        writes.await.expect("nobody ends it");
+        assert!(reclaimed() > before + 20);
+    });
+}
+
+/// A later copy may be found last: until then none is read.
+#[test]
+fn nothing_is_read_from_flash_before_all_copies_are_found() {
+    Sim::new(1).block_on(async {
+        let bench = Bench::new();
+        let engine = bench.open().await;
+        // More segments than are read at once, and it is in the first to be read.
+        for number in 0..400 {
+            put(&engine, &number.to_string()).await;
+        }
+        put(&engine, "item").await;
+        assert!(matches!(engine.stop().await, Stop::Complete { .. }));
+        let engine = bench.begin().await;
+        let mut meanwhile = 0;
+        while engine.recovery().segments_done < engine.recovery().segments {
+            assert!(!is_found(&engine).await, "not all copies are found");
+            runtime::sleep(READ_TIME / 10).await;
+            meanwhile += 1;
+        }
+        assert!(meanwhile > 0, "it takes reads");
+        engine.recovered().await;
+        assert!(is_found(&engine).await, "it is on flash");
+    });
+}
+
+/// The index goes on to say Perhaps: only the count of writes tells that what was read counts no more.
+#[test]
+fn a_change_does_not_go_by_what_was_deleted_while_it_read_flash() {
+    Sim::new(1).block_on(async {
+        let engine = Bench::new().open().await;
+        put_on_flash(&engine).await;
+        assert!(!is_in_memory(&engine), "it is on flash");
+        let changing = Arc::clone(&engine);
+        let change = runtime::spawn(async move {
+            let key = changing.key(b"item").expect("a key");
+            let look = |found: Option<&ItemView<'_>>| (Change::Keep, found.is_some());
+            let changed = changing.modify(key, runtime::unix_seconds(), look).await;
+            changed.expect("there is memory").result
+        });
+        runtime::sleep(READ_TIME / 2).await;
+        let key = engine.key(b"item").expect("a key");
+        engine.remove(key, runtime::unix_seconds()).await;
+        assert!(!change.await.expect("nobody ends it"), "it was deleted");
+    });
+}
+
+/// Whether memory has the item; counts as a read.
+fn is_in_memory(engine: &Arc<Engine>) -> bool {
+    let key = engine.key(b"item").expect("a key");
+    let found = engine.lookup(key, runtime::unix_seconds(), Peek::No, |_| ());
+    matches!(found, Lookup::Hit(()))
+}
+
+/// Whether the cache has the item; counts as a read.
+async fn is_found(engine: &Arc<Engine>) -> bool {
+    let key = engine.key(b"item").expect("a key");
+    match engine.lookup(key, runtime::unix_seconds(), Peek::No, |_| ()) {
+        Lookup::Hit(()) => true,
+        Lookup::Miss => false,
+        Lookup::Flash(read) => engine.read_flash(key, read).await.is_some(),
+    }
+}

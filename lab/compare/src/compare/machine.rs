@@ -1,0 +1,123 @@
+//! What a run takes place on, and what it counts.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use device::{Journal, JournalError, NewJournal, WriteMeter};
+use engine::config::{journal_bytes, new_journal};
+use engine::placement::MappingStats;
+use engine::preset::Preset;
+use engine::reclaim::FlashStats;
+use engine::{Engine, Opening, PlacementConfig};
+use runtime::Instant;
+
+use super::curve::SegmentLevels;
+use super::error::CompareError;
+use super::plan::Plan;
+use super::storage::Storage;
+use crate::cpu::Cpus;
+
+/// The most that is written to a drive within so long is told.
+const METERED: Duration = Duration::from_secs(10);
+
+#[derive(Clone)]
+pub(super) struct Machine {
+    pub(super) engine: Arc<Engine>,
+    pub(super) storage: Storage,
+    /// What is written to a drive.
+    pub(super) meter: Arc<WriteMeter>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counters {
+    pub(super) flash_reads: u64,
+    pub(super) flash_bytes_written: u64,
+    pub(super) host_bytes_written: u64,
+    pub(super) nand_bytes_programmed: u64,
+    pub(super) erases: u64,
+    pub(super) placement: FlashStats,
+    pub(super) mappings: MappingStats,
+}
+
+/// The beginning or the end of what is measured.
+#[derive(Clone, Copy)]
+pub(super) struct Mark {
+    pub(super) at: Instant,
+    pub(super) counters: Counters,
+    /// Time that processors have been busy: those of virtual time, or those of this process.
+    pub(super) processor: Duration,
+}
+
+impl Machine {
+    /// Opens the engine of a preset on `storage`, with the journal that `journal` makes.
+    pub(super) async fn open(
+        plan: &Plan,
+        preset: &Preset,
+        storage: Storage,
+        journal: impl FnOnce(NewJournal) -> Result<Arc<dyn Journal>, JournalError>,
+    ) -> Result<Self, CompareError> {
+        let config = plan.config(preset, &storage);
+        let (memory_bytes, bits) = (config.memory_bytes, config.partition_bits);
+        let bytes = journal_bytes(storage.bytes(), memory_bytes, bits);
+        let journal = || journal(new_journal(bytes, bits, false));
+        let has_index_on_flash = matches!(
+            config.placement,
+            PlacementConfig::Tiered(_) | PlacementConfig::Sliced(_)
+        );
+        let index_device = plan.index_device.clone().filter(|_| has_index_on_flash);
+        let meter = Arc::new(WriteMeter::new(METERED));
+        let mut opening = Opening::new(storage.medium(&meter), config);
+        if let Some(spec) = index_device {
+            let seed = !plan.seed();
+            opening = opening.with_index_device(move |need| spec.open(seed, need.bytes).map(Some));
+        }
+        let opened = opening.open(journal).await;
+        let engine = opened.map_err(|source| CompareError::Setup {
+            preset: preset.name,
+            device: plan.device.to_string(),
+            source: source.into(),
+        })?;
+        Ok(Self {
+            engine,
+            storage,
+            meter,
+        })
+    }
+
+    /// Now, as the beginning or the end of what is measured; `cpus` are those of virtual time.
+    pub(super) fn mark(&self, cpus: Option<&Cpus>) -> Mark {
+        let used = runtime::process::usage();
+        let busy = cpus.map(|cpus| Duration::from_nanos(cpus.busy_ns()));
+        Mark {
+            at: runtime::now(),
+            counters: self.counters(),
+            processor: busy.unwrap_or(used.user + used.system),
+        }
+    }
+
+    pub(super) fn segments(&self) -> SegmentLevels {
+        let placement = self.engine.flash_stats();
+        SegmentLevels {
+            free: self.engine.store().free_segments(),
+            low: placement.low_watermark,
+            high: placement.high_watermark,
+        }
+    }
+
+    pub(super) fn counters(&self) -> Counters {
+        let (store, storage) = (self.engine.store().counters(), &self.storage);
+        let flash_bytes_written = store.bytes_written.load(Ordering::Relaxed);
+        let index_bytes_written = self.engine.placement().mappings().bytes_written;
+        let host_bytes_written = storage.host_bytes_written();
+        Counters {
+            flash_reads: store.reads.sum(),
+            flash_bytes_written: flash_bytes_written + index_bytes_written,
+            host_bytes_written: host_bytes_written.unwrap_or(flash_bytes_written),
+            nand_bytes_programmed: storage.nand_bytes_programmed().unwrap_or(0),
+            erases: storage.erases().unwrap_or(0),
+            placement: self.engine.flash_stats(),
+            mappings: self.engine.placement().mappings(),
+        }
+    }
+}

@@ -1,0 +1,564 @@
+//! Flashield (NSDI 2019), tables 5 to 7, and hit ratio against bytes written: what goes to flash, and what that costs in hits.
+//!
+//! Look-aside clients, and a drive of which the cache has half, so that what it writes is what counts. Memory has what an index and
+//! buffers take beside what it has for items, the same for all: who takes less for these has more for items (`dram_tier_bytes`).
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use engine::preset::Preset;
+use engine::{Admission, Learning};
+use workload::{Settings, Workload};
+
+use super::belady;
+use crate::compare::{DeviceChoice, Plan, run};
+use crate::experiment::pick::among;
+use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
+use crate::plot::{Axis, Line, Plot};
+use crate::row::{PART, Row};
+
+const FLASHIELD: &str = "flashield";
+const RANDOM: &str = "random";
+const RANDOM_FLOWSTONE: &str = "random-flowstone";
+const FLOWSTONE: &str = "flowstone";
+const S3_FIFO: &str = "s3-fifo";
+/// What flashield is compared with.
+const FAMILIES: [&str; 3] = [RANDOM, RANDOM_FLOWSTONE, S3_FIFO];
+/// Those of table 5.
+const SYSTEMS: [&str; 3] = [FLASHIELD, "ripq", "victim"];
+/// Seven applications, as the paper has, which takes those with the most memory; without the one with objects of 141 kB.
+const APPLICATIONS: [u16; 7] = [23, 31, 1, 10, 29, 7, 20];
+/// A setting of flashield's: nothing is known but the paper's two numbers, nothing remembered, and each mistake costs the same.
+const AS_PAPER: &str = "n = 1, as in the paper";
+/// Reads from which on an item counts as flashy: table 6.
+const READS: [u32; 3] = [1, 10, 100];
+/// Hits that a hundred writes have to bring, beside the usual.
+const HITS_PER_100_WRITES: [u32; 4] = [50, 100, 300, 600];
+/// Shares that are admitted by chance: close enough for what lies between two.
+const RANDOM_PERCENT: [u32; 7] = [100, 70, 50, 30, 20, 10, 3];
+/// Parts of flash for one of memory: table 7.
+const RATIOS: [u64; 3] = [15, 7, 3];
+pub(super) const USUAL_RATIO: u64 = 7;
+/// Those of the frontier: of many applications, and of two of Twitter's clusters of small items, of which a fifth and a half are
+/// asked for once.
+const WORKLOADS: [&str; 3] = ["memcachier", "twitter:52", "twitter:54"];
+const RATIOS_OF_FRONTIER: [u64; 2] = [7, 50];
+/// Of what all keys come to, the cache has space for so much, in percent.
+const SPACE_PERCENT: u64 = 50;
+const CLIENTS: u32 = 16;
+/// Between an answer and the client's next request, so that the processor is not what decides.
+const TURNAROUND: Duration = Duration::from_micros(400);
+/// Windows of learning until the last request.
+pub(super) const WINDOWS: u32 = 16;
+/// Bytes of an item beside key and value: header, checksum, entry of the summary.
+const ITEM_OVERHEAD: u64 = 60;
+/// Bytes of memory for an object in the index, and for what does not grow with the flash beside segments in memory.
+const INDEX_BYTES: f64 = 10.5;
+const FIXED_BYTES: u64 = 3 << 20;
+const SEGMENTS_IN_MEMORY: u64 = 4;
+/// Keys looked at to know the mean size of items.
+const SAMPLE: u64 = 4096;
+
+/// Bytes of flash, requests before those that are measured, and these.
+const fn sizes(scale: Scale) -> (u64, u64, u64) {
+    match scale {
+        Scale::Tiny => (24 << 20, 50_000, 50_000),
+        Scale::Small => (64 << 20, 2_500_000, 2_500_000),
+        Scale::Paper => (1 << 30, 24_000_000, 24_000_000),
+    }
+}
+
+const fn segment_bytes(scale: Scale) -> u32 {
+    match scale {
+        Scale::Tiny => 512 << 10,
+        Scale::Small => 512 << 10,
+        Scale::Paper => 2 << 20,
+    }
+}
+
+/// One system at one setting, and the work that it does.
+pub(super) struct Cell {
+    pub(super) part: String,
+    /// What it is called, and its setting.
+    system: &'static str,
+    pub(super) label: String,
+    pub(super) preset: &'static Preset,
+    pub(super) plan: Plan,
+}
+
+/// Work, and how much there is of flash for one of memory.
+pub(super) struct Ground {
+    name: String,
+    ratio: u64,
+    pub(super) plan: Plan,
+}
+
+impl Ground {
+    pub(super) fn new(
+        setting: &Setting<'_>,
+        name: &str,
+        ratio: u64,
+    ) -> Result<Self, ExperimentError> {
+        // With less memory than that an engine does not work: a cache with little has more flash, and more to do.
+        let times = match ratio {
+            0..=7 => 1,
+            8..=15 => 2,
+            _ => 4,
+        };
+        let (flash_bytes, warmup, requests) = sizes(setting.scale);
+        let (flash_bytes, warmup, requests) =
+            (times * flash_bytes, times * warmup, times * requests);
+        let settings = |keys| Settings {
+            keys,
+            clients: CLIENTS.into(),
+            seed: setting.seed,
+            ..Settings::default()
+        };
+        let of_some = Workload::parse(name, settings(SAMPLE))?;
+        let bytes = |nth| u64::from(of_some.load(nth).value_len);
+        let item_bytes = (0..SAMPLE).map(bytes).sum::<u64>() / SAMPLE + ITEM_OVERHEAD;
+        let dram_bytes = flash_bytes / ratio;
+        let keys = (flash_bytes + dram_bytes) / item_bytes * 100 / SPACE_PERCENT;
+        let workload = Workload::parse(name, settings(keys))?;
+        let index_bytes = (flash_bytes / item_bytes) as f64 * INDEX_BYTES;
+        let segment_bytes = segment_bytes(setting.scale);
+        let buffer_bytes = SEGMENTS_IN_MEMORY * u64::from(segment_bytes);
+        let memory_bytes = dram_bytes + index_bytes as u64 + buffer_bytes + FIXED_BYTES;
+        let spec = format!("ftl:mlc,size={},block=128KiB", 2 * flash_bytes);
+        let device = DeviceChoice::Emulated(spec.parse().expect("a device that there is"));
+        let rate = u128::from(CLIENTS) * 1_000_000_000 / TURNAROUND.as_nanos();
+        let seconds = (warmup + requests) as f64 / rate as f64;
+        let plan = Plan {
+            requests: Some(requests),
+            warmup,
+            cpus: 2,
+            turnaround: TURNAROUND,
+            admission_window: Some(Duration::from_secs_f64(seconds) / WINDOWS),
+            cache_bytes: Some(flash_bytes),
+            segment_bytes: Some(segment_bytes),
+            ..Plan::new(workload, device, memory_bytes.max(17 << 20), CLIENTS)
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            ratio,
+            plan,
+        })
+    }
+
+    pub(super) fn cell(
+        &self,
+        system: &'static str,
+        label: String,
+        admission: Option<Admission>,
+    ) -> Cell {
+        let preset = match system {
+            // All but admission is the same.
+            RANDOM => FLASHIELD,
+            RANDOM_FLOWSTONE => FLOWSTONE,
+            other => other,
+        };
+        Cell {
+            part: format!("{}, DRAM : flash 1 : {}", self.name, self.ratio),
+            system,
+            label,
+            preset: systems::PRESETS
+                .named(preset)
+                .expect("the presets are in the list"),
+            plan: Plan {
+                admission,
+                ..self.plan.clone()
+            },
+        }
+    }
+
+    fn flashield(&self, reads: u32) -> Cell {
+        let learning = Learning {
+            reads,
+            ..Learning::default()
+        };
+        let admission = Admission::Learned(learning);
+        self.cell(FLASHIELD, format!("n = {reads}"), Some(admission))
+    }
+
+    /// With n = 1, and so many hits that a hundred writes have to bring.
+    fn flashield_worth(&self, hits_per_100_writes: u32) -> Cell {
+        let learning = Learning {
+            hits_per_100_writes,
+            ..Learning::default()
+        };
+        let admission = Admission::Learned(learning);
+        let label = worth_label(hits_per_100_writes);
+        self.cell(FLASHIELD, label, Some(admission))
+    }
+
+    /// With n = 1, and no more than the paper says.
+    fn flashield_as_paper(&self) -> Cell {
+        let learning = Learning {
+            hits_per_100_writes: 0,
+            remembers: false,
+            ..Learning::default()
+        };
+        let admission = Admission::Learned(learning);
+        self.cell(FLASHIELD, AS_PAPER.to_owned(), Some(admission))
+    }
+
+    fn random(&self, system: &'static str, percent: u32) -> Cell {
+        let admission = Admission::Random {
+            per_mille: 10 * percent,
+        };
+        self.cell(system, format!("{percent} %"), Some(admission))
+    }
+
+    fn s3_fifo(&self, reads: u32) -> Cell {
+        let admission = Admission::Ghosts { reads };
+        self.cell(S3_FIFO, format!("{reads} reads"), Some(admission))
+    }
+
+    fn other(&self, system: &'static str) -> Cell {
+        self.cell(system, String::new(), None)
+    }
+}
+
+impl Cell {
+    pub(super) fn measure(&self) -> Result<Row, ExperimentError> {
+        let ran = run(&self.plan, self.preset, Box::new(|_| ()))?;
+        let (row, detail) = (&ran.row, &ran.detail);
+        let learner = detail.admission.learner;
+        let samples = &ran.curve.samples;
+        let seconds = samples.last().map_or(0.0, |last| last.nanos as f64 / 1e9);
+        let limit = self.plan.flash_write_limit.map(NonZeroU64::get);
+        Ok(Row::new()
+            .with(PART, self.part.as_str())
+            .with("preset", self.system)
+            .with("setting", self.label.as_str())
+            .and(row.figures(&["hit_ratio", "dram_hits", "flash_hits", "clwa", "dlwa"]))
+            .and(row.figures(&["flash_bytes_written", "objects_on_flash"]))
+            .and(row.figures(&["flash_reads_per_hit", "p99_us"]))
+            .with("items_returned", detail.items_returned)
+            .with("segment_utilization", detail.segment_utilization)
+            .with("held_back", detail.held_back)
+            .with("bytes_per_s", detail.drive_bytes.0 as f64 / seconds)
+            .with(
+                "ten_seconds_over_limit",
+                limit.map(|limit| detail.drive_bytes.1 as f64 / 10.0 / limit as f64),
+            )
+            .with("dram_tier_bytes", detail.tier_bytes)
+            .with("lessons", learner.map(|learner| learner.lessons))
+            .with(
+                "samples_right",
+                learner.map(|learner| learner.right_per_mille as f64 / 1000.0),
+            ))
+    }
+}
+
+fn worth_label(hits_per_100_writes: u32) -> String {
+    format!("n = 1, {hits_per_100_writes} hits for 100 writes")
+}
+
+fn measured(setting: &Setting<'_>, cells: &[Cell]) -> Result<Vec<Row>, ExperimentError> {
+    setting.cells.run(cells, Cell::measure)
+}
+
+pub(super) fn applications(scale: Scale) -> &'static [u16] {
+    match scale {
+        Scale::Tiny => &APPLICATIONS[3..4],
+        Scale::Small | Scale::Paper => &APPLICATIONS,
+    }
+}
+
+/// The cells of each application.
+fn of_applications(
+    setting: &Setting<'_>,
+    ratio: u64,
+    cells: impl Fn(&Ground) -> Vec<Cell>,
+) -> Result<Vec<Cell>, ExperimentError> {
+    let mut all = Vec::new();
+    for application in applications(setting.scale) {
+        let name = format!("memcachier:app{application}");
+        all.extend(cells(&Ground::new(setting, &name, ratio)?));
+    }
+    Ok(all)
+}
+
+fn of<'a>(rows: &'a [Row], system: &'a str, label: &'a str) -> impl Iterator<Item = &'a Row> {
+    rows.iter().filter(move |row| {
+        row.text("preset") == Some(system) && row.text("setting").unwrap_or("") == label
+    })
+}
+
+fn all_of(rows: &[Row], (system, label): (&str, &str), field: &str) -> Vec<f64> {
+    of(rows, system, label)
+        .filter_map(|row| row.number(field))
+        .collect()
+}
+
+pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len().checked_sub(1)? / 2;
+    Some(values[middle].midpoint(values[values.len() / 2]))
+}
+
+pub(super) fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// Table 5: three systems.
+pub(in crate::experiment) fn table5(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+    let cells = of_applications(setting, USUAL_RATIO, |ground| {
+        let of_paper = SYSTEMS.map(|system| match system {
+            FLASHIELD => ground.flashield(1),
+            other => ground.other(other),
+        });
+        of_paper
+            .into_iter()
+            .chain([ground.flashield_as_paper()])
+            .chain(HITS_PER_100_WRITES.map(|hits| ground.flashield_worth(hits)))
+            .collect()
+    })?;
+    let rows = measured(setting, &cells)?;
+    let label = |system| if system == FLASHIELD { "n = 1" } else { "" };
+    let clwa = SYSTEMS.map(|system| median(all_of(&rows, (system, label(system)), "clwa")));
+    let hits = SYSTEMS.map(|system| mean(&all_of(&rows, (system, label(system)), "hit_ratio")));
+    let less = |one: Option<f64>, other: Option<f64>| Some(100.0 * (one? - other?));
+    let over = |one: Option<f64>, other: Option<f64>| Some(one? / other?);
+    let paper_clwa = ["0.54", "2.85", "3.67"];
+    let mut findings = Vec::new();
+    for (number, system) in SYSTEMS.into_iter().enumerate() {
+        findings.push(Finding::new(
+            format!("median CLWA of the applications, {system}"),
+            Some(paper_clwa[number]),
+            clwa[number],
+        ));
+    }
+    findings.extend([
+        Finding::new(
+            "the same, flashield / ripq",
+            Some("0.19"),
+            over(clwa[0], clwa[1]),
+        ),
+        Finding::new(
+            "mean hit ratio, flashield - ripq, points",
+            Some("-0.2"),
+            less(hits[0], hits[1]),
+        ),
+        Finding::new(
+            "mean hit ratio, flashield - victim, points",
+            Some("-2.4"),
+            less(hits[0], hits[2]),
+        ),
+    ]);
+    let worths = HITS_PER_100_WRITES.map(worth_label);
+    for label in worths.iter().map(String::as_str).chain([AS_PAPER]) {
+        let all = |field| all_of(&rows, (FLASHIELD, label), field);
+        findings.extend([
+            Finding::new(
+                format!("{label}: median CLWA, flashield / ripq"),
+                None,
+                over(median(all("clwa")), clwa[1]),
+            ),
+            Finding::new(
+                format!("{label}: mean hit ratio, flashield - ripq, points"),
+                None,
+                less(mean(&all("hit_ratio")), hits[1]),
+            ),
+        ]);
+    }
+    Ok(Outcome::of(Vec::new(), findings, rows))
+}
+
+/// Bytes written and hits of all applications, beside the paper's.
+fn of_paper(
+    label: &str,
+    (clwa, hits): (&'static str, &'static str),
+    all: impl Fn(&str) -> Vec<f64>,
+) -> [Finding; 2] {
+    let found = mean(&all("hit_ratio")).map(|hits| 100.0 * hits);
+    [
+        Finding::new(
+            format!("median CLWA, {label}"),
+            Some(clwa),
+            median(all("clwa")),
+        ),
+        Finding::new(format!("mean hit ratio, {label}, %"), Some(hits), found),
+    ]
+}
+
+/// Table 6: how many reads make an item flashy.
+pub(in crate::experiment) fn table6(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+    let cells = of_applications(setting, USUAL_RATIO, |ground| {
+        READS.map(|reads| ground.flashield(reads)).into()
+    })?;
+    let rows = measured(setting, &cells)?;
+    let paper = [("0.5", "94.6"), ("0.5", "93.9"), ("0.4", "93.4")];
+    let mut findings = Vec::new();
+    for (reads, (clwa, hits)) in READS.into_iter().zip(paper) {
+        let label = format!("n = {reads}");
+        let all = |field: &str| all_of(&rows, (FLASHIELD, &label), field);
+        findings.extend(of_paper(&label, (clwa, hits), all));
+    }
+    Ok(Outcome::of(Vec::new(), findings, rows))
+}
+
+/// Table 7: how much of the cache is memory.
+pub(in crate::experiment) fn table7(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+    let mut cells = Vec::new();
+    for ratio in RATIOS {
+        cells.extend(of_applications(setting, ratio, |ground| {
+            vec![ground.flashield(1)]
+        })?);
+    }
+    let rows = measured(setting, &cells)?;
+    let paper = [("0.7", "94.0"), ("0.8", "94.8"), ("0.9", "96.7")];
+    let mut findings = Vec::new();
+    for (ratio, (clwa, hits)) in RATIOS.into_iter().zip(paper) {
+        let end = format!(" 1 : {ratio}");
+        let of_ratio = |row: &&Row| row.text(PART).is_some_and(|part| part.ends_with(&end));
+        let of_ratio: Vec<Row> = rows.iter().filter(of_ratio).cloned().collect();
+        let all = |field: &str| all_of(&of_ratio, (FLASHIELD, "n = 1"), field);
+        findings.extend(of_paper(end.trim(), (clwa, hits), all));
+    }
+    Ok(Outcome::of(Vec::new(), findings, rows))
+}
+
+/// No table of the paper: hit ratio against bytes written, of all ways to admit, and of a cache that knows the future.
+pub(in crate::experiment) fn frontier(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+    // Of each ratio, the first so many workloads.
+    let workloads: [usize; 2] = match setting.scale {
+        Scale::Tiny => [1, 0],
+        Scale::Small => [3, 1],
+        Scale::Paper => [3, 3],
+    };
+    let mut grounds = Vec::new();
+    for (ratio, count) in RATIOS_OF_FRONTIER.into_iter().zip(workloads) {
+        for name in &WORKLOADS[..count] {
+            grounds.push(Ground::new(setting, name, ratio)?);
+        }
+    }
+    let cells: Vec<Cell> = grounds.iter().flat_map(of_frontier).collect();
+    let mut rows = measured(setting, &cells)?;
+    let bounds = setting.cells.run(&grounds, Ground::bound)?;
+    rows.extend(bounds);
+    rows.sort_by_key(|row| {
+        let part = row.text(PART).unwrap_or_default().to_owned();
+        grounds.iter().position(|ground| ground.part() == part)
+    });
+    let mut findings = Vec::new();
+    let mut plots = Vec::new();
+    for ground in &grounds {
+        let part = ground.part();
+        let of = among(&rows, PART, part.as_str());
+        let families: BTreeMap<&str, Vec<(f64, f64)>> = FAMILIES
+            .into_iter()
+            .map(|system| (system, points(&of, system)))
+            .collect();
+        for (hits, bytes) in points(&of, FLASHIELD) {
+            for (system, family) in &families {
+                let Some(least) = bytes_at(family, hits) else {
+                    continue;
+                };
+                findings.push(Finding::new(
+                    format!(
+                        "{part}: bytes at {:.1} % hits, flashield / {system}",
+                        100.0 * hits
+                    ),
+                    None,
+                    Some(bytes / least),
+                ));
+            }
+        }
+        let systems = [
+            FLASHIELD,
+            RANDOM,
+            RANDOM_FLOWSTONE,
+            S3_FIFO,
+            "ripq",
+            "victim",
+        ];
+        let lines = systems.map(|system| {
+            let points = points(&of, system).into_iter();
+            Line::new(
+                system,
+                points.map(|(hits, bytes)| (bytes / 1e6, hits)).collect(),
+            )
+        });
+        let (across, upwards) = (
+            Axis::linear("written").unit("MB"),
+            Axis::linear("hit ratio"),
+        );
+        plots.push(Plot::new(part, across, upwards, lines.into()));
+    }
+    Ok(Outcome::of(plots, findings, rows))
+}
+
+fn of_frontier(ground: &Ground) -> Vec<Cell> {
+    let mut cells: Vec<Cell> = READS.map(|reads| ground.flashield(reads)).into();
+    cells.extend(HITS_PER_100_WRITES.map(|hits| ground.flashield_worth(hits)));
+    for system in [RANDOM, RANDOM_FLOWSTONE] {
+        cells.extend(RANDOM_PERCENT.map(|percent| ground.random(system, percent)));
+    }
+    cells.extend([1, 2, 4].map(|reads| ground.s3_fifo(reads)));
+    cells.extend(["ripq", "victim"].map(|system| ground.other(system)));
+    cells
+}
+
+/// Hit ratio and bytes written of each setting of a system, by rising hit ratio.
+fn points(rows: &[Row], system: &str) -> Vec<(f64, f64)> {
+    let of = |row: &&Row| row.text("preset") == Some(system);
+    let point = |row: &Row| Some((row.number("hit_ratio")?, row.number("flash_bytes_written")?));
+    let mut points: Vec<_> = rows.iter().filter(of).filter_map(point).collect();
+    points.sort_by(|one, other| one.0.total_cmp(&other.0));
+    points
+}
+
+/// What a family of settings writes at a hit ratio, between its nearest two; nothing where none reaches it or all are above.
+/// Each further hit costs more bytes than the one before, so that what lies between is nearer to a power of these than to a line.
+fn bytes_at(points: &[(f64, f64)], hits: f64) -> Option<f64> {
+    let above = points.iter().position(|point| point.0 >= hits)?;
+    let (low, high) = (points.get(above.checked_sub(1)?)?, points[above]);
+    let share = (hits - low.0) / (high.0 - low.0);
+    Some(low.1 * (high.1 / low.1).powf(share))
+}
+
+impl Ground {
+    fn part(&self) -> String {
+        format!("{}, DRAM : flash 1 : {}", self.name, self.ratio)
+    }
+
+    /// What a cache that knows the future finds in as many bytes, whatever it writes.
+    fn bound(&self) -> Result<Row, ExperimentError> {
+        let flash_bytes = self.plan.cache_bytes.unwrap_or(0);
+        let requests = self.plan.requests.unwrap_or(0);
+        let bytes = flash_bytes + flash_bytes / self.ratio;
+        let hits = belady::hit_ratio(
+            &self.plan.workload,
+            (bytes, ITEM_OVERHEAD),
+            (self.plan.warmup, requests),
+        )?;
+        Ok(Row::new()
+            .with(PART, self.part())
+            .with("preset", "belady")
+            .with("hit_ratio", hits))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_at_a_hit_ratio_is_between_the_nearest_two() {
+        let points = [(0.5, 100.0), (0.7, 300.0), (0.8, 1000.0)];
+        assert_eq!(bytes_at(&points, 0.4), None);
+        assert_eq!(bytes_at(&points, 0.9), None);
+        let between = bytes_at(&points, 0.6).unwrap();
+        assert!((between - 300f64.sqrt() * 10.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn medians_of_even_numbers_are_between() {
+        assert_eq!(median(vec![]), None);
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+}

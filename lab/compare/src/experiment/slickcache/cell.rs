@@ -1,0 +1,207 @@
+//! A preset and its work, and its row.
+
+use engine::preset::Preset;
+use serde_json::Value;
+
+use super::machine::POPULARITIES;
+use crate::compare::{Outcome as Ran, Plan, run};
+use crate::experiment::pick::{among, lines, over, points, quotient};
+use crate::experiment::{ExperimentError, Finding};
+use crate::plot::{Axis, Plot};
+use crate::row::{PART, Row};
+
+/// Fatcache as the paper has it: what is oldest is dropped.
+pub(super) const FATCACHE: &str = "fatcache-async-fifo-drop";
+pub(super) const SLICKCACHE: &str = "slickcache";
+pub(super) const SLICKCACHE_GC: &str = "slickcache-gc";
+/// With the index on a drive of its own.
+pub(super) const OPTANE_GC: &str = "optane-gc";
+/// The device of its index.
+const OPTANE: &str = "nvm:optane";
+pub(super) const PRESETS: [&str; 3] = [FATCACHE, SLICKCACHE, SLICKCACHE_GC];
+/// Its other variants: these copy what is valid.
+pub(super) const OTHERS: [&str; 2] = ["fatcache-sync", "fatcache-async"];
+
+/// Requests a second, upwards.
+pub(super) fn requests_axis() -> Axis {
+    Axis::linear("requests").unit("1/s")
+}
+
+/// The figures of each popularity, each with a title, its axis and the field along it, for some presets. `across` is the other
+/// axis, and its field.
+pub(super) fn plots_of_each(
+    rows: &[Row],
+    presets: &[&str],
+    across: (&Axis, &str),
+    figures: &[(&str, Axis, &str)],
+) -> Vec<Plot> {
+    let mut plots = Vec::new();
+    for popularity in POPULARITIES {
+        let name = popularity.name();
+        let rows = among(rows, "popularity", name.as_str());
+        for (title, y, field) in figures {
+            let lines = lines(&rows, presets, across.1, field);
+            let title = format!("{title}, {name}");
+            plots.push(Plot::new(title, across.0.clone(), y.clone(), lines));
+        }
+    }
+    plots
+}
+
+#[derive(Clone)]
+pub(super) struct Cell {
+    pub(super) preset: &'static Preset,
+    /// What its row calls it.
+    name: &'static str,
+    pub(super) plan: Plan,
+    part: String,
+    head: Row,
+}
+
+impl Cell {
+    pub(super) fn new(preset: &'static str, plan: Plan) -> Self {
+        let (of, index_device) = match preset {
+            OPTANE_GC => (SLICKCACHE_GC, Some(OPTANE.parse().expect("a device"))),
+            other => (other, None),
+        };
+        Self {
+            preset: systems::PRESETS
+                .named(of)
+                .expect("the presets are in the list"),
+            name: preset,
+            plan: Plan {
+                index_device,
+                ..plan
+            },
+            part: String::new(),
+            head: Row::new(),
+        }
+    }
+
+    /// `plan` for each preset.
+    pub(super) fn of_each(presets: &[&'static str], plan: &Plan) -> Vec<Self> {
+        let cell = |&preset: &&'static str| Self::new(preset, plan.clone());
+        presets.iter().map(cell).collect()
+    }
+
+    /// The same, whose row belongs to a table.
+    pub(super) fn part(self, part: impl Into<String>) -> Self {
+        let part = part.into();
+        Self { part, ..self }
+    }
+
+    /// The same, whose row has one more field.
+    pub(super) fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
+        self.head = self.head.with(name, value);
+        self
+    }
+
+    /// The same under another name.
+    pub(super) fn called(self, name: &'static str) -> Self {
+        Self { name, ..self }
+    }
+
+    pub(super) fn ran(&self) -> Result<Ran, ExperimentError> {
+        Ok(run(&self.plan, self.preset, Box::new(|_| ()))?)
+    }
+
+    pub(super) fn row(&self) -> Result<Row, ExperimentError> {
+        Ok(self.row_of(&self.ran()?))
+    }
+
+    /// What a run shows: what the clients saw, what of the items was kept, and what the index took for that.
+    pub(super) fn row_of(&self, ran: &Ran) -> Row {
+        let (row, detail) = (&ran.row, &ran.detail);
+        let mappings = &detail.mappings;
+        let [reads_of_tier2, reads_of_tier3, reads_of_misses] =
+            mappings.reads.map(|reads| reads as f64);
+        let [_, of_tier2, of_tier3] = mappings.hits.map(|hits| hits as f64);
+        let hits = row.hits as f64;
+        let misses = row.gets as f64 - hits;
+        let has_tiers = row.tier1_hits.is_some();
+        let tiered =
+            |part: f64, whole: f64| quotient(Some(part).filter(|_| has_tiers), Some(whole));
+        let keys = self.plan.workload.keys() as f64;
+        let kept = detail.kept_share.map(|share| (share * keys).round());
+        let index_bytes = row.index_dram_bytes.map(|bytes| bytes as f64);
+        let index_reads_a_hit = tiered(reads_of_tier2 + reads_of_tier3, hits);
+        let reads_a_hit = row.flash_reads_per_hit.zip(row.flash_hits);
+        let reads_a_hit = reads_a_hit.map(|(reads, of)| reads * of as f64 / hits);
+        let seconds_busy = detail.cpu_busy.map(|busy| busy * f64::from(self.plan.cpus));
+        let busy_us = seconds_busy
+            .zip(row.ops_per_s)
+            .map(|(busy, rate)| busy / rate * 1e6);
+        let part = Some(self.part.as_str()).filter(|part| !part.is_empty());
+        Row::new()
+            .with(PART, part)
+            .and(self.head.clone())
+            .with("preset", self.name)
+            .with("requests_per_s", requests_per_s(ran))
+            .with("mean_us", detail.mean_us)
+            .and(row.figures(&["p50_us", "p99_us", "hit_ratio"]))
+            .with("items_kept", kept)
+            .with("tier1_share", tiered(hits - of_tier2 - of_tier3, hits))
+            .with("tier2_share", tiered(of_tier2, hits))
+            .with("tier3_share", tiered(of_tier3, hits))
+            .with("reads_a_tier2_lookup", tiered(reads_of_tier2, of_tier2))
+            .with("reads_a_tier3_lookup", tiered(reads_of_tier3, of_tier3))
+            .with("flash_reads_a_hit", reads_a_hit)
+            .with("index_reads_a_hit", index_reads_a_hit)
+            .with("index_reads_a_miss", tiered(reads_of_misses, misses))
+            .with("index_dram_bytes", row.index_dram_bytes)
+            .with(
+                "dram_bits_an_item",
+                quotient(index_bytes.map(|bytes| bytes * 8.0), kept),
+            )
+            .with(
+                "index_flash_share",
+                self.of_flash(has_tiers, mappings.flash_bytes),
+            )
+            .with(
+                "index_bytes_written_a_set",
+                tiered(mappings.bytes_written as f64, row.sets as f64),
+            )
+            .and(row.figures(&["gc_items_copied", "clwa", "dlwa"]))
+            .with("mappings_lost", has_tiers.then_some(detail.mappings_lost))
+            .with("cpu_busy", detail.cpu_busy)
+            .with("cpu_us_an_op", busy_us)
+    }
+
+    fn of_flash(&self, has_tiers: bool, bytes: u64) -> Option<f64> {
+        let cache_bytes = self.plan.cache_bytes?;
+        has_tiers.then(|| bytes as f64 / cache_bytes as f64)
+    }
+}
+
+/// Requests a second. The set after a miss belongs to its request.
+pub(super) fn requests_per_s(ran: &Ran) -> Option<f64> {
+    let operations = (ran.row.gets + ran.row.sets) as f64;
+    Some(ran.row.ops_per_s? * ran.row.requests as f64 / operations)
+}
+
+/// How fast one preset is over another, and beside it what both find and keep.
+pub(super) fn speed(
+    rows: &[Row],
+    [one, other]: [&'static str; 2],
+    of: &str,
+    paper: Option<&'static str>,
+) -> Vec<Finding> {
+    let pair = [one, other];
+    vec![
+        Finding::new(
+            format!("throughput, {one} / {other}, {of}"),
+            paper,
+            over(rows, pair, "requests_per_s"),
+        ),
+        Finding::new(
+            format!("hit ratio, {one} - {other}, points, {of}"),
+            None,
+            points(rows, pair, "hit_ratio"),
+        ),
+        Finding::new(
+            format!("items kept, {one} / {other}, {of}"),
+            None,
+            over(rows, pair, "items_kept"),
+        ),
+    ]
+}

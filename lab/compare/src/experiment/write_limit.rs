@@ -1,0 +1,186 @@
+//! No figure of a paper: presets whose drive may get half of what they would write (`docs/endurance.md`).
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use engine::preset::Preset;
+use workload::{KeySize, Mix, Settings, ValueSize, Workload};
+
+use super::pick::{among, figure};
+use super::{ExperimentError, Finding, Outcome, Scale, Setting};
+use crate::compare::{DeviceChoice, Outcome as Ran, Plan, run};
+use crate::row::{PART, Row};
+
+const PRESETS: [&str; 8] = [
+    "flowstone",
+    "fatcache-async",
+    "didacache",
+    "slickcache-gc",
+    "flashield",
+    "s3-fifo",
+    "ripq",
+    "victim",
+];
+const FREE: &str = "no limit";
+const LIMITED: &str = "half of that";
+/// Items of 300 bytes, with their part of everything around them.
+const ITEM_FLASH_BYTES: u64 = 376;
+/// Of the keys the flash has space for so many, in percent.
+const SPACE_PERCENT: u64 = 40;
+const GETS_PER_SET: f64 = 10.0;
+const CLIENTS: u32 = 16;
+/// Between an answer and the client's next request, so that the processor is not what decides.
+const TURNAROUND: Duration = Duration::from_micros(400);
+
+/// Bytes of flash, and requests that are measured.
+const fn sizes(scale: Scale) -> (u64, u64) {
+    match scale {
+        // With less flash ripq has too few segments for its priorities.
+        Scale::Tiny => (64 << 20, 100_000),
+        Scale::Small => (64 << 20, 1_200_000),
+        Scale::Paper => (1 << 30, 12_000_000),
+    }
+}
+
+struct Cell {
+    preset: &'static Preset,
+    limit: Option<NonZeroU64>,
+    plan: Plan,
+}
+
+impl Cell {
+    fn measure(&self) -> Result<(Row, f64), ExperimentError> {
+        let ran = run(&self.plan, self.preset, Box::new(|_| ()))?;
+        let (all, most) = ran.detail.drive_bytes;
+        let seconds = seconds(&ran);
+        let written_per_s = all as f64 / seconds;
+        let limit = self.limit.map(NonZeroU64::get);
+        let row = Row::new()
+            .with(PART, if limit.is_some() { LIMITED } else { FREE })
+            .with("preset", self.preset.name)
+            .with("limit_bytes_per_s", limit)
+            .with("bytes_per_s", written_per_s)
+            .with(
+                "ten_seconds_over_limit",
+                limit.map(|limit| most as f64 / 10.0 / limit as f64),
+            )
+            .with("ops_per_s", ran.row.ops_per_s)
+            .and(
+                ran.row
+                    .figures(&["p50_us", "p99_us", "p999_us", "hit_ratio"]),
+            )
+            .and(ran.row.figures(&["objects_on_flash"]))
+            .with("clwa", ran.row.clwa)
+            .with("held_back", ran.detail.held_back);
+        Ok((row, written_per_s))
+    }
+}
+
+/// From when the cache was opened to the end.
+fn seconds(ran: &Ran) -> f64 {
+    let nanos = ran.curve.samples.last().map_or(0, |sample| sample.nanos);
+    nanos as f64 / 1e9
+}
+
+pub(super) fn run_all(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+    let free = cells(setting, &[None; PRESETS.len()])?;
+    let free = setting.cells.run(&free, Cell::measure)?;
+    let half = |&(_, bytes_per_s): &(Row, f64)| NonZeroU64::new(bytes_per_s as u64 / 2);
+    let limits: Vec<_> = free.iter().map(half).collect();
+    let limited = setting
+        .cells
+        .run(&cells(setting, &limits)?, Cell::measure)?;
+    let rows: Vec<Row> = free
+        .into_iter()
+        .chain(limited)
+        .map(|(row, _)| row)
+        .collect();
+    Ok(Outcome::of(Vec::new(), findings(&rows), rows))
+}
+
+fn cells(
+    setting: &Setting<'_>,
+    limits: &[Option<NonZeroU64>],
+) -> Result<Vec<Cell>, ExperimentError> {
+    let (flash_bytes, requests) = sizes(setting.scale);
+    let settings = Settings {
+        keys: flash_bytes / ITEM_FLASH_BYTES * 100 / SPACE_PERCENT,
+        clients: CLIENTS.into(),
+        seed: setting.seed,
+        mix: Some(Mix::new(GETS_PER_SET, 1.0, 0.0)?),
+        key_size: Some(KeySize::Fixed(30)),
+        value_size: Some(ValueSize::Fixed(270)),
+        set_on_miss: Some(true),
+        ..Settings::default()
+    };
+    let spec = format!("ftl:mlc,size={},block=128KiB", 2 * flash_bytes);
+    let device = DeviceChoice::Emulated(spec.parse().expect("a device that there is"));
+    let workload = Workload::parse("zipfian", settings)?;
+    let plan = Plan {
+        requests: Some(requests),
+        cpus: 2,
+        turnaround: TURNAROUND,
+        cache_bytes: Some(flash_bytes),
+        ..Plan::new(workload, device, (32 << 20) + flash_bytes / 8, CLIENTS)
+    };
+    let cell = |(name, limit): (&&str, &Option<NonZeroU64>)| Cell {
+        preset: systems::PRESETS
+            .named(name)
+            .expect("the presets are in the list"),
+        limit: *limit,
+        plan: Plan {
+            flash_write_limit: *limit,
+            ..plan.clone()
+        },
+    };
+    Ok(PRESETS.iter().zip(limits).map(cell).collect())
+}
+
+fn findings(rows: &[Row]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for preset in PRESETS {
+        let of = among(rows, "preset", preset);
+        let [free, limited] = [FREE, LIMITED].map(|part| among(&of, PART, part));
+        let of_both = |field: &str| {
+            let pair = (
+                figure(&limited, preset, field)?,
+                figure(&free, preset, field)?,
+            );
+            Some(pair)
+        };
+        let quotient = |field: &str| of_both(field).map(|(one, other)| one / other);
+        findings.extend([
+            Finding::new(
+                format!("{preset}: written within any ten seconds, over the limit"),
+                None,
+                figure(&limited, preset, "ten_seconds_over_limit"),
+            ),
+            Finding::new(
+                format!("{preset}: written, with the limit / without"),
+                None,
+                quotient("bytes_per_s"),
+            ),
+            Finding::new(
+                format!("{preset}: throughput, with the limit / without"),
+                None,
+                quotient("ops_per_s"),
+            ),
+            Finding::new(
+                format!("{preset}: p99, with the limit / without"),
+                None,
+                quotient("p99_us"),
+            ),
+            Finding::new(
+                format!("{preset}: hit ratio, with the limit - without, points"),
+                None,
+                of_both("hit_ratio").map(|(one, other)| 100.0 * (one - other)),
+            ),
+            Finding::new(
+                format!("{preset}: items on flash, with the limit / without"),
+                None,
+                quotient("objects_on_flash"),
+            ),
+        ]);
+    }
+    findings
+}

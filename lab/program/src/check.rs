@@ -1,0 +1,441 @@
+//! `flowstone check`: looks for wrong and resurrected values, and for memory beyond the bound.
+//!
+//! `crashes` simulates whole caches from seeds and opens what crashes at random moments leave; `kills`
+//! starts this very program as a server, puts load on it and kills it; `memory` starts it too, and
+//! sends greedy and hostile clients. Exit code 1 when something is
+//! wrong, with the seed to repeat it.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use checker::{KillOptions, Kind, MemoryOptions, MemoryRow, Report};
+use clap::{Args, Subcommand};
+use engine::EngineConfig;
+use engine::config::Sizes;
+use engine::preset::{Preset, UnknownPreset};
+use indicatif::ProgressBar;
+use serde_json::{Value, json};
+use server::config::Size;
+
+/// Options of `flowstone check`.
+#[derive(Args)]
+pub(crate) struct CheckArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Simulate crashes: at random moments of caches that follow from a seed.
+    Crashes(CrashArgs),
+    /// Kill a real server under load, again and again.
+    Kills(KillArgs),
+    /// Let greedy and hostile clients loose on a real server, and compare its memory with the bound.
+    Memory(MemoryArgs),
+}
+
+#[derive(Args)]
+struct CrashArgs {
+    /// Crash points to look at, at least.
+    #[arg(long, default_value_t = 1000, value_name = "N")]
+    points: u64,
+    /// The first seed; a failure names its own.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Caches with the parts of this preset, on a disk [default: as a seed has it, `flowstone` or DIDACache on flash in most].
+    #[arg(long, value_name = "PRESET", value_parser = |name: &str| systems::PRESETS.named(name))]
+    preset: Option<&'static Preset>,
+    /// One JSON object instead of words.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+struct KillArgs {
+    /// Kills.
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    kills: u32,
+    /// Decides what clients do and when the server dies.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Clients at once.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    clients: u32,
+    /// Keys.
+    #[arg(long, default_value_t = 30_000, value_parser = clap::value_parser!(u64).range(1..))]
+    keys: u64,
+    /// The preset that the server runs.
+    #[arg(long, default_value = "flowstone", value_name = "PRESET", value_parser = |name: &str| systems::PRESETS.named(name))]
+    preset: &'static Preset,
+    /// Memory of the server that is killed.
+    #[arg(long, default_value = "40MiB", value_name = "SIZE")]
+    memory: Size,
+    /// Flash of the server that is killed.
+    #[arg(long, default_value = "96MiB", value_name = "SIZE")]
+    flash_size: Size,
+    /// Instead of what `flowstone sync` has made durable, what is older than this write-back window has to be found.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=86_400), value_name = "SECONDS")]
+    write_back: Option<u32>,
+    /// An empty directory for the server's files [default: one of its own, removed afterwards].
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// One JSON object instead of words.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+struct MemoryArgs {
+    /// Bounds, one server each.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "64MiB,256MiB,1GiB",
+        value_name = "SIZE,..."
+    )]
+    memory: Vec<Size>,
+    /// The preset that the servers run [default: flowstone].
+    #[arg(long, value_name = "PRESET", value_parser = preset)]
+    preset: Option<String>,
+    /// Kinds of clients [default: all].
+    #[arg(long, value_delimiter = ',', value_name = "KIND,...")]
+    kinds: Vec<Kind>,
+    /// Part of the usual number of clients.
+    #[arg(long, default_value_t = 1.0, value_name = "PART")]
+    scale: f64,
+    /// Decides what clients ask for and who reads first.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// An empty directory for the servers' files [default: one of its own, removed afterwards].
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// One JSON object a line instead of words.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a preset is made for in a simulation, about: the sizes of each are its seed's.
+const SIMULATED: Sizes = Sizes {
+    memory_bytes: 16 << 20,
+    flash_bytes: 8 << 20,
+    max_value_bytes: 20_000,
+    segment_bytes: Some(64 << 10),
+    block_bytes: None,
+    buffer_bytes: None,
+};
+
+/// The name of a preset.
+fn preset(name: &str) -> Result<String, UnknownPreset> {
+    systems::PRESETS
+        .named(name)
+        .map(|preset| preset.name.to_owned())
+}
+
+pub(crate) fn run(args: &CheckArgs) -> ExitCode {
+    match &args.what {
+        What::Crashes(args) => crashes(args),
+        What::Kills(args) => kills(args),
+        What::Memory(args) => memory(args),
+    }
+}
+
+fn progress_bar(length: u64, of: &str) -> ProgressBar {
+    let template = format!("{{bar:40}} {{pos}} of {{len}} {of}, {{elapsed}}, {{eta}} left");
+    cli::progress::bar(length, &template)
+}
+
+/// Prints the report, as an object or in words.
+#[expect(clippy::print_stdout, reason = "the report is what was asked for")]
+fn say(as_json: bool, object: &Value, words: &str) {
+    if as_json {
+        println!("{object}");
+    } else {
+        println!("{words}");
+    }
+}
+
+fn crashes(args: &CrashArgs) -> ExitCode {
+    let bar = progress_bar(args.points, "crash points");
+    let started = Instant::now();
+    let mut report = Report::default();
+    let mut seed = args.seed;
+    let parts = args.preset.map(|preset| (preset.config)(SIMULATED));
+    let simulate = |seed| match &parts {
+        Some(parts) => checker::simulate_preset(seed, parts),
+        None => checker::simulate(seed),
+    };
+    while report.crashes < args.points {
+        match simulate(seed) {
+            Ok(more) => report += more,
+            Err(failure) => {
+                bar.finish_and_clear();
+                let object = json!({ "failed": true, "seed": seed, "what": failure.what });
+                let of = args
+                    .preset
+                    .map(|preset| format!(" --preset {}", preset.name));
+                let of = of.unwrap_or_default();
+                let repeat = format!("flowstone check crashes{of} --seed {seed} --points 1");
+                let words = format!("WRONG: {failure}\nrepeat with: {repeat}");
+                say(args.json, &object, &words);
+                return ExitCode::FAILURE;
+            }
+        }
+        seed += 1;
+        bar.set_position(report.crashes.min(args.points));
+    }
+    bar.finish_and_clear();
+    let seconds = started.elapsed().as_secs_f64();
+    let rate = report.operations as f64 / seconds;
+    let object = json!({
+        "failed": false, "first_seed": args.seed, "seeds": seed - args.seed,
+        "crashes": report.crashes, "crashes_in_recovery": report.stumbles,
+        "crashes_on_nand": report.crashes_on_nand, "blocks_failed": report.failed_blocks,
+        "segments_moved": report.moved,
+        "orderly_stops": report.stops, "operations": report.operations,
+        "reads": report.reads, "hits": report.hits, "expected": report.expected,
+        "excused": report.excused, "lost": report.lost,
+        "empty_starts": report.empty_starts, "checkpoints": report.checkpoints,
+        "checkpoints_in_recovery": report.outgrown, "journal_laps": report.laps,
+        "pages_rotten_in_use": report.decays, "crashes_with_rotten_journal": report.rotten,
+        "longest_checkpoint_segments": report.checkpoint_segments,
+        "segments_reclaimed": report.reclaimed, "waits": report.waits,
+        "digest": format!("{:016x}", report.digest), "seconds": seconds, "ops_per_s": rate,
+    });
+    let words = format!(
+        "right: {} crash points ({} in a recovery), {} orderly stops, {} keys read at them, {} \
+             found; of {} items that had to be there {} were reclaimed by then and {} lost to torn \
+             records; {} empty starts after lost records; {} crash points with a rotten page of the journal; \
+             {} operations, {} checkpoints ({} in a recovery), {} laps of the journal, {} segments \
+             reclaimed; seeds {} to {}, {seconds:.1} s, {rate:.0} operations a second",
+        report.crashes,
+        report.stumbles,
+        report.stops,
+        report.reads,
+        report.hits,
+        report.expected,
+        report.excused,
+        report.lost,
+        report.empty_starts,
+        report.rotten,
+        report.operations,
+        report.checkpoints,
+        report.outgrown,
+        report.laps,
+        report.reclaimed,
+        args.seed,
+        seed - 1,
+    );
+    say(args.json, &object, &words);
+    ExitCode::SUCCESS
+}
+
+/// Where servers under test have their files.
+struct Workplace {
+    program: PathBuf,
+    directory: PathBuf,
+    /// Made for this run, and removed when nothing was found wrong.
+    is_own: bool,
+}
+
+impl Workplace {
+    fn new(named: Option<&PathBuf>) -> Result<Self, String> {
+        let program = std::env::current_exe()
+            .map_err(|error| format!("cannot find this program: {error}"))?;
+        let own = || std::env::temp_dir().join(format!("flowstone-check-{}", std::process::id()));
+        let directory = named.cloned().unwrap_or_else(own);
+        let place = directory.display();
+        std::fs::create_dir_all(&directory).map_err(|error| format!("{place}: {error}"))?;
+        if named.is_some() && directory.join("flowstone.flash").exists() {
+            return Err(format!(
+                "{place}: holds a flash already; name an empty directory"
+            ));
+        }
+        Ok(Self {
+            program,
+            is_own: named.is_none(),
+            directory,
+        })
+    }
+
+    fn remove(&self) {
+        if self.is_own {
+            // What cannot be removed is in a directory for what need not stay.
+            let _ = std::fs::remove_dir_all(&self.directory);
+        }
+    }
+}
+
+impl KillArgs {
+    /// Whether the preset bounds what a kill takes of what reclaim copies.
+    fn bounds_copies(&self) -> bool {
+        let config = (self.preset.config)(Sizes {
+            memory_bytes: self.memory.0,
+            flash_bytes: self.flash_size.0,
+            block_bytes: None,
+            segment_bytes: None,
+            buffer_bytes: None,
+            max_value_bytes: EngineConfig::default().max_value_bytes,
+        });
+        config.reclaim.bound_copies
+    }
+}
+
+fn kills(args: &KillArgs) -> ExitCode {
+    let place = match Workplace::new(args.dir.as_ref()) {
+        Ok(place) => place,
+        Err(what) => return cli::exit::refuse(what),
+    };
+    let bar = progress_bar(u64::from(args.kills), "kills");
+    let options = KillOptions {
+        program: place.program.clone(),
+        directory: place.directory.clone(),
+        preset: args.preset.name.to_owned(),
+        bounds_copies: args.bounds_copies(),
+        memory_bytes: args.memory.0,
+        flash_bytes: args.flash_size.0,
+        write_back: args.write_back,
+        kills: args.kills,
+        clients: args.clients,
+        keys: args.keys,
+        longest: Duration::from_secs(2),
+    };
+    let outcome = checker::kill(args.seed, &options, |report| {
+        bar.set_position(u64::from(report.kills));
+    });
+    bar.finish_and_clear();
+    let code = match &outcome {
+        Ok(report) => {
+            let slowest = report.slowest_start.as_secs_f64() * 1e3;
+            let (found_percent, excused) = (report.found_percent(), report.excused);
+            let promised = if options.bounds_copies {
+                ""
+            } else {
+                " (this preset does not bound what is copied)"
+            };
+            let object = json!({
+                "failed": false, "preset": args.preset.name, "seed": args.seed, "kills": report.kills,
+                "operations": report.operations, "flushes": report.flushes,
+                "delayed_flushes": report.delayed_flushes, "reads": report.reads,
+                "hits": report.hits, "early_kills": report.early, "expected": report.expected,
+                "found": report.found, "excused": excused, "found_percent": found_percent,
+                "bound_copies": options.bounds_copies,
+                "slowest_start_ms": slowest,
+            });
+            let words = format!(
+                "right: {} kills ({} of them during a start), {} operations, {} of them flushes ({} \
+                     delayed), {} keys read after kills, {} found; of {} items that had reached flash \
+                     {} found and {excused} evicted: {found_percent:.3} %{promised}; slowest start {slowest:.0} \
+                     ms; seed {}",
+                report.kills,
+                report.early,
+                report.operations,
+                report.flushes,
+                report.delayed_flushes,
+                report.reads,
+                report.hits,
+                report.expected,
+                report.found,
+                args.seed,
+            );
+            say(args.json, &object, &words);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            let directory = place.directory.display();
+            let object = json!({ "failed": true, "seed": args.seed, "what": error.to_string() });
+            let left = format!("seed {}; the files are left in {directory}", args.seed);
+            say(args.json, &object, &format!("WRONG: {error}\n{left}"));
+            ExitCode::FAILURE
+        }
+    };
+    if outcome.is_ok() {
+        place.remove();
+    }
+    code
+}
+
+fn memory(args: &MemoryArgs) -> ExitCode {
+    let place = match Workplace::new(args.dir.as_ref()) {
+        Ok(place) => place,
+        Err(what) => return cli::exit::refuse(what),
+    };
+    let options = MemoryOptions {
+        program: place.program.clone(),
+        directory: place.directory.clone(),
+        preset: args.preset.clone(),
+        bounds: args.memory.iter().map(|size| size.0).collect(),
+        kinds: if args.kinds.is_empty() {
+            Kind::ALL.to_vec()
+        } else {
+            args.kinds.clone()
+        },
+        scale: args.scale,
+    };
+    let bar = progress_bar(
+        (options.bounds.len() * options.kinds.len()) as u64,
+        "servers",
+    );
+    let mut beyond = Vec::new();
+    let outcome = checker::memory(args.seed, &options, |row| {
+        bar.inc(1);
+        bar.suspend(|| say(args.json, &memory_object(row), &memory_words(row)));
+        if !row.is_within() {
+            beyond.push(format!("{} at {}", row.kind, Size(row.memory_bytes)));
+        }
+    });
+    bar.finish_and_clear();
+    let wrong = match outcome {
+        Ok(()) if beyond.is_empty() => {
+            place.remove();
+            if !args.json {
+                let servers = options.bounds.len() * options.kinds.len();
+                let most = checker::MOST_AT_PEAK;
+                let words = format!(
+                    "right: {servers} servers kept to {most} of their bound; seed {}",
+                    args.seed
+                );
+                say(false, &Value::Null, &words);
+            }
+            return ExitCode::SUCCESS;
+        }
+        Ok(()) => format!("more memory than the bound allows: {}", beyond.join(", ")),
+        Err(error) => error.to_string(),
+    };
+    let object = json!({ "failed": true, "seed": args.seed, "what": wrong });
+    say(
+        args.json,
+        &object,
+        &format!("WRONG: {wrong}\nseed {}", args.seed),
+    );
+    ExitCode::FAILURE
+}
+
+fn memory_object(row: &MemoryRow) -> Value {
+    json!({
+        "failed": !row.is_within(), "kind": row.kind.name(), "memory_bytes": row.memory_bytes,
+        "clients": row.clients, "before_bytes": row.before_bytes, "peak_bytes": row.peak_bytes,
+        "after_bytes": row.after_bytes, "peak": row.peak(), "after": row.after(),
+        "rest_ms": row.rest.as_secs_f64() * 1e3, "served": row.served,
+        "turned_away": row.turned_away, "left": row.left,
+    })
+}
+
+fn memory_words(row: &MemoryRow) -> String {
+    format!(
+        "{:>9} {:10} {:6} clients: peak {:.3} of the bound, {:.3} after {:4.1} s; {} served, {} turned away{}",
+        Size(row.memory_bytes).to_string(),
+        row.kind,
+        row.clients,
+        row.peak(),
+        row.after(),
+        row.rest.as_secs_f64(),
+        row.served,
+        row.turned_away,
+        match (row.is_within(), row.left) {
+            (true, _) => String::new(),
+            (false, 0) => "  TOO MUCH".to_owned(),
+            (false, left) => format!("  TOO MUCH, {left} connections left"),
+        },
+    )
+}

@@ -1,0 +1,53 @@
+//! The commands of the product: the server, and the inspection of an image. A program is one call of [`parse`] and a match
+//! over its commands; `flowstone-server`, the program of this package, has these two and the default preset.
+//!
+//! A wrong option is answered with one line on standard error and exit code 2.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{Command, Parser};
+use engine::preset::Presets;
+
+pub mod exit;
+pub mod inspect;
+pub mod progress;
+pub mod serve;
+
+/// Parses the command line of a program. The help of each command in `with_presets` ends with the list of presets.
+///
+/// # Errors
+/// The exit code of the program, when it has nothing to run: help or the reason has been printed.
+pub fn parse<C: Parser>(presets: Presets, with_presets: &[&str]) -> Result<C, ExitCode> {
+    let list_presets = |command: Command| command.after_help(presets.list());
+    let command = with_presets.iter().fold(C::command(), |command, &name| {
+        command.mut_subcommand(name, list_presets)
+    });
+    command
+        .try_get_matches()
+        .and_then(|matches| C::from_arg_matches(&matches))
+        .map_err(|error| usage_error(&error))
+}
+
+/// Prints help as it is, and an error as one line.
+fn usage_error(error: &clap::Error) -> ExitCode {
+    if matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+    ) {
+        // A reader that closes its end early has seen enough.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let text = error.to_string();
+    let lines: Vec<&str> = text
+        .lines()
+        .map(str::trim)
+        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"))
+        .filter(|line| !line.is_empty())
+        .collect();
+    let line = lines.join(" ");
+    exit::refuse(line.strip_prefix("error: ").unwrap_or(&line))
+}

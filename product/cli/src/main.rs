@@ -1,0 +1,35 @@
+//! `flowstone-server`: the server with the default preset, and the inspection of an image.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use cli::{inspect, serve};
+use engine::preset::Presets;
+
+/// A memcached-compatible cache that lives on flash.
+#[derive(Parser)]
+#[command(name = "flowstone-server", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve memcached's clients, with the items on flash.
+    Serve(Box<serve::ServeArgs>),
+    /// Tell what an image holds and what a start would find, without changing anything.
+    Inspect(inspect::InspectArgs),
+}
+
+fn main() -> ExitCode {
+    match cli::parse::<Cli>(Presets::PRODUCT, &["serve"]) {
+        Ok(cli) => match cli.command {
+            Command::Serve(args) => serve::run(*args, Presets::PRODUCT),
+            Command::Inspect(args) => inspect::run(&args),
+        },
+        Err(code) => code,
+    }
+}

@@ -1,0 +1,147 @@
+//! `flowstone serve`: the server.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use device::WriteRate;
+use engine::Stop;
+use engine::preset::Presets;
+use runtime::live::Signals;
+use server::config::{Config, ListenAddress, LogFormat, Size};
+use server::{FlashSetting, IndexFlashSetting};
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, fmt};
+
+/// Options of `serve`. Each stands for a setting of the configuration file and wins over it.
+#[derive(Args)]
+pub struct ServeArgs {
+    /// Settings in a TOML file.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Address to listen on, HOST:PORT or unix:PATH; may be given more than once.
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Vec<ListenAddress>,
+    /// Memory of the whole process: items, index, buffers, connections.
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Size>,
+    /// File or block device that holds the items, or an emulated device:
+    /// nand:PRESET or ftl:PRESET, with ,size=S ,block=S ,channels=N ,luns=N ,bad=P% ,cycles=N ,erase_us=T ,read_us=T
+    /// ,program_us=T; nand: ,file=PATH; ftl: ,cache=S.
+    #[arg(long, value_name = "PATH|DEVICE")]
+    flash: Option<PathBuf>,
+    /// Size of the file or block device [default: 4GiB for a new file, the whole of a device].
+    #[arg(long, value_name = "SIZE")]
+    flash_size: Option<Size>,
+    /// File or block device for what of the index is not in memory, made for a new cache; or an emulated device, where
+    /// the flash is one: nvm:optane, with ,size=S ,channels=N ,read_us=T ,write_us=T, or ftl:PRESET [default: a part of
+    /// the flash].
+    #[arg(long, value_name = "PATH|DEVICE")]
+    index_flash: Option<PathBuf>,
+    /// The most that is written to the flash: so much a second, as 20MiB, or what the drive is rated for over the time that
+    /// it is to last, as 600TB/5y. The cache keeps fewer items before it writes more [default: no limit].
+    #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
+    flash_write_limit: Option<WriteRate>,
+    /// The system to run, one of the presets below [default: flowstone].
+    #[arg(long, value_name = "NAME")]
+    preset: Option<String>,
+    /// Worker threads [default: one per core].
+    #[arg(long, value_name = "N", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1024))]
+    threads: Option<usize>,
+    /// Connections at once [default: 10000].
+    #[arg(long, value_name = "N")]
+    max_connections: Option<usize>,
+    /// Seconds after which a silent connection is closed, 0 for never.
+    #[arg(long, value_name = "SECONDS")]
+    idle_timeout: Option<u32>,
+    /// Largest value [default: 1MiB].
+    #[arg(long, value_name = "SIZE")]
+    max_item_size: Option<Size>,
+    /// Seconds of downtime after which what the cache held is not trusted any more [default: never].
+    #[arg(long, value_name = "SECONDS")]
+    max_downtime: Option<u32>,
+    /// Let clients stop the server with `shutdown`.
+    #[arg(long)]
+    enable_shutdown: bool,
+    /// Overwrite what the flash holds: an old image, or what nobody knows.
+    #[arg(long)]
+    force: bool,
+    /// As --force, also where there is a file system, a volume or a partition table; never one that is mounted.
+    #[arg(long)]
+    overwrite_filesystem: bool,
+    /// Any other setting.
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl ServeArgs {
+    fn config(self) -> Result<Config, String> {
+        let mut config =
+            Config::load(self.config.as_deref(), &self.set).map_err(|error| error.to_string())?;
+        let server = &mut config.server;
+        if !self.listen.is_empty() {
+            server.listen = self.listen;
+        }
+        take(&mut server.threads, self.threads);
+        take(&mut server.max_connections, self.max_connections);
+        take(&mut server.idle_timeout, self.idle_timeout);
+        server.enable_shutdown |= self.enable_shutdown;
+        let cache = &mut config.cache;
+        take(&mut cache.memory, self.memory);
+        if let Some(flash) = self.flash {
+            cache.flash = FlashSetting::new(flash).map_err(|error| format!("--flash: {error}"))?;
+        }
+        cache.flash_size = self.flash_size.or(cache.flash_size);
+        if let Some(index) = self.index_flash {
+            let index = IndexFlashSetting::new(index);
+            cache.index_flash = Some(index.map_err(|error| format!("--index-flash: {error}"))?);
+        }
+        cache.flash_write_limit = self.flash_write_limit.or(cache.flash_write_limit);
+        take(&mut cache.preset, self.preset);
+        cache.max_item_size = self.max_item_size.or(cache.max_item_size);
+        take(&mut cache.max_downtime, self.max_downtime);
+        cache.force |= self.force;
+        cache.overwrite_filesystem |= self.overwrite_filesystem;
+        Ok(config)
+    }
+}
+
+fn take<T>(setting: &mut T, given: Option<T>) {
+    if let Some(given) = given {
+        *setting = given;
+    }
+}
+
+/// Runs the server; 2 when it cannot start, 1 when it could not stop orderly.
+pub fn run(args: ServeArgs, presets: Presets) -> ExitCode {
+    // Before anything that takes time: no signal ends the process by itself from here on.
+    let signals = match runtime::live::signals() {
+        Ok(signals) => signals,
+        Err(error) => return crate::exit::refuse(format!("signals cannot be handled: {error}")),
+    };
+    match serve(args, presets, signals) {
+        Ok(stop) => crate::exit::of(!matches!(stop, Stop::Incomplete { .. })),
+        Err(what) => crate::exit::refuse(what),
+    }
+}
+
+fn serve(args: ServeArgs, presets: Presets, signals: Signals) -> Result<Stop, String> {
+    let config = args.config()?;
+    let preset = presets
+        .named(&config.cache.preset)
+        .map_err(|error| format!("--preset (cache.preset): {error}"))?;
+    let filter = config.log.level.parse::<Targets>();
+    let filter = filter.map_err(|error| format!("log.level: {error}"))?;
+    let log = fmt::layer()
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
+    let log = match config.log.format {
+        LogFormat::Text => log.with_target(false).boxed(),
+        LogFormat::Json => log.json().boxed(),
+    };
+    tracing_subscriber::registry().with(filter).with(log).init();
+    server::run(config, preset.config, signals).map_err(|error| error.to_string())
+}

@@ -1,0 +1,71 @@
+//! The cache: memory tier, flash tier, request paths.
+//!
+//! ```text
+//!   server, library
+//!        │ lookup / read_flash          │ modify / set / remove
+//!   ┌────▼──────────────────────────────▼──────┐
+//!   │ lifecycle  open, checkpoints, stop       │  inspect only looks at an image
+//!   │ cache      request paths, single flight  │  a partition's lock, never held across I/O
+//!   │ dram       items in memory, CLOCK        │  admission: what of it goes to flash
+//!   ├──────────────────────────────────────────┤
+//!   │ flash      ties the layers below to a placement: place, invalidate, drain, recovery
+//!   │ placement  an index: where an item lies  │  an index's own lock
+//!   │ reclaim    writing and reclaiming segments, policies
+//!   │ durability journal, dead sets, checkpoints, what an earlier run left
+//!   │ store      segments: append, write, read │  buffers, queues
+//!   └────┬─────────────────────────────────────┘
+//!      device
+//!
+//!   SET:  memory, acknowledged ··evicted··> open segment ··sealed··> flash ··oldest··> reclaimed
+//!   GET:  memory │ open segment │ one flash read, kept in memory
+//! ```
+//!
+//! Each layer is ignorant of those above it; a test reads the imports and fails where one is not. Requests run on
+//! whatever thread they come in on; writing, reclaim, recovery and checkpoints are background tasks
+//! ([`Engine::start_background`]). `format` holds every byte offset.
+
+#![forbid(unsafe_code)]
+
+mod cache;
+pub mod config;
+mod dram;
+mod durability;
+pub mod flash;
+
+pub mod inspect;
+mod key;
+mod lifecycle;
+pub mod placement;
+pub mod preset;
+pub mod reclaim;
+pub mod store;
+
+pub mod admission;
+mod counter;
+#[cfg(test)]
+mod explore;
+mod in_flight;
+mod partition;
+mod sync;
+
+pub use ::format;
+pub use admission::{Admission, AdmissionStats, LearnerStats, Learning};
+pub use cache::{
+    Amend, CacheError, Change, Engine, EngineStats, FlashRead, ItemView, Lookup, MemoryCursor,
+    Modified, Owner, Peek, Put, SharedValue, SyncError,
+};
+pub use config::{
+    AfterDowntime, ConfigError, Dram, EngineConfig, ExactSettings, HashedSettings, PlacementConfig,
+    ReclaimPolicy, ReclaimSettings, Reserve, Schedule, SlicedSettings, StaticReserve,
+    TieredSettings, WriteSettings,
+};
+pub use dram::LongValue;
+pub use durability::{
+    Distrust, IndexDeviceError, IndexDeviceNeed, Medium, OpenError, RecoveryStats, Start,
+    SuperblockCopy, journal,
+};
+pub use flash::{DumpCursor, FlashStats};
+pub use key::{Key, KeyHash};
+pub use lifecycle::{CheckpointStats, Opening, Stop};
+pub use partition::PathStats;
+pub use store::{FlashItem, Layout, Victim};

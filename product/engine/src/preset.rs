@@ -1,0 +1,235 @@
+//! Presets: systems as named combinations of the engine's parts. The default, [`FLOWSTONE`], is defined here; a paper's
+//! system defines its own presets in its folder of `systems/`, from the shapes that this module shares: a cache of items
+//! ([`sized`]) and a cache of write buffers ([`slabs`], [`write_buffers`]).
+
+use std::fmt::Write;
+
+use crate::config::{
+    Dram, EngineConfig, ExactSettings, PlacementConfig, ReclaimPolicy, Schedule, Sizes,
+};
+use crate::format::segment::largest_item;
+use crate::store::Layout;
+
+/// Largest part of the memory that the index of a cache of write buffers takes, in percent; half is for slabs.
+const SLABS_INDEX_PERCENT: u32 = 40;
+/// A quarter of the buffers is written at once, each by one command where a slab is no erase block; the others are
+/// being filled.
+const WRITERS_SHARE: usize = 4;
+/// Servers that Fatcache runs side by side (DIDACache, TOS 2018, section 5.1): each writes one slab at a time, and reclaims
+/// one.
+const SERVERS: usize = 8;
+/// An eighth of the buffers is kept free by the drain; the other buffers answer reads from memory.
+const SPARE_SHARE: usize = 8;
+/// Slabs in memory where their size is not given: more than there are classes of items up to 100 KiB, each of which fills one.
+const SLABS: u64 = 64;
+/// Fewest slabs in memory.
+const LEAST_SLABS: u64 = 2;
+/// Most slabs in memory.
+const MOST_SLABS: u64 = 254;
+/// Smallest and largest slab in bytes, where a slab is no erase block.
+const SLAB_BYTES: std::ops::RangeInclusive<u64> = 256 << 10..=8 << 20;
+
+/// What a preset is made for; it also runs on the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MadeFor {
+    /// A drive, or a file on one.
+    Drive,
+    /// Flash whose blocks it erases itself.
+    Flash,
+}
+
+/// A named combination of the engine's parts.
+#[derive(Clone, Copy, Debug)]
+pub struct Preset {
+    /// Its name.
+    pub name: &'static str,
+    /// Its description, in a line.
+    pub about: &'static str,
+    /// The device that the experiments give it.
+    pub made_for: MadeFor,
+    /// Its settings for an engine of some sizes.
+    pub config: fn(Sizes) -> EngineConfig,
+}
+
+impl Preset {
+    /// A preset made for a drive, or a file on one.
+    pub const fn of_drive(
+        name: &'static str,
+        about: &'static str,
+        config: fn(Sizes) -> EngineConfig,
+    ) -> Self {
+        let made_for = MadeFor::Drive;
+        Self {
+            name,
+            about,
+            made_for,
+            config,
+        }
+    }
+
+    /// A preset made for flash whose blocks it erases itself.
+    pub const fn of_flash(
+        name: &'static str,
+        about: &'static str,
+        config: fn(Sizes) -> EngineConfig,
+    ) -> Self {
+        let made_for = MadeFor::Flash;
+        Self {
+            name,
+            about,
+            made_for,
+            config,
+        }
+    }
+}
+
+/// The default preset.
+pub const FLOWSTONE: Preset = Preset::of_drive(
+    "flowstone",
+    "items in memory; what leaves it is packed into segments; what is read stays on flash",
+    flowstone,
+);
+
+/// The presets of a program: the default alone, or those of the systems that are compiled in as well.
+#[derive(Clone, Copy, Debug)]
+pub struct Presets(pub &'static [&'static [Preset]]);
+
+impl Presets {
+    /// The presets of a program without any of the papers' systems.
+    pub const PRODUCT: Self = Self(&[&[FLOWSTONE]]);
+
+    /// Returns every preset, in the order of the list.
+    pub fn iter(self) -> impl Iterator<Item = &'static Preset> {
+        self.0.iter().copied().flatten()
+    }
+
+    /// Returns the preset called `name`.
+    ///
+    /// # Errors
+    /// [`UnknownPreset`], which lists the presets there are.
+    pub fn named(self, name: &str) -> Result<&'static Preset, UnknownPreset> {
+        let found = self.iter().find(|preset| preset.name == name);
+        found.ok_or_else(|| UnknownPreset {
+            name: name.to_owned(),
+            known: self.names(),
+        })
+    }
+
+    /// Lists the presets for a help text: a line each, with the description.
+    pub fn list(self) -> String {
+        let mut text = "Presets:".to_owned();
+        for Preset { name, about, .. } in self.iter() {
+            let _ = write!(text, "\n  {name:26}{about}");
+        }
+        text
+    }
+
+    fn names(self) -> String {
+        let names: Vec<&str> = self.iter().map(|preset| preset.name).collect();
+        names.join(", ")
+    }
+}
+
+/// No preset of the program has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no preset is called `{name}`; choose from {known}")]
+pub struct UnknownPreset {
+    name: String,
+    known: String,
+}
+
+/// Returns the settings that every engine of these sizes has.
+pub fn sized(sizes: Sizes) -> EngineConfig {
+    EngineConfig {
+        memory_bytes: sizes.memory_bytes,
+        max_value_bytes: sizes.max_value_bytes,
+        segment_bytes: sizes.segment_bytes,
+        ..EngineConfig::default()
+    }
+}
+
+fn flowstone(sizes: Sizes) -> EngineConfig {
+    let mut config = sized(sizes);
+    let segment_bytes = sizes
+        .block_bytes
+        .unwrap_or_else(|| config.choose_segment_bytes(sizes.flash_bytes));
+    if let Some(bytes) = sizes.buffer_bytes {
+        let buffers = bytes / u64::from(segment_bytes);
+        config.writing.buffers = buffers.clamp(LEAST_SLABS, MOST_SLABS) as usize;
+    }
+    if sizes.block_bytes.is_some() {
+        // On flash, all buffers but the one that is being filled.
+        config.writing.writers = config.writing.buffers - 1;
+    }
+    config
+}
+
+/// Returns the settings of a cache that keeps no items in memory but those in write buffers, and lays them in slots on flash.
+/// `for_slabs` are the bytes of memory for the buffers, where `sizes` does not give them.
+pub fn slabs(sizes: Sizes, for_slabs: u64) -> EngineConfig {
+    let usual = sized(sizes);
+    let most = sizes.buffer_bytes.map_or(SLABS, |_| MOST_SLABS);
+    let for_slabs = sizes.buffer_bytes.unwrap_or(for_slabs);
+    let slab_bytes = match sizes.block_bytes.or(sizes.segment_bytes) {
+        Some(bytes) => u64::from(bytes),
+        None => slab_bytes(&usual, for_slabs / SLABS),
+    };
+    let buffers = (for_slabs / slab_bytes).clamp(LEAST_SLABS, most) as usize;
+    let mut config = EngineConfig {
+        segment_bytes: u32::try_from(slab_bytes).ok(),
+        dram: Dram::WriteBuffers {
+            spare_buffers: Some((buffers / SPARE_SHARE).max(1)),
+        },
+        placement: PlacementConfig::Exact(ExactSettings {
+            layout: Layout::Slotted,
+            index_percent: SLABS_INDEX_PERCENT,
+            priorities: 1,
+        }),
+        write_back: None,
+        ..usual
+    };
+    config.writing.buffers = buffers;
+    config
+}
+
+/// Returns the settings of Fatcache: [`slabs`], with a schedule and a policy of reclaim (DIDACache, TOS 2018, section 5.1).
+pub fn write_buffers(
+    sizes: Sizes,
+    for_slabs: u64,
+    schedule: Schedule,
+    policy: ReclaimPolicy,
+) -> EngineConfig {
+    let mut config = slabs(sizes, for_slabs);
+    config.reclaim.policy = policy;
+    config.reclaim.schedule = schedule;
+    config.reclaim.reclaimers = SERVERS;
+    config.reclaim.bound_copies = false;
+    config.writing.writers = (config.writing.buffers / WRITERS_SHARE).clamp(1, SERVERS);
+    if sizes.block_bytes.is_none() {
+        config.writing.write_bytes = config.segment_bytes;
+    }
+    config
+}
+
+/// Returns the largest power of two up to `wanted` bytes that a slab can have, and that holds every item.
+pub fn slab_bytes(config: &EngineConfig, wanted: u64) -> u64 {
+    let (least, most) = SLAB_BYTES.into_inner();
+    let mut bytes = 1 << wanted.clamp(least, most).ilog2();
+    while bytes < most && config.largest_body() > largest_item(bytes as u32) as usize {
+        bytes *= 2;
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_preset_is_found_by_its_name_and_another_name_is_told_the_names() {
+        let preset = Presets::PRODUCT.named("flowstone").unwrap();
+        assert_eq!(preset.about, FLOWSTONE.about);
+        let error = Presets::PRODUCT.named("bigcache").unwrap_err().to_string();
+        assert!(error.contains("`bigcache`") && error.contains("flowstone"));
+    }
+}

@@ -1,0 +1,137 @@
+//! Flashield (NSDI 2019): memory is a filter that learns which items deserve flash. Its presets, and those of the caches it is
+//! compared with: RIPQ, a victim cache, and S3-FIFO (SOSP 2023).
+//!
+//! | mechanism | section | file |
+//! |---|---|---|
+//! | flashiness: features, the classifier, training | 3.1, 4.1, 4.2 | `product/engine/src/admission/flashiness.rs`, `learner.rs`, `svm.rs` |
+//! | the write limit | 3.2 | `product/engine/src/admission/worth.rs`, `product/device/src/limit.rs` |
+//! | an index of less than 4 bytes an object, 16 hash functions, ghosts | 4.3 | `product/index/src/compact/`, `product/engine/src/placement/hashed/` |
+//! | the hot data threshold, one CLOCK | 4.3 | `product/engine/src/placement/hashed/` |
+//! | RIPQ: segmented LRU over priorities, virtual promotion | 2.2, 5.1 | `product/engine/src/store/priorities.rs`, `product/engine/src/placement/exact/recency.rs` |
+//! | the presets | 5.1 | this file |
+
+#![forbid(unsafe_code)]
+
+use engine::config::Sizes;
+use engine::preset::{Preset, sized, slab_bytes};
+use engine::{
+    Admission, Dram, EngineConfig, HashedSettings, Learning, PlacementConfig, ReclaimPolicy,
+    Reserve, StaticReserve, Victim,
+};
+
+/// Items are spread over several segments that are being filled, so that these get full.
+const FLASHIELD_BUFFERS: usize = 7;
+const FLASHIELD_INDEX_PERCENT: u32 = 50;
+/// Reads in the small queue that take an item to the main one.
+const S3_FIFO_READS: u32 = 2;
+/// All that has been read in the main queue goes to its end again, as long as that gains.
+const S3_FIFO_COPY_SIXTEENTHS: u32 = 15;
+/// Insertion points of RIPQ in Flashield (sections 2.2 and 5.1).
+const RIPQ_PRIORITIES: u8 = 8;
+/// One for each of these, and some being written.
+const RIPQ_BUFFERS: usize = 12;
+const VICTIM_BUFFERS: usize = 4;
+/// The part of the memory that the buffers of RIPQ may have: the rest is for items and their index.
+const RIPQ_BUFFER_SHARE: u64 = 8;
+/// Segments that each of the two writes and reclaims at once.
+const VICTIM_WORKERS: usize = 2;
+/// What both keep free, in percent of the flash.
+const VICTIM_WATERMARKS: (u32, u32) = (2, 5);
+
+/// The presets of the four systems.
+#[rustfmt::skip]
+pub const PRESETS: &[Preset] = &[
+    Preset::of_drive("flashield", "Flashield: what is expected to be read again and not updated goes to flash; less than 4 bytes of index an item", flashield),
+    Preset::of_drive("flashield-one-clock", "the same; memory and flash have one CLOCK, as in the paper", flashield_one_clock),
+    Preset::of_drive("s3-fifo", "S3-FIFO: what has been read twice in memory goes to flash, and what comes back; what is read there is copied", s3_fifo),
+    Preset::of_drive("victim", "items in memory; whatever leaves it is written, and dropped in order of age", victim),
+    Preset::of_drive("ripq", "RIPQ: the same on a segmented LRU of 8 priorities; what is read moves up when its segment goes", ripq),
+];
+
+/// As a victim cache has it, with memory as a filter: what is on flash is read from there.
+fn filter(sizes: Sizes, admission: Admission, policy: ReclaimPolicy) -> EngineConfig {
+    let mut config = EngineConfig {
+        admission,
+        dram: Dram::Filter,
+        ..victim(sizes)
+    };
+    config.reclaim.policy = policy;
+    config
+}
+
+/// Flashield (NSDI '19): what has been read since it was written goes back to memory when its segment goes, and has to prove
+/// itself again.
+fn flashield(sizes: Sizes) -> EngineConfig {
+    let policy = ReclaimPolicy::ReturnRecent {
+        victim: Victim::Oldest,
+    };
+    let mut config = filter(sizes, Admission::Learned(Learning::default()), policy);
+    config.placement = PlacementConfig::Hashed(HashedSettings::new(FLASHIELD_INDEX_PERCENT));
+    config.writing.buffers = FLASHIELD_BUFFERS;
+    config
+}
+
+/// As the paper ranks what is to be evicted: one CLOCK over memory and flash.
+fn flashield_one_clock(sizes: Sizes) -> EngineConfig {
+    let mut config = flashield(sizes);
+    config.placement = PlacementConfig::Hashed(HashedSettings {
+        one_clock: true,
+        ..HashedSettings::new(FLASHIELD_INDEX_PERCENT)
+    });
+    config
+}
+
+/// S3-FIFO (SOSP '23), its small queue in memory and its main one on flash.
+fn s3_fifo(sizes: Sizes) -> EngineConfig {
+    let policy = ReclaimPolicy::CopyRecent {
+        victim: Victim::Oldest,
+        max_copy_sixteenths: S3_FIFO_COPY_SIXTEENTHS,
+    };
+    filter(
+        sizes,
+        Admission::Ghosts {
+            reads: S3_FIFO_READS,
+        },
+        policy,
+    )
+}
+
+/// Items in memory, all of which go to flash when they leave it (Flashield, section 2.2).
+fn victim(sizes: Sizes) -> EngineConfig {
+    let usual = sized(sizes);
+    let wanted = sizes.memory_bytes / RIPQ_BUFFER_SHARE / RIPQ_BUFFERS as u64;
+    let segment_bytes = sizes
+        .block_bytes
+        .or(sizes.segment_bytes)
+        .or_else(|| u32::try_from(slab_bytes(&usual, wanted)).ok());
+    let mut config = EngineConfig {
+        segment_bytes,
+        dram: Dram::BeforeVictims,
+        write_back: None,
+        ..usual
+    };
+    config.reclaim.policy = ReclaimPolicy::Drop {
+        victim: Victim::Oldest,
+    };
+    config.reclaim.reserve = Reserve::Static(StaticReserve {
+        low_percent: VICTIM_WATERMARKS.0,
+        high_percent: VICTIM_WATERMARKS.1,
+    });
+    config.reclaim.reclaimers = VICTIM_WORKERS;
+    config.writing.buffers = VICTIM_BUFFERS;
+    config.writing.writers = VICTIM_WORKERS;
+    config
+}
+
+/// `RIPQ` (FAST 2015) with segmented LRU and virtual promotion, behind a cache of items in memory.
+fn ripq(sizes: Sizes) -> EngineConfig {
+    let mut config = victim(sizes);
+    config.dram = Dram::ItemCache;
+    if let PlacementConfig::Exact(exact) = &mut config.placement {
+        exact.priorities = RIPQ_PRIORITIES;
+    }
+    config.reclaim.policy = ReclaimPolicy::CopyPromoted;
+    config.reclaim.bound_copies = false;
+    config.writing.buffers = RIPQ_BUFFERS;
+    config
+}

@@ -1,0 +1,95 @@
+//! The systems that a program is built with. A system that is struck from this list, and from the dependencies of this
+//! package, is gone from `serve --preset`, `compare` and `check`.
+
+#![forbid(unsafe_code)]
+
+use engine::preset::{FLOWSTONE, Presets};
+
+/// The default preset, and those of every system of the list.
+pub const PRESETS: Presets = Presets(&[
+    &[FLOWSTONE],
+    didacache::PRESETS,
+    slickcache::PRESETS,
+    sliced::PRESETS,
+    flashield::PRESETS,
+]);
+
+#[cfg(test)]
+mod tests {
+    use engine::config::Sizes;
+
+    use super::PRESETS;
+
+    #[test]
+    fn presets_are_found_by_name_and_others_are_listed() {
+        for preset in PRESETS.iter() {
+            assert_eq!(PRESETS.named(preset.name).unwrap().name, preset.name);
+        }
+        let error = PRESETS.named("bigcache").unwrap_err().to_string();
+        assert!(error.contains("`bigcache`") && error.contains("fatcache-async-fifo-drop"));
+    }
+
+    fn sizes(memory_mib: u64, flash_gib: u64, block_bytes: Option<u32>) -> Sizes {
+        Sizes {
+            memory_bytes: memory_mib << 20,
+            flash_bytes: flash_gib << 30,
+            block_bytes,
+            segment_bytes: None,
+            buffer_bytes: None,
+            max_value_bytes: 1 << 20,
+        }
+    }
+
+    #[test]
+    fn every_preset_fits_usual_sizes() {
+        for preset in PRESETS.iter() {
+            for (memory_mib, flash_gib, block_bytes) in [
+                (64, 1, None),
+                (256, 4, None),
+                (256, 4, Some(8 << 20)),
+                (4096, 256, None),
+            ] {
+                let sizes = sizes(memory_mib, flash_gib, block_bytes);
+                let config = (preset.config)(sizes);
+                let usual = config.choose_segment_bytes(sizes.flash_bytes);
+                let segment = block_bytes.unwrap_or(usual);
+                let checked = config.check(sizes.flash_bytes / u64::from(segment), segment);
+                assert_eq!(checked, Ok(()), "{} {sizes:?}", preset.name);
+            }
+        }
+    }
+
+    #[test]
+    fn slickcache_has_its_memory_for_the_index() {
+        let preset = PRESETS.named("slickcache-gc").unwrap();
+        for (memory_mib, buffers) in [(64, 6), (1024, 64)] {
+            let config = (preset.config)(sizes(memory_mib, 4, None));
+            assert_eq!(config.placement.index_percent(), 75);
+            assert_eq!(
+                (config.writing.buffers, config.segment_bytes),
+                (buffers, Some(2 << 20))
+            );
+            assert!(config.writing.writers >= 2);
+        }
+        // What is asked for counts as with Fatcache.
+        let asked = Sizes {
+            buffer_bytes: Some(32 << 20),
+            ..sizes(1024, 4, None)
+        };
+        let fatcache = PRESETS.named("fatcache-async").unwrap();
+        let buffers = [preset, fatcache].map(|preset| (preset.config)(asked).writing);
+        assert_eq!(buffers[0], buffers[1]);
+    }
+
+    #[test]
+    fn fatcache_has_the_buffers_of_the_paper() {
+        let on_flash = sizes(256, 4, Some(8 << 20));
+        let config = (PRESETS.named("fatcache-async").unwrap().config)(on_flash);
+        assert_eq!(config.writing.buffers as u64 * (8 << 20), 128 << 20);
+        let on_a_drive = (PRESETS.named("fatcache-sync").unwrap().config)(sizes(256, 4, None));
+        assert_eq!(
+            (on_a_drive.writing.buffers, on_a_drive.segment_bytes),
+            (64, Some(2 << 20))
+        );
+    }
+}
