@@ -1,0 +1,202 @@
+//! The measures of the house: the width of the seam, the size of objects, and the words. Each has a bound, which is only ever
+//! lowered, and an aim. `cargo test -p flowstone-architecture --test house -- --nocapture` prints the figures.
+
+#[path = "../imports/lexer.rs"]
+mod lexer;
+mod objects;
+mod words;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use objects::{Block, blocks, types};
+use words::Prose;
+
+/// The traits that a placement implements.
+const SEAM: &[&str] = &["Placement", "PlacementKind", "Residents"];
+
+/// Methods of all traits of the seam. The aim is 20.
+const SEAM_METHODS: usize = 49;
+/// Methods of the seam whose default a single implementor overrides. The aim is 0.
+const LONE_DEFAULTS: usize = 14;
+/// Methods of the type that has most, its traits' aside. The aim is 40.
+const METHODS_OF_A_TYPE: usize = 153;
+/// Files over which the methods of one type are spread. The aim is 1.
+const FILES_OF_A_TYPE: usize = 10;
+/// "what" in 1,000 words of comments, in tenths. The aim is 15.
+const WHAT_IN_COMMENTS: usize = 0;
+/// "what" in 1,000 words of the documents, in tenths. The aim is 15.
+const WHAT_IN_DOCUMENTS: usize = 0;
+/// "so many", "so much", "of them" and sentences that begin with "Of", in 1,000 words of comments, in tenths. The aim is 5.
+const MARKS_IN_COMMENTS: usize = 0;
+/// The same in the documents.
+const MARKS_IN_DOCUMENTS: usize = 0;
+
+/// The folders with the sources of the project.
+const FOLDERS: &[&str] = &["product", "systems", "lab", "check"];
+
+#[test]
+fn the_seam_is_no_wider_than_it_was() {
+    let engine = sources(&["product/engine/src", "systems"]);
+    let mut declared: BTreeMap<String, bool> = BTreeMap::new();
+    let mut implementors: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for block in engine.iter().flat_map(|(_, text)| blocks(text)) {
+        match block {
+            Block::Trait { name, methods } if SEAM.contains(&name.as_str()) => {
+                for (method, has_default) in methods {
+                    declared.insert(format!("{name}::{method}"), has_default);
+                }
+            }
+            Block::Impl {
+                of: Some(of),
+                name,
+                methods,
+            } if SEAM.contains(&of.as_str()) => {
+                for method in methods {
+                    let users = implementors.entry(format!("{of}::{method}")).or_default();
+                    users.insert(name.clone());
+                }
+            }
+            Block::Trait { .. } | Block::Impl { .. } => {}
+        }
+    }
+    let users = |method: &str| implementors.get(method).map_or(0, BTreeSet::len);
+    let lone: Vec<&str> = declared
+        .iter()
+        .filter(|(method, has_default)| **has_default && users(method) == 1)
+        .map(|(method, _)| method.as_str())
+        .collect();
+    assert!(!declared.is_empty(), "the traits of the seam are found");
+    hold("methods of the seam", declared.len(), SEAM_METHODS, "");
+    hold(
+        "defaults with one implementor",
+        lone.len(),
+        LONE_DEFAULTS,
+        &lone.join(", "),
+    );
+}
+
+#[test]
+fn no_type_has_more_methods_or_files_than_the_largest_had() {
+    let mut methods: BTreeMap<(String, String), usize> = BTreeMap::new();
+    let mut files: BTreeMap<(String, String), BTreeSet<PathBuf>> = BTreeMap::new();
+    let sources = sources(&["product", "systems"]);
+    let package = |path: &Path| {
+        let folders: PathBuf = path.components().take(2).collect();
+        folders.display().to_string()
+    };
+    let mut definitions: BTreeMap<(String, String), usize> = BTreeMap::new();
+    for (path, text) in &sources {
+        for name in types(text) {
+            *definitions.entry((package(path), name)).or_default() += 1;
+        }
+    }
+    for (path, text) in &sources {
+        for block in blocks(text) {
+            if let Block::Impl {
+                of: None,
+                name,
+                methods: own,
+            } = block
+            {
+                let key = (package(path), name);
+                // Several private types may share a name; each has its one file.
+                if definitions.get(&key) != Some(&1) {
+                    continue;
+                }
+                *methods.entry(key.clone()).or_default() += own.len();
+                files.entry(key).or_default().insert(path.clone());
+            }
+        }
+    }
+    let (most, count) = methods
+        .iter()
+        .max_by_key(|(_, count)| **count)
+        .expect("there are types");
+    hold("methods of one type", *count, METHODS_OF_A_TYPE, &most.1);
+    let (most, paths) = files
+        .iter()
+        .max_by_key(|(_, paths)| paths.len())
+        .expect("there are types");
+    hold("files of one type", paths.len(), FILES_OF_A_TYPE, &most.1);
+}
+
+#[test]
+fn comments_and_documents_are_in_plain_words() {
+    let comments: Prose = sources(FOLDERS)
+        .iter()
+        .map(|(_, text)| Prose::of_comments(text))
+        .sum();
+    let documents: Prose = documents()
+        .iter()
+        .map(|text| Prose::of_markdown(text))
+        .sum();
+    for (place, prose, what, marks) in [
+        ("comments", comments, WHAT_IN_COMMENTS, MARKS_IN_COMMENTS),
+        (
+            "documents",
+            documents,
+            WHAT_IN_DOCUMENTS,
+            MARKS_IN_DOCUMENTS,
+        ),
+    ] {
+        let about = format!("in 10,000 words of {place}");
+        hold("\"what\"", prose.in_10_000(prose.what), what, &about);
+        hold("marks", prose.in_10_000(prose.marks), marks, &about);
+    }
+}
+
+/// Prints a figure; fails where it is above its bound.
+fn hold(measure: &str, figure: usize, bound: usize, about: &str) {
+    println!("{measure}: {figure} (bound {bound}) {about}");
+    assert!(
+        figure <= bound,
+        "{measure}: {figure}, and {bound} at most. {about}"
+    );
+}
+
+/// The sources below these folders of the project, by their paths.
+fn sources(folders: &[&str]) -> Vec<(PathBuf, String)> {
+    let root = root();
+    let mut found = Vec::new();
+    for folder in folders {
+        each_file(&root.join(folder), "rs", &mut |path, text| {
+            let path = path.strip_prefix(&root).expect("it lies below the root");
+            found.push((path.to_owned(), text));
+        });
+    }
+    found
+}
+
+/// The documents of the project. `CHANGELOG.md` tells of what was, and is left out.
+fn documents() -> Vec<String> {
+    let mut found = Vec::new();
+    each_file(&root().join("docs"), "md", &mut |_, text| found.push(text));
+    for name in [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+    ] {
+        found.push(std::fs::read_to_string(root().join(name)).expect("a document is readable"));
+    }
+    found
+}
+
+fn each_file(folder: &Path, ending: &str, each: &mut dyn FnMut(&Path, String)) {
+    for entry in std::fs::read_dir(folder).expect("a folder is readable") {
+        let path = entry.expect("a folder is readable").path();
+        if path.is_dir() {
+            if path.file_name().is_none_or(|name| name != "target") {
+                each_file(&path, ending, each);
+            }
+        } else if path.extension().is_some_and(|found| found == ending) {
+            let text = std::fs::read_to_string(&path).expect("a file is readable");
+            each(&path, text);
+        }
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}

@@ -1,0 +1,166 @@
+//! Traits and `impl` blocks of a source, with the names of their methods.
+
+use crate::lexer::{Token, tokens};
+
+/// A block with methods.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Block {
+    Trait {
+        name: String,
+        /// Each method, and whether it has a default.
+        methods: Vec<(String, bool)>,
+    },
+    Impl {
+        /// The trait, for an `impl` of one.
+        of: Option<String>,
+        name: String,
+        methods: Vec<String>,
+    },
+}
+
+/// Returns the blocks of a source outside of its test modules.
+pub(crate) fn blocks(text: &str) -> Vec<Block> {
+    let tokens = tokens(text);
+    let mut found = Vec::new();
+    let mut at = 0;
+    let mut depth = 0usize;
+    while at < tokens.len() {
+        let is_item = at == 0
+            || tokens[at - 1].is("}")
+            || tokens[at - 1].is(";")
+            || tokens[at - 1].is("]")
+            || tokens[at - 1].is("{")
+            || tokens[at - 1].is(")")
+            || ["pub", "unsafe"].iter().any(|word| tokens[at - 1].is(word));
+        match tokens[at].word() {
+            Some("mod") if tokens.get(at + 2).is_some_and(|token| token.is("{")) => {
+                if tokens[at + 1].is("tests") {
+                    at = behind(&tokens, at + 2);
+                    continue;
+                }
+            }
+            Some(word @ ("trait" | "impl")) if is_item && depth == 0 => {
+                let Some(open) = (at..tokens.len()).find(|&at| tokens[at].is("{")) else {
+                    break;
+                };
+                let methods = methods(&tokens[open..behind(&tokens, open)]);
+                let head = &tokens[at + 1..open];
+                found.push(if word == "trait" {
+                    let name = head[0].word().unwrap_or_default().to_owned();
+                    Block::Trait { name, methods }
+                } else {
+                    let (of, name) = subject(head);
+                    let methods = methods.into_iter().map(|(name, _)| name).collect();
+                    Block::Impl { of, name, methods }
+                });
+                at = behind(&tokens, open);
+                continue;
+            }
+            _ if tokens[at].is("{") => depth += 1,
+            _ if tokens[at].is("}") => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        at += 1;
+    }
+    found
+}
+
+/// Returns the names of the structs and enums that a source defines.
+pub(crate) fn types(text: &str) -> Vec<String> {
+    let tokens = tokens(text);
+    let defines = |pair: &&[Token]| pair[0].is("struct") || pair[0].is("enum");
+    let pairs = tokens.windows(2).filter(defines);
+    pairs
+        .filter_map(|pair| Some(pair[1].word()?.to_owned()))
+        .collect()
+}
+
+/// The trait and the type of an `impl`, from the tokens between the word and the brace.
+fn subject(head: &[Token]) -> (Option<String>, String) {
+    let mut names: [Vec<&str>; 2] = Default::default();
+    let (mut angles, mut side) = (0i32, 0);
+    for (index, token) in head.iter().enumerate() {
+        let is_arrow = index > 0 && head[index - 1].is("-");
+        match token {
+            _ if token.is("<") => angles += 1,
+            _ if token.is(">") && !is_arrow => angles -= 1,
+            _ if angles > 0 => {}
+            _ if token.is("for") => side = 1,
+            _ if token.is("where") => break,
+            _ => names[side].extend(token.word().filter(|word| *word != "dyn")),
+        }
+    }
+    let last = |names: &[&str]| names.last().copied().unwrap_or_default().to_owned();
+    match side {
+        0 => (None, last(&names[0])),
+        _ => (Some(last(&names[0])), last(&names[1])),
+    }
+}
+
+/// The methods of a block that starts with its brace.
+fn methods(block: &[Token]) -> Vec<(String, bool)> {
+    let mut found = Vec::new();
+    let (mut depth, mut at) = (0usize, 0);
+    while at < block.len() {
+        if block[at].is("{") {
+            depth += 1;
+        } else if block[at].is("}") {
+            depth -= 1;
+        } else if depth == 1
+            && block[at].is("fn")
+            && let Some(name) = block.get(at + 1).and_then(Token::word)
+        {
+            let end = (at..block.len()).find(|&at| block[at].is("{") || block[at].is(";"));
+            let has_body = end.is_some_and(|end| block[end].is("{"));
+            found.push((name.to_owned(), has_body));
+        }
+        at += 1;
+    }
+    found
+}
+
+/// The index behind the brace that closes the one at `open`.
+fn behind(tokens: &[Token], open: usize) -> usize {
+    let mut depth = 0usize;
+    for (index, token) in tokens.iter().enumerate().skip(open) {
+        if token.is("{") {
+            depth += 1;
+        } else if token.is("}") {
+            depth -= 1;
+            if depth == 0 {
+                return index + 1;
+            }
+        }
+    }
+    tokens.len()
+}
+
+#[test]
+fn methods_are_told_from_functions_and_tests() {
+    let text = "pub trait Probe<T>: Send { fn look(&self) -> u8; fn touch(&self) { fn inner() {} } }
+        impl<T: Fn() -> u8> crate::seam::Probe<T> for Table<T> where T: Copy { fn look(&self) -> u8 { 1 } }
+        impl Table<u8> { const fn new() -> Self { Self } pub(crate) fn len(&self) {} }
+        fn alone() -> impl Iterator { 1..2 }
+        #[cfg(test)] mod tests { impl Table { fn extra(&self) {} } }";
+    let found = blocks(text);
+    let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+    assert_eq!(
+        found,
+        [
+            Block::Trait {
+                name: "Probe".to_owned(),
+                methods: vec![("look".to_owned(), false), ("touch".to_owned(), true)],
+            },
+            Block::Impl {
+                of: Some("Probe".to_owned()),
+                name: "Table".to_owned(),
+                methods: names(&["look"]),
+            },
+            Block::Impl {
+                of: None,
+                name: "Table".to_owned(),
+                methods: names(&["new", "len"]),
+            },
+        ]
+    );
+}
