@@ -147,6 +147,7 @@ fn comments_and_documents_are_in_plain_words() {
 }
 
 /// Prints a figure; fails where it is above its bound.
+#[expect(clippy::print_stdout, reason = "the command prints the figures")]
 fn hold(measure: &str, figure: usize, bound: usize, about: &str) {
     println!("{measure}: {figure} (bound {bound}) {about}");
     assert!(

@@ -33,11 +33,9 @@ pub(crate) fn blocks(text: &str) -> Vec<Block> {
             || tokens[at - 1].is(")")
             || ["pub", "unsafe"].iter().any(|word| tokens[at - 1].is(word));
         match tokens[at].word() {
-            Some("mod") if tokens.get(at + 2).is_some_and(|token| token.is("{")) => {
-                if tokens[at + 1].is("tests") {
-                    at = behind(&tokens, at + 2);
-                    continue;
-                }
+            Some("mod") if tokens.get(at + 1).is_some_and(|name| name.is("tests")) => {
+                at = behind(&tokens, at + 2);
+                continue;
             }
             Some(word @ ("trait" | "impl")) if is_item && depth == 0 => {
                 let Some(open) = (at..tokens.len()).find(|&at| tokens[at].is("{")) else {
@@ -119,8 +117,11 @@ fn methods(block: &[Token]) -> Vec<(String, bool)> {
     found
 }
 
-/// The index behind the brace that closes the one at `open`.
+/// The index behind the brace that closes the one at `open`, or behind `open` where there is no brace.
 fn behind(tokens: &[Token], open: usize) -> usize {
+    if !tokens.get(open).is_some_and(|token| token.is("{")) {
+        return open + 1;
+    }
     let mut depth = 0usize;
     for (index, token) in tokens.iter().enumerate().skip(open) {
         if token.is("{") {
