@@ -1,5 +1,5 @@
-//! The systems that a program is built with. A system that is struck from this list, and from the dependencies of this
-//! package, is gone from `serve --preset`, `compare` and `check`.
+//! The systems that a program is built with: each is a feature of this package, on by default. `serve --preset`, `compare`
+//! and `check` offer the presets of the systems that are compiled in.
 
 #![forbid(unsafe_code)]
 
@@ -8,13 +8,23 @@ use engine::preset::{FLOWSTONE, Presets};
 /// The default preset, and those of every system of the list.
 pub const PRESETS: Presets = Presets(&[
     &[FLOWSTONE],
+    #[cfg(feature = "didacache")]
     didacache::PRESETS,
+    #[cfg(feature = "slickcache")]
     slickcache::PRESETS,
+    #[cfg(feature = "sliced")]
     sliced::PRESETS,
+    #[cfg(feature = "flashield")]
     flashield::PRESETS,
 ]);
 
-#[cfg(test)]
+#[cfg(all(
+    test,
+    feature = "didacache",
+    feature = "flashield",
+    feature = "slickcache",
+    feature = "sliced"
+))]
 mod tests {
     use engine::config::Sizes;
 
