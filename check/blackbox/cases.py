@@ -23,7 +23,7 @@ from wire import Closed, Mask, last_cas
 TAIL = b"mn\r\n"
 FORMAT = b"CLIENT_ERROR bad command line format\r\n"
 
-# What Flowstone answers otherwise on purpose: rows of the table in docs/compatibility.md.
+# What Flowstone answers otherwise on purpose: rows of the table in docs/guide/compatibility.md.
 BAD_LINE = "a storage command with a wrong key, number or CAS value"
 RANGE = "client flags or a length beyond the field"
 FAR_EXPIRY = "an expiry beyond the field"
@@ -112,7 +112,7 @@ TODAY = {
 }
 
 # Mistakes that Flowstone answers as every release from 1.6.18 to 1.6.38 does: a newer one is not asked.
-# docs/compatibility.md tells both answers.
+# docs/guide/compatibility.md tells both answers.
 AS_BEFORE = frozenset(
     """
     b64_debug delete_many_words delete_with_time delete_with_word gat_long_key get_key_of_251_bytes get_key_with_nul
@@ -126,7 +126,7 @@ AS_BEFORE = frozenset(
 class Differs:
     """A deliberate difference: both answers, behind the whole case and with its keys as `@a`.
 
-    `why` is the row of the table in docs/compatibility.md that gives the reason. A memcached later than
+    `why` is the row of the table in docs/guide/compatibility.md that gives the reason. A memcached later than
     `until` answers as Flowstone does.
     """
 

@@ -78,11 +78,11 @@ def test_case_names_are_unique():
 
 
 def test_differences_are_documented():
-    table = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
+    table = (ROOT / "docs" / "guide" / "compatibility.md").read_text(encoding="utf-8")
     rows = {line.split("|")[1].strip() for line in table.splitlines() if line.startswith("|")}
     for case in CASES:
         if case.differs:
-            assert case.differs.why in rows, f"docs/compatibility.md does not say why {case.name} differs"
+            assert case.differs.why in rows, f"docs/guide/compatibility.md does not say why {case.name} differs"
             assert case.differs.memcached != case.differs.flowstone, case.name
 
 

@@ -1,4 +1,4 @@
-"""Statistics as monitoring programs read them, and `docs/statistics.md`, which has every field."""
+"""Statistics as monitoring programs read them, and `docs/guide/statistics.md`, which has every field."""
 
 import re
 import shutil
@@ -11,7 +11,7 @@ import monitors
 from servers import HOST, wait_until
 
 GROUPS = ["", "settings", "items", "slabs", "sizes", "conns", "flash", "index", "reclaim", "admission", "wear"]
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "statistics.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "statistics.md"
 MEMCACHED_TOOL = Path("/usr/share/memcached/scripts/memcached-tool")
 
 

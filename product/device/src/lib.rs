@@ -14,7 +14,7 @@
 //! ```
 //!
 //! `Nand` is an emulated open-channel SSD, `Ftl` a conventional drive made of one
-//! (`docs/devices.md`), `Nvm` memory without flash; [`DeviceSpec`] and [`DiskSpec`] make them by name, [`measure`] measures them.
+//! (`docs/internals/devices.md`), `Nvm` memory without flash; [`DeviceSpec`] and [`DiskSpec`] make them by name, [`measure`] measures them.
 //!
 //! [`Flash`] is what flash is: blocks that are erased whole and programmed page by page in order.
 //! [`Disk`] is what a drive pretends to be: bytes that can be overwritten anywhere. [`DiskFlash`]

@@ -1,6 +1,6 @@
 //! [`PacedDisk`]: gives any disk the pace of a drive that was measured.
 //!
-//! The model (`docs/devices.md`) has two parts. Bytes pass a link one command after the other, in the
+//! The model (`docs/internals/devices.md`) has two parts. Bytes pass a link one command after the other, in the
 //! order in which commands come. What else a command takes, it takes beside the others, and the
 //! longer the more of them there are. So the rate of reads at each depth is the measured one, and a
 //! read that comes behind a large write waits for it.

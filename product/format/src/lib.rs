@@ -1,4 +1,4 @@
-//! Bytes on flash. Every offset and encoding is in this folder; `docs/on-disk-format.md` draws
+//! Bytes on flash. Every offset and encoding is in this folder; `docs/internals/on-disk-format.md` draws
 //! them. All integers are little-endian; every structure carries a CRC-32C.
 //!
 //! ```text

@@ -20,7 +20,7 @@
 //! An entry is 8 bytes: what of the hash the bucket does not imply, the displacement from its
 //! home bucket, a rank that reads give it, and the value. A [`DirectTable`] is one partition's part of the
 //! index and has no lock; whoever owns it keeps it behind the partition's lock, whose longest
-//! hold is one sub-table rebuild. `docs/indexes.md` has the sizes, the growth rule and the
+//! hold is one sub-table rebuild. `docs/internals/indexes.md` has the sizes, the growth rule and the
 //! collision figures.
 //!
 //! Invariants:

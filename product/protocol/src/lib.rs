@@ -21,7 +21,7 @@
 //!   [`Parsed::Incomplete`] or already what the whole is;
 //! - every key in a [`Command`] is 1 to 250 bytes once decoded.
 //!
-//! The behaviour is memcached's: 1.6.45 decides. `docs/compatibility.md` lists where this crate differs
+//! The behaviour is memcached's: 1.6.45 decides. `docs/guide/compatibility.md` lists where this crate differs
 //! on purpose, and why.
 //!
 //! As in memcached, bytes below 0x20 other than NUL, `\n` and the space are accepted in keys.

@@ -1,4 +1,4 @@
-//! Every malformed request and its answer. Where releases of memcached differ, `docs/compatibility.md` says whose
+//! Every malformed request and its answer. Where releases of memcached differ, `docs/guide/compatibility.md` says whose
 //! answer it is; `check/blackbox` holds the answers against memcached itself.
 
 use flowstone_protocol::Refusal::*;

@@ -1,6 +1,6 @@
 //! `stats`: memcached's own names where they mean the same thing, and what is Flowstone's.
 //!
-//! `docs/statistics.md` has every field; a test compares the two.
+//! `docs/guide/statistics.md` has every field; a test compares the two.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -8,7 +8,7 @@
 //!        device::Disk                   a file, a drive, an emulated one
 //! ```
 //!
-//! `docs/slices.md` has the design, the states and what a crash leaves; the bytes are in `format::slices`.
+//! `docs/papers/slices.md` has the design, the states and what a crash leaves; the bytes are in `format::slices`.
 //!
 //! Needs a runtime (`runtime::sim` or `runtime::live`) on the threads that use it, and nothing of the cache.
 

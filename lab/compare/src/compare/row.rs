@@ -11,10 +11,10 @@ macro_rules! row {
         $($first:ident: $is:ty,)* [$($may_be:ident: $kind:ty,)*] $($last:ident: $end:ty,)*
     ) => {
         /// What one preset did in one run: the fields of `compare`, in their order.
-        /// `docs/compare.md` says what each means.
+        /// `docs/papers/compare.md` says what each means.
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
         #[serde(default)]
-        #[allow(missing_docs, reason = "docs/compare.md has the table")]
+        #[allow(missing_docs, reason = "docs/papers/compare.md has the table")]
         pub struct CompareRow {
             $(pub $first: $is,)*
             $(#[serde(skip_serializing_if = "Option::is_none")] pub $may_be: Option<$kind>,)*

@@ -49,7 +49,7 @@ pub enum Scale {
     Tiny,
     /// Less than a minute on two cores.
     Small,
-    /// What `docs/reproduction.md` has.
+    /// What `docs/papers/reproduction.md` has.
     Paper,
 }
 
@@ -101,7 +101,7 @@ impl Outcome {
     }
 }
 
-/// One line of the table in `docs/reproduction.md`.
+/// One line of the table in `docs/papers/reproduction.md`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     /// What was measured.

@@ -9,7 +9,7 @@
 //! cells that do not know of each other, each of which follows from the setting alone; so the
 //! rows do, to the byte, whatever the machine and the number of its cores, but for the experiments
 //! that measure a real file. What the papers found
-//! and why we find something else is in `docs/reproduction.md`.
+//! and why we find something else is in `docs/papers/reproduction.md`.
 
 mod ancs;
 mod cells;
@@ -81,13 +81,13 @@ pub const CATALOG: &[Experiment] = &[
         "what the formulas say of costs, writes and lifetime, and what is measured"),
     experiment("ancs-generality", "slice indexes, ANCS '14, section 7.5", ancs::generality::run,
         "look-ups, inserts and errors of a Bloom filter, and queries of a similarity index, on slices"),
-    experiment("workload-check", "the closed forms in docs/workloads.md", workload_check::run,
+    experiment("workload-check", "the closed forms in docs/papers/workloads.md", workload_check::run,
         "keys, sizes, operations and times of every generator against their formulas"),
-    experiment("drive-model", "the drive under a file; docs/devices.md", drive_model::run,
+    experiment("drive-model", "the drive under a file; docs/internals/devices.md", drive_model::run,
         "a real file, and the model calibrated to it, probed alike").drawn().of_a_file(),
-    experiment("write-limit", "no figure: docs/endurance.md", write_limit::run_all,
+    experiment("write-limit", "no figure: docs/guide/endurance.md", write_limit::run_all,
         "presets whose drive may get half of what they would write: what is written, found, and waited for"),
-    experiment("lab-truth", "docs/compare.md", lab_truth::run,
+    experiment("lab-truth", "docs/papers/compare.md", lab_truth::run,
         "presets on a real file, and under virtual time on the model of its drive").of_a_file(),
     experiment("didacache-fig10-11", "DIDACache, TOS 2018, figures 10 and 11", didacache::fig10_11::run,
         "throughput and hit ratio of look-aside clients against the size of the cache").drawn(),

@@ -1,4 +1,4 @@
-//! No figure of a paper: presets whose drive may get half of what they would write (`docs/endurance.md`).
+//! No figure of a paper: presets whose drive may get half of what they would write (`docs/guide/endurance.md`).
 
 use std::num::NonZeroU64;
 use std::time::Duration;

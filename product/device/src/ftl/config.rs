@@ -147,7 +147,7 @@ impl FtlConfig {
 
 /// The link of the Crucial M4, and how its controller hands reads to the channels: calibrated
 /// against figure 2a of the paper (best over worst 5.2, best over random 1.5) and frozen. See
-/// `docs/reproduction.md`.
+/// `docs/papers/reproduction.md`.
 const CRUCIAL_M4_LINK: LinkTiming = LinkTiming {
     page_ns: 14_400,
     channel_depth: Some(1),

@@ -13,7 +13,7 @@
 //!                               Nand          each page with a tag, for recover.rs
 //! ```
 //!
-//! What it does and what a power cut leaves is told in `docs/devices.md`.
+//! What it does and what a power cut leaves is told in `docs/internals/devices.md`.
 //!
 //! Invariants: what a logical page held stays where it is until its new version is programmed;
 //! a block is erased only when no logical page names a page of it. Failure: a block that fails a

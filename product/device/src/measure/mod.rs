@@ -1,5 +1,5 @@
 //! Measurements of the emulated devices, as the papers made them on real ones. What came of them is
-//! in `docs/reproduction.md`.
+//! in `docs/papers/reproduction.md`.
 
 mod channel_placement;
 mod probe;

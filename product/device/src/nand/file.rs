@@ -8,7 +8,7 @@
 //! Everything that changes is written at once, in place and through the page cache, in an order
 //! that leaves a true account at any instant that the process may die: the byte of a page says
 //! "being programmed" before its data are written, a block's record says "torn" before it is erased.
-//! The tables are in `docs/devices.md`.
+//! The tables are in `docs/internals/devices.md`.
 
 use std::fs::File;
 use std::io;

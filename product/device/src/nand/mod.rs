@@ -7,7 +7,7 @@
 //!        └──▶ channel.rs                   when it ends, and what it does to the blocks
 //! ```
 //!
-//! Times, rules, power cuts and the layout of a file are told in `docs/devices.md`.
+//! Times, rules, power cuts and the layout of a file are told in `docs/internals/devices.md`.
 //!
 //! Invariants: a page is programmed once between erases and in order; a LUN does one thing at a
 //! time and a bus moves one page at a time; under virtual time the same commands at the same times

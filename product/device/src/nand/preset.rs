@@ -1,4 +1,4 @@
-//! Devices by name. Their figures, and where they come from, are in `docs/devices.md`.
+//! Devices by name. Their figures, and where they come from, are in `docs/internals/devices.md`.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
 //! Writing a checkpoint: what has died in every live segment, and the placement's section. See
-//! `docs/recovery.md`.
+//! `docs/internals/recovery.md`.
 //!
 //! Live segments go by rising number. Their lists are merged from two sources in the same order: the last
 //! checkpoint and the journal's chunks before the cut. Chunks are gone through once for each range of segments,

@@ -12,7 +12,7 @@
 //!
 //! What was once durable is known by its checksums: a chunk that is closed gets a seal, and the head tells of the one
 //! being filled how far the last sync had come. A page that rots or is not there is not taken for the journal's end.
-//! See `docs/recovery.md`.
+//! See `docs/internals/recovery.md`.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -9,7 +9,7 @@
 //!   flush ── version cutoffs of `flush_all`, and expiry
 //! ```
 //!
-//! Records and checkpoints only ever kill; `docs/recovery.md` says why that is enough.
+//! Records and checkpoints only ever kill; `docs/internals/recovery.md` says why that is enough.
 
 pub(crate) mod checkpoint;
 pub(crate) mod dead;

@@ -8,7 +8,7 @@
 //!   stop:  clean all of memory ─> drain ─> checkpoint ─> sync ─> set the clean mark ─> sync
 //! ```
 //!
-//! `docs/recovery.md` says why nothing is wrong after a crash at any moment of it.
+//! `docs/internals/recovery.md` says why nothing is wrong after a crash at any moment of it.
 
 mod durable;
 mod expire;

@@ -59,7 +59,7 @@ const INDEX_ITEM_BYTES: u64 = 4;
 const LOAD_PERCENT: u64 = 94;
 /// Segments that numbers in an index of an unknown flash are laid out for.
 const MOST_SEGMENTS: u32 = 1 << 25;
-/// Open segments that items go to, the oldest first: how full they get is in `docs/reproduction.md`.
+/// Open segments that items go to, the oldest first: how full they get is in `docs/papers/reproduction.md`.
 const OPEN_SEGMENTS: usize = 4;
 /// Tables with fewer slots are so small that most keys share slots with others.
 const SMALL_TABLES: u64 = 1 << 16;

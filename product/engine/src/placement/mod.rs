@@ -3,7 +3,7 @@
 //! Index, streams and rebuild belong together, so they are one unit behind one trait, [`Placement`]. What all
 //! placements share is elsewhere and concrete: segments and reads (`store`), journal, checkpoints and the recovery
 //! queue (`durability`), writing and reclaim (`reclaim`), and what ties these to a placement (`flash`).
-//! `docs/placements.md` says what each method may assume, and what the others do for it.
+//! `docs/internals/placements.md` says what each method may assume, and what the others do for it.
 //!
 //! | placement | index | streams | displaced copies |
 //! |---|---|---|---|

@@ -4,7 +4,7 @@
 //! The index itself is [`SliceIndex`]. It says of a key, as far as the journal keeps its hash, the number of a segment's generation
 //! and the position in it, so what has been reclaimed need not be taken out. Copies cannot be located without reading flash: what
 //! is displaced is journalled by key. What memory has of the index is part of each checkpoint, and what is on flash may be newer
-//! than that: `docs/sliced.md`.
+//! than that: `docs/papers/sliced.md`.
 
 mod kind;
 mod load;

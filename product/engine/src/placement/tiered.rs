@@ -5,7 +5,7 @@
 //! taken out of the index (zero-I/O demapping, section 4.3).
 //!
 //! Copies in segments cannot be located without reading flash: what is displaced is journalled by key. The index is part of
-//! each checkpoint (section 4.4): `docs/cascade.md`.
+//! each checkpoint (section 4.4): `docs/papers/cascade.md`.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! The bytes of an image: a small one is compared with a checksum, and read by offsets written down
-//! here and in `docs/on-disk-format.md`, not by the engine's own decoders.
+//! here and in `docs/internals/on-disk-format.md`, not by the engine's own decoders.
 //!
 //! When this fails the format has changed: raise `IMAGE_FORMAT`, change the document, then the
 //! checksum.

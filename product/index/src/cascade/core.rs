@@ -85,7 +85,7 @@ pub struct Cascade {
 #[derive(Debug, Default)]
 #[allow(
     missing_docs,
-    reason = "the names say it; docs/statistics.md has the table"
+    reason = "the names say it; docs/guide/statistics.md has the table"
 )]
 pub struct Counters {
     pub tier1_hits: AtomicU64,

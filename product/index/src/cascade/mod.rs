@@ -21,7 +21,7 @@
 //! does not verify, and the search begins anew.
 //!
 //! What a crash leaves is what the last checkpoint names ([`Cascade::save`]): no page of it is written again before another
-//! one is named. `docs/cascade.md` has the sizes.
+//! one is named. `docs/papers/cascade.md` has the sizes.
 
 mod block;
 mod bounds;

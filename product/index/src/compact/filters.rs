@@ -3,7 +3,7 @@
 //! Memory is what the index is about, so the filter is not blocked: bits of a key lie anywhere. One line for all bits of a
 //! key would be one access to memory instead of two for most keys that are not there, but has 1.15 times the false positives.
 //! It does not stay below 1 % within the 9.66 bits a key that 6 TB in 512 MiB segments leave of 4 bytes; two lines do not
-//! quite. `docs/indexes.md` has what was measured of each.
+//! quite. `docs/internals/indexes.md` has what was measured of each.
 
 use format::mapping::bloom::mix;
 use format::segment::SegmentId;

@@ -25,7 +25,7 @@
 //! - Nothing here blocks, or touches a clock or a source of randomness: the same calls give the same table.
 //!
 //! Failure: no operation fails. A segment or a function out of range is a programmer's error and panics.
-//! `docs/indexes.md` has the layout, the formulas and what displacement costs.
+//! `docs/internals/indexes.md` has the layout, the formulas and what displacement costs.
 
 mod config;
 mod entry;

@@ -1,7 +1,7 @@
 //! The 16 look-up functions of a key: double hashing, with strides so short that no two functions give the same slot.
 //!
 //! A table that is filled by double hashing is as full when it refuses as one with independent functions (Lueker and
-//! Molodowitch, STOC '88); what `docs/indexes.md` reports confirms it. The functions depend on no partition bits, which are
+//! Molodowitch, STOC '88); what `docs/internals/indexes.md` reports confirms it. The functions depend on no partition bits, which are
 //! the same in all hashes of a table, nor on the lowest bits, which a hash that was read from a journal does not have.
 
 use format::mapping::bloom::mix;

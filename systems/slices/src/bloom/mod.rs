@@ -7,7 +7,7 @@
 //! ```
 //!
 //! An inserted key is never denied until its incarnation has been overwritten: what a damaged page held counts as set in the
-//! incarnations that it held it of (`docs/slices.md` has what may fail). One that was not inserted may be affirmed, as often as
+//! incarnations that it held it of (`docs/papers/slices.md` has what may fail). One that was not inserted may be affirmed, as often as
 //! [`BloomShape::false_positive_rate`] says.
 
 mod bits;

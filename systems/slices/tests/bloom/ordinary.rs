@@ -211,7 +211,7 @@ fn what_is_opened_must_be_what_was_created() {
     });
 }
 
-/// What docs/on-disk-format.md says, byte by byte where it is easy and by a checksum of slicetables and filters.
+/// What docs/internals/on-disk-format.md says, byte by byte where it is easy and by a checksum of slicetables and filters.
 #[test]
 fn the_bytes_on_the_drive_are_those_of_the_format() {
     let mut sums = Vec::new();

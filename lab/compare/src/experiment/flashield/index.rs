@@ -1,7 +1,7 @@
 //! Flashield (NSDI '19), section 3.4: what the compact index takes, reads and loses.
 //!
 //! The index of a flash that is written in FIFO order, in the steady state, by the size of its table and by what becomes of
-//! an entry where all slots of a new key are taken. `docs/indexes.md` has the index.
+//! an entry where all slots of a new key are taken. `docs/internals/indexes.md` has the index.
 
 use index::compact::{CompactConfig, SegmentFilters};
 

@@ -36,7 +36,7 @@ const CLIENTS: u32 = 32;
 /// much the other way.
 const MOST_APART: f64 = 1.25;
 
-/// What is asked for, in parts of the keys. Names and items are those of `docs/workloads.md`.
+/// What is asked for, in parts of the keys. Names and items are those of `docs/papers/workloads.md`.
 struct Work {
     name: &'static str,
     workload: &'static str,
