@@ -1,9 +1,9 @@
-//! Placements: an index of what lies on flash, and how items are found again by it.
+//! Placements: an index of the items on flash, and how an item is found again by it.
 //!
-//! Index, streams and rebuild belong together, so they are one unit behind one trait, [`Placement`]. What all
-//! placements share is elsewhere and concrete: segments and reads (`store`), journal, checkpoints and the recovery
-//! queue (`durability`), writing and reclaim (`reclaim`), and what ties these to a placement (`flash`).
-//! `docs/internals/placements.md` says what each method may assume, and what the others do for it.
+//! Index, streams and rebuild belong together, so they are one unit behind one trait, [`Placement`]. The parts that all
+//! placements share are elsewhere and concrete: segments and reads (`store`), journal, checkpoints and the recovery
+//! queue (`durability`), writing and reclaim (`reclaim`), and the tie between these and a placement (`flash`).
+//! `docs/internals/placements.md` lists the assumptions of each method.
 //!
 //! | placement | index | streams | displaced copies |
 //! |---|---|---|---|
@@ -54,7 +54,7 @@ pub type PlacementFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 /// Makes the future of a background task on the worker that will run it.
 pub type BackgroundTask = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
 
-/// What an index that is partly on flash has done since it was opened.
+/// Counters of an index that is partly on flash, since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MappingStats {
     /// Look-ups that memory answered, direct blocks, and lists and buckets.
@@ -63,7 +63,7 @@ pub struct MappingStats {
     pub misses: u64,
     /// Pages of the index read by look-ups that the second tier answered, the third, and none.
     pub reads: [u64; 3],
-    /// Batches of the second tier that look-ups have read, whatever answered them.
+    /// Batches of the second tier that look-ups have read, whichever tier answered.
     pub batches: u64,
     /// Bytes of the index written to flash.
     pub bytes_written: u64,
@@ -83,12 +83,12 @@ pub struct MappingStats {
     pub damaged_pages: u64,
     /// Writes of the index that failed.
     pub write_errors: u64,
-    /// What it takes of memory and flash, part by part.
+    /// Memory and flash of the index, part by part.
     pub usage: cascade::Usage,
 }
 
 impl MappingStats {
-    /// Mappings dropped for whatever reason.
+    /// Returns the mappings dropped for either reason.
     pub fn dropped(&self) -> u64 {
         self.evicted + self.dropped_behind_damage
     }
@@ -98,19 +98,19 @@ impl MappingStats {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unlocated;
 
-/// What an index knows of a key without reading flash.
+/// Answer of an index for a key, without reading flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
     /// The key is not on flash.
     Absent,
-    /// The key may be on flash or not: this is never taken for a copy.
+    /// The key may be on flash. Eviction drops a clean item for this answer; a stop and a sync write the item again.
     Perhaps,
     /// The index names a copy.
     At(Token),
 }
 
-/// A state of what an index says of a key. Opaque to all but the placement that made it; two are equal when they
-/// name the same bytes, and none comes back once it has gone.
+/// A state of the index's entry for a key. Opaque to all but the placement that made it; two tokens are equal when they
+/// name the same bytes, and no token comes back once it has gone.
 #[derive(Clone, Copy, Debug)]
 pub struct Token {
     entry: u64,
@@ -129,7 +129,7 @@ impl Token {
         }
     }
 
-    /// What the index says.
+    /// Returns the entry of the index.
     pub fn entry(&self) -> u64 {
         self.entry
     }
@@ -153,10 +153,10 @@ impl PartialEq for Token {
 
 impl Eq for Token {}
 
-/// Whether a look at flash counts as a read of what is there: it does once a request has joined it that is no peek.
+/// Whether a read of flash counts as a read of the item: it does once a request other than a peek has joined it.
 pub type Counts<'a> = &'a (dyn Fn() -> bool + Sync);
 
-/// What a read of flash found.
+/// Result of a read of flash.
 #[derive(Debug)]
 pub enum Found {
     /// The item, verified: checksum and key.
@@ -165,39 +165,39 @@ pub enum Found {
     Absent,
 }
 
-/// What a partition has in memory.
+/// Items of a partition in memory, and its free memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InMemory {
     /// Items of the partition that are in memory.
     pub items: u64,
-    /// Bytes that it may take beside what it has.
+    /// Bytes that the partition may take beside those it has.
     pub spare_bytes: u64,
 }
 
-/// What a change displaced.
+/// Copies that a change displaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Displaced {
     /// There was no copy.
     None,
     /// The copy at this place: it is journalled as dead by its place.
     Known(Place),
-    /// There may be copies, nobody knows where: they are journalled as dead by key and version.
+    /// There may be copies, at unknown places: they are journalled as dead by key and version.
     Unknown,
 }
 
-/// What became of an item that was to be indexed.
+/// Outcome of an insert into the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inserted {
-    /// The index names it, and no longer what it displaced.
+    /// The index names the item, and no longer the displaced copy.
     Yes(Displaced),
-    /// The index has no space for it, and names no other copy either; this is what it named before.
+    /// The index has no space for the item, and names no other copy either; the copy is the one it named before.
     Full(Displaced),
 }
 
-/// What became of an item that was to be restored.
+/// Outcome of restoring an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restored {
-    /// The index names it now, and no longer what it displaced.
+    /// The index names the item now, and no longer the displaced copy.
     Taken(Displaced),
     /// The index names the copy at another place: the higher version is to stay.
     Contested(Place),
@@ -207,15 +207,15 @@ pub enum Restored {
     Refused,
 }
 
-/// An index of what lies on flash. Used from all threads at once; it protects itself.
+/// An index of the items on flash. Used from all threads at once; it protects itself.
 ///
 /// `probe`, `access`, `insert`, `invalidate` and `forget` are called under the partition's lock of their key, and
-/// take memory operations only. What they displace is journalled by the caller, before the request is answered.
+/// take memory operations only. The caller journals the displaced copies before it answers the request.
 pub trait Placement: Residents {
-    /// What the index knows of a key.
+    /// Returns the index's answer for a key.
     fn probe(&self, hash: KeyHash) -> Probe;
 
-    /// As [`probe`](Placement::probe), and counts as a read of what is there, where the index remembers that.
+    /// As [`probe`](Placement::probe), and counts as a read of the item, in an index that remembers reads.
     fn access(&self, hash: KeyHash) -> Probe {
         self.probe(hash)
     }
@@ -225,10 +225,10 @@ pub trait Placement: Residents {
         self.access(hash);
     }
 
-    /// What is asked for next concerns these keys, all of one partition: memory accesses may overlap.
+    /// Prefetches the entries of these keys, all of one partition, which the next calls will ask for.
     fn warm(&self, _hashes: &mut dyn Iterator<Item = KeyHash>) {}
 
-    /// Reads the item of `key`, of which the index said `probe`, or what has taken its place since. An index on
+    /// Reads the item of `key`, for which the index answered `probe`, or the item that has taken its place since. An index on
     /// flash is read here, too. Memory for the item is waited for as `patience` says, with no segment pinned. An index in which
     /// [`access`](Placement::access) has not noted the read does it here, if by then the look `counts`.
     fn get<'a>(
@@ -255,10 +255,10 @@ pub trait Placement: Residents {
         Box::pin(std::future::ready(()))
     }
 
-    /// What the index says of a key is wrong or dead; forgets it if it still says the same.
+    /// Forgets the entry of a key, which is wrong or dead, if it is still the same.
     fn forget(&self, hash: KeyHash, token: Token) -> Displaced;
 
-    /// Reads what the section that it was opened with tells of, or makes what an empty index needs. Called once, before everything
+    /// Loads the index from the section that it was opened with, or prepares an empty index. Called once, before everything
     /// else.
     ///
     /// # Errors
@@ -268,7 +268,7 @@ pub trait Placement: Residents {
     }
 
     /// Puts items of an earlier run, all of one partition, into the index, unless it names another copy of the key
-    /// than the one that has been `beaten`. `each` is called with the number of each item and what became of it.
+    /// than the one that has been `beaten`. `each` is called with the number and the outcome of each item.
     /// Called without a partition's lock, but never while a write of this run to one of the keys goes on.
     fn restore(
         &self,
@@ -282,13 +282,13 @@ pub trait Placement: Residents {
     /// partition meanwhile.
     ///
     /// # Errors
-    /// When what may name it cannot be read.
+    /// When the part of the index that may name the key cannot be read.
     fn locate(&self, _hash: KeyHash) -> PlacementFuture<'_, Result<Option<Place>, Unlocated>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 
-    /// Which of these items of a segment the index names, in all of it: what a dump lists. May read flash, a few pages at
-    /// once, and counts as no read of anything.
+    /// Returns which of these items of a segment the index names, for a dump. May read flash, a few pages at once, and counts
+    /// as no read of an item.
     fn names<'a>(&'a self, items: &'a [Resident]) -> PlacementFuture<'a, Vec<bool>> {
         let is_named = |item| self.check(item, &mut |_| true) == Named::Kept;
         let named = items.iter().map(is_named).collect();
@@ -311,18 +311,18 @@ pub trait Placement: Residents {
         0
     }
 
-    /// Whether a checkpoint that goes by the index has an item: by what leads to it, if it is recorded when that goes.
+    /// Whether a checkpoint that goes by the index has an item: by its entry, if the loss of that entry is recorded.
     fn is_recorded(&self, item: &Resident) -> bool {
         self.check(item, &mut |_| true) == Named::Kept
     }
 
-    /// Where an index that loses entries says so. Called once, before anything is placed or restored.
+    /// Gives the journal to an index that records the entries it loses. Called once, before anything is placed or restored.
     fn record_in(&self, _journal: &Arc<Journal>) {}
 
     /// Whether copies that are displaced and [`Unknown`](Displaced::Unknown) are located later on, and recorded then. Their
-    /// KEY DEAD records hold until a KEY LOCATED or until all older segments have gone, whatever copies are durable. What never
-    /// had an entry cannot be located: it is declared dead by its place at a start that finds it dead by key, and where it is
-    /// refused.
+    /// KEY DEAD records hold until a KEY LOCATED or until all older segments have gone, whichever copies are durable. An item that never
+    /// had an entry cannot be located: it is declared dead by its place at a start that finds it dead by key, and when the
+    /// index refuses it.
     fn locates_later(&self) -> bool {
         false
     }
@@ -351,8 +351,8 @@ pub trait Placement: Residents {
     /// Everything of the last run has been restored.
     fn recovered(&self) {}
 
-    /// The placement's own part of a checkpoint, of these live segments in rising number, once what it tells of is
-    /// durable; nothing where it cannot be made: then there is no checkpoint. At an orderly stop, the `last` one, nothing
+    /// Returns the placement's own part of a checkpoint, for these live segments in rising number, once the state it describes
+    /// is durable; `None` if it cannot be made: then there is no checkpoint. At an orderly stop, the `last` one, nothing
     /// changes meanwhile. One at a time.
     fn section(
         &self,
@@ -362,62 +362,62 @@ pub trait Placement: Residents {
         Box::pin(std::future::ready(Some(Section::default())))
     }
 
-    /// The checkpoint of the last section is in force, or never will be, or that is not known: then that before it is known to be
-    /// in force again when there is another section. Also called where there was no section.
+    /// Tells whether the checkpoint of the last section is in force. `None` means that the outcome is unknown: the next section
+    /// tells that the checkpoint before it is in force. Also called where there was no section.
     fn section_ended(&self, _is_named: Option<bool>) {}
 
-    /// What an index of several tiers has done; zeros of others.
+    /// Returns the counters of an index of several tiers; zeros for another index.
     fn mappings(&self) -> MappingStats {
         MappingStats::default()
     }
 
-    /// Living items of which an index without keys has lost the entries, or a start may, at most; none of others. Takes no
-    /// lock.
+    /// Returns an upper bound of the living items whose entries an index without keys has lost, or a start may lose; 0 for
+    /// another index. Takes no lock.
     fn entries_lost(&self) -> u64 {
         0
     }
 
-    /// What an index without keys has done; zeros of others.
+    /// Returns the counters of an index without keys; zeros for another index.
     fn compact(&self) -> CompactStats {
         CompactStats::default()
     }
 
-    /// Whether a checkpoint would free what the placement needs.
+    /// Whether a checkpoint would free space that the placement needs.
     fn wants_checkpoint(&self) -> bool {
         false
     }
 
-    /// Whether who stores had better wait for space, as the index would not name what is stored.
+    /// Whether a writer had better wait for space, because the index could not name the item.
     fn is_behind(&self) -> bool {
         false
     }
 
-    /// Whether the longer items of a group find room more easily, and are to come first.
+    /// Whether the longer items of a group are to be placed first, because they find space more easily.
     fn takes_larger_first(&self) -> bool {
         false
     }
 
-    /// Items that are placed, at most, between two looks at whether that had better [wait](Self::is_behind).
+    /// Returns the most items to place between two calls of [`is_behind`](Self::is_behind).
     fn placed_at_once(&self) -> usize {
         usize::MAX
     }
 
-    /// Whether it takes what else would be invalidated without waiting; if not, requests that outdate something wait.
+    /// Whether it takes further invalidations without waiting; if not, requests that displace a copy wait.
     fn may_invalidate(&self) -> bool {
         true
     }
 
-    /// Notified when it begins to want a checkpoint; nothing where it never does.
+    /// Notified when it begins to want a checkpoint; `None` if it never does.
     fn checkpoint_wanted(&self) -> Option<&Notify> {
         None
     }
 }
 
-/// What a placement is made of.
+/// The parts that a placement is made of.
 pub struct Parts {
     /// The segments, to read from.
     pub store: Arc<SegmentStore>,
-    /// The image, whose pages in the region are told from those of others by this.
+    /// Id of the image, which distinguishes its pages in the region from those of another image.
     pub image: u64,
     /// Packs segment and position into as few bits as the flash needs.
     pub codec: LocationCodec,
@@ -430,13 +430,14 @@ pub struct Parts {
     /// Items for which space may be made at once, as they will probably be restored; 0 where the memory for them is
     /// still in use.
     pub items_to_restore: usize,
-    /// Where the placement keeps count of what it holds.
+    /// Counters of the items and bytes that the placement holds.
     pub index_use: Arc<IndexUse>,
     /// The part of the image, or the second device, that the index may overwrite in place.
     pub index_region: Option<Region>,
-    /// That is on a device of its own: a sync of it makes nothing else durable, and a failed one says nothing of segments.
+    /// Whether the region is on a device of its own: a sync of it makes nothing else durable, and a failed sync concerns no
+    /// segment.
     pub index_is_apart: bool,
-    /// Whether the drive is told of what has been erased.
+    /// Whether erased ranges are discarded on the drive.
     pub discard: bool,
     /// Its own part of the last checkpoint. A version it does not know, or bytes that make no sense, are as none.
     pub section: Option<Section>,
@@ -447,17 +448,17 @@ pub trait PlacementKind: Send + Sync {
     /// The placement's name, as images keep it: up to 11 bytes.
     fn name(&self) -> &'static str;
 
-    /// The streams that items go to, in segments of `segment_bytes`.
+    /// Returns the streams that items go to, in segments of `segment_bytes`.
     fn streams(&self, segment_bytes: u32) -> Arc<dyn Streams>;
 
-    /// Bytes that the index of a new image of `image_bytes` overwrites in place, at least: in the image, rounded up to whole
-    /// MiB, or on a device of its own.
+    /// Returns the least bytes that the index of a new image of `image_bytes` overwrites in place: in the image, rounded up to
+    /// whole MiB, or on a device of its own.
     fn index_region_bytes(&self, _image_bytes: u64) -> u64 {
         0
     }
 
-    /// Items that the index of a new image is laid out for: so many bytes of flash hold them, and so many of memory are
-    /// enough.
+    /// Returns the number of items that the index of a new image is laid out for, given the bytes of flash that hold them and
+    /// the bytes of memory for the index.
     fn expected_items(&self, flash_bytes: u64, memory_bytes: u64) -> u64 {
         (flash_bytes / EXPECTED_ITEM_BYTES)
             .min(memory_bytes / MEMORY_PER_EXPECTED_ITEM)
@@ -468,8 +469,8 @@ pub trait PlacementKind: Send + Sync {
     /// in order of age, and versions alone decide which copy of a key a recovery takes.
     fn locates_displaced(&self) -> bool;
 
-    /// Whether a start finds the index as it was at the last checkpoint, by that checkpoint's section. Then only what has
-    /// been placed since is restored, and `invalidate` is called before with what has been outdated since: with the
+    /// Whether a start finds the index as it was at the last checkpoint, by that checkpoint's section. Then only items that
+    /// have been placed since are restored, and `invalidate` is called before with the keys outdated since: with the
     /// hash as far as the journal keeps it, whose last 4 bits are 0. Where displaced copies are located it is not asked.
     fn survives(&self) -> bool {
         false
@@ -480,22 +481,22 @@ pub trait PlacementKind: Send + Sync {
         memory_bytes
     }
 
-    /// Bytes of memory that the index of an empty image takes, laid out for so many items.
+    /// Returns the bytes of memory that the index of an empty image takes, laid out for `expected_items`.
     fn least_index_bytes(&self, _expected_items: u64, _partition_bits: u32) -> u64 {
         0
     }
 
-    /// Bytes of memory that the work of an index for so many items holds meanwhile, beside the index.
+    /// Returns the bytes of memory that the background work of an index for `expected_items` holds, beside the index.
     fn working_bytes(&self, _expected_items: u64) -> u64 {
         0
     }
 
-    /// Items that an index of so many bytes of memory names, about.
+    /// Estimates how many items an index of `index_bytes` of memory names.
     fn items_in(&self, _index_bytes: u64) -> u64 {
         u64::MAX
     }
 
-    /// Makes a placement, or what of an earlier one its section tells; the items follow by
+    /// Makes a placement, empty or from the section of an earlier run; the items follow by
     /// [`restore`](Placement::restore).
     ///
     /// # Errors
