@@ -37,7 +37,7 @@ enum Command {
     Experiment(experiment::ExperimentArgs),
     /// Build and ask hash tables, Bloom filters and similarity indexes that are larger than memory.
     Slice(Box<slice::SliceArgs>),
-    /// Tell what an image holds and what a start would find, without changing anything.
+    /// Show the contents of an image and the outcome of a start, without changing anything.
     Inspect(inspect::InspectArgs),
 }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 /// Exit code of a wrong option or configuration.
 pub const USAGE: u8 = 2;
 
-/// The exit code of a command that has found that all is right, or that something is not.
+/// Returns the exit code of a command whose check passed or failed.
 pub fn of(is_right: bool) -> ExitCode {
     if is_right {
         ExitCode::SUCCESS
@@ -15,12 +15,12 @@ pub fn of(is_right: bool) -> ExitCode {
     }
 }
 
-/// Says in one line what is wrong with the command line or its input.
+/// Prints in one line the fault of the command line or its input.
 pub fn refuse(what: impl Display) -> ExitCode {
     say_wrong(what, ExitCode::from(USAGE))
 }
 
-/// Says in one line what went wrong though nothing was wrong with the command line.
+/// Prints in one line the failure of a command whose command line was right.
 pub fn fail(what: impl Display) -> ExitCode {
     say_wrong(what, ExitCode::FAILURE)
 }

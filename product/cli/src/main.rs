@@ -20,7 +20,7 @@ struct Cli {
 enum Command {
     /// Serve memcached's clients, with the items on flash.
     Serve(Box<serve::ServeArgs>),
-    /// Tell what an image holds and what a start would find, without changing anything.
+    /// Show the contents of an image and the outcome of a start, without changing anything.
     Inspect(inspect::InspectArgs),
 }
 

@@ -24,7 +24,7 @@ pub fn bar(length: impl Into<Option<u64>>, template: &str) -> ProgressBar {
     bar
 }
 
-/// What is left at the mean speed so far, once that is more than a guess.
+/// Returns the time left at the mean speed so far, once that is more than a guess.
 fn left(elapsed: Duration, fraction: f32) -> Option<Duration> {
     (fraction >= SHARE_TO_JUDGE_BY).then(|| elapsed.mul_f32((1.0 - fraction).max(0.0) / fraction))
 }

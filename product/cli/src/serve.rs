@@ -36,13 +36,13 @@ pub struct ServeArgs {
     /// Size of the file or block device [default: 4GiB for a new file, the whole of a device].
     #[arg(long, value_name = "SIZE")]
     flash_size: Option<Size>,
-    /// File or block device for what of the index is not in memory, made for a new cache; or an emulated device, where
+    /// File or block device for the part of the index that is not in memory, made for a new cache; or an emulated device, where
     /// the flash is one: nvm:optane, with ,size=S ,channels=N ,read_us=T ,write_us=T, or ftl:PRESET [default: a part of
     /// the flash].
     #[arg(long, value_name = "PATH|DEVICE")]
     index_flash: Option<PathBuf>,
-    /// The most that is written to the flash: so much a second, as 20MiB, or what the drive is rated for over the time that
-    /// it is to last, as 600TB/5y. The cache keeps fewer items before it writes more [default: no limit].
+    /// Limit on the bytes written to the flash: in a second, as 20MiB, or the rated writes of the drive over its lifetime, as
+    /// 600TB/5y. When the limit is reached, new items are dropped instead of written [default: no limit].
     #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
     flash_write_limit: Option<WriteRate>,
     /// The system to run, one of the presets below [default: flowstone].
@@ -60,13 +60,13 @@ pub struct ServeArgs {
     /// Largest value [default: 1MiB].
     #[arg(long, value_name = "SIZE")]
     max_item_size: Option<Size>,
-    /// Seconds of downtime after which what the cache held is not trusted any more [default: never].
+    /// Seconds of downtime after which the items are not trusted any more [default: never].
     #[arg(long, value_name = "SECONDS")]
     max_downtime: Option<u32>,
     /// Let clients stop the server with `shutdown`.
     #[arg(long)]
     enable_shutdown: bool,
-    /// Overwrite what the flash holds: an old image, or what nobody knows.
+    /// Overwrite the contents of the flash: an old image, or unknown bytes.
     #[arg(long)]
     force: bool,
     /// As --force, also where there is a file system, a volume or a partition table; never one that is mounted.

@@ -11,9 +11,9 @@
 //!   └──────────────────────┘   the value     background: write segments, reclaim
 //! ```
 //!
-//! [`Cache`] holds keys of 1 to 250 bytes and values of any bytes, in memory what is read most, the
+//! [`Cache`] holds keys of 1 to 250 bytes and values of any bytes, in memory the items read most, the
 //! rest in one file or block device that may be many times larger. [`Cache::close`] makes everything
-//! durable, and the next [`Cache::open`] serves all of it. What cannot be read back, because the
+//! durable, and the next [`Cache::open`] serves all of it. An item that cannot be read back, because the
 //! device fails or gives wrong bytes, is a miss, never a wrong value.
 //!
 //! Futures are `Send` and need no runtime of their own; [`block_on`] runs one on a plain thread.

@@ -172,7 +172,7 @@ pub struct ServerSection {
     pub io: IoChoice,
 }
 
-/// What settings call the ways of waiting for I/O.
+/// Names of the ways of waiting for I/O in settings.
 #[derive(Deserialize)]
 #[serde(remote = "IoChoice", rename_all = "kebab-case")]
 enum IoSetting {
@@ -191,16 +191,16 @@ pub struct CacheSection {
     /// File, block device or emulated device.
     #[default(FlashSetting::Path("./flowstone.flash".into()))]
     pub flash: FlashSetting,
-    /// Bytes of it; unset: what an existing image has, a block device's size, or 4 GiB.
+    /// Bytes of the flash; unset: those of an existing image, the size of a block device, or 4 GiB.
     pub flash_size: Option<Size>,
     /// File, block device or emulated device for what of the index is on flash; unset: a part of the flash.
     pub index_flash: Option<IndexFlashSetting>,
-    /// Bytes of a new one; unset: what the index needs.
+    /// Bytes of a new device; unset: as many as the index needs.
     pub index_flash_size: Option<Size>,
     /// The most bytes that are written to the flash in a second; unset: as many as come.
     #[serde(deserialize_with = "write_rate")]
     pub flash_write_limit: Option<WriteRate>,
-    /// The preset, which decides about what is unset below.
+    /// The preset, which decides the settings that are unset below.
     #[default("flowstone")]
     pub preset: String,
     /// Largest value; unset: 1 MiB, or half an erase block where that is less.
@@ -246,7 +246,7 @@ pub struct CacheSection {
     /// Reserve a new file's space at once.
     #[default(true)]
     pub preallocate: bool,
-    /// Overwrite what the flash holds: an old image, or what nobody knows.
+    /// Overwrite the contents of the flash: an old image, or unknown bytes.
     pub force: bool,
     /// Overwrite also a file system, a volume or a partition table.
     pub overwrite_filesystem: bool,
@@ -257,12 +257,12 @@ pub struct CacheSection {
     /// Seconds after which what only memory holds is written to flash, too; 0 for when it leaves memory. Unset: by the
     /// preset.
     pub write_back: Option<u32>,
-    /// Milliseconds after which what has been journalled is synced.
+    /// Milliseconds after which journal records are synced.
     #[default(100)]
     pub journal_sync_ms: u32,
-    /// Seconds of downtime after which what the cache held is not trusted any more; 0 for never.
+    /// Seconds of downtime after which the items are not trusted any more; 0 for never.
     pub max_downtime: u32,
-    /// What becomes of it then.
+    /// Treatment of the items then.
     #[serde(with = "DowntimeSetting")]
     pub after_downtime: AfterDowntime,
 }
@@ -279,7 +279,7 @@ fn admission<'de, D: serde::Deserializer<'de>>(
     text.parse().map(Some).map_err(de::Error::custom)
 }
 
-/// What ends an application's part of a key; nothing where all keys are of one.
+/// Separator behind an application's part of a key; unset where all keys are of one application.
 pub type Delimiter = Option<u8>;
 
 fn delimiter<'de, D: serde::Deserializer<'de>>(
@@ -318,7 +318,7 @@ enum WrittenRate {
     Other(de::IgnoredAny),
 }
 
-/// What settings call the things a cache can do after too long a downtime.
+/// Names of the treatments after too long a downtime in settings.
 #[derive(Deserialize)]
 #[serde(remote = "AfterDowntime", rename_all = "kebab-case")]
 enum DowntimeSetting {
@@ -392,7 +392,7 @@ impl Config {
             .map_err(|error| content(&format!("--set {}", overrides.join(" ")), &error, None))
     }
 
-    /// Checks what no type can: refuses the first setting that cannot work.
+    /// Checks the settings beyond their types: refuses the first setting that cannot work.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let refuse = |name: &str, what: &str| Err(ConfigError::new(name, what));
         if let FlashSetting::Emulated(device) = &self.cache.flash {
@@ -487,7 +487,7 @@ impl Config {
         Err(ConfigError::new(option, what))
     }
 
-    /// What an emulated device leaves no choice about.
+    /// The settings that an emulated device determines.
     fn check_emulated(&self, device: &DeviceSpec) -> Result<(), ConfigError> {
         let cache = &self.cache;
         let (name, what) = if cache.flash_size.is_some() {
@@ -564,7 +564,7 @@ mod tests {
         Config::load(None, &[assignment.to_owned()])
     }
 
-    /// What is wrong with a file of this text.
+    /// The error of a file with this text.
     fn wrong_in_file(text: &str) -> String {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();

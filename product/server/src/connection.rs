@@ -114,7 +114,7 @@ impl Kept {
         }
     }
 
-    /// The buffer for a request of any length, with what has arrived.
+    /// The buffer for a request of any length, with the bytes that have arrived.
     fn enlarge(&mut self) -> &mut Vec<u8> {
         let small = std::mem::take(&mut self.small_len);
         self.large.extend_from_slice(&self.small[..small]);
@@ -134,7 +134,7 @@ impl Kept {
     }
 }
 
-/// What is left of the input after the requests in it.
+/// The rest of the input after the complete requests in it.
 #[derive(Default)]
 struct Rest {
     /// Where a request starts that is not complete.
@@ -143,7 +143,7 @@ struct Rest {
     need: Option<usize>,
     /// So many bytes that have not arrived yet are to be thrown away.
     swallow: usize,
-    /// What is to be answered then.
+    /// The answer to send then.
     withheld: Option<Refusal>,
 }
 
@@ -171,7 +171,7 @@ impl Connection {
     async fn serve(&mut self) -> io::Result<()> {
         let mut kept = Kept::default();
         let mut rest = Rest::default();
-        // What was received while the last reply was being sent.
+        // Bytes received while the last reply was being sent.
         let mut ahead = None;
         while !self.shared.is_stopping() {
             if kept.is_large() || rest.need.is_some_and(|need| need > FREE_BYTES) {
@@ -207,7 +207,7 @@ impl Connection {
                     if rest.swallow > 0 {
                         continue;
                     }
-                    // As memcached does, the answer waits for the whole of what it refuses.
+                    // As memcached does, the answer waits for the whole of the refused request.
                     if let Some(reply) = rest.withheld.take() {
                         protocol::write::refusal(&mut self.replies.out, reply, false);
                     }
@@ -224,7 +224,7 @@ impl Connection {
                         self.replies.send().await?;
                     }
                     self.replies.holds_nothing_beside();
-                    // The receive buffer is held until there is memory for what is left in it.
+                    // The receive buffer is held until there is memory for the rest of its bytes.
                     let tail = &input[rest.at..];
                     if !self.may_keep(tail.len()).await {
                         let Some(refused) = self.refuse_rest(tail).await else {

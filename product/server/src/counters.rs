@@ -1,4 +1,4 @@
-//! What the server counts: a block per worker, written by that worker alone, read by anybody.
+//! Counters of the server: a block per worker, written by that worker alone, read by any thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! What the items lie on, as `--flash` names it.
+//! The device of the items, as `--flash` names it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use device::{DeviceSpec, DiskSpec, SpecError};
 use serde::Deserialize;
 use serde::de;
 
-/// What the items lie on.
+/// The device of the items.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FlashSetting {
     /// A file, made if absent, or a block device.
@@ -17,7 +17,7 @@ pub enum FlashSetting {
 }
 
 impl FlashSetting {
-    /// What `text` names: an emulated device, or else a path.
+    /// Parses `text`: an emulated device, or else a path.
     ///
     /// # Errors
     /// When there is no such device.
@@ -44,7 +44,7 @@ impl FlashSetting {
         }
     }
 
-    /// Where the superblock lies: what an error about the image is about.
+    /// Path of the superblock, which errors about the image name.
     pub(crate) fn image(&self) -> PathBuf {
         match self {
             Self::Path(path) => path.clone(),

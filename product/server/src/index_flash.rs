@@ -17,7 +17,7 @@ use serde::de;
 /// Decides about the bad blocks of an emulated device.
 const DEVICE_SEED: u64 = 2;
 
-/// What the index lies on.
+/// The device of the index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IndexFlashSetting {
     /// A file or a block device.
@@ -27,7 +27,7 @@ pub enum IndexFlashSetting {
 }
 
 impl IndexFlashSetting {
-    /// What `text` names: an emulated device, or else a path.
+    /// Parses `text`: an emulated device, or else a path.
     ///
     /// # Errors
     /// When there is no such device.
@@ -68,10 +68,10 @@ type OpenFile<'a> = dyn Fn() -> Result<Option<FileDisk>, OpenError> + 'a;
 /// A device of the index that is to be opened.
 pub(crate) struct IndexPlace {
     pub(crate) setting: IndexFlashSetting,
-    /// Bytes of a new one; what the index needs where nothing is said.
+    /// Bytes of a new device; by default as many as the index needs.
     pub(crate) bytes: Option<u64>,
     pub(crate) options: FileOptions,
-    /// One line on what has been opened.
+    /// A line about the opened device.
     pub(crate) words: Arc<OnceLock<String>>,
 }
 

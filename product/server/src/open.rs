@@ -1,4 +1,4 @@
-//! Opening what the items lie on.
+//! Opening the device that the items lie on.
 //!
 //! | `--flash` | segments | superblock | journal |
 //! |---|---|---|---|
@@ -34,15 +34,15 @@ const DEVICE_SEED: u64 = 1;
 pub(crate) const IN_USE_PATIENCE: Duration = Duration::from_secs(2);
 const IN_USE_PAUSE: Duration = Duration::from_millis(20);
 
-/// What an engine is opened on.
+/// The device and the sizes that an engine is opened on.
 pub(crate) struct OpenFlash {
     pub(crate) medium: Medium,
-    /// Bytes for segments and what goes with them.
+    /// Bytes for segments and their tables.
     pub(crate) bytes: u64,
     /// Bytes of a segment, where the device says how many.
     pub(crate) block_bytes: Option<u32>,
     pub(crate) words: String,
-    /// One more about what is not as on a drive.
+    /// A further line about differences from a drive.
     pub(crate) notice: Option<String>,
     pub(crate) journal: JournalPlace,
     /// The device of the index, where it has one.
@@ -79,7 +79,7 @@ impl JournalPlace {
 }
 
 impl OpenFlash {
-    /// Opens what the settings name. Blocks the thread.
+    /// Opens the device that the settings name. Blocks the thread.
     pub(crate) fn open(config: &Config) -> Result<Self, ServeError> {
         match &config.cache.flash {
             FlashSetting::Path(path) => Self::open_path(config, path),
@@ -121,7 +121,7 @@ impl OpenFlash {
         Ok(open)
     }
 
-    /// The files that hold what users have stored, or their keys.
+    /// The files that hold stored values, or their keys.
     pub(crate) fn files(&self, config: &Config) -> Vec<PathBuf> {
         let flash = &config.cache.flash;
         let image = flash.path().map(|_| flash.image());

@@ -27,7 +27,7 @@ use crate::counters::Counters;
 pub(crate) const FLUSH_BYTES: usize = 16 << 10;
 /// Replies of up to this many bytes are built without a share of the budget.
 pub(crate) const FREE_REPLY_BYTES: usize = 4 << 10;
-/// What a connection may hold of requests and replies for as long as its client likes: a part of what it counts for.
+/// Bytes of requests and replies that a connection may hold for as long as its client likes: a part of its share.
 const FREE_HELD_BYTES: usize = 256;
 /// Flash reads of one connection at once that need no share of the budget, as many as there are at first, and the most.
 pub(crate) const FREE_READS: usize = 2;
@@ -133,7 +133,7 @@ impl Replies {
         self.most_reads = self.most_reads.max((2 * reads).min(MAX_READS));
     }
 
-    /// Gives back the memory of what is not held any more, with nothing in `out`.
+    /// Gives back the memory of replies that have been sent, with nothing in `out`.
     pub(crate) fn give_back(&mut self) {
         self.share.shrink(self.held_beside() as u64);
     }
@@ -174,7 +174,7 @@ impl Replies {
         }
     }
 
-    /// Sends what the client takes of `out` without being waited for. Whether that was all.
+    /// Sends the part of `out` that the client takes without a wait. Returns whether that was all.
     pub(crate) async fn send_some(&mut self) -> io::Result<bool> {
         let out = std::mem::take(&mut self.out);
         let (sent, out) = match out.len() {
@@ -199,7 +199,7 @@ impl Replies {
         Ok(is_all)
     }
 
-    /// Sends what the kernel takes of `out` at once. Whether that was all.
+    /// Sends the part of `out` that the kernel takes at once. Returns whether that was all.
     pub(crate) fn try_send_out(&mut self) -> io::Result<bool> {
         if !self.out.is_empty() {
             let sent = self.stream.try_send(&self.out)?;
@@ -235,13 +235,13 @@ impl Replies {
         self.send_rest().await
     }
 
-    /// Sends what is in `out` and waits for more requests, both in one go.
+    /// Sends `out` and waits for more requests, in one operation.
     pub(crate) async fn send_and_recv(&mut self) -> io::Result<Received> {
         let stream = Rc::clone(&self.stream);
         let receives = async move { stream.recv().await };
         let sends = async {
             if !self.send_some().await? {
-                // What has been received meanwhile waits with it.
+                // Requests received during the send wait with it.
                 self.beside += RECV_BUFFER_BYTES;
                 self.send_rest().await?;
                 self.beside -= RECV_BUFFER_BYTES;

@@ -1,4 +1,4 @@
-//! What all connections of a server share.
+//! State that all connections of a server share.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     /// By worker.
     pub(crate) counters: Box<[Arc<Counters>]>,
-    /// What the counters that only grow stood at when statistics were last reset.
+    /// The growing counters at the last reset of the statistics.
     pub(crate) reset_base: Mutex<ResetBase>,
     /// Bytes for requests and replies that do not fit the usual buffers.
     pub(crate) budget: Arc<Budget>,
@@ -53,12 +53,12 @@ pub(crate) struct Shared {
     pub(crate) stop: Arc<StopRequest>,
     pub(crate) started_unix: u32,
     pub(crate) flash_words: String,
-    /// What the index lies on, where that is a device of its own.
+    /// The device of the index, if it has one of its own.
     pub(crate) index_words: Option<String>,
     pub(crate) io_words: String,
 }
 
-/// What counters that only grow stood at.
+/// Values of the growing counters at some time.
 #[derive(Default)]
 pub(crate) struct ResetBase {
     totals: Totals,
@@ -81,7 +81,7 @@ impl Shared {
         totals
     }
 
-    /// What the flash tier has counted since the last reset.
+    /// Returns the counters of the flash tier since the last reset.
     pub(crate) fn flash_stats(&self) -> FlashStats {
         self.engine
             .flash_stats()
@@ -270,7 +270,7 @@ impl Lent {
     }
 }
 
-/// What requests and replies are lent.
+/// Memory lent to requests and replies.
 pub(crate) struct LentToRequests(pub(crate) Arc<Lent>);
 
 impl Lender for LentToRequests {

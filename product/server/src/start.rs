@@ -30,18 +30,18 @@ use crate::shared::{
 use crate::stop::{StopRequest, answer_signals};
 use crate::throttle::Throttle;
 
-/// How long clients wait at most for what the last run has left to be found again.
+/// Longest time that clients wait for the items of the last run to be found again.
 const RECOVERY_PATIENCE: Duration = Duration::from_millis(500);
 /// The mode bits of a file that its group or everybody may read.
 const READ_BY_OTHERS: u32 = 0o044;
-/// Memory of the process that nobody asks for: stacks, what lies between blocks of the allocator.
+/// Memory of the process beside its allocations: stacks, and gaps between blocks of the allocator.
 const BASE_BYTES: u64 = 2 << 20;
 /// The program and its libraries take so much, or what they take when the server starts, in whole MiB. The latter is not the
 /// same at each start: a bound with which a server has started must do for the next start.
 const LEAST_PROGRAM_BYTES: u64 = 6 << 20;
 /// The longest line of keys, twice for the buffer it grows in, and replies.
 const LEAST_REQUESTS_BYTES: u64 = 2 << 20;
-/// What a request with a long value has beside it, at most.
+/// Most bytes that a request with a long value has beside the value.
 const LARGEST_LINE_BYTES: u64 = 4 << 10;
 /// Files that are open beside connections: a server's, of those that are told that there are too
 /// many, and of a worker.
@@ -49,12 +49,12 @@ const OWN_FILES: u64 = 64;
 const WORKER_FILES: u64 = 8;
 /// Memory of a worker's connections that is nobody's in particular: reply buffers kept for reuse.
 const REPLY_BUFFERS_BYTES: u64 = 1 << 20;
-/// What the kernel holds for a worker's ring, and for a connection: its socket, and some replies on their way.
+/// Memory of the kernel for a worker's ring, and for a connection: its socket, and some replies on their way.
 const KERNEL_RING_BYTES: u64 = 512 << 10;
 const KERNEL_SOCKET_BYTES: u64 = 8 << 10;
 /// The most that a journal of the usual size takes, as a part of the memory.
 const JOURNAL_SHARE: u64 = 8;
-/// How long open connections may finish what they are doing.
+/// Time in which open connections may finish their commands.
 const CONNECTION_GRACE: Duration = Duration::from_secs(2);
 
 /// Runs a server until it is told to stop, by `signals` or by a client. Returns what the stop left
@@ -193,7 +193,7 @@ async fn open_engine(
 
 async fn serve(shared: Arc<Shared>, listeners: Vec<Arc<Listener>>) -> Stop {
     shared.engine.start_background(shared.workers.spread());
-    // Little is found at once; of much, clients are told what is known so far.
+    // A small cache is found at once; of a large one, clients see the items found so far.
     let _ = runtime::timeout(RECOVERY_PATIENCE, shared.engine.recovered()).await;
     for listener in &listeners {
         let (shared, listener) = (Arc::clone(&shared), Arc::clone(listener));
@@ -224,7 +224,7 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<Arc<Listener>>) -> Stop {
     let stop = shared.engine.stop().await;
     match stop {
         Stop::Complete { objects } => {
-            // What has been flushed may still hold space.
+            // Flushed items may still hold space.
             let objects = objects.min(shared.engine.stats().flash_items);
             tracing::info!(objects, "stopped; the next start is warm");
         }
@@ -252,7 +252,7 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<Arc<Listener>>) -> Stop {
 
 /// Ends all connections, and gives those in the middle of a request a moment to finish it.
 ///
-/// What still runs after the second round is waiting for the flash, and the stop has its own deadline.
+/// A task that still runs after the second round is waiting for the flash, and the stop has its own deadline.
 async fn close_connections(shared: &Shared) {
     for even_busy in [false, true] {
         let finish = async {
@@ -275,7 +275,7 @@ async fn close_connections(shared: &Shared) {
     }
 }
 
-/// Says what the memory does not do for.
+/// Logs the limits that the memory is too small for.
 fn warn_of_limits(config: &Config) {
     let connections = most_connections(config);
     if connections < config.server.max_connections {
@@ -311,7 +311,7 @@ fn beyond(limit: &MemoryLimit, memory: Size, kernel: u64) -> Option<String> {
     ))
 }
 
-/// About what the kernel holds for this process beside its resident memory, and counts to the same memory cgroup.
+/// Estimates the memory that the kernel holds for this process beside its resident memory, and counts to the same memory cgroup.
 fn kernel_bytes(config: &Config, connections: usize) -> u64 {
     let memory = config.cache.memory.0;
     let rings = config.threads() as u64 * KERNEL_RING_BYTES;
@@ -332,7 +332,7 @@ fn budgets(config: &Config) -> (u64, u64) {
     (all.saturating_sub(values).max(LEAST_REQUESTS_BYTES), values)
 }
 
-/// Lowers the most connections to what the limit on open files allows.
+/// Lowers the number of connections to the limit on open files.
 fn bound_connections(config: &mut Config) {
     let own = OWN_FILES + config.threads() as u64 * WORKER_FILES;
     let most = &mut config.server.max_connections;

@@ -1,4 +1,4 @@
-//! `stats`: memcached's own names where they mean the same thing, and what is Flowstone's.
+//! `stats`: memcached's own names where they mean the same thing, and Flowstone's own.
 //!
 //! `docs/guide/statistics.md` has every field; a test compares the two.
 
@@ -52,7 +52,7 @@ fn count(out: &mut Vec<u8>, name: &str, value: &AtomicU64) {
     stat(out, name, value.load(Ordering::Relaxed));
 }
 
-/// Counters since the last reset, under memcached's names for them, and what they are read from.
+/// Counters since the last reset, under memcached's names, and their sources.
 struct Figures {
     totals: Totals,
     engine: EngineStats,
@@ -119,7 +119,7 @@ fn general(shared: &Shared, out: &mut Vec<u8>) {
     for (name, value) in totals.named() {
         stat(out, name, value);
         if name == "get_misses" {
-            // What the engine counts, where memcached has it.
+            // Counters of the engine that memcached has.
             stat(out, "get_expired", engine.paths.expired);
             stat(out, "get_flushed", engine.paths.flushed);
         }
@@ -160,7 +160,7 @@ fn general(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "resident_bytes", usage.resident_bytes);
 }
 
-/// What memory has been found by, with memcached's names for all items and for those of a class alike.
+/// Commands that found an item, with memcached's names for all items and for those of a class alike.
 fn crawler(out: &mut Vec<u8>, class: &str, engine: &EngineStats) {
     let tier = &engine.tier;
     for (name, value) in [
@@ -395,7 +395,7 @@ fn flash(shared: &Shared, out: &mut Vec<u8>) {
     durability(shared, out);
 }
 
-/// What survives a crash, and what has been found again after the last one.
+/// The journal and checkpoints, and the recovery after the last start.
 fn durability(shared: &Shared, out: &mut Vec<u8>) {
     let journal = shared.engine.journal();
     let (journal_bytes, journal_used) = journal.fill();

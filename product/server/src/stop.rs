@@ -1,6 +1,6 @@
-//! What ends a server: a signal, or a client's `shutdown`.
+//! The end of a server: a signal, or a client's `shutdown`.
 //!
-//! | signal | what it does |
+//! | signal | effect |
 //! |---|---|
 //! | TERM, INT | an orderly stop |
 //! | HUP | the same where the server was started in a terminal, which has hung up; else nothing |
@@ -46,12 +46,12 @@ impl StopRequest {
         }
     }
 
-    /// From now on `engine` is what a stop saves.
+    /// From now on a stop saves `engine`.
     pub(crate) fn will_save(&self, engine: &Arc<Engine>) {
         let _ = self.engine.set(Arc::downgrade(engine));
     }
 
-    /// What ending the process now loses.
+    /// Returns the loss if the process ended now.
     fn at_stake(&self) -> String {
         let Some(engine) = self.engine.get().and_then(Weak::upgrade) else {
             return "it had not started yet".to_owned();
@@ -103,7 +103,7 @@ fn answer(signal: Signal, answer: Answer, stop: &StopRequest) {
     }
 }
 
-/// What a signal means.
+/// Meaning of a signal.
 #[derive(Debug, PartialEq)]
 enum Answer {
     Stop(&'static str),
@@ -112,7 +112,7 @@ enum Answer {
     End,
 }
 
-/// What signals mean, one after the other.
+/// Interprets signals, one after the other.
 struct Rules {
     has_terminal: bool,
     /// When the first one came that asks for a stop.

@@ -1,4 +1,4 @@
-//! `flowstone inspect`: what an image holds, without changing anything.
+//! `flowstone inspect`: the contents of an image, without changing anything.
 //!
 //! Exit code 0 when the next start finds everything, 1 when something is damaged or the image would
 //! start empty, 2 when there is no image that could be inspected.

@@ -25,7 +25,7 @@ pub(super) fn table(subject: &Subject<'_>) -> String {
     table.0
 }
 
-/// What is counted, in the plural unless there is one of it.
+/// The counted noun, in the plural unless the count is one.
 fn plural(count: u64, of: &str) -> String {
     let s = if count == 1 { "" } else { "s" };
     format!("{of}{s}")

@@ -1,10 +1,10 @@
-//! What `flowstone inspect` has looked at, and the counts that it tells as JSON and as a table.
+//! The subject of `flowstone inspect`, and its counts for JSON and the table.
 
 use std::path::{Path, PathBuf};
 
 use engine::inspect::Inspection;
 
-/// What has been inspected, and what was found.
+/// The inspected image and the findings.
 pub(super) struct Subject<'a> {
     pub(super) path: &'a Path,
     pub(super) device_bytes: u64,
@@ -38,7 +38,7 @@ impl Subject<'_> {
         ]
     }
 
-    /// Items in living segments by state, then what takes the bytes of those segments.
+    /// Items in living segments by state, then the bytes of those segments by use.
     pub(super) fn items(&self) -> [Count; 12] {
         let items = self.inspection.items;
         [
@@ -57,7 +57,7 @@ impl Subject<'_> {
         ]
     }
 
-    /// What has been verified, where it was asked for.
+    /// The verified items, if verification was asked for.
     pub(super) fn verified(&self) -> Option<[Count; 5]> {
         let verified = self.inspection.verified?;
         Some([

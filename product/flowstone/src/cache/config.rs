@@ -18,7 +18,7 @@ const MOST_VALUE_BYTES: u32 = 1 << 30;
 
 /// How to open a [`Cache`](crate::Cache).
 ///
-/// Sizes are in bytes. An existing image keeps what it was made with: its size and its segments.
+/// Sizes are in bytes. An existing image keeps its size and its segments.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct CacheConfig {
@@ -151,7 +151,7 @@ impl CacheConfig {
         self
     }
 
-    /// How long an item may be in memory alone, a minute unless said otherwise: what is older a crash leaves. With zero
+    /// How long an item may be in memory alone, a minute by default: a crash leaves older items. With zero
     /// items are written when they leave memory, at [`sync`](crate::Cache::sync) and at
     /// [`close`](crate::Cache::close).
     pub fn write_back(mut self, window: Duration) -> Self {
@@ -159,7 +159,7 @@ impl CacheConfig {
         self
     }
 
-    /// Which items that leave memory go to flash, all of them unless said otherwise; what does not is gone.
+    /// Which items that leave memory go to flash, all by default; the other items are gone.
     pub fn admission(mut self, admission: Admission) -> Self {
         self.admission = admission;
         self
@@ -235,7 +235,7 @@ impl CacheConfig {
         }
     }
 
-    /// What opens the device of the index, where it has one, or makes it.
+    /// Opens the device of the index, if it has one, or makes it.
     pub(super) fn index_device(
         &self,
     ) -> Option<impl FnOnce(IndexDeviceNeed) -> IndexDisk + Send + use<>> {
@@ -257,7 +257,7 @@ impl CacheConfig {
         self.journal.clone().unwrap_or_else(beside)
     }
 
-    /// What opens the journal of the flash, or makes one.
+    /// Opens the journal of the flash, or makes one.
     pub(super) fn journal_of(
         &self,
         disk: &FileDisk,
@@ -280,7 +280,7 @@ pub enum OpenError {
     Range {
         /// The setting.
         name: &'static str,
-        /// What it may be.
+        /// The values that it may have.
         range: &'static str,
     },
     /// Too little memory.
@@ -297,7 +297,7 @@ pub enum OpenError {
     /// The file or device cannot be opened, or another process has it.
     #[error(transparent)]
     Flash(#[from] device::OpenError),
-    /// What lies on it cannot be opened with these settings.
+    /// The image cannot be opened with these settings.
     #[error("{}: {source}", path.display())]
     Image {
         /// The file.

@@ -1,6 +1,6 @@
 //! [`Cache`]: the engine with worker threads of its own, for callers on any thread.
 //!
-//! What memory can answer is answered on the caller's thread. A flash read is carried out by a
+//! A hit in memory is answered on the caller's thread. A flash read is carried out by a
 //! worker, which the key chooses, so that those who ask for one cold key meet there and share one
 //! read. A write that finds no room waits on the caller's executor and tries again there.
 //!
@@ -28,11 +28,11 @@ pub use value::Value;
 
 use door::{Door, Stay};
 
-/// How long an open waits at most for what the last run has left to be found again.
+/// Longest time that an open waits for the items of the last run to be found again.
 const RECOVERY_PATIENCE: Duration = Duration::from_millis(500);
 /// Receive buffers of a worker: it has no connections.
 const RECV_BUFFERS: u16 = 1;
-/// Expiry of what was stored expired: a second long past.
+/// Expiry of an item that was stored expired: a second long past.
 const LONG_PAST: u32 = 1;
 
 /// A cache in memory and on flash. Clones are the same cache.
@@ -40,8 +40,8 @@ const LONG_PAST: u32 = 1;
 /// Every method can be called from any thread and its future polled by any executor. A future does
 /// nothing before its first poll.
 ///
-/// Dropping the last clone without [`close`](Cache::close) is like a crash: what is in memory is
-/// lost, and the next open finds what had reached flash. The drop waits for the worker threads to end.
+/// Dropping the last clone without [`close`](Cache::close) is like a crash: items in memory are
+/// lost, and the next open finds the items that had reached flash. The drop waits for the worker threads to end.
 #[derive(Clone)]
 pub struct Cache {
     inner: Arc<Inner>,
@@ -65,7 +65,7 @@ pub enum Error {
         /// Bytes of the key.
         len: usize,
     },
-    /// The value is longer than allowed. What the key had before is gone.
+    /// The value is longer than allowed. The old value of the key is gone.
     #[error("a value of {len} bytes; {max} are allowed")]
     ValueTooLarge {
         /// Bytes of the value.
@@ -73,14 +73,14 @@ pub enum Error {
         /// Bytes allowed.
         max: usize,
     },
-    /// There is no memory for the value and flash takes nothing off. What the key had before is
+    /// There is no memory for the value and flash takes no item. The old value of the key is
     /// gone.
     #[error("no memory for the value")]
     OutOfMemory,
     /// The cache has been closed.
     #[error("the cache is closed")]
     Closed,
-    /// Not everything could be made durable: the log says what the flash refused.
+    /// Not everything could be made durable: the log names the writes that the flash refused.
     #[error("not everything could be made durable; the log says why")]
     NotDurable,
     /// The worker that was reading gave up: it panicked, and the log says where, or the deadline of
@@ -104,7 +104,7 @@ impl InsertOptions {
     }
 
     /// The item is gone after this time, which is rounded up to whole seconds and counted from the
-    /// start of the present one. A time of zero stores nothing and removes what the key had.
+    /// start of the present one. A time of zero stores nothing and removes the old value of the key.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
@@ -135,7 +135,7 @@ impl InsertOptions {
     }
 }
 
-/// What a cache holds and has done since it was opened.
+/// Contents of a cache, and its counters since it was opened.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {
@@ -143,7 +143,7 @@ pub struct Stats {
     pub memory_hits: u64,
     /// Reads answered from flash, also those that shared another's read.
     pub flash_hits: u64,
-    /// Reads of what is not there.
+    /// Reads of keys that the cache does not hold.
     pub misses: u64,
     /// Misses among them because the device failed or gave wrong bytes.
     pub failed_reads: u64,
@@ -155,7 +155,7 @@ pub struct Stats {
     pub memory_items: u64,
     /// Items on flash.
     pub flash_items: u64,
-    /// Whether items of the last run are still being found again: what is there may be missed.
+    /// Whether items of the last run are still being found again: a read may miss them.
     pub recovering: bool,
     /// Live items dropped from flash to make room.
     pub flash_evictions: u64,
@@ -184,7 +184,7 @@ impl Cache {
         opened.await.unwrap_or_else(|| Err(ended_early()))
     }
 
-    /// What the open found.
+    /// Returns the outcome of the open.
     pub fn start(&self) -> Start {
         self.inner.start
     }
@@ -207,7 +207,7 @@ impl Cache {
         read.await.ok_or(Error::Interrupted)
     }
 
-    /// Stores a value for good, in place of what the key had.
+    /// Stores a value without expiry, in place of the old value of the key.
     ///
     /// # Errors
     /// As for [`insert_with`](Cache::insert_with).
@@ -215,7 +215,7 @@ impl Cache {
         self.insert_with(key, value, InsertOptions::new()).await
     }
 
-    /// Stores a value as `options` say, in place of what the key had. Waits while memory is full and
+    /// Stores a value as `options` say, in place of the old value of the key. Waits while memory is full and
     /// flash is behind; a future dropped in that time has stored nothing and removed nothing.
     ///
     /// # Errors
@@ -253,7 +253,7 @@ impl Cache {
         stay.set(key, now, &put).await.map(drop).map_err(refused)
     }
 
-    /// Removes what a key has, if anything.
+    /// Removes the value of a key, if it has one.
     ///
     /// # Errors
     /// [`Error::Key`], [`Error::Closed`].
@@ -270,7 +270,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Makes everything durable that has been stored before, what only memory holds included; the cache goes on
+    /// Makes everything durable that has been stored before, items in memory alone included; the cache goes on
     /// meanwhile. May take as long as [`stop_deadline`](CacheConfig::stop_deadline) says.
     ///
     /// # Errors
@@ -431,7 +431,7 @@ fn open(config: &CacheConfig) -> Result<Cache, OpenError> {
         .inspect_err(|_| workers.clone().shutdown())?;
     engine.start_background(workers.spread());
     let found = Arc::clone(&engine);
-    // Little is found again at once; of much, callers are told what is known so far. A worker that has ended
+    // A small cache is found at once; of a large one, callers see the items found so far. A worker that has ended
     // says so at the first operation.
     let _ = workers.run_on(0, move || async move {
         runtime::timeout(RECOVERY_PATIENCE, found.recovered()).await

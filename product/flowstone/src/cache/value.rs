@@ -8,8 +8,8 @@ use engine::{ItemView, LongValue, Owner};
 
 /// The bytes of an item, with its flags. Clones share the bytes.
 ///
-/// It is a snapshot: what happens to the item later does not show in it. The memory it holds counts
-/// for whoever holds it, not for the cache.
+/// It is a snapshot: later changes of the item do not show in it. Its memory counts for the holder,
+/// not for the cache.
 #[derive(Clone)]
 pub struct Value {
     bytes: LongValue,

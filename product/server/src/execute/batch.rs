@@ -1,4 +1,4 @@
-//! What the commands of a connection are carried out on.
+//! The batch that the commands of a connection are carried out on.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(crate) struct PendingReply<'i> {
     pub(super) read: Option<FlashRead>,
 }
 
-/// What a client wants to know of an item.
+/// A question of a client about an item.
 #[derive(Clone, Copy)]
 pub(super) enum Ask<'i> {
     /// The answer of a `get` or a `gets` for one key, if there is one.

@@ -1,6 +1,6 @@
 //! Reads: `get`, `gets` and `mg`.
 //!
-//! What memory has is answered at once. A read that needs flash leaves a place in the replies, which
+//! A hit in memory is answered at once. A read that needs flash leaves a place in the replies, which
 //! is filled before anything behind it is sent, so that the reads of a pipeline or a multiget overlap.
 
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ const SHARE_BYTES: usize = 32 << 10;
 /// Room for a reply's line beside its value.
 const LINE_BYTES: usize = KEY_MAX_BYTES + 320;
 
-/// What became of an item that was shown.
+/// Outcome of showing an item.
 pub(super) enum Shown {
     /// It is in the replies.
     Put,
@@ -51,7 +51,7 @@ impl<'i> Batch<'_, 'i> {
         Ok(())
     }
 
-    /// Answers from memory, or leaves a place for what flash has.
+    /// Answers from memory, or leaves a place for the item from flash.
     async fn ask(&mut self, ask: Ask<'i>) -> io::Result<()> {
         let start = self.replies.out.len();
         match self.look(&ask) {
@@ -64,7 +64,7 @@ impl<'i> Batch<'_, 'i> {
                 }
             }
             Lookup::Hit(shown) => {
-                // What comes before goes first. The item is looked up again then.
+                // Earlier replies go first. Then the item is looked up again.
                 drop(shown);
                 self.replies.out.truncate(start);
                 self.fill().await?;
@@ -74,7 +74,7 @@ impl<'i> Batch<'_, 'i> {
         Ok(())
     }
 
-    /// What memory has of an item.
+    /// Looks an item up in memory.
     fn look(&mut self, ask: &Ask<'i>) -> Lookup<Shown> {
         let (replies, now) = (&mut *self.replies, self.now);
         let peek = match ask {
@@ -154,7 +154,7 @@ impl<'i> Batch<'_, 'i> {
         }
     }
 
-    /// Sends a long value behind what is in the replies, and its end.
+    /// Sends a long value behind the replies so far, and its end.
     pub(super) async fn send_long(&mut self, key: Key<'_>, value: SharedValue) -> io::Result<()> {
         let (engine, pending) = (self.engine, &mut self.pending);
         let let_go = || give_up_reads(pending);
@@ -164,7 +164,7 @@ impl<'i> Batch<'_, 'i> {
         Ok(())
     }
 
-    /// Sends what is in the replies. While the client does not read, no flash read is held.
+    /// Sends the replies so far. While the client does not read, no flash read is held.
     async fn send_out(&mut self) -> io::Result<()> {
         if self.replies.send_some().await? {
             return Ok(());
@@ -183,7 +183,7 @@ impl<'i> Batch<'_, 'i> {
         Ok(())
     }
 
-    /// Lets go of the reads of pending replies: whoever waits for a client or for memory holds none.
+    /// Drops the reads of pending replies: a connection that waits for its client or for memory holds none.
     fn give_up_reads(&mut self) {
         self.replies.reading = give_up_reads(&mut self.pending);
     }
@@ -374,7 +374,7 @@ enum GetOutcome {
     Miss,
 }
 
-/// Shows an item to whoever asks for it.
+/// Writes an item into the replies.
 fn show(replies: &mut Replies, ask: &Ask<'_>, view: &ItemView<'_>, now: u32) -> Shown {
     match ask {
         Ask::Get { key, with_cas } => show_text(replies, *key, view, *with_cas),
@@ -443,7 +443,7 @@ fn long_or_room(replies: &mut Replies, view: &ItemView<'_>) -> Option<Shown> {
         return None;
     }
     if !replies.out.is_empty() {
-        // What comes before goes first.
+        // Earlier replies go first.
         return Some(Shown::NoRoom(0));
     }
     Some(Shown::Long(share_or_copy(view)))

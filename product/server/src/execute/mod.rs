@@ -1,4 +1,4 @@
-//! What each command means.
+//! The meaning of each command.
 //!
 //! Commands that memory can answer are carried out at once; a read that needs flash leaves a
 //! [pending reply](batch::PendingReply); a write that has to wait does so here, in its turn.
