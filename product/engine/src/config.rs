@@ -1,4 +1,4 @@
-//! How an engine is set up. What cannot work is told by [`EngineConfig::check`].
+//! The settings of an engine. [`EngineConfig::check`] refuses settings that cannot work.
 
 mod check;
 
@@ -16,7 +16,7 @@ use crate::store::{Layout, Victim};
 
 /// Bytes at the start of the image for the superblock.
 pub const META_BYTES: u64 = 1 << 20;
-/// Smallest memory an engine can work with, in bytes, beyond what is reserved for others.
+/// Smallest memory an engine can work with, in bytes, beyond the memory reserved for its host.
 pub const MIN_MEMORY_BYTES: u64 = 16 << 20;
 /// Memory of a worker thread beside the engine's: its ring, receive buffers and page buffers.
 pub const WORKER_BYTES: u64 = 3 << 20;
@@ -30,28 +30,28 @@ const MIN_SMALL_READS: u64 = 64;
 const MIN_SEGMENT_BYTES: u64 = 256 << 10;
 const MAX_SEGMENT_BYTES: u64 = 8 << 20;
 
-/// What a cache does that was down for longer than allowed.
+/// Treatment of the items after a downtime that was longer than allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AfterDowntime {
     /// The cache starts empty.
     #[default]
     Empty,
-    /// The cache serves what it has as stale: the meta protocol says so, and gives one client the task to
+    /// The cache serves every item as stale: the meta protocol says so, and gives one client the task to
     /// recache.
     Stale,
 }
 
-/// What the memory beside the index and the buffers is for.
+/// Use of the memory beside the index and the buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dram {
     /// A cache of items: they are written to flash when they leave it, and kept in it when they are
     /// read often.
     #[default]
     ItemCache,
-    /// The same, with flash as a victim cache: what is read there comes to memory, and all that leaves memory is written to
+    /// The same, with flash as a victim cache: an item read there comes to memory, and every item that leaves memory is written to
     /// flash, though it may have a copy (TAO; Flashield, section 2.2).
     BeforeVictims,
-    /// A filter of what deserves flash: what is on flash is read from there, and kept there alone (Flashield, section 3.1).
+    /// A filter that finds the items that deserve flash: an item on flash is read from there, and kept there alone (Flashield, section 3.1).
     Filter,
     /// Nothing: items go into the write buffers at once, and are read from flash once written.
     WriteBuffers {
@@ -75,7 +75,7 @@ pub enum PlacementConfig {
 }
 
 impl PlacementConfig {
-    /// What the placement is called.
+    /// Returns the name of the placement.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Exact(_) => "exact",
@@ -139,7 +139,7 @@ pub struct TieredSettings {
     pub layout: Layout,
     /// The most of the memory that the index may take, in percent.
     pub index_percent: u32,
-    /// A checkpoint is written when so many segments have been opened since the last (SlickCache, section 4.4).
+    /// Segments opened since the last checkpoint after which the next is written (SlickCache, section 4.4).
     pub checkpoint_segments: u32,
     /// The index; capacity and code bits are those of the image.
     pub cascade: CascadeConfig,
@@ -192,7 +192,7 @@ pub struct SlicedSettings {
     pub table_bytes: Option<u32>,
     /// How much of the index's memory is for Bloom filters of the partitions that are read most, in percent.
     pub filter_percent: u32,
-    /// A checkpoint is written when so many segments have been opened since the last.
+    /// Segments opened since the last checkpoint after which the next is written.
     pub checkpoint_segments: u32,
 }
 
@@ -209,7 +209,7 @@ impl SlicedSettings {
     }
 }
 
-/// Which segment is reclaimed, and what becomes of its items. `max_copy_sixteenths` bounds the bytes
+/// The choice of the segment to reclaim, and the treatment of its items. `max_copy_sixteenths` bounds the bytes
 /// that are copied out of a reclaimed segment, in sixteenths of a segment: 15 at most, and 16 for `CopyValid`, which
 /// then copies whatever frees a single slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -322,7 +322,7 @@ impl ReclaimPolicy {
 /// How many segments are kept free: how the low and the high watermark are found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reserve {
-    /// Enough is kept free for an orderly stop to write what is in memory.
+    /// Enough is kept free for an orderly stop to write the items in memory.
     #[default]
     ForStop,
     /// The watermarks are these shares of the flash.
@@ -384,7 +384,7 @@ pub enum Schedule {
 /// How segments are reclaimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReclaimSettings {
-    /// Which segment is reclaimed, and what becomes of its items.
+    /// The choice of the segment to reclaim, and the treatment of its items.
     pub policy: ReclaimPolicy,
     /// How many segments are kept free.
     pub reserve: Reserve,
@@ -412,7 +412,7 @@ pub struct WriteSettings {
     pub discard: bool,
 }
 
-/// What an engine is made for.
+/// Sizes that an engine is made for.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// Memory for everything it holds, in bytes.
@@ -446,7 +446,7 @@ pub struct EngineConfig {
     /// The most bytes that are written to the flash in a second; the cache gives up items before it writes more. `None`
     /// for as many as come.
     pub flash_write_limit: Option<NonZeroU64>,
-    /// What memory is for.
+    /// Use of the memory.
     pub dram: Dram,
     /// Which items that leave memory go to flash.
     pub admission: Admission,
@@ -459,19 +459,19 @@ pub struct EngineConfig {
     /// Bytes of memory that may be lent in any case ([`Engine::lend_memory`](crate::Engine::lend_memory)): the index leaves
     /// them free.
     pub lendable_bytes: u64,
-    /// The write-back window: what has been in memory alone for longer is on flash, too. `None` writes items when they
+    /// The write-back window: an item that has been in memory alone for longer is on flash, too. `None` writes items when they
     /// leave memory.
     pub write_back: Option<Duration>,
     /// How long an orderly stop may take.
     pub stop_deadline: Duration,
-    /// How long after an append the journal is synced: what a power cut may bring back.
+    /// Time after an append until the journal is synced: a power cut may undo the changes within it.
     pub sync_interval: Duration,
-    /// Seconds of downtime after which what the cache held is not trusted any more, because it has missed writes
+    /// Seconds of downtime after which the items are not trusted any more, because the cache has missed writes
     /// meanwhile; `None` for never.
     pub max_downtime: Option<u32>,
-    /// What a cache does that was down for longer.
+    /// Treatment of the items after a longer downtime.
     pub after_downtime: AfterDowntime,
-    /// Take over a device that holds something else, or another kind of image. What it held is lost.
+    /// Take over a device that holds something else, or another kind of image. Its contents are lost.
     pub force: bool,
     /// With `force`, also one that holds a file system, a volume or a partition table.
     pub overwrite_filesystem: bool,
@@ -551,7 +551,7 @@ pub fn least_journal_bytes(partition_bits: u32) -> u64 {
         .next_multiple_of(device::PAGE_BYTES as u64)
 }
 
-/// What is left for the engine of `given` bytes of memory when its host needs `own` bytes.
+/// Returns the memory left for the engine, of `given` bytes, when its host needs `own` bytes.
 ///
 /// # Errors
 /// When that is too little: the least that would do instead of `given`, in whole MiB.
@@ -629,7 +629,7 @@ impl EngineConfig {
             (Dram::ItemCache | Dram::BeforeVictims | Dram::Filter, None) => {
                 Some((self.memory_bytes * 5 / 4 / u64::from(segment_bytes)) as u32 + 2)
             }
-            // What is in buffers has its segments already.
+            // Items in buffers have their segments already.
             (Dram::WriteBuffers { .. }, _) => Some(0),
         }
     }

@@ -40,7 +40,7 @@ macro_rules! counters {
         }
 
         impl $stats {
-            /// What has been counted since `base` was read; what is no counter is as it is now.
+            /// Returns the counts since `base` was read; other fields are as they are now.
             #[must_use]
             pub fn since(mut self, base: &Self) -> Self {
                 $(self.$field = self.$field.wrapping_sub(base.$field);)*
@@ -108,7 +108,7 @@ impl Striped {
         self.0[STRIPE.get()].0.add(count);
     }
 
-    /// What has been added so far.
+    /// Returns the sum so far.
     pub fn sum(&self) -> u64 {
         self.0.iter().map(|part| part.0.get()).sum()
     }

@@ -6,12 +6,12 @@
 //!   ┌────▼──────────────────────────────▼──────┐
 //!   │ lifecycle  open, checkpoints, stop       │  inspect only looks at an image
 //!   │ cache      request paths, single flight  │  a partition's lock, never held across I/O
-//!   │ dram       items in memory, CLOCK        │  admission: what of it goes to flash
+//!   │ dram       items in memory, CLOCK        │  admission: which go to flash
 //!   ├──────────────────────────────────────────┤
 //!   │ flash      ties the layers below to a placement: place, invalidate, drain, recovery
 //!   │ placement  an index: where an item lies  │  an index's own lock
 //!   │ reclaim    writing and reclaiming segments, policies
-//!   │ durability journal, dead sets, checkpoints, what an earlier run left
+//!   │ durability journal, dead sets, checkpoints, state of an earlier run
 //!   │ store      segments: append, write, read │  buffers, queues
 //!   └────┬─────────────────────────────────────┘
 //!      device

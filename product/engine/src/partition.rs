@@ -23,7 +23,7 @@ summed! {
         dram_hits,
         /// Reads answered from flash, also those that shared another's read.
         flash_hits,
-        /// Reads of what is not there.
+        /// Reads of keys that are not there.
         misses,
         /// Misses that cost a flash read; `misses` counts them, too.
         flash_misses,
@@ -44,7 +44,7 @@ summed! {
     }
 }
 
-/// What a partition's lock protects.
+/// State that a partition's lock protects.
 pub(crate) struct Partition {
     pub(crate) tier: DramTier,
     pub(crate) next_version: u64,

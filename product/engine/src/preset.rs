@@ -29,7 +29,7 @@ const MOST_SLABS: u64 = 254;
 /// Smallest and largest slab in bytes, where a slab is no erase block.
 const SLAB_BYTES: std::ops::RangeInclusive<u64> = 256 << 10..=8 << 20;
 
-/// What a preset is made for; it also runs on the other.
+/// Device that a preset is made for; it also runs on the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MadeFor {
     /// A drive, or a file on one.

@@ -29,9 +29,9 @@ pub enum ConfigError {
         Bytes(*given), Bytes(*needed)
     )]
     Memory {
-        /// What was given.
+        /// The given bytes.
         given: u64,
-        /// What is needed.
+        /// The needed bytes.
         needed: u64,
     },
     /// More buffers than the memory holds.
@@ -58,9 +58,9 @@ pub enum ConfigError {
     /// Too little flash.
     #[error("{:.1} of flash are too few: {:.1} are the least with these segments", Bytes(*given), Bytes(*needed))]
     Flash {
-        /// What was given.
+        /// The given bytes.
         given: u64,
-        /// What is needed.
+        /// The needed bytes.
         needed: u64,
     },
     /// More flash than the journal's records can name places on.
@@ -105,13 +105,13 @@ pub enum ConfigError {
     Range {
         /// The setting.
         name: &'static str,
-        /// What it may be.
+        /// The values that it may have.
         range: &'static str,
     },
 }
 
 impl Reserve {
-    /// Checks what was set.
+    /// Checks the settings.
     ///
     /// # Errors
     /// Watermarks that cross, or that keep more than half of the flash free.
@@ -246,7 +246,7 @@ impl EngineConfig {
                 segment_bytes,
             });
         }
-        // Half as much again is for what is beside the buffers.
+        // Half as much again is for the structures beside the buffers.
         let most = self.memory_bytes * 2 / 3 / u64::from(segment_bytes);
         if self.memory_bytes >= MIN_MEMORY_BYTES && most >= 2 && writing.buffers as u64 > most {
             return Err(ConfigError::Buffers {

@@ -28,7 +28,7 @@ pub struct DumpItem<'a> {
 pub struct DumpCursor {
     /// The sequence number of the last segment begun.
     after_sequence: u64,
-    /// What is left of it.
+    /// The part that is left.
     rest: Option<SegmentRest>,
 }
 
@@ -41,7 +41,7 @@ struct SegmentRest {
     visited: usize,
 }
 
-/// What is called for each item, until it has had enough.
+/// Callback for each item, until it returns that it has had enough.
 type Visit<'a> = &'a mut dyn FnMut(DumpItem<'_>) -> ControlFlow<()>;
 
 impl FlashTier {

@@ -1,8 +1,8 @@
 //! [`FlashTier`]: the flash as requests and the memory tier see it, whatever the placement.
 //!
 //! ```text
-//!   place ──> open segment of the item's stream ──> Placement::insert ──> what it displaced is journalled
-//!   invalidate, forget ──> noted while recovery runs ──> placement ──> what it displaced is journalled
+//!   place ──> open segment of the item's stream ──> Placement::insert ──> the displaced copy is journalled
+//!   invalidate, forget ──> noted while recovery runs ──> placement ──> the displaced copy is journalled
 //!   background: writers, reclaimers, recovery │ drain, quiesce, checkpoint, dump
 //! ```
 //!
@@ -38,7 +38,7 @@ use crate::reclaim::{Resident, Upkeep};
 use crate::store::{AppendItem, SavedCheckpoint, SegmentRecord, SegmentStore, Source};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// What became of an item that was to be placed.
+/// Outcome of placing an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Placed {
     /// The item is on flash, or will be.
@@ -51,15 +51,15 @@ pub(crate) enum Placed {
     Dropped,
 }
 
-/// This part of a second's writes may wait for a limit, beside what is being written.
+/// Part of a second's writes that may wait for a limit, beside the segments being written.
 const WAITING_SHARE: u64 = 2;
 
 /// Memory in use, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// What grows with the number of objects on flash.
+    /// Memory that grows with the number of objects on flash.
     pub index_bytes: u64,
-    /// What does not: buffers, the segment table, journal and checkpoints.
+    /// Memory that does not: buffers, the segment table, journal and checkpoints.
     pub fixed_bytes: u64,
 }
 
@@ -119,7 +119,7 @@ impl FlashTier {
         &*self.placement
     }
 
-    /// What the index knows of a key.
+    /// Returns the index's answer for a key.
     #[inline]
     pub(crate) fn probe(&self, hash: KeyHash) -> Probe {
         if self.is_hidden() {
@@ -128,7 +128,7 @@ impl FlashTier {
         self.placement.probe(hash)
     }
 
-    /// What the index knows of a key; counts as a read of what is there.
+    /// Returns the index's answer for a key; counts as a read of the item.
     #[inline]
     pub(crate) fn access(&self, hash: KeyHash) -> Probe {
         if self.is_hidden() {
@@ -149,7 +149,7 @@ impl FlashTier {
         self.upkeep.journal.has_space() && self.placement.may_invalidate()
     }
 
-    /// Whether writes wait for a limit, so that whoever finds no space does better without it.
+    /// Whether writes wait for a limit, so that a caller without space does better to go on without it.
     pub(crate) fn is_held_back(&self) -> bool {
         self.write_limit
             .as_ref()
@@ -167,13 +167,13 @@ impl FlashTier {
         u64::from(self.store().sealed_segments()) > most && limit.holds_back()
     }
 
-    /// The limit on writes, if there is one, in bytes a second, and what it has held back so far.
+    /// Returns the limit on writes, if there is one, in bytes a second, and the counters of its waits.
     pub(crate) fn write_limit(&self) -> Option<(u64, LimitCounts)> {
         let limit = self.write_limit.as_ref()?;
         Some((limit.bytes_per_s(), limit.counts()))
     }
 
-    /// Notified when what found no space may find some.
+    /// Notified when a caller that found no space may find some.
     pub(crate) fn space(&self) -> &Notify {
         self.store().space()
     }
@@ -188,7 +188,7 @@ impl FlashTier {
         }
     }
 
-    /// Places items, each under the lock of its partition, and tells `each` what became of it, in order. Items
+    /// Places items, each under the lock of its partition, and tells `each` the outcome, in order. Items
     /// behind one for which there is no space are left out.
     ///
     /// `new` ones outdate what else there is of their keys; others have done so when they were set.
@@ -282,7 +282,7 @@ impl FlashTier {
         if placed == batch.len() || !self.store().is_exhausted() {
             return placed;
         }
-        // Waiting would be for ever: a cache without flash drops what memory cannot hold.
+        // Waiting would be for ever: a cache without flash drops the items that memory cannot hold.
         for (index, item) in batch.iter().enumerate().skip(placed) {
             self.invalidate(item.hash, item.item.header.version.get());
             upkeep.counters.items_lost.add(1);
@@ -298,7 +298,7 @@ impl FlashTier {
         self.journal_displaced(hash, version, displaced);
     }
 
-    /// What the index says of a key is wrong or dead; copies with versions below `version` are.
+    /// Forgets the entry of a key, which is wrong or dead, as are copies with versions below `version`.
     pub(crate) fn forget(&self, hash: KeyHash, probe: Probe, version: u64) {
         match probe {
             Probe::Absent => {}
@@ -340,7 +340,7 @@ impl FlashTier {
             .append(Record::KeyDead { hash, version });
     }
 
-    /// Whether the index needs a checkpoint: for what that frees, or since much has changed.
+    /// Whether the index needs a checkpoint: for the space that it frees, or since much has changed.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         self.placement.wants_checkpoint()
     }
@@ -362,7 +362,7 @@ impl FlashTier {
         if !self.upkeep.survives {
             return (cut(), Coverage::default(), Vec::new());
         }
-        // Not later than the cut: what is read meanwhile is read once more.
+        // Not later than the cut: a segment read in between is read once more.
         let uncovered = self.upkeep.recovery.uncovered();
         let (cut, mut covered) = self.store().appended_before(cut);
         let partly = |left: &Uncovered| (left.record.segment, left.covered_items);
@@ -427,18 +427,18 @@ impl FlashTier {
         }
     }
 
-    /// Makes all segments durable, as far as they are written, but for what is in doubt.
+    /// Makes all written segments durable, except those in doubt.
     pub(crate) async fn sync(&self) -> Result<(), DeviceError> {
         self.store().sync().await
     }
 
-    /// [`sync`](Self::sync), once what an earlier sync may have lost has been written again.
+    /// [`sync`](Self::sync), once the segments that an earlier sync may have lost have been written again.
     pub(crate) async fn sync_all(&self) -> Result<(), DeviceError> {
         let lose = |record: &SegmentRecord| self.lose_segment(record);
         self.store().sync_all(&lose).await
     }
 
-    /// What lies in a segment cannot be known any more: neither the index names it from now on, nor does a start find it.
+    /// The contents of a segment cannot be known any more: neither the index names it from now on, nor does a start find it.
     fn lose_segment(&self, record: &SegmentRecord) {
         self.upkeep.declare_segment_dead(record);
         let lost = self.forget_segment(record);
@@ -450,7 +450,7 @@ impl FlashTier {
         );
     }
 
-    /// Removes what the index has of a segment; returns how many items that were.
+    /// Removes the items of a segment from the index; returns their number.
     fn forget_segment(&self, record: &SegmentRecord) -> u64 {
         let forgotten = self.placement.forget_segment(record);
         for _ in 0..forgotten {

@@ -1,4 +1,4 @@
-//! Recovery: the summaries of live segments, less what is dead, become the index.
+//! Recovery: the summaries of live segments, less dead items, become the index.
 //!
 //! ```text
 //!   unread segments, newest first ──claim──> summary ──> each live item ──> Placement::restore
@@ -33,7 +33,7 @@ const RECORDS_AT_ONCE: usize = 128;
 /// Keys of which it is read at once which copy is the later one, where versions alone decide that.
 const CONTESTS_AT_ONCE: usize = 16;
 
-/// Reads segments until none is left. Whoever finishes the last one ends the recovery.
+/// Reads segments until none is left. The task that finishes the last one ends the recovery.
 pub(super) async fn read_segments(tier: &FlashTier) {
     let recovery = &tier.upkeep.recovery;
     while !tier.upkeep.is_ended.load(Ordering::Acquire) {
@@ -124,7 +124,7 @@ async fn end_if_done(tier: &FlashTier) {
         return;
     }
     tier.placement.recovered();
-    // What reclaim has put off can be done now.
+    // Reclaim can take the victims that it has put off.
     tier.store().work().notify_all();
     tier.store().space().notify_all();
     let stats = recovery.stats();
@@ -241,7 +241,7 @@ async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) 
             if !has_space_for(tier, record).await {
                 return Reading::LeftOff;
             }
-            // Of one key one after the other: the second contends with the first.
+            // Items of one key go one after the other: the second contends with the first.
             let mut keys = HashSet::new();
             let mut is_next = |hash| keys.len() < at_once && keys.insert(hash);
             let (batch, later): (Vec<_>, Vec<_>) = contested
@@ -283,7 +283,7 @@ fn lose(tier: &FlashTier, record: &SegmentRecord) {
     }
 }
 
-/// Those of a segment's items that are not dead by what is recorded.
+/// Returns the items of a segment that no record declares dead.
 fn classify(
     tier: &FlashTier,
     record: &SegmentRecord,
@@ -321,7 +321,7 @@ fn by_partition(tier: &FlashTier, offers: Vec<Offer>) -> Vec<(usize, Vec<Offer>)
     groups.filter(|(_, group)| !group.is_empty()).collect()
 }
 
-/// What became of an [`Offer`].
+/// Outcome of an [`Offer`].
 #[derive(Clone, Copy)]
 enum Answer {
     Taken,
@@ -332,7 +332,7 @@ enum Answer {
 }
 
 /// Offers items of one partition and one segment to the index, all but those that are superseded. `beaten` is the copy
-/// that they supersede themselves. `each` is called with what became of every offer, in any order.
+/// that they supersede themselves. `each` is called with the outcome of every offer, in any order.
 fn restore(
     tier: &FlashTier,
     partition: usize,
@@ -408,7 +408,7 @@ async fn contest(
         if rival.is_none() {
             match tier.placement.locate(offer.item.hash).await {
                 Ok(place) => rival = place,
-                // What cannot be read may be the later copy.
+                // An unreadable copy may be the later one.
                 Err(Unlocated) => {
                     refuse(tier, &offer.item);
                     return false;
@@ -442,7 +442,7 @@ async fn is_later(tier: &FlashTier, rival: Place, item: &Resident) -> bool {
     // A copy that cannot be read may be the later one: where versions alone decide, neither copy counts.
     let is_unknown = version.is_err() && is_there && !tier.upkeep.locates_displaced;
     let version = version.ok().flatten();
-    // Of two copies of one version the one in the younger segment will be reclaimed later.
+    // If two copies have one version, the copy in the younger segment will be reclaimed later.
     let rank = version.map(|version| (version, rival.generation));
     is_unknown || rank >= Some((item.version, item.place.generation))
 }

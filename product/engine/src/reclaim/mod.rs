@@ -1,8 +1,8 @@
 //! Writing sealed segments and reclaiming old ones, whatever indexes the items in them.
 //!
 //! ```text
-//!   upkeep      sealed ──> flash │ failed: what the index names moves to another block, or is forgotten
-//!   reclaimer   policy: which segment, what of it is kept ──> SEGMENT DEAD ──> summary
+//!   upkeep      sealed ──> flash │ failed: items that the index names move to another block, or are forgotten
+//!   reclaimer   policy: which segment, which items are kept ──> SEGMENT DEAD ──> summary
 //!                 └─> each item: does the index name it? ── dropped │ copied │ back to memory ──> release
 //! ```
 //!
@@ -54,7 +54,7 @@ impl Resident {
     }
 }
 
-/// What an index said of an item, and what has become of that.
+/// Answer of an index for an item, and whether it still holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Named {
     /// The index does not name the item: it is dead.
@@ -109,7 +109,7 @@ pub struct IndexUse {
     pub recovery_bytes: AtomicU64,
     /// Bytes of memory at which reclaim has to make space in the index.
     pub max_bytes: u64,
-    /// Bytes of memory that the index and what is lent have together.
+    /// Bytes of memory that the index and lent memory have together.
     pub room_bytes: u64,
     /// Bytes of memory that are lent to others.
     pub lent_bytes: AtomicU64,

@@ -1,4 +1,4 @@
-//! Reclaim: a segment goes; what its policy keeps is copied, or goes back to memory, the rest is dropped.
+//! Reclaim: a segment goes; items that its policy keeps are copied, or go back to memory, the others are dropped.
 //!
 //! Valid items of many slab classes may fill as many segments as they come from, however few they are, and leave no
 //! buffers to writes. So the bytes of sealed segments that copies take are counted, and when they are more than a
@@ -36,7 +36,7 @@ struct Chosen<'a> {
     claim: Claim<'a>,
 }
 
-/// What there is to do.
+/// The next task.
 enum Task<'a> {
     None,
     /// Copies have to be written before others are made.
@@ -58,7 +58,7 @@ impl Upkeep {
         }
     }
 
-    /// Reclaims a segment if one has to go, or writes what keeps it from that; returns whether it did either.
+    /// Reclaims a segment if one has to go, or writes the segments that keep it from that; returns whether it did either.
     pub(crate) async fn reclaim_one(&self, residents: &dyn Residents) -> bool {
         // Counted before the choice: quiescing freezes the choice first, and then looks at the count.
         let under_way = Counted::begin(&self.reclaiming);
@@ -76,7 +76,7 @@ impl Upkeep {
         is_done
     }
 
-    /// Takes the segment that has to go, if there is one, and says what of it is kept.
+    /// Takes the segment that has to go, if there is one, and returns which of its items are kept.
     fn choose(&self) -> Task<'_> {
         if self.is_frozen.load(Ordering::SeqCst) {
             return Task::None;
@@ -149,7 +149,7 @@ impl Upkeep {
     fn take(&self, pick: Pick) -> Option<SegmentRecord> {
         match pick {
             Pick::LeastWorn => self.take_least_worn(),
-            // Versions alone decide: what supersedes must outlive what it has superseded.
+            // Versions alone decide: an item must outlive the items that it supersedes.
             Pick::Victim(..) if !self.locates_displaced => self.store.take_in_order(),
             Pick::Victim(victim, max_valid) => {
                 let record = self.store.take_victim(victim, max_valid);
@@ -205,7 +205,7 @@ impl Upkeep {
         let limit = segments * segment_bytes;
         let mut balance = self.balance.lock();
         let reclaimed = self.counters.segments_reclaimed.get();
-        // Wear leveling gains nothing, and what it copies does not count either.
+        // Wear leveling gains nothing, and its copies do not count either.
         let reclaimed = reclaimed as i64 - self.counters.segments_leveled.get() as i64;
         let for_copies = self.store.counters().bytes_for_copies.get();
         let allowed = (reclaimed - balance.reclaimed) * segment_bytes * i64::from(sixteenths) / 16;
@@ -249,7 +249,7 @@ impl Upkeep {
             }
         }
         if !self.locates_displaced {
-            // Older segments must not come back without what supersedes their items.
+            // Older segments must not come back without the items that supersede theirs.
             self.sync_deaths().await;
         }
         self.store.release(record.segment).await;
@@ -268,7 +268,7 @@ impl Upkeep {
     /// none of them known to have been read, or to have an expiry.
     fn drop_unseen(&self, residents: &dyn Residents, record: &SegmentRecord, is_unread: bool) {
         let named = residents.forget_segment(record);
-        // What recovery has not come to is not in the index.
+        // A segment that recovery has not come to is not in the index.
         let items = if is_unread {
             u64::from(record.items)
         } else {
@@ -295,7 +295,7 @@ impl Upkeep {
         }
     }
 
-    /// Counts what is dropped of a segment that recovery had not come to: what was live at the start.
+    /// Counts the items dropped with a segment that recovery had not come to: those live at the start.
     fn count_unread(&self, record: &SegmentRecord, entries: &[SummaryEntry], dead: &DeadSet) {
         let items = dead.of_segment(record);
         let clock = self.recovery.clock;
@@ -327,7 +327,7 @@ impl Upkeep {
             .add(u64::from(entry.expiry.get() != 0));
     }
 
-    /// Takes everything that is not kept out of the index; returns what is.
+    /// Removes every item that is not kept from the index; returns the kept items.
     async fn classify(
         &self,
         residents: &dyn Residents,
@@ -370,7 +370,7 @@ impl Upkeep {
         kept
     }
 
-    /// Reads what is kept, and copies it to open segments or hands it back to memory.
+    /// Reads the kept items, and copies them to open segments or hands them back to memory.
     async fn keep_items(
         &self,
         residents: &dyn Residents,
@@ -391,7 +391,7 @@ impl Upkeep {
                     continue;
                 }
             };
-            // All of it in one turn: what is half copied has freed nothing yet.
+            // The whole segment in one turn: a half copied segment has freed nothing yet.
             let mut turn = Some(self.turns.acquire().await);
             for entries in run.chunks(ITEMS_A_TURN) {
                 let items = self.decode_items(residents, record, entries, (&bytes, start));
@@ -465,7 +465,7 @@ impl Upkeep {
             let now = runtime::unix_seconds();
             let is_named = |number: usize, to: &mut Priority| {
                 let item = resident(number);
-                // What has expired meanwhile leaves the index here.
+                // An item that has expired by now leaves the index here.
                 let is_live = self.is_live(&item, &items[number].0, now);
                 let mut keep = |priority| {
                     *to = priority;

@@ -1,4 +1,4 @@
-//! What a kill takes of what reclaim copies, and the bound on that.
+//! Copies of reclaim that a kill would take, and the bound on their bytes.
 //!
 //! A victim is declared dead before the first of its items moves, so from then on until its copies are on flash memory
 //! alone has them, whether they have been made yet or not:
@@ -141,7 +141,7 @@ impl Upkeep {
 
     async fn flush_copies(&self) {
         if self.flush_filling(Unflushed::Copies).await.is_err() {
-            // What cannot be flushed is written as any other segment is, or given up.
+            // A segment that cannot be flushed is written as any other, or given up.
             self.store.flush();
         }
         self.store.work().notify_all();

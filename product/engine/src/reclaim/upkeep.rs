@@ -1,5 +1,5 @@
-//! [`Upkeep`]: what writing and reclaim share: the store, the journal, the phase the cache is in, what is counted.
-//! Writing is here, too, and what becomes of a segment that could not be written.
+//! [`Upkeep`]: state that writing and reclaim share: the store, the journal, the phase of the cache, counters. Writing is
+//! here, too, and the treatment of a segment that could not be written.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
@@ -40,7 +40,7 @@ pub(crate) trait ReturnToMemory: Send + Sync {
     /// names it no more, or memory has no space.
     fn take_back(&self, item: &Resident, contents: &ItemRef<'_>) -> bool;
 
-    /// What only memory holds at present.
+    /// Items that only memory holds at present.
     fn dirty(&self) -> Dirty;
 }
 
@@ -130,12 +130,12 @@ pub(crate) struct Upkeep {
     pub(super) policy: ReclaimPolicy,
     pub(super) wear_leveling: Option<u32>,
     schedule: Schedule,
-    /// What copies have in memory alone is bounded.
+    /// Whether the bytes of copies that only memory has are bounded.
     pub(super) bounds_copies: bool,
     spare_buffers: Option<usize>,
     writers: usize,
     pub(super) reclaimers: u32,
-    /// Segments that an orderly stop needs for what is dirty; `None` where that is told by what is.
+    /// Segments that an orderly stop needs for dirty items; `None` if their number follows from the dirty items.
     for_stop: Option<u32>,
     regulator: Regulator,
     /// Memory that takes items back; set once, when the engine has been put together.
@@ -180,7 +180,7 @@ pub(crate) struct Upkeep {
     pub(super) leveled_segments: AtomicU64,
 }
 
-/// What copying has gained, in bytes: a share of the segments that were reclaimed, less the bytes of sealed segments
+/// Bytes gained by copying: a share of the segments that were reclaimed, less the bytes of sealed segments
 /// that copies take.
 #[derive(Default)]
 pub(super) struct CopyBalance {
@@ -268,7 +268,7 @@ impl Upkeep {
         self.memory.get()?.upgrade()
     }
 
-    /// Free segments that only copies may fill: where writes stall, they must not take what copies need.
+    /// Returns the free segments that only copies may fill: stalled writes must not take the segments that copies need.
     pub(super) fn reserved_segments(&self) -> u32 {
         match self.policy.under_pressure() {
             Some(_) => 0,
@@ -320,7 +320,7 @@ impl Upkeep {
     /// Free segments to keep at present: when stopping, those that the checkpoint will fill.
     pub(crate) fn free_target(&self) -> u32 {
         if !self.is_stopping.load(Ordering::SeqCst) {
-            // Writes need one more than what is reserved for copies.
+            // Writes need one segment more than are reserved for copies.
             return self.watermarks().high.max(self.reserved_segments() + 1);
         }
         let entries = self.store.items_placed() + u64::from(self.store.segments());
@@ -365,7 +365,7 @@ impl Upkeep {
         if self.syncing.load(Ordering::SeqCst) > 0 {
             return true;
         }
-        // What is kept in memory cannot be reclaimed.
+        // A segment that stays in memory cannot be reclaimed.
         let may_wait = |_: &usize| {
             !self.is_stopping.load(Ordering::SeqCst)
                 && self.store.free_segments() > self.reserved_segments()
@@ -413,13 +413,13 @@ impl Upkeep {
         true
     }
 
-    /// Writes what the segments being filled hold so far.
+    /// Writes the items that the segments being filled hold so far.
     pub(crate) async fn flush_filling(&self, which: Unflushed) -> Result<(), DeviceError> {
         let ahead = async || self.sync_deaths().await;
         self.store.flush_filling(which, ahead).await
     }
 
-    /// Moves what a segment that could not be written holds to another, or forgets it.
+    /// Moves the items of a segment that could not be written to another, or forgets them.
     pub(super) async fn give_up(&self, residents: &dyn Residents, failure: WriteFailure) {
         let record = failure.record;
         // Parts of the segment may be on flash all the same: no start may find them.

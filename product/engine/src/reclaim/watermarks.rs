@@ -36,7 +36,7 @@ pub struct Watermarks {
     pub high: u32,
 }
 
-/// What is seen of the cache when the watermarks are asked for.
+/// View of the cache for the watermarks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     /// The watermarks that an orderly stop needs.
@@ -52,7 +52,7 @@ pub(crate) struct Load {
     pub(super) service: Duration,
     /// Segments that are reclaimed at once.
     pub(super) reclaimers: u32,
-    /// Segments in memory at most: so many can wait to be opened.
+    /// Most segments in memory, which bounds those that can wait to be opened.
     pub(super) buffers: u32,
     /// The cache was empty, and nothing has been reclaimed since: whatever is free has never been used.
     pub(super) is_first_fill: bool,
@@ -66,17 +66,17 @@ pub(super) struct Regulator {
 
 struct State {
     last: Watermarks,
-    /// When the rate was looked at, and what had been opened then.
+    /// Time of the last look at the rate, and the segments opened by then.
     seen_at: Instant,
     opened: u64,
     /// Segments opened a second.
     rate: f64,
-    /// What was asked of [`queued_segments`] last, and its answer.
+    /// The last arguments of [`queued_segments`], and its answer.
     queued: Option<((f64, Duration, u32), f64)>,
     /// The heuristic's low watermark, and whether it has been passed upwards since it was hit.
     low: Option<u32>,
     is_armed: bool,
-    /// What had been opened when the heuristic's last was lowered.
+    /// Segments opened when the heuristic lowered its watermark last.
     lowered_at: u64,
 }
 
@@ -99,7 +99,7 @@ impl Regulator {
         }
     }
 
-    /// Whether they are found from the load alone, without a look at what is in memory.
+    /// Whether the watermarks follow from the load alone, without a look at memory.
     pub(super) fn follows_load(&self) -> bool {
         matches!(self.reserve, Reserve::Heuristic | Reserve::Queueing)
     }
@@ -188,7 +188,7 @@ impl Regulator {
         } else if load.free >= low {
             state.is_armed = true;
         }
-        // Before anything has been reclaimed, what is free tells nothing of how reclaim keeps up.
+        // Before the first reclaim, the number of free segments does not show whether reclaim keeps up.
         let is_light = load.free >= with_high(load, low).high && !load.is_first_fill;
         if is_light && load.opened > state.lowered_at {
             next = next.saturating_sub(percent(load.segments, 1)).max(least);
