@@ -73,6 +73,37 @@ pub(crate) fn types(text: &str) -> Vec<String> {
         .collect()
 }
 
+/// Returns the names of the functions of a source that take a tuple apart among their parameters.
+pub(crate) fn packed(text: &str) -> Vec<String> {
+    let tokens = tokens(text);
+    let mut found = Vec::new();
+    for at in (0..tokens.len()).filter(|&at| tokens[at].is("fn")) {
+        let Some(name) = tokens.get(at + 1).and_then(Token::word) else {
+            continue;
+        };
+        let Some(open) = (at + 2..tokens.len()).find(|&at| tokens[at].is("(")) else {
+            continue;
+        };
+        let mut depth = 0usize;
+        for index in open..tokens.len() {
+            let begins = index > open && (tokens[index - 1].is("(") || tokens[index - 1].is(","));
+            if tokens[index].is("(") {
+                depth += 1;
+                if depth == 2 && begins {
+                    found.push(name.to_owned());
+                    break;
+                }
+            } else if tokens[index].is(")") {
+                depth -= 1;
+                if depth == 0 {
+                    break;
+                }
+            }
+        }
+    }
+    found
+}
+
 /// The trait and the type of an `impl`, from the tokens between the word and the brace.
 fn subject(head: &[Token]) -> (Option<String>, String) {
     let mut names: [Vec<&str>; 2] = Default::default();
@@ -134,6 +165,12 @@ fn behind(tokens: &[Token], open: usize) -> usize {
         }
     }
     tokens.len()
+}
+
+#[test]
+fn tuples_are_told_from_types_of_functions() {
+    let text = "fn plain(at: (u8, u8), f: fn(u8)) {} fn packs(&self, (a, b): (u8, u8)) {} fn none() -> (u8, u8) {}";
+    assert_eq!(packed(text), ["packs"]);
 }
 
 #[test]
