@@ -18,8 +18,8 @@ use rand::Rng;
 use runtime::sim::Sim;
 
 use crate::support::{
-    JOURNAL_WORDS, SEGMENT_BYTES, didacache, for_each_seed, get, numbered, random, run_background,
-    set, slotted, tight, value,
+    JOURNAL_WORDS, SEGMENT_BYTES, didacache, for_each_seed, for_seeds_until, get, numbered, random,
+    run_background, set, slotted, tight, value,
 };
 
 const PAGE_BYTES: u32 = 16 << 10;
@@ -311,37 +311,42 @@ fn an_orderly_stop_of_a_full_flash_is_complete_though_block_after_block_fails_un
 #[test]
 fn an_orderly_stop_is_complete_though_a_block_fails_under_its_checkpoint() {
     let under_checkpoints = Cell::new(0);
-    for_each_seed("an_orderly_stop_is_complete_though", 12, |seed| {
-        // A quarter of the blocks fails its first program.
-        let mut parts = Parts::failing(seed, 1, 0.25);
-        let from_factory = parts.nand.bad_blocks().len();
-        let config = config(seed);
-        let sim = Sim::new(seed);
-        let journal = sim.block_on(async {
-            let (engine, journal) = parts.open(SegmentShape::Block, &config).await.unwrap();
-            for number in 0..100 {
-                set(&engine, &numbered(number), &value(number, 3000))
-                    .await
-                    .unwrap();
-            }
-            assert_eq!(engine.stop().await, Stop::Complete { objects: 100 });
-            let bad = parts.nand.bad_blocks().len();
-            let store = engine.store();
-            assert_eq!(store.retired().len(), bad);
-            let moved = store.counters().segments_moved.load(Ordering::Relaxed);
-            let failed = bad - from_factory;
-            under_checkpoints.set(under_checkpoints.get() + failed as u64 - moved);
-            journal
-        });
-        sim.crash();
-        parts.words = journal.crash();
-        sim.block_on(async {
-            let (engine, _) = parts.open(SegmentShape::Block, &config).await.unwrap();
-            for number in 0..100 {
-                let found = get(&engine, &numbered(number)).await;
-                assert_eq!(found, Some(value(number, 3000)));
-            }
-        });
-    });
-    assert!(under_checkpoints.get() > 0, "no block has failed under one");
+    let has_failed = || under_checkpoints.get() > 0;
+    for_seeds_until(
+        "an_orderly_stop_is_complete_though",
+        12,
+        has_failed,
+        |seed| {
+            // A quarter of the blocks fails its first program.
+            let mut parts = Parts::failing(seed, 1, 0.25);
+            let from_factory = parts.nand.bad_blocks().len();
+            let config = config(seed);
+            let sim = Sim::new(seed);
+            let journal = sim.block_on(async {
+                let (engine, journal) = parts.open(SegmentShape::Block, &config).await.unwrap();
+                for number in 0..100 {
+                    set(&engine, &numbered(number), &value(number, 3000))
+                        .await
+                        .unwrap();
+                }
+                assert_eq!(engine.stop().await, Stop::Complete { objects: 100 });
+                let bad = parts.nand.bad_blocks().len();
+                let store = engine.store();
+                assert_eq!(store.retired().len(), bad);
+                let moved = store.counters().segments_moved.load(Ordering::Relaxed);
+                let failed = bad - from_factory;
+                under_checkpoints.set(under_checkpoints.get() + failed as u64 - moved);
+                journal
+            });
+            sim.crash();
+            parts.words = journal.crash();
+            sim.block_on(async {
+                let (engine, _) = parts.open(SegmentShape::Block, &config).await.unwrap();
+                for number in 0..100 {
+                    let found = get(&engine, &numbered(number)).await;
+                    assert_eq!(found, Some(value(number, 3000)));
+                }
+            });
+        },
+    );
 }

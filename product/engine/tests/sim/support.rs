@@ -20,20 +20,50 @@ pub(crate) const JOURNAL_WORDS: usize = 512 + 16 * 8192;
 /// Smallest segment the tests use, in bytes.
 pub(crate) const SEGMENT_BYTES: u32 = 256 << 10;
 
-/// Runs `case` with `default_cases` seeds, or with `FLOWSTONE_SEED` alone; a failure names its seed.
+/// Runs `case` with `default_cases` seeds, with `FLOWSTONE_CASES`, or with `FLOWSTONE_SEED` alone; a failure names its seed.
 pub(crate) fn for_each_seed(name: &str, default_cases: u64, case: impl Fn(u64)) {
+    for_seeds(name, default_cases, || true, case);
+}
+
+/// As [`for_each_seed`], for a test of an event that only some seeds meet: goes on up to `default_cases` seeds until the event
+/// `has_happened`, and fails if it never does.
+pub(crate) fn for_seeds_until(
+    name: &str,
+    default_cases: u64,
+    has_happened: impl Fn() -> bool,
+    case: impl Fn(u64),
+) {
+    let is_lone = for_seeds(name, default_cases, &has_happened, case);
+    assert!(
+        is_lone || has_happened(),
+        "no seed of {default_cases} has met the event that {name} is about"
+    );
+}
+
+/// Runs the seeds; returns whether it was `FLOWSTONE_SEED` alone.
+fn for_seeds(
+    name: &str,
+    default_cases: u64,
+    has_happened: impl Fn() -> bool,
+    case: impl Fn(u64),
+) -> bool {
     let number = |variable: &str| {
         std::env::var(variable)
             .ok()
             .map(|text| text.parse::<u64>().expect("a number"))
     };
     if let Some(seed) = number("FLOWSTONE_SEED") {
-        return run_seed(name, seed, &case);
+        run_seed(name, seed, &case);
+        return true;
     }
     let cases = number("FLOWSTONE_CASES").unwrap_or(default_cases);
-    for seed in 1..=cases {
+    for seed in 1..=cases.max(default_cases) {
+        if seed > cases && has_happened() {
+            break;
+        }
         run_seed(name, seed, &case);
     }
+    false
 }
 
 fn run_seed(name: &str, seed: u64, case: &impl Fn(u64)) {
