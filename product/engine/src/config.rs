@@ -48,10 +48,11 @@ pub enum Dram {
     /// read often.
     #[default]
     ItemCache,
-    /// The same, with flash as a victim cache: an item read there comes to memory, and every item that leaves memory is written to
-    /// flash, though it may have a copy (TAO; Flashield, section 2.2).
+    /// The same, with flash as a victim cache: an item read there comes to memory, and every item that leaves memory is
+    /// written to flash, though it may have a copy (TAO; Flashield, section 2.2).
     BeforeVictims,
-    /// A filter that finds the items that deserve flash: an item on flash is read from there, and kept there alone (Flashield, section 3.1).
+    /// A filter that finds the items that deserve flash: an item on flash is read from there, and kept there alone
+    /// (Flashield, section 3.1).
     Filter,
     /// Nothing: items go into the write buffers at once, and are read from flash once written.
     WriteBuffers {
@@ -459,8 +460,7 @@ pub struct EngineConfig {
     /// Bytes of memory that may be lent in any case ([`Engine::lend_memory`](crate::Engine::lend_memory)): the index leaves
     /// them free.
     pub lendable_bytes: u64,
-    /// The write-back window: an item that has been in memory alone for longer is on flash, too. `None` writes items when they
-    /// leave memory.
+    /// The write-back window: an item that was stored before it is on flash, too. `None` writes items when they leave memory.
     pub write_back: Option<Duration>,
     /// How long an orderly stop may take.
     pub stop_deadline: Duration,

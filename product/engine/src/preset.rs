@@ -1,11 +1,13 @@
 //! Presets: systems as named combinations of the engine's parts. The default, [`FLOWSTONE`], is defined here; a paper's
 //! system defines its own presets in its folder of `systems/`, from the shapes that this module shares: a cache of items
-//! ([`sized`]) and a cache of write buffers ([`slabs`], [`write_buffers`]).
+//! ([`sized`]), a cache of write buffers ([`slabs`], [`write_buffers`]), and the same with an index on flash
+//! ([`index_on_flash`]).
 
 use std::fmt::Write;
 
 use crate::config::{
-    Dram, EngineConfig, ExactSettings, PlacementConfig, ReclaimPolicy, Schedule, Sizes,
+    Dram, EngineConfig, ExactSettings, PlacementConfig, ReclaimPolicy, Reserve, Schedule, Sizes,
+    StaticReserve,
 };
 use crate::format::segment::largest_item;
 use crate::store::Layout;
@@ -26,6 +28,12 @@ const SLABS: u64 = 64;
 const LEAST_SLABS: u64 = 2;
 /// Most slabs in memory.
 const MOST_SLABS: u64 = 254;
+/// Part of the memory for slabs being filled, where the index is mostly on flash and their bytes are not given.
+const INDEX_ON_FLASH_BUFFER_SHARE: u64 = 8;
+/// Fewest slabs of such a cache: some are written while others are filled.
+const INDEX_ON_FLASH_LEAST_SLABS: u64 = 6;
+/// Free slabs of such a cache below which reclaim starts and above which it stops, in percent of the flash.
+const INDEX_ON_FLASH_WATERMARKS: (u32, u32) = (2, 5);
 /// Smallest and largest slab in bytes, where a slab is no erase block.
 const SLAB_BYTES: std::ops::RangeInclusive<u64> = 256 << 10..=8 << 20;
 
@@ -208,6 +216,30 @@ pub fn write_buffers(
     if sizes.block_bytes.is_none() {
         config.writing.write_bytes = config.segment_bytes;
     }
+    config
+}
+
+/// Returns the settings of [`write_buffers`] with an index that is mostly on flash: its memory is for the index, and an eighth
+/// is for buffers (SlickCache, SoCC 2018, on Fatcache-Async).
+pub fn index_on_flash(
+    sizes: Sizes,
+    policy: ReclaimPolicy,
+    placement: PlacementConfig,
+) -> EngineConfig {
+    let least = slab_bytes(&sized(sizes), 0) * INDEX_ON_FLASH_LEAST_SLABS;
+    let for_slabs = (sizes.memory_bytes / INDEX_ON_FLASH_BUFFER_SHARE).max(least);
+    let mut config = write_buffers(sizes, for_slabs, Schedule::Background, policy);
+    config.writing.writers = config
+        .writing
+        .writers
+        .max(2)
+        .min(config.writing.buffers - 1);
+    config.placement = placement;
+    config.reclaim.bound_copies = true;
+    config.reclaim.reserve = Reserve::Static(StaticReserve {
+        low_percent: INDEX_ON_FLASH_WATERMARKS.0,
+        high_percent: INDEX_ON_FLASH_WATERMARKS.1,
+    });
     config
 }
 

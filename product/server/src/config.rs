@@ -262,7 +262,7 @@ pub struct CacheSection {
     pub journal_sync_ms: u32,
     /// Seconds of downtime after which the items are not trusted any more; 0 for never.
     pub max_downtime: u32,
-    /// Treatment of the items then.
+    /// Treatment of the items after a longer downtime.
     #[serde(with = "DowntimeSetting")]
     pub after_downtime: AfterDowntime,
 }
@@ -487,7 +487,7 @@ impl Config {
         Err(ConfigError::new(option, what))
     }
 
-    /// The settings that an emulated device determines.
+    /// Refuses settings that an emulated device determines.
     fn check_emulated(&self, device: &DeviceSpec) -> Result<(), ConfigError> {
         let cache = &self.cache;
         let (name, what) = if cache.flash_size.is_some() {

@@ -37,7 +37,7 @@ const IN_USE_PAUSE: Duration = Duration::from_millis(20);
 /// The device and the sizes that an engine is opened on.
 pub(crate) struct OpenFlash {
     pub(crate) medium: Medium,
-    /// Bytes for segments and their tables.
+    /// Bytes of the image.
     pub(crate) bytes: u64,
     /// Bytes of a segment, where the device says how many.
     pub(crate) block_bytes: Option<u32>,

@@ -27,7 +27,8 @@ use crate::counters::Counters;
 pub(crate) const FLUSH_BYTES: usize = 16 << 10;
 /// Replies of up to this many bytes are built without a share of the budget.
 pub(crate) const FREE_REPLY_BYTES: usize = 4 << 10;
-/// Bytes of requests and replies that a connection may hold for as long as its client likes: a part of its share.
+/// Bytes of requests and replies that a connection may hold for as long as its client likes. They are part of the bytes that
+/// an open connection counts for (`CONNECTION_BYTES`).
 const FREE_HELD_BYTES: usize = 256;
 /// Flash reads of one connection at once that need no share of the budget, as many as there are at first, and the most.
 pub(crate) const FREE_READS: usize = 2;
@@ -133,7 +134,7 @@ impl Replies {
         self.most_reads = self.most_reads.max((2 * reads).min(MAX_READS));
     }
 
-    /// Gives back the memory of replies that have been sent, with nothing in `out`.
+    /// Gives back the share of memory that the connection does not hold any more, with nothing in `out`.
     pub(crate) fn give_back(&mut self) {
         self.share.shrink(self.held_beside() as u64);
     }
@@ -235,13 +236,13 @@ impl Replies {
         self.send_rest().await
     }
 
-    /// Sends `out` and waits for more requests, in one operation.
+    /// Sends `out` and waits for more requests at the same time.
     pub(crate) async fn send_and_recv(&mut self) -> io::Result<Received> {
         let stream = Rc::clone(&self.stream);
         let receives = async move { stream.recv().await };
         let sends = async {
             if !self.send_some().await? {
-                // Requests received during the send wait with it.
+                // The receive buffer is held while the rest is sent.
                 self.beside += RECV_BUFFER_BYTES;
                 self.send_rest().await?;
                 self.beside -= RECV_BUFFER_BYTES;

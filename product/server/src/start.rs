@@ -311,7 +311,8 @@ fn beyond(limit: &MemoryLimit, memory: Size, kernel: u64) -> Option<String> {
     ))
 }
 
-/// Estimates the memory that the kernel holds for this process beside its resident memory, and counts to the same memory cgroup.
+/// Estimates the memory that the kernel holds for this process beside its resident memory, and that counts to the same memory
+/// cgroup.
 fn kernel_bytes(config: &Config, connections: usize) -> u64 {
     let memory = config.cache.memory.0;
     let rings = config.threads() as u64 * KERNEL_RING_BYTES;
@@ -332,7 +333,7 @@ fn budgets(config: &Config) -> (u64, u64) {
     (all.saturating_sub(values).max(LEAST_REQUESTS_BYTES), values)
 }
 
-/// Lowers the number of connections to the limit on open files.
+/// Lowers the bound on connections to the number that the limit on open files allows.
 fn bound_connections(config: &mut Config) {
     let own = OWN_FILES + config.threads() as u64 * WORKER_FILES;
     let most = &mut config.server.max_connections;

@@ -160,7 +160,8 @@ fn general(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "resident_bytes", usage.resident_bytes);
 }
 
-/// Commands that found an item, with memcached's names for all items and for those of a class alike.
+/// Writes how memory was found: by the crawler and by reclaim in place. The names are memcached's, for all items and for a
+/// class alike.
 fn crawler(out: &mut Vec<u8>, class: &str, engine: &EngineStats) {
     let tier = &engine.tier;
     for (name, value) in [

@@ -8,11 +8,13 @@
 //!
 //! | mechanism | section | file |
 //! |---|---|---|
-//! | slabs that are erase blocks, one mapping | 4.1.1, 4.1.2 | `product/engine/src/placement/exact.rs`, `lab`'s device `nand` |
+//! | unified direct mapping: from a key to a slab on flash, without a second table | 4.1.2 | `product/engine/src/placement/exact.rs` |
 //! | integrated garbage collection: space-based, then locality-based (the quick clean) | 4.1.3 | `product/engine/src/reclaim/policy.rs` |
-//! | dynamic over-provisioning: heuristic and queueing reserve | 4.1.4 | `product/engine/src/reclaim/watermarks.rs` |
-//! | wear leveling, bad blocks | 4.1.5, 4.1.6 | `product/engine/src/store/wear.rs`, `product/engine/src/store/write.rs` |
-//! | the library that opens the drive (libssd) | 4.2 | `product/device/src/libssd.rs` |
+//! | dynamic over-provisioning: heuristic and queueing | 4.1.4 | `product/engine/src/reclaim/watermarks.rs` |
+//! | wear leveling | 4.1.5 | `product/engine/src/store/wear.rs`, `product/engine/src/reclaim/policy.rs` |
+//! | crash recovery | 4.1.6 | `product/engine/src/flash/recover.rs` |
+//! | libssd: slabs as blocks of a LUN, bad blocks | 4.2 | `product/device/src/libssd.rs`, `product/engine/src/store/write.rs` |
+//! | the open-channel SSD, emulated | 4.3 | `product/device/src/nand/` |
 //! | the presets | 5.1, 5.4.3 | this file |
 
 #![forbid(unsafe_code)]

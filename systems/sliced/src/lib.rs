@@ -3,27 +3,20 @@
 //!
 //! | mechanism | section | file |
 //! |---|---|---|
-//! | slicing, incarnations, channel-aware scheduling | 3, 4 | `systems/slices/src/` |
-//! | the index of a cache on `SliceHash` | - | `product/engine/src/placement/sliced/`, `systems/slices/src/hash/index.rs` |
+//! | slicing, incarnations, partitions | 5.1 | `systems/slices/src/hash/`, `systems/slices/src/table.rs` |
+//! | concurrent reads over channels | 5.2 | `systems/slices/src/scheduler.rs` |
+//! | SliceBloom, SliceLSH | 6 | `systems/slices/src/bloom/`, `systems/slices/src/lsh/` |
+//! | an index of a cache on `SliceHash` (not in the paper) | - | `product/engine/src/placement/sliced.rs`, `systems/slices/src/hash/index.rs` |
 //! | the preset | - | this file |
 
 #![forbid(unsafe_code)]
 
 use engine::config::Sizes;
-use engine::preset::{Preset, sized, slab_bytes, write_buffers};
-use engine::{
-    EngineConfig, PlacementConfig, ReclaimPolicy, Reserve, Schedule, SlicedSettings, StaticReserve,
-    Victim,
-};
+use engine::preset::{Preset, index_on_flash};
+use engine::{EngineConfig, PlacementConfig, ReclaimPolicy, SlicedSettings, Victim};
 
-/// Part of the memory for segments being filled, where nothing is said: the rest is for the index.
-const BUFFER_SHARE: u64 = 8;
 /// Largest part of the memory that the index takes, in percent.
 const INDEX_PERCENT: u32 = 75;
-/// Fewest segments in memory: some are written while others are filled.
-const LEAST_SEGMENTS: u64 = 6;
-/// Free segments below which reclaim starts and above which it stops, in percent of the flash.
-const WATERMARKS: (u32, u32) = (2, 5);
 
 /// The preset of the system.
 #[rustfmt::skip]
@@ -35,20 +28,6 @@ fn sliced(sizes: Sizes) -> EngineConfig {
     let policy = ReclaimPolicy::Drop {
         victim: Victim::Oldest,
     };
-    let least = slab_bytes(&sized(sizes), 0) * LEAST_SEGMENTS;
-    let for_slabs = (sizes.memory_bytes / BUFFER_SHARE).max(least);
-    let mut config = write_buffers(sizes, for_slabs, Schedule::Background, policy);
-    config.writing.writers = config
-        .writing
-        .writers
-        .max(2)
-        .min(config.writing.buffers - 1);
     let placement = SlicedSettings::new(INDEX_PERCENT);
-    config.placement = PlacementConfig::Sliced(placement);
-    config.reclaim.bound_copies = true;
-    config.reclaim.reserve = Reserve::Static(StaticReserve {
-        low_percent: WATERMARKS.0,
-        high_percent: WATERMARKS.1,
-    });
-    config
+    index_on_flash(sizes, policy, PlacementConfig::Sliced(placement))
 }

@@ -2,28 +2,21 @@
 //!
 //! | mechanism | section | file |
 //! |---|---|---|
-//! | Cascade Mapping: three tiers, demotion and promotion | 4.1, 4.2 | `product/index/src/cascade/` |
-//! | the placement on it, zero-I/O demapping | 4.2, 4.3 | `product/engine/src/placement/tiered.rs` |
+//! | Cascade Mapping: tiers, demotion, virtual buffering; direct blocks; the dual-mode linked hash table | 4.1 | `product/index/src/cascade/` |
+//! | reads, writes and deletes over the tiers | 4.2 | `product/engine/src/placement/tiered.rs` |
 //! | Adaptive Two-phase GC | 4.3 | `product/engine/src/reclaim/policy.rs` (`CopyRecent`) |
-//! | checkpoints and recovery of the index | 4.4 | `product/index/src/cascade/`, `product/engine/src/durability/` |
-//! | the presets | 5.1 | this file |
+//! | zero-I/O demapping, the slab sequence counter | 4.3 | `product/engine/src/placement/tiered.rs`, `product/engine/src/placement/numbers.rs` |
+//! | crash recovery of the index | 4.4 | `product/index/src/cascade/checkpoint.rs` |
+//! | the presets | 5.2 | this file |
 
 #![forbid(unsafe_code)]
 
 use engine::config::Sizes;
-use engine::preset::{Preset, sized, slab_bytes, write_buffers};
-use engine::{
-    EngineConfig, Layout, PlacementConfig, ReclaimPolicy, Reserve, Schedule, StaticReserve,
-    TieredSettings, Victim,
-};
+use engine::preset::{Preset, index_on_flash};
+use engine::{EngineConfig, Layout, PlacementConfig, ReclaimPolicy, TieredSettings, Victim};
 
-const SLICKCACHE_WATERMARKS: (u32, u32) = (2, 5);
-/// The part of the memory that SlickCache has for slabs being filled, where nothing is said: its memory is for the index.
-const SLICKCACHE_BUFFER_SHARE: u64 = 8;
-/// The most of the memory that its index takes, in percent.
-const SLICKCACHE_INDEX_PERCENT: u32 = 75;
-/// Some slabs of it are being written while others are filled.
-const SLICKCACHE_LEAST_SLABS: u64 = 6;
+/// Largest part of the memory that the index takes, in percent.
+const INDEX_PERCENT: u32 = 75;
 /// Hot items are copied, whatever gains a sixteenth of a slab.
 const COPY_SIXTEENTHS: u32 = 15;
 const FIFO_DROP: ReclaimPolicy = ReclaimPolicy::Drop {
@@ -37,24 +30,10 @@ pub const PRESETS: &[Preset] = &[
     Preset::of_drive("slickcache-gc", "the same; copies what the part of the index in memory still names", slickcache_gc),
 ];
 
-/// `SlickCache` on Fatcache-Async, with a policy (sections 4.3 and 5.1).
+/// `SlickCache` with a policy of reclaim (section 4.3).
 fn slickcache(sizes: Sizes, policy: ReclaimPolicy) -> EngineConfig {
-    let least = slab_bytes(&sized(sizes), 0) * SLICKCACHE_LEAST_SLABS;
-    let for_slabs = (sizes.memory_bytes / SLICKCACHE_BUFFER_SHARE).max(least);
-    let mut config = write_buffers(sizes, for_slabs, Schedule::Background, policy);
-    config.writing.writers = config
-        .writing
-        .writers
-        .max(2)
-        .min(config.writing.buffers - 1);
-    let placement = TieredSettings::new(Layout::Slotted, SLICKCACHE_INDEX_PERCENT);
-    config.placement = PlacementConfig::Tiered(placement);
-    config.reclaim.bound_copies = true;
-    config.reclaim.reserve = Reserve::Static(StaticReserve {
-        low_percent: SLICKCACHE_WATERMARKS.0,
-        high_percent: SLICKCACHE_WATERMARKS.1,
-    });
-    config
+    let placement = TieredSettings::new(Layout::Slotted, INDEX_PERCENT);
+    index_on_flash(sizes, policy, PlacementConfig::Tiered(placement))
 }
 
 fn slickcache_drop(sizes: Sizes) -> EngineConfig {

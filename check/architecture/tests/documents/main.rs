@@ -69,7 +69,7 @@ fn paths_between_backticks_are_those_of_files() {
                 .lines()
                 .filter(|line| line.trim_start().starts_with("//"))
             {
-                let names = code(line).filter(|name| name.starts_with("docs/") && is_path(name));
+                let names = code(line).filter(|name| is_rooted(name));
                 for name in names.filter(|name| !root().join(name).exists()) {
                     wrong.push(format!("{}: no `{name}`", path.display()));
                 }
@@ -90,6 +90,13 @@ fn is_path(name: &str) -> bool {
             .split('/')
             .any(|part| matches!(part, "target" | ".." | "NAME"))
         && ending.is_some_and(|ending| ENDINGS.contains(&ending))
+}
+
+/// Whether a text between backticks is a path from the root of the project, of a file or of a folder.
+fn is_rooted(name: &str) -> bool {
+    let is_plain = |sign: char| sign.is_ascii_alphanumeric() || "_-./".contains(sign);
+    let (first, rest) = name.split_once('/').unwrap_or_default();
+    (first == "docs" || FOLDERS.contains(&first)) && !rest.is_empty() && name.chars().all(is_plain)
 }
 
 /// The texts between backticks, outside of fenced blocks.

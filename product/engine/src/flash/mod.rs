@@ -340,7 +340,7 @@ impl FlashTier {
             .append(Record::KeyDead { hash, version });
     }
 
-    /// Whether the index needs a checkpoint: for the space that it frees, or since much has changed.
+    /// Whether the index needs a checkpoint: it would free a resource, or much has changed.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         self.placement.wants_checkpoint()
     }

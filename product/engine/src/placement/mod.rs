@@ -320,8 +320,8 @@ pub trait Placement: Residents {
     fn record_in(&self, _journal: &Arc<Journal>) {}
 
     /// Whether copies that are displaced and [`Unknown`](Displaced::Unknown) are located later on, and recorded then. Their
-    /// KEY DEAD records hold until a KEY LOCATED or until all older segments have gone, whichever copies are durable. An item that never
-    /// had an entry cannot be located: it is declared dead by its place at a start that finds it dead by key, and when the
+    /// KEY DEAD records hold until a KEY LOCATED or until all older segments have gone, whichever copies are durable. An item
+    /// that never had an entry cannot be located: it is declared dead by its place at a start that finds it dead by key, and when the
     /// index refuses it.
     fn locates_later(&self) -> bool {
         false
@@ -362,8 +362,9 @@ pub trait Placement: Residents {
         Box::pin(std::future::ready(Some(Section::default())))
     }
 
-    /// Tells whether the checkpoint of the last section is in force. `None` means that the outcome is unknown: the next section
-    /// tells that the checkpoint before it is in force. Also called where there was no section.
+    /// Tells whether the checkpoint of the last section is in force. `None` means that the outcome is unknown: before the engine
+    /// asks for another section it makes sure that the earlier checkpoint is the one in force. Also called where there was no
+    /// section.
     fn section_ended(&self, _is_named: Option<bool>) {}
 
     /// Returns the counters of an index of several tiers; zeros for another index.
@@ -382,7 +383,7 @@ pub trait Placement: Residents {
         CompactStats::default()
     }
 
-    /// Whether a checkpoint would free space that the placement needs.
+    /// Whether the placement wants a checkpoint: it would free a resource, or many segments have been opened since the last.
     fn wants_checkpoint(&self) -> bool {
         false
     }
@@ -458,7 +459,7 @@ pub trait PlacementKind: Send + Sync {
     }
 
     /// Returns the number of items that the index of a new image is laid out for, given the bytes of flash that hold them and
-    /// the bytes of memory for the index.
+    /// the bytes of the engine's memory.
     fn expected_items(&self, flash_bytes: u64, memory_bytes: u64) -> u64 {
         (flash_bytes / EXPECTED_ITEM_BYTES)
             .min(memory_bytes / MEMORY_PER_EXPECTED_ITEM)

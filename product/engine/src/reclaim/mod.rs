@@ -54,7 +54,7 @@ impl Resident {
     }
 }
 
-/// Answer of an index for an item, and whether it still holds.
+/// Answer of [`Residents::check`] for an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Named {
     /// The index does not name the item: it is dead.
