@@ -7,9 +7,12 @@ use std::time::Duration;
 extern crate engine as flowstone_engine;
 
 use device::{Disk, Latency, MemoryDisk, MemoryJournal};
+use engine::config::ConfigError;
 use engine::config::META_BYTES;
 use engine::placement::cascade::{CascadeConfig, Sizes};
-use engine::placement::{Parts, Placement, PlacementKind};
+use engine::placement::{
+    Description, IndexRoom, IndexSizes, Parts, Placement, PlacementKind, StreamPlan,
+};
 use engine::store::{AppendItem, Layout, Source, StreamLayout, Streams};
 use engine::{
     CacheError, Change, Engine, EngineConfig, ExactSettings, ItemView, Lookup, OpenError, Opening,
@@ -32,23 +35,20 @@ const SEEDS: u64 = 40;
 const MAP: MapKind = MapKind::REBUILT;
 
 /// A map whose copies go to segments of their own: a version may lie in an older segment than an earlier one.
+#[derive(Debug)]
 struct CopiesApart(MapKind);
 
 impl PlacementKind for CopiesApart {
-    fn name(&self) -> &'static str {
-        "apart"
+    fn describe(&self) -> Description {
+        Description {
+            name: "apart",
+            streams: StreamPlan::Own(Arc::new(Two)),
+            ..self.0.describe()
+        }
     }
 
-    fn streams(&self, _segment_bytes: u32) -> Arc<dyn Streams> {
-        Arc::new(Two)
-    }
-
-    fn locates_displaced(&self) -> bool {
-        false
-    }
-
-    fn survives(&self) -> bool {
-        self.0.survives
+    fn sizes(&self, room: &IndexRoom) -> Result<IndexSizes, ConfigError> {
+        self.0.sizes(room)
     }
 
     fn open(&self, parts: Parts) -> Result<Arc<dyn Placement>, OpenError> {
@@ -113,7 +113,6 @@ fn dead_keys_stay_dead_where_the_index_is_tiered() {
             } else {
                 Layout::Slotted
             },
-            index_percent: 50,
             checkpoint_segments: 8,
             cascade,
         })
@@ -129,7 +128,7 @@ fn dead_keys_stay_dead_where_the_index_is_sliced() {
             table_bytes: Some([2048, 4096][(seed / 4 % 2) as usize]),
             filter_percent: [0, 50][(seed % 2) as usize],
             checkpoint_segments: 8,
-            ..SlicedSettings::new(50)
+            ..SlicedSettings::default()
         })
     });
 }
@@ -148,7 +147,6 @@ fn dead_keys_stay_dead_where_segments_have_priorities() {
     simulate_each(|_| {
         Arc::new(ExactSettings {
             layout: Layout::Packed,
-            index_percent: 50,
             priorities: 2,
         })
     });
@@ -214,8 +212,8 @@ impl Bench {
         let victim = Victim::Oldest;
         config.reclaim.policy = ReclaimPolicy::Drop { victim };
         let (disk, journal) = (Arc::clone(&self.disk), Arc::clone(&self.journal));
-        let kind = Arc::new(MAP);
-        let opening = Opening::new(disk, config).with_placement(kind);
+        config.placement = Arc::new(MAP);
+        let opening = Opening::new(disk, config);
         let engine = opening.open(move || Ok(journal)).await.expect("it opens");
         engine.start_background(|task| runtime::spawn_detached(async move { task().await }));
         engine

@@ -38,6 +38,7 @@ mod lifecycle;
 pub mod placement;
 pub mod preset;
 pub mod reclaim;
+mod settings;
 pub mod store;
 
 pub mod admission;
@@ -55,9 +56,8 @@ pub use cache::{
     Modified, Owner, Peek, Put, SharedValue, SyncError,
 };
 pub use config::{
-    AfterDowntime, ConfigError, Dram, EngineConfig, ExactSettings, HashedSettings, PlacementConfig,
-    ReclaimPolicy, ReclaimSettings, Reserve, Schedule, SlicedSettings, StaticReserve,
-    TieredSettings, WriteSettings,
+    AfterDowntime, ConfigError, Dram, EngineConfig, IndexSettings, ReclaimPolicy, ReclaimSettings,
+    Reserve, Schedule, StaticReserve, WriteSettings,
 };
 pub use dram::LongValue;
 pub use durability::{
@@ -68,4 +68,7 @@ pub use flash::{DumpCursor, FlashStats};
 pub use key::{Key, KeyHash};
 pub use lifecycle::{CheckpointStats, Opening, Stop};
 pub use partition::PathStats;
+pub use placement::{
+    ExactSettings, HashedSettings, IndexStats, PlacementKind, SlicedSettings, TieredSettings,
+};
 pub use store::{FlashItem, Layout, Victim};

@@ -4,12 +4,13 @@
 //! ([`index_on_flash`]).
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use crate::config::{
-    Dram, EngineConfig, ExactSettings, PlacementConfig, ReclaimPolicy, Reserve, Schedule, Sizes,
-    StaticReserve,
+    Dram, EngineConfig, IndexSettings, ReclaimPolicy, Reserve, Schedule, Sizes, StaticReserve,
 };
 use crate::format::segment::largest_item;
+use crate::placement::{ExactSettings, PlacementKind};
 use crate::store::Layout;
 
 /// Largest part of the memory that the index of a cache of write buffers takes, in percent; half is for slabs.
@@ -188,11 +189,11 @@ pub fn slabs(sizes: Sizes, for_slabs: u64) -> EngineConfig {
         dram: Dram::WriteBuffers {
             spare_buffers: Some((buffers / SPARE_SHARE).max(1)),
         },
-        placement: PlacementConfig::Exact(ExactSettings {
+        placement: Arc::new(ExactSettings {
             layout: Layout::Slotted,
-            index_percent: SLABS_INDEX_PERCENT,
             priorities: 1,
         }),
+        index: IndexSettings::of_memory(SLABS_INDEX_PERCENT),
         write_back: None,
         ..usual
     };
@@ -220,11 +221,12 @@ pub fn write_buffers(
 }
 
 /// Returns the settings of [`write_buffers`] with an index that is mostly on flash: its memory is for the index, and an eighth
-/// is for buffers (SlickCache, SoCC 2018, on Fatcache-Async).
+/// is for buffers (SlickCache, SoCC 2018, on Fatcache-Async). The index takes `index_percent` of the memory at most.
 pub fn index_on_flash(
     sizes: Sizes,
     policy: ReclaimPolicy,
-    placement: PlacementConfig,
+    placement: Arc<dyn PlacementKind>,
+    index_percent: u32,
 ) -> EngineConfig {
     let least = slab_bytes(&sized(sizes), 0) * INDEX_ON_FLASH_LEAST_SLABS;
     let for_slabs = (sizes.memory_bytes / INDEX_ON_FLASH_BUFFER_SHARE).max(least);
@@ -235,6 +237,7 @@ pub fn index_on_flash(
         .max(2)
         .min(config.writing.buffers - 1);
     config.placement = placement;
+    config.index = IndexSettings::of_memory(index_percent);
     config.reclaim.bound_copies = true;
     config.reclaim.reserve = Reserve::Static(StaticReserve {
         low_percent: INDEX_ON_FLASH_WATERMARKS.0,

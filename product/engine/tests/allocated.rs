@@ -11,8 +11,8 @@ use device::{Disk, Image, Latency, MemoryDisk, MemoryJournal};
 use flowstone_engine::config::META_BYTES;
 use flowstone_engine::format::segment::SegmentId;
 use flowstone_engine::{
-    EngineConfig, ExactSettings, HashedSettings, Layout, Opening, PlacementConfig, Put,
-    SlicedSettings, Stop, TieredSettings,
+    EngineConfig, ExactSettings, HashedSettings, IndexSettings, Layout, Opening, PlacementKind,
+    Put, SlicedSettings, Stop, TieredSettings,
 };
 use index::compact::{
     CompactConfig, CompactEntry, CompactTable, Location, Rank, SegmentFilter, SegmentFilters,
@@ -66,15 +66,14 @@ fn written_disk() -> Arc<dyn Disk> {
 #[test]
 fn what_is_accounted_is_what_is_allocated() {
     index_without_keys();
-    let placements = [
-        PlacementConfig::Exact(ExactSettings {
+    let placements: [Arc<dyn PlacementKind>; 4] = [
+        Arc::new(ExactSettings {
             layout: Layout::Packed,
-            index_percent: INDEX_PERCENT,
             priorities: 1,
         }),
-        PlacementConfig::Hashed(HashedSettings::new(INDEX_PERCENT)),
-        PlacementConfig::Tiered(TieredSettings::new(Layout::Packed, INDEX_PERCENT)),
-        PlacementConfig::Sliced(SlicedSettings::new(INDEX_PERCENT)),
+        Arc::new(HashedSettings::default()),
+        Arc::new(TieredSettings::new(Layout::Packed)),
+        Arc::new(SlicedSettings::default()),
     ];
     for placement in placements {
         Sim::new(1).block_on(engine_of(placement));
@@ -121,7 +120,8 @@ fn index_without_keys() {
 
 /// A whole cache whose flash is written over: all that the allocator has given it is within what it says that it has beside
 /// its items, which lie in pages that it maps itself.
-async fn engine_of(placement: PlacementConfig) {
+async fn engine_of(placement: Arc<dyn PlacementKind>) {
+    let name = placement.describe().name;
     let disk = written_disk();
     let journal = Arc::new(MemoryJournal::new(1 << 17));
     let before = in_use();
@@ -130,6 +130,7 @@ async fn engine_of(placement: PlacementConfig) {
         segment_bytes: Some(512 << 10),
         max_value_bytes: 20_000,
         placement,
+        index: IndexSettings::of_memory(INDEX_PERCENT),
         ..EngineConfig::default()
     };
     // What is discarded takes no memory of the disk.
@@ -153,7 +154,6 @@ async fn engine_of(placement: PlacementConfig) {
             let stats = engine.stats();
             let said = MEMORY_BYTES - stats.dram_limit_bytes + stats.dram_table_bytes;
             let allocated = in_use() - before;
-            let name = placement.name();
             assert!(
                 allocated <= said,
                 "{name}: {said} said, {allocated} allocated"
@@ -163,6 +163,5 @@ async fn engine_of(placement: PlacementConfig) {
     let on_flash = engine.stats().flash_items;
     assert!(on_flash > u64::from(ITEMS / 4), "{on_flash} on flash");
     let stop = engine.stop().await;
-    let name = placement.name();
     assert!(matches!(stop, Stop::Complete { .. }), "{name}: {stop:?}");
 }

@@ -8,9 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use engine::config::{META_BYTES, MIN_MEMORY_BYTES, Sizes, WORKER_BYTES, engine_share};
-use engine::{
-    Admission, Engine, EngineConfig, OpenError, Opening, PlacementConfig, Reserve, Start, Stop,
-};
+use engine::{Admission, Engine, EngineConfig, OpenError, Opening, Reserve, Start, Stop};
 use parking_lot::Mutex;
 use runtime::budget::Budget;
 use runtime::live::{IoPath, LiveConfig, Signals, Workers};
@@ -413,28 +411,17 @@ fn engine_config(
         made.write_back = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
     }
     if let Some(percent) = cache.index_percent {
-        made.placement = made.placement.with_index_percent(percent);
+        made.index.percent = percent;
     }
     if let Some(sixteenths) = cache.max_copy_sixteenths {
         made.reclaim.policy = made.reclaim.policy.with_max_copy(sixteenths);
     }
     made.reclaim.reserve = reserve(cache, made.reclaim.reserve)?;
     made.admission = admission(cache, made.admission)?;
-    match &mut made.placement {
-        PlacementConfig::Exact(_) => {}
-        PlacementConfig::Tiered(tiered) => {
-            let cascade = &mut tiered.cascade;
-            cascade.hot_percent = cache.hot_percent.unwrap_or(cascade.hot_percent);
-            cascade.filter_bits = cache.filter_bits.unwrap_or(cascade.filter_bits);
-        }
-        PlacementConfig::Hashed(hashed) => {
-            hashed.hot_percent = cache.hot_percent.unwrap_or(hashed.hot_percent);
-        }
-        PlacementConfig::Sliced(sliced) => {
-            sliced.incarnations = cache.incarnations.unwrap_or(sliced.incarnations);
-            sliced.filter_percent = cache.filter_percent.unwrap_or(sliced.filter_percent);
-        }
-    }
+    made.index.hot_percent = cache.hot_percent;
+    made.index.filter_bits = cache.filter_bits;
+    made.index.filter_percent = cache.filter_percent;
+    made.index.incarnations = cache.incarnations;
     Ok(EngineConfig {
         segment_bytes: segment_bytes.or(made.segment_bytes),
         stop_deadline: Duration::from_secs(config.server.stop_deadline.into()),

@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use protocol::write::{refusal, stat, status};
 use protocol::{Refusal, Status};
 
-use engine::placement::{CompactStats, MappingStats};
-use engine::{Admission, EngineStats, FlashStats, PlacementConfig};
+use engine::{Admission, EngineStats, FlashStats};
 
 use crate::config::ListenAddress;
 use crate::counters::Totals;
@@ -425,7 +424,11 @@ fn durability(shared: &Shared, out: &mut Vec<u8>) {
 fn index(shared: &Shared, out: &mut Vec<u8>) {
     let engine = shared.engine.stats();
     let objects = engine.placement.objects;
-    stat(out, "placement", shared.engine.config().placement.name());
+    stat(
+        out,
+        "placement",
+        shared.engine.config().placement.describe().name,
+    );
     stat(out, "objects_on_flash", objects);
     stat(out, "index_dram_bytes", engine.memory.index_bytes);
     if objects >= OBJECTS_TO_SHARE {
@@ -437,89 +440,10 @@ fn index(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "dram_tier_bytes", engine.dram_bytes);
     stat(out, "dram_tier_limit_bytes", engine.dram_limit_bytes);
     stat(out, "dram_items", engine.dram_items);
-    match &shared.engine.config().placement {
-        PlacementConfig::Exact(_) => {}
-        PlacementConfig::Tiered(_) => tiers(out, &engine.mappings),
-        PlacementConfig::Hashed(_) => compact(out, &engine.compact),
-        PlacementConfig::Sliced(_) => sliced(out, &engine.mappings),
-    }
-}
-
-/// An index without keys.
-fn compact(out: &mut Vec<u8>, compact: &CompactStats) {
-    for (name, value) in [
-        ("index_entries", compact.entries),
-        ("index_ghosts", compact.ghosts),
-        ("index_displaced_hot", compact.displaced_hot),
-        ("index_displaced_ghosts", compact.displaced_ghosts),
-        ("index_removed_unread", compact.removed_unread),
-        ("index_removed_shared", compact.removed_shared),
-        ("index_false_reads", compact.false_reads),
-        ("index_found_dead", compact.found_dead),
-        ("index_recorded_lost", compact.recorded_lost),
-        ("index_dead_keys", compact.dead_keys),
-        ("index_table_bytes", compact.table_bytes),
-        ("index_filter_bytes", compact.filter_bytes),
-    ] {
-        stat(out, name, value);
-    }
-}
-
-/// An index that is a hash table of slices.
-fn sliced(out: &mut Vec<u8>, mappings: &MappingStats) {
-    let [memory_hits, flash_hits, _] = mappings.hits;
-    let [_, hit_reads, absent_reads] = mappings.reads;
-    for (name, value) in [
-        ("index_memory_hits", memory_hits),
-        ("index_flash_hits", flash_hits),
-        ("index_absent", mappings.misses),
-        ("index_hit_reads", hit_reads),
-        ("index_absent_reads", absent_reads),
-        ("index_tables_flushed", mappings.compactions),
-        ("index_mappings_flushed", mappings.demoted),
-        ("mappings_evicted", mappings.evicted),
-        ("index_pages_damaged", mappings.damaged_pages),
-        ("index_bytes_written", mappings.bytes_written),
-        ("index_flash_bytes", mappings.flash_bytes),
-    ] {
-        stat(out, name, value);
-    }
-}
-
-/// An index of which most is on flash.
-fn tiers(out: &mut Vec<u8>, mappings: &MappingStats) {
-    let [tier1_hits, tier2_hits, tier3_hits] = mappings.hits;
-    let [tier2_reads, tier3_reads, absent_reads] = mappings.reads;
-    let usage = &mappings.usage;
-    stat(out, "hot_percent", usage.hot_percent);
-    stat(out, "filter_bits", usage.filter_bits);
-    for (name, value) in [
-        ("tier1_hits", tier1_hits),
-        ("tier2_hits", tier2_hits),
-        ("tier3_hits", tier3_hits),
-        ("tiers_absent", mappings.misses),
-        ("tier2_reads", tier2_reads),
-        ("tier3_reads", tier3_reads),
-        ("absent_reads", absent_reads),
-        ("tier1_promotions", mappings.promoted),
-        ("tier1_demotions", mappings.demoted),
-        ("compactions", mappings.compactions),
-        ("mappings_evicted", mappings.evicted),
-        (
-            "mappings_dropped_behind_damage",
-            mappings.dropped_behind_damage,
-        ),
-        ("index_pages_damaged", mappings.damaged_pages),
-        ("index_write_errors", mappings.write_errors),
-        ("index_bytes_written", mappings.bytes_written),
-        ("index_pages_used", usage.pages_used),
-        ("index_pages_free", usage.pages_free),
-        ("tier1_dram_bytes", usage.tier1_bytes),
-        ("lower_tiers_dram_bytes", usage.below_bytes),
-        ("page_map_dram_bytes", usage.map_bytes),
-    ] {
-        stat(out, name, value);
-    }
+    shared
+        .engine
+        .placement()
+        .stats(&mut |name, value| stat(out, name, value));
 }
 
 fn reclaim(shared: &Shared, out: &mut Vec<u8>) {

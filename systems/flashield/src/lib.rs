@@ -15,11 +15,13 @@
 
 #![forbid(unsafe_code)]
 
+use std::sync::Arc;
+
 use engine::config::Sizes;
 use engine::preset::{Preset, sized, slab_bytes};
 use engine::{
-    Admission, Dram, EngineConfig, HashedSettings, Learning, PlacementConfig, ReclaimPolicy,
-    Reserve, StaticReserve, Victim,
+    Admission, Dram, EngineConfig, ExactSettings, HashedSettings, IndexSettings, Layout, Learning,
+    ReclaimPolicy, Reserve, StaticReserve, Victim,
 };
 
 /// Items are spread over several segments that are being filled, so that these get full.
@@ -69,7 +71,8 @@ fn flashield(sizes: Sizes) -> EngineConfig {
         victim: Victim::Oldest,
     };
     let mut config = filter(sizes, Admission::Learned(Learning::default()), policy);
-    config.placement = PlacementConfig::Hashed(HashedSettings::new(FLASHIELD_INDEX_PERCENT));
+    config.placement = Arc::new(HashedSettings::default());
+    config.index = IndexSettings::of_memory(FLASHIELD_INDEX_PERCENT);
     config.writing.buffers = FLASHIELD_BUFFERS;
     config
 }
@@ -77,9 +80,9 @@ fn flashield(sizes: Sizes) -> EngineConfig {
 /// As the paper ranks what is to be evicted: one CLOCK over memory and flash.
 fn flashield_one_clock(sizes: Sizes) -> EngineConfig {
     let mut config = flashield(sizes);
-    config.placement = PlacementConfig::Hashed(HashedSettings {
+    config.placement = Arc::new(HashedSettings {
         one_clock: true,
-        ..HashedSettings::new(FLASHIELD_INDEX_PERCENT)
+        ..HashedSettings::default()
     });
     config
 }
@@ -130,9 +133,10 @@ fn victim(sizes: Sizes) -> EngineConfig {
 fn ripq(sizes: Sizes) -> EngineConfig {
     let mut config = victim(sizes);
     config.dram = Dram::ItemCache;
-    if let PlacementConfig::Exact(exact) = &mut config.placement {
-        exact.priorities = RIPQ_PRIORITIES;
-    }
+    config.placement = Arc::new(ExactSettings {
+        layout: Layout::Packed,
+        priorities: RIPQ_PRIORITIES,
+    });
     config.reclaim.policy = ReclaimPolicy::CopyPromoted;
     config.reclaim.bound_copies = false;
     config.writing.buffers = RIPQ_BUFFERS;

@@ -74,7 +74,7 @@ mod tests {
         let preset = PRESETS.named("slickcache-gc").unwrap();
         for (memory_mib, buffers) in [(64, 6), (1024, 64)] {
             let config = (preset.config)(sizes(memory_mib, 4, None));
-            assert_eq!(config.placement.index_percent(), 75);
+            assert_eq!(config.index.percent, 75);
             assert_eq!(
                 (config.writing.buffers, config.segment_bytes),
                 (buffers, Some(2 << 20))

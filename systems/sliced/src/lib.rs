@@ -11,9 +11,11 @@
 
 #![forbid(unsafe_code)]
 
+use std::sync::Arc;
+
 use engine::config::Sizes;
 use engine::preset::{Preset, index_on_flash};
-use engine::{EngineConfig, PlacementConfig, ReclaimPolicy, SlicedSettings, Victim};
+use engine::{EngineConfig, ReclaimPolicy, SlicedSettings, Victim};
 
 /// Largest part of the memory that the index takes, in percent.
 const INDEX_PERCENT: u32 = 75;
@@ -28,6 +30,6 @@ fn sliced(sizes: Sizes) -> EngineConfig {
     let policy = ReclaimPolicy::Drop {
         victim: Victim::Oldest,
     };
-    let placement = SlicedSettings::new(INDEX_PERCENT);
-    index_on_flash(sizes, policy, PlacementConfig::Sliced(placement))
+    let placement = Arc::new(SlicedSettings::default());
+    index_on_flash(sizes, policy, placement, INDEX_PERCENT)
 }

@@ -11,9 +11,11 @@
 
 #![forbid(unsafe_code)]
 
+use std::sync::Arc;
+
 use engine::config::Sizes;
 use engine::preset::{Preset, index_on_flash};
-use engine::{EngineConfig, Layout, PlacementConfig, ReclaimPolicy, TieredSettings, Victim};
+use engine::{EngineConfig, Layout, ReclaimPolicy, TieredSettings, Victim};
 
 /// Largest part of the memory that the index takes, in percent.
 const INDEX_PERCENT: u32 = 75;
@@ -32,8 +34,8 @@ pub const PRESETS: &[Preset] = &[
 
 /// `SlickCache` with a policy of reclaim (section 4.3).
 fn slickcache(sizes: Sizes, policy: ReclaimPolicy) -> EngineConfig {
-    let placement = TieredSettings::new(Layout::Slotted, INDEX_PERCENT);
-    index_on_flash(sizes, policy, PlacementConfig::Tiered(placement))
+    let placement = Arc::new(TieredSettings::new(Layout::Slotted));
+    index_on_flash(sizes, policy, placement, INDEX_PERCENT)
 }
 
 fn slickcache_drop(sizes: Sizes) -> EngineConfig {

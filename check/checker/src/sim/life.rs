@@ -82,9 +82,6 @@ impl Machine {
         let log = Arc::clone(&self.journal);
         let medium = watched::medium(&self.watch);
         let mut opening = Opening::new(medium, plan.config.clone());
-        if let Some(placement) = &plan.placement {
-            opening = opening.with_placement(Arc::clone(placement));
-        }
         if let Some(disk) = watched::index_device(&self.watch) {
             opening = opening.with_index_disk(disk);
         }

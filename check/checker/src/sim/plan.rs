@@ -7,10 +7,10 @@ use std::time::Duration;
 use device::{Endurance, Geometry, NandConfig, NandTiming};
 use engine::config::META_BYTES;
 use engine::format::index_device::INDEX_HEAD_BYTES;
-use engine::placement::PlacementKind;
+use engine::placement::{IndexRoom, PlacementKind};
 use engine::{
-    Admission, Dram, EngineConfig, ExactSettings, Layout, Learning, PlacementConfig, ReclaimPolicy,
-    Reserve, Schedule, StaticReserve, Victim, WriteSettings,
+    Admission, Dram, EngineConfig, ExactSettings, IndexSettings, Layout, Learning, ReclaimPolicy,
+    Reserve, Schedule, SlicedSettings, StaticReserve, TieredSettings, Victim, WriteSettings,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -42,6 +42,8 @@ const CHECKPOINT_SEGMENTS: u32 = 8;
 
 /// The most of the memory that the index may take, in percent.
 const INDEX_PERCENT: u32 = 10;
+/// The same for another placement.
+const PLACEMENT_INDEX_PERCENT: u32 = 50;
 /// Mean bytes of a mixed item on flash, about.
 const MIXED_ITEM_BYTES: u64 = 2100;
 
@@ -80,8 +82,6 @@ pub(super) struct Rates {
 pub(super) struct Plan {
     pub(super) kind: Kind,
     pub(super) config: EngineConfig,
-    /// Another placement than the configuration's.
-    pub(super) placement: Option<Arc<dyn PlacementKind>>,
     /// Bytes of the disk, and the NAND beside it if the cache is on that.
     pub(super) image_bytes: u64,
     /// Bytes of a device of its own for the index, where it has one.
@@ -184,10 +184,9 @@ fn any<T: Copy, const N: usize>(random: &mut SmallRng, choices: [T; N]) -> T {
     choices[random.random_range(0..N)]
 }
 
-fn slotted() -> PlacementConfig {
-    PlacementConfig::Exact(ExactSettings {
+fn slotted() -> Arc<dyn PlacementKind> {
+    Arc::new(ExactSettings {
         layout: Layout::Slotted,
-        index_percent: INDEX_PERCENT,
         priorities: 1,
     })
 }
@@ -367,28 +366,35 @@ impl Plan {
             Some(nand) => u64::from(nand.geometry.blocks()),
             None => (self.image_bytes - META_BYTES) / SEGMENT_BYTES,
         };
-        let priorities = placement.streams(SEGMENT_BYTES as u32).priorities();
+        let priorities = placement.describe().streams.priorities();
         let least = MIN_PLACEMENT_SEGMENTS.max(SEGMENTS_PER_PRIORITY * u64::from(priorities));
         let segments = (segments / 3).max(least);
         let in_segments = segments * SEGMENT_BYTES;
-        let index_region = placement.index_region_bytes(in_segments);
+        let room = |image_bytes| IndexRoom {
+            image_bytes,
+            flash_bytes: in_segments,
+            memory_bytes: self.config.memory_bytes,
+            partition_bits: self.config.partition_bits,
+            expected_items: None,
+            settings: IndexSettings::of_memory(PLACEMENT_INDEX_PERCENT),
+        };
+        let region_bytes = |image_bytes| {
+            let sizes = placement.sizes(&room(image_bytes));
+            sizes.expect("settings in range").region_bytes
+        };
+        let index_region = region_bytes(in_segments);
         self.image_bytes = META_BYTES + index_region.next_multiple_of(1 << 20) + in_segments;
         if index_region > 0 && is_index_apart(seed) {
             self.image_bytes = META_BYTES + in_segments;
-            let region = placement.index_region_bytes(self.image_bytes);
+            let region = region_bytes(META_BYTES + in_segments);
             self.index_bytes = Some(INDEX_HEAD_BYTES + region.next_multiple_of(4096));
         }
-        self.config.placement = EngineConfig::default().placement;
+        self.config.index = IndexSettings::of_memory(PLACEMENT_INDEX_PERCENT);
         self.config.reclaim.policy = ReclaimPolicy::CopyRecent {
             victim: Victim::Oldest,
             max_copy_sixteenths: self.config.reclaim.policy.max_copy_sixteenths(),
         };
         if priorities > 1 {
-            self.config.placement = PlacementConfig::Exact(ExactSettings {
-                layout: Layout::Packed,
-                index_percent: INDEX_PERCENT,
-                priorities,
-            });
             self.config.reclaim.policy = ReclaimPolicy::CopyPromoted;
         }
         self.config.reclaim.wear_leveling = None;
@@ -400,24 +406,31 @@ impl Plan {
         }
         self.config.sync_interval *= 30;
         self.unsettled = unsettled(self.config.sync_interval) + SYNCS_IN_A_ROW * self.sync_time;
-        self.placement = Some(placement);
+        self.config.placement = placement;
     }
 
     /// The same with the parts of a preset, whose checkpoints and lessons come often.
     pub(super) fn with_preset(&mut self, preset: &EngineConfig, seed: u64) {
         let random = &mut SmallRng::seed_from_u64(seed.rotate_left(59) ^ !seed);
-        let mut placement = preset.placement;
-        match &mut placement {
-            PlacementConfig::Tiered(tiered) => tiered.checkpoint_segments = CHECKPOINT_SEGMENTS,
-            PlacementConfig::Sliced(sliced) => sliced.checkpoint_segments = CHECKPOINT_SEGMENTS,
-            PlacementConfig::Exact(_) | PlacementConfig::Hashed(_) => {}
+        let mut placement = Arc::clone(&preset.placement);
+        if let Some(tiered) = preset.placement.settings::<TieredSettings>() {
+            placement = Arc::new(TieredSettings {
+                checkpoint_segments: CHECKPOINT_SEGMENTS,
+                ..*tiered
+            });
+        } else if let Some(sliced) = preset.placement.settings::<SlicedSettings>() {
+            placement = Arc::new(SlicedSettings {
+                checkpoint_segments: CHECKPOINT_SEGMENTS,
+                ..*sliced
+            });
         }
-        self.with_placement(placement.kind(), seed);
+        self.with_placement(Arc::clone(&placement), seed);
         let (buffers, discard) = (self.config.writing.buffers, self.config.writing.discard);
-        let streams = usize::from(placement.priorities());
+        let streams = usize::from(placement.describe().streams.priorities());
         let least_buffers = if streams > 1 { streams * 3 / 2 } else { 2 };
         self.config = EngineConfig {
             placement,
+            index: preset.index,
             admission: match preset.admission {
                 Admission::Learned(learning) => Admission::Learned(Learning {
                     window: Duration::from_secs(random.random_range(1..60)),
@@ -504,7 +517,7 @@ impl Plan {
             write_back,
             ..parts
         };
-        config.placement = config.placement.with_index_percent(INDEX_PERCENT);
+        config.index.percent = INDEX_PERCENT;
         config.writing.buffers = random.random_range(3..9);
         let max_copy_sixteenths = random.random_range(0..16);
         config.reclaim.policy = config.reclaim.policy.with_max_copy(max_copy_sixteenths);
@@ -512,7 +525,6 @@ impl Plan {
         let mut plan = Self {
             kind,
             config,
-            placement: None,
             index_bytes: None,
             image_bytes: match nand {
                 Some(_) => META_BYTES,
@@ -605,14 +617,12 @@ impl Plan {
     /// Whether what memory has of the index may be all there is of a mapping, where its page has been let go of for want of space: a
     /// crash takes it.
     pub(super) fn may_evict_below(&self) -> bool {
-        let placement = self.placement.as_ref();
-        placement.is_some_and(|kind| kind.name() == "tiered")
+        self.config.placement.describe().name == "tiered"
     }
 
     /// Whether the index may forget a copy that is written when the same is placed again.
     pub(super) fn forgets_written(&self) -> bool {
-        let placement = self.placement.as_ref();
-        placement.is_some_and(|kind| kind.name() == "sliced") || self.places_again()
+        self.config.placement.describe().name == "sliced" || self.places_again()
     }
 
     /// Whether records may be lost while the cache runs.

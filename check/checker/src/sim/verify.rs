@@ -211,8 +211,16 @@ fn hash_of(engine: &Engine, key: u64) -> u64 {
 /// space. What is dropped behind damage is no excuse: nothing is damaged here.
 fn is_all_there(machine: &Machine, engine: &Engine) -> bool {
     let stats = engine.stats();
-    let unnamed = stats.compact.lost() + engine.recovery().items_unnamed;
-    let dropped = stats.mappings.evicted + unnamed + stats.placement.index_full;
+    let index = engine.index_stats();
+    let gone = [
+        "mappings_evicted",
+        "index_displaced_hot",
+        "index_displaced_ghosts",
+        "index_removed_unread",
+        "index_removed_shared",
+    ];
+    let gone: u64 = gone.iter().map(|name| index.get(name)).sum();
+    let dropped = gone + engine.recovery().items_unnamed + stats.placement.index_full;
     machine.watch.is_unreclaimed(engine) && dropped == 0
 }
 

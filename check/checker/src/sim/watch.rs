@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use device::{JournalImage, MemoryJournal, Tear};
-use engine::placement::Probe;
+use engine::placement::{Look, Probe};
 use engine::{Engine, MemoryCursor};
 use parking_lot::Mutex;
 use rand::Rng;
@@ -340,8 +340,8 @@ impl Watch {
             return false;
         };
         let flash = engine.flash_stats();
-        let placement = engine.placement();
-        let dropped = placement.mappings().dropped() + placement.entries_lost();
+        let index = engine.index_stats();
+        let dropped = index.mappings_dropped() + index.get("index_entries_lost");
         dropped + flash.index_full + flash.items_lost > 0
     }
 
@@ -427,8 +427,8 @@ impl Watch {
 fn named(engine: &Engine, number: u64) -> Option<u64> {
     let bytes = key_bytes(number);
     let key = engine.key(&bytes).expect("a key");
-    match engine.placement().probe(key.hash()) {
-        Probe::At(token) => Some(token.generation()),
+    match engine.placement().probe(key.hash(), Look::Peek) {
+        Probe::At(located) => Some(located.place.generation),
         _ => None,
     }
 }
@@ -449,14 +449,14 @@ pub(super) fn lost(engine: &Engine) -> u64 {
         + placement.items_lost
         + placement.index_full
         + placement.segments_reclaimed
-        + stats.mappings.dropped()
+        + engine.index_stats().mappings_dropped()
 }
 
 /// Whether flash may lack an item that memory had placed on it: an index without keys may have lost its entry, and not know,
 /// since one of another key leads there. A checkpoint by the index, which follows on lost records, has such an item as dead: no
 /// start counts it as unnamed.
 pub(super) fn may_lack_items(plan: &Plan, engine: &Engine) -> bool {
-    plan.loses_records() && engine.placement().entries_lost() > 0
+    plan.loses_records() && engine.index_stats().get("index_entries_lost") > 0
 }
 
 /// Sequence numbers of the segments that have been written.

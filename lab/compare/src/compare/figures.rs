@@ -2,12 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
-use engine::placement::MappingStats;
 use engine::preset::Preset;
 use engine::store::SegmentStore;
 
 use super::clients::{Run, Seen};
 use super::machine::Counters;
+use super::mappings::MappingStats;
 use super::outcome::{Detail, Outcome};
 use super::plan::Plan;
 use super::row::{CompareRow, ratio};
@@ -38,7 +38,7 @@ const LATENCY_STEPS: [f64; 14] = [
 fn detail(run: &Run, seen: &Seen) -> Detail {
     let machine = &run.machine;
     let begun = run.begun().map(|begun| begun.counters).unwrap_or_default();
-    let mappings = since(machine.engine.placement().mappings(), &begun.mappings);
+    let mappings = MappingStats::of(&machine.engine).since(&begun.mappings);
     let (begun, end) = (begun.placement, machine.engine.flash_stats());
     let stats = machine.engine.stats();
     let micros = |percent| seen.latencies.value_at_percentile(percent) as f64 / 1000.0;
@@ -59,7 +59,7 @@ fn detail(run: &Run, seen: &Seen) -> Detail {
             end.segments_leveled - begun.segments_leveled,
             end.bytes_copied_to_level - begun.bytes_copied_to_level,
         ),
-        mappings_lost: machine.engine.placement().mappings().dropped() + end.index_full,
+        mappings_lost: machine.engine.index_stats().mappings_dropped() + end.index_full,
         mappings,
         drive_bytes: (machine.meter.bytes(), machine.meter.most()),
         held_back: stats.tier.held_back,
@@ -82,19 +82,6 @@ fn utilization(store: &SegmentStore) -> f64 {
     let sealed =
         counters.segments_sealed.load(Ordering::Relaxed) * u64::from(store.segment_bytes());
     counters.bytes_sealed.load(Ordering::Relaxed) as f64 / sealed.max(1) as f64
-}
-
-/// What has been counted since `begun`; what is held stays as it is.
-fn since(mut end: MappingStats, begun: &MappingStats) -> MappingStats {
-    let counts = end.hits.iter_mut().zip(begun.hits);
-    let counts = counts.chain(end.reads.iter_mut().zip(begun.reads));
-    counts.for_each(|(end, begun)| *end -= begun);
-    end.misses -= begun.misses;
-    end.bytes_written -= begun.bytes_written;
-    end.evicted -= begun.evicted;
-    end.dropped_behind_damage -= begun.dropped_behind_damage;
-    end.damaged_pages -= begun.damaged_pages;
-    end
 }
 
 fn row(plan: &Plan, preset: &Preset, run: &Run, seen: &Seen) -> CompareRow {

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use device::{Journal, JournalError, NewJournal, WriteMeter};
 use engine::config::{journal_bytes, new_journal};
-use engine::placement::MappingStats;
+use engine::placement::DeadCopies;
 use engine::preset::Preset;
 use engine::reclaim::FlashStats;
-use engine::{Engine, Opening, PlacementConfig};
+use engine::{Engine, Opening};
 use runtime::Instant;
 
 use super::curve::SegmentLevels;
 use super::error::CompareError;
+use super::mappings::MappingStats;
 use super::plan::Plan;
 use super::storage::Storage;
 use crate::cpu::Cpus;
@@ -61,11 +62,8 @@ impl Machine {
         let (memory_bytes, bits) = (config.memory_bytes, config.partition_bits);
         let bytes = journal_bytes(storage.bytes(), memory_bytes, bits);
         let journal = || journal(new_journal(bytes, bits, false));
-        let has_index_on_flash = matches!(
-            config.placement,
-            PlacementConfig::Tiered(_) | PlacementConfig::Sliced(_)
-        );
-        let index_device = plan.index_device.clone().filter(|_| has_index_on_flash);
+        let is_saved = config.placement.describe().dead_copies == DeadCopies::BySection;
+        let index_device = plan.index_device.clone().filter(|_| is_saved);
         let meter = Arc::new(WriteMeter::new(METERED));
         let mut opening = Opening::new(storage.medium(&meter), config);
         if let Some(spec) = index_device {
@@ -108,7 +106,7 @@ impl Machine {
     pub(super) fn counters(&self) -> Counters {
         let (store, storage) = (self.engine.store().counters(), &self.storage);
         let flash_bytes_written = store.bytes_written.load(Ordering::Relaxed);
-        let index_bytes_written = self.engine.placement().mappings().bytes_written;
+        let index_bytes_written = self.engine.index_stats().get("index_bytes_written");
         let host_bytes_written = storage.host_bytes_written();
         Counters {
             flash_reads: store.reads.sum(),
@@ -117,7 +115,7 @@ impl Machine {
             nand_bytes_programmed: storage.nand_bytes_programmed().unwrap_or(0),
             erases: storage.erases().unwrap_or(0),
             placement: self.engine.flash_stats(),
-            mappings: self.engine.placement().mappings(),
+            mappings: MappingStats::of(&self.engine),
         }
     }
 }

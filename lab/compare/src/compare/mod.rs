@@ -19,6 +19,7 @@ mod curve;
 mod error;
 mod figures;
 mod machine;
+mod mappings;
 mod outcome;
 mod plan;
 mod real_time;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use engine::AdmissionStats;
-use engine::placement::MappingStats;
 use serde::{Deserialize, Serialize};
 
 use super::curve::Curve;
+use super::mappings::MappingStats;
 use super::row::CompareRow;
 
 /// What came of one run.

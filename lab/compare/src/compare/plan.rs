@@ -2,13 +2,14 @@
 
 use std::num::NonZeroU64;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use device::{DeviceSpec, DiskSpec, DriveModel};
 use engine::config::Sizes;
 use engine::placement::cascade::CascadeConfig;
 use engine::preset::Preset;
-use engine::{Admission, EngineConfig, PlacementConfig, Reserve};
+use engine::{Admission, EngineConfig, HashedSettings, Reserve, SlicedSettings, TieredSettings};
 use workload::{MAX_KEY_BYTES, Workload};
 
 use super::error::CompareError;
@@ -295,14 +296,16 @@ impl Plan {
             device: self.device.to_string(),
             source: source.into(),
         })?;
-        let index_bytes = config.memory_bytes / 100 * u64::from(config.placement.index_percent());
-        let bytes_per_object = match config.placement {
-            PlacementConfig::Exact(_) => INDEX_BYTES_PER_OBJECT,
-            PlacementConfig::Tiered(_) => TIERED_BYTES_PER_OBJECT,
-            PlacementConfig::Hashed(_) => HASHED_BYTES_PER_OBJECT,
-            PlacementConfig::Sliced(sliced) => {
-                SLICED_TABLES_PER_OBJECT / f64::from(sliced.incarnations)
-            }
+        let index_bytes = config.memory_bytes / 100 * u64::from(config.index.percent);
+        let kind = &*config.placement;
+        let bytes_per_object = if kind.settings::<TieredSettings>().is_some() {
+            TIERED_BYTES_PER_OBJECT
+        } else if kind.settings::<HashedSettings>().is_some() {
+            HASHED_BYTES_PER_OBJECT
+        } else if let Some(sliced) = kind.settings::<SlicedSettings>() {
+            SLICED_TABLES_PER_OBJECT / f64::from(sliced.incarnations)
+        } else {
+            INDEX_BYTES_PER_OBJECT
         };
         let room = (index_bytes as f64 / bytes_per_object) as u64;
         let objects = self.objects_on(storage.bytes());
@@ -355,10 +358,13 @@ impl Plan {
             config.reclaim.policy = config.reclaim.policy.with_max_copy(sixteenths);
         }
         config.reclaim.reserve = self.reserve.unwrap_or(config.reclaim.reserve);
-        if let PlacementConfig::Tiered(tiered) = &mut config.placement {
-            tiered.cascade = self.cascade.unwrap_or(tiered.cascade);
+        if let Some(tiered) = config.placement.settings::<TieredSettings>() {
             let segments = self.checkpoint_segments;
-            tiered.checkpoint_segments = segments.unwrap_or(tiered.checkpoint_segments);
+            config.placement = Arc::new(TieredSettings {
+                cascade: self.cascade.unwrap_or(tiered.cascade),
+                checkpoint_segments: segments.unwrap_or(tiered.checkpoint_segments),
+                ..*tiered
+            });
         }
         config
     }

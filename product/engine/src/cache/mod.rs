@@ -30,7 +30,7 @@ pub(crate) use sync::Requests;
 pub use sync::SyncError;
 
 use crate::admission::{AdmissionStats, Gate};
-use crate::config::{Dram, EngineConfig};
+use crate::config::EngineConfig;
 use crate::counter::CacheLine;
 use crate::dram::{EvictContext, LogPosition, NewItem, TierStats};
 use crate::durability::journal::Journal;
@@ -41,8 +41,9 @@ use crate::format::item::{ItemHeader, ItemRef, state};
 use crate::format::journal::Record;
 use crate::key::{Key, KeyHash};
 use crate::partition::{Partition, PathStats};
-use crate::placement::{CompactStats, InMemory, MappingStats, Placement};
-use crate::reclaim::{Dirty, Named, Resident, ReturnToMemory};
+use crate::placement::{InMemory, IndexStats, Placement};
+use crate::reclaim::{Dirty, Entered, Named, Resident, ReturnToMemory};
+use crate::settings::Dram;
 use crate::store::SegmentStore;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard};
@@ -130,10 +131,6 @@ pub struct EngineStats {
     pub placement: FlashStats,
     /// Memory of the flash tier.
     pub memory: MemoryUse,
-    /// What an index that is partly on flash has done.
-    pub mappings: MappingStats,
-    /// An index without keys.
-    pub compact: CompactStats,
     /// What admission has done.
     pub admission: AdmissionStats,
     /// Writes that stalled on flash.
@@ -159,25 +156,25 @@ impl ReturnToMemory for Engine {
         }
         let placement = self.flash.placement();
         let is_live = self.cutoffs.is_item_live(item.hash, contents.header, now);
-        if !is_live
-            || partition.tier.find(key).is_some()
-            || placement.check(item, &mut |_| true) != Named::Kept
-        {
+        if !is_live || partition.tier.find(key).is_some() {
             return false;
         }
+        let Entered::Yes(entry) = placement.entry(item) else {
+            return false;
+        };
         let mark = self.downtime_mark(contents.header);
         let new = NewItem::copy_of(contents, state::DIRTY | mark);
-        let has_been_read = placement.has_been_read(item);
-        let clock = placement.clock_of(item);
         if partition.tier.put(key, &new, &context).is_err() {
             return false;
         }
         if let Some(handle) = partition.tier.find(key) {
             let header = partition.tier.header_mut(handle);
-            if has_been_read && let Some(known) = self.gate.known_of_hot() {
+            if entry.was_read
+                && let Some(known) = self.gate.known_of_hot()
+            {
                 known.note_in(header);
             }
-            header.set_clock(clock);
+            header.set_clock(entry.clock);
         }
         // Under the partition's lock no write has come between.
         let is_taken = placement.check(item, &mut |_| false) == Named::Removed;
@@ -291,7 +288,7 @@ impl Engine {
             now,
             limit_bytes: self.tier_limit(),
             rewrites_clean: self.config.dram == Dram::BeforeVictims,
-            one_clock: self.config.placement.has_one_clock(),
+            one_clock: self.flash.clock.is_shared(),
         }
     }
 
@@ -306,7 +303,7 @@ impl Engine {
             items: tier.len() as u64,
             spare_bytes: context.limit_bytes.saturating_sub(tier.memory_bytes()) as u64,
         };
-        let passed = self.flash.placement().keep_one_clock(hash, memory);
+        let passed = self.flash.clock.advance(hash, memory);
         if passed > 0 {
             tier.pass(passed, context);
         }
@@ -391,9 +388,14 @@ impl Engine {
         self.flash.store()
     }
 
-    /// The placement, for statistics.
+    /// Returns the placement.
     pub fn placement(&self) -> &dyn Placement {
         self.flash.placement()
+    }
+
+    /// Returns the statistics of the index.
+    pub fn index_stats(&self) -> IndexStats {
+        IndexStats::of(self.flash.placement())
     }
 
     /// Counters of the flash tier alone: takes no partition's lock.
@@ -432,8 +434,6 @@ impl Engine {
             oldest_access: on_flash.oldest,
             placement,
             memory: self.flash.memory(),
-            mappings: self.flash.placement().mappings(),
-            compact: self.flash.placement().compact(),
             write_waits: self.write_stalls.load(Ordering::Relaxed),
             write_limit: self.flash.write_limit(),
             admission: self.gate.stats(),

@@ -13,7 +13,7 @@ use crate::format::item::{ItemHeader, ItemRef, state};
 use crate::in_flight::ReadOutcome;
 use crate::key::Key;
 use crate::partition::Partition;
-use crate::placement::Probe;
+use crate::placement::{Look, Probe};
 use crate::store::{AppendItem, FlashItem, Priority};
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
@@ -239,7 +239,7 @@ impl Engine {
             // What was read counts only as long as nobody has written to the key since.
             let generation = held.partition.write_generation(key.hash());
             match fetched.filter(|fetched| fetched.write_generation == generation) {
-                Some(fetched) if self.flash.probe(key.hash()) != Probe::Absent => {
+                Some(fetched) if self.flash.probe(key.hash(), Look::Peek) != Probe::Absent => {
                     let item = fetched.item.as_ref().filter(|item| {
                         held.is_live(item.header()) && item.item().key == key.bytes()
                     });
@@ -350,7 +350,7 @@ impl Held<'_> {
             }
             Present::Fetched(_) => {
                 let placement = self.engine.flash.placement();
-                placement.note_read(self.key.hash());
+                placement.probe(self.key.hash(), Look::Found);
                 partition.stats.flash_hits += 1;
             }
         }
@@ -369,7 +369,8 @@ impl Held<'_> {
 
     /// Whether the cache has the key, or may have it.
     fn may_be_there(&self) -> bool {
-        self.known().is_some() || self.engine.flash.probe(self.key.hash()) != Probe::Absent
+        self.known().is_some()
+            || self.engine.flash.probe(self.key.hash(), Look::Peek) != Probe::Absent
     }
 
     fn erase(&mut self) {

@@ -6,13 +6,13 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::Engine;
 use crate::admission::flashiness::Features;
-use crate::config::Dram;
 use crate::dram::{LongValue, NewItem};
 use crate::format::item::{ItemRef, state};
 use crate::in_flight::{InFlightRead, ReadOutcome};
 use crate::key::{Key, KeyHash};
 use crate::partition::Partition;
-use crate::placement::{Found, Probe};
+use crate::placement::{Found, Look, Probe};
+use crate::settings::Dram;
 use crate::store::{FlashItem, Patience, ReadError};
 use runtime::work::{self, Work};
 
@@ -368,10 +368,11 @@ impl Engine {
         counts_hit: bool,
     ) -> Option<FlashRead> {
         let hash = key.hash();
-        let probe = match peek {
-            Peek::No => self.flash.access(hash),
-            Peek::Yes => self.flash.probe(hash),
+        let look = match peek {
+            Peek::No => Look::Read,
+            Peek::Yes => Look::Peek,
         };
+        let probe = self.flash.probe(hash, look);
         if probe == Probe::Absent {
             return None;
         }

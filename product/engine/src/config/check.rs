@@ -1,137 +1,15 @@
 //! Which settings work together, and which an image of some size can have.
 
-use device::Bytes;
-use index::cascade::OutOfRange;
-
 use super::{
-    Dram, EngineConfig, META_BYTES, MIN_MEMORY_BYTES, MIN_SEGMENTS, PlacementConfig, ReclaimPolicy,
-    Reserve, StaticReserve,
+    ConfigError, Dram, EngineConfig, META_BYTES, MIN_MEMORY_BYTES, MIN_SEGMENTS, ReclaimPolicy,
 };
 use crate::admission::Admission;
 use crate::format::journal::{LOCATION_UNITS, SEGMENT_LIMIT};
 use crate::format::segment::{PAGE_BYTES, UNIT_BYTES, largest_item};
-use crate::store::{
-    FILLING_SHARE, FILLING_SHARE_OF_FLASH, Layout, MOST_PRIORITIES, SEGMENT_TABLE_BYTES, Victim,
-};
+use crate::store::{FILLING_SHARE, FILLING_SHARE_OF_FLASH, SEGMENT_TABLE_BYTES, Victim};
 
 /// Hits that 100 writes may have to bring: no key counts for so many that much more could be asked for.
 const MOST_HITS_PER_100_WRITES: u32 = 1000;
-/// The most of the flash that static watermarks may keep free, in percent.
-const MOST_STATIC_PERCENT: u32 = 50;
-
-/// A setting that cannot work.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum ConfigError {
-    /// Too little memory.
-    #[error(
-        "{:.1} of memory are too few for the cache; it needs {:.1} beyond the server's own: give it \
-         more memory, less flash, fewer segment buffers, or an image with fewer or smaller segments",
-        Bytes(*given), Bytes(*needed)
-    )]
-    Memory {
-        /// The given bytes.
-        given: u64,
-        /// The needed bytes.
-        needed: u64,
-    },
-    /// More buffers than the memory holds.
-    #[error(
-        "{buffers} buffers of {:.1} are too many for {:.1} of memory beyond the server's own: {most} at most",
-        Bytes((*segment_bytes).into()), Bytes(*memory)
-    )]
-    Buffers {
-        /// Segments in memory at once.
-        buffers: usize,
-        /// Bytes of a segment, and so of a buffer.
-        segment_bytes: u32,
-        /// Bytes of memory that buffers may be taken from.
-        memory: u64,
-        /// The most there may be.
-        most: u64,
-    },
-    /// Items that would go back to where none are kept.
-    #[error(
-        "reclaim cannot return items to memory that holds write buffers alone: keep items in memory, or have reclaim \
-         copy or drop them"
-    )]
-    NowhereToReturn,
-    /// Too little flash.
-    #[error("{:.1} of flash are too few: {:.1} are the least with these segments", Bytes(*given), Bytes(*needed))]
-    Flash {
-        /// The given bytes.
-        given: u64,
-        /// The needed bytes.
-        needed: u64,
-    },
-    /// More flash than the journal's records can name places on.
-    #[error(
-        "{:.1} of flash are too many: with these segments an image has {:.1} at most; give it less of the \
-         device{}", Bytes(*given), Bytes(*most),
-        if *most < LOCATION_UNITS * u64::from(UNIT_BYTES) { ", or larger segments" } else { "" }
-    )]
-    FlashTooLarge {
-        /// Bytes of flash that were given.
-        given: u64,
-        /// The most there may be.
-        most: u64,
-    },
-    /// Values that no segment can hold.
-    #[error(
-        "values of {:.1} do not fit segments of {:.1}: lower the largest item size, or make an image \
-         with larger segments",
-        Bytes((*value_bytes).into()), Bytes((*segment_bytes).into())
-    )]
-    Value {
-        /// The largest value.
-        value_bytes: u32,
-        /// A segment.
-        segment_bytes: u32,
-    },
-    /// Watermarks that make no sense.
-    #[error(
-        "a reserve from {low_percent} to {high_percent} % of the flash cannot be kept: the low watermark must be \
-         below the high one, and that {most} % at most"
-    )]
-    Watermarks {
-        /// The low watermark, in percent of the flash.
-        low_percent: u32,
-        /// The high watermark, in percent of the flash.
-        high_percent: u32,
-        /// The most that can be kept free.
-        most: u32,
-    },
-    /// A number out of range.
-    #[error("{name} must be {range}")]
-    Range {
-        /// The setting.
-        name: &'static str,
-        /// The values that it may have.
-        range: &'static str,
-    },
-}
-
-impl Reserve {
-    /// Checks the settings.
-    ///
-    /// # Errors
-    /// Watermarks that cross, or that keep more than half of the flash free.
-    pub fn check(self) -> Result<(), ConfigError> {
-        match self {
-            Self::Static(StaticReserve {
-                low_percent,
-                high_percent,
-            }) if low_percent >= high_percent || high_percent > MOST_STATIC_PERCENT => {
-                Err(ConfigError::Watermarks {
-                    low_percent,
-                    high_percent,
-                    most: MOST_STATIC_PERCENT,
-                })
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
 impl EngineConfig {
     /// Checks the settings against an image of `segments` segments of `segment_bytes`.
     ///
@@ -139,7 +17,7 @@ impl EngineConfig {
     /// The first setting that cannot work.
     pub fn check(&self, segments: u64, segment_bytes: u32) -> Result<(), ConfigError> {
         let (writing, reclaim) = (&self.writing, &self.reclaim);
-        let index_fits = (1..=90).contains(&self.placement.index_percent());
+        let index_fits = (1..=90).contains(&self.index.percent);
         let copies_all = matches!(
             reclaim.policy,
             ReclaimPolicy::CopyValid { .. } | ReclaimPolicy::CopyPromoted
@@ -186,40 +64,9 @@ impl EngineConfig {
                 return Err(ConfigError::Range { name, range });
             }
         }
-        match &self.placement {
-            PlacementConfig::Exact(_) => {}
-            PlacementConfig::Tiered(tiered) => {
-                let checked = tiered.cascade.check();
-                checked.map_err(|OutOfRange { name, range }| ConfigError::Range { name, range })?;
-            }
-            PlacementConfig::Hashed(hashed) if !(1..=100).contains(&hashed.hot_percent) => {
-                let (name, range) = ("hot_percent", "1 to 100");
-                return Err(ConfigError::Range { name, range });
-            }
-            PlacementConfig::Hashed(_) => {}
-            PlacementConfig::Sliced(sliced) => {
-                // With more, buckets would have fewer than three entries, and tables would not be filled.
-                for (fits, name, range) in [
-                    (
-                        (1..=64).contains(&sliced.incarnations),
-                        "incarnations",
-                        "1 to 64",
-                    ),
-                    (sliced.filter_percent <= 90, "filter_percent", "0 to 90"),
-                    (
-                        sliced
-                            .table_bytes
-                            .is_none_or(|bytes| (8 << 10..=16 << 20).contains(&bytes)),
-                        "table_bytes",
-                        "8 KiB to 16 MiB",
-                    ),
-                ] {
-                    if !fits {
-                        return Err(ConfigError::Range { name, range });
-                    }
-                }
-            }
-        }
+        let flash_bytes = segments.saturating_mul(u64::from(segment_bytes));
+        let room = self.index_room(flash_bytes.saturating_add(META_BYTES), flash_bytes, None);
+        self.placement.sizes(&room)?;
         reclaim.reserve.check()?;
         self.check_priorities(segments)?;
         let returns = matches!(reclaim.policy, ReclaimPolicy::ReturnRecent { .. });
@@ -273,13 +120,7 @@ impl EngineConfig {
         let policy = self.reclaim.policy;
         let victims = [Some(policy.victim()), policy.under_pressure()];
         let by_priority = victims.contains(&Some(Victim::LowestPriority));
-        let priorities = self.placement.priorities();
-        let is_packed = match self.placement {
-            PlacementConfig::Exact(exact) => exact.layout == Layout::Packed,
-            PlacementConfig::Tiered(_)
-            | PlacementConfig::Hashed(_)
-            | PlacementConfig::Sliced(_) => false,
-        };
+        let priorities = self.placement.describe().streams.priorities();
         let several = priorities > 1;
         let streams = u64::from(priorities);
         let fills = |held: u64, (some, of): (u64, u64)| !several || held * some / of >= streams;
@@ -287,19 +128,9 @@ impl EngineConfig {
         let leveling = self.reclaim.wear_leveling;
         for (fits, name, range) in [
             (
-                (1..=MOST_PRIORITIES).contains(&priorities),
-                "priorities",
-                "1 to 8",
-            ),
-            (
                 several == by_priority,
                 "priorities",
                 "more than 1 where the lowest is reclaimed first, which is of the exact placement, and 1 elsewhere",
-            ),
-            (
-                !several || is_packed,
-                "layout",
-                "packed where segments have priorities",
             ),
             (
                 !several || leveling.is_none(),
@@ -349,8 +180,11 @@ impl EngineConfig {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::config::ExactSettings;
+    use crate::placement::{ExactSettings, PlacementKind};
+    use crate::store::Layout;
 
     #[test]
     fn what_cannot_work_is_named() {
@@ -404,12 +238,8 @@ mod tests {
         let mut prioritised = EngineConfig::default();
         prioritised.reclaim.policy = ReclaimPolicy::CopyPromoted;
         assert_eq!(range(&prioritised, 512), Some("priorities"), "one of them");
-        let exact = |layout, priorities| {
-            PlacementConfig::Exact(ExactSettings {
-                layout,
-                index_percent: 75,
-                priorities,
-            })
+        let exact = |layout, priorities| -> Arc<dyn PlacementKind> {
+            Arc::new(ExactSettings { layout, priorities })
         };
         prioritised.placement = exact(Layout::Packed, 8);
         assert_eq!(range(&prioritised, 512), Some("buffers"));

@@ -35,7 +35,7 @@ pub(crate) use tier::{DramTier, Handle, NewItem, Older, TierStats};
 
 use crate::flash::{FlashTier, Placed};
 use crate::key::KeyHash;
-use crate::placement::Probe;
+use crate::placement::{DeadCopies, Look, Probe};
 use crate::store::AppendItem;
 
 /// Flash has no space at present for what has to leave memory.
@@ -88,15 +88,15 @@ pub(crate) trait Below {
 
 impl Below for FlashTier {
     fn holds(&self, hash: KeyHash) -> Held {
-        match Held::from(self.probe(hash)) {
+        match Held::from(self.probe(hash, Look::Peek)) {
             // Nothing leads to most keys that flash does not have.
-            Held::Perhaps if self.placement().locates_later() => Held::Yes,
+            Held::Perhaps if self.upkeep.dead_copies == DeadCopies::LocatedLater => Held::Yes,
             held => held,
         }
     }
 
     fn access(&self, hash: KeyHash) -> Held {
-        self.access(hash).into()
+        self.probe(hash, Look::Read).into()
     }
 
     fn warm(&self, keys: &[(KeyHash, Handle)]) {
@@ -109,7 +109,7 @@ impl Below for FlashTier {
     }
 
     fn takes_larger_first(&self) -> bool {
-        self.placement().takes_larger_first()
+        self.places_larger_first
     }
 
     fn place(&self, items: &[AppendItem<'_>], each: &mut dyn FnMut(usize, Placed)) {

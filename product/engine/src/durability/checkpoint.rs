@@ -17,7 +17,7 @@ mod tests;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::dead::Listed;
+use super::dead::{DeadCopies, Listed};
 use super::journal::{ChunkRecords, Damaged, Journal};
 use super::recovery::{RecoveryQueue, Uncovered};
 use crate::format::checkpoint::{DeadKey, DeadList, Head, Packer, Section, merge};
@@ -46,10 +46,8 @@ pub(crate) struct CheckpointInput<'a> {
     pub(crate) next_version: u64,
     pub(crate) deaths: Deaths<'a>,
     pub(crate) section: Section,
-    /// Whether displaced copies are known by key alone.
-    pub(crate) keeps_dead_keys: bool,
-    /// Whether they are located later, and recorded then.
-    pub(crate) locates_later: bool,
+    /// How a start tells which copies of a key are dead.
+    pub(crate) dead_copies: DeadCopies,
     pub(crate) recovery: &'a RecoveryQueue,
 }
 
@@ -178,7 +176,7 @@ impl Checkpointer {
                 let lists = (&live[..], &chunks[..]);
                 self.push_recorded(sink, lists, &survey, before.as_mut())
                     .await?;
-                if input.keeps_dead_keys {
+                if input.dead_copies != DeadCopies::Located {
                     let known = match before {
                         Some(before) => before.dead_keys().await?,
                         None => Vec::new(),
@@ -186,7 +184,7 @@ impl Checkpointer {
                     let mut keys = join_dead_keys(known, survey);
                     let oldest = live.iter().map(|record| record.sequence).min();
                     keys.retain(|_, key| oldest.is_some_and(|oldest| oldest < key.before));
-                    if !input.locates_later {
+                    if input.dead_copies != DeadCopies::LocatedLater {
                         keys = self.without_superseded(keys).await;
                     }
                     let mut keys: Vec<DeadKey> = keys.into_values().collect();

@@ -24,6 +24,24 @@ use crate::format::journal::{Record, VERSION_LIMIT, is_generation, kept_chunk, k
 use crate::format::location::LocationCodec;
 use crate::format::segment::{SegmentId, SummaryEntry};
 use crate::key::KeyHash;
+
+/// How a start tells which copies of a key are dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeadCopies {
+    /// By place: the index knows the place of every copy that it displaces, and the journal records it.
+    Located,
+    /// By key and version at first: the placement locates the copies in the background, and the journal records their places
+    /// then. The record of the key holds until then, or until all older segments have gone. An item that never had an entry
+    /// cannot be located: it is declared dead by its place at a start that finds it dead by key, and when the index refuses it.
+    LocatedLater,
+    /// By key and version: of the copies that a start finds the highest version counts, and no other. Segments are reclaimed
+    /// in order of age.
+    ByVersion,
+    /// By the index: a start finds it as it was at the last checkpoint, in the checkpoint's section. Items that were placed
+    /// later are restored, and keys that were outdated later are invalidated, with the hash as far as the journal keeps it: its
+    /// last 4 bits are 0. Segments are reclaimed in order of age.
+    BySection,
+}
 use crate::store::{CheckpointSource, ReadError, SegmentRecord, SegmentStore};
 use crate::sync::Mutex;
 
@@ -651,9 +669,9 @@ pub(crate) struct DeadItems<'a> {
 }
 
 impl DeadItems<'_> {
-    /// Whether one of these is the mark of a lost entry.
-    pub(crate) fn has_lost<I: Iterator<Item = u32>>(&self, marks: impl FnOnce() -> I) -> bool {
-        !self.marks.is_empty() && marks().any(|mark| self.marks.binary_search(&mark).is_ok())
+    /// Returns the marks of the entries for the segment whose loss is recorded, in rising order.
+    pub(crate) fn into_lost_marks(self) -> Vec<u32> {
+        self.marks
     }
 
     /// What an item of the segment is at Unix second `now`. Whether there is a later one of its key, the index

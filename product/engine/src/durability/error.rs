@@ -3,7 +3,7 @@
 use device::{Bytes, DeviceError};
 
 use super::journal::{JournalError, Unusable};
-use crate::config::ConfigError;
+use crate::settings::ConfigError;
 
 /// Why an image cannot be opened.
 #[derive(Debug, thiserror::Error)]

@@ -6,8 +6,8 @@ use device::{DeviceError, Disk, DiskFlash, Flash, LimitedDisk, LimitedFlash, Reg
 
 use super::error::OpenError;
 use super::superblocks::read_superblock;
-use crate::config::{EngineConfig, META_BYTES};
 use crate::format::superblock::ImageShape;
+use crate::settings::META_BYTES;
 
 /// What an image lies on.
 #[derive(Clone)]
@@ -71,14 +71,12 @@ impl Medium {
 
     /// Segments of a new image on `flash_bytes` beside superblock and index: bytes of one, how many, and on how many
     /// channels.
-    pub(crate) fn segments(&self, config: &EngineConfig, flash_bytes: u64) -> (u32, u32, u32) {
+    /// On a disk a segment has `segment_bytes`.
+    pub(crate) fn segments(&self, segment_bytes: u32, flash_bytes: u64) -> (u32, u32, u32) {
         match self {
             Self::Disk(_) => {
-                let bytes = config.choose_segment_bytes(flash_bytes);
-                let channels = config.channels.max(1);
-                let all = flash_bytes / u64::from(bytes.max(1));
-                let all = u32::try_from(all).unwrap_or(u32::MAX);
-                (bytes, all / channels * channels, channels)
+                let all = flash_bytes / u64::from(segment_bytes.max(1));
+                (segment_bytes, u32::try_from(all).unwrap_or(u32::MAX), 1)
             }
             Self::Flash { flash, .. } => {
                 let geometry = flash.geometry();

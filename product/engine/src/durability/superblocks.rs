@@ -5,10 +5,10 @@ use runtime::sync::{Notify, Semaphore};
 
 use super::error::{Distrust, OpenError};
 use super::index_device::IndexHead;
-use crate::config::META_BYTES;
 use crate::counter::counters;
 use crate::format::FormatError;
 use crate::format::superblock::{SUPERBLOCK_BYTES, Superblock};
+use crate::settings::META_BYTES;
 use crate::store::{SavedCheckpoint, SegmentId};
 use crate::sync::Mutex;
 use crate::sync::atomic::AtomicBool;

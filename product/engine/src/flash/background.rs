@@ -27,12 +27,12 @@ impl FlashTier {
         let on_demand = if upkeep.works_in_background() {
             0
         } else {
-            self.reclaimers
+            self.upkeep.reclaimers()
         };
-        tasks(self, self.reclaimers, |tier| async move {
+        tasks(self, self.upkeep.reclaimers(), |tier| async move {
             tier.upkeep.keep_free(&*tier.placement).await;
         })
-        .chain(tasks(self, self.writers, |tier| async move {
+        .chain(tasks(self, self.upkeep.writers(), |tier| async move {
             tier.write_sealed().await;
         }))
         .chain(tasks(self, on_demand, |tier| async move {
@@ -48,7 +48,7 @@ impl FlashTier {
     /// Where versions alone decide, segments are read one after the other: an unreadable one takes all older ones
     /// with it, which must not have been read yet.
     fn recovery_tasks(&self) -> usize {
-        if self.upkeep.locates_displaced {
+        if self.upkeep.is_located() {
             RECOVERY_TASKS
         } else {
             1
@@ -87,9 +87,8 @@ impl FlashTier {
             upkeep.write_one(&*self.placement).await;
             while upkeep.reclaim_one(&*self.placement).await
                 // The next in order may only have been sealed.
-                || !upkeep.locates_displaced && upkeep.write_one(&*self.placement).await
-            {
-            }
+                || !upkeep.is_located() && upkeep.write_one(&*self.placement).await
+            {}
             match asked {
                 Some(done) => done.send(()),
                 // The checkpoint says so when that was not enough.

@@ -1,19 +1,23 @@
 //! Dumping: visits the live items on flash, a segment at a time, and of a long one a part at a time.
 //!
-//! Of the items of a part it asks the placement which of them the index names ([`Placement::names`](crate::placement::Placement::names)): one that is in memory
-//! tells at once, one on flash reads for it. No lock is held meanwhile.
+//! For each item of a part it asks the placement whether the index names it. An index in memory tells at once, one on flash is
+//! read. No lock is held during the reads.
 
 use std::ops::ControlFlow;
+
+use futures_util::future::join_all;
 
 use super::FlashTier;
 use crate::format::item::{ItemHeader, ItemRef};
 use crate::format::segment::SummaryEntry;
 use crate::key::KeyHash;
-use crate::reclaim::{Resident, next_run};
+use crate::reclaim::{Entered, Resident, next_run};
 use crate::store::{ReadError, SegmentRecord};
 
 /// Items that the placement is asked of at once: some replies' worth, since a reply that is full ends a part.
 const PART: usize = 1024;
+/// Look-ups on flash at once: requests have most of those that read flash.
+const LOOKUPS: usize = 16;
 
 /// An item seen while dumping the flash.
 pub struct DumpItem<'a> {
@@ -103,6 +107,23 @@ impl FlashTier {
             .ok()
     }
 
+    /// Returns which of these items of a segment the index names. Reads a few pages of an index on flash at once.
+    async fn names(&self, items: &[Resident]) -> Vec<bool> {
+        let is_named = async |item: &Resident| match self.placement.entry(item) {
+            Entered::No => false,
+            Entered::Yes(_) => true,
+            Entered::Perhaps => {
+                let place = self.placement.locate(item.hash).await;
+                place == Ok(Some(item.place))
+            }
+        };
+        let mut named = Vec::with_capacity(items.len());
+        for some in items.chunks(LOOKUPS) {
+            named.extend(join_all(some.iter().map(is_named)).await);
+        }
+        named
+    }
+
     /// Visits items of a segment: in its buffer while it has one, else in long reads of the flash.
     async fn dump_segment(
         &self,
@@ -132,7 +153,7 @@ impl FlashTier {
                 .collect();
             // Reclaim does not wait for look-ups.
             drop(pin);
-            let named = self.placement.names(&items).await;
+            let named = self.names(&items).await;
             let Some(pin) = store.pin(record.segment, record.sequence) else {
                 return Ok(ControlFlow::Continue(()));
             };

@@ -32,9 +32,11 @@ use crate::format::journal::{Record, chunk_words};
 use crate::format::segment::{SummaryEntry, largest_item};
 use crate::key::KeyHash;
 pub use crate::placement::BackgroundTask;
-use crate::placement::{Displaced, Inserted, Placement, Probe};
+use crate::placement::{
+    DeadCopies, Description, Displaced, Inserted, Look, Placement, Probe, SharedClock, Space,
+};
 pub use crate::reclaim::FlashStats;
-use crate::reclaim::{Resident, Upkeep};
+use crate::reclaim::{Entered, Named, Resident, Upkeep};
 use crate::store::{AppendItem, SavedCheckpoint, SegmentRecord, SegmentStore, Source};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -67,16 +69,29 @@ pub struct MemoryUse {
 pub(crate) struct FlashTier {
     pub(crate) upkeep: Upkeep,
     placement: Arc<dyn Placement>,
+    /// Most items to place between two looks at the placement's pressure.
+    placed_at_once: usize,
+    /// Whether the longer items of a group are placed first.
+    pub(crate) places_larger_first: bool,
+    /// The CLOCK that memory may share with the index.
+    pub(crate) clock: Arc<SharedClock>,
+    checkpoint_wanted: Arc<Notify>,
     checkpointer: Checkpointer,
     /// The generation of the last flush whose items are counted no more.
     flushes_counted: AtomicU64,
     partition_bits: u32,
-    reclaimers: usize,
-    writers: usize,
     /// The longest item body, in bytes, that can be placed.
     pub(crate) largest_body: usize,
     fixed_bytes: u64,
     write_limit: Option<Arc<WriteLimit>>,
+}
+
+/// The placement of a flash tier, and the objects that it shares with the engine.
+pub(crate) struct Indexed {
+    pub(crate) placement: Arc<dyn Placement>,
+    pub(crate) description: Description,
+    pub(crate) clock: Arc<SharedClock>,
+    pub(crate) checkpoint_wanted: Arc<Notify>,
 }
 
 /// Bytes of memory of the flash tier that never change, with this store and this log: buffers, the segment table, journal
@@ -90,9 +105,8 @@ pub(crate) fn fixed_bytes(store: &SegmentStore, log: &dyn Log, partitions: u32) 
 impl FlashTier {
     pub(crate) fn new(
         upkeep: Upkeep,
-        placement: Arc<dyn Placement>,
+        indexed: Indexed,
         partition_bits: u32,
-        (reclaimers, writers): (usize, usize),
         fixed_bytes: u64,
         write_limit: Option<Arc<WriteLimit>>,
     ) -> Self {
@@ -103,11 +117,13 @@ impl FlashTier {
             write_limit,
             checkpointer: Checkpointer::new(store, journal),
             upkeep,
-            placement,
+            placement: indexed.placement,
+            placed_at_once: indexed.description.placed_at_once,
+            places_larger_first: indexed.description.places_larger_first,
+            clock: indexed.clock,
+            checkpoint_wanted: indexed.checkpoint_wanted,
             flushes_counted: AtomicU64::new(0),
             partition_bits,
-            reclaimers,
-            writers,
         }
     }
 
@@ -121,32 +137,23 @@ impl FlashTier {
 
     /// Returns the index's answer for a key.
     #[inline]
-    pub(crate) fn probe(&self, hash: KeyHash) -> Probe {
+    pub(crate) fn probe(&self, hash: KeyHash, look: Look) -> Probe {
         if self.is_hidden() {
             return Probe::Absent;
         }
-        self.placement.probe(hash)
-    }
-
-    /// Returns the index's answer for a key; counts as a read of the item.
-    #[inline]
-    pub(crate) fn access(&self, hash: KeyHash) -> Probe {
-        if self.is_hidden() {
-            return Probe::Absent;
-        }
-        self.placement.access(hash)
+        self.placement.probe(hash, look)
     }
 
     /// Where versions alone decide which copy of a key counts, none does before all have been found.
     fn is_hidden(&self) -> bool {
-        !self.upkeep.locates_displaced && self.upkeep.recovery.is_running()
+        !self.upkeep.is_located() && self.upkeep.recovery.is_running()
     }
 
     /// Whether a request that displaces something can go ahead; if not, it waits for
     /// [`space`](FlashTier::space).
     #[inline]
     pub(crate) fn may_displace(&self) -> bool {
-        self.upkeep.journal.has_space() && self.placement.may_invalidate()
+        self.upkeep.journal.has_space() && self.placement.pressure().space < Space::Full
     }
 
     /// Whether writes wait for a limit, so that a caller without space does better to go on without it.
@@ -159,7 +166,7 @@ impl FlashTier {
     /// Whether what waits to be written keeps a limit busy for a while: more would only make a checkpoint wait that comes after
     /// all of it, and all that waits for space in the journal with it.
     fn has_enough_waiting(&self) -> bool {
-        let Some(limit) = self.write_limit.as_ref().filter(|_| self.upkeep.survives) else {
+        let Some(limit) = self.write_limit.as_ref().filter(|_| self.upkeep.survives()) else {
             return false;
         };
         let segment_bytes = u64::from(self.store().segment_bytes());
@@ -198,12 +205,11 @@ impl FlashTier {
         new: bool,
         mut each: impl FnMut(usize, Placed),
     ) {
-        let most = self.placement.placed_at_once();
         let mut done = 0;
         while done < items.len() {
             let fitting = items[done..]
                 .iter()
-                .take(most)
+                .take(self.placed_at_once)
                 .take_while(|item| item.item.header.body_bytes() <= self.largest_body)
                 .count();
             if fitting == 0 {
@@ -235,12 +241,14 @@ impl FlashTier {
             self.store().work().notify_all();
             return 0;
         }
-        if self.placement.is_behind() || self.has_enough_waiting() {
+        let is_behind = self.placement.pressure().space >= Space::Behind;
+        if is_behind || self.has_enough_waiting() {
             return 0;
         }
         let is_stopping = upkeep.is_stopping.load(Ordering::SeqCst);
-        if self.placement.locates_later() && !self.may_displace() && !is_stopping {
-            // An entry that makes way for another is recorded. Of a stop the last checkpoint has it all.
+        let locates_later = upkeep.dead_copies == DeadCopies::LocatedLater;
+        if locates_later && !self.may_displace() && !is_stopping {
+            // An entry that makes way for another is recorded. At a stop the last checkpoint records all of them.
             return 0;
         }
         let mut number = 0;
@@ -255,13 +263,13 @@ impl FlashTier {
                 Inserted::Full(displaced) => {
                     upkeep.counters.index_full.add(1);
                     // Neither this copy nor an older one may be found again at a later start.
-                    if upkeep.locates_displaced {
+                    if upkeep.is_located() {
                         upkeep.displace(place);
                     } else {
                         // By its version: a copy that is dead by its place would still supersede the record.
                         self.store().count_out(place.segment, place.generation);
                         self.journal_dead_key(hash, version + 1);
-                        if self.placement.locates_later() {
+                        if locates_later {
                             // The key's record goes when its copies have been located, and this one never is.
                             upkeep.declare_dead(place);
                         }
@@ -302,9 +310,16 @@ impl FlashTier {
     pub(crate) fn forget(&self, hash: KeyHash, probe: Probe, version: u64) {
         match probe {
             Probe::Absent => {}
-            Probe::At(token) => {
-                let displaced = self.placement.forget(hash, token);
-                self.journal_displaced(hash, version, displaced);
+            Probe::At(located) => {
+                let place = located.place;
+                let item = Resident {
+                    hash,
+                    version,
+                    place,
+                };
+                if self.placement.check(&item, &mut |_| false) == Named::Removed {
+                    self.journal_displaced(hash, version, Displaced::Known(place));
+                }
             }
             Probe::Perhaps => self.invalidate(hash, version),
         }
@@ -324,7 +339,7 @@ impl FlashTier {
             Displaced::None => {}
             Displaced::Known(place) => {
                 self.upkeep.displace(place);
-                if !self.upkeep.locates_displaced {
+                if !self.upkeep.is_located() {
                     // There may be others.
                     self.journal_dead_key(hash, version);
                 }
@@ -342,24 +357,18 @@ impl FlashTier {
 
     /// Whether the index needs a checkpoint: it would free a resource, or much has changed.
     pub(crate) fn wants_checkpoint(&self) -> bool {
-        self.placement.wants_checkpoint()
+        self.placement.pressure().wants_checkpoint
     }
 
     /// Resolves when the index begins to need one.
     pub(crate) fn checkpoint_wanted(&self) -> impl Future<Output = ()> + use<> {
-        let wanted = self.placement.checkpoint_wanted().map(Notify::listener);
-        async {
-            match wanted {
-                Some(wanted) => wanted.await,
-                None => std::future::pending().await,
-            }
-        }
+        self.checkpoint_wanted.listener()
     }
 
     /// Ends what a checkpoint has to hold with `cut`. Returns what that does; and, where the index is to be a part of the
     /// checkpoint, what it has by then, and what a recovery has still to find.
     pub(crate) fn cut<T>(&self, cut: impl FnOnce() -> T) -> (T, Coverage, Vec<Uncovered>) {
-        if !self.upkeep.survives {
+        if !self.upkeep.survives() {
             return (cut(), Coverage::default(), Vec::new());
         }
         // Not later than the cut: a segment read in between is read once more.
@@ -384,11 +393,11 @@ impl FlashTier {
         let (live, _) = self.store().live_segments();
         let is_named = |record: &SegmentRecord, entry: &SummaryEntry| {
             let item = Resident::of(record, entry);
-            self.placement.is_recorded(&item)
+            matches!(self.placement.entry(&item), Entered::Yes(entry) if entry.is_own)
         };
         let by_index = Deaths::Indexed(&is_named);
         let deaths = match end {
-            _ if self.upkeep.survives => Deaths::InSection(uncovered),
+            _ if self.upkeep.survives() => Deaths::InSection(uncovered),
             Some(end) => Deaths::Recorded { last, end },
             None => by_index,
         };
@@ -397,8 +406,7 @@ impl FlashTier {
             next_version,
             deaths,
             section: self.placement.section(&live, is_last).await?,
-            keeps_dead_keys: !self.upkeep.locates_displaced,
-            locates_later: self.placement.locates_later(),
+            dead_copies: self.upkeep.dead_copies,
             recovery: &self.upkeep.recovery,
         };
         let mut written = self.checkpointer.write(&input).await;

@@ -23,7 +23,7 @@ use crate::counter::Count as _;
 use crate::durability::dead::{DeadItems, DeadSet, ItemState};
 use crate::format::location::Place;
 use crate::format::segment::{Position, SummaryEntry};
-use crate::placement::{Displaced, Restored, Unlocated};
+use crate::placement::{Batch, Displaced, Event, Restored, Space, Unlocated};
 use crate::reclaim::Resident;
 use crate::store::{ReadError, SegmentRecord};
 use crate::sync::atomic::Ordering;
@@ -51,9 +51,7 @@ pub(super) async fn read_segments(tier: &FlashTier) {
             Reading::LeftOff => {
                 // A later copy of the same segment may not have come to the index yet.
                 tier.forget_segment(&record);
-                if !tier.upkeep.locates_displaced {
-                    tier.placement.segment_restored(&record, &[], &[]);
-                }
+                end_segment(tier, &record, &[], &[]);
                 drop(dead);
                 recovery.leave_off(&record);
             }
@@ -97,7 +95,8 @@ async fn has_space_for(tier: &FlashTier, record: &SegmentRecord) -> bool {
     loop {
         let space = tier.space().listener();
         let wanted = recovery.wanted.listener();
-        let has_space = tier.may_displace() && !tier.placement.is_behind();
+        let is_behind = tier.placement.pressure().space >= Space::Behind;
+        let has_space = tier.may_displace() && !is_behind;
         if has_space || tier.upkeep.is_ended.load(Ordering::Acquire) {
             return true;
         }
@@ -123,7 +122,7 @@ async fn end_if_done(tier: &FlashTier) {
     if !recovery.end_if_done() {
         return;
     }
-    tier.placement.recovered();
+    tier.placement.note(Event::Recovered);
     // Reclaim can take the victims that it has put off.
     tier.store().work().notify_all();
     tier.store().space().notify_all();
@@ -211,12 +210,12 @@ async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) 
         }
         offers.extend(classify(tier, record, batch, &items));
     }
-    drop(items);
+    let lost_marks = items.into_lost_marks();
     let mut alive = 0;
     for (partition, group) in by_partition(tier, offers) {
         let mut contested = Vec::new();
         // Where a copy lies below Tier 1 it takes time to say which is the later: nobody puts another one in its place meanwhile.
-        let _turn = match tier.upkeep.locates_displaced {
+        let _turn = match tier.upkeep.is_located() {
             true => None,
             false => Some(recovery.restoring[partition].acquire().await),
         };
@@ -224,7 +223,13 @@ async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) 
             if !has_space_for(tier, record).await {
                 return Reading::LeftOff;
             }
-            restore(tier, partition, batch, None, |offer, answer| match answer {
+            let claim = Claim {
+                partition,
+                offers: batch,
+                beaten: None,
+                lost_marks: &lost_marks,
+            };
+            restore(tier, &claim, |offer, answer| match answer {
                 Answer::Taken => {
                     alive += u64::from(!offer.is_expired);
                     left.note_taken(offer);
@@ -233,7 +238,7 @@ async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) 
                 Answer::Contested(rival) => contested.push((*offer, rival)),
             });
         }
-        let at_once = match tier.upkeep.locates_displaced {
+        let at_once = match tier.upkeep.is_located() {
             true => 1,
             false => CONTESTS_AT_ONCE,
         };
@@ -259,21 +264,29 @@ async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) 
         }
         runtime::yield_now().await;
     }
-    if !tier.upkeep.locates_displaced {
+    if !tier.upkeep.is_located() {
         let dead = left.dead(record, entries);
-        tier.placement
-            .segment_restored(record, &dead, &left.expired);
+        end_segment(tier, record, &dead, &left.expired);
     }
     recovery.counters.items.add(alive);
     recovery.counters.items_dead.add(listed - alive);
     Reading::Ended
 }
 
+/// Tells the index that a segment has been restored, or left.
+fn end_segment(tier: &FlashTier, segment: &SegmentRecord, dead: &[Resident], expired: &[Resident]) {
+    tier.placement.note(Event::SegmentRestored {
+        segment,
+        dead,
+        expired,
+    });
+}
+
 /// A segment whose summary cannot be read now must not be found by a later start.
 fn lose(tier: &FlashTier, record: &SegmentRecord) {
     let upkeep = &tier.upkeep;
     let mut lost = vec![*record];
-    if !upkeep.locates_displaced && !upkeep.survives {
+    if !upkeep.is_located() && !upkeep.survives() {
         let older = |unread: &SegmentRecord| unread.sequence < record.sequence;
         lost.extend(upkeep.recovery.forget_unread(|unread| !older(unread)));
     }
@@ -291,16 +304,11 @@ fn classify(
     items: &DeadItems<'_>,
 ) -> Vec<Offer> {
     let upkeep = &tier.upkeep;
-    let is_located = upkeep.locates_displaced;
+    let is_located = upkeep.is_located();
     let offer = |entry: &SummaryEntry| {
         let item = Resident::of(record, entry);
         let state = items.classify(entry, &upkeep.cutoffs, upkeep.recovery.clock);
-        let marks = || tier.placement.entry_marks(&item).into_iter().flatten();
-        if items.has_lost(marks) {
-            upkeep.recovery.counters.items_unnamed.add(1);
-            return None;
-        }
-        if state == ItemState::Overwritten && (is_located || tier.placement.locates_later()) {
+        if state == ItemState::Overwritten && upkeep.records_places() {
             // The record that says so by key is not kept, or not until the last of its copies goes.
             upkeep.declare_dead(item.place);
         }
@@ -331,18 +339,22 @@ enum Answer {
     Contested(Option<Place>),
 }
 
-/// Offers items of one partition and one segment to the index, all but those that are superseded. `beaten` is the copy
-/// that they supersede themselves. `each` is called with the outcome of every offer, in any order.
-fn restore(
-    tier: &FlashTier,
+/// Offers of one partition and one segment that are made to the index together.
+struct Claim<'a> {
     partition: usize,
-    offers: &[Offer],
+    offers: &'a [Offer],
+    /// The copy that the offers supersede.
     beaten: Option<Place>,
-    mut each: impl FnMut(&Offer, Answer),
-) {
+    /// Marks of the entries for the segment whose loss is recorded.
+    lost_marks: &'a [u32],
+}
+
+/// Offers items to the index, except those that are superseded. `each` is called with the outcome of every offer, in any order.
+fn restore(tier: &FlashTier, claim: &Claim<'_>, mut each: impl FnMut(&Offer, Answer)) {
+    let (partition, beaten, lost_marks) = (claim.partition, claim.beaten, claim.lost_marks);
     let superseded = &mut tier.upkeep.recovery.superseded(partition);
     let (mut offered, mut items) = (Vec::new(), Vec::new());
-    for offer in offers {
+    for offer in claim.offers {
         if superseded.kills(offer.item.hash, offer.item.version) {
             each(offer, refuse(tier, &offer.item));
         } else {
@@ -352,29 +364,37 @@ fn restore(
     }
     let store = tier.store();
     let mut taken = Vec::new();
-    tier.placement
-        .restore(&items, beaten, &mut |number, restored| {
-            let (offer, place) = (offered[number], items[number].place);
-            let answer = match restored {
-                Restored::Contested(rival) => Answer::Contested(Some(rival)),
-                Restored::Unclear => Answer::Contested(None),
-                Restored::Refused => {
-                    let dropped = u64::from(!offer.is_expired);
-                    tier.upkeep.counters.index_full.add(dropped);
-                    refuse(tier, &offer.item)
-                }
-                Restored::Taken(displaced) => {
-                    store.count_in(place.segment);
-                    taken.push((offer, displaced));
-                    Answer::Taken
-                }
-            };
-            each(offer, answer);
-        });
+    let batch = Batch {
+        items: &items,
+        beaten,
+        lost_marks,
+    };
+    tier.placement.restore(batch, &mut |number, restored| {
+        let (offer, place) = (offered[number], items[number].place);
+        let answer = match restored {
+            Restored::Contested(rival) => Answer::Contested(Some(rival)),
+            Restored::Unclear => Answer::Contested(None),
+            Restored::Refused => {
+                let dropped = u64::from(!offer.is_expired);
+                tier.upkeep.counters.index_full.add(dropped);
+                refuse(tier, &offer.item)
+            }
+            Restored::Lost => {
+                tier.upkeep.recovery.counters.items_unnamed.add(1);
+                Answer::Refused
+            }
+            Restored::Taken(displaced) => {
+                store.count_in(place.segment);
+                taken.push((offer, displaced));
+                Answer::Taken
+            }
+        };
+        each(offer, answer);
+    });
     for (offer, displaced) in taken {
         let (hash, version) = (offer.item.hash, offer.item.version);
         match displaced {
-            Displaced::Known(place) if tier.upkeep.locates_displaced => {
+            Displaced::Known(place) if tier.upkeep.is_located() => {
                 tier.upkeep.displace(place);
             }
             Displaced::Known(place) => store.count_out(place.segment, place.generation),
@@ -391,7 +411,7 @@ fn restore(
 
 fn refuse(tier: &FlashTier, item: &Resident) -> Answer {
     // The copy that outranks it may be dead one day, by a record of its own.
-    if tier.upkeep.locates_displaced || tier.placement.locates_later() {
+    if tier.upkeep.records_places() {
         tier.upkeep.declare_dead(item.place);
     }
     Answer::Refused
@@ -422,11 +442,13 @@ async fn contest(
             return false;
         }
         let mut answer = Answer::Refused;
-        let offers = std::slice::from_ref(offer);
-        let beaten = rival.unwrap_or(offer.item.place);
-        restore(tier, partition, offers, Some(beaten), |_, said| {
-            answer = said
-        });
+        let claim = Claim {
+            partition,
+            offers: std::slice::from_ref(offer),
+            beaten: Some(rival.unwrap_or(offer.item.place)),
+            lost_marks: &[],
+        };
+        restore(tier, &claim, |_, said| answer = said);
         match answer {
             Answer::Taken => return true,
             Answer::Refused => return false,
@@ -440,7 +462,7 @@ async fn is_later(tier: &FlashTier, rival: Place, item: &Resident) -> bool {
     let version = version_at(tier, rival).await;
     let is_there = tier.store().sequence(rival.segment) == rival.generation;
     // A copy that cannot be read may be the later one: where versions alone decide, neither copy counts.
-    let is_unknown = version.is_err() && is_there && !tier.upkeep.locates_displaced;
+    let is_unknown = version.is_err() && is_there && !tier.upkeep.is_located();
     let version = version.ok().flatten();
     // If two copies have one version, the copy in the younger segment will be reclaimed later.
     let rank = version.map(|version| (version, rival.generation));

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use device::{DeviceError, Disk, Journal as Log, Region};
 
 use super::{InspectError, Outlook, Phase, Progress};
-use crate::config::META_BYTES;
 use crate::durability::CheckpointContents;
 use crate::durability::dead::{DeadItems, DeadSet, ItemState, StartBounds};
 use crate::durability::error::OpenError;
@@ -18,6 +17,7 @@ use crate::durability::superblocks::Copies;
 use crate::format::journal::{HEAD_WORDS, Record, chunk_words};
 use crate::format::segment::{PAGE_BYTES, SummaryEntry};
 use crate::format::superblock::Superblock;
+use crate::settings::META_BYTES;
 use crate::store::{Layout, SegmentId, SegmentStore, SlabClasses, StoreConfig};
 
 /// The placement whose images can be inspected.

@@ -18,6 +18,7 @@ use crate::flash::BackgroundTask;
 use crate::format::checkpoint::Head;
 use crate::format::journal::VERSION_LIMIT;
 use crate::format::superblock::Superblock;
+use crate::placement::Event;
 use crate::store::SavedCheckpoint;
 use crate::sync::atomic::Ordering;
 
@@ -288,7 +289,8 @@ impl Engine {
     /// the one before counts on.
     async fn checkpoint(&self, is_last: bool) -> bool {
         let is_named = self.write_checkpoint(is_last).await;
-        self.flash.placement().section_ended(is_named);
+        let placement = self.flash.placement();
+        placement.note(Event::CheckpointEnded(is_named));
         is_named == Some(true)
     }
 
@@ -366,7 +368,7 @@ impl Engine {
         }
         // Of a copy that the section names and that is not written, an earlier one may be on flash. An orderly stop has
         // written everything.
-        if self.flash.upkeep.survives && !is_last && !self.write_placed(true).await {
+        if self.flash.upkeep.survives() && !is_last && !self.write_placed(true).await {
             self.store().free_checkpoint(&saved.segments);
             counters.failed.add(1);
             return Some(false);

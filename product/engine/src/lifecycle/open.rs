@@ -9,9 +9,9 @@ use runtime::sync::{Notify, Semaphore};
 use super::{SEQUENCE_RESERVE, VERSION_RESERVE};
 use crate::admission::Gate;
 use crate::cache::{Engine, Requests};
-use crate::config::{AfterDowntime, ConfigError, Dram, EngineConfig, META_BYTES, PlacementConfig};
+use crate::config::EngineConfig;
 use crate::counter::CacheLine;
-use crate::durability::dead::StartBounds;
+use crate::durability::dead::{DeadCopies, StartBounds};
 use crate::durability::error::{Distrust, IndexDeviceError, OpenError};
 use crate::durability::find::{LastRun, find, look_at_journal};
 use crate::durability::flush::FlushCutoffs;
@@ -22,7 +22,7 @@ use crate::durability::recovery::RecoveryQueue;
 use crate::durability::superblocks::{
     CheckpointCounters, Persistence, SUPERBLOCK_OFFSETS, Start, read_superblock, write_superblock,
 };
-use crate::flash::{FlashTier, fixed_bytes};
+use crate::flash::{FlashTier, Indexed, fixed_bytes};
 use crate::format::checkpoint::{Coverage, Section};
 use crate::format::index_device::INDEX_HEAD_BYTES;
 use crate::format::item::CLOCK_HIGHEST;
@@ -31,8 +31,9 @@ use crate::format::segment::PAGE_BYTES;
 use crate::format::superblock::{ImageShape, IndexRegion, Superblock, next_run, run_number};
 use crate::key::KeyHash;
 use crate::partition::{self, Partition};
-use crate::placement::{Parts, PlacementKind};
-use crate::reclaim::{IndexUse, ReturnToMemory, Upkeep};
+use crate::placement::{IndexSizes, Parts};
+use crate::reclaim::{IndexUse, ReturnToMemory, Upkeep, UpkeepPlan};
+use crate::settings::{AfterDowntime, ConfigError, Dram, META_BYTES};
 use crate::store::{SegmentId, SegmentStore, StoreConfig};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
@@ -62,25 +63,13 @@ struct Budget {
     index_room_bytes: u64,
     /// What the start may take meanwhile.
     bounds: StartBounds,
-}
-
-impl PlacementConfig {
-    /// What opens it.
-    pub fn kind(self) -> Arc<dyn PlacementKind> {
-        match self {
-            Self::Exact(settings) => Arc::new(settings),
-            Self::Tiered(settings) => Arc::new(settings),
-            Self::Sliced(settings) => Arc::new(settings),
-            Self::Hashed(settings) => Arc::new(settings),
-        }
-    }
+    sizes: IndexSizes,
 }
 
 /// An engine that is about to be opened.
 pub struct Opening {
     medium: Medium,
     config: EngineConfig,
-    kind: Arc<dyn PlacementKind>,
     index_device: Option<OpenIndexDevice>,
 }
 
@@ -89,17 +78,9 @@ impl Opening {
     pub fn new(medium: impl Into<Medium>, config: EngineConfig) -> Self {
         Self {
             medium: medium.into(),
-            kind: config.placement.kind(),
             config,
             index_device: None,
         }
-    }
-
-    /// With a placement of another kind than the configuration can name.
-    #[must_use]
-    pub fn with_placement(mut self, kind: Arc<dyn PlacementKind>) -> Self {
-        self.kind = kind;
-        self
     }
 
     /// With a device of its own for what the index overwrites in place. It is opened by `open` once it is clear what it has
@@ -143,7 +124,9 @@ impl Opening {
         let partition_bits = shape.partitions.trailing_zeros();
         self.config
             .check(u64::from(shape.segments), shape.segment_bytes)?;
-        if !self.kind.locates_displaced() {
+        let description = self.config.placement.describe();
+        let dead_copies = description.dead_copies;
+        if dead_copies != DeadCopies::Located {
             self.config.check_in_order_of_age()?;
         }
         let is_new = new.is_some();
@@ -180,16 +163,18 @@ impl Opening {
         ));
         let items_to_restore = last_run.as_ref().map_or(0, |last| {
             let dead_bytes = last.dead.memory_bytes();
-            let beside_it = self
-                .kind
+            let beside_it = budget
+                .sizes
                 .items_in(budget.index_bytes.saturating_sub(dead_bytes));
             Some(last.items_expected())
                 .filter(|&items| items as u64 <= beside_it)
                 .unwrap_or(0)
         });
         let section = last_run.as_mut().and_then(|last| last.dead.section.take());
+        let journal_slot = Arc::default();
         let open = |section: Option<Section>| {
-            self.kind.open(Parts {
+            let (clock, checkpoint_wanted) = (Arc::default(), Arc::default());
+            let placement = self.config.placement.open(Parts {
                 image: shape.hash_seed,
                 codec: store.codec,
                 store: Arc::clone(&store),
@@ -201,24 +186,31 @@ impl Opening {
                 index_region: index_region.clone(),
                 index_is_apart: matches!(shape.index_region, IndexRegion::Apart(_)),
                 discard: self.config.writing.discard,
+                settings: self.config.index,
                 section: section.filter(|section| *section != Section::default()),
+                journal: Arc::clone(&journal_slot),
+                checkpoint_wanted: Arc::clone(&checkpoint_wanted),
+                clock: Arc::clone(&clock),
+            })?;
+            Ok::<_, OpenError>(Indexed {
+                placement,
+                description: description.clone(),
+                clock,
+                checkpoint_wanted,
             })
         };
-        let mut placement = open(section)?;
-        if let Err(error) = placement.load().await {
-            tracing::warn!(%error, "what the last run has saved of the index cannot be used");
-            placement = open(None)?;
-            placement.load().await?;
+        let mut indexed = open(section)?;
+        let outdated = match &mut last_run {
+            Some(last) if dead_copies == DeadCopies::BySection => {
+                outdated(last, superblock.version_limit.get())
+            }
+            _ => Vec::new(),
+        };
+        if let Err(error) = indexed.placement.load(outdated).await {
+            tracing::warn!(%error, "the saved index of the last run cannot be used");
+            indexed = open(None)?;
+            indexed.placement.load(Vec::new()).await?;
             (last_run, start) = (None, Start::Empty(Distrust::Index));
-        }
-        if let (true, Some(last)) = (self.kind.survives(), &mut last_run) {
-            last.dead.clamp_keys(superblock.version_limit.get());
-            // In an order that does not depend on the process: the index goes on from what it is told first.
-            let mut outdated: Vec<(u64, u64)> = last.dead.outdated().collect();
-            outdated.sort_unstable();
-            let keys = outdated.into_iter();
-            let keys = keys.map(|(hash, version)| (KeyHash(hash), version));
-            placement.outdated(keys.collect()).await;
         }
         let first_version = superblock.version_limit.get();
         let known_clock = last_run.as_ref().map_or(0, |last_run| last_run.dead.clock);
@@ -231,7 +223,7 @@ impl Opening {
             &store,
         )
         .await?;
-        placement.record_in(&journal);
+        let _ = journal_slot.set(Arc::clone(&journal));
         let cutoffs = Arc::new(FlushCutoffs::new(partition_bits));
         let partitions = shape.partitions as usize;
         let (recovery, checkpoint) = match last_run {
@@ -252,18 +244,16 @@ impl Opening {
             cutoffs,
             recovery,
             index_use,
-            (self.kind.locates_displaced(), self.kind.survives()),
-            &self.config,
+            UpkeepPlan {
+                dead_copies,
+                demaps_by_itself: description.demaps_by_itself,
+                reclaim: self.config.reclaim,
+                writers: self.config.writing.writers,
+                spare_buffers: self.config.spare_buffers(),
+                for_stop: self.config.segments_for_stop(shape.segment_bytes),
+            },
         );
-        let workers = (self.config.reclaim.reclaimers, self.config.writing.writers);
-        let flash = FlashTier::new(
-            upkeep,
-            placement,
-            partition_bits,
-            workers,
-            budget.flash_bytes,
-            limit,
-        );
+        let flash = FlashTier::new(upkeep, indexed, partition_bits, budget.flash_bytes, limit);
         let persistence = Persistence {
             meta,
             checkpoint: Mutex::new(checkpoint),
@@ -346,10 +336,10 @@ impl Opening {
         };
         let region_bytes = match found.map(|found| found.shape().index_region) {
             Some(IndexRegion::Apart(bytes)) => bytes,
-            _ => self.least_region_bytes(),
+            _ => self.least_region_bytes()?,
         };
         if region_bytes == 0 {
-            let placement = self.kind.name();
+            let placement = self.config.placement.describe().name;
             return Err(OpenError::IndexInMemory { placement });
         }
         let need = IndexDeviceNeed {
@@ -366,18 +356,31 @@ impl Opening {
     }
 
     /// Bytes that the index of a new image overwrites in place, on a device of its own.
-    fn least_region_bytes(&self) -> u64 {
-        let bytes = self.kind.index_region_bytes(self.medium.image_bytes());
-        bytes.next_multiple_of(PAGE_BYTES.into())
+    fn least_region_bytes(&self) -> Result<u64, ConfigError> {
+        let bytes = self.index_sizes(0, None)?.region_bytes;
+        Ok(bytes.next_multiple_of(PAGE_BYTES.into()))
+    }
+
+    /// Sizes of the index of an image on the medium, with segments of `flash_bytes` in all.
+    fn index_sizes(
+        &self,
+        flash_bytes: u64,
+        expected_items: Option<u64>,
+    ) -> Result<IndexSizes, ConfigError> {
+        let image_bytes = self.medium.image_bytes();
+        let room = self
+            .config
+            .index_room(image_bytes, flash_bytes, expected_items);
+        self.config.placement.sizes(&room)
     }
 
     fn new_image(&self, index_device: Option<&IndexDevice>) -> Result<Superblock, OpenError> {
         let (medium, config) = (&self.medium, &self.config);
         let image_bytes = medium.image_bytes();
-        let wanted = self.kind.index_region_bytes(image_bytes);
+        let wanted = self.index_sizes(0, None)?.region_bytes;
         let index_region = match (index_device, wanted) {
             (Some(device), _) => {
-                let needed = self.least_region_bytes();
+                let needed = self.least_region_bytes()?;
                 let is_forced = config.force;
                 device.check_new(
                     (image_bytes, needed),
@@ -394,7 +397,8 @@ impl Opening {
         };
         let before_segments = META_BYTES + index_region.inside_bytes();
         let flash_bytes = image_bytes.saturating_sub(before_segments);
-        let (segment_bytes, segments, channels) = medium.segments(config, flash_bytes);
+        let chosen = config.choose_segment_bytes(flash_bytes);
+        let (segment_bytes, segments, channels) = medium.segments(chosen, flash_bytes);
         config.check(u64::from(segments), segment_bytes)?;
         let shape = ImageShape {
             hash_seed: runtime::random_u64(),
@@ -403,10 +407,10 @@ impl Opening {
             segments,
             channels,
             partitions: 1 << config.partition_bits,
-            expected_items: self.kind.expected_items(flash_bytes, config.memory_bytes),
+            expected_items: self.index_sizes(flash_bytes, None)?.expected_items,
             index_region,
         };
-        let mut superblock = Superblock::new(&shape, self.kind.name());
+        let mut superblock = Superblock::new(&shape, config.placement.describe().name);
         // Not the numbers of an image that was here before: what a lost write leaves of it must not verify.
         superblock.sequence_limit = (1 + (runtime::random_u64() >> 8)).into();
         superblock.floor_sequence = superblock.sequence_limit;
@@ -416,12 +420,10 @@ impl Opening {
     fn check_image(&self, superblock: &Superblock) -> Result<(), OpenError> {
         let shape = superblock.shape();
         self.medium.check(&shape)?;
-        if superblock.placement() != self.kind.name() {
+        let expected = self.config.placement.describe().name;
+        if superblock.placement() != expected {
             let found = superblock.placement().to_owned();
-            return Err(OpenError::Placement {
-                found,
-                expected: self.kind.name(),
-            });
+            return Err(OpenError::Placement { found, expected });
         }
         if !superblock.has_left(VERSION_RESERVE, SEQUENCE_RESERVE) {
             let starts = run_number(superblock.run.get());
@@ -453,11 +455,12 @@ impl Opening {
 
     fn store(&self, superblock: &Superblock) -> Result<Arc<SegmentStore>, OpenError> {
         let (config, shape) = (&self.config, superblock.shape());
+        let streams = config.placement.describe().streams;
         let usual_write_bytes = self.medium.usual_write_bytes();
         let flash = self.medium.clone().flash(&shape, config.writing.discard)?;
         let store = SegmentStore::new(
             flash,
-            self.kind.streams(shape.segment_bytes),
+            streams.streams(shape.segment_bytes),
             &StoreConfig {
                 buffers: config.writing.buffers,
                 image: shape.hash_seed,
@@ -480,9 +483,15 @@ impl Opening {
         gate: &Gate,
     ) -> Result<Budget, OpenError> {
         let (config, memory_bytes) = (&self.config, self.config.memory_bytes);
-        let partition_bits = shape.partitions.trailing_zeros();
-        let flash_bytes = fixed_bytes(store, log, shape.partitions)
-            + self.kind.working_bytes(shape.expected_items);
+        let segments_bytes = u64::from(shape.segments) * u64::from(shape.segment_bytes);
+        let mut room = config.index_room(
+            shape.image_bytes,
+            segments_bytes,
+            Some(shape.expected_items),
+        );
+        room.partition_bits = shape.partitions.trailing_zeros();
+        let sizes = config.placement.sizes(&room)?;
+        let flash_bytes = fixed_bytes(store, log, shape.partitions) + sizes.working_bytes;
         let fixed_bytes =
             flash_bytes + config.read_bytes() + 2 * kept_bytes(config) + gate.memory_bytes();
         let chunk_bytes = match config.dram {
@@ -492,9 +501,7 @@ impl Opening {
         };
         let partition_bytes = partition::least_bytes(chunk_bytes);
         let least_tier_bytes = u64::from(shape.partitions) * partition_bytes;
-        let least_index_bytes = self
-            .kind
-            .least_index_bytes(shape.expected_items, partition_bits);
+        let least_index_bytes = sizes.least_bytes;
         let needed = (fixed_bytes + least_tier_bytes).saturating_add(least_index_bytes);
         if needed > memory_bytes {
             return Err(ConfigError::Memory {
@@ -512,16 +519,16 @@ impl Opening {
         let taken = fixed_bytes + tier_bytes + config.lendable_bytes;
         let left = memory_bytes.saturating_sub(taken).max(least_index_bytes);
         // With less memory than the image was made with, it needs more than its share.
-        let most_index_bytes = self.kind.max_index_bytes(memory_bytes);
-        let index_bytes = most_index_bytes.max(least_index_bytes).min(left);
+        let index_bytes = room.max_index_bytes().max(least_index_bytes).min(left);
         Ok(Budget {
             flash_bytes,
             index_bytes,
             index_room_bytes: left,
             bounds: StartBounds {
                 dead_bytes: left.min(memory_bytes / DEAD_SHARE),
-                items: self.kind.items_in(index_bytes),
+                items: sizes.items_in(index_bytes),
             },
+            sizes,
         })
     }
 
@@ -543,18 +550,32 @@ impl Opening {
             superblock.stale_below = superblock.version_limit;
         }
         let last_run = find(store, log, superblock, bounds, &mut |_| {}).await?;
-        let goes_by_versions = !self.kind.locates_displaced() && !self.kind.survives();
+        let dead_copies = self.config.placement.describe().dead_copies;
+        let goes_by_versions = matches!(
+            dead_copies,
+            DeadCopies::ByVersion | DeadCopies::LocatedLater
+        );
         if goes_by_versions && !last_run.unreadable.is_empty() {
             // An unreadable segment may have held what superseded items of other segments.
             return Err(Distrust::Unreadable);
         }
         let has_section = last_run.dead.section.as_ref();
         let is_lost = |section: &Section| *section == Section::default();
-        if self.kind.survives() && has_section.is_some_and(is_lost) {
+        if dead_copies == DeadCopies::BySection && has_section.is_some_and(is_lost) {
             return Err(Distrust::Index);
         }
         Ok(last_run)
     }
+}
+
+/// Returns the keys that were outdated after the last checkpoint, in an order that does not depend on the process.
+fn outdated(last: &mut LastRun, version_limit: u64) -> Vec<(KeyHash, u64)> {
+    last.dead.clamp_keys(version_limit);
+    let mut outdated: Vec<(u64, u64)> = last.dead.outdated().collect();
+    outdated.sort_unstable();
+    let keys = outdated.into_iter();
+    keys.map(|(hash, version)| (KeyHash(hash), version))
+        .collect()
 }
 
 /// Begins a run: raises what is reserved, durably, and takes the journal over. The journal's head goes first: one
@@ -711,6 +732,8 @@ fn assemble(
         let partition = Partition::new(chunks, first_version, number, partitions);
         CacheLine(Mutex::new(partition))
     };
+    let clock_is_shared = flash.clock.is_shared();
+    let has_priorities = config.placement.describe().streams.priorities() > 1;
     Engine {
         partitions: (0..partitions).map(partition).collect(),
         partition_bits: shape.partitions.trailing_zeros(),
@@ -723,12 +746,12 @@ fn assemble(
         journal: Arc::clone(&flash.upkeep.journal),
         flash: Arc::new(flash),
         fixed_bytes,
-        clock_read: match config.placement.has_one_clock() {
+        clock_read: match clock_is_shared {
             true => CLOCK_HIGHEST,
             // The bit that says it has been read.
             false => CLOCK_HIGHEST - 1,
         },
-        counts_reads: gate.counts_reads() || config.placement.priorities() > 1,
+        counts_reads: gate.counts_reads() || has_priorities,
         gate,
         config,
         persistence,

@@ -201,7 +201,7 @@ impl Engine {
         let partitions = self.partitions.iter();
         let items = partitions.map(|partition| partition.0.lock().tier.in_use().items);
         let upkeep = &self.flash.upkeep;
-        upkeep.locates_displaced
+        upkeep.is_located()
             && flash_bytes >= LARGE_FLASH * self.config.memory_bytes
             && upkeep.index_use.holds(LARGE_FLASH * items.sum::<u64>())
     }

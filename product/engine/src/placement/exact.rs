@@ -15,24 +15,22 @@ mod recency;
 
 use std::sync::Arc;
 
-use index::{DirectConfig, DirectTable, Entry};
+use index::{DirectConfig, DirectTable, Entry as TableEntry};
 use runtime::work::{self, Work};
 
 use super::{
-    Counts, Displaced, Found, Inserted, Parts, Placement, PlacementFuture, PlacementKind, Probe,
-    Restored, Token,
+    Batch, Counts, Description, Displaced, Event, Found, IndexRoom, IndexSizes, Inserted, Located,
+    Look, Parts, Placement, PlacementFuture, PlacementKind, Probe, Restored, StreamPlan, read_copy,
 };
-use crate::config::ExactSettings;
 use crate::counter::Count as _;
 use crate::durability::OpenError;
 use crate::format::checkpoint::Section;
-use crate::format::item::state;
 use crate::format::location::{LocationCodec, Place};
 use crate::key::{Key, KeyHash};
-use crate::reclaim::{IndexUse, Named, Resident, Residents};
+use crate::reclaim::{Entered, Entry, IndexUse, Named, Resident, Residents};
+use crate::settings::ConfigError;
 use crate::store::{
-    InsertionPoints, Patience, Priority, ReadError, SegmentRecord, SegmentStore, SlabClasses,
-    Streams,
+    Layout, MOST_PRIORITIES, Patience, Priority, ReadError, SegmentRecord, SegmentStore,
 };
 use crate::sync::atomic::Ordering;
 use crate::sync::{Mutex, RwLock};
@@ -47,34 +45,43 @@ const LEAST_ITEM_BYTES: u64 = 9;
 /// Items put into a table while their places in it are at hand.
 const BATCH: usize = 32;
 
+/// Settings of the `exact` placement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExactSettings {
+    /// Layout of the items in segments written from now on.
+    pub layout: Layout,
+    /// Priorities of segments, with a stream of packed items each; 1 where segments are reclaimed in another order.
+    pub priorities: u8,
+}
+
 impl PlacementKind for ExactSettings {
-    fn name(&self) -> &'static str {
-        "exact"
-    }
-
-    fn streams(&self, segment_bytes: u32) -> Arc<dyn Streams> {
-        if self.priorities > 1 {
-            return Arc::new(InsertionPoints(self.priorities));
+    fn describe(&self) -> Description {
+        let streams = match self.priorities {
+            0 | 1 => StreamPlan::Classes(self.layout),
+            several => StreamPlan::Priorities(several),
+        };
+        Description {
+            streams,
+            ..Description::new("exact")
         }
-        Arc::new(SlabClasses::new(self.layout, segment_bytes))
     }
 
-    fn locates_displaced(&self) -> bool {
-        true
-    }
-
-    fn max_index_bytes(&self, memory_bytes: u64) -> u64 {
-        memory_bytes / 100 * u64::from(self.index_percent)
-    }
-
-    fn least_index_bytes(&self, expected_items: u64, partition_bits: u32) -> u64 {
-        let tables = 1u64 << partition_bits;
-        let config = table_config((1, 1), expected_items, partition_bits);
-        config.least_bytes().saturating_mul(tables)
-    }
-
-    fn items_in(&self, index_bytes: u64) -> u64 {
-        index_bytes / LEAST_ITEM_BYTES
+    fn sizes(&self, room: &IndexRoom) -> Result<IndexSizes, ConfigError> {
+        let range = |name, range| Err(ConfigError::Range { name, range });
+        if !(1..=MOST_PRIORITIES).contains(&self.priorities) {
+            return range("priorities", "1 to 8");
+        }
+        if self.priorities > 1 && self.layout != Layout::Packed {
+            return range("layout", "packed where segments have priorities");
+        }
+        let sizes = IndexSizes::in_memory(room);
+        let config = table_config((1, 1), sizes.expected_items, room.partition_bits);
+        let tables = 1u64 << room.partition_bits;
+        Ok(IndexSizes {
+            least_bytes: config.least_bytes().saturating_mul(tables),
+            item_bytes: LEAST_ITEM_BYTES,
+            ..sizes
+        })
     }
 
     fn open(&self, parts: Parts) -> Result<Arc<dyn Placement>, OpenError> {
@@ -186,16 +193,24 @@ impl Exact {
         value.map_or(Displaced::None, |value| Displaced::Known(self.place(value)))
     }
 
-    fn probe_of(&self, entry: Option<Entry>) -> Probe {
+    /// Tells whether an entry names this very copy. Its table is locked.
+    fn names(&self, entry: &TableEntry, item: &Resident) -> bool {
+        let is_there = entry.value == self.pack(item.place);
+        is_there && self.store.sequence(item.place.segment) == item.place.generation
+    }
+
+    fn probe_of(&self, entry: Option<TableEntry>) -> Probe {
         entry.map_or(Probe::Absent, |entry| {
-            let generation = self.place(entry.value).generation;
-            Probe::At(Token::new(entry.value, generation, entry.is_recent()))
+            Probe::At(Located {
+                place: self.place(entry.value),
+                fetched: entry.is_recent(),
+            })
         })
     }
 
     /// Looks a key up for a read. Where there are priorities it promotes what it finds to the one above its segment's at
     /// present, unless it has a higher one already: an item that is kept will be copied there.
-    fn read_entry(&self, table: &mut DirectTable, hash: KeyHash) -> Option<Entry> {
+    fn read_entry(&self, table: &mut DirectTable, hash: KeyHash) -> Option<TableEntry> {
         if self.priorities == 1 {
             return table.access(hash.0);
         }
@@ -233,16 +248,13 @@ impl Exact {
 }
 
 impl Placement for Exact {
-    fn probe(&self, hash: KeyHash) -> Probe {
-        work::count(Work::IndexStep, 1);
-        let table = self.table(hash).lock();
-        self.probe_of(table.lookup(hash.0))
-    }
-
-    fn access(&self, hash: KeyHash) -> Probe {
+    fn probe(&self, hash: KeyHash, look: Look) -> Probe {
         work::count(Work::IndexStep, 1);
         let mut table = self.table(hash).lock();
-        self.probe_of(self.read_entry(&mut table, hash))
+        self.probe_of(match look {
+            Look::Peek => table.lookup(hash.0),
+            Look::Read | Look::Found => self.read_entry(&mut table, hash),
+        })
     }
 
     fn warm(&self, hashes: &mut dyn Iterator<Item = KeyHash>) {
@@ -254,42 +266,13 @@ impl Placement for Exact {
     fn get<'a>(
         &'a self,
         key: Key<'a>,
-        mut probe: Probe,
+        probe: Probe,
         patience: Patience,
         _counts: Counts<'a>,
     ) -> PlacementFuture<'a, Result<Found, ReadError>> {
-        Box::pin(async move {
-            loop {
-                let Probe::At(token) = probe else {
-                    return Ok(Found::Absent);
-                };
-                let (segment, position) = self.codec.decode(token.entry());
-                let memory = self.store.read_memory(segment, position, patience).await?;
-                let Some(pin) = self.store.pin(segment, token.generation()) else {
-                    // Reclaimed since the look-up: the item has moved, or it is gone.
-                    probe = self.probe(key.hash());
-                    continue;
-                };
-                return match self.store.read_into(&pin, position, memory).await {
-                    Ok(item) if item.item().key != key.bytes() => Ok(Found::Absent),
-                    Ok(mut item) => {
-                        if token.fetched() {
-                            item.mark(state::FETCHED);
-                        }
-                        Ok(Found::Item(item))
-                    }
-                    Err(error) => {
-                        let now = self.probe(key.hash());
-                        if now != Probe::Absent && now != probe {
-                            // Overwritten meanwhile, or its block failed and it lies elsewhere.
-                            probe = now;
-                            continue;
-                        }
-                        Err(error)
-                    }
-                };
-            }
-        })
+        let look = move || self.probe(key.hash(), Look::Peek);
+        let read = read_copy(&self.store, key, probe, patience, look, async || None);
+        Box::pin(read)
     }
 
     fn insert(&self, hash: KeyHash, _version: u64, place: Place, _clock: u8) -> Inserted {
@@ -309,24 +292,8 @@ impl Placement for Exact {
         self.change(hash, |table| self.displaced(table.remove(hash.0)))
     }
 
-    fn forget(&self, hash: KeyHash, token: Token) -> Displaced {
-        self.change(hash, |table| {
-            let place = self.place(token.entry());
-            let same = place.generation == token.generation();
-            if same && table.remove_if(hash.0, token.entry()) {
-                Displaced::Known(place)
-            } else {
-                Displaced::None
-            }
-        })
-    }
-
-    fn restore(
-        &self,
-        items: &[Resident],
-        beaten: Option<Place>,
-        each: &mut dyn FnMut(usize, Restored),
-    ) {
+    fn restore(&self, batch: Batch<'_>, each: &mut dyn FnMut(usize, Restored)) {
+        let Batch { items, beaten, .. } = batch;
         let Some(first) = items.first() else { return };
         let recency = self.recency.read();
         self.change(first.hash, |table| {
@@ -342,9 +309,11 @@ impl Placement for Exact {
         });
     }
 
-    fn recovered(&self) {
-        *self.recency.write() = Recency::default();
-        self.index_use.recovery_bytes.store(0, Ordering::Relaxed);
+    fn note(&self, event: Event<'_>) {
+        if matches!(event, Event::Recovered) {
+            *self.recency.write() = Recency::default();
+            self.index_use.recovery_bytes.store(0, Ordering::Relaxed);
+        }
     }
 
     fn section(&self, live: &[SegmentRecord], last: bool) -> PlacementFuture<'_, Option<Section>> {
@@ -374,11 +343,19 @@ impl Exact {
 }
 
 impl Residents for Exact {
+    fn entry(&self, item: &Resident) -> Entered {
+        work::count(Work::IndexStep, 1);
+        let table = self.table(item.hash).lock();
+        match table.lookup(item.hash.0) {
+            Some(found) if self.names(&found, item) => Entered::Yes(Entry::OWN),
+            _ => Entered::No,
+        }
+    }
+
     fn check(&self, item: &Resident, keep: &mut dyn FnMut(Priority) -> bool) -> Named {
-        let value = self.pack(item.place);
         self.change(item.hash, |table| {
             let found = table.lookup(item.hash.0);
-            match found.filter(|found| found.value == value) {
+            match found.filter(|found| self.names(found, item)) {
                 None => Named::No,
                 Some(found) if keep(Priority(found.rank)) => Named::Kept,
                 Some(_) => {

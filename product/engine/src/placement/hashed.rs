@@ -26,23 +26,25 @@ mod restoring;
 mod search;
 mod shard;
 mod spot;
+mod stats;
 mod verify;
 
 use std::sync::Arc;
 
+use index::compact::PROBES;
+
 use self::core::{Hashed, table_config};
-use super::stats::CompactStats;
 use super::{
-    BackgroundTask, Counts, Displaced, InMemory, Inserted, PROBES, Parts, Placement,
-    PlacementFuture, PlacementKind, Probe, Restored, Token, Unlocated,
+    BackgroundTask, Batch, Counts, DeadCopies, Description, Displaced, Event, IndexRoom,
+    IndexSizes, Inserted, Look, Parts, Placement, PlacementFuture, PlacementKind, Probe, Restored,
+    StreamPlan, Unlocated,
 };
-use crate::config::HashedSettings;
 use crate::counter::Count as _;
 use crate::durability::OpenError;
-use crate::durability::journal::Journal;
 use crate::format::location::Place;
 use crate::key::{Key, KeyHash};
-use crate::reclaim::{Named, Resident, Residents};
+use crate::reclaim::{Entered, Entry, Named, Resident, Residents};
+use crate::settings::{ConfigError, IndexSettings};
 use crate::store::{
     AppendItem, Patience, Priority, ReadError, SegmentRecord, Source, StreamLayout, Streams,
 };
@@ -69,44 +71,78 @@ const RECORDED_AT_ONCE: usize = 16;
 /// Slots that are swept in one hold of a lock.
 const SWEPT_SLOTS: usize = 1 << 14;
 
+/// Settings of the `hashed` placement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HashedSettings {
+    /// Most of the items on flash that are kept when their segment is reclaimed, in percent, while the flash is nearly
+    /// full: the hot data threshold of Flashield (section 4.3).
+    pub hot_percent: u32,
+    /// Whether memory and flash have one CLOCK, with values that items take along. `hot_percent` is then of the flash, beside
+    /// all of memory, as in Flashield. Else each has its own.
+    pub one_clock: bool,
+}
+
+impl Default for HashedSettings {
+    /// Flashield's settings, with a CLOCK for memory and one for flash.
+    fn default() -> Self {
+        Self {
+            hot_percent: 70,
+            one_clock: false,
+        }
+    }
+}
+
 impl PlacementKind for HashedSettings {
-    fn name(&self) -> &'static str {
-        "hashed"
+    fn describe(&self) -> Description {
+        Description {
+            streams: StreamPlan::Own(Arc::new(OneOfSeveral)),
+            dead_copies: DeadCopies::LocatedLater,
+            places_larger_first: true,
+            placed_at_once: RECORDED_AT_ONCE,
+            ..Description::new("hashed")
+        }
     }
 
-    fn streams(&self, _segment_bytes: u32) -> Arc<dyn Streams> {
-        Arc::new(OneOfSeveral)
-    }
-
-    fn expected_items(&self, flash_bytes: u64, memory_bytes: u64) -> u64 {
-        (flash_bytes / ITEM_BYTES)
-            .min(memory_bytes / MEMORY_PER_ITEM)
-            .max(1)
-    }
-
-    fn locates_displaced(&self) -> bool {
-        false
-    }
-
-    fn max_index_bytes(&self, memory_bytes: u64) -> u64 {
-        memory_bytes / 100 * u64::from(self.index_percent)
-    }
-
-    fn least_index_bytes(&self, expected_items: u64, partition_bits: u32) -> u64 {
-        let config = table_config(slots_for(expected_items), MOST_SEGMENTS, partition_bits);
-        config.memory_bytes() << partition_bits
-    }
-
-    fn items_in(&self, index_bytes: u64) -> u64 {
-        index_bytes / INDEX_ITEM_BYTES
+    fn sizes(&self, room: &IndexRoom) -> Result<IndexSizes, ConfigError> {
+        if !(1..=100).contains(&self.tuned(&room.settings).hot_percent) {
+            let (name, range) = ("hot_percent", "1 to 100");
+            return Err(ConfigError::Range { name, range });
+        }
+        let expected_items = room.items(ITEM_BYTES, MEMORY_PER_ITEM);
+        let slots = slots_for(expected_items);
+        let config = table_config(slots, MOST_SEGMENTS, room.partition_bits);
+        Ok(IndexSizes {
+            expected_items,
+            least_bytes: config.memory_bytes() << room.partition_bits,
+            item_bytes: INDEX_ITEM_BYTES,
+            ..IndexSizes::in_memory(room)
+        })
     }
 
     fn open(&self, parts: Parts) -> Result<Arc<dyn Placement>, OpenError> {
         let slots = slots_for(parts.expected_items);
-        let hashed = Hashed::new(self, slots, parts);
-        Ok(Arc::new(
-            hashed.map_err(|error| OpenError::Index(error.to_string()))?,
-        ))
+        let settings = self.tuned(&parts.settings);
+        let clock = Arc::clone(&parts.clock);
+        let hashed = Hashed::new(&settings, slots, parts)
+            .map_err(|error| OpenError::Index(error.to_string()))?;
+        let hashed = Arc::new(hashed);
+        if settings.one_clock {
+            let index = Arc::downgrade(&hashed);
+            clock.share(move |hash, memory| {
+                let index = index.upgrade();
+                index.map_or(0, |index| index.move_one_hand(hash, memory))
+            });
+        }
+        Ok(hashed)
+    }
+}
+
+impl HashedSettings {
+    fn tuned(&self, settings: &IndexSettings) -> Self {
+        Self {
+            hot_percent: settings.hot_percent.unwrap_or(self.hot_percent),
+            ..*self
+        }
     }
 }
 
@@ -129,22 +165,22 @@ impl Streams for OneOfSeveral {
 }
 
 impl Placement for Hashed {
-    fn probe(&self, hash: KeyHash) -> Probe {
+    fn probe(&self, hash: KeyHash, look: Look) -> Probe {
+        if look == Look::Found {
+            self.change(hash, |shard| {
+                // One in a hundred of the entries is another key's.
+                for candidate in self.candidates(shard, hash) {
+                    self.touch(shard, &candidate);
+                }
+            });
+            return Probe::Perhaps;
+        }
         runtime::work::count(runtime::work::Work::IndexStep, 1);
         if self.has_candidates(&self.shard(hash).lock(), hash) {
             Probe::Perhaps
         } else {
             Probe::Absent
         }
-    }
-
-    fn note_read(&self, hash: KeyHash) {
-        self.change(hash, |shard| {
-            // Of what is not the key's among them, one in a hundred.
-            for candidate in self.candidates(shard, hash) {
-                self.touch(shard, &candidate);
-            }
-        });
     }
 
     fn get<'a>(
@@ -190,35 +226,16 @@ impl Placement for Hashed {
         inserted
     }
 
-    fn takes_larger_first(&self) -> bool {
-        // Flashield, section 4.1.
-        true
-    }
-
-    fn placed_at_once(&self) -> usize {
-        RECORDED_AT_ONCE
-    }
-
     fn invalidate(&self, hash: KeyHash, version: u64) -> Displaced {
         self.change(hash, |shard| {
             self.outdate(shard, hash, CopyRank::least_of(version))
         })
     }
 
-    fn forget(&self, _hash: KeyHash, _token: Token) -> Displaced {
-        // No probe has given one.
-        Displaced::None
-    }
-
-    fn restore(
-        &self,
-        items: &[Resident],
-        beaten: Option<Place>,
-        each: &mut dyn FnMut(usize, Restored),
-    ) {
+    fn restore(&self, batch: Batch<'_>, each: &mut dyn FnMut(usize, Restored)) {
         self.begin_restoring();
-        for (number, item) in items.iter().enumerate() {
-            each(number, self.restore_one(item, beaten));
+        for (number, item) in batch.items.iter().enumerate() {
+            each(number, self.restore_one(item, batch));
         }
     }
 
@@ -226,92 +243,85 @@ impl Placement for Hashed {
         Box::pin(self.find_latest(hash))
     }
 
-    fn segment_restored(&self, record: &SegmentRecord, dead: &[Resident], expired: &[Resident]) {
-        self.close_segment(record, dead, expired);
-    }
-
-    fn has_been_read(&self, item: &Resident) -> bool {
-        let Some(spot) = self.spot_of(item.hash, item.place) else {
-            return false;
-        };
-        let naming = self.naming(&self.shard(item.hash).lock(), item.hash, &spot);
-        naming.is_some_and(|naming| naming.clock > shard::CLOCK_WRITTEN)
-    }
-
-    fn clock_of(&self, item: &Resident) -> u8 {
-        let spot = self.spot_of(item.hash, item.place);
-        let Some(spot) = spot.filter(|_| self.has_one_clock) else {
-            return 0;
-        };
-        let naming = self.naming(&self.shard(item.hash).lock(), item.hash, &spot);
-        naming.map_or(0, |naming| naming.clock)
-    }
-
-    fn keep_one_clock(&self, hash: KeyHash, memory: InMemory) -> u64 {
-        self.move_one_hand(hash, memory)
-    }
-
-    fn is_recorded(&self, item: &Resident) -> bool {
-        let (hash, version) = (item.hash, item.version);
-        let Some(spot) = self.spot_of(hash, item.place) else {
-            return false;
-        };
-        let shard = self.shard(hash).lock();
-        // Of an entry with another function that leads there, too, the mark is not the item's.
-        let naming = self.naming(&shard, hash, &spot);
-        naming.is_some_and(|naming| naming.own > 0) && !shard.dead.kills(hash.0, spot.rank(version))
-    }
-
-    fn record_in(&self, journal: &Arc<Journal>) {
-        self.set_journal(journal);
-    }
-
-    fn locates_later(&self) -> bool {
-        true
-    }
-
-    fn entry_marks(&self, item: &Resident) -> Option<[u32; PROBES]> {
-        let spot = self.spot_of(item.hash, item.place)?;
-        Some(self.marks(item.hash, &spot))
-    }
-
-    fn recovered(&self) {
-        self.end_restoring();
+    fn note(&self, event: Event<'_>) {
+        match event {
+            Event::SegmentRestored {
+                segment,
+                dead,
+                expired,
+            } => self.close_segment(segment, dead, expired),
+            Event::Recovered => self.end_restoring(),
+            Event::CheckpointEnded(_) => {}
+        }
     }
 
     fn background(self: Arc<Self>) -> Vec<BackgroundTask> {
         self.tasks()
     }
 
+    fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        let counted = &self.counters;
+        let (mut entries, mut ghosts, mut dead_keys, mut table_bytes) = (0, 0, 0, 0);
+        for shard in &self.shards {
+            let shard = shard.lock();
+            entries += shard.table.len() as u64;
+            ghosts += shard.table.ghosts() as u64;
+            dead_keys += shard.dead.len() as u64;
+            table_bytes += shard.table.memory_bytes();
+        }
+        for (name, value) in [
+            ("index_entries", entries),
+            ("index_ghosts", ghosts),
+            ("index_displaced_hot", counted.displaced_hot.get()),
+            ("index_displaced_ghosts", counted.displaced_ghosts.get()),
+            ("index_removed_unread", counted.removed_unread.get()),
+            ("index_removed_shared", counted.removed_shared.get()),
+            ("index_false_reads", counted.false_reads.get()),
+            ("index_found_dead", counted.found_dead.get()),
+            ("index_recorded_lost", counted.recorded_lost.get()),
+            ("index_entries_lost", self.entries_lost()),
+            ("index_dead_keys", dead_keys),
+            ("index_table_bytes", table_bytes),
+            ("index_filter_bytes", self.members.read().memory_bytes()),
+        ] {
+            visit(name, value);
+        }
+    }
+}
+
+impl Hashed {
+    /// Returns an upper bound of the living items whose entries the index has lost, or a start may lose.
     fn entries_lost(&self) -> u64 {
-        let counted = self.counters.read();
-        // Of any segment and function: for each mark as many innocent items as have its slot, at most.
+        let recorded_lost = self.counters.recorded_lost.get();
+        // A mark fits any segment and function: it hits the innocent items in its slot, on average.
         let sharing = PROBES as u64 * self.index_use.objects.load(Ordering::Relaxed);
         let is_small = self.slots < SMALL_TABLES;
         let by_marks = match is_small {
-            true => counted.recorded_lost,
-            false => counted.recorded_lost * sharing / self.slots,
+            true => recorded_lost,
+            false => recorded_lost * sharing / self.slots,
         };
-        counted.lost() + by_marks
-    }
-
-    fn compact(&self) -> CompactStats {
-        let mut stats = CompactStats {
-            filter_bytes: self.members.read().memory_bytes(),
-            ..self.counters.read()
-        };
-        for shard in &self.shards {
-            let shard = shard.lock();
-            stats.entries += shard.table.len() as u64;
-            stats.ghosts += shard.table.ghosts() as u64;
-            stats.dead_keys += shard.dead.len() as u64;
-            stats.table_bytes += shard.table.memory_bytes();
-        }
-        stats
+        self.counters.lost() + by_marks
     }
 }
 
 impl Residents for Hashed {
+    fn entry(&self, item: &Resident) -> Entered {
+        let (hash, version) = (item.hash, item.version);
+        let Some(spot) = self.spot_of(hash, item.place) else {
+            return Entered::No;
+        };
+        let shard = self.shard(hash).lock();
+        match self.naming(&shard, hash, &spot) {
+            Some(naming) if !shard.dead.kills(hash.0, spot.rank(version)) => Entered::Yes(Entry {
+                was_read: naming.clock > shard::CLOCK_WRITTEN,
+                clock: if self.has_one_clock { naming.clock } else { 0 },
+                // The mark of an entry with another function that leads there is not the item's.
+                is_own: naming.own > 0,
+            }),
+            _ => Entered::No,
+        }
+    }
+
     fn check(&self, item: &Resident, keep: &mut dyn FnMut(Priority) -> bool) -> Named {
         let (hash, version) = (item.hash, item.version);
         let Some(spot) = self.spot_of(hash, item.place) else {

@@ -13,11 +13,12 @@ mod residents;
 mod saved;
 mod segments;
 
+pub use kind::SlicedSettings;
+
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use device::{DeviceError, Journal as _, Region};
-use futures_util::future::join_all;
 use runtime::sync::Notify;
 use runtime::work::{self, Work};
 use slices::{Before, Known, PagedLog, SliceIndex};
@@ -26,10 +27,9 @@ use zerocopy::IntoBytes as _;
 use super::index_disk::{IndexDisk, IndexSyncs, PatientStart};
 use super::restored::RestoredKeys;
 use super::{
-    BackgroundTask, Counts, Displaced, Found, Inserted, MappingStats, Placement, PlacementFuture,
-    Probe, Restored, Token, Unlocated,
+    BackgroundTask, Batch, Counts, Displaced, Event, Found, Inserted, Located, Look, Placement,
+    PlacementFuture, Pressure, Probe, Restored, Space, Unlocated, read_copy,
 };
-use crate::config::SlicedSettings;
 use crate::counter::Count as _;
 use crate::durability::OpenError;
 use crate::format::checkpoint::Section;
@@ -37,7 +37,7 @@ use crate::format::journal::kept_hash;
 use crate::format::location::Place;
 use crate::format::sliced::{Header, VERSION};
 use crate::key::{Key, KeyHash};
-use crate::reclaim::{IndexUse, Resident};
+use crate::reclaim::IndexUse;
 use crate::store::{Patience, ReadError, SegmentRecord, SegmentStore};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -52,8 +52,6 @@ const NUMBERS_AHEAD: u32 = 1 << 12;
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Items placed until it is looked again whether a table is nearly full: half of what it still takes then.
 const PLACED_AT_ONCE: usize = 16;
-/// Look-ups of a dump at once.
-const PEEKS: usize = 16;
 
 /// A [`SliceIndex`] over the segments of a store.
 struct Sliced {
@@ -76,7 +74,7 @@ struct Sliced {
     /// How many segments had a number at the last checkpoint.
     numbered_at_checkpoint: AtomicU32,
     numbered_at_section: AtomicU32,
-    checkpoint_wanted: Notify,
+    checkpoint_wanted: Arc<Notify>,
     /// Half of the numbers that are reserved have been given.
     numbers_wanted: Notify,
     counters: Counters,
@@ -126,6 +124,14 @@ struct Areas {
     may_be_named: [bool; AREAS],
     /// The one of the section that has been made last.
     last: usize,
+}
+
+impl Areas {
+    /// Notes that the checkpoint in force names the area of the last section, and no other.
+    fn name_last(&mut self) {
+        self.may_be_named = [false; AREAS];
+        self.may_be_named[self.last] = true;
+    }
 }
 
 fn key_of(hash: KeyHash) -> u64 {
@@ -270,7 +276,10 @@ impl Sliced {
         match self.named(hash) {
             Some(Known::Deleted) => Probe::Absent,
             Some(Known::Value(value)) => match self.segments.place(value) {
-                Some(place) => Probe::At(Token::new(value, place.generation, false)),
+                Some(place) => Probe::At(Located {
+                    place,
+                    fetched: false,
+                }),
                 None => Probe::Absent,
             },
             None if self.index().may_be_on_drive(key_of(hash)) => Probe::Perhaps,
@@ -278,73 +287,62 @@ impl Sliced {
         }
     }
 
-    /// What the index says of a key.
-    async fn find(&self, hash: KeyHash, probe: Probe) -> Option<u64> {
-        let counted = |count: &AtomicU64| count.add(1);
-        match probe {
-            Probe::Absent => None,
-            Probe::At(token) => {
-                counted(&self.counters.memory_hits);
-                Some(token.entry())
+    /// Looks a key up in memory and on flash.
+    async fn search(&self, hash: KeyHash) -> Option<Located> {
+        work::count(Work::IndexStep, 1);
+        let found = self.index().get(key_of(hash)).await;
+        let counter = match &found {
+            Ok(Some(_)) => &self.counters.flash_hits,
+            Ok(None) => &self.counters.misses,
+            Err(_) => &self.counters.unreadable,
+        };
+        counter.add(1);
+        let place = self.segments.place(found.ok().flatten()?)?;
+        Some(Located {
+            place,
+            fetched: false,
+        })
+    }
+
+    fn wants_checkpoint(&self) -> bool {
+        let at_last = self.numbered_at_checkpoint.load(Ordering::Relaxed);
+        let since = self.segments.numbers.given().saturating_sub(at_last);
+        since >= self.settings.checkpoint_segments
+    }
+
+    async fn invalidate_all(&self, outdated: Vec<(KeyHash, u64)>) {
+        for (hash, version) in outdated {
+            if !self.may_have(hash) {
+                continue;
             }
-            Probe::Perhaps => {
-                work::count(Work::IndexStep, 1);
-                let found = self.index().get(key_of(hash)).await;
-                counted(match &found {
-                    Ok(Some(_)) => &self.counters.flash_hits,
-                    Ok(None) => &self.counters.misses,
-                    Err(_) => &self.counters.unreadable,
-                });
-                found.ok().flatten()
+            match self.index().remove(key_of(hash)).await {
+                Ok(before) => drop(self.displaced(before, hash)),
+                // While the index cannot be written it holds them beside its tables.
+                Err(_) => drop(self.invalidate(hash, version)),
             }
         }
     }
 }
 
 impl Placement for Sliced {
-    fn probe(&self, hash: KeyHash) -> Probe {
+    fn probe(&self, hash: KeyHash, _look: Look) -> Probe {
         self.probe_of(hash)
     }
 
     fn get<'a>(
         &'a self,
         key: Key<'a>,
-        mut probe: Probe,
+        probe: Probe,
         patience: Patience,
         _counts: Counts<'a>,
     ) -> PlacementFuture<'a, Result<Found, ReadError>> {
-        Box::pin(async move {
-            let mut last = None;
-            while let Some(value) = self.find(key.hash(), probe).await {
-                let Some(place) = self.segments.place(value).filter(|_| last != Some(value)) else {
-                    return Ok(Found::Absent);
-                };
-                last = Some(value);
-                probe = Probe::Perhaps;
-                let memory = self
-                    .store
-                    .read_memory(place.segment, place.position, patience)
-                    .await?;
-                let Some(pin) = self.store.pin(place.segment, place.generation) else {
-                    // Reclaimed since the look-up: the item has moved, or it is gone.
-                    continue;
-                };
-                match self.store.read_into(&pin, place.position, memory).await {
-                    Ok(item) if item.item().key != key.bytes() => return Ok(Found::Absent),
-                    Ok(item) => return Ok(Found::Item(item)),
-                    Err(error) => {
-                        if self
-                            .named(key.hash())
-                            .is_none_or(|now| now == Known::Value(value))
-                        {
-                            return Err(error);
-                        }
-                        // Overwritten meanwhile, or its block failed and it lies elsewhere.
-                    }
-                }
-            }
-            Ok(Found::Absent)
-        })
+        if matches!(probe, Probe::At(_)) {
+            self.counters.memory_hits.add(1);
+        }
+        let hash = key.hash();
+        let look = move || self.probe_of(hash);
+        let locate = async move || self.search(hash).await;
+        Box::pin(read_copy(&self.store, key, probe, patience, look, locate))
     }
 
     fn insert(&self, hash: KeyHash, _version: u64, place: Place, _clock: u8) -> Inserted {
@@ -360,43 +358,17 @@ impl Placement for Sliced {
         self.displaced(before, hash)
     }
 
-    fn forget(&self, hash: KeyHash, token: Token) -> Displaced {
-        match self.named(hash) {
-            Some(Known::Value(value)) if value == token.entry() => self.invalidate(hash, 0),
-            _ => Displaced::None,
-        }
-    }
-
-    fn load(&self) -> PlacementFuture<'_, Result<(), OpenError>> {
+    fn load(&self, outdated: Vec<(KeyHash, u64)>) -> PlacementFuture<'_, Result<(), OpenError>> {
         Box::pin(async move {
             self.load_index().await?;
+            self.invalidate_all(outdated).await;
             self.account();
             Ok(())
         })
     }
 
-    fn outdated(&self, keys: Vec<(KeyHash, u64)>) -> PlacementFuture<'_, ()> {
-        Box::pin(async move {
-            for (hash, version) in keys {
-                if !self.may_have(hash) {
-                    continue;
-                }
-                match self.index().remove(key_of(hash)).await {
-                    Ok(before) => drop(self.displaced(before, hash)),
-                    // While the index cannot be written it holds them beside its tables.
-                    Err(_) => drop(self.invalidate(hash, version)),
-                }
-            }
-            self.account();
-        })
-    }
-
-    fn restore(
-        &self,
-        items: &[Resident],
-        beaten: Option<Place>,
-        each: &mut dyn FnMut(usize, Restored),
-    ) {
+    fn restore(&self, batch: Batch<'_>, each: &mut dyn FnMut(usize, Restored)) {
+        let Batch { items, beaten, .. } = batch;
         for (number, item) in items.iter().enumerate() {
             let named = match self.named(item.hash) {
                 Some(Known::Value(value)) => self.segments.place(value),
@@ -417,23 +389,18 @@ impl Placement for Sliced {
         })
     }
 
-    fn names<'a>(&'a self, items: &'a [Resident]) -> PlacementFuture<'a, Vec<bool>> {
-        Box::pin(async move {
-            let is_named = async |item: &Resident| {
-                let value = self.segments.value_of(item.place);
-                let found = self.index().get(key_of(item.hash)).await;
-                value.is_some() && found.is_ok_and(|found| found == value)
-            };
-            let mut named = Vec::with_capacity(items.len());
-            for some in items.chunks(PEEKS) {
-                named.extend(join_all(some.iter().map(is_named)).await);
+    fn note(&self, event: Event<'_>) {
+        match event {
+            Event::SegmentRestored { .. } => {}
+            Event::Recovered => self.restored.recovered(),
+            // Where the outcome is unknown, the engine sees to it that the section is not in force before it asks for another.
+            Event::CheckpointEnded(Some(true)) => {
+                self.areas.lock().name_last();
+                let given = self.numbered_at_section.load(Ordering::Relaxed);
+                self.numbered_at_checkpoint.store(given, Ordering::Relaxed);
             }
-            named
-        })
-    }
-
-    fn recovered(&self) {
-        self.restored.recovered();
+            Event::CheckpointEnded(_) => {}
+        }
     }
 
     fn background(self: Arc<Self>) -> Vec<BackgroundTask> {
@@ -485,66 +452,51 @@ impl Placement for Sliced {
         })
     }
 
-    fn section_ended(&self, is_named: Option<bool>) {
-        {
-            let mut areas = self.areas.lock();
-            let last = areas.last;
-            // Of what is not known the engine sees to it, before there is another section, that it is not in force.
-            if is_named == Some(true) {
-                areas.may_be_named = [false; AREAS];
-                areas.may_be_named[last] = true;
-            }
-        }
-        if is_named == Some(true) {
-            let given = self.numbered_at_section.load(Ordering::Relaxed);
-            self.numbered_at_checkpoint.store(given, Ordering::Relaxed);
+    fn pressure(&self) -> Pressure {
+        let index = self.index();
+        Pressure {
+            space: match (index.is_full(), index.is_behind()) {
+                (true, _) => Space::Full,
+                (false, true) => Space::Behind,
+                (false, false) => Space::Free,
+            },
+            wants_checkpoint: self.wants_checkpoint(),
         }
     }
 
-    fn mappings(&self) -> MappingStats {
+    fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         let Some(made) = self.made.get() else {
-            return MappingStats::default();
+            return;
         };
         let stats = made.index.stats();
         let counters = &self.counters;
         let shape = made.index.shape();
-        MappingStats {
-            hits: [counters.memory_hits.get(), counters.flash_hits.get(), 0],
-            misses: counters.misses.get(),
-            reads: [
-                0,
+        for (name, value) in [
+            ("index_memory_hits", counters.memory_hits.get()),
+            ("index_flash_hits", counters.flash_hits.get()),
+            ("index_absent", counters.misses.get()),
+            (
+                "index_hit_reads",
                 stats.page_reads - stats.absent_page_reads,
-                stats.absent_page_reads,
-            ],
-            bytes_written: stats.bytes_written + counters.saved_bytes.get(),
-            flash_bytes: u64::from(shape.partitions) * shape.region_bytes,
-            demoted: stats.flushed_entries,
-            compactions: stats.flushes,
-            evicted: stats.evicted,
-            damaged_pages: stats.pages_lost + counters.unreadable.get(),
-            ..MappingStats::default()
+            ),
+            ("index_absent_reads", stats.absent_page_reads),
+            ("index_tables_flushed", stats.flushes),
+            ("index_mappings_flushed", stats.flushed_entries),
+            ("mappings_evicted", stats.evicted),
+            (
+                "index_pages_damaged",
+                stats.pages_lost + counters.unreadable.get(),
+            ),
+            (
+                "index_bytes_written",
+                stats.bytes_written + counters.saved_bytes.get(),
+            ),
+            (
+                "index_flash_bytes",
+                u64::from(shape.partitions) * shape.region_bytes,
+            ),
+        ] {
+            visit(name, value);
         }
-    }
-
-    fn wants_checkpoint(&self) -> bool {
-        let at_last = self.numbered_at_checkpoint.load(Ordering::Relaxed);
-        let since = self.segments.numbers.given().saturating_sub(at_last);
-        since >= self.settings.checkpoint_segments
-    }
-
-    fn is_behind(&self) -> bool {
-        self.index().is_behind()
-    }
-
-    fn placed_at_once(&self) -> usize {
-        PLACED_AT_ONCE
-    }
-
-    fn may_invalidate(&self) -> bool {
-        !self.index().is_full()
-    }
-
-    fn checkpoint_wanted(&self) -> Option<&Notify> {
-        Some(&self.checkpoint_wanted)
     }
 }

@@ -1,43 +1,37 @@
-//! What a compact index counts.
+//! Statistics of an index, by name: each placement has its own.
 
-use crate::counter::counters;
+use super::Placement;
 
-counters! {
-    CompactCounters, read as
-    /// What an index without keys has done since it was opened, and what it holds; zeros of others.
-    CompactStats {
-        /// Entries that had to go for others though their items were to be kept.
-        displaced_hot,
-        /// Ghosts that had to go for others.
-        displaced_ghosts,
-        /// Entries removed without a look at what they led to, because too many keys had been overwritten or removed.
-        removed_unread,
-        /// Entries that went with the segment of a key with which they had both slot and place in common.
-        removed_shared,
-        /// Places read where the item that was looked for was not.
-        false_reads,
-        /// Entries of items that had been overwritten or removed, found by reading.
-        found_dead,
-        /// Entries of which the journal says that they have gone.
-        recorded_lost,
+/// Statistics of an index at one moment, in the order in which the placement reports them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IndexStats(Vec<(&'static str, u64)>);
+
+impl IndexStats {
+    /// Reads the statistics of a placement.
+    pub fn of(placement: &dyn Placement) -> Self {
+        let mut stats = Vec::new();
+        placement.stats(&mut |name, value| stats.push((name, value)));
+        Self(stats)
     }
-    also {
-        /// Entries that the index has now.
-        entries: u64,
-        /// Entries among these whose items go with their segments.
-        ghosts: u64,
-        /// Keys that have been overwritten or removed, to which entries may still lead.
-        dead_keys: u64,
-        /// Bytes of tables, which never change.
-        table_bytes: u64,
-        /// Bytes of filters, and of sets of the keys of open segments.
-        filter_bytes: u64,
-    }
-}
 
-impl CompactStats {
-    /// Entries of living items that are gone.
-    pub fn lost(&self) -> u64 {
-        self.displaced_hot + self.displaced_ghosts + self.removed_unread + self.removed_shared
+    /// Returns the statistics with their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.0.iter().copied()
+    }
+
+    /// Returns the statistic called `name`, if the index has it.
+    pub fn find(&self, name: &str) -> Option<u64> {
+        let mut found = self.iter().filter(|(known, _)| *known == name);
+        found.next().map(|(_, value)| value)
+    }
+
+    /// Returns the statistic called `name`, or 0 for an index that does not have it.
+    pub fn get(&self, name: &str) -> u64 {
+        self.find(name).unwrap_or(0)
+    }
+
+    /// Returns the mappings that the index has dropped, for want of flash or behind damage.
+    pub fn mappings_dropped(&self) -> u64 {
+        self.get("mappings_evicted") + self.get("mappings_dropped_behind_damage")
     }
 }

@@ -10,31 +10,27 @@
 use std::sync::Arc;
 
 use device::{Disk, IoFuture, Region};
-use futures_util::future::join_all;
-use index::cascade::{Cascade, CascadeConfig, Hot, Searched, Segments};
-use runtime::sync::Notify;
+use index::cascade::{Cascade, CascadeConfig, Hot, OutOfRange, Searched, Segments};
 use runtime::work::{self, Work};
 
 use super::index_disk::IndexSyncs;
 use super::numbers::{Given, Numbered, Numbers, TURN_BITS};
 use super::restored::RestoredKeys;
 use super::{
-    BackgroundTask, Counts, Displaced, Found, Inserted, MappingStats, Parts, Placement,
-    PlacementFuture, PlacementKind, Probe, Restored, Token, Unlocated,
+    BackgroundTask, Batch, Counts, DeadCopies, Description, Displaced, Event, Found, IndexRoom,
+    IndexSizes, Inserted, Located, Look, Parts, Placement, PlacementFuture, PlacementKind,
+    Pressure, Probe, Restored, Space, StreamPlan, Unlocated, read_copy,
 };
-use crate::config::TieredSettings;
 use crate::counter::Count as _;
 use crate::durability::OpenError;
 use crate::format::cascade::VERSION;
 use crate::format::checkpoint::Section;
-use crate::format::item::state;
 use crate::format::location::{LocationCodec, Place};
 use crate::format::segment::{LARGE, Position, SegmentId};
 use crate::key::{Key, KeyHash};
-use crate::reclaim::{IndexUse, Named, Resident, Residents};
-use crate::store::{
-    Patience, Priority, ReadError, SegmentRecord, SegmentStore, SlabClasses, Streams,
-};
+use crate::reclaim::{Entered, Entry, IndexUse, Named, Resident, Residents};
+use crate::settings::{ConfigError, IndexSettings};
+use crate::store::{Layout, Patience, Priority, ReadError, SegmentRecord, SegmentStore};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Items on flash that an image is laid out for, one for so many bytes.
@@ -50,50 +46,65 @@ const COMPACTED_SHARE: u64 = 256;
 const COMPACTED_PAGE_ENTRIES: u64 = 254 * 64;
 const MOST_ACTIVE_PAGES: u64 = 32;
 
-/// Look-ups of a dump at once: requests have most of those that read flash.
-const PEEKS: usize = 16;
+/// Settings of the `tiered` placement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TieredSettings {
+    /// Layout of the items in segments written from now on.
+    pub layout: Layout,
+    /// Segments opened since the last checkpoint after which the next is written (SlickCache, section 4.4).
+    pub checkpoint_segments: u32,
+    /// The index; capacity and code bits are those of the image.
+    pub cascade: CascadeConfig,
+}
 
 impl PlacementKind for TieredSettings {
-    fn name(&self) -> &'static str {
-        "tiered"
+    fn describe(&self) -> Description {
+        Description {
+            streams: StreamPlan::Classes(self.layout),
+            dead_copies: DeadCopies::BySection,
+            demaps_by_itself: true,
+            ..Description::new("tiered")
+        }
     }
 
-    fn streams(&self, segment_bytes: u32) -> Arc<dyn Streams> {
-        Arc::new(SlabClasses::new(self.layout, segment_bytes))
-    }
-
-    fn locates_displaced(&self) -> bool {
-        false
-    }
-
-    fn survives(&self) -> bool {
-        true
-    }
-
-    fn index_region_bytes(&self, image_bytes: u64) -> u64 {
-        self.cascade_of(image_bytes / ITEM_BYTES, 1).region_bytes()
-    }
-
-    fn expected_items(&self, flash_bytes: u64, memory_bytes: u64) -> u64 {
-        (flash_bytes / ITEM_BYTES)
-            .min(memory_bytes / MEMORY_PER_ITEM)
-            .max(1)
-    }
-
-    fn max_index_bytes(&self, memory_bytes: u64) -> u64 {
-        memory_bytes / 100 * u64::from(self.index_percent)
-    }
-
-    fn working_bytes(&self, expected_items: u64) -> u64 {
-        self.cascade_of(expected_items, 1).working_bytes()
+    fn sizes(&self, room: &IndexRoom) -> Result<IndexSizes, ConfigError> {
+        let tiered = self.tuned(&room.settings);
+        let checked = tiered.cascade.check();
+        checked.map_err(|OutOfRange { name, range }| ConfigError::Range { name, range })?;
+        let expected_items = room.items(ITEM_BYTES, MEMORY_PER_ITEM);
+        let region = tiered.cascade_of(room.image_bytes / ITEM_BYTES, 1);
+        Ok(IndexSizes {
+            region_bytes: region.region_bytes(),
+            working_bytes: tiered.cascade_of(expected_items, 1).working_bytes(),
+            expected_items,
+            ..IndexSizes::in_memory(room)
+        })
     }
 
     fn open(&self, parts: Parts) -> Result<Arc<dyn Placement>, OpenError> {
-        Ok(Arc::new(Tiered::new(self, parts)?))
+        let settings = self.tuned(&parts.settings);
+        Ok(Arc::new(Tiered::new(&settings, parts)?))
     }
 }
 
 impl TieredSettings {
+    /// SlickCache's settings, with 16 % of the mappings in memory (the paper: a tenth): a checkpoint for every 256 segments.
+    pub fn new(layout: Layout) -> Self {
+        Self {
+            layout,
+            checkpoint_segments: 256,
+            cascade: CascadeConfig::default(),
+        }
+    }
+
+    fn tuned(&self, settings: &IndexSettings) -> Self {
+        let mut tuned = *self;
+        let cascade = &mut tuned.cascade;
+        cascade.hot_percent = settings.hot_percent.unwrap_or(cascade.hot_percent);
+        cascade.filter_bits = settings.filter_bits.unwrap_or(cascade.filter_bits);
+        tuned
+    }
+
     fn cascade_of(&self, capacity: u64, code_bits: u32) -> CascadeConfig {
         let active_pages = capacity / COMPACTED_SHARE / COMPACTED_PAGE_ENTRIES;
         let active_pages = active_pages.clamp(1, MOST_ACTIVE_PAGES) as u32;
@@ -266,7 +277,8 @@ impl Tiered {
         }
         let for_cascade = Arc::clone(&segments) as Arc<dyn Segments>;
         let cascade = Cascade::new(config, region, parts.image, for_cascade, &parts.pool)
-            .map_err(|error| index(&error))?;
+            .map_err(|error| index(&error))?
+            .notifying(&parts.checkpoint_wanted);
         let tiered = Self {
             store: parts.store,
             cascade,
@@ -382,8 +394,8 @@ impl Tiered {
     fn probe_of(&self, hot: Option<(Hot, bool)>, hash: KeyHash) -> Probe {
         match hot {
             Some((Hot::Dead, _)) => Probe::Absent,
-            Some((Hot::At(code), recent)) => match self.segments.place(code) {
-                Some(place) => Probe::At(Token::new(code, place.generation, recent)),
+            Some((Hot::At(code), fetched)) => match self.segments.place(code) {
+                Some(place) => Probe::At(Located { place, fetched }),
                 None => Probe::Absent,
             },
             None if self.cascade.may_be_below(hash.0) => Probe::Perhaps,
@@ -391,31 +403,53 @@ impl Tiered {
         }
     }
 
-    /// Where the item of a key lies, as the index says it by now.
-    async fn find(&self, hash: KeyHash, probe: Probe) -> Option<(u64, bool)> {
-        match probe {
-            Probe::Absent => None,
-            Probe::At(token) => Some((token.entry(), token.fetched())),
-            Probe::Perhaps => {
-                work::count(Work::IndexStep, 1);
-                match self.cascade.search(hash.0).await {
-                    Searched::At(code, _) => Some((code, false)),
-                    Searched::Absent | Searched::Unreadable => None,
-                }
-            }
+    fn wants_checkpoint(&self) -> bool {
+        let at_last = self.numbered_at_checkpoint.load(Ordering::Relaxed);
+        let since = self.segments.numbers.given().saturating_sub(at_last);
+        since >= self.checkpoint_segments || self.cascade.wants_checkpoint()
+    }
+
+    async fn load_section(&self, section: &Section) -> Result<(), OpenError> {
+        let index = |error: &dyn std::fmt::Display| OpenError::Index(error.to_string());
+        if section.version != VERSION {
+            return Err(index(&"it was saved by another version"));
+        }
+        let loaded = self.cascade.load(&section.bytes).await;
+        let loaded = loaded.map_err(|error| index(&error))?;
+        let (numbered, next) = &loaded.segments;
+        let items = self.segments.numbers.load(numbered, *next);
+        let items = items.ok_or_else(|| index(&"its segments make no sense"))?;
+        self.segments.is_loading.store(true, Ordering::Relaxed);
+        self.cascade.resume(loaded);
+        self.segments.is_loading.store(false, Ordering::Relaxed);
+        self.index_use.objects.store(items, Ordering::Relaxed);
+        let given = self.segments.numbers.given();
+        self.numbered_at_checkpoint.store(given, Ordering::Relaxed);
+        self.account();
+        Ok(())
+    }
+
+    /// Looks a key up in all tiers.
+    async fn search(&self, hash: KeyHash) -> Option<Located> {
+        work::count(Work::IndexStep, 1);
+        match self.cascade.search(hash.0).await {
+            Searched::At(code, _) => self.segments.place(code).map(|place| Located {
+                place,
+                fetched: false,
+            }),
+            Searched::Absent | Searched::Unreadable => None,
         }
     }
 }
 
 impl Placement for Tiered {
-    fn probe(&self, hash: KeyHash) -> Probe {
+    fn probe(&self, hash: KeyHash, look: Look) -> Probe {
         work::count(Work::IndexStep, 1);
-        self.probe_of(self.cascade.lookup(hash.0), hash)
-    }
-
-    fn access(&self, hash: KeyHash) -> Probe {
-        work::count(Work::IndexStep, 1);
-        self.probe_of(self.cascade.access(hash.0), hash)
+        let hot = match look {
+            Look::Peek => self.cascade.lookup(hash.0),
+            Look::Read | Look::Found => self.cascade.access(hash.0),
+        };
+        self.probe_of(hot, hash)
     }
 
     fn warm(&self, hashes: &mut dyn Iterator<Item = KeyHash>) {
@@ -425,46 +459,14 @@ impl Placement for Tiered {
     fn get<'a>(
         &'a self,
         key: Key<'a>,
-        mut probe: Probe,
+        probe: Probe,
         patience: Patience,
         _counts: Counts<'a>,
     ) -> PlacementFuture<'a, Result<Found, ReadError>> {
-        Box::pin(async move {
-            let mut last = None;
-            while let Some((code, fetched)) = self.find(key.hash(), probe).await {
-                let Some(place) = self.segments.place(code).filter(|_| last != Some(code)) else {
-                    return Ok(Found::Absent);
-                };
-                last = Some(code);
-                probe = Probe::Perhaps;
-                let memory = self
-                    .store
-                    .read_memory(place.segment, place.position, patience)
-                    .await?;
-                let Some(pin) = self.store.pin(place.segment, place.generation) else {
-                    // Reclaimed since the look-up: the item has moved, or it is gone.
-                    continue;
-                };
-                match self.store.read_into(&pin, place.position, memory).await {
-                    Ok(item) if item.item().key != key.bytes() => return Ok(Found::Absent),
-                    Ok(mut item) => {
-                        if fetched {
-                            item.mark(state::FETCHED);
-                        }
-                        return Ok(Found::Item(item));
-                    }
-                    Err(error) => {
-                        let now = self.cascade.lookup(key.hash().0);
-                        let is_other = |hot: Hot| hot != Hot::At(code);
-                        if now.is_none_or(|(hot, _)| !is_other(hot)) {
-                            return Err(error);
-                        }
-                        // Overwritten meanwhile, or its block failed and it lies elsewhere.
-                    }
-                }
-            }
-            Ok(Found::Absent)
-        })
+        let hash = key.hash();
+        let look = move || self.probe_of(self.cascade.lookup(hash.0), hash);
+        let locate = async move || self.search(hash).await;
+        Box::pin(read_copy(&self.store, key, probe, patience, look, locate))
     }
 
     fn insert(&self, hash: KeyHash, _version: u64, place: Place, _clock: u8) -> Inserted {
@@ -478,51 +480,21 @@ impl Placement for Tiered {
         self.displaced(before, || true)
     }
 
-    fn forget(&self, hash: KeyHash, token: Token) -> Displaced {
-        match self.cascade.lookup(hash.0) {
-            Some((Hot::At(code), _)) if code == token.entry() => {
-                let place = self.segments.place(code);
-                if place.is_some_and(|place| place.generation == token.generation()) {
-                    self.invalidate(hash, 0)
-                } else {
-                    Displaced::None
-                }
-            }
-            _ => Displaced::None,
-        }
-    }
-
-    fn load(&self) -> PlacementFuture<'_, Result<(), OpenError>> {
+    fn load(&self, outdated: Vec<(KeyHash, u64)>) -> PlacementFuture<'_, Result<(), OpenError>> {
         Box::pin(async move {
-            let Some(section) = self.section.lock().take() else {
-                return Ok(());
-            };
-            let index = |error: &dyn std::fmt::Display| OpenError::Index(error.to_string());
-            if section.version != VERSION {
-                return Err(index(&"it was saved by another version"));
+            let section = self.section.lock().take();
+            if let Some(section) = section {
+                self.load_section(&section).await?;
             }
-            let loaded = self.cascade.load(&section.bytes).await;
-            let loaded = loaded.map_err(|error| index(&error))?;
-            let (numbered, next) = &loaded.segments;
-            let items = self.segments.numbers.load(numbered, *next);
-            let items = items.ok_or_else(|| index(&"its segments make no sense"))?;
-            self.segments.is_loading.store(true, Ordering::Relaxed);
-            self.cascade.resume(loaded);
-            self.segments.is_loading.store(false, Ordering::Relaxed);
-            self.index_use.objects.store(items, Ordering::Relaxed);
-            let given = self.segments.numbers.given();
-            self.numbered_at_checkpoint.store(given, Ordering::Relaxed);
-            self.account();
+            for (hash, version) in outdated {
+                self.invalidate(hash, version);
+            }
             Ok(())
         })
     }
 
-    fn restore(
-        &self,
-        items: &[Resident],
-        beaten: Option<Place>,
-        each: &mut dyn FnMut(usize, Restored),
-    ) {
+    fn restore(&self, batch: Batch<'_>, each: &mut dyn FnMut(usize, Restored)) {
+        let Batch { items, beaten, .. } = batch;
         for (number, item) in items.iter().enumerate() {
             let named = match self.cascade.lookup(item.hash.0) {
                 Some((Hot::At(code), _)) => self.segments.place(code),
@@ -536,7 +508,7 @@ impl Placement for Tiered {
 
     fn locate(&self, hash: KeyHash) -> PlacementFuture<'_, Result<Option<Place>, Unlocated>> {
         Box::pin(async move {
-            match self.cascade.search(hash.0).await {
+            match self.cascade.peek(hash.0).await {
                 Searched::At(code, _) => Ok(self.segments.place(code)),
                 Searched::Absent => Ok(None),
                 Searched::Unreadable => Err(Unlocated),
@@ -544,25 +516,18 @@ impl Placement for Tiered {
         })
     }
 
-    fn names<'a>(&'a self, items: &'a [Resident]) -> PlacementFuture<'a, Vec<bool>> {
-        Box::pin(async move {
-            let is_named = async |item: &Resident| {
-                let code = self.segments.code_of(item.place);
-                match self.cascade.peek(item.hash.0).await {
-                    Searched::At(named, _) => Some(named) == code,
-                    Searched::Absent | Searched::Unreadable => false,
+    fn note(&self, event: Event<'_>) {
+        match event {
+            Event::SegmentRestored { .. } => {}
+            Event::Recovered => self.restored.recovered(),
+            Event::CheckpointEnded(is_named) => {
+                self.cascade.saved(is_named);
+                if is_named == Some(true) {
+                    let given = self.numbered_at_section.load(Ordering::Relaxed);
+                    self.numbered_at_checkpoint.store(given, Ordering::Relaxed);
                 }
-            };
-            let mut named = Vec::with_capacity(items.len());
-            for some in items.chunks(PEEKS) {
-                named.extend(join_all(some.iter().map(is_named)).await);
             }
-            named
-        })
-    }
-
-    fn recovered(&self) {
-        self.restored.recovered();
+        }
     }
 
     fn background(self: Arc<Self>) -> Vec<BackgroundTask> {
@@ -629,59 +594,64 @@ impl Placement for Tiered {
         })
     }
 
-    fn section_ended(&self, is_named: Option<bool>) {
-        self.cascade.saved(is_named);
-        if is_named == Some(true) {
-            let given = self.numbered_at_section.load(Ordering::Relaxed);
-            self.numbered_at_checkpoint.store(given, Ordering::Relaxed);
+    fn pressure(&self) -> Pressure {
+        Pressure {
+            space: match self.cascade.is_behind() {
+                true => Space::Behind,
+                false => Space::Free,
+            },
+            wants_checkpoint: self.wants_checkpoint(),
         }
     }
 
-    fn mappings(&self) -> MappingStats {
+    fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         let counters = self.cascade.counters();
         let (flash_bytes, bytes_written) = self.cascade.flash_bytes();
-        MappingStats {
-            hits: [
-                counters.tier1_hits.get(),
-                counters.tier2_hits.get(),
-                counters.tier3_hits.get(),
-            ],
-            misses: counters.absent.get(),
-            reads: [
-                counters.tier2_reads.get(),
-                counters.tier3_reads.get(),
-                counters.absent_reads.get(),
-            ],
-            batches: counters.tier2_batches.get(),
-            bytes_written,
-            flash_bytes,
-            promoted: counters.promoted.get(),
-            demoted: counters.demoted.get(),
-            compactions: counters.compactions.get(),
-            evicted: counters.evicted.get(),
-            dropped_behind_damage: counters.dropped_behind_damage.get(),
-            damaged_pages: counters.damaged_pages.get(),
-            write_errors: counters.write_errors.get(),
-            usage: self.cascade.usage(),
+        let usage = self.cascade.usage();
+        for (name, value) in [
+            ("hot_percent", usage.hot_percent.into()),
+            ("filter_bits", usage.filter_bits.into()),
+            ("tier1_hits", counters.tier1_hits.get()),
+            ("tier2_hits", counters.tier2_hits.get()),
+            ("tier3_hits", counters.tier3_hits.get()),
+            ("tiers_absent", counters.absent.get()),
+            ("tier2_reads", counters.tier2_reads.get()),
+            ("tier3_reads", counters.tier3_reads.get()),
+            ("absent_reads", counters.absent_reads.get()),
+            ("tier2_batches", counters.tier2_batches.get()),
+            ("tier1_promotions", counters.promoted.get()),
+            ("tier1_demotions", counters.demoted.get()),
+            ("compactions", counters.compactions.get()),
+            ("mappings_evicted", counters.evicted.get()),
+            (
+                "mappings_dropped_behind_damage",
+                counters.dropped_behind_damage.get(),
+            ),
+            ("index_pages_damaged", counters.damaged_pages.get()),
+            ("index_write_errors", counters.write_errors.get()),
+            ("index_bytes_written", bytes_written),
+            ("index_flash_bytes", flash_bytes),
+            ("index_pages_used", usage.pages_used),
+            ("index_pages_free", usage.pages_free),
+            ("tier1_dram_bytes", usage.tier1_bytes),
+            ("lower_tiers_dram_bytes", usage.below_bytes),
+            ("page_map_dram_bytes", usage.map_bytes),
+        ] {
+            visit(name, value);
         }
-    }
-
-    fn wants_checkpoint(&self) -> bool {
-        let at_last = self.numbered_at_checkpoint.load(Ordering::Relaxed);
-        let since = self.segments.numbers.given().saturating_sub(at_last);
-        since >= self.checkpoint_segments || self.cascade.wants_checkpoint()
-    }
-
-    fn is_behind(&self) -> bool {
-        self.cascade.is_behind()
-    }
-
-    fn checkpoint_wanted(&self) -> Option<&Notify> {
-        Some(self.cascade.checkpoint_wanted())
     }
 }
 
 impl Residents for Tiered {
+    fn entry(&self, item: &Resident) -> Entered {
+        let code = self.segments.code_of(item.place);
+        match self.cascade.lookup(item.hash.0) {
+            Some((Hot::At(named), _)) if Some(named) == code => Entered::Yes(Entry::OWN),
+            Some(_) => Entered::No,
+            None => Entered::Perhaps,
+        }
+    }
+
     fn check(&self, item: &Resident, keep: &mut dyn FnMut(Priority) -> bool) -> Named {
         let Some(code) = self.segments.code_of(item.place) else {
             return Named::No;
@@ -700,10 +670,6 @@ impl Residents for Tiered {
             }
             _ => Named::No,
         }
-    }
-
-    fn demaps_by_itself(&self) -> bool {
-        true
     }
 
     fn forget_segment(&self, record: &SegmentRecord) -> u64 {

@@ -15,9 +15,10 @@ mod unwritten;
 mod upkeep;
 mod watermarks;
 
+pub use crate::durability::dead::DeadCopies;
 pub(crate) use reclaimer::next_run;
 pub use upkeep::FlashStats;
-pub(crate) use upkeep::{Dirty, ReturnToMemory, Upkeep};
+pub(crate) use upkeep::{Dirty, ReturnToMemory, Upkeep, UpkeepPlan};
 pub use watermarks::Watermarks;
 
 use std::sync::atomic::AtomicU64;
@@ -65,30 +66,57 @@ pub enum Named {
     Removed,
 }
 
-/// The index entries of the items in segments. Called from background tasks, without a partition's lock.
+/// Entry of the index for a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Whether the item has been read since it was written, or the index does not know.
+    pub was_read: bool,
+    /// CLOCK value of the item, where memory and flash share a CLOCK; else 0.
+    pub clock: u8,
+    /// Whether the loss of this entry would be recorded as the loss of this copy. False where entries do not tell keys apart,
+    /// and the entry may be another key's.
+    pub is_own: bool,
+}
+
+impl Entry {
+    /// An entry of an index that tells keys apart, and does not remember which items return to memory.
+    pub const OWN: Self = Self {
+        was_read: true,
+        clock: 0,
+        is_own: true,
+    };
+}
+
+/// Answer of [`Residents::entry`] for an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entered {
+    /// The index does not name the item: it is dead.
+    No,
+    /// The index names the item.
+    Yes(Entry),
+    /// The part of the index on flash may name the item.
+    Perhaps,
+}
+
+/// The index entries of the items in segments. Called from background tasks.
 pub trait Residents: Send + Sync {
+    /// Returns the entry for this very copy. Reads memory only, and changes nothing.
+    fn entry(&self, item: &Resident) -> Entered;
+
     /// Asks whether the index still names this very copy. If so, `keep` is called with the priority that reads have given it
     /// since it was written, the lowest without any, and says whether the entry stays; all in one hold of whatever protects
     /// the entry.
     ///
-    /// A copy below the last version that was given to `invalidate` for its key is not named.
+    /// A copy below the last version that was given to `invalidate` for its key is not named. An index that answers a probe with
+    /// a place goes by the place alone, and not by the item's version.
     fn check(&self, item: &Resident, keep: &mut dyn FnMut(Priority) -> bool) -> Named;
 
     /// The item has been copied. Whether the index names the copy now; false when it did not name the old one.
     fn moved(&self, item: &Resident, to: Place) -> bool;
 
-    /// Whether entries tell by themselves that their segment has gone. Then nothing is read of a segment of which nothing
-    /// is kept (zero-I/O demapping, `SlickCache`, section 4.3), and every segment that goes is
-    /// [forgotten](Self::forget_segment), when what is kept of it has been moved.
-    fn demaps_by_itself(&self) -> bool {
-        false
-    }
-
     /// A segment has gone without its summary: removes every entry that names it, and returns how many there
     /// were. Where entries tell by themselves that it has gone, only counts them out.
-    fn forget_segment(&self, _record: &SegmentRecord) -> u64 {
-        0
-    }
+    fn forget_segment(&self, record: &SegmentRecord) -> u64;
 }
 
 /// The part of its memory that the index may have whatever is lent, as a fraction of this denominator.

@@ -15,7 +15,7 @@
 //! taken in order of age, one may be all valid though others have next to nothing in them; so the average of all
 //! segments says whether copying gains.
 
-use crate::config::ReclaimPolicy;
+use crate::settings::ReclaimPolicy;
 use crate::store::{SegmentReads, SegmentRecord, Victim, Wear};
 
 /// One in so many segments is moved in one round of wear leveling at most: the least worn first.

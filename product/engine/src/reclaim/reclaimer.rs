@@ -150,7 +150,7 @@ impl Upkeep {
         match pick {
             Pick::LeastWorn => self.take_least_worn(),
             // Versions alone decide: an item must outlive the items that it supersedes.
-            Pick::Victim(..) if !self.locates_displaced => self.store.take_in_order(),
+            Pick::Victim(..) if !self.is_located() => self.store.take_in_order(),
             Pick::Victim(victim, max_valid) => {
                 let record = self.store.take_victim(victim, max_valid);
                 if record.is_none() && max_valid < u64::MAX {
@@ -223,7 +223,7 @@ impl Upkeep {
         let begun = runtime::now();
         let dropping = (keep == Keep::Nothing).then(|| Counted::begin(&self.dropping));
         let unread = self.recovery.give_up(record.segment).await;
-        if keep == Keep::Nothing && residents.demaps_by_itself() {
+        if keep == Keep::Nothing && self.demaps_by_itself {
             self.drop_unseen(residents, record, unread.is_some());
         } else {
             match self.store.read_summary(record).await {
@@ -233,7 +233,7 @@ impl Upkeep {
                     }
                     let kept = self.classify(residents, record, keep, &entries).await;
                     self.keep_items(residents, record, keep, &kept).await;
-                    if residents.demaps_by_itself() {
+                    if self.demaps_by_itself {
                         self.drop_unseen(residents, record, false);
                     }
                 }
@@ -248,7 +248,7 @@ impl Upkeep {
                 }
             }
         }
-        if !self.locates_displaced {
+        if !self.is_located() {
             // Older segments must not come back without the items that supersede theirs.
             self.sync_deaths().await;
         }

@@ -10,15 +10,16 @@ use runtime::sync::{Notify, Receiver, Semaphore, Sender, oneshot};
 
 use super::watermarks::{Load, Regulator, Watermarks};
 use super::{IndexUse, Named, Resident, Residents};
-use crate::config::{EngineConfig, ReclaimPolicy, Schedule};
 use crate::counter::{Count as _, Ewma, counters};
 use crate::durability::FlushCutoffs;
+use crate::durability::dead::DeadCopies;
 use crate::durability::journal::Journal;
 use crate::durability::recovery::RecoveryQueue;
 use crate::format::item::{CHECKSUM_BYTES, ItemRef};
 use crate::format::journal::Record;
 use crate::format::location::Place;
 use crate::format::segment::{PAGE_BYTES, SUMMARY_ENTRY_BYTES, SegmentId, SummaryEntry};
+use crate::settings::{ReclaimPolicy, ReclaimSettings, Schedule};
 use crate::store::{SegmentRecord, SegmentStore, Unflushed, WriteFailure};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -123,10 +124,10 @@ pub(crate) struct Upkeep {
     pub(crate) recovery: RecoveryQueue,
     pub(crate) index_use: Arc<IndexUse>,
     pub(crate) counters: FlashCounters,
-    /// Whether displaced copies are always known by their place.
-    pub(crate) locates_displaced: bool,
-    /// Whether a start finds the index as it was at the last checkpoint.
-    pub(crate) survives: bool,
+    /// How a start tells which copies of a key are dead.
+    pub(crate) dead_copies: DeadCopies,
+    /// Whether entries of the index tell by themselves that their segment has gone.
+    pub(super) demaps_by_itself: bool,
     pub(super) policy: ReclaimPolicy,
     pub(super) wear_leveling: Option<u32>,
     schedule: Schedule,
@@ -180,6 +181,19 @@ pub(crate) struct Upkeep {
     pub(super) leveled_segments: AtomicU64,
 }
 
+/// Settings of [`Upkeep`] for one store and one placement.
+pub(crate) struct UpkeepPlan {
+    pub(crate) dead_copies: DeadCopies,
+    pub(crate) demaps_by_itself: bool,
+    pub(crate) reclaim: ReclaimSettings,
+    /// Segments written at once.
+    pub(crate) writers: usize,
+    /// Free buffers below which sealed segments are written; `None` writes them at once.
+    pub(crate) spare_buffers: Option<usize>,
+    /// Segments that an orderly stop needs for dirty items; `None` if their number follows from the dirty items.
+    pub(crate) for_stop: Option<u32>,
+}
+
 /// Bytes gained by copying: a share of the segments that were reclaimed, less the bytes of sealed segments
 /// that copies take.
 #[derive(Default)]
@@ -214,24 +228,23 @@ impl Upkeep {
         cutoffs: Arc<FlushCutoffs>,
         recovery: RecoveryQueue,
         index_use: Arc<IndexUse>,
-        (locates_displaced, survives): (bool, bool),
-        config: &EngineConfig,
+        plan: UpkeepPlan,
     ) -> Self {
-        let for_stop = config.segments_for_stop(store.segment_bytes());
+        let (reclaim, for_stop) = (plan.reclaim, plan.for_stop);
         let first = stop_watermarks(for_stop.unwrap_or(0), store.segments());
         let upkeep = Self {
-            locates_displaced,
-            survives: survives && !locates_displaced,
-            policy: config.reclaim.policy,
-            wear_leveling: config.reclaim.wear_leveling,
-            schedule: config.reclaim.schedule,
-            bounds_copies: config.reclaim.bound_copies && store.can_flush(),
-            spare_buffers: config
-                .spare_buffers()
+            dead_copies: plan.dead_copies,
+            demaps_by_itself: plan.demaps_by_itself,
+            policy: reclaim.policy,
+            wear_leveling: reclaim.wear_leveling,
+            schedule: reclaim.schedule,
+            bounds_copies: reclaim.bound_copies && store.can_flush(),
+            spare_buffers: plan
+                .spare_buffers
                 .map(|spare| spare + store.buffers_for_writes()),
-            writers: config.writing.writers,
-            reclaimers: config.reclaim.reclaimers as u32,
-            regulator: Regulator::new(config.reclaim.reserve, first),
+            writers: plan.writers,
+            reclaimers: reclaim.reclaimers as u32,
+            regulator: Regulator::new(reclaim.reserve, first),
             for_stop,
             store,
             journal,
@@ -262,6 +275,34 @@ impl Upkeep {
         };
         upkeep.store.reserve_segments(upkeep.reserved_segments());
         upkeep
+    }
+
+    /// Segments written at once.
+    pub(crate) fn writers(&self) -> usize {
+        self.writers
+    }
+
+    /// Segments reclaimed at once.
+    pub(crate) fn reclaimers(&self) -> usize {
+        self.reclaimers as usize
+    }
+
+    /// Whether the place of every displaced copy is known at once.
+    pub(crate) fn is_located(&self) -> bool {
+        self.dead_copies == DeadCopies::Located
+    }
+
+    /// Whether a start finds the index as it was at the last checkpoint.
+    pub(crate) fn survives(&self) -> bool {
+        self.dead_copies == DeadCopies::BySection
+    }
+
+    /// Whether the journal records the places of dead copies, at once or later.
+    pub(crate) fn records_places(&self) -> bool {
+        matches!(
+            self.dead_copies,
+            DeadCopies::Located | DeadCopies::LocatedLater
+        )
     }
 
     pub(super) fn memory(&self) -> Option<Arc<dyn ReturnToMemory>> {
@@ -515,9 +556,9 @@ mod tests {
     use runtime::sim::Sim;
 
     use super::*;
-    use crate::config::{Dram, WriteSettings};
+    use crate::settings::{Dram, WriteSettings};
     use crate::store::tests::append;
-    use crate::{Engine, Opening};
+    use crate::{Engine, EngineConfig, Opening};
 
     const WRITERS: usize = 6;
     const BUFFERS: usize = 16;

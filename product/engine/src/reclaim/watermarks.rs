@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use runtime::Instant;
 
-use crate::config::{Reserve, StaticReserve};
+use crate::settings::{Reserve, StaticReserve};
 use crate::sync::Mutex;
 
 /// Distance between the two watermarks, in percent of the flash, as in the paper.

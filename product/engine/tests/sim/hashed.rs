@@ -8,10 +8,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use flowstone_engine::format::item::ItemRef;
-use flowstone_engine::placement::CompactStats;
 use flowstone_engine::{
-    Dram, DumpCursor, Engine, EngineConfig, HashedSettings, Lookup, MemoryCursor, Peek,
-    PlacementConfig, ReclaimPolicy, Stop, Victim,
+    Dram, DumpCursor, Engine, EngineConfig, HashedSettings, IndexSettings, Lookup, MemoryCursor,
+    Peek, ReclaimPolicy, Stop, Victim,
 };
 use rand::Rng;
 
@@ -32,8 +31,8 @@ pub(crate) fn hashed_media(flash_bytes: u64, items: u64) -> Media {
     }
 }
 
-fn stats(engine: &Engine) -> CompactStats {
-    engine.stats().compact
+fn counted(engine: &Engine, name: &str) -> u64 {
+    engine.index_stats().find(name).expect("a statistic")
 }
 
 /// Keys and values that a dump lists; a key that comes twice is wrong.
@@ -62,7 +61,8 @@ fn a_configured_cache_finds_what_it_has_written_before_and_after_a_start() {
     const ITEMS: u64 = 3000;
     simulate(1, async {
         let config = EngineConfig {
-            placement: PlacementConfig::Hashed(HashedSettings::new(50)),
+            placement: Arc::new(HashedSettings::default()),
+            index: IndexSettings::of_memory(50),
             ..roomy()
         };
         let media = memory_disk(33 << 20);
@@ -78,7 +78,7 @@ fn a_configured_cache_finds_what_it_has_written_before_and_after_a_start() {
             }
             let corrupt = &engine.store().counters().corrupt_items;
             assert_eq!(corrupt.load(Ordering::Relaxed), 0);
-            assert_eq!(stats(&engine).removed_unread, 0);
+            assert_eq!(counted(&engine, "index_removed_unread"), 0);
             assert!(matches!(engine.stop().await, Stop::Complete { .. }));
             engine = start(&media, &config).await;
         }
@@ -116,12 +116,9 @@ fn an_update_takes_its_entry_and_no_other() {
                     }
                 }
                 settle(&engine).await;
-                let counted = stats(&engine);
-                assert_eq!(
-                    (counted.removed_unread, counted.displaced_hot),
-                    (0, 0),
-                    "{counted:?}"
-                );
+                for name in ["index_removed_unread", "index_displaced_hot"] {
+                    assert_eq!(counted(&engine, name), 0, "{name}");
+                }
                 for number in 0..KEYS {
                     let found = get(&engine, &numbered(number)).await;
                     let expected = model.get(&number).filter(|_| !lost.contains(&number));
@@ -221,12 +218,13 @@ fn a_ghost_that_is_read_is_hot_and_goes_back_to_memory() {
             }
         }
         let placement = engine.stats().placement;
-        let counted = stats(&engine);
         assert!(placement.segments_reclaimed > 50, "{placement:?}");
         assert!(placement.items_returned > 50, "{placement:?}");
-        assert!(lost < 20, "{lost} misses; {counted:?}");
-        let share = counted.ghosts as f64 / counted.entries as f64;
-        assert!((0.2..0.6).contains(&share), "{share} ghosts; {counted:?}");
+        assert!(lost < 20, "{lost} misses");
+        let [ghosts, entries] =
+            ["index_ghosts", "index_entries"].map(|name| counted(&engine, name) as f64);
+        let share = ghosts / entries;
+        assert!((0.2..0.6).contains(&share), "{share} ghosts");
         assert!(placement.items_evicted > ITEMS / 4, "{placement:?}");
     });
 }
@@ -237,7 +235,8 @@ async fn once_read(settings: HashedSettings) -> ([u64; 2], Arc<Engine>) {
     const ITEMS: u64 = 24_000;
     let mut config = EngineConfig {
         dram: Dram::Filter,
-        placement: PlacementConfig::Hashed(settings),
+        placement: Arc::new(settings),
+        index: IndexSettings::of_memory(50),
         ..roomy()
     };
     config.reclaim.policy = RETURN;
@@ -270,7 +269,7 @@ fn with_one_clock_what_was_read_in_memory_outlives_the_rest_on_flash() {
         let settings = HashedSettings {
             one_clock: true,
             hot_percent: 40,
-            ..HashedSettings::new(50)
+            ..HashedSettings::default()
         };
         let (left, engine) = once_read(settings).await;
         let stats = engine.stats();
@@ -336,13 +335,14 @@ fn memory_is_accounted_for_and_given_back() {
     simulate(1, async {
         let engine = start(&hashed_media(17 << 20, 20_000), &tight()).await;
         let of_index = || {
-            let counted = stats(&engine);
             let held = engine.stats().memory.index_bytes;
-            let known = counted.table_bytes + counted.filter_bytes;
+            let [tables, filters] =
+                ["index_table_bytes", "index_filter_bytes"].map(|name| counted(&engine, name));
+            let known = tables + filters;
             // The rest are dead keys and their queue.
             assert!(
                 held >= known && held - known < 600_000,
-                "{held} {counted:?}"
+                "{held} with {tables} of tables and {filters} of filters"
             );
             held
         };

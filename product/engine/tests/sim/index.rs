@@ -1,11 +1,14 @@
 //! Indexes that have bytes of their own on flash, that cannot be set up, or that have no space.
 
+use std::fmt;
 use std::sync::Arc;
 
 use device::{AlignedBuf, Disk, Image, MemoryDisk, Region};
-use flowstone_engine::placement::{Parts, Placement, PlacementKind};
-use flowstone_engine::store::Streams;
-use flowstone_engine::{OpenError, Opening, Stop};
+use flowstone_engine::config::ConfigError;
+use flowstone_engine::placement::{
+    Description, IndexRoom, IndexSizes, Parts, Placement, PlacementKind,
+};
+use flowstone_engine::{EngineConfig, OpenError, Opening, Stop};
 use parking_lot::Mutex;
 
 use crate::map_placement::MapKind;
@@ -31,21 +34,25 @@ struct WithRegion {
     opens: bool,
 }
 
+impl fmt::Debug for WithRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WithRegion")
+    }
+}
+
 impl PlacementKind for WithRegion {
-    fn name(&self) -> &'static str {
-        "region"
+    fn describe(&self) -> Description {
+        Description {
+            name: "region",
+            ..MAP.describe()
+        }
     }
 
-    fn streams(&self, segment_bytes: u32) -> Arc<dyn Streams> {
-        MAP.streams(segment_bytes)
-    }
-
-    fn locates_displaced(&self) -> bool {
-        false
-    }
-
-    fn index_region_bytes(&self, _image_bytes: u64) -> u64 {
-        3 << 20
+    fn sizes(&self, room: &IndexRoom) -> Result<IndexSizes, ConfigError> {
+        Ok(IndexSizes {
+            region_bytes: 3 << 20,
+            ..IndexSizes::in_memory(room)
+        })
     }
 
     fn open(&self, parts: Parts) -> Result<Arc<dyn Placement>, OpenError> {
@@ -78,8 +85,11 @@ fn an_index_has_its_region_inside_the_image_or_on_a_device_of_its_own() {
             let media = memory_disk(IMAGE_BYTES);
             let open = async |index_disk: Option<&Arc<dyn Disk>>| {
                 let journal = Arc::clone(&media.journal);
-                let mut opening =
-                    Opening::new(Arc::clone(&media.disk), tight()).with_placement(kind.clone());
+                let config = EngineConfig {
+                    placement: kind.clone(),
+                    ..tight()
+                };
+                let mut opening = Opening::new(Arc::clone(&media.disk), config);
                 if let Some(disk) = index_disk {
                     opening = opening.with_index_disk(Arc::clone(disk));
                 }
@@ -131,9 +141,11 @@ fn an_index_that_cannot_be_set_up_touches_neither_the_image_nor_its_own_device()
         });
         let before = (Left::of(&disk, &media), apart.snapshot());
         let journal = Arc::clone(&media.journal);
-        let opening = Opening::new(Arc::clone(&media.disk), tight())
-            .with_placement(kind)
-            .with_index_disk(apart.clone());
+        let config = EngineConfig {
+            placement: kind,
+            ..tight()
+        };
+        let opening = Opening::new(Arc::clone(&media.disk), config).with_index_disk(apart.clone());
         let refused = opening.open(move || Ok(journal)).await.err().unwrap();
         assert!(matches!(refused, OpenError::Index(_)), "{refused}");
         let after = (Left::of(&disk, &media), apart.snapshot());

@@ -36,7 +36,6 @@ fn kind() -> Arc<dyn PlacementKind> {
     };
     Arc::new(TieredSettings {
         layout: Layout::Packed,
-        index_percent: 50,
         checkpoint_segments: 8,
         cascade: CascadeConfig {
             sizes,
@@ -45,8 +44,9 @@ fn kind() -> Arc<dyn PlacementKind> {
     })
 }
 
-fn opening(media: &Media, config: EngineConfig) -> Opening {
-    Opening::new(Arc::clone(&media.disk), config).with_placement(kind())
+fn opening(media: &Media, mut config: EngineConfig) -> Opening {
+    config.placement = kind();
+    Opening::new(Arc::clone(&media.disk), config)
 }
 
 async fn open(
@@ -161,9 +161,9 @@ fn an_index_is_found_again_on_its_own_device() {
             let found = get(&engine, &numbered(number)).await;
             assert_eq!(found, Some(value(number, VALUE_BYTES)), "item {number}");
         }
-        let on_flash = engine.placement().mappings();
+        let on_flash = engine.index_stats();
         assert!(
-            on_flash.hits[1] + on_flash.hits[2] > ITEMS / 2,
+            on_flash.get("tier2_hits") + on_flash.get("tier3_hits") > ITEMS / 2,
             "{on_flash:?}"
         );
     });
@@ -225,7 +225,8 @@ fn open_flash_with_an_index_apart_is_found_again() {
         let mut config = tight();
         config.writing.buffers = 8;
         config.max_value_bytes = 20_000;
-        let mut opening = Opening::new(medium, config).with_placement(kind());
+        config.placement = kind();
+        let mut opening = Opening::new(medium, config);
         if let Some(disk) = index {
             opening = opening.with_index_disk(disk);
         }
@@ -571,7 +572,7 @@ fn a_failed_sync_of_either_device_is_made_good_on_that_one() {
                 }
             }
             assert!(found >= ITEMS, "{found} of {number}");
-            assert_eq!(engine.placement().mappings().damaged_pages, 0);
+            assert_eq!(engine.index_stats().get("index_pages_damaged"), 0);
         });
     }
 }

@@ -6,23 +6,22 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use flowstone_engine::config::ConfigError;
 use flowstone_engine::format::checkpoint::Section;
 use flowstone_engine::format::journal::kept_hash;
 use flowstone_engine::format::location::Place;
 use flowstone_engine::format::segment::{Position, SegmentId};
 use flowstone_engine::placement::{
-    Counts, Displaced, Found, Inserted, Parts, Placement, PlacementFuture, PlacementKind, Probe,
-    Restored, Token,
+    Batch, Counts, DeadCopies, Description, Displaced, Found, IndexRoom, IndexSizes, Inserted,
+    Located, Look, Parts, Placement, PlacementFuture, PlacementKind, Probe, Restored, read_copy,
 };
-use flowstone_engine::reclaim::{IndexUse, Named, Resident, Residents};
-use flowstone_engine::store::{
-    Layout, Patience, Priority, ReadError, SegmentRecord, SegmentStore, SlabClasses, Streams,
-};
+use flowstone_engine::reclaim::{Entered, Entry, IndexUse, Named, Resident, Residents};
+use flowstone_engine::store::{Patience, Priority, ReadError, SegmentRecord, SegmentStore};
 use flowstone_engine::{Key, KeyHash, OpenError};
 use parking_lot::Mutex;
 
 /// Makes [`MapPlacement`]s.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct MapKind {
     /// Items that they have space for.
     pub(crate) most: usize,
@@ -56,20 +55,18 @@ struct MapPlacement {
 }
 
 impl PlacementKind for MapKind {
-    fn name(&self) -> &'static str {
-        "map"
+    fn describe(&self) -> Description {
+        Description {
+            dead_copies: match self.survives {
+                true => DeadCopies::BySection,
+                false => DeadCopies::ByVersion,
+            },
+            ..Description::new("map")
+        }
     }
 
-    fn streams(&self, segment_bytes: u32) -> Arc<dyn Streams> {
-        Arc::new(SlabClasses::new(Layout::Packed, segment_bytes))
-    }
-
-    fn locates_displaced(&self) -> bool {
-        false
-    }
-
-    fn survives(&self) -> bool {
-        self.survives
+    fn sizes(&self, room: &IndexRoom) -> Result<IndexSizes, ConfigError> {
+        Ok(IndexSizes::in_memory(room))
     }
 
     fn open(&self, parts: Parts) -> Result<Arc<dyn Placement>, OpenError> {
@@ -127,36 +124,26 @@ impl MapPlacement {
 }
 
 impl Placement for MapPlacement {
-    fn probe(&self, _hash: KeyHash) -> Probe {
+    fn probe(&self, _hash: KeyHash, _look: Look) -> Probe {
         Probe::Perhaps
     }
 
     fn get<'a>(
         &'a self,
         key: Key<'a>,
-        _probe: Probe,
+        probe: Probe,
         patience: Patience,
         _counts: Counts<'a>,
     ) -> PlacementFuture<'a, Result<Found, ReadError>> {
-        Box::pin(async move {
-            let named = || self.map.lock().get(&kept(key.hash())).copied();
-            let mut last = None;
-            while let Some(place) = named().filter(|place| last != Some(*place)) {
-                last = Some(place);
-                let memory = self
-                    .store
-                    .read_memory(place.segment, place.position, patience);
-                let memory = memory.await?;
-                // Otherwise it has been reclaimed: it has moved, or it is gone.
-                if let Some(pin) = self.store.pin(place.segment, place.generation) {
-                    let item = self.store.read_into(&pin, place.position, memory).await?;
-                    if item.item().key == key.bytes() {
-                        return Ok(Found::Item(item));
-                    }
-                }
-            }
-            Ok(Found::Absent)
-        })
+        let locate = async move || {
+            let place = self.map.lock().get(&kept(key.hash())).copied()?;
+            Some(Located {
+                place,
+                fetched: false,
+            })
+        };
+        let look = || Probe::Perhaps;
+        Box::pin(read_copy(&self.store, key, probe, patience, look, locate))
     }
 
     fn insert(&self, hash: KeyHash, _version: u64, place: Place, _clock: u8) -> Inserted {
@@ -174,10 +161,6 @@ impl Placement for MapPlacement {
         Displaced::Unknown
     }
 
-    fn forget(&self, hash: KeyHash, _token: Token) -> Displaced {
-        self.invalidate(hash, 0)
-    }
-
     fn section(
         &self,
         _living: &[SegmentRecord],
@@ -191,12 +174,8 @@ impl Placement for MapPlacement {
         Box::pin(std::future::ready(Some(section)))
     }
 
-    fn restore(
-        &self,
-        items: &[Resident],
-        beaten: Option<Place>,
-        each: &mut dyn FnMut(usize, Restored),
-    ) {
+    fn restore(&self, batch: Batch<'_>, each: &mut dyn FnMut(usize, Restored)) {
+        let Batch { items, beaten, .. } = batch;
         for (number, item) in items.iter().enumerate() {
             let named = self.map.lock().get(&kept(item.hash)).copied();
             let is_rival = |rival: &Place| beaten != Some(*rival) && *rival != item.place;
@@ -219,6 +198,13 @@ fn kept(hash: KeyHash) -> u64 {
 }
 
 impl Residents for MapPlacement {
+    fn entry(&self, item: &Resident) -> Entered {
+        match self.map.lock().get(&kept(item.hash)) {
+            Some(place) if *place == item.place => Entered::Yes(Entry::OWN),
+            _ => Entered::No,
+        }
+    }
+
     fn check(&self, item: &Resident, keep: &mut dyn FnMut(Priority) -> bool) -> Named {
         self.change(|map| match map.get(&kept(item.hash)) {
             // Nobody remembers what has been read: all of it counts as such.

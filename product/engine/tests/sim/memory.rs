@@ -138,7 +138,7 @@ fn a_growing_index_takes_memory_from_the_items() {
 
 fn with_index_percent(percent: u32) -> EngineConfig {
     let mut config = tight();
-    config.placement = config.placement.with_index_percent(percent);
+    config.index.percent = percent;
     config
 }
 

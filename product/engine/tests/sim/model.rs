@@ -290,7 +290,7 @@ impl Bench {
         // What had expired or been flushed is not there any more.
         let found = support::objects(&self.engine);
         // An index without keys has to read first what it has found twice.
-        let unread = self.engine.stats().compact.dead_keys;
+        let unread = self.engine.index_stats().get("index_dead_keys");
         assert!(found <= objects + unread || self.misses == Misses::MayComeBack);
     }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use device::{Latency, MemoryDisk};
+use flowstone_engine::placement::Look;
 use flowstone_engine::{
     Admission, AfterDowntime, Dram, Engine, EngineConfig, Peek, ReclaimPolicy, Schedule, Stop,
     Victim,
@@ -275,7 +276,9 @@ fn expire_during_copies(expires_after: u32) {
         for number in 0..BASE {
             let name = numbered(number);
             // Marked as read without being brought into memory.
-            engine.placement().access(engine.key(&name).unwrap().hash());
+            engine
+                .placement()
+                .probe(engine.key(&name).unwrap().hash(), Look::Read);
         }
         let pause = Duration::from_millis(100);
         while runtime::unix_seconds() < expiry {
@@ -371,7 +374,7 @@ fn what_is_removed_while_it_is_copied_stays_so() {
                 let name = numbered(number);
                 let key = engine.key(&name).unwrap();
                 // Marked as read without being brought into memory.
-                engine.placement().access(key.hash());
+                engine.placement().probe(key.hash(), Look::Read);
             }
             let mut order: Vec<u64> = (0..BASE).filter(|number| number % 2 == 0).collect();
             order.shuffle(&mut random(seed));

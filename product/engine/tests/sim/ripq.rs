@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use flowstone_engine::placement::Look;
 use flowstone_engine::{
-    Engine, EngineConfig, ExactSettings, Layout, PlacementConfig, ReclaimPolicy, Reserve,
-    StaticReserve, Stop,
+    Engine, EngineConfig, ExactSettings, Layout, ReclaimPolicy, Reserve, StaticReserve, Stop,
 };
 use rand::Rng;
 
@@ -23,9 +23,8 @@ const READ: usize = 1000;
 /// The smallest engine, made as `RIPQ` is.
 fn ripq() -> EngineConfig {
     let mut config = EngineConfig {
-        placement: PlacementConfig::Exact(ExactSettings {
+        placement: Arc::new(ExactSettings {
             layout: Layout::Packed,
-            index_percent: 75,
             priorities: 8,
         }),
         write_back: None,
@@ -56,7 +55,9 @@ async fn write(engine: &Arc<Engine>, numbers: std::ops::Range<u64>) {
 fn read_base(engine: &Arc<Engine>) {
     for number in (0..BASE).step_by(4) {
         let name = numbered(number);
-        engine.placement().access(engine.key(&name).unwrap().hash());
+        engine
+            .placement()
+            .probe(engine.key(&name).unwrap().hash(), Look::Read);
     }
 }
 
@@ -103,7 +104,9 @@ fn what_was_promoted_moves_down_when_others_are_and_goes_unless_it_is_read_again
         read_base(&engine);
         let promote = |number: u64| {
             let name = numbered(number);
-            engine.placement().access(engine.key(&name).unwrap().hash());
+            engine
+                .placement()
+                .probe(engine.key(&name).unwrap().hash(), Look::Read);
         };
         // Of what follows every other item is read once while it lies on flash.
         let mut read_again = 0;
@@ -154,7 +157,9 @@ fn writes_go_on_where_everything_is_read() {
             for back in [3000, 5000, 8000, 12_000] {
                 if number >= back {
                     let name = numbered(number - back);
-                    engine.placement().access(engine.key(&name).unwrap().hash());
+                    engine
+                        .placement()
+                        .probe(engine.key(&name).unwrap().hash(), Look::Read);
                 }
             }
         }

@@ -7,8 +7,7 @@ use std::time::Duration;
 use device::{Disk, Fault, FaultyDisk, Image, Latency, Operation, When};
 use flowstone_engine::config::META_BYTES;
 use flowstone_engine::{
-    Dram, Engine, EngineConfig, Opening, PlacementConfig, ReclaimPolicy, SlicedSettings, Stop,
-    Victim,
+    Dram, Engine, EngineConfig, IndexSettings, Opening, ReclaimPolicy, SlicedSettings, Stop, Victim,
 };
 use rand::Rng;
 
@@ -22,7 +21,7 @@ fn settings() -> SlicedSettings {
     SlicedSettings {
         table_bytes: Some(8 << 10),
         checkpoint_segments: 32,
-        ..SlicedSettings::new(40)
+        ..SlicedSettings::default()
     }
 }
 
@@ -31,7 +30,8 @@ fn sliced(settings: SlicedSettings) -> EngineConfig {
         dram: Dram::WriteBuffers {
             spare_buffers: Some(1),
         },
-        placement: PlacementConfig::Sliced(settings),
+        placement: Arc::new(settings),
+        index: IndexSettings::of_memory(40),
         write_back: None,
         ..tight()
     };
@@ -69,8 +69,10 @@ fn what_is_there_is_found_by_reads_and_dumps_and_after_a_start() {
                     }
                 }
                 let stats = engine.stats();
-                assert!(stats.mappings.compactions > 20, "{:?}", stats.mappings);
-                assert_eq!((stats.mappings.evicted, stats.placement.index_full), (0, 0));
+                let index = engine.index_stats();
+                assert!(index.get("index_tables_flushed") > 20, "{index:?}");
+                let dropped = (index.mappings_dropped(), stats.placement.index_full);
+                assert_eq!(dropped, (0, 0));
                 assert_eq!(dump(&engine).await, model);
                 for number in 0..KEYS {
                     let key = numbered(number);
@@ -106,7 +108,9 @@ fn a_hit_reads_the_index_once_and_so_does_a_miss() {
             for number in ITEMS..2 * ITEMS {
                 assert_eq!(get(&engine, &numbered(number)).await, None);
             }
-            let [_, for_hits, for_misses] = engine.stats().mappings.reads;
+            let index = engine.index_stats();
+            let [for_hits, for_misses] =
+                ["index_hit_reads", "index_absent_reads"].map(|name| index.get(name));
             (
                 for_hits as f64 / ITEMS as f64,
                 for_misses as f64 / ITEMS as f64,
@@ -220,7 +224,8 @@ fn who_stores_waits_for_an_index_that_is_slow() {
             set(&engine, &numbered(number), &bytes).await.unwrap();
         }
         let stats = engine.stats();
-        assert!(stats.mappings.compactions > 50, "{:?}", stats.mappings);
+        let index = engine.index_stats();
+        assert!(index.get("index_tables_flushed") > 50, "{index:?}");
         assert_eq!(stats.placement.index_full, 0);
         assert_eq!(dump(&engine).await.len() as u64, ITEMS);
     });
@@ -250,7 +255,8 @@ fn a_start_that_is_told_of_many_outdated_keys_takes_no_more_memory_for_them() {
         let media = Left::of(&disk, &media).media().1;
         let engine = media.open(&config).await.unwrap();
         let stats = engine.stats();
-        assert!(stats.mappings.compactions > 10, "{:?}", stats.mappings);
+        let index = engine.index_stats();
+        assert!(index.get("index_tables_flushed") > 10, "{index:?}");
         let has = stats.memory.index_bytes;
         assert!(
             has < before + before / 4,
@@ -381,10 +387,12 @@ fn an_image_that_is_opened_with_less_for_its_index_stores_on() {
     simulate(6, async {
         let media = memory_disk(64 << 20);
         let with = |index_percent| {
-            sliced(SlicedSettings {
+            let mut config = sliced(SlicedSettings {
                 incarnations: 1,
-                ..SlicedSettings::new(index_percent)
-            })
+                ..SlicedSettings::default()
+            });
+            config.index.percent = index_percent;
+            config
         };
         let engine = start(&media, &with(40)).await;
         for number in 0..ITEMS {

@@ -8,8 +8,8 @@ use device::{Disk, Image, Latency, MemoryDisk, MemoryJournal};
 use flowstone_engine::placement::PlacementKind;
 use flowstone_engine::{
     CacheError, Dram, Engine, EngineConfig, ExactSettings, ItemView, Layout, Lookup, OpenError,
-    Opening, Peek, PlacementConfig, Put, ReclaimPolicy, ReclaimSettings, Reserve, Schedule, Start,
-    StaticReserve, Stop, Victim, WriteSettings,
+    Opening, Peek, Put, ReclaimPolicy, ReclaimSettings, Reserve, Schedule, Start, StaticReserve,
+    Stop, Victim, WriteSettings,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -103,10 +103,9 @@ pub(crate) fn roomy() -> EngineConfig {
 }
 
 /// Items in slots, and an index as large as usual.
-pub(crate) fn in_slots() -> PlacementConfig {
-    PlacementConfig::Exact(ExactSettings {
+pub(crate) fn in_slots() -> Arc<dyn PlacementKind> {
+    Arc::new(ExactSettings {
         layout: Layout::Slotted,
-        index_percent: EngineConfig::default().placement.index_percent(),
         priorities: 1,
     })
 }
@@ -217,11 +216,11 @@ impl Media {
 
     pub(crate) async fn open(&self, config: &EngineConfig) -> Result<Arc<Engine>, OpenError> {
         let (disk, journal) = (Arc::clone(&self.disk), Arc::clone(&self.journal));
-        let mut opening = Opening::new(disk, config.clone());
+        let mut config = config.clone();
         if let Some(placement) = &self.placement {
-            opening = opening.with_placement(Arc::clone(placement));
+            config.placement = Arc::clone(placement);
         }
-        opening.open(move || Ok(journal)).await
+        Opening::new(disk, config).open(move || Ok(journal)).await
     }
 }
 

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flowstone_engine::format::item::ItemRef;
-use flowstone_engine::placement::MappingStats;
 use flowstone_engine::placement::cascade::{CascadeConfig, Sizes};
 use flowstone_engine::{
-    Dram, DumpCursor, Engine, EngineConfig, FlashStats, Layout, MemoryCursor, PlacementConfig,
+    Dram, DumpCursor, Engine, EngineConfig, FlashStats, IndexSettings, Layout, MemoryCursor,
     ReclaimPolicy, Reserve, StaticReserve, Stop, TieredSettings, Victim,
 };
 use rand::Rng;
@@ -46,12 +45,12 @@ pub(crate) fn slickcache(policy: ReclaimPolicy, hot_entries: u32) -> EngineConfi
         dram: Dram::WriteBuffers {
             spare_buffers: Some(1),
         },
-        placement: PlacementConfig::Tiered(TieredSettings {
+        placement: Arc::new(TieredSettings {
             layout: Layout::Slotted,
-            index_percent: 40,
             checkpoint_segments: 32,
             cascade,
         }),
+        index: IndexSettings::of_memory(40),
         write_back: None,
         ..tight()
     };
@@ -87,9 +86,17 @@ pub(crate) async fn dump(engine: &Arc<Engine>) -> HashMap<Vec<u8>, Vec<u8>> {
     listed
 }
 
-fn traces(engine: &Engine) -> MappingStats {
-    engine.stats().mappings
-}
+/// Statistics of the index that look-ups change.
+const TRACES: [&str; 8] = [
+    "tier1_hits",
+    "tier2_hits",
+    "tier3_hits",
+    "tiers_absent",
+    "tier2_reads",
+    "tier3_reads",
+    "absent_reads",
+    "tier1_promotions",
+];
 
 #[test]
 fn a_dump_lists_every_living_item_and_leaves_no_trace() {
@@ -115,17 +122,15 @@ fn a_dump_lists_every_living_item_and_leaves_no_trace() {
                     }
                 }
                 assert!(model.len() > 20 * 2 * FEW as usize);
-                let before = traces(&engine);
+                let before = engine.index_stats();
                 let listed = dump(&engine).await;
-                let after = traces(&engine);
-                assert_eq!(
-                    (before.hits, before.misses, before.reads, before.promoted),
-                    (after.hits, after.misses, after.reads, after.promoted),
-                );
-                assert!(
-                    before.compactions > 0 && before.demoted > KEYS,
-                    "{before:?}"
-                );
+                let after = engine.index_stats();
+                for name in TRACES {
+                    assert_eq!(before.find(name).unwrap(), after.get(name), "{name}");
+                }
+                let [compactions, demoted] =
+                    ["compactions", "tier1_demotions"].map(|name| before.get(name));
+                assert!(compactions > 0 && demoted > KEYS, "{before:?}");
                 assert_eq!(listed.len(), model.len());
                 for (key, bytes) in &listed {
                     assert_eq!(model.get(key), Some(bytes));
@@ -209,7 +214,7 @@ fn a_stop_places_what_memory_has_though_the_index_runs_out_of_pages() {
         let mut config = slickcache(DROP, FEW);
         config.dram = Dram::ItemCache;
         config.reclaim.reserve = Reserve::ForStop;
-        config.placement = PlacementConfig::Tiered(TieredSettings::new(Layout::Packed, 40));
+        config.placement = Arc::new(TieredSettings::new(Layout::Packed));
         let media = memory_disk(20 << 20);
         let engine = start(&media, &config).await;
         for number in 0..130_000 {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use device::{Fault, FaultyDisk, Latency, MemoryDisk, Operation, Tear, When};
 use flowstone_engine::config::META_BYTES;
-use flowstone_engine::placement::Probe;
+use flowstone_engine::placement::{Look, Probe};
 use flowstone_engine::{Engine, EngineConfig, Stop, SyncError};
 
 use crate::support::*;
@@ -346,7 +346,7 @@ fn what_a_full_index_refuses_is_placed_later() {
     for asks in [false, true] {
         simulate(1, async {
             let mut config = roomy();
-            config.placement = config.placement.with_index_percent(1);
+            config.index.percent = 1;
             let engine = start(&memory_disk(65 << 20), &config).await;
             let mut number = 0;
             let refused = |engine: &Engine| engine.stats().placement.index_full;
@@ -369,7 +369,8 @@ fn what_a_full_index_refuses_is_placed_later() {
             }
             for young in number - 2000..number {
                 let name = numbered(young);
-                let found = engine.placement().probe(engine.key(&name).unwrap().hash());
+                let hash = engine.key(&name).unwrap().hash();
+                let found = engine.placement().probe(hash, Look::Peek);
                 assert!(matches!(found, Probe::At(_)), "asks {asks}: item {young}");
             }
         });

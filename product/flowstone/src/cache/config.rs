@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use device::{Bytes, Disk, FileDisk, FileJournal, FileOptions, Journal, JournalError, WriteRate};
 use engine::config::{WORKER_BYTES, engine_share, journal_bytes, new_journal};
-use engine::{Admission, EngineConfig, IndexDeviceNeed, Layout, PlacementConfig, TieredSettings};
+use engine::{Admission, EngineConfig, IndexDeviceNeed, Layout, TieredSettings};
 
 /// Worker threads when nothing is said, at most: each can have hundreds of reads in flight.
 const DEFAULT_THREADS: usize = 4;
@@ -209,9 +209,7 @@ impl CacheConfig {
         };
         config.writing.discard = self.discard;
         if self.index_flash.is_some() {
-            let percent = config.placement.index_percent();
-            let tiered = TieredSettings::new(Layout::Packed, percent);
-            config.placement = PlacementConfig::Tiered(tiered);
+            config.placement = Arc::new(TieredSettings::new(Layout::Packed));
         }
         if !self.path.exists() {
             // Before there is a file.

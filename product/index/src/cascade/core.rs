@@ -72,7 +72,7 @@ pub struct Cascade {
     pub(super) searches: Semaphore,
     pub(super) compactions: Semaphore,
     pub(super) wants_checkpoint: AtomicBool,
-    pub(super) checkpoint_wanted: Notify,
+    pub(super) checkpoint_wanted: Arc<Notify>,
     pub(super) brake: Brake,
     pub(super) counters: Counters,
     pub(super) hot_bytes: AtomicU64,
@@ -209,7 +209,7 @@ impl Cascade {
             searches: Semaphore::new(SEARCHES),
             compactions: Semaphore::new(COMPACTIONS),
             wants_checkpoint: AtomicBool::new(false),
-            checkpoint_wanted: Notify::default(),
+            checkpoint_wanted: Arc::default(),
             brake: Brake::new(count),
             counters: Counters::default(),
             hot_bytes,
@@ -275,6 +275,13 @@ impl Cascade {
     /// Whether a checkpoint would free pages that are needed.
     pub fn wants_checkpoint(&self) -> bool {
         self.wants_checkpoint.load(Ordering::Relaxed)
+    }
+
+    /// Makes the index notify `wanted` when it begins to want a checkpoint.
+    #[must_use]
+    pub fn notifying(mut self, wanted: &Arc<Notify>) -> Self {
+        self.checkpoint_wanted = Arc::clone(wanted);
+        self
     }
 
     /// Notified when a checkpoint is wanted.

@@ -291,11 +291,8 @@ fn another_log_and_a_damaged_one_are_told() {
         // Behind the table's words there are the instance, the epoch and the end, at the start of a page.
         let log = (0..words.len() / 512).rev().map(|page| 512 * page);
         let head = log.into_iter().find(|&at| {
-            words[at + 1] == words[at + 1] && {
-                let is_page =
-                    words[at] != 0 && words[at + 3..at + 512].iter().all(|&word| word == 0);
-                is_page && words[at + 1] != 0 && words[at + 2] != 0
-            }
+            let is_page = words[at] != 0 && words[at + 3..at + 512].iter().all(|&word| word == 0);
+            is_page && words[at + 1] != 0 && words[at + 2] != 0
         });
         let head = head.expect("it is there");
         for (word, bit) in [(1, 9), (2, 9), (2, 0), (0, 5)] {

@@ -18,12 +18,13 @@ use index::compact::{
 use runtime::sync::Notify;
 use runtime::work::{self, Work};
 
+use super::HashedSettings;
 use super::dead::{CopyRank, DeadKeys};
 use super::members::Members;
 use super::restoring::Restoring;
 use super::shard::{Naming, Shard};
 use super::spot::{Spot, turned};
-use crate::config::HashedSettings;
+use super::stats::Counters;
 use crate::counter::Count as _;
 use crate::durability::journal::Journal;
 use crate::format::hashed::{HashedPositions, entry_mark};
@@ -31,7 +32,6 @@ use crate::format::journal::Record;
 use crate::format::location::Place;
 use crate::format::segment::SegmentId;
 use crate::key::{Key, KeyHash};
-use crate::placement::stats::CompactCounters;
 use crate::placement::{Displaced, InMemory, Parts};
 use crate::reclaim::IndexUse;
 use crate::store::SegmentStore;
@@ -49,7 +49,7 @@ const FEW_DEAD_KEYS: std::ops::RangeInclusive<u64> = 16..=1024;
 pub(super) struct Hashed {
     pub(super) store: Arc<SegmentStore>,
     pub(super) index_use: Arc<IndexUse>,
-    pub(super) counters: CompactCounters,
+    pub(super) counters: Counters,
     pub(super) shards: Box<[Mutex<Shard>]>,
     pub(super) members: RwLock<Members>,
     pub(super) dead_keys: DeadQueue,
@@ -57,7 +57,7 @@ pub(super) struct Hashed {
     pub(super) restoring: Mutex<Restoring>,
     pub(super) is_restoring: AtomicBool,
     /// Where lost entries are recorded; there before anything is placed.
-    journal: OnceLock<Arc<Journal>>,
+    journal: Arc<OnceLock<Arc<Journal>>>,
     /// So little of the flash is free that some of its items have to be ghosts.
     pub(super) is_full: AtomicBool,
     pub(super) hot_percent: u32,
@@ -141,11 +141,11 @@ impl Hashed {
             members: RwLock::new(Members::new(segments)),
             store: parts.store,
             index_use: parts.index_use,
-            counters: CompactCounters::default(),
+            counters: Counters::default(),
             dead_keys: DeadQueue::default(),
             restoring: Mutex::default(),
             is_restoring: AtomicBool::new(false),
-            journal: OnceLock::new(),
+            journal: parts.journal,
             is_full: AtomicBool::new(false),
             hot_percent: settings.hot_percent,
             has_one_clock: settings.one_clock,
@@ -157,12 +157,6 @@ impl Hashed {
         let bytes = hashed.table_bytes() + hashed.members.read().memory_bytes();
         hashed.index_use.bytes.store(bytes, Ordering::Relaxed);
         Ok(hashed)
-    }
-
-    /// Records what is lost, and what has been located, from now on.
-    pub(super) fn set_journal(&self, journal: &Arc<Journal>) {
-        // Called once.
-        let _ = self.journal.set(Arc::clone(journal));
     }
 
     pub(super) fn journal(&self) -> &Arc<Journal> {
@@ -179,10 +173,9 @@ impl Hashed {
     }
 
     /// The marks of the entries that a copy of a key may have had.
-    pub(super) fn marks(&self, hash: KeyHash, spot: &Spot) -> [u32; PROBES] {
-        let shard = self.shard(hash).lock();
+    pub(super) fn marks(&self, shard: &Shard, hash: KeyHash, spot: &Spot) -> [u32; PROBES] {
         let slots = shard.table.slots_of(hash.0);
-        slots.map(|slot| self.mark(&shard, hash, slot, spot.own().function))
+        slots.map(|slot| self.mark(shard, hash, slot, spot.own().function))
     }
 
     /// An entry in a slot of this key has gone, and perhaps it was another key's: its copy is dead from here on, since an

@@ -8,8 +8,7 @@ use super::core::Hashed;
 use super::restoring::Restoring;
 use super::shard;
 use crate::counter::Count as _;
-use crate::format::location::Place;
-use crate::placement::{Displaced, Restored};
+use crate::placement::{Batch, Displaced, Restored};
 use crate::reclaim::Resident;
 use crate::store::SegmentRecord;
 use crate::sync::atomic::Ordering;
@@ -34,16 +33,21 @@ impl Hashed {
         self.queue_dead();
     }
 
-    /// Gives an item of an earlier run an entry, if it may have one. `beaten` as for
-    /// [`restore`](crate::placement::Placement::restore).
-    pub(super) fn restore_one(&self, item: &Resident, beaten: Option<Place>) -> Restored {
-        let (hash, place) = (item.hash, item.place);
+    /// Gives an item of a batch an entry, if it may have one.
+    pub(super) fn restore_one(&self, item: &Resident, batch: Batch<'_>) -> Restored {
+        let (hash, place, beaten) = (item.hash, item.place, batch.beaten);
         let Some(spot) = self.spot_of(hash, place) else {
             self.restoring.lock().lose(hash);
             self.record_dead_below(hash, item.version + 1);
             return Restored::Refused;
         };
         self.change(hash, |shard| {
+            if !batch.lost_marks.is_empty() {
+                let mut marks = self.marks(shard, hash, &spot).into_iter();
+                if marks.any(|mark| batch.lost_marks.binary_search(&mark).is_ok()) {
+                    return Restored::Lost;
+                }
+            }
             let mut restoring = self.restoring.lock();
             if restoring.is_lost(hash) {
                 self.record_dead_below(hash, item.version + 1);

@@ -6,15 +6,14 @@ use runtime::sync::Notify;
 use slices::{PagedLog, SliceIndex};
 use zerocopy::FromBytes as _;
 
+use super::super::Parts;
 use super::super::index_disk::{IndexDisk, IndexSyncs, PatientStart};
 use super::super::numbers::Numbers;
 use super::super::restored::RestoredKeys;
-use super::super::{Parts, PlacementKind as _};
 use super::plan::{AREAS, ITEM_BYTES, Part, Plan, SHARES, Tables};
 use super::saved::{Loader, Unusable};
 use super::segments::SlicedSegments;
-use super::{Counters, Made, Sliced};
-use crate::config::SlicedSettings;
+use super::{Counters, Made, Sliced, SlicedSettings};
 use crate::durability::OpenError;
 use crate::format::checkpoint::Section;
 use crate::format::sliced::{Header, VERSION};
@@ -52,7 +51,7 @@ impl Sliced {
             areas: Mutex::default(),
             numbered_at_checkpoint: AtomicU32::new(0),
             numbered_at_section: AtomicU32::new(0),
-            checkpoint_wanted: Notify::default(),
+            checkpoint_wanted: parts.checkpoint_wanted,
             numbers_wanted: Notify::default(),
             counters: Counters::default(),
         };
@@ -88,7 +87,7 @@ impl Sliced {
     fn plan(&self, tables: Tables) -> Result<Plan, OpenError> {
         let max_bytes = self.index_use.max_bytes;
         let for_filters = max_bytes / 100 * u64::from(self.settings.filter_percent);
-        let least = self.settings.least_index_bytes(self.expected_items, 0);
+        let least = self.settings.least_bytes(self.expected_items);
         let filter_bytes = for_filters.min(max_bytes.saturating_sub(least));
         let plan = Plan::new(tables, self.segments_bytes(), filter_bytes);
         let plan = plan.map_err(|error| error_of(&error))?;

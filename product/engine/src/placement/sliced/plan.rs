@@ -8,7 +8,7 @@
 use format::sliced::Header;
 use slices::{FILL, HashSettings, PagedLog, Scheduling, SliceError, SliceHash, SliceIndex};
 
-use crate::config::SlicedSettings;
+use super::SlicedSettings;
 use crate::format::segment::PAGE_BYTES;
 
 /// Bytes of an entry of a table in memory: a key of 8 bytes and a value of 8.
@@ -165,7 +165,7 @@ mod tests {
         for incarnations in [1, 4, 8, 16, 32, 64] {
             let settings = SlicedSettings {
                 incarnations,
-                ..SlicedSettings::new(50)
+                ..SlicedSettings::default()
             };
             let needs = |bytes: u64| {
                 let tables = Tables::for_items(&settings, bytes / ITEM_BYTES);

@@ -4,11 +4,21 @@ use super::Sliced;
 use super::key_of;
 use crate::counter::Count as _;
 use crate::format::location::Place;
-use crate::reclaim::{Named, Resident, Residents};
+use crate::reclaim::{Entered, Entry, Named, Resident, Residents};
 use crate::store::{Priority, SegmentRecord};
 use slices::Known;
 
 impl Residents for Sliced {
+    fn entry(&self, item: &Resident) -> Entered {
+        match self.named(item.hash) {
+            Some(Known::Value(named)) if Some(named) == self.segments.value_of(item.place) => {
+                Entered::Yes(Entry::OWN)
+            }
+            Some(_) => Entered::No,
+            None => Entered::Perhaps,
+        }
+    }
+
     fn check(&self, item: &Resident, keep: &mut dyn FnMut(Priority) -> bool) -> Named {
         let Some(value) = self.segments.value_of(item.place) else {
             return Named::No;
@@ -26,10 +36,6 @@ impl Residents for Sliced {
         let place = item.place;
         self.segments.count(place.segment, place.generation, -1);
         Named::Removed
-    }
-
-    fn demaps_by_itself(&self) -> bool {
-        true
     }
 
     fn forget_segment(&self, record: &SegmentRecord) -> u64 {

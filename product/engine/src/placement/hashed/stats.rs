@@ -1,0 +1,35 @@
+//! Counters of an index without keys, since it was opened.
+
+use crate::counter::Count as _;
+use crate::sync::atomic::AtomicU64;
+
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    /// Entries that other entries displaced though their items were to be kept.
+    pub(super) displaced_hot: AtomicU64,
+    /// Ghosts that other entries displaced.
+    pub(super) displaced_ghosts: AtomicU64,
+    /// Entries removed without a look at the items they led to, because too many keys had been overwritten or removed.
+    pub(super) removed_unread: AtomicU64,
+    /// Entries that went with the segment of a key with which they had both slot and place in common.
+    pub(super) removed_shared: AtomicU64,
+    /// Reads that found an item of another key, or none.
+    pub(super) false_reads: AtomicU64,
+    /// Entries of overwritten or removed items, found by reading.
+    pub(super) found_dead: AtomicU64,
+    /// Entries whose loss the journal records.
+    pub(super) recorded_lost: AtomicU64,
+}
+
+impl Counters {
+    /// Returns the entries of living items that are gone.
+    pub(super) fn lost(&self) -> u64 {
+        let causes = [
+            &self.displaced_hot,
+            &self.displaced_ghosts,
+            &self.removed_unread,
+            &self.removed_shared,
+        ];
+        causes.iter().map(|cause| cause.get()).sum()
+    }
+}

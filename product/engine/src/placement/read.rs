@@ -1,0 +1,63 @@
+//! The read loop of the placements whose index names a single copy of a key: pin the segment, read, compare the key, look
+//! again.
+
+use super::{Found, Located, Probe};
+use crate::format::item::state;
+use crate::key::Key;
+use crate::store::{Patience, ReadError, SegmentStore};
+
+/// Reads the item of `key`, for which the index answered `probe`. `look` asks the part of the index in memory once more, and
+/// `locate` the part on flash. Memory for the item is awaited with no segment pinned.
+///
+/// The copy may move or go while it is read. The index then names another copy, or none, and the loop ends as soon as it
+/// names the same copy twice.
+///
+/// # Errors
+/// When the copy cannot be read, and the index names no other.
+pub async fn read_copy(
+    store: &SegmentStore,
+    key: Key<'_>,
+    mut probe: Probe,
+    patience: Patience,
+    look: impl Fn() -> Probe,
+    locate: impl AsyncFn() -> Option<Located>,
+) -> Result<Found, ReadError> {
+    let mut last = None;
+    loop {
+        let located = match probe {
+            Probe::Absent => None,
+            Probe::At(located) => Some(located),
+            Probe::Perhaps => locate().await,
+        };
+        let Some(located) = located.filter(|located| last != Some(located.place)) else {
+            return Ok(Found::Absent);
+        };
+        let place = located.place;
+        last = Some(place);
+        let memory = store
+            .read_memory(place.segment, place.position, patience)
+            .await?;
+        let Some(pin) = store.pin(place.segment, place.generation) else {
+            // Reclaimed since the look-up: the item has moved, or it is gone.
+            probe = look();
+            continue;
+        };
+        match store.read_into(&pin, place.position, memory).await {
+            Ok(item) if item.item().key != key.bytes() => return Ok(Found::Absent),
+            Ok(mut item) => {
+                if located.fetched {
+                    item.mark(state::FETCHED);
+                }
+                return Ok(Found::Item(item));
+            }
+            Err(error) => {
+                probe = look();
+                let is_other = matches!(probe, Probe::At(now) if now.place != place);
+                if !is_other {
+                    return Err(error);
+                }
+                // Overwritten since, or its block failed and it lies elsewhere.
+            }
+        }
+    }
+}
