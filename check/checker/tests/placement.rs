@@ -128,7 +128,6 @@ fn dead_keys_stay_dead_where_the_index_is_sliced() {
             table_bytes: Some([2048, 4096][(seed / 4 % 2) as usize]),
             filter_percent: [0, 50][(seed % 2) as usize],
             checkpoint_segments: 8,
-            ..SlicedSettings::default()
         })
     });
 }

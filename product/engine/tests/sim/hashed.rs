@@ -269,7 +269,6 @@ fn with_one_clock_what_was_read_in_memory_outlives_the_rest_on_flash() {
         let settings = HashedSettings {
             one_clock: true,
             hot_percent: 40,
-            ..HashedSettings::default()
         };
         let (left, engine) = once_read(settings).await;
         let stats = engine.stats();
