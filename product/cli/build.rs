@@ -1,4 +1,4 @@
-//! Line numbers for backtraces stay in the program; compressed, they take a quarter of the room.
+//! Line numbers for backtraces stay in the program. Compressed, they take a quarter of the space.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

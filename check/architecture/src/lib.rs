@@ -1,2 +1,2 @@
-//! Holds no code: `tests/imports` reads the sources of the other crates and fails where an arrow
-//! points up, or where files import each other in a circle.
+//! Holds no code. `tests/imports` reads the sources of the other crates and fails if a dependency points up
+//! or files import each other in a circle.

@@ -1,5 +1,5 @@
-//! Simulates a range of seeds: `simulate FIRST LAST`. Exit code 1, with the seed, when something is
-//! wrong. `check/mutations/run` builds this: it needs nothing of the server.
+//! Simulates a range of seeds: `simulate FIRST LAST`. Exits with code 1 and names the seed if something is
+//! wrong. `check/mutations/run` builds this example because it needs no server.
 
 use std::process::ExitCode;
 

@@ -7,8 +7,9 @@
 //!   history ───────> every key read from the image: can the history explain it?
 //! ```
 //!
-//! [`kill`] does the same to a real server process. [`simulate`] runs whole engines on the simulated runtime and looks at what crashes at random
-//! moments leave. [`memory()`] sends greedy clients against a server. A failure names its seed and replays from it.
+//! [`simulate`] runs whole engines on the simulated runtime, crashes them at random moments and checks every
+//! key after a restart. [`kill`] does the same to a real server process. [`memory()`] sends greedy clients to
+//! a server. A failure names its seed and replays from it.
 
 mod history;
 mod kill;

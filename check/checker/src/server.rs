@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a start may take.
+/// Longest time of a start.
 const START_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Where a server has its files, and what it is.
+/// The server's program and the place of its files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place<'a> {
     /// The server's program.
@@ -26,7 +26,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts it with `options` beside those for its place.
+    /// Starts a server with `options` and with the options that name its files.
     pub(crate) fn start<S: AsRef<OsStr>>(place: Place<'_>, options: &[S]) -> io::Result<Self> {
         let socket = place.directory.join("flowstone.sock");
         let log = std::fs::File::options()
@@ -47,7 +47,7 @@ impl Server {
         Ok(Self { child, socket })
     }
 
-    /// Waits until `answers` can talk to it.
+    /// Waits until `answers` succeeds on a connection to the server.
     pub(crate) fn wait(
         &mut self,
         mut answers: impl FnMut(UnixStream) -> io::Result<()>,
@@ -67,18 +67,18 @@ impl Server {
         }
     }
 
-    /// The number of the process.
+    /// Returns the number of the process.
     pub(crate) fn process(&self) -> u32 {
         self.child.id()
     }
 
-    /// Whether it has ended by itself.
+    /// Returns whether the process has ended by itself.
     pub(crate) fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
     pub(crate) fn kill(&mut self) {
-        // It fails only when the process has ended already, which the next start tells.
+        // Killing fails only if the process has already ended, which the next start reports.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,13 +1,13 @@
-//! Keys, and values that tell which write they are from and whether they are whole.
+//! Keys, and values that name the write that stored them and show damage.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// Bytes that hold the tag and the length.
+/// Bytes of the tag and the length at the start of a value.
 const HEAD_BYTES: usize = 16;
 
-/// A value that tells its tag and its length, and whose other bytes follow from them; at least 16
-/// bytes.
+/// Returns a value that starts with its tag and its length, and whose other bytes follow from the tag. It has
+/// at least 16 bytes.
 pub(crate) fn value_of(tag: u64, len: usize) -> Vec<u8> {
     let len = len.max(HEAD_BYTES);
     let mut value = tag.to_le_bytes().to_vec();
@@ -18,23 +18,23 @@ pub(crate) fn value_of(tag: u64, len: usize) -> Vec<u8> {
     value
 }
 
-/// The tag of a value; `None` when it is not whole.
+/// Returns the tag of a value, or `None` if the value is damaged.
 pub(crate) fn tag_of(value: &[u8]) -> Option<u64> {
     let tag = u64::from_le_bytes(value.get(..8)?.try_into().ok()?);
     (value_of(tag, value.len()) == value).then_some(tag)
 }
 
-/// The bytes of key `number` of a simulation.
+/// Returns the bytes of key `number` of a simulation.
 pub(crate) fn key_bytes(number: u64) -> Vec<u8> {
     format!("key-{number:05}").into_bytes()
 }
 
-/// The name of key `number` of a real server.
+/// Returns the name of key `number` of a real server.
 pub(crate) fn key_name(number: u64) -> String {
     format!("key-{number}")
 }
 
-/// The number of such a key.
+/// Returns the number of a key of a real server.
 pub(crate) fn number_of(key: &[u8]) -> Option<u64> {
     std::str::from_utf8(key.strip_prefix(b"key-")?)
         .ok()?

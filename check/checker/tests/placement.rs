@@ -1,5 +1,5 @@
-//! The crash simulation with a placement that answers Perhaps and cannot locate what it displaces: nothing that was
-//! overwritten, deleted, expired or flushed comes back, whatever the moment of the crash.
+//! The crash simulation with a placement that answers Perhaps and cannot locate the copies it displaces. No
+//! item that was overwritten, deleted, expired or flushed comes back, whatever the moment of the crash.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,12 +29,13 @@ mod map_placement;
 use hashed_placement::HashedFor;
 use map_placement::MapKind;
 
-/// Seeds run by default; `FLOWSTONE_CASES` runs more, `FLOWSTONE_SEED` that one alone.
+/// Seeds run by default. `FLOWSTONE_CASES` sets another number, `FLOWSTONE_SEED` runs one seed alone.
 const SEEDS: u64 = 40;
 
 const MAP: MapKind = MapKind::REBUILT;
 
-/// A map whose copies go to segments of their own: a version may lie in an older segment than an earlier one.
+/// A map whose copies go to their own segments: a version may lie in an older segment than an earlier
+/// version.
 #[derive(Debug)]
 struct CopiesApart(MapKind);
 
@@ -56,7 +57,7 @@ impl PlacementKind for CopiesApart {
     }
 }
 
-/// A stream for what is new and one for copies.
+/// A stream for new items and one for copies.
 struct Two;
 
 impl Streams for Two {
@@ -85,7 +86,7 @@ fn dead_keys_stay_dead_where_the_index_survives() {
     simulate(MapKind::SURVIVING);
 }
 
-/// The same with an index of which most is on flash, in blocks of a few entries.
+/// The same with an index that is mostly on flash, in blocks of a few entries.
 #[test]
 fn dead_keys_stay_dead_where_the_index_is_tiered() {
     simulate_each(|seed| {
@@ -132,15 +133,15 @@ fn dead_keys_stay_dead_where_the_index_is_sliced() {
     });
 }
 
-/// The same with an index without keys, so small in most runs that it loses entries all the time, and that those of other keys
-/// lead to what is dead.
+/// The same with an index without keys. In most runs it is so small that it keeps losing entries, and that
+/// entries of other keys lead to dead items.
 #[test]
 fn dead_keys_stay_dead_where_the_index_has_no_keys() {
     simulate_each(|seed| Arc::new(HashedFor([1, 40, 150, 200_000][(seed % 4) as usize])));
 }
 
-/// The same where copies lie apart and the segment that goes first is not the oldest. As many priorities as the fewest
-/// buffers allow.
+/// The same with copies in their own segments and victims that are not the oldest segment. Uses as many
+/// priorities as the minimum number of buffers allows.
 #[test]
 fn dead_keys_stay_dead_where_segments_have_priorities() {
     simulate_each(|_| {
@@ -180,7 +181,7 @@ fn simulate_each(kind: impl Fn(u64) -> Arc<dyn PlacementKind>) {
 
 const READ_TIME: Duration = Duration::from_millis(1);
 
-/// A small flash that is reclaimed in order of age, without copies, and what each run of the cache there opens.
+/// A small flash, reclaimed in order of age without copies, that several runs of the cache open in turn.
 struct Bench {
     disk: Arc<dyn Disk>,
     journal: Arc<MemoryJournal>,
@@ -199,7 +200,7 @@ impl Bench {
         }
     }
 
-    /// Opens it with memory for a few dozen items once it has recovered.
+    /// Opens the cache, before the end of its recovery.
     async fn begin(&self) -> Arc<Engine> {
         let mut config = EngineConfig {
             memory_bytes: 16 << 20,
@@ -218,7 +219,7 @@ impl Bench {
         engine
     }
 
-    /// [`begin`](Self::begin), to the end of the recovery.
+    /// Opens the cache, waits for the end of the recovery and leaves memory for a few dozen items.
     async fn open(&self) -> Arc<Engine> {
         let engine = self.begin().await;
         engine.recovered().await;
@@ -240,7 +241,7 @@ async fn try_put(engine: &Arc<Engine>, name: &str) -> Result<u64, CacheError> {
     engine.set(key, runtime::unix_seconds(), &put).await
 }
 
-/// Puts the item, and others until memory has only those.
+/// Stores the item, and then other items until they fill memory.
 async fn put_on_flash(engine: &Arc<Engine>) {
     put(engine, "item").await;
     for number in 0..200 {
@@ -248,8 +249,8 @@ async fn put_on_flash(engine: &Arc<Engine>) {
     }
 }
 
-/// An item that memory has read from flash and that has been reclaimed there since is in memory alone: an orderly
-/// stop saves it, though the index cannot say that flash has no copy.
+/// An item that was read from flash and then reclaimed there is in memory alone. An orderly stop saves it,
+/// although the index cannot say that flash has no copy.
 #[test]
 fn what_only_memory_has_survives_an_orderly_stop() {
     Sim::new(1).block_on(async {
@@ -259,7 +260,7 @@ fn what_only_memory_has_survives_an_orderly_stop() {
         while !is_in_memory(&engine) {
             assert!(is_found(&engine).await, "it is on flash");
         }
-        // Flash is turned over several times meanwhile.
+        // Flash is turned over several times during this loop.
         for number in 200..2000 {
             put(&engine, &number.to_string()).await;
             assert!(is_in_memory(&engine), "it is read all the time");
@@ -270,8 +271,8 @@ fn what_only_memory_has_survives_an_orderly_stop() {
     });
 }
 
-/// What the items of a reclaimed segment have superseded must not outlive them: before the records of it are durable, no
-/// segment is used again.
+/// Items that a reclaimed segment's items have superseded must not outlive them: no segment is reused before
+/// the records of the deaths are durable.
 #[test]
 fn no_segment_is_used_again_before_deaths_are_durable() {
     Sim::new(1).block_on(async {
@@ -289,7 +290,7 @@ fn no_segment_is_used_again_before_deaths_are_durable() {
         let writing = Arc::clone(&engine);
         let writes = runtime::spawn(async move {
             for number in 5000..7000 {
-                // Some wait for too long.
+                // Some writes wait for too long.
                 let _ = try_put(&writing, &number.to_string()).await;
             }
         });
@@ -301,13 +302,13 @@ fn no_segment_is_used_again_before_deaths_are_durable() {
     });
 }
 
-/// A later copy may be found last: until then none is read.
+/// The latest copy may be found last: no copy is read before that.
 #[test]
 fn nothing_is_read_from_flash_before_all_copies_are_found() {
     Sim::new(1).block_on(async {
         let bench = Bench::new();
         let engine = bench.open().await;
-        // More segments than are read at once, and it is in the first to be read.
+        // More segments than are read at once. The item is in the first segment to be read.
         for number in 0..400 {
             put(&engine, &number.to_string()).await;
         }
@@ -326,7 +327,7 @@ fn nothing_is_read_from_flash_before_all_copies_are_found() {
     });
 }
 
-/// The index goes on to say Perhaps: only the count of writes tells that what was read counts no more.
+/// The index keeps answering Perhaps. Only the count of writes tells that the copy read is out of date.
 #[test]
 fn a_change_does_not_go_by_what_was_deleted_while_it_read_flash() {
     Sim::new(1).block_on(async {
@@ -347,14 +348,14 @@ fn a_change_does_not_go_by_what_was_deleted_while_it_read_flash() {
     });
 }
 
-/// Whether memory has the item; counts as a read.
+/// Returns whether memory has the item. Counts as a read.
 fn is_in_memory(engine: &Arc<Engine>) -> bool {
     let key = engine.key(b"item").expect("a key");
     let found = engine.lookup(key, runtime::unix_seconds(), Peek::No, |_| ());
     matches!(found, Lookup::Hit(()))
 }
 
-/// Whether the cache has the item; counts as a read.
+/// Returns whether the cache has the item. Counts as a read.
 async fn is_found(engine: &Arc<Engine>) -> bool {
     let key = engine.key(b"item").expect("a key");
     match engine.lookup(key, runtime::unix_seconds(), Peek::No, |_| ()) {

@@ -1,10 +1,10 @@
-//! An image whose checkpoint, journal and one summary hold any bytes at all, with checksums that fit:
-//! it opens, warm or empty, finds again what lives, serves, makes room, stops and opens again. What
-//! the journal says has died never comes back, nor what has been overwritten since. What an inspection
-//! tells beforehand is what is found.
+//! An image whose checkpoint, journal and one summary hold any bytes, with checksums that match. The engine
+//! opens it, warm or empty, finds the live items, serves, reclaims, stops and opens again. An item that the
+//! journal marks dead never comes back, nor a value that has been overwritten since. An inspection beforehand
+//! predicts the start and its items.
 //!
-//! Input: how much is as it should be; words of journal; entries of a summary; then the journal's
-//! words, the entries, and the rest of the checkpoint.
+//! The input consists of one byte that chooses the valid parts, the number of the journal's words, the number
+//! of summary entries, the journal's words, the entries, and the rest of the checkpoint.
 #![no_main]
 
 use std::sync::Arc;
@@ -34,15 +34,15 @@ const SEED: u64 = 5;
 const RUN: u64 = 1;
 const CHECKPOINT_SEGMENT: u32 = 3;
 const CHECKPOINT_SEQUENCE: u64 = 77;
-/// Segments with items, and their sequence numbers; both have all of [`KEYS`].
+/// Segments with items, and their sequence numbers; each segment holds all [`KEYS`].
 const LIVING: [(u32, u64); 2] = [(5, 15), (6, 16)];
 const KEYS: u32 = 40;
 const ITEM_BYTES: usize = 900;
-/// Where items lie apart, so that none crosses a page.
+/// Distance between items, so that no item crosses a page.
 const STRIDE: u32 = 1024;
 const NEW_BYTES: usize = 20_000;
 
-/// What the input says.
+/// The decoded input.
 struct Input<'a> {
     choice: u8,
     records: Vec<u64>,
@@ -74,7 +74,7 @@ impl<'a> Input<'a> {
         self.choice & bit != 0
     }
 
-    /// Whether the journal says that the item of a key in a segment has died.
+    /// Returns whether the journal marks the item of a key in a segment as dead.
     fn is_dead(&self, key: u32, (segment, sequence): (u32, u64)) -> bool {
         let unit = u64::from(segment * (SEGMENT_BYTES / UNIT_BYTES) + key * STRIDE / UNIT_BYTES);
         let mut rest = &self.records[..];
@@ -164,7 +164,7 @@ fn assert_as_told(engine: &Engine, inspection: &Inspection, input: &Input<'_>) {
     }
     let (found, told) = (engine.flash_stats().objects, inspection.items.alive);
     if input.has(4) {
-        // Hashes that the index cannot tell apart are one object to it.
+        // The index takes equal hashes for one object.
         assert!(found <= told, "{found} of {told}");
     } else {
         assert_eq!((found, inspection.flaw_count), (told, 0));
@@ -202,7 +202,7 @@ async fn read(engine: &Arc<Engine>, key: u32) -> Option<Vec<u8>> {
     }
 }
 
-/// The value of every item in a segment.
+/// Returns the value of every item in a segment.
 fn old(sequence: u64) -> Vec<u8> {
     vec![sequence as u8 + 100; ITEM_BYTES]
 }
@@ -253,7 +253,7 @@ fn image(input: &Input<'_>) -> Image {
     image
 }
 
-/// A checkpoint whose beginning is as it should be, or not.
+/// Returns a checkpoint. The input decides whether its head and its sections are valid.
 fn stream(input: &Input<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     if !input.has(1) {
@@ -274,7 +274,7 @@ fn stream(input: &Input<'_>) -> Vec<u8> {
             out.extend_from_slice(dead);
         }
         out.extend(DeadKey::batch(&[]));
-        // A section of `exact`, whatever it holds.
+        // A section of `exact`, with any contents.
         let section = Section {
             version: 1,
             bytes: input.stream.to_vec(),
@@ -285,7 +285,7 @@ fn stream(input: &Input<'_>) -> Vec<u8> {
     out
 }
 
-/// A segment of whole items; the second one's summary may be any.
+/// Writes a segment of valid items; the input may replace the summary of the second segment.
 fn write_items(image: &mut Image, (segment, sequence): (u32, u64), input: &Input<'_>) {
     let at = segment_start(segment);
     let mut summary = Vec::new();
@@ -346,7 +346,7 @@ fn write_footer(image: &mut Image, footer: Footer) {
     image.write(at, footer.of_image(SEED, 0).as_bytes());
 }
 
-/// A journal whose first chunk has the input's words for records.
+/// Returns a journal whose first chunk has the input's words as records.
 fn journal(input: &Input<'_>) -> Vec<u64> {
     let chunk_words = chunk_words(PARTITIONS);
     let mut words = vec![0; HEAD_WORDS + MIN_CHUNKS * chunk_words];

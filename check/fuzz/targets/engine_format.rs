@@ -1,5 +1,5 @@
-//! The decoders of what lies on flash and in the journal: any bytes at all must not make them panic,
-//! what they accept must be what was encoded, and a damaged bit must not pass.
+//! The decoders of flash and of the journal: no bytes make them panic, accepted bytes are an encoding of the
+//! result, and a damaged bit is detected.
 #![no_main]
 
 use flowstone_engine::format::checkpoint::{Packer, Positions};
@@ -54,7 +54,7 @@ fn superblock(input: &[u8]) {
     if let Ok(found) = Superblock::decode(&page) {
         assert_eq!(found.encode(), page);
     }
-    // The same bytes with a checksum that fits: the numbers alone must be refused or make sense.
+    // The same bytes with a matching checksum: the numbers must be refused or make sense.
     page[SUPERBLOCK_BYTES - 4..].fill(0);
     let checksum = crc32c::crc32c(&page[..SUPERBLOCK_BYTES - 4]);
     page[SUPERBLOCK_BYTES - 4..].copy_from_slice(&checksum.to_le_bytes());
@@ -142,7 +142,7 @@ fn segment(input: &[u8]) {
             .and_then(|footer| decode_summary(tail, &footer))
     };
     assert!(decode(input).is_err() || input.len() >= FOOTER_BYTES as usize);
-    // A summary of any entries under a footer that fits.
+    // A summary of any entries under a footer that matches.
     let checksum = crc32c::crc32c(entries);
     let kind = SegmentKind::Items;
     let footer = Footer::new(kind, number, sequence, items as u32, data_bytes, checksum);

@@ -1,5 +1,5 @@
-//! Any bytes at all: the parser must not panic, must keep within its input, must not change its
-//! mind when it sees less of it, and what it understood must survive being answered.
+//! The parser on any bytes: it does not panic, keeps within its input and gives the same result for a shorter
+//! input or asks for more. Every parsed command can be answered.
 #![no_main]
 
 use flowstone_protocol::write::{self, Counted, DumpedItem, ItemMeta, Outcome};
@@ -42,7 +42,7 @@ fuzz_target!(|input: &[u8]| {
     for end in 0..input.len() {
         match parse(&input[..end], &LIMITS) {
             Parsed::Incomplete { .. } => {}
-            // All of an endless line is dropped, however much of it is there.
+            // The parser drops all bytes received of an endless line.
             Parsed::Refused(Refused {
                 close: true,
                 consumed,
@@ -129,7 +129,7 @@ fn check_command(command: &Command<'_>) {
     }
 }
 
-/// Replies end their lines, whatever was in the request.
+/// Checks that replies end their lines, whatever the request holds.
 fn check_lines(out: &[u8]) {
     assert!(out.is_empty() || out.ends_with(b"\r\n"));
 }

@@ -1,6 +1,6 @@
-//! A connection: the same requests come of a stream of bytes however it is cut into reads.
+//! A connection: a stream of bytes gives the same requests however it is cut into reads.
 //!
-//! The first bytes of the input say where to cut, the rest is the stream.
+//! The first bytes of the input choose the cuts, the rest is the stream.
 #![no_main]
 
 use flowstone_protocol::{Limits, Parsed, Refused, parse};
@@ -12,7 +12,7 @@ const LIMITS: Limits = Limits {
     max_multiget_bytes: 512,
 };
 
-/// Bytes of input that say where to cut.
+/// Bytes of input that choose the cuts.
 const CUTS: usize = 8;
 
 fuzz_target!(|input: &[u8]| {
@@ -29,7 +29,8 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(whole, session(stream, |_| 1));
 });
 
-/// What a server would have seen of `stream`, read in pieces of the sizes that `next_read` gives.
+/// Returns the requests that a server would see in `stream`, read in pieces of the sizes that `next_read`
+/// gives.
 fn session(stream: &[u8], mut next_read: impl FnMut(usize) -> usize) -> Vec<String> {
     let mut seen = Vec::new();
     let mut unread: Vec<u8> = Vec::new();

@@ -1,5 +1,5 @@
-//! Decoders of slices: any bytes at all are an error or what they say they are, and one to three wrong bits of what is sound are
-//! found where the format says so.
+//! The decoders of slices: any bytes decode to an error or to a value that they encode. Damage of one to
+//! three bits to valid bytes is detected wherever the format promises it.
 #![no_main]
 
 use flowstone_format::slices::{BitPage, EntryPage, PageIdentity, SliceKind, SliceSuperblock};
@@ -73,7 +73,7 @@ fn page(input: &[u8]) {
     assert!(identity.verify(&page).is_err(), "bit {damaged}");
 }
 
-/// How pages are divided: whatever is chosen, the parts lie within the page.
+/// Checks that the parts of a page lie within the page, whatever shape is chosen.
 fn shapes(input: &[u8]) {
     let page_bytes = PAGE_BYTES * (1 + word(input, 0) as usize % 16);
     let number = |at: usize, most: u64| (word(input, at) % (most + 1)) as usize;
@@ -146,7 +146,7 @@ fn filter_page(input: &[u8]) {
     let check = page.check(&words[..FILTER_BIT_WORDS]);
     words[FILTER_BIT_WORDS] = page.check_word(check);
     assert_eq!(page.state(&words), FilterPageState::Sound(check));
-    // A bit more, and what a crash between the stores leaves.
+    // Sets one more bit, and checks the states that a crash between the stores leaves.
     let bit = word(input, 1) as usize % FILTER_PAGE_BITS;
     let at = filter_word(bit);
     let more = words[at] | 1 << (bit % 64);
@@ -168,7 +168,8 @@ fn filter_page(input: &[u8]) {
     );
 }
 
-/// A record of a map: what any bytes say of themselves lies within them, and what is damaged, or lies elsewhere, is no record.
+/// Checks records of a map: the lengths in any bytes stay within those bytes, and a record that is damaged or
+/// lies elsewhere does not decode.
 fn record(input: &[u8]) {
     let (instance, position) = (word(input, 0), word(input, 8));
     if let Ok(found) = Record::decode(1, 4096, input) {
@@ -187,13 +188,13 @@ fn record(input: &[u8]) {
     };
     let len = sound.len();
     assert!(len >= RECORD_HEAD_BYTES && len.is_multiple_of(RECORD_ALIGN_BYTES));
-    // What follows is the next record, and no part of this one.
+    // The bytes behind the record belong to the next record.
     let mut bytes = [&vec![0; len], input].concat();
     sound.encode(instance, position, &mut bytes[..len]);
     assert_eq!(Record::decode(instance, position, &bytes), Ok(sound));
     assert!(Record::decode(instance, position ^ 1 << (epoch % 64), &bytes).is_err());
     assert!(Record::decode(instance, position, &bytes[..len - 1]).is_err());
-    // Its head may name any lengths, with a checksum that fits those bytes or not.
+    // The head may name any lengths, whether or not the checksum matches those bytes.
     bytes[4..8].copy_from_slice(&epoch.to_le_bytes());
     bytes[20..22].copy_from_slice(&key_bytes.to_le_bytes()[..2]);
     let _ = Record::decode(instance, position, &bytes);
@@ -204,7 +205,8 @@ fn record(input: &[u8]) {
     assert!(found.is_err(), "bit {damaged}");
 }
 
-/// The address of a record: any word is one in front of the log's end, or none, and one that has been encoded is itself.
+/// Checks addresses of records: a word decodes to an address before the log's end or to none, and an encoded
+/// address decodes to itself.
 fn address(input: &[u8]) {
     let align = RECORD_ALIGN_BYTES as u64;
     let (any, end) = (word(input, 0), word(input, 8));
@@ -222,7 +224,8 @@ fn address(input: &[u8]) {
     assert_eq!(RecordAddress::decode(sound.encode(), end), Some(sound));
 }
 
-/// A sealed number: any word is one or an error, and one that has been sealed is found damaged by a bit or two.
+/// Checks sealed numbers: a word decodes to a number or an error, and damage of one or two bits to a sealed
+/// number is detected.
 fn number(input: &[u8]) {
     let (any, salt) = (word(input, 0), word(input, 8) as u8);
     if let Ok(found) = unseal_number(any, salt) {

@@ -1,7 +1,8 @@
-//! A structure whose superblock, log, pages and vectors have been changed in any way, with checksums that fit: it is opened or
-//! refused, and when it is open every look-up, change and flush ends, in an answer or an error.
+//! A structure whose superblock, log, pages and vectors have been changed in any way, with checksums that
+//! match. It is opened or refused. In an open structure every look-up, change and flush ends with an answer
+//! or an error.
 //!
-//! Input: the structure, then changes of eight bytes each.
+//! Input: the kind of structure, then changes of eight bytes each.
 #![no_main]
 
 use std::sync::{Arc, OnceLock};
@@ -74,7 +75,7 @@ fn vector(number: u64) -> Vec<f32> {
         .collect()
 }
 
-/// A structure with something in memory, and what a process that has died left of it.
+/// A structure with entries in memory, in the state that a dead process left.
 struct Base {
     image: Image,
     words: Vec<u64>,
@@ -154,7 +155,7 @@ async fn fill_lsh(index: &SliceLsh) {
     index.sync().await.expect("drives work");
 }
 
-/// What is changed, as long as there is input.
+/// The structure after the input's changes.
 struct Changed {
     image: Image,
     words: Vec<u64>,
@@ -180,7 +181,7 @@ impl Changed {
         }
     }
 
-    /// Bytes in front of the ring or the regions.
+    /// Bytes before the ring or the regions.
     const HEAD_BYTES: u64 = 8192;
 
     fn change(&mut self, change: [u8; 8]) {
@@ -188,10 +189,10 @@ impl Changed {
         let at = usize::from(u16::from_le_bytes([b, c]));
         let value = u32::from_le_bytes(value);
         match what % 9 {
-            // A number of the superblock, any or a small one.
+            // A number of the superblock: any value, or a small one.
             0 => self.superblock(at, value),
             1 => self.superblock(at, value % 300),
-            // A word of the log, or a bit of it.
+            // A word of the log, or a bit of one.
             2 => {
                 let len = self.words.len();
                 self.words[at % len] = u64::from(value) << 32 | u64::from(a);
@@ -223,7 +224,7 @@ impl Changed {
     fn superblock(&mut self, at: usize, value: u32) {
         let mut page = vec![0; 4096];
         self.image.read(0, &mut page);
-        // Behind magic number, format and checksum: whole numbers.
+        // Whole numbers behind the magic number, format and checksum.
         let at = 16 + at % ((SUPERBLOCK_BYTES - 16) / 4) * 4;
         page[at..at + 4].copy_from_slice(&value.to_le_bytes());
         let Ok((block, _)) = SliceSuperblock::read_from_prefix(&page) else {
@@ -233,7 +234,7 @@ impl Changed {
         self.image.write(0, &page);
     }
 
-    /// Bytes of a page of a slicetable, which is sealed as what it is.
+    /// Changes bytes of a slicetable's page and seals the page again.
     fn page(&mut self, a: u8, at: usize, value: u32) {
         let partition = u32::from(a % 2);
         let word = self.words[8 + partition as usize];
@@ -264,7 +265,7 @@ impl Changed {
         self.image.write(at_page, &page);
     }
 
-    /// A vector of the ring, with any id and components.
+    /// Writes a vector with any id and components into the ring.
     fn vector(&mut self, at: usize, id: u8, value: u32) {
         let mut record = [0; VECTOR_HEAD_BYTES + 4 * DIMENSIONS];
         for (nth, component) in record[VECTOR_HEAD_BYTES..].chunks_exact_mut(4).enumerate() {

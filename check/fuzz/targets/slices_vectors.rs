@@ -1,7 +1,7 @@
-//! What the command line reads: vectors as `.fvecs`, as images and as lines, and lines of text. Any bytes are vectors or an error
-//! that says where, and never take more memory than they are.
+//! The command line's readers: vectors as `.fvecs`, as images and as lines, and lines of text. Any bytes give
+//! vectors or an error that names the place, and never take more memory than their length.
 //!
-//! The first byte of the input says which.
+//! The first byte of the input chooses the reader.
 #![no_main]
 #![allow(dead_code, reason = "files of the command line, of which not all is called")]
 

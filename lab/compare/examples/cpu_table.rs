@@ -1,8 +1,7 @@
-//! Measures the processor costs of `lab/compare/cpu.toml` and prints them as TOML, with what they were
-//! made of.
+//! Measures the processor costs of `lab/compare/cpu.toml` and prints them as TOML, with the scenarios behind them.
 //!
-//! `cargo run --release -p flowstone-lab --example cpu_table [FILE]`: FILE is made, on the drive whose
-//! reads and writes are to be measured, and removed.
+//! `cargo run --release -p flowstone-lab --example cpu_table [FILE]`: creates FILE, on the drive whose reads and writes are
+//! measured, and removes it afterwards.
 
 #![allow(clippy::print_stdout, reason = "that is what it is for")]
 

@@ -1,4 +1,4 @@
-//! The lab: presets side by side on the same work, and the experiments of the papers.
+//! The lab: runs presets side by side on the same workload, and repeats the experiments of the papers.
 //!
 //! ```text
 //!   workload ──▶ clients ──▶ engine ──▶ device          one preset, one run: compare

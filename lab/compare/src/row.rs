@@ -1,7 +1,6 @@
-//! What came of one measurement: named fields in a fixed order.
+//! The result of one measurement: named fields in a fixed order.
 //!
-//! A field that makes no sense is absent, never zero. A row is one JSON object; rows below each
-//! other are a table.
+//! A field without a meaningful value is absent, never zero. A row is one JSON object; several rows form a table.
 
 use std::iter;
 
@@ -10,7 +9,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-/// Fields in the order in which they were put in. Units are in their names.
+/// Fields in insertion order. Their names end with their units.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
     fields: Vec<(&'static str, Field)>,
@@ -25,13 +24,12 @@ enum Field {
 }
 
 impl Row {
-    /// A row without fields.
+    /// Returns a row without fields.
     pub const fn new() -> Self {
         Self { fields: Vec::new() }
     }
 
-    /// The row with one more field at its end. What makes no sense stays out: nothing at all, and a
-    /// number that is not finite.
+    /// Appends a field. Null and numbers that are not finite are left out.
     pub fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
         match value.into() {
             Value::Null => {}
@@ -40,25 +38,25 @@ impl Row {
         self
     }
 
-    /// The row with a row of its own in one more field, if there is one.
+    /// Appends a field that is a row, if there is one.
     pub fn with_row(mut self, name: &'static str, row: Option<Self>) -> Self {
         self.fields.extend(row.map(|row| (name, Field::Row(row))));
         self
     }
 
-    /// The row with several rows in one more field.
+    /// Appends a field that is a list of rows.
     pub fn with_rows(mut self, name: &'static str, rows: Vec<Self>) -> Self {
         self.fields.push((name, Field::Rows(rows)));
         self
     }
 
-    /// The row with the fields of another at its end.
+    /// Appends the fields of `other`.
     pub fn and(mut self, other: Self) -> Self {
         self.fields.extend(other.fields);
         self
     }
 
-    /// The value of a field that is no row.
+    /// Returns the value of a field that is not a row.
     pub fn get(&self, name: &str) -> Option<&Value> {
         let mut fields = self.fields.iter();
         match fields.find(|field| field.0 == name)? {
@@ -67,17 +65,17 @@ impl Row {
         }
     }
 
-    /// The value of a field that is a count or a measure.
+    /// Returns the value of a numeric field.
     pub fn number(&self, name: &str) -> Option<f64> {
         self.get(name)?.as_f64()
     }
 
-    /// The value of a field that is a name.
+    /// Returns the value of a text field.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.get(name)?.as_str()
     }
 
-    /// The row as one JSON object in one line.
+    /// Returns the row as one JSON object on one line.
     pub fn json(&self) -> String {
         serde_json::to_string(self).expect("text, numbers and names are JSON")
     }
@@ -93,17 +91,17 @@ impl Serialize for Row {
     }
 }
 
-/// Rows as text for people: a table for each run of rows with the same `part`, its heading.
-/// Bytes are given in KiB, MiB or GiB where they are whole ones.
+/// Returns the rows as text: a table for each run of rows with the same `part`, which is its heading. Fields whose names end in
+/// `_bytes` are printed in the largest unit that fits (KiB, MiB, GiB), with two decimals unless whole.
 pub fn table(rows: &[Row]) -> String {
     let tables = rows.chunk_by(|one, other| one.get(PART) == other.get(PART));
     tables.map(one_table).collect::<Vec<_>>().join("\n")
 }
 
-/// The field that says to which table a row belongs.
+/// The field that names the table of a row.
 pub const PART: &str = "part";
 
-/// What is the same in a whole table, and stands above it.
+/// Fields that are equal in all rows of a table. They are not columns.
 const ABOVE: [&str; 4] = [PART, "experiment", "scale", "seed"];
 
 fn one_table(rows: &[Row]) -> String {
@@ -133,7 +131,7 @@ fn one_table(rows: &[Row]) -> String {
     text
 }
 
-/// Lines of cells with two blanks between the columns; `is_left` tells which stand at their left.
+/// Pads the cells of each line so that columns align, two blanks apart. `is_left` tells whether a column is left-aligned.
 pub(crate) fn aligned(lines: &[Vec<String>], is_left: impl Fn(usize) -> bool) -> Vec<String> {
     let width = |at: usize| lines.iter().map(|line| line[at].chars().count()).max();
     let columns = 0..lines.first().map_or(0, Vec::len);
@@ -165,7 +163,7 @@ fn shown(name: &str, value: &Value) -> String {
     }
 }
 
-/// A number with four digits that count, as people read it.
+/// Formats a number with about four significant digits.
 pub fn measure(number: f64) -> String {
     let decimals = match number.abs() {
         1000.0.. => 0,

@@ -1,11 +1,11 @@
-//! A journal for simulations that end: words in memory, whose syncs take no time.
+//! A journal in memory for simulations: it ends with the process, and its syncs take no time.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::{DeviceError, IoFuture, Journal};
 
-/// A journal that nothing survives.
+/// A journal in memory that survives no restart.
 pub(crate) struct Words(Box<[AtomicU64]>);
 
 impl Words {

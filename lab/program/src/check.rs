@@ -1,9 +1,9 @@
 //! `flowstone check`: looks for wrong and resurrected values, and for memory beyond the bound.
 //!
-//! `crashes` simulates whole caches from seeds and opens what crashes at random moments leave; `kills`
-//! starts this very program as a server, puts load on it and kills it; `memory` starts it too, and
-//! sends greedy and hostile clients. Exit code 1 when something is
-//! wrong, with the seed to repeat it.
+//! `crashes` simulates whole caches from seeds, crashes them at random moments and checks them after a
+//! restart. `kills` starts this program as a server, puts load on it and kills it. `memory` starts it too,
+//! and sends greedy and hostile clients. The exit code is 1 if something is wrong, and the report names the
+//! seed to repeat it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,7 +27,7 @@ pub(crate) struct CheckArgs {
 
 #[derive(Subcommand)]
 enum What {
-    /// Simulate crashes: at random moments of caches that follow from a seed.
+    /// Simulate crashes at random moments of caches that follow from a seed.
     Crashes(CrashArgs),
     /// Kill a real server under load, again and again.
     Kills(KillArgs),
@@ -37,32 +37,33 @@ enum What {
 
 #[derive(Args)]
 struct CrashArgs {
-    /// Crash points to look at, at least.
+    /// Minimum number of crash points to check.
     #[arg(long, default_value_t = 1000, value_name = "N")]
     points: u64,
     /// The first seed; a failure names its own.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Caches with the parts of this preset, on a disk [default: as a seed has it, `flowstone` or DIDACache on flash in most].
+    /// Simulate caches with the parts of this preset, on a disk [default: the seed's choice, mostly
+    /// `flowstone`, or DIDACache on flash].
     #[arg(long, value_name = "PRESET", value_parser = |name: &str| systems::PRESETS.named(name))]
     preset: Option<&'static Preset>,
-    /// One JSON object instead of words.
+    /// Print one JSON object instead of words.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Args)]
 struct KillArgs {
-    /// Kills.
+    /// Number of kills.
     #[arg(long, default_value_t = 20, value_name = "N")]
     kills: u32,
-    /// Decides what clients do and when the server dies.
+    /// Seed of the clients' requests and of the moments of the kills.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Clients at once.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
     clients: u32,
-    /// Keys.
+    /// Number of keys.
     #[arg(long, default_value_t = 30_000, value_parser = clap::value_parser!(u64).range(1..))]
     keys: u64,
     /// The preset that the server runs.
@@ -74,20 +75,21 @@ struct KillArgs {
     /// Flash of the server that is killed.
     #[arg(long, default_value = "96MiB", value_name = "SIZE")]
     flash_size: Size,
-    /// Instead of what `flowstone sync` has made durable, what is older than this write-back window has to be found.
+    /// Expect items older than this write-back window to survive, instead of items made durable by `flowstone
+    /// sync`.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=86_400), value_name = "SECONDS")]
     write_back: Option<u32>,
     /// An empty directory for the server's files [default: one of its own, removed afterwards].
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// One JSON object instead of words.
+    /// Print one JSON object instead of words.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Args)]
 struct MemoryArgs {
-    /// Bounds, one server each.
+    /// Memory bounds, each tested on its own server.
     #[arg(
         long,
         value_delimiter = ',',
@@ -101,21 +103,21 @@ struct MemoryArgs {
     /// Kinds of clients [default: all].
     #[arg(long, value_delimiter = ',', value_name = "KIND,...")]
     kinds: Vec<Kind>,
-    /// Part of the usual number of clients.
+    /// Share of the full number of clients.
     #[arg(long, default_value_t = 1.0, value_name = "PART")]
     scale: f64,
-    /// Decides what clients ask for and who reads first.
+    /// Seed of the clients' requests and of the order in which they read.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// An empty directory for the servers' files [default: one of its own, removed afterwards].
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// One JSON object a line instead of words.
+    /// Print one JSON object a line instead of words.
     #[arg(long)]
     json: bool,
 }
 
-/// What a preset is made for in a simulation, about: the sizes of each are its seed's.
+/// Approximate sizes for which a preset is configured in a simulation; each seed decides the exact ones.
 const SIMULATED: Sizes = Sizes {
     memory_bytes: 16 << 20,
     flash_bytes: 8 << 20,
@@ -125,7 +127,7 @@ const SIMULATED: Sizes = Sizes {
     buffer_bytes: None,
 };
 
-/// The name of a preset.
+/// Returns the name of a preset.
 fn preset(name: &str) -> Result<String, UnknownPreset> {
     systems::PRESETS
         .named(name)
@@ -230,11 +232,11 @@ fn crashes(args: &CrashArgs) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Where servers under test have their files.
+/// The program and the directory of servers under test.
 struct Workplace {
     program: PathBuf,
     directory: PathBuf,
-    /// Made for this run, and removed when nothing was found wrong.
+    /// Whether the directory was made for this run. It is removed if nothing was found wrong.
     is_own: bool,
 }
 
@@ -260,14 +262,14 @@ impl Workplace {
 
     fn remove(&self) {
         if self.is_own {
-            // What cannot be removed is in a directory for what need not stay.
+            // A directory that cannot be removed is in the system's place for temporary files.
             let _ = std::fs::remove_dir_all(&self.directory);
         }
     }
 }
 
 impl KillArgs {
-    /// Whether the preset bounds what a kill takes of what reclaim copies.
+    /// Returns whether the preset bounds the copies of reclaim that a kill may lose.
     fn bounds_copies(&self) -> bool {
         let config = (self.preset.config)(Sizes {
             memory_bytes: self.memory.0,

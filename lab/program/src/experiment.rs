@@ -1,7 +1,7 @@
-//! `flowstone experiment`: the tables and figures of the papers, again.
+//! `flowstone experiment`: repeats the tables and figures of the papers.
 //!
-//! The rows and the figures follow from the scale and the seed alone, to the byte, unless a
-//! real file is measured.
+//! The scale and the seed alone determine the rows and the figures, to the byte, unless a real file is
+//! measured.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -20,18 +20,18 @@ use lab::row::{Row, measure, table};
 #[derive(Args)]
 #[command(after_help = catalog())]
 pub(crate) struct ExperimentArgs {
-    /// Which one; see below.
+    /// The name of the experiment; see below.
     name: Option<String>,
-    /// How much is measured: small takes some minutes at most, paper is all of the table or figure.
+    /// Size of the experiment: small takes some minutes at most, paper is all of the table or figure.
     #[arg(long, default_value = "small", value_parser = scale())]
     scale: Scale,
-    /// Decides whatever is left to chance.
+    /// Seed of all randomness.
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// Run it with so many seeds, one after the other: findings are means, with the least and the most.
+    /// Run it with N seeds, one after the other: findings are means, with the least and the most.
     #[arg(long, default_value = "1", value_name = "N")]
     seeds: NonZeroU32,
-    /// One JSON object for each row, one a line, and nothing else.
+    /// Print one JSON object a line for each row, and nothing else.
     #[arg(long)]
     json: bool,
     /// Make this file, measure it and remove it: for experiments on a real drive.
@@ -42,7 +42,7 @@ pub(crate) struct ExperimentArgs {
     plot: Option<PathBuf>,
 }
 
-/// A scale by its name. That of the tests is not offered.
+/// Parses the name of a scale. The scale of the tests is hidden from the help.
 fn scale() -> impl TypedValueParser<Value = Scale> {
     let scales = [Scale::Tiny, Scale::Small, Scale::Paper];
     let names = scales.map(|scale| PossibleValue::new(scale.name()).hide(scale == Scale::Tiny));
@@ -52,7 +52,7 @@ fn scale() -> impl TypedValueParser<Value = Scale> {
     })
 }
 
-/// A cell may take a gigabyte of memory: more at once is not asked of a machine.
+/// Maximum number of cells at once: a cell may take 1 GB of memory.
 const MAX_THREADS: usize = 16;
 
 fn catalog() -> String {
@@ -69,7 +69,7 @@ fn names() -> String {
     names.join(", ")
 }
 
-/// Runs the experiment; 1 when it finds that something is wrong.
+/// Runs the experiment. Returns exit code 1 if its result is wrong.
 pub(crate) fn run(args: &ExperimentArgs) -> ExitCode {
     match experiment(args) {
         Ok(Outcome {
@@ -130,7 +130,7 @@ fn experiment(args: &ExperimentArgs) -> Result<Outcome, String> {
     bar.finish_and_clear();
     let mut outcomes = outcomes.map_err(|error| error.to_string())?;
     let findings = Found::of_all(&outcomes);
-    // Figures are those of the first seed.
+    // The figures show the first seed.
     let rest = outcomes.split_off(1);
     let mut outcome = outcomes.swap_remove(0);
     for other in rest {
@@ -154,7 +154,7 @@ fn experiment(args: &ExperimentArgs) -> Result<Outcome, String> {
     }
 }
 
-/// What people read: the figures as tables, or the rows where there are none, and the findings.
+/// Returns the text report: the figures as tables, or else the rows, and the findings.
 fn report(
     experiment: &Experiment,
     args: &ExperimentArgs,
@@ -179,7 +179,7 @@ fn report(
     parts.join("\n")
 }
 
-/// What all seeds have found of one measure.
+/// One measure as found with every seed.
 struct Found {
     finding: Finding,
     all: Vec<f64>,
@@ -198,7 +198,7 @@ impl Found {
         first.iter().enumerate().map(of).collect()
     }
 
-    /// A row, if this scale has it.
+    /// Returns a row, if this scale has the measure.
     fn row(&self) -> Option<Row> {
         let (first, others) = self.all.split_first()?;
         let row = Row::new()
@@ -218,11 +218,11 @@ impl Found {
     }
 }
 
-/// A file for the figures, opened before the work so that a wrong path costs none of it.
+/// A file for the figures. It is opened before the work, so that a wrong path wastes no work.
 struct Figure<'a> {
     path: &'a Path,
     file: File,
-    /// There was none before, and nothing is in it yet.
+    /// Whether this run made the file and has written nothing to it.
     is_new: bool,
 }
 
@@ -230,7 +230,7 @@ impl<'a> Figure<'a> {
     fn open(path: &'a Path) -> Result<Self, String> {
         let is_new = !path.exists();
         let mut options = OpenOptions::new();
-        // What it holds stays until there is something to put in its place.
+        // The old contents stay until the new figures are ready.
         options.write(true).create(true).truncate(false);
         let opened = options.open(path);
         let file = opened.map_err(|error| {
@@ -251,7 +251,7 @@ impl<'a> Figure<'a> {
 impl Drop for Figure<'_> {
     fn drop(&mut self) {
         if self.is_new {
-            // An empty file in the way of nobody.
+            // An empty file that stays does no harm.
             let _ = std::fs::remove_file(self.path);
         }
     }

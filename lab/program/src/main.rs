@@ -1,7 +1,7 @@
 //! The `flowstone` command: a thin dispatcher, one module per subcommand.
 //!
-//! The server and the inspection of an image are the product's; this package adds the laboratory, the checkers and the systems
-//! of the papers.
+//! The server and the inspection of an image are the product's. This package adds the laboratory, the
+//! checkers and the systems of the papers.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The options of a workload that `bench` and `compare` have in common.
+//! The workload options that `bench` and `compare` share.
 
 use std::fmt;
 use std::path::Path;
@@ -8,7 +8,7 @@ use clap::Args;
 use device::parse_bytes;
 use workload::{DEFAULT_MAX_VALUE_BYTES, KeySize, Mix, Settings, SizeHistogram, ValueSize};
 
-/// What is chosen about a workload, beside its name.
+/// Options of a workload in addition to its name.
 #[derive(Args, Debug)]
 pub(crate) struct WorkloadArgs {
     /// Number of keys
@@ -43,13 +43,13 @@ pub(crate) struct WorkloadArgs {
         allow_negative_numbers = true
     )]
     drift: f64,
-    /// Where all randomness comes from
+    /// Seed of all randomness
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
 }
 
 impl WorkloadArgs {
-    /// The settings of a workload of so many clients.
+    /// Returns the settings of a workload with `clients` clients.
     pub(crate) fn settings(&self, clients: u64) -> Settings {
         Settings {
             keys: self.keys,
@@ -67,7 +67,7 @@ impl WorkloadArgs {
     }
 }
 
-/// A length of keys: a number or `etc`.
+/// Parses a length of keys: a number or `etc`.
 fn key_size(text: &str) -> Result<KeySize, String> {
     if text == "etc" {
         return Ok(KeySize::Etc);
@@ -77,7 +77,7 @@ fn key_size(text: &str) -> Result<KeySize, String> {
         .map_err(|_| wrong(text, "a number of bytes or `etc`"))
 }
 
-/// A length of values: a number, `etc`, or a histogram of CacheLib.
+/// Parses a length of values: a number, `etc`, or a histogram of CacheLib.
 fn value_size(text: &str) -> Result<ValueSize, String> {
     if text == "etc" {
         return Ok(ValueSize::Etc {
@@ -98,7 +98,7 @@ fn value_size(text: &str) -> Result<ValueSize, String> {
     })
 }
 
-/// What is wrong with the text of an option.
+/// Returns the message for the wrong text of an option.
 pub(crate) fn wrong(text: impl fmt::Display, wanted: &str) -> String {
     format!("'{text}' is not {wanted}")
 }

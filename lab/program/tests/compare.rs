@@ -1,4 +1,4 @@
-//! `flowstone compare` as its users see it: what it prints, and how it refuses.
+//! `flowstone compare` as its users see it: its output and its refusals.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,7 +21,7 @@ fn compare(options: &str) -> Output {
         .unwrap()
 }
 
-/// A run on the file at `path` that takes longer than anybody waits.
+/// Starts a run on the file at `path` that lasts longer than any test waits.
 fn endless(path: &Path, options: &str) -> Child {
     Command::new(env!("CARGO_BIN_EXE_flowstone"))
         .args(["compare", "--presets", "flowstone", "--memory", "64MiB"])
@@ -46,7 +46,7 @@ fn wait_until(done: impl Fn() -> bool) {
 const SMALL: &str = "--presets fatcache-sync,fatcache-async,flowstone --workload etc --keys 20000 \
                      --requests 10000 --memory 64MiB --device ftl:crucial-m4,size=256MiB,block=128KiB";
 
-/// The fields of a row, in their order.
+/// Returns the fields of a row, in order.
 fn names(row: &str) -> Vec<String> {
     let value: serde_json::Value = serde_json::from_str(row).unwrap();
     let fields = value.as_object().unwrap().keys();

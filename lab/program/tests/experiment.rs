@@ -1,4 +1,4 @@
-//! `flowstone experiment` from outside: what it takes, what it prints.
+//! `flowstone experiment` as its users see it: its options and its output.
 
 use std::process::{Command, Output};
 
@@ -15,7 +15,7 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("text")
 }
 
-/// One line on standard error, nothing on standard output, exit code 2.
+/// Checks for one line on standard error, nothing on standard output and exit code 2. Returns the line.
 fn refusal(arguments: &[&str]) -> String {
     let output = experiment(arguments);
     assert_eq!(output.status.code(), Some(2), "{arguments:?}");

@@ -17,7 +17,7 @@ fn flowstone(directory: &Path, arguments: &[&str], input: impl AsRef<[u8]>) -> O
         .spawn()
         .expect("the program starts");
     let mut stdin = child.stdin.take().expect("its input is piped");
-    // What refuses its arguments reads no input.
+    // A program that refuses its arguments reads no input.
     let taken = stdin.write_all(input.as_ref());
     let is_gone = |error: std::io::Error| error.kind() == std::io::ErrorKind::BrokenPipe;
     assert!(taken.is_ok() || taken.is_err_and(is_gone));
@@ -25,7 +25,7 @@ fn flowstone(directory: &Path, arguments: &[&str], input: impl AsRef<[u8]>) -> O
     child.wait_with_output().expect("it ends")
 }
 
-/// The arguments of `slice hash`.
+/// Returns the arguments of `slice hash`.
 fn hash<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
     [&["hash"], arguments].concat()
 }
@@ -88,7 +88,7 @@ fn what_is_inserted_is_found_by_the_next_process() {
     }
 }
 
-/// What has been inserted one after the other before a kill is there afterwards, without a gap.
+/// Pairs inserted one after the other before a kill survive it, without a gap.
 #[test]
 fn a_killed_process_loses_nothing_that_came_before() {
     let directory = table(&[]);
@@ -101,7 +101,7 @@ fn a_killed_process_loses_nothing_that_came_before() {
         .spawn()
         .expect("the program starts");
     let mut input = inserts.stdin.take().expect("its input is piped");
-    // Far more than a pipe holds: most of it has been inserted when the last line has been taken.
+    // More than a pipe holds: when the last line has been taken, most lines have been inserted.
     let most = 60_000_u64;
     for key in 0..most {
         writeln!(input, "{key} {}", key * 3).expect("it takes its input");
@@ -109,7 +109,7 @@ fn a_killed_process_loses_nothing_that_came_before() {
     inserts.kill().expect("it can be killed");
     inserts.wait().expect("it ends");
     let keys: String = (0..most).map(|key| format!("{key}\n")).collect();
-    // A file, since a pipe would fill up with answers before all keys are taken.
+    // A file, because a pipe would fill up with answers before all keys are read.
     std::fs::write(at.join("keys"), keys).expect("the file can be written");
     let found = said(at, &hash(&["get", "--drives", "a,b", "keys"]), "");
     let count = found.lines().count() as u64;
@@ -211,7 +211,8 @@ fn wrong_input_is_said_in_a_line_and_changes_nothing() {
     );
 }
 
-/// An input that is wrong in the middle: the line is said, how much is done, and that is there.
+/// An error in the middle of the input names the line and the number of lines done; the lines before it are
+/// done.
 #[test]
 fn what_came_before_a_wrong_line_is_done_and_counted() {
     let directory = one_of_each();
@@ -242,7 +243,7 @@ fn what_came_before_a_wrong_line_is_done_and_counted() {
     assert!(!first.contains("before it"), "{first}");
 }
 
-/// Values are as long as they are, and the next process finds them, also after a kill.
+/// Values keep their lengths, and the next process finds them, also after a kill.
 #[test]
 fn a_map_has_the_values_of_its_keys() {
     let directory = TempDir::new().expect("there is a directory for tests");
@@ -294,7 +295,7 @@ fn a_map_has_the_values_of_its_keys() {
     assert!(refused.contains("a tab and a value"), "{refused}");
 }
 
-/// Of a line only its end is no part of the key and the value; of any other byte a map and a filter make a difference.
+/// Only the end of a line is no part of a key or value. A map and a filter distinguish all other bytes.
 #[test]
 fn keys_and_values_are_taken_as_they_are() {
     let directory = one_of_each();
@@ -502,7 +503,7 @@ fn an_index_finds_vectors_that_are_near() {
     assert!(refusal(at, &query, "1 two 3\n").contains("no vector"));
 }
 
-/// A directory with a table, a map, a filter and an index of two components.
+/// Returns a directory with a table, a map, a filter and an index of two components.
 fn one_of_each() -> TempDir {
     let directory = TempDir::new().expect("there is a directory for tests");
     let at = directory.path();
@@ -712,7 +713,7 @@ fn files_of_others_and_files_cut_short_are_refused() {
         refusal(at, &[kind, command, "--drives", file, "sample"], "")
     };
     for kind in ["bloom", "lsh"] {
-        // A log of another, and one that has been cut short.
+        // Another structure's log, and a log that has been cut short.
         let log = format!("{kind}.log");
         std::fs::copy(at.join(&log), at.join("kept")).expect("it can be copied");
         std::fs::copy(at.join("hash.log"), at.join(&log)).expect("it can be copied");

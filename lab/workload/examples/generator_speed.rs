@@ -1,6 +1,6 @@
-//! How fast requests are generated: millions of requests for each second of one core's time, without
-//! and with the formatting of keys, for every workload. Further ones may be named as arguments. The
-//! fastest of several rounds counts: what slows the others is somebody else's work.
+//! Speed of the generators: millions of requests for each second of one core's time, without and with the
+//! formatting of keys, for every workload. Arguments name further workloads. The fastest of several rounds
+//! counts: other rounds are slowed by other programs.
 //!
 //! `cargo run --release -p flowstone-workload --example generator_speed [WORKLOAD...]`
 
@@ -64,7 +64,7 @@ fn measure(workload: &Workload, mut each: impl FnMut(Request)) -> Result<f64, Wo
     Ok(fastest)
 }
 
-/// Seconds that this thread has been running.
+/// Returns the seconds for which this thread has been running.
 fn core_time() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

@@ -1,10 +1,10 @@
-//! What workloads are made of: counts operations, keys, sizes and reuse of those named as arguments.
+//! Counts operations, keys, sizes and reuse of the workloads named as arguments.
 //!
 //! `cargo run --release -p flowstone-workload --example profile WORKLOAD...`
 
 use flowstone_workload::{Profile, Settings, Workload, WorkloadError};
 
-/// Requests after which an endless workload is cut off.
+/// Maximum number of requests: an endless workload is cut off.
 const REQUESTS: u64 = 10_000_000;
 
 #[expect(

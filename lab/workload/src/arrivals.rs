@@ -1,13 +1,12 @@
-//! When an open-loop client sends.
+//! The times at which an open-loop client sends.
 //!
-//! Times are nanoseconds since the start of a run. They do not depend on how fast the server
-//! answers: a request that could not be sent in time is late, and its latency counts from the time
-//! given here. (A closed loop, which waits for each answer, hides exactly the requests that a slow
-//! server keeps from being sent.)
+//! Times are nanoseconds since the start of a run. They do not depend on the server's speed: a request that
+//! could not be sent in time is late, and its latency counts from the time given here. (A closed loop, which
+//! waits for each answer, hides exactly the requests that a slow server keeps from being sent.)
 
 use crate::stream::Stream;
 
-/// How the gaps between a client's requests are distributed.
+/// Distribution of the gaps between a client's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
     /// Exponentially distributed gaps: independent users.
@@ -25,11 +24,11 @@ pub struct Arrivals {
     stream: Stream,
 }
 
-/// Keeps the times apart from the keys that the same client draws.
+/// Keeps the times independent of the keys that the same client draws.
 const ARRIVAL_SALT: u64 = 0xA221_7A15;
 
 impl Arrivals {
-    /// The schedule of client `client` of `clients`, which together send `rate_per_s` requests a
+    /// Returns the schedule of client `client` of `clients`, which together send `rate_per_s` requests a
     /// second (more than 0).
     pub fn new(pace: Pace, rate_per_s: f64, client: u64, clients: u64, seed: u64) -> Self {
         assert!(rate_per_s > 0.0, "a rate must be positive");
@@ -47,7 +46,7 @@ impl Arrivals {
         }
     }
 
-    /// The time of the next request, in nanoseconds since the start.
+    /// Returns the time of the next request, in nanoseconds since the start.
     #[inline]
     pub fn peek_ns(&self) -> u64 {
         self.next_ns as u64

@@ -15,22 +15,21 @@ use crate::tenant::{Preset, Tenant};
 use crate::trace::{TraceError, TraceReader};
 use crate::weighted::Weighted;
 
-/// A named workload whose settings have been checked. Immutable; clients on any thread may share
-/// it.
+/// A named workload with checked settings. Immutable; clients on any thread may share it.
 #[derive(Clone, Debug)]
 pub struct Workload {
     name: Name,
     settings: Settings,
     names: KeyNames,
     pub(crate) tenants: Arc<[Tenant]>,
-    /// Which tenant a request is from, where there are several.
+    /// Choice of a request's tenant, if there are several.
     pub(crate) choice: Option<Arc<Weighted<usize>>>,
     set_on_miss: bool,
 }
 
 impl Workload {
-    /// The workload called `name`, in one of the forms of [`CATALOG`](crate::CATALOG), with
-    /// `settings`. A trace is opened, and its first request read.
+    /// Returns the workload called `name`, in one of the forms of [`CATALOG`](crate::CATALOG), with
+    /// `settings`. Opens a trace and reads its first request.
     pub fn parse(name: &str, settings: Settings) -> Result<Self, WorkloadError> {
         let name = Name::parse(name)?;
         settings.check()?;
@@ -114,32 +113,32 @@ impl Workload {
         }
     }
 
-    /// The name it was made by.
+    /// Returns the name from which the workload was made.
     pub fn name(&self) -> String {
         self.name.to_string()
     }
 
-    /// The settings it was made from.
+    /// Returns the settings from which the workload was made.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Makes the names of keys.
+    /// Returns the converter between key ids and names.
     pub fn key_names(&self) -> KeyNames {
         self.names
     }
 
-    /// Whether a client stores, with [`Request::fill`], what a get did not find.
+    /// Returns whether a client stores a value, with [`Request::fill`], after a get that found nothing.
     pub fn set_on_miss(&self) -> bool {
         self.set_on_miss
     }
 
-    /// Number of keys in use at any time, which can be stored beforehand; 0 for a trace.
+    /// Returns the number of keys in use at any time, which can be stored beforehand; 0 for a trace.
     pub fn keys(&self) -> u64 {
         self.tenants.iter().map(|tenant| tenant.share.keys).sum()
     }
 
-    /// The set that stores key `index` beforehand. Panics if there is no such key: `index` must be
+    /// Returns the set that stores key `index` beforehand. Panics if there is no such key: `index` must be
     /// below [`Workload::keys`].
     #[inline]
     pub fn load(&self, index: u64) -> Request {
@@ -153,8 +152,8 @@ impl Workload {
         panic!("there is no key {index} to load among {before}");
     }
 
-    /// The length of the value of `id`, in bytes, the same for every writer and reader. None for a
-    /// trace, where every write may have another length.
+    /// Returns the length of the value of `id`, in bytes, the same for every writer and reader. Returns
+    /// `None` for a trace, where every write may have another length.
     #[inline]
     pub fn value_len(&self, id: KeyId) -> Option<u32> {
         let share = &self.tenant_of(id)?.share;
@@ -185,7 +184,7 @@ impl Workload {
             ));
         }
         let longest = match self.name {
-            // What a trace states is checked as it is read.
+            // The lengths in a trace are checked as it is read.
             Name::Trace(..) => 0,
             _ => longest_name(&self.names, &self.tenants),
         };
@@ -205,14 +204,14 @@ impl Workload {
     }
 }
 
-/// The longest name of a key that is in use at the beginning, in bytes.
+/// Returns the longest name of a key that is in use at the start, in bytes.
 fn longest_name(names: &KeyNames, tenants: &[Tenant]) -> usize {
     let shares = tenants.iter().map(|tenant| &tenant.share);
     let longest = shares.map(|share| names.longest(share.application, share.keys));
     longest.max().unwrap_or(0)
 }
 
-/// Lengths of names in traces that do not say how long keys are.
+/// Lengths of names in traces that do not state the lengths of keys.
 const TRACE_KEY_SIZE: KeySize = KeySize::Fixed(30);
 
 #[cfg(test)]
@@ -281,8 +280,8 @@ mod tests {
         }
     }
 
-    /// The first requests of every generator, with the names of their keys: a change would silently
-    /// make recorded runs unrepeatable, here or on another machine.
+    /// The first requests of every generator, with the names of their keys: a change would silently make
+    /// recorded runs unrepeatable, here or on another machine.
     #[test]
     fn the_first_requests_never_change() {
         let seen = GOLDEN.map(|(name, _)| {

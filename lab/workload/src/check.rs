@@ -1,9 +1,9 @@
-//! Every generator against its closed form: the measuring part of `flowstone experiment
+//! Checks of every generator against its closed form: the measuring part of `flowstone experiment
 //! workload-check`.
 //!
-//! A count, a share or a mean passes if it lies within four standard deviations of what its formula
-//! says, a chi-square statistic if it is as unlikely as that at most. One correct generator in
-//! 16,000 fails by chance, for a given seed always or never.
+//! A count, a share or a mean passes if it lies within four standard deviations of its formula's value. A
+//! chi-square statistic passes if its deviation is no less likely than that. One correct generator in 16,000
+//! fails by chance, for a given seed always or never.
 
 use std::collections::HashSet;
 
@@ -29,28 +29,28 @@ use crate::zipf::Zipf;
 /// One statistic of one generator.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CheckRow {
-    /// What was drawn from.
+    /// The generator.
     pub generator: String,
-    /// What was measured.
+    /// The statistic that was measured.
     pub statistic: &'static str,
-    /// What its closed form says.
+    /// Value of the closed form.
     pub expected: f64,
-    /// How far from it a correct generator may be.
+    /// Largest distance from it of a correct generator.
     pub tolerance: f64,
-    /// What was seen.
+    /// Measured value.
     pub seen: f64,
-    /// Whether it is near enough.
+    /// Whether the measured value is within the tolerance.
     pub pass: bool,
 }
 
 /// Standard deviations that chance may explain.
 const DEVIATIONS: f64 = 4.0;
 
-/// Fewer draws make the statistics meaningless.
+/// Minimum number of draws; fewer make the statistics meaningless.
 const MIN_DRAWS: u64 = 100_000;
 
 impl CheckRow {
-    /// A value that should be `expected`, give or take chance of the given standard deviation.
+    /// Returns the row of a value that should be `expected`, with the given standard deviation by chance.
     fn near(
         generator: &str,
         statistic: &'static str,
@@ -69,7 +69,7 @@ impl CheckRow {
         }
     }
 
-    /// A share of `draws` independent draws.
+    /// Returns the row of a share of `draws` independent draws.
     fn share(
         generator: &str,
         statistic: &'static str,
@@ -87,7 +87,7 @@ impl CheckRow {
         )
     }
 
-    /// Counts that should be in proportion to `shares`.
+    /// Returns the row of counts that should be in proportion to `shares`.
     fn chi_square(
         generator: &str,
         statistic: &'static str,
@@ -109,8 +109,8 @@ impl CheckRow {
     }
 }
 
-/// Pearson's chi-square statistic and its degrees of freedom. Cells that expect less than five are
-/// counted as one.
+/// Returns Pearson's chi-square statistic and its degrees of freedom. All cells that expect less than five
+/// count as one cell.
 fn pearson(counts: &[u64], expected: impl Iterator<Item = f64>) -> (f64, f64) {
     let (mut statistic, mut cells) = (0.0, 0u64);
     let (mut rare_count, mut rare_expected) = (0.0, 0.0);
@@ -132,7 +132,7 @@ fn pearson(counts: &[u64], expected: impl Iterator<Item = f64>) -> (f64, f64) {
     (statistic, cells.saturating_sub(1) as f64)
 }
 
-/// Whether chance explains a chi-square statistic (by Wilson and Hilferty's approximation: its cube
+/// Returns whether chance explains a chi-square statistic (by Wilson and Hilferty's approximation: its cube
 /// root is nearly normally distributed).
 fn is_chance(statistic: f64, freedom: f64) -> bool {
     if freedom < 1.0 {
@@ -143,7 +143,7 @@ fn is_chance(statistic: f64, freedom: f64) -> bool {
     deviations.abs() < DEVIATIONS
 }
 
-/// How often each of the numbers below `cells` comes, where `draw(n)` is draw number `n`.
+/// Counts the numbers below `cells` that `draw(n)` gives for draw number `n`.
 pub(crate) fn tally(cells: usize, draws: u64, mut draw: impl FnMut(u64) -> usize) -> Vec<u64> {
     let mut counts = vec![0; cells];
     for number in 0..draws {
@@ -163,7 +163,7 @@ pub(crate) fn assert_near(seen: f64, expected: f64, tolerance: f64) {
     );
 }
 
-/// Panics unless chance explains how far `counts` are from being in proportion to `shares`.
+/// Panics unless chance explains the deviation of `counts` from the proportions of `shares`.
 #[cfg(test)]
 #[track_caller]
 pub(crate) fn assert_fits(counts: &[u64], shares: &[f64]) {
@@ -185,8 +185,8 @@ pub fn check(seed: u64, draws: u64) -> Result<Vec<CheckRow>, WorkloadError> {
     Ok(rows)
 }
 
-/// Keys over which popularity is measured: a prime number, because YCSB's hash (FNV-1a) spreads the
-/// ranks a little unevenly over some others, 1,000 among them.
+/// Keys over which popularity is measured. The number is prime, because YCSB's hash (FNV-1a) spreads the
+/// ranks a little unevenly over some other numbers of keys, such as 1,000.
 const KEYS: u64 = 997;
 
 fn popularity(seed: u64, draws: u64) -> Vec<CheckRow> {
@@ -232,8 +232,8 @@ fn histogram(popularity: &Popularity, seed: u64, draws: u64) -> Vec<u64> {
     })
 }
 
-/// What YCSB's scrambled distribution gives to each key: the popular ranks one by one, and the many
-/// others evenly.
+/// Returns the share of each key in YCSB's scrambled distribution: exact for the popular ranks, and even for
+/// the many other ranks.
 fn scrambled_shares(theta: f64) -> Vec<f64> {
     const SINGLE_RANKS: u64 = 1 << 22;
     let zipf = Zipf::new(crate::popularity::SCRAMBLED_RANKS, theta);
@@ -263,7 +263,7 @@ fn normal_shares(deviation: f64) -> Vec<f64> {
     (0..KEYS).map(share).collect()
 }
 
-/// A mean that drifts by a thousandth of a key each draw: where the last tenth of the draws lies.
+/// Checks a drifting mean: the mean of the last tenth of the draws.
 fn drift(seed: u64, draws: u64) -> CheckRow {
     let keys = draws;
     let (deviation, drift) = (0.001, 0.25);
@@ -274,13 +274,13 @@ fn drift(seed: u64, draws: u64) -> CheckRow {
         .collect();
     let last = &ids[(draws - draws / 10) as usize..];
     let mean = last.iter().sum::<u64>() as f64 / last.len() as f64;
-    // The middle of the last tenth, seen from the middle of the keys where the mean began.
+    // The middle of the last tenth, relative to the middle of the keys, where the mean started.
     let expected = keys as f64 * 0.5 + drift * (draws as f64 * 0.95 - 0.5) - 0.5;
     let spread = deviation * keys as f64 / (last.len() as f64).sqrt();
     CheckRow::near("normal", "mean after drift", expected, spread, mean)
 }
 
-/// Exponents of production caches (Twitter's clusters), each as a law of its own.
+/// Checks exponents of production caches (Twitter's clusters), each as its own distribution.
 fn exponents(seed: u64, draws: u64) -> Vec<CheckRow> {
     let row = |theta: f64| {
         let zipf = Zipf::new(KEYS, theta);
@@ -314,7 +314,7 @@ fn sizes(seed: u64, draws: u64) -> Vec<CheckRow> {
     rows
 }
 
-/// Lengths in cells of about two percent each, against the share of lengths up to each edge.
+/// Checks lengths in cells of about two percent each, against the share of lengths up to each edge.
 fn by_length(
     name: &str,
     draws: u64,
@@ -370,7 +370,7 @@ fn arrivals(seed: u64, draws: u64) -> Vec<CheckRow> {
     ]
 }
 
-/// Keys that come and go, in the shares asked for.
+/// Checks the shares of keys that come and go.
 fn churn(seed: u64, draws: u64) -> Result<Vec<CheckRow>, WorkloadError> {
     let (unread, renewing) = (0.3, 0.2);
     let settings = Settings {
@@ -402,7 +402,7 @@ fn churn(seed: u64, draws: u64) -> Result<Vec<CheckRow>, WorkloadError> {
     ])
 }
 
-/// A workload of so many keys, and what `draws` requests of one client are made of.
+/// Returns a workload of `keys` keys, and the counts over `draws` requests of one client.
 fn profile(
     name: &str,
     keys: u64,
@@ -419,9 +419,9 @@ fn profile(
     Ok((workload, profile))
 }
 
-/// The figures of all twenty applications together.
+/// Checks the totals of all twenty applications.
 fn memcachier(seed: u64, draws: u64) -> Result<Vec<CheckRow>, WorkloadError> {
-    // Few keys and many requests: every slot changes hands many times.
+    // Few keys and many requests: every slot changes its key many times.
     let draws = draws.max(2_000_000);
     let name = "memcachier";
     let (_, profile) = profile(name, 2_000, seed, draws)?;
@@ -437,7 +437,7 @@ fn memcachier(seed: u64, draws: u64) -> Result<Vec<CheckRow>, WorkloadError> {
     ])
 }
 
-/// Every cluster: operations, sizes, and the popularity of the first key.
+/// Checks every cluster: operations, sizes and times to live.
 fn twitter(seed: u64, draws: u64) -> Result<Vec<CheckRow>, WorkloadError> {
     let mut rows = Vec::new();
     for cluster in &presets::TWITTER_CLUSTERS {

@@ -1,4 +1,4 @@
-//! The clients of a workload, and the requests that each of them makes.
+//! The clients of a workload, and their requests.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -28,7 +28,7 @@ pub struct Clients {
 }
 
 impl Workload {
-    /// The clients of one run, all at the beginning of their requests. A trace is opened anew.
+    /// Returns the clients of one run, all at the start of their requests. Opens a trace anew.
     pub fn clients(&self) -> Result<Clients, WorkloadError> {
         let trace = self.open()?;
         Ok(Clients {
@@ -42,8 +42,8 @@ impl Workload {
 }
 
 impl Clients {
-    /// The requests of client `client`. Those of a generated workload are its own; of a trace, every
-    /// request goes to the client that asks first.
+    /// Returns the requests of client `client`. In a generated workload each client has its own requests. In
+    /// a trace, every request goes to the client that asks first.
     pub fn client(&self, client: u64) -> ClientStream {
         let workload = self.workload.clone();
         let source = match &self.trace {
@@ -61,7 +61,7 @@ impl Clients {
     }
 }
 
-/// The requests of one client: endless, or those of a trace. Not shared between threads.
+/// The requests of one client: endless, or the requests of a trace. Not shared between threads.
 #[derive(Debug)]
 pub struct ClientStream {
     workload: Workload,
@@ -78,15 +78,16 @@ enum Source {
 }
 
 impl ClientStream {
-    /// The next request; none at the end of a trace. Only a trace can fail, and says where.
+    /// Returns the next request, or `None` at the end of a trace. Only a trace can fail; the error names the
+    /// line.
     #[inline]
     pub fn next_request(&mut self) -> Result<Option<Request>, TraceError> {
         let next = self.next_in_turn()?;
         Ok(next.map(|(request, _)| request))
     }
 
-    /// The same with the turn of the request, for clients that make theirs at the same time: of a trace, the requests
-    /// of each key are made in its order.
+    /// Returns the next request and its turn, for clients that run at the same time: a trace's requests of
+    /// one key are made in the trace's order.
     #[inline]
     pub fn next_in_turn(&mut self) -> Result<Option<(Request, Turn)>, TraceError> {
         match &mut self.source {
@@ -103,8 +104,8 @@ impl ClientStream {
         }
     }
 
-    /// One more key for an operation that takes several. None where keys come with operations, in a
-    /// trace.
+    /// Returns one more key for an operation that takes several. Returns `None` in a trace, where every key
+    /// has its own operation.
     #[inline]
     pub fn another_key(&mut self, op: Op) -> Option<KeyId> {
         let Source::Generated { stream, states } = &mut self.source else {
@@ -116,7 +117,7 @@ impl ClientStream {
     }
 }
 
-/// Which tenant the next request is from.
+/// Returns the index of the tenant of the next request.
 #[inline]
 fn choose(workload: &Workload, stream: &mut Stream) -> usize {
     match &workload.choice {
@@ -125,7 +126,7 @@ fn choose(workload: &Workload, stream: &mut Stream) -> usize {
     }
 }
 
-/// The next request of a trace. A trace that knows no sizes has those of the settings.
+/// Returns the next request of a trace. If the trace states no sizes, the settings decide them.
 fn next_of_trace(
     trace: &SharedTrace,
     settings: &Settings,
@@ -144,5 +145,5 @@ fn next_of_trace(
     Ok(Some((request, turn)))
 }
 
-/// The length of values where neither the trace nor the settings say anything.
+/// Length of values, in bytes, if neither the trace nor the settings state one.
 const UNKNOWN_VALUE_BYTES: u32 = 270;

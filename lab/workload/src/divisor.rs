@@ -1,5 +1,4 @@
-//! Division by a number that stays the same, as a multiplication: several times as fast as the
-//! machine's own.
+//! Division by a fixed number as a multiplication: several times as fast as the machine's division.
 
 /// A divisor, at least 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +20,7 @@ impl Divisor {
         self.divisor
     }
 
-    /// Quotient and remainder of `number`.
+    /// Returns quotient and remainder of `number`.
     #[inline]
     pub(crate) fn divide(&self, number: u64) -> (u64, u64) {
         // The inverse is too small by less than 1 + 1/divisor parts of 2^64 / divisor, so the

@@ -1,4 +1,4 @@
-//! Why a workload cannot be made.
+//! Reasons why a workload cannot be made.
 
 use thiserror::Error;
 
@@ -30,21 +30,21 @@ pub enum WorkloadError {
         given: String,
         known: String,
     },
-    /// A setting that the workload brings itself.
+    /// A setting that the workload fixes.
     #[error("{name} cannot be set: {workload} brings its own")]
     Fixed {
         name: &'static str,
         workload: String,
     },
-    /// There is nothing to do.
+    /// A trace without requests.
     #[error("{0} holds no request")]
     EmptyTrace(String),
-    /// A trace has no keys beside those it asks for.
+    /// A trace has no keys in addition to those that its requests name.
     #[error(
         "{0} has no keys that could be stored or read beforehand; leave out loading and scanning"
     )]
     NoKeys(String),
-    /// What a user of the workload can hold is too little for it.
+    /// The workload has more keys, or longer ones, than its user can hold.
     #[error("the workload {workload} does not fit: {what}")]
     DoesNotFit { workload: String, what: String },
     /// A histogram cannot be used.

@@ -1,14 +1,14 @@
-//! Measured distributions in the form that CacheLib publishes: JSON files with a histogram of value
-//! sizes, or of popularity.
+//! Measured distributions in the form that CacheLib publishes: JSON files with a histogram of value sizes or
+//! of popularity.
 //!
-//! - Sizes: `valSizeRange` and `valSizeRangeProbability`. With equally many of both, the ranges are
-//!   the sizes themselves; with one range more, they are the edges of bins in which every size is
-//!   equally likely, the upper edge left out.
+//! - Sizes: `valSizeRange` and `valSizeRangeProbability`. If both have the same length, the ranges are the
+//!   sizes themselves. With one range more, they are the edges of bins in which every size is equally likely,
+//!   the upper edge excluded.
 //! - Popularity: the `popularityBuckets[i]` objects of bucket `i` share `popularityWeights[i]`
 //!   accesses.
 //!
-//! Weights are counts or probabilities; only their proportion matters. A file that says anything
-//! else is refused with one line that names it.
+//! Weights are counts or probabilities; only their proportion matters. A file of another form is refused with
+//! one line that names it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use thiserror::Error;
 
 use crate::weighted::Weighted;
 
-/// Why a histogram cannot be used.
+/// Reason why a histogram cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{}: {what}", path.display())]
 pub struct HistogramError {
@@ -27,15 +27,15 @@ pub struct HistogramError {
     what: String,
 }
 
-/// Larger files are no histograms.
+/// Maximum bytes of a histogram's file.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// A histogram of sizes in bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SizeHistogram {
-    /// The smallest size of each bin, and how many sizes there are in it.
+    /// The smallest size of each bin, and the number of sizes in the bin.
     bins: Weighted<(u32, u32)>,
-    /// The largest size there can be, in bytes.
+    /// The largest possible size, in bytes.
     pub(crate) longest: u32,
 }
 
@@ -81,7 +81,7 @@ impl SizeHistogram {
         })
     }
 
-    /// The size that two random words choose.
+    /// Returns the size that two random words choose.
     #[inline]
     pub(crate) fn size(&self, bin: u64, within: u64) -> u32 {
         let &(smallest, sizes) = self.bins.choose(bin);
@@ -89,10 +89,10 @@ impl SizeHistogram {
     }
 }
 
-/// A histogram of popularity: how accesses are spread over objects, the most popular ones first.
+/// A histogram of popularity: the shares of accesses of objects, the most popular objects first.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PopularityHistogram {
-    /// Where each bucket begins and how long it is, as shares of the objects.
+    /// The start and the length of each bucket, as shares of the objects.
     buckets: Weighted<(f64, f64)>,
 }
 
@@ -137,7 +137,7 @@ impl PopularityHistogram {
         Ok(Self { buckets })
     }
 
-    /// The position among the objects, in `[0, 1)`, that a random word and a fraction choose.
+    /// Returns the position among the objects, in `[0, 1)`, that a random word and a fraction choose.
     #[inline]
     pub(crate) fn quantile(&self, bucket: u64, within: f64) -> f64 {
         let (start, length) = self.buckets.choose(bucket);

@@ -1,31 +1,31 @@
-//! Key ids, and the names they have on the wire.
+//! Key ids, and their names on the wire.
 //!
-//! A name is a prefix, zeros, and the id in decimal, up to the wanted length. It is printable,
-//! holds neither blanks nor control characters, and can be read back into its id, so that a client
-//! can check whose value it has received. An id whose digits do not fit the wanted length gets a
-//! longer name rather than somebody else's.
+//! A name is a prefix, zeros, and the id in decimal, up to the wanted length. It is printable, holds neither
+//! blanks nor control characters, and can be parsed back into its id, so that a client can check whose value
+//! it has received. An id whose digits do not fit the wanted length gets a longer name, so that names stay
+//! unique.
 //!
-//! Where a workload mixes applications, the prefix is the number of the application. The ids of
-//! traces are 64-bit hashes, which would need 20 digits: their names are zeros and the id in base 64.
+//! If a workload mixes applications, the prefix is the number of the application. The ids of traces are
+//! 64-bit hashes, which would need 20 digits: their names are zeros and the id in base 64.
 
 use crate::key_id::{APPLICATION_SHIFT, KeyId, MAX_KEY_BYTES};
 use crate::request::Request;
 use crate::sizes::etc_key_len;
 
-/// Opens a name that has room for it.
+/// Prefix of a name that is long enough for it.
 const PREFIX: &[u8] = b"key:";
 
-/// The longest name without [`PREFIX`]: shorter ones need all their bytes for digits.
+/// Longest name without [`PREFIX`]: shorter names need all their bytes for digits.
 const PLAIN_BYTES: usize = PREFIX.len() + 11;
 
-/// How long names are.
+/// Lengths of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeySize {
     /// All names have this many bytes.
     Fixed(usize),
-    /// Lengths follow the key sizes of Facebook's ETC pool: a generalized extreme value
-    /// distribution with location 30.7984, scale 8.20449 and shape 0.078688, truncated to what the
-    /// protocol allows (Atikoglu et al., SIGMETRICS 2012, section 5).
+    /// Lengths follow the key sizes of Facebook's ETC pool: a generalized extreme value distribution with
+    /// location 30.7984, scale 8.20449 and shape 0.078688, truncated to the lengths that the protocol allows
+    /// (Atikoglu et al., SIGMETRICS 2012, section 5).
     Etc,
 }
 
@@ -39,7 +39,7 @@ pub(crate) enum Spelling {
     Compact,
 }
 
-/// Makes names of ids. Cheap to copy and safe to share.
+/// Converts ids into names. Cheap to copy and safe to share.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyNames {
     size: KeySize,
@@ -47,7 +47,7 @@ pub struct KeyNames {
     spelling: Spelling,
 }
 
-/// The digits of compact names, and how many make an id.
+/// The digits of compact names, and their number in an id.
 const COMPACT: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_";
 pub(crate) const COMPACT_DIGITS: usize = 11;
 
@@ -60,15 +60,14 @@ impl KeyNames {
         }
     }
 
-    /// Writes the name of `id` to the front of `out`, which must hold [`MAX_KEY_BYTES`], and
-    /// returns its length.
+    /// Writes the name of `id` to the front of `out`, which must hold [`MAX_KEY_BYTES`]. Returns its length.
     #[inline]
     pub fn write(&self, id: KeyId, out: &mut [u8]) -> usize {
         self.write_sized(id, self.wanted_len(id), out)
     }
 
-    /// Writes the name of the key of `request`, as [`KeyNames::write`] does, with the length that
-    /// the request states.
+    /// Writes the name of the key of `request`, as [`KeyNames::write`] does, with the length that the request
+    /// states.
     #[inline]
     pub fn write_for(&self, request: &Request, out: &mut [u8]) -> usize {
         let wanted = match request.key_len {
@@ -91,7 +90,7 @@ impl KeyNames {
         }
     }
 
-    /// Reads a name back into its id; none if the name is not what [`KeyNames::write`] makes. The
+    /// Parses a name back into its id. Returns `None` if [`KeyNames::write`] cannot have made the name. The
     /// names of traces may have any length.
     pub fn parse(&self, name: &[u8]) -> Option<KeyId> {
         let id = match self.spelling {
@@ -112,8 +111,8 @@ impl KeyNames {
         (own[..len] == *name).then_some(id)
     }
 
-    /// The longest name of numbers below `keys` of an application, in bytes. Of ETC sizes, the
-    /// longest possible one.
+    /// Returns the length of the longest name of numbers below `keys` of an application, in bytes. For ETC
+    /// sizes it is the longest possible name.
     pub(crate) fn longest(&self, application: u16, keys: u64) -> usize {
         match self.size {
             KeySize::Fixed(len) => {
@@ -138,10 +137,10 @@ fn prefix_of(len: usize) -> &'static [u8] {
     if len > PLAIN_BYTES { PREFIX } else { b"" }
 }
 
-/// Room for the number of an application and a colon.
+/// Bytes for the number of an application and a colon.
 const APPLICATION_PREFIX_BYTES: usize = 6;
 
-/// What the names of an application begin with: the bytes, and how many they are.
+/// Returns the prefix of an application's names: the bytes, and their number.
 #[inline]
 fn application_prefix(application: u16) -> ([u8; APPLICATION_PREFIX_BYTES], usize) {
     let mut prefix = [b':'; APPLICATION_PREFIX_BYTES];
@@ -157,7 +156,7 @@ fn write_decimal(prefix: &[u8], number: u64, wanted: usize, out: &mut [u8]) -> u
         && number < EIGHT_DIGITS
         && (prefix.len() + 8..=SHORT_BYTES).contains(&wanted)
     {
-        // Most names: moves of fixed length, and all digits at once.
+        // Most names: copies of fixed length, and all digits at once.
         *front = [b'0'; SHORT_BYTES];
         for (byte, letter) in front.iter_mut().zip(prefix) {
             *byte = *letter;
@@ -178,10 +177,10 @@ fn write_decimal(prefix: &[u8], number: u64, wanted: usize, out: &mut [u8]) -> u
 /// Names up to this length are written in one go.
 const SHORT_BYTES: usize = 64;
 
-/// The first number with more than eight digits.
+/// The smallest number with more than eight digits.
 const EIGHT_DIGITS: u64 = 100_000_000;
 
-/// The decimal digits of a number below [`EIGHT_DIGITS`], with zeros before: halves, quarters and
+/// Returns the decimal digits of a number below [`EIGHT_DIGITS`], with leading zeros: halves, quarters and
 /// eighths of it side by side in one word.
 #[inline]
 fn eight_digits(number: u64) -> [u8; 8] {

@@ -3,9 +3,9 @@
 /// A workload that users can name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// How the name is written; capitals stand for what the user fills in.
+    /// Form of the name; capitals stand for parts that the user fills in.
     pub form: &'static str,
-    /// What it is, in one line.
+    /// Description in one line.
     pub about: &'static str,
 }
 
@@ -31,12 +31,12 @@ pub const CATALOG: [Known; 13] = [
     known("trace:FORMAT:PATH", "a recorded trace of the given format"),
 ];
 
-/// The forms of all names, separated by commas.
+/// Returns the forms of all names, separated by commas.
 pub(crate) fn forms() -> String {
     CATALOG.map(|known| known.form).join(", ")
 }
 
-/// The names that stand for themselves, with nothing to fill in: the first of the catalog.
+/// The names without parts to fill in: the first names of the catalog.
 pub const NAMES: [&str; 8] = {
     let mut names = [""; 8];
     let mut number = 0;

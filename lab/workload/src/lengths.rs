@@ -1,16 +1,16 @@
-//! Lengths drawn by a look into a table: the distribution's own quantiles, without its formula.
+//! Lengths drawn from a table of the distribution's quantiles, without its formula.
 //!
-//! Length `n` is drawn where a random word lies between the shares of lengths below and up to `n`,
-//! as fractions of 2^64. A guide tells for the word's first bits at which length to begin looking,
-//! so that a draw compares hardly more than once.
+//! A random word gives length `n` if it lies between the share of lengths below `n` and the share of lengths
+//! up to `n`, both as fractions of 2^64. A guide gives, for the word's first bits, the length at which the
+//! search starts, so that most draws need one comparison.
 
 use crate::stream::word_of;
 
-/// Lengths from 1 on, and the shares of the words that stand for at most each of them.
+/// Lengths from 1 on: the words below each bound give at most the length of its index plus 1.
 #[derive(Debug)]
 pub(crate) struct Lengths {
     up_to: Box<[u64]>,
-    /// For each value of the first bits, how many lengths end below them.
+    /// For each value of the first bits, the number of lengths whose words lie below it.
     guide: Box<[u16]>,
 }
 
@@ -18,8 +18,8 @@ pub(crate) struct Lengths {
 const GUIDE_BITS: u32 = 12;
 
 impl Lengths {
-    /// A table of the lengths `1..=longest`, where `share_up_to(n)` of all draws have a length of at
-    /// most `n`. With `whole`, longer ones have the length `longest`.
+    /// Returns a table of the lengths `1..=longest`, given that `share_up_to(n)` of all draws have a length
+    /// of at most `n`. With `whole`, longer lengths become `longest`.
     pub(crate) fn new(longest: u16, whole: bool, share_up_to: impl Fn(f64) -> f64) -> Self {
         let word = |length| word_of(share_up_to(f64::from(length)));
         let mut up_to: Box<[u64]> = (1..=longest).map(word).collect();
@@ -34,7 +34,7 @@ impl Lengths {
         Self { up_to, guide }
     }
 
-    /// The length that `word` stands for; none if it is beyond the table.
+    /// Returns the length for `word`, or `None` if it is beyond the table.
     #[inline]
     pub(crate) fn length(&self, word: u64) -> Option<u32> {
         let start = usize::from(self.guide[(word >> (64 - GUIDE_BITS)) as usize]);

@@ -1,46 +1,45 @@
 //! Key, size and operation generators, and readers of recorded traces.
 //!
-//! Everything a client of a cache does, as a function of a seed: which key comes next, whether it
-//! is read, written or deleted, how long its name and its value are, and which bytes the value
-//! holds. Two runs with the same settings ask for the same keys in the same order.
+//! Everything that a client of a cache does, as a function of a seed: the next key, its operation, the length
+//! of its name and value, and the bytes of the value. Two runs with the same settings ask for the same keys
+//! in the same order.
 //!
 //! ```text
 //!   name, Settings ──parse──▶ Workload ──clients──▶ ClientStream ──next_request──▶ Request
 //!                                │                       │          {op, key, value_len, ttl_s}
 //!             known, presets ────┤                       ├ stream      random bits of (seed, n)
-//!         what a name stands for │                       ├ mix         which operation
-//!                                │                       ├ popularity  which key
-//!                                │                       ├ turnover    which keys come and go
-//!                                │                       └ trace       or what was recorded, in the order of turns
+//!         meaning of a name      │                       ├ mix         the operation
+//!                                │                       ├ popularity  the key
+//!                                │                       ├ turnover    the keys that come and go
+//!                                │                       └ trace       or the recorded requests, in the order of turns
 //!                                ├ keys     key id  ──▶ the bytes of its name, and back
 //!                                ├ sizes    key id  ──▶ the length of its value
-//!                                ├ tenant   key id  ──▶ how long it lives
+//!                                ├ tenant   key id  ──▶ its time to live
 //!                                └ values   key id, version ──▶ the bytes of its value, their check
-//!   arrivals  when an open-loop client sends
-//!   check     every generator against its closed form;  profile  what a stream is made of
+//!   arrivals  the times at which an open-loop client sends
+//!   check     every generator against its closed form;  profile  counts over a stream
 //! ```
 //!
 //! # Why every client has its own stream
 //!
-//! Client `n` draws from a generator seeded with `(seed, n)`. If all clients replayed one stream,
-//! the first to ask for a key would bring it into memory (the server's, or the kernel's page cache)
-//! and every other client would find it there a moment later: with 64 clients, 63 of 64 reads of a
-//! uniformly random workload would be memory hits, and flash would look as fast as DRAM. Drawing
-//! from one shared generator instead would avoid that, but would make the order depend on thread
-//! scheduling, and no run could be repeated.
+//! Client `n` draws from a generator seeded with `(seed, n)`. If all clients replayed one stream, the first
+//! client to ask for a key would bring it into memory (the server's, or the kernel's page cache), and every
+//! other client would find it there a moment later. With 64 clients, 63 of 64 reads of a uniformly random
+//! workload would be memory hits, and flash would look as fast as DRAM. One shared generator would avoid
+//! that, but the order would then depend on thread scheduling, and no run could be repeated.
 //!
 //! # Invariants
 //!
-//! - The size of a key's value and the bytes of its name are pure functions of the settings and the
-//!   key id. A reader therefore knows what a writer, in another process or another run, has stored.
-//!   Only traces, in which a key's value changes its length, are an exception.
-//! - The same seed gives the same requests, byte for byte, on any machine: nothing is asked of the
-//!   platform, not even a logarithm.
+//! - The size of a key's value and the bytes of its name are pure functions of the settings and the key id. A
+//!   reader therefore knows the size and bytes that a writer, in another process or another run, has stored.
+//!   Traces are the only exception: a key's value changes its length there.
+//! - The same seed gives the same requests, byte for byte, on any machine: no function of the platform is
+//!   used, not even a logarithm.
 //! - Nothing is allocated after construction, and no generator fails: settings are checked once, in
-//!   [`Workload::parse`], with an error that says what is allowed. A trace may turn out to be
-//!   damaged later; the error says at which line.
+//!   [`Workload::parse`], with an error that says what is allowed. A trace may turn out to be damaged later;
+//!   the error names the line.
 //!
-//! A [`Workload`] is immutable and may be shared between threads; a [`ClientStream`] belongs to one.
+//! A [`Workload`] is immutable and may be shared between threads; a [`ClientStream`] belongs to one thread.
 
 #![forbid(unsafe_code)]
 

@@ -1,10 +1,10 @@
-//! Logarithm, exponential function and power for drawing random numbers: the same bits on every
-//! machine, and several times as fast as a library that rounds the last of them correctly.
+//! Logarithm, exponential function and power for drawing random numbers: the same bits on every machine, and
+//! several times as fast as a library that rounds the last bit correctly.
 //!
-//! They are made of additions and multiplications alone, which all machines round alike, and of two
-//! small tables computed by the compiler. The absolute error of [`ln`] and the relative error of
-//! [`exp`] are below 10^-15, far below what any number of draws could show; [`pow`] multiplies the
-//! former by its exponent.
+//! They consist of additions and multiplications alone, which all machines round alike, and of two small
+//! tables computed by the compiler. The absolute error of [`ln`] and the relative error of [`exp`] are below
+//! 10^-15, far too small to show in any number of draws. [`pow`] multiplies the error of [`ln`] by its
+//! exponent.
 
 /// Intervals of the mantissa in which the logarithm is approximated around the middle.
 const LN_CELLS: usize = 128;
@@ -35,7 +35,7 @@ static EXP_TABLE: [f64; EXP_STEPS] = {
     table
 };
 
-/// The logarithm of a number in `[1, 2)`: `2 artanh((x - 1) / (x + 1))` as a series.
+/// Returns the logarithm of a number in `[1, 2)`: `2 artanh((x - 1) / (x + 1))` as a series.
 const fn ln_of_mantissa(x: f64) -> f64 {
     let ratio = (x - 1.0) / (x + 1.0);
     let square = ratio * ratio;
@@ -47,7 +47,7 @@ const fn ln_of_mantissa(x: f64) -> f64 {
     2.0 * ratio * sum
 }
 
-/// The exponential of a number in `[0, 1)`, as a series.
+/// Returns the exponential of a number in `[0, 1)`, as a series.
 const fn exp_of_fraction(x: f64) -> f64 {
     let (mut sum, mut term) = (1.0, 25);
     while term > 0 {
@@ -60,11 +60,11 @@ const fn exp_of_fraction(x: f64) -> f64 {
 const MANTISSA_BITS: u32 = 52;
 const EXPONENT_BIAS: i64 = 1023;
 
-/// ln 2 in two parts, the first with so many zeros at its end that multiples of it are exact.
+/// ln 2 in two parts. The first ends in enough zeros that its multiples are exact.
 const LN_2_HIGH: f64 = 6.931_471_803_691_238e-1;
 const LN_2_LOW: f64 = 1.908_214_929_270_587_7e-10;
 
-/// The natural logarithm of a normal number; minus infinity of 0 and of what is negative.
+/// Returns the natural logarithm of a normal number, and minus infinity for 0 and negative numbers.
 #[inline]
 pub(crate) fn ln(x: f64) -> f64 {
     if x < f64::MIN_POSITIVE {
@@ -86,7 +86,7 @@ pub(crate) fn ln(x: f64) -> f64 {
     exponent * LN_2_HIGH + (ln_of_middle + (series + exponent * LN_2_LOW))
 }
 
-/// Beyond, the exponential function is taken as 0 and infinity.
+/// Exponents beyond this bound give 0 or infinity.
 const EXP_BOUND: f64 = 708.0;
 
 /// Adding it rounds a number to the nearest integer, which is then in the lowest bits.
@@ -113,7 +113,7 @@ pub(crate) fn exp(x: f64) -> f64 {
     scale * (table + table * series)
 }
 
-/// `x` to the power of `y`, for `x` of 0 or more.
+/// Returns `x` to the power of `y`, for `x` of 0 or more.
 #[inline]
 pub(crate) fn pow(x: f64, y: f64) -> f64 {
     exp(y * ln(x))

@@ -1,9 +1,9 @@
-//! Which operation comes next.
+//! The choice of the next operation.
 
 use crate::error::WorkloadError;
 use crate::stream::{Stream, word_of};
 
-/// What a request does to its key.
+/// An operation on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// Read the value.
@@ -28,15 +28,15 @@ impl Mix {
         sets_below: u64::MAX,
     };
 
-    /// A mix with the given weights; only their proportion matters. Fails if one is negative or not
-    /// finite, or if all are 0.
+    /// Returns a mix with the given weights; only their proportion matters. Fails if a weight is negative or
+    /// not finite, or if all are 0.
     pub fn new(gets: f64, sets: f64, deletes: f64) -> Result<Self, WorkloadError> {
         let all = gets + sets + deletes;
         let valid = [gets, sets, deletes].iter().all(|weight| *weight >= 0.0);
         if !valid || !all.is_finite() || all <= 0.0 {
             return Err(WorkloadError::Ratio(format!("{gets}:{sets}:{deletes}")));
         }
-        // Where nothing else is left the share is 1, and `pick` counts the largest word as below.
+        // If no other weight is left, the share is 1, and `pick` counts the largest word as below.
         let below = |weight: f64, rest: f64| word_of(if rest == 0.0 { 1.0 } else { weight / all });
         Ok(Self {
             gets_below: below(gets, sets + deletes),
@@ -44,7 +44,7 @@ impl Mix {
         })
     }
 
-    /// Reads `GET:SET` or `GET:SET:DELETE`, for example `9:1` or `90:9:1`.
+    /// Parses `GET:SET` or `GET:SET:DELETE`, for example `9:1` or `90:9:1`.
     pub fn parse(text: &str) -> Result<Self, WorkloadError> {
         let bad = || WorkloadError::Ratio(text.to_owned());
         let weights = text
@@ -59,7 +59,7 @@ impl Mix {
         .map_err(|_| bad())
     }
 
-    /// The operation of the next request.
+    /// Returns the operation of the next request.
     #[inline]
     pub(crate) fn pick(&self, stream: &mut Stream) -> Op {
         let word = stream.next_u64();

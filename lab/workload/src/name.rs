@@ -1,4 +1,4 @@
-//! The name of a workload, read and written.
+//! The name of a workload, parsed and written.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -19,13 +19,13 @@ pub(crate) enum Name {
     /// All applications, or one.
     Memcachier(Option<u16>),
     Twitter(u16),
-    /// Where the histograms are: the path before `_sizes.json` and `_pop.json`.
+    /// Path of the histograms, without `_sizes.json` and `_pop.json`.
     CacheLib(PathBuf),
     /// Without a format, name and content of the file decide.
     Trace(Option<Format>, PathBuf),
 }
 
-/// What each of [`NAMES`] stands for.
+/// The workload of each of [`NAMES`].
 static PLAIN: [Name; NAMES.len()] = [
     Name::Uniform,
     Name::Zipfian,

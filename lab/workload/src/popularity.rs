@@ -1,7 +1,7 @@
-//! Which key comes next.
+//! The choice of the next key.
 //!
-//! A [`Popularity`] is a setting; a [`Picker`] is the state of one client that draws from it. Keys
-//! are the ids `0..keys`, except under `latest`, where writes extend them.
+//! A [`Popularity`] is a setting; a [`Picker`] is the state of one client that draws from it. Keys are the
+//! ids `0..keys`, except under `latest`, where writes extend them.
 
 use std::sync::Arc;
 
@@ -12,47 +12,46 @@ use crate::scatter::Scatter;
 use crate::stream::Stream;
 use crate::zipf::Zipf;
 
-/// How operations are spread over the keys.
+/// Distribution of operations over the keys.
 #[derive(Clone, Debug)]
 pub(crate) enum Popularity {
     /// Every key is as likely as any other.
     Uniform,
-    /// YCSB's scrambled Zipfian: ranks are drawn over 10^10 items and hashed onto the
-    /// keys with FNV-1a, so that popular keys are spread over the whole range and stay the same
-    /// ones when the number of keys grows.
+    /// YCSB's scrambled Zipfian distribution: ranks are drawn over 10^10 items and hashed onto the keys with
+    /// FNV-1a. Popular keys are spread over the whole range, and stay the same when the number of keys grows.
     Zipfian {
         /// Skew, 0 or more.
         theta: f64,
     },
-    /// Zipf's law over exactly the keys there are: the popular ones are spread over the whole range
-    /// by a permutation.
+    /// Zipf's law over exactly the existing keys: a permutation spreads the popular keys over the whole
+    /// range.
     Ranked {
         /// Skew, 0 or more.
         theta: f64,
     },
-    /// A measured histogram: buckets of objects with the accesses they share. The objects are
-    /// mapped onto the keys in proportion, so that with as many keys as objects every key is one
-    /// object, and with a tenth of them every key stands for ten neighbours.
+    /// A measured histogram: buckets of objects, each with its share of the accesses. The objects are mapped
+    /// onto the keys in proportion: with as many keys as objects every key is one object, and with a tenth as
+    /// many every key stands for ten neighbours.
     Measured(Arc<PopularityHistogram>),
-    /// A share of the keys, the lowest ids, receives a larger share of the operations. Within each
-    /// part keys are equally likely.
+    /// A share of the keys, the lowest ids, receives a larger share of the operations. Within each part, keys
+    /// are equally likely.
     Hotspot {
         /// Share of the keys that are hot.
         data: f64,
-        /// Share of the operations that go to them.
+        /// Share of the operations that go to hot keys.
         operations: f64,
     },
     /// Ids are normally distributed around a mean in the middle of the range, wrapping at its ends.
     Normal {
         /// Standard deviation as a share of the keys.
         deviation: f64,
-        /// By how many keys the mean moves with each request of a client (may be negative).
+        /// Keys by which the mean moves with each request of a client (may be negative).
         drift: f64,
     },
-    /// Recently written keys are the most likely ones. Every write makes a new key: client `c` of
-    /// `n` makes the ids `keys + c`, `keys + c + n`, ... A read draws its distance from the newest
-    /// id from a Zipf distribution. All clients are taken to write at the same pace, so a read may
-    /// ask for a key that a slower client has not written yet.
+    /// Recently written keys are the most likely ones. Every write makes a new key: client `c` of `n` makes
+    /// the ids `keys + c`, `keys + c + n`, ... A read draws its distance from the newest id from a Zipf
+    /// distribution. It assumes that all clients write at the same pace, so a read may ask for a key that a
+    /// slower client has not written yet.
     Latest {
         /// Skew, 0 or more.
         theta: f64,
@@ -105,7 +104,7 @@ enum Kind {
 }
 
 impl Picker {
-    /// The picker of client 0 of `clients` over `keys` keys (at least 1 of each).
+    /// Returns the picker of client 0 of `clients` over `keys` keys (at least 1 of each).
     pub(crate) fn new(popularity: &Popularity, keys: u64, clients: u64) -> Self {
         let kind = match popularity {
             Popularity::Uniform => Kind::Uniform,
@@ -141,7 +140,7 @@ impl Picker {
         Self { keys, kind }
     }
 
-    /// The same picker in its initial state, for client `client`.
+    /// Returns the same picker in its initial state, for client `client`.
     pub(crate) fn for_client(&self, client: u64) -> Self {
         let mut picker = self.clone();
         if let Kind::Latest { client: own, .. } = &mut picker.kind {
@@ -150,7 +149,7 @@ impl Picker {
         picker
     }
 
-    /// The number of the key of the next request, which performs `op`.
+    /// Returns the number of the key of the next request, which performs `op`.
     #[inline]
     pub(crate) fn pick(&mut self, op: Op, stream: &mut Stream) -> u64 {
         let keys = self.keys;
@@ -211,7 +210,7 @@ pub(crate) fn fnv1a(word: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    //! How often each key comes is tested by [`check`](crate::check).
+    //! The frequency of each key is tested by [`check`](crate::check).
 
     use super::*;
 
@@ -250,7 +249,7 @@ mod tests {
             let near = (0..10_000)
                 .filter(|_| picker.pick(Op::Get, &mut stream) >= 1000 + 1000 - 100)
                 .count();
-            // Of 1000 ranks, the first 100 hold 69 % of the weight.
+            // The first 100 of 1000 ranks hold 69 % of the weight.
             assert!((6_500..7_300).contains(&near), "{near}");
         }
         assert_eq!(seen.len(), 1000);

@@ -1,4 +1,4 @@
-//! What a stream of requests is made of: counted, not computed.
+//! Counts over a stream of requests.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::key_id::KeyId;
 use crate::mix::Op;
 use crate::trace::TraceError;
 
-/// Counts over the requests of one client. Its memory grows with the number of distinct keys.
+/// Counts over the requests of one client. Memory grows with the number of distinct keys.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Profile {
     /// All requests.
@@ -20,17 +20,17 @@ pub struct Profile {
     pub sets: u64,
     /// Deletes.
     pub deletes: u64,
-    /// Different keys asked for.
+    /// Distinct keys requested.
     pub distinct_keys: u64,
-    /// Requests, of whatever kind, for a key that had been asked for before.
+    /// Requests of any kind for a key that had been requested before.
     pub repeated: u64,
-    /// Reads that a cache of unlimited size would answer, if it stored what it did not find.
+    /// Reads that a cache of unlimited size would answer, if it stored a value after every miss.
     pub hits_of_infinite_cache: u64,
     /// Writes to keys that had been written before.
     pub rewrites: u64,
-    /// Writes whose value nobody read before it was replaced or deleted, or before the end.
+    /// Writes whose value no request read before it was replaced or deleted, or before the end.
     pub unread_sets: u64,
-    /// Keys that were written, and never read afterwards.
+    /// Keys that were written and never read afterwards.
     pub unread_keys: u64,
     /// Requests for the most popular key.
     pub most_popular: u64,

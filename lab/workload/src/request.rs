@@ -1,4 +1,4 @@
-//! What a client asks for.
+//! A client's request.
 
 use std::num::NonZeroU8;
 
@@ -8,22 +8,22 @@ use crate::mix::Op;
 /// One operation on one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What is done.
+    /// The operation.
     pub op: Op,
-    /// To which key.
+    /// The key.
     pub key: KeyId,
-    /// The length of the key's name, where a trace states it; otherwise names have the length that
-    /// [`KeyNames`](crate::KeyNames) gives them.
+    /// Length of the key's name, if a trace states it; otherwise [`KeyNames`](crate::KeyNames) gives the
+    /// length.
     pub key_len: Option<NonZeroU8>,
-    /// The length of the value that a set stores, in bytes; of a get, that of the value to store if
-    /// the key is absent. 0 where a trace does not know it.
+    /// Length of the value that a set stores, in bytes; for a get, length of the value to store if the key is
+    /// absent. 0 if a trace does not state it.
     pub value_len: u32,
-    /// The time to live that goes with the value, in seconds; 0 if it never expires.
+    /// Time to live of the value, in seconds; 0 if it never expires.
     pub ttl_s: u32,
 }
 
 impl Request {
-    /// The set with which a look-aside client follows a get that found nothing.
+    /// Returns the set with which a look-aside client follows a get that found nothing.
     #[inline]
     pub fn fill(self) -> Self {
         Self {

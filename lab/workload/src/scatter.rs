@@ -1,7 +1,7 @@
-//! A permutation of the numbers below a bound: spreads neighbours apart.
+//! A permutation of the numbers below a bound that spreads neighbours apart.
 //!
-//! Popularity by rank would otherwise give the lowest ids to the most popular keys, and whoever
-//! stores keys in the order of their ids would write the popular ones side by side.
+//! Without it, the most popular keys would have the lowest ids, and a store that keeps keys in the order of
+//! their ids would have the popular ones side by side.
 
 use crate::divisor::Divisor;
 
@@ -13,7 +13,7 @@ pub(crate) struct Scatter {
 }
 
 impl Scatter {
-    /// A permutation of `0..bound` (at least 1).
+    /// Returns a permutation of `0..bound` (at least 1).
     pub(crate) fn over(bound: u64) -> Self {
         // Near the golden ratio, so that runs of neighbours stay evenly spread.
         let start = (bound as f64 * 0.618_033_988_749_894_9) as u64;
@@ -26,7 +26,7 @@ impl Scatter {
         }
     }
 
-    /// Where `number`, which must be below the bound, goes.
+    /// Returns the place of `number`, which must be below the bound.
     #[inline]
     pub(crate) fn place(&self, number: u64) -> u64 {
         let bound = self.bound.get();

@@ -1,4 +1,4 @@
-//! What can be chosen about a workload, and which choices make sense.
+//! The settings of a workload, and their checks.
 
 use smart_default::SmartDefault;
 
@@ -9,18 +9,17 @@ use crate::mix::Mix;
 use crate::sizes::ValueSize;
 use crate::zipf::MAX_THETA;
 
-/// Settings of a workload. What is `None` is as the named workload says: for most of them, reads
-/// of 30-byte keys with 270-byte values.
+/// Settings of a workload. `None` stands for the named workload's own value: for most workloads, reads of
+/// 30-byte keys with 270-byte values.
 #[derive(Clone, Debug, SmartDefault)]
 pub struct Settings {
     /// Number of keys in use at any time.
     #[default(1_000_000)]
     pub keys: u64,
-    /// Number of clients that share the work (only workloads in which writes bring new keys depend
-    /// on it).
+    /// Number of clients that share the work. It matters only for workloads whose writes bring new keys.
     #[default(1)]
     pub clients: u64,
-    /// All randomness comes from here.
+    /// Seed of all randomness.
     #[default(1)]
     pub seed: u64,
     /// Shares of the operations.
@@ -29,11 +28,11 @@ pub struct Settings {
     pub key_size: Option<KeySize>,
     /// Lengths of values.
     pub value_size: Option<ValueSize>,
-    /// Whether a client stores what it did not find.
+    /// Whether a client stores a value after a miss.
     pub set_on_miss: Option<bool>,
-    /// Share of the sets that go to a key nobody ever asks for.
+    /// Share of the sets that go to keys that no get asks for.
     pub unread: Option<f64>,
-    /// Share of the sets that bring a new key in the place of the oldest.
+    /// Share of the sets that replace the oldest key by a new one.
     pub renewing: Option<f64>,
     /// Skew of Zipf's law.
     pub theta: Option<f64>,
@@ -50,14 +49,14 @@ pub struct Settings {
     pub drift: f64,
 }
 
-/// The longest value that can be asked for: memcached's own bound on items.
+/// Longest value allowed, in bytes: memcached's own bound on items.
 pub(crate) const MAX_VALUE_BYTES: u32 = 1 << 30;
 
-/// The most keys: their ids leave room for the number of an application.
+/// Maximum number of keys: their ids leave space for the number of an application.
 const MAX_KEYS: u64 = 1 << 40;
 
 impl Settings {
-    /// Checks what does not depend on the named workload.
+    /// Checks the settings that do not depend on the named workload.
     pub(crate) fn check(&self) -> Result<(), WorkloadError> {
         let keys = (1..=MAX_KEYS).contains(&self.keys);
         range("keys", self.keys, keys, "1 to 2^40")?;
@@ -84,7 +83,7 @@ impl Settings {
     }
 }
 
-/// Checks that keys and values have lengths that can be asked for.
+/// Checks that the lengths of keys and values are possible.
 pub(crate) fn check_sizes(
     key_size: KeySize,
     needed: usize,

@@ -1,6 +1,6 @@
-//! How long values and names are: pure functions of the seed and the key id.
+//! Lengths of values and names: pure functions of the seed and the key id.
 //!
-//! A key keeps its size for ever, whichever client writes it and however often.
+//! A key's sizes never change, whichever client writes it and however often.
 
 use std::sync::{Arc, LazyLock};
 
@@ -10,11 +10,11 @@ use crate::lengths::Lengths;
 use crate::math;
 use crate::stream::{mix_pair, mix64, unit_of};
 
-/// The longest value of the ETC distribution unless told otherwise, in bytes: what memcached
-/// accepts by default, less room for key and header.
+/// Default of the longest value of the ETC distribution, in bytes: memcached's default bound, less space for
+/// key and header.
 pub const DEFAULT_MAX_VALUE_BYTES: u32 = 1_000_000;
 
-/// How long values are.
+/// Lengths of values.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ValueSize {
     /// All values have this many bytes.
@@ -26,8 +26,8 @@ pub enum ValueSize {
         /// The longest value, in bytes.
         max_bytes: u32,
     },
-    /// Lengths are geometrically distributed: of all distributions with the same mean the one that
-    /// assumes least.
+    /// Lengths are geometrically distributed: among all distributions with the same mean, this one assumes
+    /// least.
     Geometric(Geometric),
     /// Lengths follow a measured histogram.
     Measured(Arc<SizeHistogram>),
@@ -42,7 +42,7 @@ pub struct Geometric {
 }
 
 impl Geometric {
-    /// The distribution with mean `mean`, in bytes. Means below 1 are taken as 1.
+    /// Returns the distribution with mean `mean`, in bytes. Means below 1 are taken as 1.
     pub fn new(mean: f64) -> Self {
         let mean = mean.max(1.0);
         Self {
@@ -72,7 +72,7 @@ const VALUE_SALT: u64 = 0x7661_6C75;
 const KEY_SALT: u64 = 0x6B65_7900;
 
 impl ValueSize {
-    /// The length of the value of `id`, in bytes.
+    /// Returns the length of the value of `id`, in bytes.
     #[inline]
     pub fn of(&self, seed: u64, id: KeyId) -> u32 {
         let word = || mix_pair(VALUE_SALT, seed, id.0);
@@ -95,7 +95,7 @@ impl ValueSize {
         }
     }
 
-    /// The longest value there can be, in bytes.
+    /// Returns the longest possible value, in bytes.
     pub fn longest(&self) -> u32 {
         match self {
             Self::Fixed(bytes) => *bytes,
@@ -107,34 +107,34 @@ impl ValueSize {
     }
 }
 
-/// The length of an ETC key's name, in bytes.
+/// Returns the length of an ETC key's name, in bytes.
 #[inline]
 pub(crate) fn etc_key_len(seed: u64, id: KeyId) -> usize {
     let length = ETC_KEYS.length(mix_pair(KEY_SALT, seed, id.0));
     length.map_or(MAX_KEY_BYTES, |bytes| bytes as usize)
 }
 
-/// All lengths of ETC keys, the longest for all that are longer.
+/// Table of ETC key lengths; longer keys have the longest length.
 static ETC_KEYS: LazyLock<Lengths> =
     LazyLock::new(|| Lengths::new(MAX_KEY_BYTES as u16, true, etc_key_share));
 
-/// The lengths of nineteen of twenty ETC values.
+/// Table of the lengths of nineteen of twenty ETC values.
 static ETC_VALUES: LazyLock<Lengths> =
     LazyLock::new(|| Lengths::new(1_024, false, etc_value_share));
 
-/// The share of ETC values of at most `bytes`, a whole number.
+/// Returns the share of ETC values of at most `bytes`, a whole number.
 pub(crate) fn etc_value_share(bytes: f64) -> f64 {
     1.0 - libm::pow(1.0 + VALUE_SHAPE * bytes / VALUE_SCALE, -1.0 / VALUE_SHAPE)
 }
 
-/// The share of ETC keys whose names have at most `bytes`, a whole number.
+/// Returns the share of ETC keys whose names have at most `bytes`, a whole number.
 pub(crate) fn etc_key_share(bytes: f64) -> f64 {
     // Lengths are rounded, so that "at most x" means below x and a half.
     let reduced = 1.0 + KEY_SHAPE * (bytes + 0.5 - KEY_LOCATION) / KEY_SCALE;
     libm::exp(-libm::pow(reduced.max(0.0), -1.0 / KEY_SHAPE))
 }
 
-/// The quantile function of the generalized Pareto distribution with location 0.
+/// Returns a quantile of the generalized Pareto distribution with location 0.
 fn pareto_quantile(unit: f64, scale: f64, shape: f64) -> f64 {
     scale / shape * (math::pow(1.0 - unit, -shape) - 1.0)
 }

@@ -1,12 +1,12 @@
 //! The random bits of one client.
 //!
-//! xoshiro256++ (Blackman and Vigna, "Scrambled linear pseudorandom number generators", 2019),
-//! seeded through SplitMix64. It is written out here, rather than taken from a library, because a
-//! run recorded today must be repeatable with the versions of tomorrow. It is not for secrets.
+//! xoshiro256++ (Blackman and Vigna, "Scrambled linear pseudorandom number generators", 2019), seeded through
+//! SplitMix64. It is written out here and not taken from a library, because a run recorded today must be
+//! repeatable with future versions. It must not be used for secrets.
 //!
-//! Logarithms, powers and cosines, here and in all of this crate, are this crate's own or those of
-//! `libm`, and never those of the platform, whose last bit differs between machines: the same seed
-//! gives the same bytes everywhere.
+//! Logarithms, powers and cosines in this crate are its own or those of `libm`. The platform's functions are
+//! never used, because their last bit differs between machines: the same seed gives the same bytes
+//! everywhere.
 
 use crate::math;
 
@@ -28,26 +28,26 @@ pub(crate) const fn mix64(word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// Hashes a pair of words; `salt` keeps uses of the same pair apart.
+/// Hashes a pair of words; `salt` keeps different uses of the same pair independent.
 #[inline]
 pub(crate) const fn mix_pair(salt: u64, left: u64, right: u64) -> u64 {
     mix64(mix64(left.wrapping_add(salt)).wrapping_add(right.wrapping_mul(GOLDEN)))
 }
 
-/// A word as a fraction in `[0, 1)` with 53 significant bits.
+/// Returns a word as a fraction in `[0, 1)` with 53 significant bits.
 #[inline]
 pub(crate) fn unit_of(word: u64) -> f64 {
     (word >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
 }
 
-/// A share as a part of 2^64; 1 becomes the largest word.
+/// Returns a share as a fraction of 2^64; 1 becomes the largest word.
 #[inline]
 pub(crate) fn word_of(share: f64) -> u64 {
     (share * 2f64.powi(64)) as u64
 }
 
 impl Stream {
-    /// The stream of client `client` under `seed`. Different pairs give unrelated streams.
+    /// Returns the stream of client `client` under `seed`. Different pairs give unrelated streams.
     pub(crate) fn new(seed: u64, client: u64) -> Self {
         let mut word = mix_pair(0x5EED, seed, client);
         let state = std::array::from_fn(|_| {
@@ -57,7 +57,7 @@ impl Stream {
         Self { state }
     }
 
-    /// The next 64 random bits.
+    /// Returns the next 64 random bits.
     #[inline]
     pub(crate) fn next_u64(&mut self) -> u64 {
         let s = &mut self.state;
@@ -72,7 +72,7 @@ impl Stream {
         out
     }
 
-    /// A uniformly distributed integer in `[0, bound)`, without bias (Lemire, "Fast random integer
+    /// Returns a uniformly distributed integer in `[0, bound)`, without bias (Lemire, "Fast random integer
     /// generation in an interval", 2019). `bound` must not be 0.
     #[inline]
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
@@ -87,13 +87,13 @@ impl Stream {
         (product >> 64) as u64
     }
 
-    /// A uniformly distributed fraction in `[0, 1)`.
+    /// Returns a uniformly distributed fraction in `[0, 1)`.
     #[inline]
     pub(crate) fn unit(&mut self) -> f64 {
         unit_of(self.next_u64())
     }
 
-    /// A draw of the standard normal distribution (Box and Muller; the second value is not kept, so
+    /// Returns a draw of the standard normal distribution (Box and Muller; the second value is not kept, so
     /// that every draw uses the same number of random words).
     #[inline]
     pub(crate) fn normal(&mut self) -> f64 {
@@ -101,7 +101,7 @@ impl Stream {
         radius * libm::cos(std::f64::consts::TAU * self.unit())
     }
 
-    /// A draw of the exponential distribution with mean 1.
+    /// Returns a draw of the exponential distribution with mean 1.
     #[inline]
     pub(crate) fn exponential(&mut self) -> f64 {
         -math::ln(1.0 - self.unit())

@@ -11,19 +11,19 @@ use crate::stream::{Stream, mix_pair, word_of};
 use crate::turnover::Turnover;
 use crate::weighted::Weighted;
 
-/// Shares of the operations that go to other keys than those in use.
+/// Shares of the operations that go to keys other than those in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Churn {
-    /// Share of the sets that go to a key nobody ever asks for again.
+    /// Share of the sets that go to a key that no request asks for again.
     pub(crate) unread_sets: f64,
-    /// Share of the gets that go to such a key.
+    /// Share of the gets that go to a key requested once.
     pub(crate) once_gets: f64,
-    /// Share of the sets that bring a new key in the place of the oldest, which is never asked for
-    /// again. The sets that remain are updates: they go to keys in use, by their popularity.
+    /// Share of the sets that replace the oldest key by a new one; no request asks for the oldest key again.
+    /// The remaining sets are updates: they go to keys in use, by their popularity.
     pub(crate) renewing_sets: f64,
 }
 
-/// What a name stands for, before settings override parts of it.
+/// The workload of a name, before settings override parts of it.
 pub(crate) struct Preset {
     pub(crate) shares: Vec<Share>,
     pub(crate) key_size: KeySize,
@@ -35,7 +35,7 @@ pub(crate) struct Preset {
 pub(crate) struct Share {
     /// Number of the application; 0 if there is only one.
     pub(crate) application: u16,
-    /// Its share of the requests, in proportion to the others'.
+    /// Its share of the requests, relative to the weights of the other applications.
     pub(crate) weight: f64,
     pub(crate) keys: u64,
     pub(crate) mix: Mix,
@@ -46,7 +46,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// All of a workload that only reads.
+    /// Returns the only share of a workload that only reads.
     pub(crate) fn reading(keys: u64, popularity: Popularity, value_size: ValueSize) -> Self {
         Self {
             application: 0,
@@ -61,7 +61,7 @@ impl Share {
     }
 }
 
-/// What one application does. Immutable; its clients keep their own [`TenantClient`].
+/// The behaviour of one application. Immutable; its clients keep their own [`TenantClient`].
 #[derive(Clone, Debug)]
 pub(crate) struct Tenant {
     pub(crate) share: Share,
@@ -70,7 +70,7 @@ pub(crate) struct Tenant {
 }
 
 impl Tenant {
-    /// What a share of a preset becomes under `settings`.
+    /// Returns a share of a preset as changed by `settings`.
     pub(crate) fn new(mut share: Share, settings: &Settings) -> Self {
         share.churn.unread_sets = settings.unread.unwrap_or(share.churn.unread_sets);
         share.churn.renewing_sets = settings.renewing.unwrap_or(share.churn.renewing_sets);
@@ -131,7 +131,7 @@ impl TenantClient {
         self.mix.pick(stream)
     }
 
-    /// The number of the key of the next request, which performs `op`.
+    /// Returns the number of the key of the next request, which performs `op`.
     #[inline]
     pub(crate) fn number(&mut self, op: Op, stream: &mut Stream) -> u64 {
         if !self.churn {
@@ -147,10 +147,11 @@ impl TenantClient {
     }
 }
 
-/// Keeps the time to live independent of the sizes of the same key.
+/// Keeps the time to live of a key independent of its sizes.
 const TTL_SALT: u64 = 0x7474_6C00;
 
-/// The time to live of values of `id`, in seconds; 0 if they never expire. A key keeps it for ever.
+/// Returns the time to live of the values of `id`, in seconds; 0 if they never expire. It never changes for a
+/// key.
 #[inline]
 pub(crate) fn ttl_of(ttls: Option<&Weighted<u32>>, seed: u64, id: KeyId) -> u32 {
     ttls.map_or(0, |ttls| *ttls.choose(mix_pair(TTL_SALT, seed, id.0)))

@@ -1,9 +1,9 @@
-//! Keys come and go: which ids are in use while writes bring new ones.
+//! Keys come and go: the ids in use while writes bring new ones.
 //!
-//! Popularity belongs to *slots*, as many as there are keys. At any time one key occupies each slot.
-//! A write may bring a new key, which takes the slot of the oldest one: it inherits its popularity,
-//! and the old key is never asked for again. Other writes, and reads too, may go to *passing* keys,
-//! which have no slot and are asked for once only.
+//! Popularity belongs to *slots*, as many as there are keys. Each slot holds one key at a time. A write may
+//! bring a new key, which takes the slot of the oldest key and inherits its popularity; the old key is never
+//! requested again. Other writes, and reads too, may go to *passing* keys, which have no slot and are
+//! requested once.
 //!
 //! ```text
 //!   ids   0 .. keys                 the first occupants of slots 0 .. keys
@@ -11,9 +11,9 @@
 //!         keys + 2 j + 1            the j-th passing key
 //! ```
 //!
-//! Client `c` of `n` makes the numbers `j = c, c + n, c + 2 n, ...`, so no two clients make the same
-//! key, and none needs to hear of another: all are taken to bring new keys at the same pace. A read
-//! may therefore ask for a key that a slower client has not written yet, as under `latest`.
+//! Client `c` of `n` makes the numbers `j = c, c + n, c + 2 n, ...`, so no two clients make the same key, and
+//! clients need not communicate. All clients are assumed to bring new keys at the same pace. A read may
+//! therefore ask for a key that a slower client has not written yet, as under `latest`.
 
 use crate::divisor::Divisor;
 
@@ -28,7 +28,7 @@ pub(crate) struct Turnover {
 }
 
 impl Turnover {
-    /// The view of client 0 of `clients` over `keys` slots (at least 1 of each).
+    /// Returns the view of client 0 of `clients` over `keys` slots (at least 1 of each).
     pub(crate) fn new(keys: u64, clients: u64) -> Self {
         Self {
             keys: Divisor::new(keys),
@@ -39,7 +39,7 @@ impl Turnover {
         }
     }
 
-    /// The same view in its initial state, for client `client`.
+    /// Returns the same view in its initial state, for client `client`.
     pub(crate) fn for_client(&self, client: u64) -> Self {
         Self {
             client,
@@ -61,7 +61,7 @@ impl Turnover {
         }
     }
 
-    /// Brings a new key, in the place of the oldest.
+    /// Returns a new key that replaces the oldest.
     #[inline]
     pub(crate) fn renew(&mut self) -> u64 {
         let number = self.client + self.clients * self.renewed;
@@ -69,7 +69,7 @@ impl Turnover {
         self.keys.get() + 2 * number
     }
 
-    /// A key that is used this once.
+    /// Returns a key that is used once.
     #[inline]
     pub(crate) fn passing(&mut self) -> u64 {
         let number = self.client + self.clients * self.passed;

@@ -1,9 +1,10 @@
-//! The order of a trace's requests to each key, kept though several clients make them.
+//! The order of a trace's requests for each key, kept although several clients make them.
 //!
-//! A get that finds nothing is followed by a set of its key, and the trace's next request of that key is one that finds
-//! it. If another client makes that before the set has been answered, it misses, however large the cache is. So the
-//! requests of a key are lined up as they come from the trace, and each waits until those before it have been made.
-//! Nobody waits for a later request, so that no two wait for each other.
+//! A get that finds nothing is followed by a set of its key, and the trace's next request for the key may be
+//! a get that finds it. If another client makes that get before the set has been answered, it misses, however
+//! large the cache is. Requests for a key therefore line up in the order of the trace, and each waits until
+//! the requests before it have been made. A request never waits for a later one, so no two requests wait for
+//! each other.
 
 use std::collections::{HashMap, VecDeque};
 use std::future;
@@ -12,14 +13,14 @@ use std::task::{Context, Poll, Waker};
 
 use crate::key_id::KeyId;
 
-/// The lines of all keys with requests under way.
+/// The lines of all keys with requests in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Lines(Mutex<HashMap<KeyId, Line>>);
 
 #[derive(Debug, Default)]
 struct Line {
     next: u64,
-    /// Requests in order; the first is the one being made.
+    /// Requests in order; the first one is being made.
     places: VecDeque<Place>,
 }
 
@@ -29,8 +30,8 @@ struct Place {
     waker: Option<Waker>,
 }
 
-/// The turn of a request among those of its key: whoever makes it waits for the turn to come, and drops it when the
-/// request, with what follows it, has been answered or given up.
+/// The turn of a request among the requests for its key. The client waits for the turn to come, and drops it
+/// when the request and its follow-up have been answered or given up.
 #[derive(Debug)]
 pub struct Turn(Option<InLine>);
 
@@ -42,7 +43,7 @@ struct InLine {
 }
 
 impl Lines {
-    /// The last place in the line of a key.
+    /// Returns the last place in the line of a key.
     pub(crate) fn join(self: &Arc<Self>, key: KeyId) -> Turn {
         let mut lines = self.lock();
         let line = lines.entry(key).or_default();
@@ -65,10 +66,10 @@ impl Lines {
 }
 
 impl Turn {
-    /// That of a request which waits for none.
+    /// The turn of a request that waits for no other.
     pub const FREE: Self = Self(None);
 
-    /// Whether the request may be made now.
+    /// Returns whether the request may be made now.
     pub fn has_come(&self) -> bool {
         self.poll(None).is_ready()
     }
@@ -149,7 +150,7 @@ mod tests {
             [true, false, false, true]
         );
         assert!(Turn::FREE.has_come());
-        // One that is given up before its turn keeps nobody waiting.
+        // A request that is given up before its turn delays no other.
         drop(second);
         assert_eq!(come(&[&first, &third]), [true, false]);
         let woken = Arc::new(Woken::default());

@@ -1,15 +1,14 @@
-//! The bytes of values: derived from key and version, so that a reader can verify them.
+//! The bytes of values, derived from key and version so that a reader can verify them.
 //!
 //! ```text
 //!   0        8         16        24
 //!   | key id | version | word 0  | word 1  | ...      little-endian; cut off at the value's length
 //! ```
 //!
-//! Word `i` is `mix(id, version) + i x golden ratio`: a value of another key or another version, a
-//! value patched together from two versions, and pages of one value in the wrong order all differ
-//! from what is expected. Any version is accepted, because a reader cannot know which of several
-//! concurrent writes came last; but all bytes must agree with it. Values of up to eight bytes hold
-//! only (part of) the key id.
+//! Word `i` is `mix(id, version) + i x golden ratio`. A value of another key or version, a value patched
+//! together from two versions, and pages of one value in the wrong order all differ from the expected bytes.
+//! Any version is accepted, because a reader cannot know which of several concurrent writes came last, but
+//! all bytes must agree with it. Values of up to eight bytes hold only the key id, or a part of it.
 //!
 //! Both directions are incremental, so that a value of several MiB needs no buffer of its size.
 
@@ -49,7 +48,7 @@ impl Pattern {
         .to_le_bytes()
     }
 
-    /// Word `index`, behind the header; the next one is the golden ratio more.
+    /// Returns word `index`, behind the header; each word is the golden ratio more than the word before.
     #[inline]
     fn number(&self, index: usize) -> u64 {
         let behind_header = (index - HEADER_BYTES / WORD_BYTES) as u64;
@@ -66,7 +65,7 @@ pub struct ValueBytes {
 }
 
 impl ValueBytes {
-    /// The value of `id` at `version`, `len` bytes long.
+    /// Returns the value of `id` at `version`, `len` bytes long.
     pub fn new(id: KeyId, version: u64, len: usize) -> Self {
         Self {
             pattern: Pattern::new(id, version),
@@ -75,7 +74,7 @@ impl ValueBytes {
         }
     }
 
-    /// How many bytes are still to come.
+    /// Returns the number of bytes still to come.
     pub fn remaining(&self) -> usize {
         self.len - self.at
     }
@@ -112,7 +111,7 @@ impl ValueBytes {
 #[derive(Clone, Copy, Debug)]
 pub struct ValueCheck {
     pattern: Pattern,
-    /// The version as far as it has arrived.
+    /// The bytes of the version that have arrived.
     version: [u8; WORD_BYTES],
     at: usize,
     correct: bool,
@@ -162,7 +161,7 @@ impl ValueCheck {
         }
     }
 
-    /// Whether every byte so far was as expected.
+    /// Returns whether every byte so far was as expected.
     pub fn is_correct(&self) -> bool {
         self.correct
     }

@@ -1,26 +1,26 @@
-//! A choice between weighted possibilities with one random word and one look into a table (Walker's
-//! alias method, built as Vose describes it, 1991).
+//! A choice between weighted values with one random word and one table look-up (Walker's alias method, built
+//! as Vose describes it, 1991).
 
 use crate::stream::word_of;
 
-/// Values with weights. Immutable; draws are uses of somebody else's random words.
+/// Values with weights. Immutable; callers supply the random words.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Weighted<T> {
     values: Box<[T]>,
-    /// For each value the part of its column that is its own, and whose the rest is.
+    /// For each value, the part of its column that is its own, and the value that has the rest.
     columns: Box<[Column]>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Column {
-    /// A fraction of 2^64; the whole column where the largest word.
+    /// A fraction of 2^64; the largest word stands for the whole column.
     own_below: u64,
     other: u32,
 }
 
 impl<T> Weighted<T> {
-    /// Values with shares in proportion to their weights. None if there is no weight above 0, or
-    /// one is negative or not finite.
+    /// Returns values with shares in proportion to their weights. Returns `None` if no weight is above 0, or
+    /// if a weight is negative or not finite.
     pub(crate) fn new(weighted: impl IntoIterator<Item = (T, f64)>) -> Option<Self> {
         let (values, weights): (Vec<T>, Vec<f64>) = weighted.into_iter().unzip();
         let all: f64 = weights.iter().sum();
@@ -49,8 +49,8 @@ impl<T> Weighted<T> {
                 low.push(large);
             }
         }
-        // Rounding may leave a few columns without a partner. They are whole but for a hair, unless
-        // their number must never be chosen.
+        // Rounding may leave a few columns without a partner. They are whole except for a rounding error,
+        // unless their value must never be chosen.
         let heaviest = (0..weights.len()).max_by(|&a, &b| weights[a].total_cmp(&weights[b]))?;
         for number in low.into_iter().filter(|&number| weights[number] == 0.0) {
             columns[number] = Column {
@@ -64,7 +64,7 @@ impl<T> Weighted<T> {
         })
     }
 
-    /// The value that the random `word` chooses.
+    /// Returns the value that the random `word` chooses.
     #[inline]
     pub(crate) fn choose(&self, word: u64) -> &T {
         let product = u128::from(word) * self.columns.len() as u128;

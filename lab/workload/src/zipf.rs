@@ -1,25 +1,25 @@
 //! Zipf-distributed ranks, exactly, for any exponent.
 //!
-//! The method is rejection-inversion (Hörmann and Derflinger, "Rejection-inversion to generate
-//! variates from monotone discrete distributions", 1996): a continuous density that lies above the
-//! weights is inverted, and the few points that fall between both are drawn again. It needs about
-//! one power per draw and no table, so a distribution over 10^10 ranks costs no memory.
+//! The method is rejection-inversion (Hörmann and Derflinger, "Rejection-inversion to generate variates from
+//! monotone discrete distributions", 1996): it inverts a continuous density that lies above the weights, and
+//! draws again for the few points that fall between both. A draw needs about one power and no table, so a
+//! distribution over 10^10 ranks takes no memory.
 //!
-//! YCSB draws from the same distribution with an approximation (Gray et al., SIGMOD 1994) that
-//! gives single ranks a few percent more or less than their weight, and fails for exponents from 1.
-//! Production caches have exponents up to 2.7, and a draw that follows its formula can be tested.
+//! YCSB draws from the same distribution with an approximation (Gray et al., SIGMOD 1994) that gives single
+//! ranks a few percent more or less than their weight, and fails for exponents from 1. Production caches have
+//! exponents up to 2.7, and a draw that follows its formula can be tested.
 
 use crate::math;
 use crate::stream::Stream;
 
-/// The largest exponent that is accepted. Beyond, almost every draw is rank 0.
+/// Largest exponent accepted. Beyond it, almost every draw is rank 0.
 pub(crate) const MAX_THETA: f64 = 10.0;
 
 /// A Zipf distribution over `0..items`: rank `r` has probability `(r + 1)^-theta / zeta`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Zipf {
     theta: f64,
-    /// `1 / (1 - theta)`; infinite stands for an exponent of 1.
+    /// `1 / (1 - theta)`; infinite for an exponent of 1.
     inverse: f64,
     items: f64,
     /// The integral of the density at the lower end of rank 0, which is cut so that rank 0 is
@@ -37,7 +37,7 @@ const NEARLY_ONE: f64 = 1e-9;
 const EXACT_TERMS: u64 = 4096;
 
 impl Zipf {
-    /// A distribution over `items` ranks (at least 1) with skew `theta` in `0.0..=MAX_THETA`.
+    /// Returns a distribution over `items` ranks (at least 1) with skew `theta` in `0.0..=MAX_THETA`.
     pub(crate) fn new(items: u64, theta: f64) -> Self {
         assert!(items > 0, "a Zipf distribution needs at least one rank");
         assert!(
@@ -63,7 +63,7 @@ impl Zipf {
         zipf
     }
 
-    /// A random rank.
+    /// Returns a random rank.
     #[inline]
     pub(crate) fn rank(&self, stream: &mut Stream) -> u64 {
         loop {
@@ -79,19 +79,19 @@ impl Zipf {
         }
     }
 
-    /// The probability of `rank`, a number below the number of ranks.
+    /// Returns the probability of `rank`, a number below the number of ranks.
     pub(crate) fn probability(&self, rank: u64) -> f64 {
         self.weight(rank as f64 + 1.0) / harmonic(self.items as u64, self.theta)
     }
 
-    /// The probabilities of all ranks.
+    /// Returns the probabilities of all ranks.
     pub(crate) fn probabilities(&self) -> Vec<f64> {
         let all = harmonic(self.items as u64, self.theta);
         let weight = |rank| self.weight(rank as f64) / all;
         (1..=self.items as u64).map(weight).collect()
     }
 
-    /// The share of the draws that go to the first `ranks` ranks.
+    /// Returns the share of the draws that go to the first `ranks` ranks.
     pub(crate) fn share_of_first(&self, ranks: u64) -> f64 {
         let ranks = ranks.min(self.items as u64);
         if ranks == 0 {
@@ -105,7 +105,7 @@ impl Zipf {
         math::pow(x, -self.theta)
     }
 
-    /// The integral of the weight, up to a constant.
+    /// Returns the integral of the weight, up to a constant.
     #[inline]
     fn integral(&self, x: f64) -> f64 {
         if self.inverse.is_infinite() {
@@ -115,7 +115,7 @@ impl Zipf {
         }
     }
 
-    /// The inverse of [`Zipf::integral`].
+    /// Returns the inverse of [`Zipf::integral`].
     #[inline]
     fn point_at(&self, area: f64) -> f64 {
         if self.inverse.is_infinite() {
@@ -126,8 +126,8 @@ impl Zipf {
     }
 }
 
-/// The generalized harmonic number: the sum of `i^-theta` for `i` in `1..=items`, to about 12
-/// digits (Euler and Maclaurin's formula after the first [`EXACT_TERMS`] terms).
+/// Returns the generalized harmonic number: the sum of `i^-theta` for `i` in `1..=items`, to about 12 digits
+/// (Euler and Maclaurin's formula after the first [`EXACT_TERMS`] terms).
 pub(crate) fn harmonic(items: u64, theta: f64) -> f64 {
     let exact = items.min(EXACT_TERMS);
     let head: f64 = (1..=exact).rev().map(|i| libm::pow(i as f64, -theta)).sum();

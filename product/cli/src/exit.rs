@@ -15,12 +15,12 @@ pub fn of(is_right: bool) -> ExitCode {
     }
 }
 
-/// Prints in one line the fault of the command line or its input.
+/// Prints an error in the command line or its input as one line.
 pub fn refuse(what: impl Display) -> ExitCode {
     say_wrong(what, ExitCode::from(USAGE))
 }
 
-/// Prints in one line the failure of a command whose command line was right.
+/// Prints the failure of a command whose command line was right as one line.
 pub fn fail(what: impl Display) -> ExitCode {
     say_wrong(what, ExitCode::FAILURE)
 }

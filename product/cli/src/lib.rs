@@ -1,5 +1,5 @@
-//! The commands of the product: the server, and the inspection of an image. A program is one call of [`parse`] and a match
-//! over its commands; `flowstone-server`, the program of this package, has these two and the default preset.
+//! The commands of the product: the server, and the inspection of an image. A program is one call of [`parse`] and a
+//! match over its commands. `flowstone-server`, the program of this package, has these two and the default preset.
 //!
 //! A wrong option is answered with one line on standard error and exit code 2.
 
@@ -19,7 +19,7 @@ pub mod serve;
 /// Parses the command line of a program. The help of each command in `with_presets` ends with the list of presets.
 ///
 /// # Errors
-/// The exit code of the program, when it has nothing to run: help or the reason has been printed.
+/// The exit code of the program if it has nothing to run. The help or the reason has been printed then.
 pub fn parse<C: Parser>(presets: Presets, with_presets: &[&str]) -> Result<C, ExitCode> {
     let list_presets = |command: Command| command.after_help(presets.list());
     let command = with_presets.iter().fold(C::command(), |command, &name| {

@@ -1,21 +1,20 @@
-//! Bars that show on a terminal how far a command has come.
+//! Bars that show the progress of a command on a terminal.
 
 use std::fmt::Write;
 use std::time::Duration;
 
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
-/// Share of the work after which its speed tells how long the rest takes.
+/// Share of the work after which its speed is used to estimate the time left.
 const SHARE_TO_JUDGE_BY: f32 = 0.02;
 
-/// A bar of `length` units, if that is known, in the looks of `template`, in
-/// which `{left}` is how long the rest takes.
+/// Returns a bar of `length` units, if known, with the layout of `template`. `{left}` in it stands for the time left.
 pub fn bar(length: impl Into<Option<u64>>, template: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(length.into(), ProgressDrawTarget::stderr());
     if let Ok(style) = ProgressStyle::with_template(template) {
         let show = |state: &ProgressState, out: &mut dyn Write| {
             if let Some(left) = left(state.elapsed(), state.fraction()) {
-                // A line that cannot be drawn is no reason to stop.
+                // A failure to draw a line must not stop the command.
                 let _ = write!(out, ", {:#} left", HumanDuration(left));
             }
         };

@@ -115,9 +115,9 @@ fn take<T>(setting: &mut T, given: Option<T>) {
     }
 }
 
-/// Runs the server; 2 when it cannot start, 1 when it could not stop orderly.
+/// Runs the server. Returns 2 if it cannot start, 1 if it could not stop orderly.
 pub fn run(args: ServeArgs, presets: Presets) -> ExitCode {
-    // Before anything that takes time: no signal ends the process by itself from here on.
+    // Before anything that takes time: from here on no signal ends the process by itself.
     let signals = match runtime::live::signals() {
         Ok(signals) => signals,
         Err(error) => return crate::exit::refuse(format!("signals cannot be handled: {error}")),

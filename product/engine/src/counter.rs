@@ -1,12 +1,11 @@
-//! Counters that all threads add to: [`Count`] of an atomic number, [`Striped`] where threads would wait for one
-//! another's cache line, and the [`CacheLine`] that keeps neighbours apart; [`Ewma`], an average that all threads
-//! add to.
+//! Counters that all threads add to: [`Count`] for an atomic number; [`Striped`] for a counter whose cache line threads
+//! would contend for; [`CacheLine`], which separates neighbours; [`Ewma`], a shared average.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// A number that is only counted with: no order to anything else is implied.
+/// A number used as a counter only: its updates order no other memory accesses.
 pub(crate) trait Count {
     fn add(&self, by: u64);
     fn get(&self) -> u64;
@@ -22,8 +21,8 @@ impl Count for AtomicU64 {
     }
 }
 
-/// Declares counters, and the struct of plain numbers that is read from them. That struct may have `also` fields,
-/// which whoever reads fills in.
+/// Declares counters, and the struct of plain numbers that is read from them. The struct may have `also` fields, which
+/// the reader fills in.
 macro_rules! counters {
     (
         $counters:ident, read as
@@ -84,12 +83,12 @@ macro_rules! summed {
 }
 pub(crate) use summed;
 
-/// Keeps its content off the cache lines of its neighbours.
+/// Aligns its content so that it shares no cache line with its neighbours.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct CacheLine<T>(pub(crate) T);
 
-/// Enough that the threads of a large machine seldom share one.
+/// Number of stripes: enough that threads of a large machine seldom share one.
 const STRIPES: usize = 16;
 
 thread_local! {
@@ -99,7 +98,7 @@ thread_local! {
     };
 }
 
-/// A counter on as many cache lines as threads are likely to be at it.
+/// A counter spread over several cache lines, so that threads seldom contend for one.
 #[derive(Default)]
 pub struct Striped([CacheLine<AtomicU64>; STRIPES]);
 
@@ -108,7 +107,7 @@ impl Striped {
         self.0[STRIPE.get()].0.add(count);
     }
 
-    /// Returns the sum so far.
+    /// Returns the sum of all stripes.
     pub fn sum(&self) -> u64 {
         self.0.iter().map(|part| part.0.get()).sum()
     }
@@ -120,18 +119,18 @@ impl std::fmt::Debug for Striped {
     }
 }
 
-/// The weight of a new sample is one over this.
+/// The weight of a new sample is one divided by this.
 const WEIGHT: u64 = 8;
 
-/// An exponentially weighted moving average, in which each new sample counts an eighth. Shared by all threads; of two samples added at once one
-/// may not count.
+/// An exponentially weighted moving average in which a new sample counts an eighth. Shared by all threads; if two
+/// threads add samples at once, one sample may be lost.
 #[derive(Debug, Default)]
 pub(crate) struct Ewma {
     nanos: AtomicU64,
 }
 
 impl Ewma {
-    /// Adds a sample; the first is the average.
+    /// Adds a sample. The first sample becomes the average.
     pub(crate) fn add(&self, sample: Duration) {
         let sample = u64::try_from(sample.as_nanos()).unwrap_or(u64::MAX);
         let average = match self.nanos.load(Ordering::Relaxed) {
@@ -141,7 +140,7 @@ impl Ewma {
         self.nanos.store(average, Ordering::Relaxed);
     }
 
-    /// The average; zero before the first sample.
+    /// Returns the average; zero before the first sample.
     pub(crate) fn get(&self) -> Duration {
         Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
     }

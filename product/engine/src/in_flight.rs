@@ -1,9 +1,8 @@
 //! Single flight: many reads of one cold key cost one flash read.
 //!
-//! The first request to ask for a key makes the read; those that come while it is under way share
-//! its outcome. A write to the key ends the sharing: the read is taken out of its partition's
-//! table, those that already wait for it still get what they asked for before the write, and
-//! nothing of it is kept in memory.
+//! The first request for a key makes the read; requests that come while it is in flight share its outcome. A write to
+//! the key ends the sharing: the read leaves its partition's table. Requests already waiting for it still get the item
+//! as it was before the write, and the item is not kept in memory.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,18 +14,18 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 /// How an in-flight read ended.
 #[derive(Clone, Debug)]
 pub(crate) enum ReadOutcome {
-    /// With a live item; whether the DRAM tier has kept it.
+    /// A live item. `kept` says whether the DRAM tier has kept it.
     Item { item: Arc<FlashItem>, kept: bool },
     /// There is no such item.
     Absent,
-    /// The device failed or gave wrong bytes: a miss, and the index may still name the item.
+    /// The device failed or returned wrong bytes: a miss. The index may still name the item.
     Failed,
-    /// There was no memory to read the item: the index still names it.
+    /// There was no memory for the read. The index still names the item.
     Busy,
-    /// There was none at once, and the request that made the read [reads ahead](crate::store::Patience): whoever waits for
-    /// the item has to read for itself.
+    /// No memory was free, and the request that made the read [reads ahead](crate::store::Patience): waiting requests
+    /// read for themselves.
     Crowded,
-    /// The request that made the read went away: whoever waits for it has to read for itself.
+    /// The request that made the read was dropped: waiting requests read for themselves.
     Abandoned,
 }
 
@@ -40,35 +39,35 @@ pub(crate) struct InFlightRead {
 }
 
 impl InFlightRead {
-    /// One more request waits for it. Called, as [`is_shared`](InFlightRead::is_shared), under the
+    /// Notes that one more request waits for the read. Called, like [`is_shared`](InFlightRead::is_shared), under the
     /// partition's lock.
     pub(crate) fn share(&self) {
         self.is_shared.store(true, Ordering::Relaxed);
     }
 
-    /// Whether more than one request has asked for it.
+    /// Returns whether more than one request has asked for the read.
     pub(crate) fn is_shared(&self) -> bool {
         self.is_shared.load(Ordering::Relaxed)
     }
 
-    /// A request waits for it whose look counts as a read of the item.
+    /// Notes that a request waits whose read counts as an access.
     pub(crate) fn note_counting(&self) {
         self.counts.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a request has asked so far whose look counts.
+    /// Returns whether a request has asked so far whose read counts as an access.
     pub(crate) fn counts(&self) -> bool {
         self.counts.load(Ordering::Relaxed)
     }
 
-    /// Ends the read and wakes all that wait for it. Called once.
+    /// Ends the read and wakes the requests that wait for it. Called once.
     pub(crate) fn end(&self, outcome: ReadOutcome) {
         let ended_before = self.outcome.set(outcome).is_err();
         debug_assert!(!ended_before, "a read ends once");
         self.ended.notify_all();
     }
 
-    /// Waits until the read has ended.
+    /// Waits until the read has ended, and returns its outcome.
     pub(crate) async fn outcome(&self) -> ReadOutcome {
         loop {
             let ended = self.ended.listener();

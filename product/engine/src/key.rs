@@ -8,18 +8,18 @@ pub(crate) use crate::format::item::MAX_KEY_BYTES;
 
 /// The 64-bit XXH3 hash of a key, seeded by the image.
 ///
-/// The top bits choose the partition, those below the place in the index.
+/// The top bits choose the partition, the bits below them the place in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyHash(pub u64);
 
 impl KeyHash {
-    /// The partition, out of `1 << partition_bits`.
+    /// Returns the number of the partition, out of `1 << partition_bits`.
     pub fn partition(self, partition_bits: u32) -> usize {
-        // Shifted in two steps: a shift by 64 is not a shift.
+        // Shifted in two steps, since a shift by 64 overflows.
         (self.0 >> 1 >> (63 - partition_bits)) as usize
     }
 
-    /// The 32 bits the DRAM tier's tables keep: not those that choose the partition.
+    /// Returns the 32 bits that the DRAM tier's tables keep; the bits that choose the partition are not among them.
     pub(crate) fn low(self) -> u32 {
         self.0 as u32
     }
@@ -33,7 +33,7 @@ pub struct Key<'a> {
 }
 
 impl<'a> Key<'a> {
-    /// The key, hashed with the image's seed; `None` when it is empty or too long.
+    /// Hashes a key with the image's seed. Returns `None` if the key is empty or too long.
     pub fn new(bytes: &'a [u8], seed: u64) -> Option<Self> {
         if bytes.is_empty() || bytes.len() > MAX_KEY_BYTES {
             return None;
@@ -44,18 +44,18 @@ impl<'a> Key<'a> {
         })
     }
 
-    /// The bytes.
+    /// Returns the bytes of the key.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The hash.
+    /// Returns the hash of the key.
     pub fn hash(&self) -> KeyHash {
         self.hash
     }
 }
 
-/// A hasher for what is a hash already.
+/// A hasher for values that are hashes already.
 #[derive(Default)]
 pub(crate) struct Passthrough(u64);
 

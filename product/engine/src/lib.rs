@@ -4,9 +4,9 @@
 //!   server, library
 //!        │ lookup / read_flash          │ modify / set / remove
 //!   ┌────▼──────────────────────────────▼──────┐
-//!   │ lifecycle  open, checkpoints, stop       │  inspect only looks at an image
+//!   │ lifecycle  open, checkpoints, stop       │  inspect only reads an image
 //!   │ cache      request paths, single flight  │  a partition's lock, never held across I/O
-//!   │ dram       items in memory, CLOCK        │  admission: which go to flash
+//!   │ dram       items in memory, CLOCK        │  admission: which items go to flash
 //!   ├──────────────────────────────────────────┤
 //!   │ flash      ties the layers below to a placement: place, invalidate, drain, recovery
 //!   │ placement  an index: where an item lies  │  an index's own lock
@@ -20,9 +20,9 @@
 //!   GET:  memory │ open segment │ one flash read, kept in memory
 //! ```
 //!
-//! Each layer is ignorant of those above it; a test reads the imports and fails where one is not. Requests run on
-//! whatever thread they come in on; writing, reclaim, recovery and checkpoints are background tasks
-//! ([`Engine::start_background`]). `format` holds every byte offset.
+//! No layer knows the layers above it; a test reads the imports and fails if one does. Requests run on the calling
+//! thread. Writing, reclaim, recovery and checkpoints are background tasks ([`Engine::start_background`]). `format`
+//! holds every byte offset.
 
 #![forbid(unsafe_code)]
 

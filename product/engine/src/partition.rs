@@ -1,4 +1,4 @@
-//! A partition of the key space: its DRAM tier, its versions, its in-flight reads. Behind one lock.
+//! A partition of the key space: its DRAM tier, its versions and its in-flight reads, behind one lock.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -12,8 +12,8 @@ use crate::dram::DramTier;
 use crate::in_flight::InFlightRead;
 use crate::key::{KeyHash, Passthrough};
 
-/// Write counters of a partition. Keys whose hashes agree in the low bits share one: a change to a
-/// fetched item then reads once more than it had to.
+/// Number of write counters of a partition. Keys whose hashes agree in the low bits share a counter: a write to one of
+/// two such keys makes a change to the other read its item from flash once more.
 const WRITE_GENERATIONS: usize = 256;
 
 summed! {
@@ -21,13 +21,13 @@ summed! {
     PathStats {
         /// Reads answered from memory.
         dram_hits,
-        /// Reads answered from flash, also those that shared another's read.
+        /// Reads answered from flash, including reads that shared another request's flash read.
         flash_hits,
-        /// Reads of keys that are not there.
+        /// Reads of keys that the cache does not have.
         misses,
-        /// Misses that cost a flash read; `misses` counts them, too.
+        /// Misses that cost a flash read; counted in `misses` as well.
         flash_misses,
-        /// Misses because the device failed or gave wrong bytes; `misses` counts them, too.
+        /// Misses because the device failed or returned wrong bytes; counted in `misses` as well.
         failed_reads,
         /// Reads that found an item expired.
         expired,
@@ -37,7 +37,7 @@ summed! {
         items_set,
         /// Bytes of key and value stored.
         item_bytes_set,
-        /// Reads that shared another's flash read.
+        /// Reads that shared another request's flash read.
         shared_reads,
         /// Items read from flash that were kept in memory.
         promotions,
@@ -48,10 +48,10 @@ summed! {
 pub(crate) struct Partition {
     pub(crate) tier: DramTier,
     pub(crate) next_version: u64,
-    /// Distance from one version of this partition to its next: the number of partitions, so that
-    /// no two items of the cache share a version.
+    /// Distance between consecutive versions of this partition: the number of partitions, so that no two items of the
+    /// cache have the same version.
     version_step: u64,
-    /// The last `flush_all` this partition has applied.
+    /// Generation of the last `flush_all` that this partition has applied.
     pub(crate) flush_generation: u64,
     in_flight: HashMap<KeyHash, Arc<InFlightRead>, BuildHasherDefault<Passthrough>>,
     write_generations: Box<[u32; WRITE_GENERATIONS]>,
@@ -59,14 +59,14 @@ pub(crate) struct Partition {
     turns: u32,
 }
 
-/// Bytes of memory of a partition that holds nothing but one chunk of `chunk_bytes`.
+/// Returns the bytes of memory of a partition that holds a single chunk of `chunk_bytes`.
 pub(crate) fn least_bytes(chunk_bytes: u64) -> u64 {
     (size_of::<Partition>() + size_of::<[u32; WRITE_GENERATIONS]>()) as u64 + chunk_bytes
 }
 
 impl Partition {
-    /// The partition with this `number` out of `partitions`, whose versions start at `first_version`
-    /// or soon after.
+    /// Creates the partition with this `number` out of `partitions`. Its versions start at `first_version` or soon
+    /// after.
     pub(crate) fn new(
         (chunk_bytes, pool): (usize, Arc<PagePool>),
         first_version: u64,
@@ -85,7 +85,7 @@ impl Partition {
         }
     }
 
-    /// True once in `one_in` calls.
+    /// Returns true once in `one_in` calls.
     pub(crate) fn take_turn(&mut self, one_in: u32) -> bool {
         self.turns = (self.turns + 1) % one_in;
         self.turns == 0
@@ -106,14 +106,14 @@ impl Partition {
         }
     }
 
-    /// How many writes to a key, deletions included, there have been: as long as it is the same, a
-    /// change may be based on what was read from flash.
+    /// Returns the counter of writes to a key, deletions included. As long as it is unchanged, a change may be based on
+    /// the item read from flash.
     pub(crate) fn write_generation(&self, hash: KeyHash) -> u32 {
         self.write_generations[hash.0 as usize % WRITE_GENERATIONS]
     }
 
-    /// Counts a write to a key. Who asks from now on does not share a read that is under way, and
-    /// what was fetched for a change does not count any more.
+    /// Counts a write to a key. Later requests do not share a read that is in flight, and items fetched for a change
+    /// are no longer valid.
     pub(crate) fn count_write(&mut self, hash: KeyHash) {
         let generation = &mut self.write_generations[hash.0 as usize % WRITE_GENERATIONS];
         *generation = generation.wrapping_add(1);
@@ -122,7 +122,7 @@ impl Partition {
         }
     }
 
-    /// The in-flight read of a key, and whether it has only now begun.
+    /// Returns the in-flight read of a key, and whether this call created it.
     pub(crate) fn join_read(&mut self, hash: KeyHash) -> (Arc<InFlightRead>, bool) {
         match self.in_flight.entry(hash) {
             Entry::Occupied(found) => {
@@ -134,7 +134,7 @@ impl Partition {
         }
     }
 
-    /// Takes an in-flight read out of the table; false when a write has done so before.
+    /// Removes an in-flight read from the table. Returns false if a write has removed it before.
     pub(crate) fn end_read(&mut self, hash: KeyHash, read: &Arc<InFlightRead>) -> bool {
         match self.in_flight.entry(hash) {
             Entry::Occupied(found) if Arc::ptr_eq(found.get(), read) => {

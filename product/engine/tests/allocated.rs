@@ -1,6 +1,6 @@
-//! What an engine says that it has of memory against what the allocator has given it.
+//! Compares the memory that an engine reports with the memory that it has allocated.
 //!
-//! One test, so that nothing else allocates beside it.
+//! There is only one test, so that no other test allocates at the same time.
 
 use std::alloc::{GlobalAlloc, Layout as Bytes, System};
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use index::compact::{
 };
 use runtime::sim::Sim;
 
-/// The system's allocator, and how many bytes of it are in use.
+/// The system allocator, with a count of the bytes in use.
 struct Counting;
 
 static IN_USE: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: all is left to the system's allocator.
+// SAFETY: all calls are passed on to the system allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Bytes) -> *mut u8 {
         IN_USE.fetch_add(layout.size() as u64, Ordering::Relaxed);
@@ -49,11 +49,11 @@ fn in_use() -> u64 {
 
 const FLASH_BYTES: u64 = 24 << 20;
 const MEMORY_BYTES: u64 = 24 << 20;
-/// More than flash and memory hold.
+/// Number of items: more than flash and memory hold.
 const ITEMS: u32 = 140_000;
 const INDEX_PERCENT: u32 = 50;
 
-/// A disk that takes no more memory when it is written.
+/// Returns a disk that allocates nothing more when it is written.
 fn written_disk() -> Arc<dyn Disk> {
     let mut image = Image::new(META_BYTES + FLASH_BYTES);
     let mebibyte = vec![0xa5; 1 << 20];
@@ -80,7 +80,7 @@ fn what_is_accounted_is_what_is_allocated() {
     }
 }
 
-/// Flashield's table and filters (section 3.4): of objects of 257 bytes in segments of 2 MiB.
+/// Checks Flashield's table and filters (section 3.4) with objects of 257 bytes in segments of 2 MiB.
 fn index_without_keys() {
     const SEGMENTS: usize = 128;
     const KEYS: usize = (2 << 20) / 257;
@@ -118,8 +118,8 @@ fn index_without_keys() {
     assert!(an_object < 4.5, "{an_object} bytes an object");
 }
 
-/// A whole cache whose flash is written over: all that the allocator has given it is within what it says that it has beside
-/// its items, which lie in pages that it maps itself.
+/// Checks a whole cache whose flash is overwritten: its allocated bytes stay within the memory that it reports, apart from its
+/// items, which lie in pages that it maps itself.
 async fn engine_of(placement: Arc<dyn PlacementKind>) {
     let name = placement.describe().name;
     let disk = written_disk();
@@ -133,7 +133,7 @@ async fn engine_of(placement: Arc<dyn PlacementKind>) {
         index: IndexSettings::of_memory(INDEX_PERCENT),
         ..EngineConfig::default()
     };
-    // What is discarded takes no memory of the disk.
+    // Discarded segments would free memory of the disk.
     config.writing.discard = false;
     let opening = Opening::new(disk, config);
     let engine = opening.open(move || Ok(journal)).await.expect("it opens");
@@ -149,7 +149,7 @@ async fn engine_of(placement: Arc<dyn PlacementKind>) {
         let now = runtime::unix_seconds();
         engine.set(key, now, &put).await.expect("it is stored");
         if number % 500 == 0 {
-            // The journal of the simulation remembers what has not been synced.
+            // The simulated journal keeps words in memory until they are synced.
             runtime::sleep(Duration::from_millis(100)).await;
             let stats = engine.stats();
             let said = MEMORY_BYTES - stats.dram_limit_bytes + stats.dram_table_bytes;

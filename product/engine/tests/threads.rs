@@ -1,4 +1,4 @@
-//! What several threads do at once, on memory alone: no runtime drives them.
+//! Several threads at once, in memory only: no runtime drives them.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers are tests")]
 
@@ -11,7 +11,7 @@ use flowstone_engine::{Engine, EngineConfig, Lookup, Opening, Peek, Put};
 use futures_util::FutureExt;
 use runtime::sim::Sim;
 
-/// Flushes made one after the other by one thread, in which another one's must not get lost.
+/// Number of flushes of one thread; none may get lost among the flushes of the other thread.
 const FLUSHES: usize = 2000;
 
 fn engine() -> Arc<Engine> {
@@ -37,7 +37,7 @@ fn a_flush_that_was_acknowledged_holds_whatever_delayed_flushes_others_ask_for()
     let flush = |deadline| engine.flush_all(deadline).now_or_never().unwrap();
     let survivors = std::thread::scope(|scope| {
         scope.spawn(|| {
-            // As many at most as the journal has space for.
+            // At most as many as the journal has space for.
             for _ in 0..1 << 23 {
                 if is_over.load(Ordering::Relaxed) {
                     break;

@@ -1,4 +1,4 @@
-//! Look-aside caching with the library: ask the cache, else the slow table, and remember.
+//! Look-aside caching with the library: read from the cache, else query the slow table and insert the result.
 //!
 //! Any async runtime will do; this program has none and uses `flowstone::block_on`.
 
@@ -17,7 +17,7 @@ fn slow_query(id: u32) -> String {
     format!("{{\"id\":{id},\"name\":\"user number {id}\"}}")
 }
 
-/// A user's record, and whether the cache had it.
+/// Returns a user's record, and whether the cache had it.
 async fn user(cache: &Cache, id: u32) -> Result<(Vec<u8>, bool), flowstone::Error> {
     let key = format!("user:{id}");
     if let Some(cached) = cache.get(key.as_bytes()).await? {
@@ -53,13 +53,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let hits = block_on(ask_for_everyone(&cache))?;
     println!("a new cache: {hits} of {USERS} from the cache");
 
-    // A record changes: the cache forgets it, and the next reader brings the new one.
+    // A record changes: it is removed from the cache, and the next reader inserts the new one.
     block_on(cache.remove(b"user:7"))?;
     assert!(block_on(cache.get(b"user:7"))?.is_none());
     block_on(user(&cache, 7))?;
     println!("stopped: {:?}", block_on(cache.close()));
 
-    // A restart: what was in memory is on flash now, and the first read of each item comes from there.
+    // A restart: the items of memory are on flash now, and the first read of each comes from there.
     let cache = open(&path)?;
     assert!(matches!(cache.start(), Start::Warm { .. }));
     let hits = block_on(ask_for_everyone(&cache))?;

@@ -1,10 +1,10 @@
-//! Measures what a process holds that uses the library: its resident memory against
+//! Measures the resident memory of a process that uses the library, against
 //! [`CacheConfig::memory`], while the cache is filled and while it is read.
 //!
 //! `cargo run --release -p flowstone --example resident -- [MEMORY_MIB] [FLASH_MIB] [SECONDS] [VALUE_BYTES]`
 //!
 //! One thread fills the flash with values of [`VALUE_BYTES`], and [`CALLERS`] threads read keys for the given time,
-//! first with uniform chances, then by Zipf's law. The allocator is the system's, as it is.
+//! first with uniform popularity, then by Zipf's law. The allocator is the unmodified system allocator.
 
 #![allow(clippy::print_stdout, reason = "a measuring program prints")]
 
@@ -17,14 +17,14 @@ use flowstone::{Cache, CacheConfig, block_on};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// Bytes of a value unless said otherwise.
+/// Bytes of a value by default.
 const VALUE_BYTES: u64 = 500;
 const CALLERS: u64 = 8;
-/// Bytes that an item takes on flash beside its value, about.
+/// Approximate bytes of an item on flash without its value.
 const ITEM_BYTES: u64 = 100;
 const SAMPLE: Duration = Duration::from_millis(20);
 
-/// How the reads are spread over the keys.
+/// Distribution of the reads over the keys.
 #[derive(Clone, Copy, Debug)]
 enum Popularity {
     Uniform,
@@ -38,14 +38,14 @@ impl Popularity {
             Self::Uniform => random.random_range(0..keys),
             Self::Zipf => {
                 let rank = (keys as f64).powf(random.random()) as u64;
-                // The popular keys are spread over those that were written early and late.
+                // Spreads the popular keys over early and late writes.
                 rank.wrapping_mul(0x9e37_79b9_7f4a_7c15) % keys
             }
         }
     }
 }
 
-/// Bytes of a field of `/proc/self/status`.
+/// Returns the bytes of a field of `/proc/self/status`.
 fn status_bytes(field: &str) -> Result<u64, Box<dyn Error>> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find(|line| line.starts_with(field));
@@ -61,7 +61,7 @@ fn report(what: &str, bytes: u64, memory: u64) {
     );
 }
 
-/// The most that is resident while `CALLERS` threads read for `time`.
+/// Returns the most resident bytes while `CALLERS` threads read for `time`.
 fn read(cache: &Cache, how: Popularity, keys: u64, time: Duration) -> Result<u64, Box<dyn Error>> {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -11,12 +11,12 @@
 //!   └──────────────────────┘   the value     background: write segments, reclaim
 //! ```
 //!
-//! [`Cache`] holds keys of 1 to 250 bytes and values of any bytes, in memory the items read most, the
-//! rest in one file or block device that may be many times larger. [`Cache::close`] makes everything
+//! [`Cache`] holds keys of 1 to 250 bytes and values of any bytes. The items read most are in memory, the
+//! others in one file or block device that may be many times larger. [`Cache::close`] makes everything
 //! durable, and the next [`Cache::open`] serves all of it. An item that cannot be read back, because the
-//! device fails or gives wrong bytes, is a miss, never a wrong value.
+//! device fails or returns wrong bytes, is a miss, never a wrong value.
 //!
-//! Futures are `Send` and need no runtime of their own; [`block_on`] runs one on a plain thread.
+//! Futures are `Send` and need no runtime; [`block_on`] runs one on a plain thread.
 //!
 //! ```no_run
 //! use flowstone::{Cache, CacheConfig};
@@ -38,8 +38,8 @@ mod cache;
 pub use cache::{Cache, CacheConfig, Error, InsertOptions, OpenError, Stats, Value};
 pub use engine::{Admission, Distrust, Learning, Start, Stop};
 
-/// Runs `work` to its end on the calling thread, which sleeps while there is nothing to do: for
-/// programs without an async runtime. Any other executor does as well.
+/// Runs `work` to its end on the calling thread, which sleeps while there is nothing to do. For
+/// programs without an async runtime; any other executor will do as well.
 pub fn block_on<F: Future>(work: F) -> F::Output {
     pollster::block_on(work)
 }

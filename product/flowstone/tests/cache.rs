@@ -17,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime};
 use flowstone::{Cache, CacheConfig, Error, InsertOptions, OpenError, Start, Stop, block_on};
 use proptest::prelude::*;
 
-/// A file in a directory that goes with it.
+/// A file in a directory that is deleted with it.
 struct Flash {
     _directory: tempfile::TempDir,
     path: PathBuf,
@@ -68,7 +68,7 @@ fn value(n: usize) -> Vec<u8> {
     vec![n as u8; 50 + n * 37 % 5000]
 }
 
-/// A cache of `items` values, all of them on flash alone.
+/// Returns a cache of `items` values, all only on flash.
 fn cold(flash: &Flash, items: usize) -> Cache {
     let cache = flash.open();
     for n in 0..items {
@@ -80,21 +80,21 @@ fn cold(flash: &Flash, items: usize) -> Cache {
     cache
 }
 
-/// Everything that an orderly stop had saved is there.
+/// Checks that every item saved by a clean stop is there.
 fn assert_warm(cache: &Cache, objects: u64) {
     let start = cache.start();
     assert!(
         matches!(start, Start::Warm { orderly: true, .. }),
         "{start:?}"
     );
-    // An open waits half a second at most.
+    // An open waits at most half a second for recovery.
     while cache.stats().unwrap().recovering {
         thread::yield_now();
     }
     assert_eq!(cache.stats().unwrap().flash_items, objects);
 }
 
-/// Polls all of them from one task until the last is done.
+/// Polls all futures from one task until the last is done.
 async fn join_all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
     let mut futures: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
     let mut outputs: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
@@ -291,13 +291,13 @@ fn many_who_ask_for_one_cold_key_cost_one_read() {
     let flash = Flash::new();
     let cache = cold(&flash, 100);
     let before = cache.stats().unwrap().flash_reads;
-    // From one task, all of them under way before the first is waited for.
+    // From one task: all reads are in flight before the first is awaited.
     let gets = (0..500).map(|_| cache.get(b"key-42")).collect();
     for found in block_on(join_all(gets)) {
         assert_eq!(found.unwrap().as_deref(), Some(&value(42)[..]));
     }
     assert_eq!(cache.stats().unwrap().flash_reads, before + 1);
-    // From as many threads.
+    // From many threads.
     thread::scope(|scope| {
         for _ in 0..50 {
             scope.spawn(|| assert_eq!(get(&cache, "key-43"), Some(value(43))));
@@ -335,7 +335,7 @@ fn a_value_too_large_removes_the_old_one() {
         len: 100_001,
         max: 100_000,
     };
-    // In memory, and on flash alone.
+    // One key in memory, and one only on flash.
     for key in ["largest", "key-0"] {
         let stored = block_on(cache.insert(key.as_bytes(), &[1; 100_001]));
         assert_eq!(stored, Err(refused));
@@ -379,7 +379,7 @@ fn an_image_of_another_size_or_of_something_else_is_refused() {
     assert!(matches!(larger, OpenError::Flash(_)), "{larger}");
     let smaller = open(config(&flash.path).flash_size(32 << 20)).unwrap_err();
     assert!(matches!(smaller, OpenError::Image { .. }), "{smaller}");
-    // Bytes beyond a whole page are not used, so that this is its size.
+    // Bytes beyond a whole page are not used, so the size is the same.
     let cache = open(config(&flash.path).flash_size((64 << 20) + 100)).unwrap();
     assert_warm(&cache, 10);
     let second = open(config(&flash.path)).unwrap_err();
@@ -422,7 +422,7 @@ fn a_cache_dropped_without_a_close_has_what_was_on_flash() {
     assert_eq!(get(&cache, "key-2"), None, "it was in memory only");
     assert_eq!(get(&cache, "key-3"), None);
     drop(cache);
-    // Without its journal nothing can be trusted.
+    // Without its journal the cache cannot be trusted.
     std::fs::remove_file(flash.path.with_extension("flash.journal")).unwrap();
     let cache = flash.open();
     assert!(matches!(cache.start(), Start::Empty(_)));
@@ -451,7 +451,7 @@ fn what_was_stored_before_a_sync_outlives_a_cache_that_is_dropped() {
     drop(cache);
     let cache = open_once_free(off);
     assert_eq!(found(&cache), 300);
-    // Many at once, of whom some do not wait, from any thread.
+    // Many syncs at once, from any thread; one is dropped early.
     fill(&cache, 600);
     let mut impatient = Box::pin(cache.sync());
     let _ = impatient
@@ -489,7 +489,7 @@ fn clones_of_a_closed_cache_say_so() {
     close(again);
 }
 
-/// Closes around the moment at which what has been journalled is synced.
+/// Closes around the moment at which the journal is synced.
 #[test]
 fn a_closed_cache_can_be_opened_again_at_once() {
     let flash = Flash::new();
@@ -551,7 +551,7 @@ fn a_close_takes_writers_by_surprise_and_loses_nothing_acknowledged() {
                 scope.spawn(move || {
                     let mut last = None;
                     for n in 0.. {
-                        // The same key again and again: an older value must not come back.
+                        // Each thread overwrites one key: an older value must not come back.
                         let (key, value) = (format!("{thread}"), n.to_string());
                         match block_on(cache.insert(key.as_bytes(), value.as_bytes())) {
                             Ok(()) => last = Some(value),
@@ -591,16 +591,16 @@ fn futures_may_be_dropped_at_any_moment() {
     let mut context = Context::from_waker(Waker::noop());
     for n in 0..200 {
         let key = format!("key-{n}");
-        // Never polled: nothing happens.
+        // Never polled: nothing is stored.
         drop(cache.insert(key.as_bytes(), b"never"));
-        // Polled once: the read goes on for nobody.
+        // Polled once: the read continues without a caller.
         let mut get = pin!(cache.get(key.as_bytes()));
         let _ = get.as_mut().poll(&mut context);
     }
     for n in 0..200 {
         assert_eq!(get(&cache, &format!("key-{n}")), Some(value(n)));
     }
-    // An open that nobody waits for gives the file up again; a close goes on without its caller.
+    // An abandoned open closes the file again; a close continues without its caller.
     let mut close = Box::pin(cache.close());
     let _ = close.as_mut().poll(&mut context);
     drop(close);
@@ -613,7 +613,7 @@ fn futures_may_be_dropped_at_any_moment() {
     drop(open_once_free(|| config(&flash.path)));
 }
 
-/// Opens as soon as whoever has the file gives it up.
+/// Opens the cache as soon as the file is closed.
 fn open_once_free(config: impl Fn() -> CacheConfig) -> Cache {
     loop {
         match open(config()) {

@@ -1,4 +1,4 @@
-//! The library stays small for those who compile it.
+//! The library compiles few packages.
 
 use std::collections::BTreeSet;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Memory is one number, for a process that uses the library, too. Alone in this process: all of it is measured.
+//! The memory setting holds for a process that uses the library. It is the only test of its process, whose memory it measures.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,7 +17,7 @@ const FLASH_BYTES: u64 = 384 << 20;
 const CALLERS: u64 = 4;
 const READS: u64 = 40_000;
 
-/// Bytes of the process that are resident.
+/// Returns the resident bytes of the process.
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:"));
@@ -25,7 +25,7 @@ fn resident_bytes() -> u64 {
     kib.parse::<u64>().unwrap() << 10
 }
 
-/// Fills a cache on this thread and reads it on others, keys with uniform chances; returns the most that is resident.
+/// Fills a cache on this thread and reads it on others, with uniform popularity; returns the most resident bytes.
 fn fill_and_read(value_bytes: usize) -> u64 {
     let directory = tempfile::tempdir().unwrap();
     let config = CacheConfig::new(directory.path().join("cache.flash"))

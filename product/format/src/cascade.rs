@@ -1,4 +1,4 @@
-//! The checkpoint of a cascade: what memory knows of its tiers on flash, and what it holds that is not there.
+//! The checkpoint of a cascade: the tables in memory that describe its tiers on flash, and the entries that are only in memory.
 //!
 //! ```text
 //!  section of the engine's checkpoint:  Header │ extent: first page u32 │ pages u32 │ …
@@ -27,7 +27,7 @@ use crate::segment::PAGE_BYTES;
 /// Version of the section.
 pub const VERSION: u32 = 4;
 
-/// Opens the section. Apart from the last three fields it says what must not have changed.
+/// First bytes of the section. All fields except the last three are settings that must not change.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
@@ -35,21 +35,21 @@ pub const VERSION: u32 = 4;
 pub struct Header {
     /// Topmost bits of a hash that all tiers keep.
     pub kept_bits: U32,
-    /// Partitions, as a power of two.
+    /// Number of partitions, as a power of two.
     pub partition_bits: U32,
-    /// Lists of each, as a power of two.
+    /// Number of lists of each partition, as a power of two.
     pub list_bits: U32,
-    /// Buckets of each list.
+    /// Number of buckets of each list.
     pub ratio: U32,
-    /// Number of the first page of the stream; those of the others follow.
+    /// Number of the first page of the stream; the numbers of the other pages follow it.
     pub first_number: U64,
-    /// Page numbers that have not been given out begin here.
+    /// Lowest page number that has not been given out.
     pub next_number: U64,
     /// Bytes of the stream.
     pub bytes: U64,
 }
 
-/// The segment that has a number.
+/// A segment that entries refer to, with its number.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
@@ -57,11 +57,11 @@ pub struct Header {
 pub struct NumberedSegment {
     /// Sequence number of the generation that has the number.
     pub generation: U64,
-    /// The segment whose generation it is.
+    /// Physical number of the segment.
     pub segment: U32,
-    /// What entries call it.
+    /// Number of the generation in entries.
     pub number: U32,
-    /// Items in it that were not known to be dead.
+    /// Items of the segment that were not known to be dead.
     pub items: U32,
 }
 
@@ -71,15 +71,15 @@ pub struct NumberedSegment {
 )]
 #[repr(C)]
 pub struct BlockHead {
-    /// Number of its first page; those of the others follow.
+    /// Number of the block's first page; the numbers of its other pages follow.
     pub number: U64,
-    /// The highest segment number in it.
+    /// The highest segment number in the block.
     pub newest: U32,
     /// Entries of all its pages.
     pub entries: U32,
-    /// Blocks of the list that the filter tells of which lies with it, itself and older ones; 0 where there is none.
+    /// Number of blocks that the jump filter behind the block covers: this block and older ones of its list. 0 without a filter.
     pub jump_blocks: U32,
-    /// Pages of that filter: they follow those of the block, in the region's numbers, too.
+    /// Pages of the jump filter. Their numbers follow those of the block.
     pub jump_pages: U32,
 }
 
@@ -89,11 +89,11 @@ pub struct BlockHead {
 )]
 #[repr(C)]
 pub struct BucketPage {
-    /// Page number, by which it is told from what lay there before.
+    /// Number of the page. It tells the page from earlier content of the same place.
     pub number: U64,
-    /// Where it lies in the region.
+    /// Place of the page in the region.
     pub page: U32,
-    /// The highest segment number in it.
+    /// The highest segment number in the page.
     pub newest: U32,
     /// Entries in the page.
     pub entries: U32,
@@ -124,7 +124,7 @@ const _: () = {
     assert!(offset_of!(PageHeader, checksum) == CHECKSUM.start);
 };
 
-/// Bytes of the stream in a page.
+/// Bytes of the stream in one page.
 pub const STREAM_BYTES: usize = PAGE_BYTES as usize - PAGE_HEADER_BYTES;
 
 fn checksum(page: &[u8]) -> u32 {
@@ -135,7 +135,7 @@ fn checksum(page: &[u8]) -> u32 {
 /// Writes a page with the next bytes of the stream, [`STREAM_BYTES`] at most.
 ///
 /// # Panics
-/// When `page` is not as long as a page, or there are more bytes.
+/// When `page` is not as long as a page, or `stream` is longer than [`STREAM_BYTES`].
 pub fn encode_page(page: &mut [u8], image: u64, number: u64, stream: &[u8]) {
     assert_eq!(page.len(), PAGE_BYTES as usize);
     let header = PageHeader {
@@ -153,10 +153,10 @@ pub fn encode_page(page: &mut [u8], image: u64, number: u64, stream: &[u8]) {
     page[CHECKSUM].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// The bytes of the stream in a page.
+/// Returns the bytes of the stream in a page.
 ///
 /// # Errors
-/// When it is not this page of this image.
+/// [`FormatError`] when it is not this page of this image.
 pub fn decode_page(page: &[u8], image: u64, number: u64) -> Result<&[u8], FormatError> {
     let (header, content) = PageHeader::ref_from_prefix(page).map_err(|_| FormatError::Range)?;
     if header.magic.get() != MAGIC {

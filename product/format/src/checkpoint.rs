@@ -1,17 +1,17 @@
-//! Checkpoints: what has died in every live segment, the counters, and a section of the placement's own. A
-//! stream of bytes in checkpoint segments.
+//! Checkpoints: the dead items of every live segment, the counters, and a section that belongs to the placement. A
+//! checkpoint is a stream of bytes in checkpoint segments.
 //!
 //! ```text
 //!  "flowCKPT" │ clock u32 │ flush deadline u32, 0 for none │ partitions u32
 //!  per partition: flush cutoff u64
 //!  next segment sequence number u64
-//!  the index has what segments below hold: sequence number u64
-//!  but of these u32, each: number u32 │ its first items u32
+//!  the index covers segments below this sequence number: u64
+//!  partly covered segments u32, each: number u32 │ items covered u32
 //!  retired segments u32, each: number u32
 //!  live segments u32, each, in rising number:
 //!     number u32 │ sequence number u64 │ bytes of dead u32 │ dead
 //!  dead keys, in batches: keys u32, each: hash u64 │ version u64 │ before u64; ended by an empty batch
-//!  section: version u32 │ bytes u64 │ what the placement wrote
+//!  section: version u32 │ bytes u64 │ bytes of the placement
 //! ```
 //!
 //! `dead` is a list of positions and [marks](crate::hashed::entry_mark) in rising order: varints (LEB128) of the
@@ -20,21 +20,21 @@
 use crate::FormatError;
 use crate::segment::{SegmentId, UNIT_BYTES};
 
-/// Bytes of a section that are read at once.
+/// Bytes of a section that one read takes.
 const PIECE_BYTES: u64 = 64 << 10;
 
-/// Opens the stream.
+/// First word of the stream.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"flowCKPT");
 
-/// Where a stream of bytes is read from.
+/// A stream of bytes that a checkpoint is read from.
 pub trait Source {
-    /// Why it cannot be read.
+    /// Error of a failed read.
     type Error;
 
     /// Takes the next `len` bytes.
     fn bytes(&mut self, len: usize) -> impl Future<Output = Result<Vec<u8>, Self::Error>>;
 
-    /// The error of bytes that verify and make no sense.
+    /// Returns the error for bytes that verify but do not decode.
     fn nonsense(&self) -> Self::Error;
 }
 
@@ -48,14 +48,14 @@ async fn u64_of<S: Source>(from: &mut S) -> Result<u64, S::Error> {
     Ok(u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
 }
 
-/// Every copy of a key hash below a version is dead.
+/// A key hash all of whose copies below a version are dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeadKey {
-    /// The hash, as far as a journal record keeps it.
+    /// The hash; journal records do not keep its low bits.
     pub hash: u64,
     /// Copies with lower versions are dead.
     pub version: u64,
-    /// Only segments with lower sequence numbers can hold such a copy.
+    /// Segments with this sequence number or a higher one hold no dead copy.
     pub before: u64,
 }
 
@@ -65,10 +65,10 @@ const BATCH_KEYS: u32 = 1 << 12;
 impl DeadKey {
     const BYTES: usize = 24;
 
-    /// The bytes of a batch of keys. An empty one ends the keys of a checkpoint.
+    /// Encodes a batch of keys. An empty batch ends the keys of a checkpoint.
     ///
     /// # Panics
-    /// When there are more than 4096.
+    /// When there are more than 4096 keys.
     pub fn batch(keys: &[Self]) -> Vec<u8> {
         let count = keys.len() as u32;
         assert!(count <= BATCH_KEYS, "{count} keys in a batch");
@@ -79,7 +79,7 @@ impl DeadKey {
         count.to_le_bytes().into_iter().chain(bytes).collect()
     }
 
-    /// Reads a batch; nonsense where the bytes are none.
+    /// Reads a batch. Returns [`Source::nonsense`] if its count is too high.
     pub async fn read_batch<S: Source>(from: &mut S) -> Result<Vec<Self>, S::Error> {
         let count = u32_of(from).await?;
         if count > BATCH_KEYS {
@@ -99,12 +99,12 @@ impl DeadKey {
     }
 }
 
-/// What an index that is part of a checkpoint has of the segments: their items, and what has become of them.
+/// Segments, and first items of segments, that an index in the checkpoint covers: it has their items and later deaths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
-    /// All of the segments with lower sequence numbers, but for `partly`.
+    /// The index covers all segments with lower sequence numbers, except those in `partly`.
     pub below: u64,
-    /// Of these the first so many items.
+    /// Partly covered segments below `below`, each with the number of its first items that the index covers.
     pub partly: Vec<(SegmentId, u32)>,
 }
 
@@ -135,7 +135,7 @@ impl Coverage {
     }
 }
 
-/// What a checkpoint says before its lists.
+/// The start of a checkpoint, before its lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Head {
     /// The latest Unix second.
@@ -144,18 +144,18 @@ pub struct Head {
     pub flush_deadline: Option<u32>,
     /// Flush cutoff of each partition.
     pub cutoffs: Vec<u64>,
-    /// Sequence number that the next segment opened has got.
+    /// Sequence number of the next segment to be opened.
     pub next_sequence: u64,
-    /// What the index had when the checkpoint was begun, where that is a part of it.
+    /// Coverage of the index when the checkpoint was begun; empty if the checkpoint has no index.
     pub covered: Coverage,
-    /// Segments that are not used any more.
+    /// Segments that are out of use for good.
     pub retired: Vec<SegmentId>,
-    /// Lists that follow.
+    /// Number of [`DeadList`]s that follow: one for each live segment.
     pub living: u32,
 }
 
 impl Head {
-    /// The bytes of the head.
+    /// Encodes the head.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.extend(MAGIC.to_le_bytes());
@@ -175,8 +175,8 @@ impl Head {
         out
     }
 
-    /// Reads the head of a checkpoint of an image with so many partitions and segments; nonsense where the bytes are
-    /// none.
+    /// Reads the head of a checkpoint of an image with `partitions` partitions and `segments` segments. Returns
+    /// [`Source::nonsense`] if the bytes do not fit such an image.
     pub async fn read<S: Source>(
         from: &mut S,
         partitions: u32,
@@ -215,7 +215,7 @@ impl Head {
     }
 }
 
-/// What has died in one generation of a segment.
+/// The dead items of one generation of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadList {
     /// The segment.
@@ -227,7 +227,7 @@ pub struct DeadList {
 }
 
 impl DeadList {
-    /// What stands before the packed positions.
+    /// Encodes the bytes in front of the packed positions.
     pub fn encode_head(segment: SegmentId, sequence: u64, dead_bytes: usize) -> [u8; 16] {
         let mut out = [0; 16];
         out[..4].copy_from_slice(&segment.0.to_le_bytes());
@@ -236,7 +236,7 @@ impl DeadList {
         out
     }
 
-    /// Reads a list from the front of `bytes`; `None` where there is none. Returns what follows it, too.
+    /// Parses a list from the front of `bytes`, and returns it with the bytes behind it; `None` if `bytes` are too short.
     pub fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (head, rest) = bytes.split_at_checked(16)?;
         let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
@@ -249,7 +249,7 @@ impl DeadList {
         Some((list, rest))
     }
 
-    /// Reads what was encoded of a segment of `segment_bytes`; nonsense where the list has more positions than that.
+    /// Reads a list. Returns [`Source::nonsense`] if it is longer than the positions of a segment of `segment_bytes` can be.
     pub async fn read<S: Source>(from: &mut S, segment_bytes: u32) -> Result<Self, S::Error> {
         let segment = SegmentId(u32_of(from).await?);
         let sequence = u64_of(from).await?;
@@ -266,26 +266,26 @@ impl DeadList {
     }
 }
 
-/// Bytes that the positions of a segment of `segment_bytes` take, at most, and the marks of its lost entries: no difference
-/// takes more bytes than it says units, but for the leap from the small items to the large ones; an item has one mark, and
-/// three units at least.
+/// Returns the most bytes that the positions of a segment of `segment_bytes`, and the marks of its lost entries, can take. A
+/// difference takes no more bytes than it counts units, except the leap from small to large items. An item has at most one
+/// mark, and at least three units.
 fn most_packed_bytes(segment_bytes: u32) -> u32 {
     4 * (segment_bytes / UNIT_BYTES) + 2 * LARGEST_VARINT_BYTES
 }
 
 const LARGEST_VARINT_BYTES: u32 = 5;
 
-/// The part of a checkpoint that belongs to the placement: bytes of its own, of a version of its own.
+/// The part of a checkpoint that belongs to the placement, in a format and version of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Section {
     /// Version of the placement's format.
     pub version: u32,
-    /// What it wrote.
+    /// Bytes of the section, in the placement's format.
     pub bytes: Vec<u8>,
 }
 
 impl Section {
-    /// What stands before the bytes.
+    /// Encodes the bytes in front of the section's bytes.
     pub fn encode_head(&self) -> [u8; 12] {
         let mut out = [0; 12];
         out[..4].copy_from_slice(&self.version.to_le_bytes());
@@ -293,7 +293,7 @@ impl Section {
         out
     }
 
-    /// Reads what was encoded; one of more than `most_bytes` is as none.
+    /// Reads a section. One longer than `most_bytes` is skipped, and an empty section returned.
     pub async fn read<S: Source>(from: &mut S, most_bytes: u64) -> Result<Self, S::Error> {
         let mut section = Self {
             version: u32_of(from).await?,
@@ -316,7 +316,7 @@ impl Section {
     }
 }
 
-/// Appends packed positions one by one.
+/// Packs rising positions one by one.
 #[derive(Debug, Default)]
 pub struct Packer {
     bytes: Vec<u8>,
@@ -324,7 +324,7 @@ pub struct Packer {
 }
 
 impl Packer {
-    /// Appends a position, above all before it.
+    /// Appends a position, which must be above all earlier ones.
     pub fn push(&mut self, position: u32) {
         let mut rest = position - self.before;
         self.before = position;
@@ -335,19 +335,19 @@ impl Packer {
         self.bytes.push(rest as u8);
     }
 
-    /// What has been appended.
+    /// Returns the packed bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Forgets all positions; the memory stays.
+    /// Removes all positions; keeps the allocation.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.before = 0;
     }
 }
 
-/// The positions that a [`Packer`] has packed, rising. Ends after an error.
+/// Iterator over the positions that a [`Packer`] has packed, rising. Ends after an error.
 #[derive(Clone, Debug)]
 pub struct Positions<'a> {
     rest: std::slice::Iter<'a, u8>,
@@ -355,7 +355,7 @@ pub struct Positions<'a> {
 }
 
 impl<'a> Positions<'a> {
-    /// The positions in `bytes`.
+    /// Iterates over the positions in `bytes`.
     pub fn of(bytes: &'a [u8]) -> Self {
         Self {
             rest: bytes.iter(),
@@ -363,7 +363,7 @@ impl<'a> Positions<'a> {
         }
     }
 
-    /// The positions in the rest of a list, behind the position `before`.
+    /// Iterates over `bytes`, the rest of a list whose last position read was `before`.
     pub fn behind(before: u32, bytes: &'a [u8]) -> Self {
         Self {
             rest: bytes.iter(),
@@ -371,12 +371,12 @@ impl<'a> Positions<'a> {
         }
     }
 
-    /// Bytes that have not been read yet.
+    /// Returns the number of bytes that have not been read yet.
     pub fn rest_bytes(&self) -> usize {
         self.rest.len()
     }
 
-    /// [`FormatError::Range`] for what no [`Packer`] has made; `None` at the end.
+    /// Reads a position; `None` at the end. Fails with [`FormatError::Range`] if no [`Packer`] can have made the bytes.
     fn read(&mut self) -> Result<Option<u32>, FormatError> {
         let (mut value, mut shift) = (0u64, 0);
         loop {
@@ -418,10 +418,10 @@ impl Iterator for Positions<'_> {
     }
 }
 
-/// Packs the positions of a packed list and some more, each once.
+/// Packs the positions of the packed list `before` and those of `more`, each once.
 ///
 /// # Errors
-/// [`FormatError::Range`] where the list is none.
+/// [`FormatError::Range`] if `before` is no packed list.
 pub fn merge(out: &mut Packer, before: &[u8], more: &mut [u32]) -> Result<(), FormatError> {
     more.sort_unstable();
     let mut more = more.iter().copied().peekable();

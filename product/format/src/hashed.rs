@@ -1,5 +1,5 @@
-//! Positions that are a function of the key: an index keeps the number of one of [`FUNCTIONS`], and its hash gives the
-//! place (Flashield, NSDI 2019, sections 3.4 and 4.1).
+//! Positions that are a function of the key: the index keeps the number of one of [`FUNCTIONS`] functions, and the hash of
+//! the key gives the position (Flashield, NSDI 2019, sections 3.4 and 4.1).
 //!
 //! ```text
 //!   function   gives
@@ -8,39 +8,39 @@
 //!   15         the start of the segment
 //! ```
 //!
-//! A position follows from the segment's sequence number, the hash of the key and the number of the function; not from
-//! the item's length, which a reader learns from the page that the position lies in. A function therefore gives one
-//! position, whatever the length, and an item takes the first one that it may have: one that fits a page does not cross
-//! a page boundary, a longer one starts at a multiple of [`LARGE_UNIT_BYTES`]. An item of half a page or more hardly
-//! finds any other than a start of a page. The last function has room for every item in an empty segment.
+//! A position follows from the segment's sequence number, the hash of the key and the number of the function. It does not
+//! depend on the item's length, which a reader finds in the page at the position. An item gets the first position that suits
+//! it: an item that fits a page does not cross a page boundary, a longer one starts at a multiple of [`LARGE_UNIT_BYTES`].
+//! For an item of half a page or more that is nearly always the start of a page. At the position of the last function any
+//! item fits an empty segment.
 //!
-//! [`HashedSpace`] tells of a segment being filled which units are taken. The summary grows towards the items, which do
-//! not come in order: space for the entries that the segment will need is kept from the beginning. Nothing here fails;
-//! an item without room is for the next segment, in which it has other positions.
+//! [`HashedSpace`] tracks the free units of a segment that is being filled. Items do not arrive in the order of their
+//! offsets, and the summary grows towards them, so space for the expected summary entries is reserved from the beginning.
+//! Nothing here fails: an item without a free position goes to the next segment, in which it has other positions.
 
 use crate::segment::{
     LARGE_UNIT_BYTES, PAGE_BYTES, SUMMARY_ENTRY_BYTES, UNIT_BYTES, summary_offset,
 };
 
-/// Functions, and so positions that an item may have in a segment.
+/// Number of functions: positions that an item can have in a segment.
 pub const FUNCTIONS: u32 = 16;
-/// Of the functions, one in so many gives starts of pages.
+/// One function in this many gives starts of pages.
 const ONE_IN_PAGE_STARTS: u32 = 4;
-/// Keys may be sorted by the lowest bits of their hashes, so that these are the same for all of a table.
+/// Low bits of a hash that positions do not depend on: a table sorted by them has the same bits in all of its hashes.
 const UNUSED_HASH_BITS: u32 = 4;
-/// Keeps the words of different functions apart: 2^64 over the golden ratio.
+/// Separates the words of different functions: 2^64 over the golden ratio.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Bits that all marks have: no position has both.
+/// Bits set in every mark; no position has both.
 const MARK: u32 = 3 << 30;
 
-/// What an entry of an index without keys leaves where it is lost: of its slot, counted through all tables of the image, and its
-/// function. Any item that may have had that entry has the mark; of others one in a thousand million.
+/// Returns the mark that stands for a lost entry of an index without keys, given the entry's slot, counted through all tables of
+/// the image, and its function. Every item that may have had that entry has the mark, and one in 10^9 of the other items.
 pub fn entry_mark(slot: u64, function: u8) -> u32 {
     (mix(slot << 8 | u64::from(function)) >> 34) as u32 | MARK
 }
 
-/// Whether this is a mark, and no position.
+/// Returns whether `bits` are a mark rather than a position.
 pub const fn is_entry_mark(bits: u32) -> bool {
     bits & MARK == MARK
 }
@@ -54,12 +54,12 @@ pub struct HashedPositions {
 }
 
 impl HashedPositions {
-    /// Those of the key with this hash in a segment of `segment_bytes` bytes.
+    /// Returns the positions of the key with this hash in a segment of `segment_bytes` bytes.
     pub fn new(segment_bytes: u32, sequence: u64, hash: u64) -> Self {
         Self::of_functions(segment_bytes, sequence, hash, FUNCTIONS)
     }
 
-    /// The same with another number of functions, to find out what they are worth.
+    /// Does the same with another number of functions, for experiments.
     pub fn of_functions(segment_bytes: u32, sequence: u64, hash: u64, functions: u32) -> Self {
         Self {
             seed: mix((hash >> UNUSED_HASH_BITS) ^ mix(sequence.wrapping_add(STEP))),
@@ -68,7 +68,7 @@ impl HashedPositions {
         }
     }
 
-    /// The offset in bytes that a function gives, the start of a unit.
+    /// Returns the offset in bytes that a function gives: the start of a unit.
     pub fn offset(&self, function: u32) -> u32 {
         if function + 1 == self.functions {
             return 0;
@@ -85,20 +85,20 @@ impl HashedPositions {
         }
     }
 
-    /// The first function that gives this offset.
+    /// Returns the first function that gives this offset.
     pub fn function_of(&self, offset: u32) -> Option<u32> {
         (0..self.functions).find(|&function| self.offset(function) == offset)
     }
 }
 
-/// A bijection of 64 bits whose output looks random: the finalizer of `SplitMix64`.
+/// Maps 64 bits to 64 bits one to one, and the result looks random: the finalizer of `SplitMix64`.
 fn mix(mut word: u64) -> u64 {
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)
 }
 
-/// Whether an item of `bytes` bytes may start at `offset`.
+/// Returns whether an item of `bytes` bytes may start at `offset`.
 fn may_start(offset: u32, bytes: u32) -> bool {
     if bytes > PAGE_BYTES {
         offset.is_multiple_of(LARGE_UNIT_BYTES)
@@ -107,7 +107,7 @@ fn may_start(offset: u32, bytes: u32) -> bool {
     }
 }
 
-/// Where an item has been placed.
+/// Function and offset of a placed item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashedPlace {
     /// The function that gives the offset.
@@ -116,7 +116,7 @@ pub struct HashedPlace {
     pub offset: u32,
 }
 
-/// What of a segment being filled is taken.
+/// The space of a segment that is being filled.
 #[derive(Clone, Debug)]
 pub struct HashedSpace {
     units: Units,
@@ -130,13 +130,13 @@ pub struct HashedSpace {
 }
 
 impl HashedSpace {
-    /// An empty segment of which the space for so many summary entries is kept. If more fit in the end, items lie where
-    /// the summary has to grow, and no more are placed; if fewer, the space stays empty.
+    /// Returns an empty segment with space reserved for `reserved_items` summary entries. If it takes more items, placing stops
+    /// once items lie where the summary has to grow; if fewer, the rest of the reserve stays empty.
     pub fn new(segment_bytes: u32, sequence: u64, reserved_items: u32) -> Self {
         Self::of_functions(segment_bytes, sequence, reserved_items, FUNCTIONS)
     }
 
-    /// The same with another number of functions, to find out what they are worth.
+    /// Does the same with another number of functions, for experiments.
     pub fn of_functions(
         segment_bytes: u32,
         sequence: u64,
@@ -155,7 +155,7 @@ impl HashedSpace {
         }
     }
 
-    /// The first position of a key that an item of `bytes` bytes may have and has room at; `None` when there is none.
+    /// Returns the first position of the key at which an item of `bytes` bytes may start and has free space, if there is one.
     pub fn find(&self, hash: u64, bytes: u32) -> Option<HashedPlace> {
         let at_most = summary_offset(self.segment_bytes, self.items + 1)?;
         if self.data_bytes > at_most {
@@ -164,13 +164,13 @@ impl HashedSpace {
         let reserved = summary_offset(self.segment_bytes, self.reserved_items).unwrap_or(0);
         let place = self.find_before(at_most.min(reserved), hash, bytes);
         if self.items == 0 {
-            // It may be as long as an item can be.
+            // The first item may be as long as the segment allows, into the reserve.
             return place.or_else(|| self.find_before(at_most, hash, bytes));
         }
         place
     }
 
-    /// The first position at which an item has room that ends before `end`.
+    /// Returns the first position at which an item has free space that ends before `end`.
     fn find_before(&self, end: u32, hash: u64, bytes: u32) -> Option<HashedPlace> {
         let (segment_bytes, functions) = (self.segment_bytes, self.functions);
         let positions =
@@ -187,7 +187,7 @@ impl HashedSpace {
             })
     }
 
-    /// Takes what [`find`](HashedSpace::find) finds.
+    /// Takes the position that [`find`](HashedSpace::find) returns.
     pub fn take(&mut self, hash: u64, bytes: u32) -> Option<HashedPlace> {
         let place = self.find(hash, bytes)?;
         self.units.take(place.offset, bytes);
@@ -197,44 +197,44 @@ impl HashedSpace {
         Some(place)
     }
 
-    /// How many items have been placed in the segment.
+    /// Returns the number of items placed in the segment.
     pub fn items(&self) -> u32 {
         self.items
     }
 
-    /// Bytes up to the end of the item that ends last.
+    /// Returns the highest end of an item, in bytes from the start of the segment.
     pub fn data_bytes(&self) -> u32 {
         self.data_bytes
     }
 
-    /// Bytes of the segment that items and their summary entries take, in whole units.
+    /// Returns the bytes that items and their summary entries take, in whole units.
     pub fn taken_bytes(&self) -> u32 {
         self.taken_bytes + self.items * SUMMARY_ENTRY_BYTES
     }
 }
 
-/// Items of so many bytes on average that a segment without gaps holds: what to reserve summary entries for.
+/// Returns the number of items of `mean_item_bytes` that a segment without gaps holds, to reserve summary entries for.
 pub fn expected_items(segment_bytes: u32, mean_item_bytes: u32) -> u32 {
     segment_bytes / (mean_item_bytes + UNIT_BYTES / 2 + SUMMARY_ENTRY_BYTES)
 }
 
-/// Which units of a segment are taken.
+/// Bitmap of the units of a segment that are taken.
 #[derive(Clone, Debug)]
 pub struct Units(Box<[u64]>);
 
 impl Units {
-    /// Those of an empty segment.
+    /// Returns the units of an empty segment, all free.
     pub fn new(segment_bytes: u32) -> Self {
         let units = segment_bytes.div_ceil(UNIT_BYTES);
         Self(vec![0; units.div_ceil(u64::BITS) as usize].into())
     }
 
-    /// Whether all units from `offset` on that `bytes` bytes lie in are free. They must be in the segment.
+    /// Returns whether all units of the `bytes` bytes from `offset` on are free. They must lie in the segment.
     pub fn are_free(&self, offset: u32, bytes: u32) -> bool {
         words(offset, bytes).all(|(word, mask)| self.0[word] & mask == 0)
     }
 
-    /// Takes the units from `offset` on that `bytes` bytes lie in.
+    /// Takes all units of the `bytes` bytes from `offset` on.
     pub fn take(&mut self, offset: u32, bytes: u32) {
         for (word, mask) in words(offset, bytes) {
             self.0[word] |= mask;
@@ -242,7 +242,7 @@ impl Units {
     }
 }
 
-/// The words of the bits of an item's units, each with a mask of these.
+/// Returns the words of the bitmap that cover an item, each with a mask of the item's units.
 fn words(offset: u32, bytes: u32) -> impl Iterator<Item = (usize, u64)> {
     let first = offset / UNIT_BYTES;
     let end = first + bytes.div_ceil(UNIT_BYTES);
@@ -286,7 +286,7 @@ mod tests {
                 let Some(place) = taken else { continue };
                 prop_assert!(may_start(place.offset, bytes));
                 placed.push((hash, bytes, place));
-                // One more entry of the summary never lies on an item, nor does the reserve.
+                // One more summary entry never lies on an item, and neither does the reserve.
                 let items = if placed.len() == 1 { 1 } else { space.items().max(reserved) };
                 let summary = summary_offset(SEGMENT, items).unwrap_or(0);
                 prop_assert!(place.offset + bytes <= summary);

@@ -1,6 +1,6 @@
-//! The head of a device that holds nothing but the index of an image: whose it is, and of which run.
+//! The head of a device that holds nothing but the index of an image: names the image, and the run that uses the index.
 //!
-//! Two copies of a page, written in turn and synced; the valid one with the higher generation counts. A torn write leaves
+//! Two copies of a page are written in turn and synced; the valid copy with the higher generation counts. A torn write leaves
 //! the other copy.
 
 use zerocopy::byteorder::little_endian::{U32, U64};
@@ -10,16 +10,16 @@ use crate::FormatError;
 use crate::segment::PAGE_BYTES;
 use crate::superblock::{IMAGE_FORMAT, check};
 
-/// Bytes in front of the region. What no copy takes is zero.
+/// Bytes in front of the region. Bytes outside the copies are zero.
 pub const INDEX_HEAD_BYTES: u64 = 1 << 20;
-/// Where the copies lie.
+/// Offsets of the two copies.
 pub const INDEX_HEADER_OFFSETS: [u64; 2] = [0, INDEX_HEAD_BYTES / 2];
 /// Bytes of a copy: an [`IndexHeader`], and zeros.
 pub const INDEX_HEADER_BYTES: usize = PAGE_BYTES as usize;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"flowINDX");
 
-/// What a copy begins with.
+/// First bytes of a copy.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
@@ -28,22 +28,22 @@ pub struct IndexHeader {
     magic: U64,
     format: U32,
     checksum: U32,
-    /// The image that the index belongs to: its hash seed.
+    /// The image that the index belongs to, by its hash seed.
     pub image: U64,
     /// Bytes of the region behind the head.
     pub region_bytes: U64,
     /// Counts the writes of the header.
     pub generation: U64,
-    /// The run of the image ([`next_run`](crate::superblock::next_run)): that of the superblock, or the next one.
+    /// The run of the image ([`next_run`](crate::superblock::next_run)): the run in the superblock, or the one after it.
     pub run: U64,
-    /// The run, once the superblock tells of it; 0 where none ever has.
+    /// The last run whose superblock has been written; 0 before the first.
     pub begun: U64,
 }
 
 const _: () = assert!(size_of::<IndexHeader>() == 56);
 
 impl IndexHeader {
-    /// The header of an index that no image has used yet.
+    /// Returns the header of an index that no image has used yet.
     pub fn new(image: u64, region_bytes: u64) -> Self {
         Self {
             magic: U64::new(MAGIC),
@@ -65,7 +65,7 @@ impl IndexHeader {
         crc32c::crc32c(unsigned.as_bytes())
     }
 
-    /// The bytes of a copy.
+    /// Returns the bytes of a copy.
     pub fn encode(&self) -> [u8; INDEX_HEADER_BYTES] {
         let signed = Self {
             checksum: U32::new(self.own_checksum()),
@@ -79,7 +79,7 @@ impl IndexHeader {
     /// Reads one of the two copies of a header.
     ///
     /// # Errors
-    /// Whatever is no header of this format.
+    /// Any [`FormatError`] if the page is not a header of this format.
     pub fn decode(page: &[u8]) -> Result<Self, FormatError> {
         let (header, _) = Self::read_from_prefix(page).map_err(|_| FormatError::Range)?;
         check(header.magic.get() == MAGIC, header.format.get())?;

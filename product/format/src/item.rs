@@ -6,9 +6,8 @@
 //!             │ key_bytes u8 │ state u8 │ reads u8 │ updates u8 │ cas u64, if HAS_CAS │ key │ value
 //! ```
 //!
-//! The checksum covers the body and is seeded with the segment's sequence number and the item's
-//! offset in it, so that an item read from the wrong place, or from an earlier generation of its segment,
-//! does not verify.
+//! The checksum covers the body. Its seed is the segment's sequence number and the item's offset, so that an item
+//! that is read from the wrong place, or from an earlier generation of its segment, does not verify.
 
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -46,17 +45,17 @@ pub mod state {
     pub const ON_FLASH: u8 = FETCHED | STALE | WON | HAS_CAS | BINARY_KEY;
 }
 
-/// In [`ItemHeader::reads`] of an item in memory, the lower bit of its CLOCK value; [`state::REFERENCED`] is the higher one.
+/// The lower bit of the CLOCK value, in [`ItemHeader::reads`] of an item in memory. [`state::REFERENCED`] is the higher bit.
 const CLOCK_LOW: u8 = 128;
 /// The most reads that [`ItemHeader::reads`] counts.
 pub const MOST_READS: u8 = 127;
 /// The highest CLOCK value.
 pub const CLOCK_HIGHEST: u8 = 3;
-/// Set in [`ItemHeader::updates`] of an item in memory whose value lies elsewhere.
+/// Bit of [`ItemHeader::updates`] set for an item in memory whose value lies outside the item.
 pub const BESIDE: u8 = 128;
-/// The most updates that [`ItemHeader::updates`] counts: they are below what it says of the time before.
+/// The most updates that [`ItemHeader::updates`] counts, in its low bits; the count of earlier reads is above them.
 pub const MOST_UPDATES: u8 = 15;
-/// The most reads before an item came into memory that [`ItemHeader::updates`] counts.
+/// The most reads from before the item came into memory that [`ItemHeader::updates`] counts.
 pub const MOST_READS_BEFORE: u8 = 7;
 const BEFORE_SHIFT: u32 = MOST_UPDATES.count_ones();
 
@@ -78,16 +77,16 @@ pub struct ItemHeader {
     pub key_bytes: u8,
     /// Bits of [`state`].
     pub state: u8,
-    /// In memory, how often it has been read since it was stored first, and a bit of its CLOCK value; zero on flash.
+    /// In memory: reads since the item was first stored, and a bit of the CLOCK value. Zero on flash.
     pub reads: u8,
-    /// In memory, [`BESIDE`], how often its key had been read before, and how often it has been updated since; zero on flash.
+    /// In memory: [`BESIDE`], reads of the key before the item came into memory, and updates since. Zero on flash.
     pub updates: u8,
 }
 
 const _: () = assert!(size_of::<ItemHeader>() == HEADER_BYTES);
 
 impl ItemHeader {
-    /// Bytes of the body this header opens: header, CAS unique, key and value.
+    /// Returns the bytes of the body: header, CAS unique, key and value.
     pub fn body_bytes(&self) -> usize {
         HEADER_BYTES
             + self.cas_bytes()
@@ -95,50 +94,49 @@ impl ItemHeader {
             + self.value_bytes.get() as usize
     }
 
-    /// Bytes of the CAS unique that follows the header.
+    /// Returns the bytes of the CAS unique that follows the header.
     pub fn cas_bytes(&self) -> usize {
         usize::from(self.has(state::HAS_CAS)) * CAS_BYTES
     }
 
-    /// Whether any of `bits` is set.
+    /// Returns whether any of `bits` is set.
     pub fn has(&self, bits: u8) -> bool {
         self.state & bits != 0
     }
 
-    /// Whether the item is in memory and its value lies elsewhere.
+    /// Returns whether the item is in memory with its value outside the item.
     pub fn is_beside(&self) -> bool {
         self.updates & BESIDE != 0
     }
 
-    /// How often an item in memory has been read since it was stored first, up to [`MOST_READS`].
+    /// Returns the reads of an item in memory since it was first stored, up to [`MOST_READS`].
     pub fn reads(&self) -> u8 {
         self.reads & MOST_READS
     }
 
-    /// The item in memory has been read so often since it was stored first.
+    /// Sets the reads of an item in memory since it was first stored.
     pub fn set_reads(&mut self, reads: u8) {
         self.reads = self.reads & CLOCK_LOW | reads.min(MOST_READS);
     }
 
-    /// CLOCK value of an item in memory, 0 to [`CLOCK_HIGHEST`].
+    /// Returns the CLOCK value of an item in memory, 0 to [`CLOCK_HIGHEST`].
     pub fn clock(&self) -> u8 {
         u8::from(self.has(state::REFERENCED)) << 1 | u8::from(self.reads & CLOCK_LOW != 0)
     }
 
-    /// Gives an item in memory another CLOCK value.
+    /// Sets the CLOCK value of an item in memory.
     pub fn set_clock(&mut self, clock: u8) {
         debug_assert!(clock <= CLOCK_HIGHEST, "two bits");
         self.state = self.state & !state::REFERENCED | ((clock >> 1) * state::REFERENCED);
         self.reads = self.reads & MOST_READS | ((clock & 1) * CLOCK_LOW);
     }
 
-    /// How often an item in memory has been updated since it was stored first, up to [`MOST_UPDATES`].
+    /// Returns the updates of an item in memory since it was first stored, up to [`MOST_UPDATES`].
     pub fn updates(&self) -> u8 {
         self.updates & MOST_UPDATES
     }
 
-    /// How often the key of an item in memory had been read before it came there, as far as is known, up to
-    /// [`MOST_READS_BEFORE`].
+    /// Returns the known reads of the key from before the item came into memory, up to [`MOST_READS_BEFORE`].
     pub fn reads_before(&self) -> u8 {
         self.updates >> BEFORE_SHIFT & MOST_READS_BEFORE
     }
@@ -148,35 +146,35 @@ impl ItemHeader {
         self.set_reads(self.reads() + 1);
     }
 
-    /// The item takes the place of another of its key in memory, whose reads and updates go on counting.
+    /// Takes over the counts of `old`, the item in memory that this one replaces, and counts an update.
     pub fn count_update_of(&mut self, old: &Self) {
         self.set_reads(old.reads());
         self.count_on(old.reads_before(), old.updates() + 1);
     }
 
-    /// What is known of the key from before the item came into memory goes on counting.
+    /// Sets the reads of the key from before the item came into memory, and its updates.
     pub fn count_on(&mut self, reads_before: u8, updates: u8) {
         let before = reads_before.min(MOST_READS_BEFORE) << BEFORE_SHIFT;
         self.updates = self.updates & BESIDE | before | updates.min(MOST_UPDATES);
     }
 
-    /// Whether the item is past its expiry at Unix second `now`.
+    /// Returns whether the item is past its expiry at Unix second `now`.
     pub fn is_expired(&self, now: u32) -> bool {
         is_expired(self.expiry.get(), now)
     }
 }
 
-/// Whether `expiry` (0 for never) has come at Unix second `now`.
+/// Returns whether `expiry` (0 for never) has come at Unix second `now`.
 pub fn is_expired(expiry: u32, now: u32) -> bool {
     expiry != 0 && expiry <= now
 }
 
-/// An item in some buffer, read-only.
+/// A read-only view of an item in a buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct ItemRef<'a> {
     /// The fixed part.
     pub header: &'a ItemHeader,
-    /// The CAS unique clients see.
+    /// The CAS unique that clients see.
     pub cas_unique: u64,
     /// The key.
     pub key: &'a [u8],
@@ -185,7 +183,7 @@ pub struct ItemRef<'a> {
 }
 
 impl<'a> ItemRef<'a> {
-    /// Reads the item whose body starts at the start of `bytes`; `None` when it does not fit.
+    /// Parses the item whose body is at the start of `bytes`; `None` when it does not fit.
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let (header, rest) = ItemHeader::ref_from_prefix(bytes).ok()?;
         let (cas_unique, rest) = if header.has(state::HAS_CAS) {
@@ -204,12 +202,12 @@ impl<'a> ItemRef<'a> {
         })
     }
 
-    /// Bytes the item takes on flash, before alignment.
+    /// Returns the bytes of the item on flash, before alignment.
     pub fn flash_bytes(&self) -> usize {
         CHECKSUM_BYTES + self.header.body_bytes()
     }
 
-    /// Writes the item as it lies on flash to the start of `out`.
+    /// Encodes the item for flash, at the start of `out`.
     ///
     /// # Panics
     /// When `out` is shorter than [`ItemRef::flash_bytes`].
@@ -233,12 +231,11 @@ impl<'a> ItemRef<'a> {
         checksum.copy_from_slice(&item_checksum(body, sequence, offset).to_le_bytes());
     }
 
-    /// Reads and verifies the item that lies on flash at the start of `bytes`, which were read from
-    /// `offset` of the segment with `sequence`.
+    /// Reads and verifies the item on flash at the start of `bytes`, which were read from `offset` of the segment with
+    /// sequence number `sequence`.
     ///
     /// # Errors
-    /// [`FormatError::Range`] when lengths do not fit, [`FormatError::Checksum`] when the bytes are
-    /// not what was written there.
+    /// [`FormatError::Range`] when lengths do not fit, [`FormatError::Checksum`] when the bytes do not match their checksum.
     pub fn decode(bytes: &'a [u8], sequence: u64, offset: u32) -> Result<Self, FormatError> {
         let (checksum, body) = U32::read_from_prefix(bytes).map_err(|_| FormatError::Range)?;
         let item = Self::parse(body).ok_or(FormatError::Range)?;

@@ -7,14 +7,14 @@
 //!       2 image                     2 sequence number: chunk s lies in place (s - 1) mod chunks
 //!       3 words of a chunk          3 next segment sequence number when it was begun
 //!       4 chunks                    4 checksum of words 0 to 3
-//!       5 run                       5 seal: how far it was filled when it was closed; else zero
+//!       5 run                       5 seal: fill state when it was closed; else zero
 //!       6 checksum of words 0 to 4  6 and 7 zero
 //!       7 run that has begun
 //!       8 latest Unix second seen
 //!       9 void
-//!      10 to 12, 13 to 15: how far a sync had come: chunk, how far it was filled, checksum of both
+//!      10 to 12, 13 to 15: progress of a sync: chunk, its fill state, checksum of both
 //!
-//!  how far a chunk is filled: its next word 32 │ checksum of its words from 8 up to there 32
+//!  fill state of a chunk: its next word 32 │ checksum of its words from 8 up to there 32
 //!
 //!  record: kind 4 bits │ 60 bits
 //!    1 DEAD      generation 18 │ location 42       5 CUTOFF   partition 12 │ chunk 28 │ 4 zero │ version 63..48
@@ -26,7 +26,7 @@
 //!   12               mark 30                      14              version 60
 //! ```
 //!
-//! A generation is a segment's sequence number, of DEAD its low bits. Records only ever kill: one that is
+//! A generation is a segment's sequence number; DEAD keeps its low bits. Records only declare items dead: a record that is
 //! read where it does not belong makes a miss.
 
 use zerocopy::IntoBytes;
@@ -35,21 +35,21 @@ use crate::FormatError;
 
 /// Version of the journal's format.
 pub const JOURNAL_FORMAT: u64 = 4;
-/// Words of the head: a page.
+/// Words of the head: one page.
 pub const HEAD_WORDS: usize = 512;
 /// Words of a chunk's header.
 pub const CHUNK_HEADER_WORDS: usize = 8;
-/// The word of the head that tells which run has begun: the superblock says so, too.
+/// The word of the head that holds the run that has begun. The superblock holds it, too.
 pub const BEGUN_WORD: usize = 7;
-/// The word of the head that tells the latest Unix second seen: see [`encode_clock`].
+/// The word of the head that holds the latest Unix second seen: see [`encode_clock`].
 pub const CLOCK_WORD: usize = 8;
-/// The word of the head that is not zero once records have been left out.
+/// The word of the head that is not zero once records are missing from the journal.
 pub const VOID_WORD: usize = 9;
-/// The words of the head at which two [`Synced`] begin, written in turn.
+/// The words of the head at which the two [`Synced`] begin, which are written in turn.
 pub const SYNCED_WORDS: [usize; 2] = [10, 13];
-/// The word of a chunk that tells how far it was filled when it was closed: a [`Filled`], zero before.
+/// The word of a chunk that holds its [`Filled`] state when it was closed; zero before.
 pub const SEAL_WORD: usize = 5;
-/// Words of the head that its checksum covers: not the run, which changes alone, in one store.
+/// Words of the head that its checksum covers. The run is not among them: it changes alone, in one store.
 const HEAD_CHECKED: usize = 5;
 /// The word of the head that holds the checksum.
 const HEAD_CHECKSUM: usize = 6;
@@ -58,48 +58,48 @@ const HEAD_MAGIC: u64 = u64::from_le_bytes(*b"flowJRNL");
 const CHUNK_MAGIC: u64 = u64::from_le_bytes(*b"flowJCHK");
 
 const LOCATION_BITS: u32 = 42;
-/// Units of flash that locations can tell apart, each as the place of a small item and of a large one: 32 TiB.
+/// Number of units of flash that locations can address, each for a small and for a large item: 32 TiB.
 pub const LOCATION_UNITS: u64 = 1 << (LOCATION_BITS - 1);
 /// Low bits of a generation that a [`Record::Dead`] keeps.
 pub const GENERATION_BITS: u32 = 18;
 const SEGMENT_BITS: u32 = 28;
-/// Numbers of segments are lower than this.
+/// Segment numbers are lower than this.
 pub const SEGMENT_LIMIT: u64 = 1 << SEGMENT_BITS;
 const CHUNK_BITS: u32 = 28;
 const PAYLOAD_BITS: u32 = 60;
-/// Versions are lower than this: more of one a [`Record::KeyDead`] cannot keep.
+/// Versions are lower than this: a [`Record::KeyDead`] has no more bits for one.
 pub const VERSION_LIMIT: u64 = 1 << PAYLOAD_BITS;
 
-/// Words of a chunk, at least.
+/// Fewest words of a chunk.
 const MIN_CHUNK_WORDS: usize = 1 << 10;
-/// Words of a chunk for each partition, at least.
+/// Fewest words of a chunk for each partition.
 const WORDS_PER_PARTITION: usize = 128;
-/// Chunks a journal must have.
+/// Fewest chunks of a journal.
 pub const MIN_CHUNKS: usize = 8;
 
-/// Words of a chunk of an image with this many partitions.
+/// Returns the words of a chunk of an image with this many partitions.
 pub fn chunk_words(partitions: u32) -> usize {
     (partitions as usize * WORDS_PER_PARTITION).max(MIN_CHUNK_WORDS)
 }
 
-/// Bytes of the shortest journal that suits an image with this many partitions.
+/// Returns the bytes of the shortest journal that a new image with this many partitions can be given.
 pub fn least_bytes(partitions: u32) -> u64 {
     8 * (HEAD_WORDS + 2 * MIN_CHUNKS * chunk_words(partitions)) as u64
 }
 
-/// Bytes of the shortest journal that an image with this many partitions can be opened with.
+/// Returns the bytes of the shortest journal with which an image with this many partitions can be opened.
 pub fn usable_bytes(partitions: u32) -> u64 {
     8 * (HEAD_WORDS + MIN_CHUNKS * chunk_words(partitions)) as u64
 }
 
-/// Whether a file that begins with these bytes is a journal of any format, or was to become one.
+/// Returns whether a file that begins with these bytes is a journal of any format, or a blank file that was to become one.
 pub fn is_journal(beginning: &[u8]) -> bool {
     let magic = HEAD_MAGIC.to_le_bytes();
     let is_blank = beginning.iter().all(|&byte| byte == 0);
     is_blank || beginning.starts_with(&magic)
 }
 
-/// What a head says.
+/// The head of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The image it belongs to.
@@ -113,7 +113,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// The words to store, in this order: a half-written head is damaged, not somebody else's.
+    /// Returns the words to store, in this order, so that a half-written head reads as damaged, not as a foreign file.
     pub fn encode(&self) -> [u64; HEAD_CHECKSUM + 1] {
         let mut words = [
             HEAD_MAGIC,
@@ -128,10 +128,10 @@ impl Head {
         words
     }
 
-    /// Reads a head; `None` where there is none yet.
+    /// Reads a head; `None` if all words are zero.
     ///
     /// # Errors
-    /// [`FormatError`] for what is not a journal of this format.
+    /// [`FormatError`] if the words are not the head of a journal of this format.
     pub fn decode(words: &[u64; HEAD_CHECKSUM + 1]) -> Result<Option<Self>, FormatError> {
         if words.iter().all(|&word| word == 0) {
             return Ok(None);
@@ -139,7 +139,7 @@ impl Head {
         if words[0] != HEAD_MAGIC {
             return Err(FormatError::Magic);
         }
-        // A head that a crash has left half written has no format yet: its checksum tells.
+        // The format of a head that a crash left half written may be missing: its checksum fails.
         if words[1] != JOURNAL_FORMAT && words[1] != 0 {
             return Err(FormatError::Version {
                 found: words[1] as u32,
@@ -158,19 +158,19 @@ impl Head {
     }
 }
 
-/// What a chunk's header says.
+/// The header of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkHeader {
-    /// The image it belongs to.
+    /// The image that the chunk belongs to.
     pub image: u64,
     /// The chunk's sequence number, from 1.
     pub sequence: u64,
-    /// Segments that had been opened before it was begun have lower sequence numbers.
+    /// Segments opened before the chunk was begun have lower sequence numbers.
     pub next_segment: u64,
 }
 
 impl ChunkHeader {
-    /// The words to store.
+    /// Returns the words to store.
     pub fn encode(&self) -> [u64; CHUNK_HEADER_WORDS] {
         let mut words = [0; CHUNK_HEADER_WORDS];
         words[..4].copy_from_slice(&[CHUNK_MAGIC, self.image, self.sequence, self.next_segment]);
@@ -178,7 +178,7 @@ impl ChunkHeader {
         words
     }
 
-    /// Reads a header; `None` where there is no valid one.
+    /// Reads a header; `None` if it is not valid.
     pub fn decode(words: &[u64; CHUNK_HEADER_WORDS]) -> Option<Self> {
         let valid = words[0] == CHUNK_MAGIC && words[4] == checksum(&words[..4]);
         valid.then_some(Self {
@@ -197,7 +197,7 @@ fn append_checksum(checksum: u32, words: &[u64]) -> u32 {
     crc32c::crc32c_append(checksum, words.as_bytes())
 }
 
-/// How far a chunk is filled, and the checksum of what it is filled with.
+/// Fill state of a chunk: its next free word, and the checksum of its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filled {
     next: u32,
@@ -205,61 +205,61 @@ pub struct Filled {
 }
 
 impl Filled {
-    /// A chunk without records.
+    /// State of a chunk without records.
     pub const EMPTY: Self = Self {
         next: CHUNK_HEADER_WORDS as u32,
         checksum: 0,
     };
 
-    /// The next word of the chunk.
+    /// Returns the number of the next free word of the chunk.
     pub fn next(&self) -> usize {
         self.next as usize
     }
 
-    /// Adds words that have been appended.
+    /// Adds words that have been appended to the chunk.
     pub fn append(&mut self, words: &[u64]) {
         self.next += words.len() as u32;
         self.checksum = append_checksum(self.checksum, words);
     }
 
-    /// The word to store.
+    /// Returns the word to store.
     pub fn encode(self) -> u64 {
         u64::from(self.next) << 32 | u64::from(self.checksum)
     }
 
-    /// Reads such a word; `None` where it says nothing.
+    /// Decodes a word; `None` if it is no fill state.
     pub fn decode(word: u64) -> Option<Self> {
         let (next, checksum) = ((word >> 32) as u32, low(word, 32) as u32);
         (next >= Self::EMPTY.next).then_some(Self { next, checksum })
     }
 
-    /// The records among the words behind a chunk's header, if they are what was appended.
+    /// Returns the records among the words behind a chunk's header, if they match the checksum.
     pub fn records<'a>(&self, words: &'a [u64]) -> Option<&'a [u64]> {
         let records = words.get(..self.next() - CHUNK_HEADER_WORDS)?;
         (append_checksum(0, records) == self.checksum).then_some(records)
     }
 }
 
-/// How far a sync had come: everything before it is durable.
+/// Progress of a sync: every record before it is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Synced {
-    /// Sequence number of the chunk that was being filled; those before it were closed.
+    /// Sequence number of the chunk that was being filled; earlier chunks were closed.
     pub sequence: u64,
-    /// How far it was filled.
+    /// Fill state of that chunk.
     pub filled: Filled,
 }
 
 impl Synced {
-    /// Words of the journal's head that one takes.
+    /// Words that it takes in the journal's head.
     pub const WORDS: usize = 3;
 
-    /// The words to store.
+    /// Returns the words to store.
     pub fn encode(self) -> [u64; Self::WORDS] {
         let words = [self.sequence, self.filled.encode()];
         [words[0], words[1], checksum(&words)]
     }
 
-    /// Reads one; `None` where there is none, or one that a crash has left half written.
+    /// Decodes the words; `None` if they are blank or half written.
     pub fn decode(words: &[u64; Self::WORDS]) -> Option<Self> {
         let filled = Filled::decode(words[1])?;
         (words[2] == checksum(&words[..2])).then_some(Self {
@@ -268,18 +268,18 @@ impl Synced {
         })
     }
 
-    /// Whether it tells of more than another.
+    /// Returns whether this sync got further than `other`.
     pub fn is_beyond(&self, other: &Self) -> bool {
         (self.sequence, self.filled.next) > (other.sequence, other.filled.next)
     }
 }
 
-/// The word that keeps a Unix second: a checksum above it.
+/// Encodes a Unix second: a checksum above the second.
 pub fn encode_clock(second: u32) -> u64 {
     checksum(&[u64::from(second)]) << 32 | u64::from(second)
 }
 
-/// Reads such a word; zero is none yet.
+/// Decodes the word of [`encode_clock`]. Returns 0 for a word that is still zero.
 ///
 /// # Errors
 /// [`FormatError::Checksum`].
@@ -292,7 +292,7 @@ pub fn decode_clock(word: u64) -> Result<u32, FormatError> {
     }
 }
 
-/// What a record declares dead.
+/// A journal record: it declares items dead or a segment retired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
     /// The item at a packed location, in one generation of its segment.
@@ -309,15 +309,14 @@ pub enum Record {
         /// The segment's sequence number.
         generation: u64,
     },
-    /// Every copy of a key hash with a lower version, wherever it lies and whatever run wrote it.
+    /// Every copy of a key hash with a lower version, in any segment and from any run.
     KeyDead {
         /// The hash; its low bits are lost.
         hash: u64,
         /// Copies with lower versions are dead.
         version: u64,
     },
-    /// What an index without keys has lost: the items of a generation of a segment that may have had that entry are found no
-    /// more.
+    /// Every item of one generation of a segment that may have had an entry that an index without keys has lost.
     EntryLost {
         /// The segment's number.
         segment: u32,
@@ -326,19 +325,19 @@ pub enum Record {
         /// The entry's [mark](crate::hashed::entry_mark).
         mark: u32,
     },
-    /// What a [`KeyDead`](Self::KeyDead) of this hash and version says is known by other records, copy by copy.
+    /// Ends the [`KeyDead`](Self::KeyDead) of this hash and version: other records declare its copies dead one by one.
     KeyLocated {
         /// The hash; its low bits are lost.
         hash: u64,
         /// The version that the record had.
         version: u64,
     },
-    /// A segment is not used any more.
+    /// A segment that is out of use for good.
     Retired {
         /// The number of the segment on its flash.
         segment: u32,
     },
-    /// Every item of a partition with a lower version. Says nothing in another chunk than that it was appended to: a
+    /// Every item of a partition with a lower version. Applies only if it is read in the chunk it was appended to: a
     /// power cut may leave the words of an earlier chunk in the place of a new one.
     Cutoff {
         /// The partition.
@@ -348,13 +347,14 @@ pub enum Record {
         /// Sequence number of the chunk; its low bits are kept.
         chunk: u64,
     },
-    /// Everything, from a Unix second on. Says nothing in another chunk either.
+    /// Everything, from a Unix second on. Applies only if it is read in the chunk it was appended to.
     FlushAt {
         /// The second.
         deadline: u32,
         /// Sequence number of the chunk; its low bits are kept.
         chunk: u64,
-        /// The one before had come: a partition that does not say so had nothing to do since, or its record is lost.
+        /// Whether the deadline that this one replaces had come: a partition without a cutoff record since then had nothing to
+        /// flush, or its record is lost.
         replaces_come: bool,
     },
 }
@@ -367,16 +367,16 @@ pub struct Encoded {
 }
 
 impl Encoded {
-    /// The words.
+    /// Returns the words of the record.
     pub fn words(&self) -> &[u64] {
         &self.words[..self.len]
     }
 }
 
 impl Record {
-    /// The words to store.
+    /// Encodes the record.
     pub fn encode(&self) -> Encoded {
-        // Kind and payload of the first word, and of the second where there is one.
+        // Kind and payload of the first word, and of the second word if there is one.
         let (first, second) = match *self {
             Self::Dead {
                 location,
@@ -437,15 +437,15 @@ impl Record {
         }
     }
 
-    /// Reads the first record of `words`, and how many words it took; zero words are passed over. So is
-    /// one whose second word is not there: it was being appended, or no sync had come to it, or it is
-    /// what an earlier chunk has left.
+    /// Decodes the first record of `words`, and returns it with the number of words it took. Skips a zero word. Also skips a
+    /// record whose second word is missing: its append was not complete, no sync covered it, or it is left over from an earlier
+    /// chunk.
     pub fn decode(words: &[u64]) -> (Option<Self>, usize) {
         let Some(&word) = words.first() else {
             return (None, 0);
         };
         let payload = low(word, PAYLOAD_BITS);
-        // The payload of the second word, if that is of the kind that belongs to the first.
+        // Returns the payload of the second word, if its kind belongs to that of the first.
         let second = |kind: u64| {
             let word = words.get(1).filter(|&&word| word >> PAYLOAD_BITS == kind)?;
             Some(low(*word, PAYLOAD_BITS))
@@ -496,17 +496,17 @@ impl Record {
     }
 }
 
-/// Whether the low bits of a generation that a [`Record::Dead`] keeps, or a [`Record::EntryLost`], are those of `sequence`.
+/// Returns whether `kept`, the low bits of a generation in a [`Record::Dead`] or [`Record::EntryLost`], are those of `sequence`.
 pub fn is_generation(kept: u64, sequence: u64) -> bool {
     low(kept, GENERATION_BITS) == low(sequence, GENERATION_BITS)
 }
 
-/// The part of a chunk's sequence number that a [`Record::FlushAt`] or [`Record::Cutoff`] keeps.
+/// Returns the part of a chunk's sequence number that a [`Record::FlushAt`] or [`Record::Cutoff`] keeps.
 pub fn kept_chunk(sequence: u64) -> u64 {
     low(sequence, CHUNK_BITS)
 }
 
-/// The part of a hash that a [`Record::KeyDead`] keeps.
+/// Returns the part of a hash that a [`Record::KeyDead`] keeps.
 pub fn kept_hash(hash: u64) -> u64 {
     hash >> 4 << 4
 }

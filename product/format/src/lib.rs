@@ -1,14 +1,14 @@
-//! Bytes on flash. Every offset and encoding is in this folder; `docs/internals/on-disk-format.md` draws
+//! The bytes on flash. This crate alone defines offsets and encodings; `docs/internals/on-disk-format.md` draws
 //! them. All integers are little-endian; every structure carries a CRC-32C.
 //!
 //! ```text
 //!   superblock ×2 │ block 0 │ block 1 │ …
-//!   item            what a segment's data area holds, and what the DRAM tier keeps in its log
+//!   item            an item in a segment's data area, and in the log of the DRAM tier
 //!   segment         data area, summary entries, footer
 //!   hashed          positions in a segment that follow from the hash of the key
-//!   checkpoint      what has died in every segment, counters
-//!   journal         what has died since the checkpoint; a file of its own
-//!   cascade         what a checkpoint has of an index on flash
+//!   checkpoint      dead items of every segment, counters
+//!   journal         deaths since the checkpoint; a file of its own
+//!   cascade         checkpoint section of an index on flash
 //!   mapping         blocks of an index on flash, with Bloom filters
 //!   index_device    the head of a device that holds nothing but an index
 //!   slices          slicetables: superblock, pages
@@ -16,6 +16,7 @@
 //!   slices_log      words of a log of slicetables
 //!   slices_lsh      similarity indexes on slicetables: pages, vectors
 //!   slices_map      maps on slicetables: records of keys and values
+//!   sliced          checkpoint section of the placement `sliced`
 //! ```
 
 pub mod cascade;
@@ -35,7 +36,7 @@ pub mod slices_lsh;
 pub mod slices_map;
 pub mod superblock;
 
-/// A structure on flash that cannot be what it should be.
+/// Reasons to reject the bytes of a structure on flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
     /// The checksum does not match the bytes.
@@ -44,7 +45,7 @@ pub enum FormatError {
     /// A length or an offset points outside its container.
     #[error("length or offset out of range")]
     Range,
-    /// The magic number is another's.
+    /// The magic number is not that of the structure.
     #[error("not a Flowstone structure")]
     Magic,
     /// Written by another version of the format.
@@ -55,7 +56,7 @@ pub enum FormatError {
         /// The version this program reads.
         expected: u32,
     },
-    /// It names another segment or sequence number than the place it was read from.
+    /// The bytes name another segment, page or sequence number than the one that was asked for.
     #[error("belongs to another segment")]
     Identity,
 }

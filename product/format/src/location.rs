@@ -1,4 +1,4 @@
-//! Where items lie, and locations packed in as few bits as the flash needs.
+//! Places of items, and locations packed in as few bits as the flash needs.
 //!
 //! ```text
 //!  bit unit_bits        unit_bits - 1 … 0
@@ -9,18 +9,18 @@ use std::ops::Range;
 
 use crate::segment::{LARGE, Position, SegmentId, UNIT_BYTES};
 
-/// Where an item lies: a position in one generation of a segment.
+/// Place of an item: a position in one generation of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The segment.
     pub segment: SegmentId,
     /// The sequence number that the segment had when the item was appended.
     pub generation: u64,
-    /// Where in the segment.
+    /// Position of the item in the segment.
     pub position: Position,
 }
 
-/// Packs segment and position: a bit that tells a large item, above the unit's number on the device.
+/// Packs a segment and a position: a bit that is set for a large item, above the number of the unit on the flash.
 #[derive(Clone, Copy, Debug)]
 pub struct LocationCodec {
     /// Units of 16 bytes in a segment.
@@ -29,7 +29,7 @@ pub struct LocationCodec {
 }
 
 impl LocationCodec {
-    /// The codec for a flash of `segments` segments of `segment_bytes` bytes.
+    /// Returns the codec for a flash of `segments` segments of `segment_bytes` bytes.
     pub fn new(segments: u32, segment_bytes: u32) -> Self {
         let units_per_segment = u64::from(segment_bytes / UNIT_BYTES);
         let units = u64::from(segments) * units_per_segment;
@@ -39,12 +39,12 @@ impl LocationCodec {
         }
     }
 
-    /// Bits of a packed location.
+    /// Returns the bits of a packed location.
     pub fn bits(&self) -> u32 {
         self.unit_bits + 1
     }
 
-    /// The ranges of the packed locations of a segment's small items and of its large ones.
+    /// Returns two ranges of packed locations: those of a segment's small items and those of its large items.
     pub fn locations_of(&self, segment: SegmentId) -> [Range<u64>; 2] {
         let small = u64::from(segment.0) * self.units_per_segment;
         let large = small | 1 << self.unit_bits;
@@ -58,7 +58,7 @@ impl LocationCodec {
         unit | u64::from(bits >> 31) << self.unit_bits
     }
 
-    /// Unpacks what [`encode`](Self::encode) packed.
+    /// Unpacks a location packed by [`encode`](Self::encode).
     pub fn decode(&self, value: u64) -> (SegmentId, Position) {
         let unit = value & ((1 << self.unit_bits) - 1);
         let segment = SegmentId((unit / self.units_per_segment) as u32);

@@ -1,4 +1,4 @@
-//! Mapping blocks: what the tiers of the cascade on flash hold (SlickCache, SoCC '18, sections 4.1.2 and 4.1.3).
+//! Mapping blocks: content of the cascade's tiers on flash (SlickCache, SoCC '18, sections 4.1.2 and 4.1.3).
 //!
 //! ```text
 //!  block: whole pages
@@ -8,11 +8,11 @@
 //!  entry: hash 8 │ segment 4 │ position 4
 //! ```
 //!
-//! Entries are sorted by hash, each hash once, so that a search is a binary one. A block verifies only as the one that
-//! was looked for: a page that is used again may still hold an older block, or one of another image.
+//! Entries are sorted by hash, each hash once, so that a search is binary. A block verifies only as the block that was
+//! asked for: a reused page may still hold an older block, or a block of another image.
 //!
-//! Failure: [`Block::decode`] says what is wrong with bytes that are no such block. What it accepts has the entries that
-//! were encoded; that they are sorted is the writer's promise, which it does not check.
+//! Failure: [`Block::decode`] returns the reason why bytes are not that block. A block that it accepts has the entries that
+//! were encoded. It does not check that they are sorted; that is the writer's duty.
 
 pub mod bloom;
 
@@ -29,23 +29,23 @@ pub const ENTRY_BYTES: usize = 16;
 pub const HEADER_BYTES: usize = 32;
 /// Unit of a filter's length: a line of a [Bloom filter](bloom).
 pub const FILTER_UNIT_BYTES: usize = bloom::LINE_BYTES;
-/// Bits an entry of a filter in a block: a block does not tell, so that another figure is another format.
+/// Bits an entry of a filter in a block. Blocks do not record it, so that another figure is another format.
 pub const FILTER_BITS_PER_ENTRY: u32 = 16;
-/// Takes the place of a segment where a key is deleted.
+/// Segment number of an entry whose key has been deleted.
 pub const TOMBSTONE: u32 = u32::MAX;
 
-/// Of a position: a lower tier has the mapping, too. Segments are smaller than 2^30 units.
+/// Bit of a position: a lower tier has the mapping, too. Segments have fewer than 2^30 units.
 const CLEAN: u32 = 1 << 30;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"flMB");
 
-/// Where the item of a hash lies, or that there is none.
+/// Maps a hash to the place of its item, or to a tombstone.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
 #[repr(C)]
 pub struct Entry {
-    /// Hash of the key, as far as the index has it: zeros behind.
+    /// Hash of the key: the bits that the index keeps, then zeros.
     pub hash: U64,
     /// Dense number of the generation of a segment, or [`TOMBSTONE`].
     pub segment: U32,
@@ -56,7 +56,7 @@ pub struct Entry {
 const _: () = assert!(size_of::<Entry>() == ENTRY_BYTES);
 
 impl Entry {
-    /// The entry of an item. The segment's number is below [`TOMBSTONE`].
+    /// Returns the entry of an item. The segment's number is below [`TOMBSTONE`].
     pub fn new(hash: u64, segment: u32, position: Position) -> Self {
         debug_assert_ne!(segment, TOMBSTONE);
         Self {
@@ -66,7 +66,7 @@ impl Entry {
         }
     }
 
-    /// The entry of a deleted key.
+    /// Returns the entry of a deleted key.
     pub fn tombstone(hash: u64) -> Self {
         Self {
             hash: U64::new(hash),
@@ -75,12 +75,12 @@ impl Entry {
         }
     }
 
-    /// The hash: what entries are sorted and found by.
+    /// Returns the hash, the sort and search key of entries.
     pub fn key(&self) -> u64 {
         self.hash.get()
     }
 
-    /// The same, of a mapping that a lower tier has, too.
+    /// Returns the entry, marked as one that a lower tier has, too.
     #[must_use]
     pub fn clean(self) -> Self {
         Self {
@@ -89,12 +89,12 @@ impl Entry {
         }
     }
 
-    /// Whether a lower tier has it, too.
+    /// Returns whether a lower tier has the entry, too.
     pub fn is_clean(&self) -> bool {
         self.position.get() & CLEAN != 0
     }
 
-    /// Number of the segment's generation and position of the item; `None` for a tombstone.
+    /// Returns the number of the segment's generation and the item's position; `None` for a tombstone.
     pub fn item(&self) -> Option<(u32, Position)> {
         let position = Position::from_bits(self.position.get() & !CLEAN);
         (self.segment.get() != TOMBSTONE).then_some((self.segment.get(), position))
@@ -124,14 +124,14 @@ const _: () = {
     assert!(offset_of!(Header, filter_units) == 28);
 };
 
-/// Bytes that are not the block that was looked for.
+/// Reasons to reject bytes as the block that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the fields are what the message says they are")]
 pub enum BlockError {
     /// No block has this length.
     #[error("{bytes} bytes are not a block of whole pages")]
     Size { bytes: usize },
-    /// The magic number is another's.
+    /// The magic number is not that of a mapping block.
     #[error("not a mapping block")]
     Magic,
     /// The checksum does not match the bytes: damaged, torn, or not all of the block.
@@ -140,10 +140,10 @@ pub enum BlockError {
     /// A block of another image.
     #[error("belongs to image {found:#x}, not {expected:#x}")]
     Image { found: u64, expected: u64 },
-    /// A block that was at this place before, or is to be there.
+    /// Another block, which lay at this place earlier or is to lie there.
     #[error("is block {found}, not {expected}")]
     Number { found: u64, expected: u64 },
-    /// The checksum is right and the lengths are not: the writer's mistake.
+    /// The checksum is right and the lengths are wrong: a bug of the writer.
     #[error(
         "{entries} entries and {filter_units} units of filter do not fit a block of {bytes} bytes"
     )]
@@ -154,19 +154,18 @@ pub enum BlockError {
     },
 }
 
-/// Entries that fit a block of `pages` pages with a filter of `filter_units` [units](FILTER_UNIT_BYTES).
+/// Returns the number of entries that fit a block of `pages` pages with a filter of `filter_units` [units](FILTER_UNIT_BYTES).
 pub const fn capacity(pages: usize, filter_units: usize) -> usize {
     let taken = HEADER_BYTES + filter_units * FILTER_UNIT_BYTES;
     (pages * PAGE_BYTES as usize).saturating_sub(taken) / ENTRY_BYTES
 }
 
-/// Writes a block over all of `bytes`, whatever was there: the entries sorted by hash, each hash once, and a filter or
-/// none.
+/// Writes a block over all of `bytes`: the entries, sorted by hash, each hash once, and the filter, which may be empty.
 ///
 /// # Panics
 ///
-/// If `bytes` are not whole pages, `filter` not whole units, or entries and filter do not fit. Where debug assertions
-/// are on, if the entries are not sorted or a hash is there twice: a search would miss some.
+/// If `bytes` are not whole pages, `filter` is not whole units, or entries and filter do not fit. With debug assertions,
+/// also if the entries are not sorted or a hash occurs twice, since a search would miss some.
 pub fn encode(bytes: &mut [u8], image: u64, number: u64, entries: &[Entry], filter: &[u8]) {
     assert!(is_whole_pages(bytes), "{} bytes", bytes.len());
     assert!(filter.len().is_multiple_of(FILTER_UNIT_BYTES));
@@ -203,13 +202,13 @@ fn is_whole_pages(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.len().is_multiple_of(PAGE_BYTES as usize)
 }
 
-/// Over everything but itself.
+/// Returns the checksum of all bytes of a block except the checksum itself.
 fn checksum(block: &[u8]) -> u32 {
     let before = crc32c::crc32c(&block[..CHECKSUM_OFFSET]);
     crc32c::crc32c_append(before, &block[CHECKSUM_END..])
 }
 
-/// A block that has been read and verified.
+/// A verified block.
 #[derive(Clone, Copy, Debug)]
 pub struct Block<'a> {
     entries: &'a [Entry],
@@ -217,11 +216,11 @@ pub struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// Verifies that `bytes` are all of block `number` of an image.
+    /// Verifies that `bytes` are the whole of block `number` of an image.
     ///
     /// # Errors
     ///
-    /// What does not fit.
+    /// The [`BlockError`] of the check that fails.
     pub fn decode(bytes: &'a [u8], image: u64, number: u64) -> Result<Self, BlockError> {
         let size = BlockError::Size { bytes: bytes.len() };
         if !is_whole_pages(bytes) {
@@ -260,7 +259,7 @@ impl<'a> Block<'a> {
         Some(Self { entries, filter })
     }
 
-    /// The entry of a hash: all 64 bits must be those that were encoded.
+    /// Returns the entry of a hash. All 64 bits must equal those of the entry.
     pub fn find(&self, hash: u64) -> Option<Entry> {
         let at = self
             .entries
@@ -269,12 +268,12 @@ impl<'a> Block<'a> {
         Some(self.entries[at])
     }
 
-    /// All entries, sorted by hash.
+    /// Returns all entries, sorted by hash.
     pub fn entries(&self) -> &'a [Entry] {
         self.entries
     }
 
-    /// The [Bloom filter](bloom) of [`FILTER_BITS_PER_ENTRY`]; empty where there is none.
+    /// Returns the [Bloom filter](bloom), with [`FILTER_BITS_PER_ENTRY`]; empty if the block has none.
     pub fn filter(&self) -> &'a [u8] {
         self.filter
     }
@@ -293,7 +292,7 @@ mod tests {
     /// Segment and position of each hash.
     type Model = BTreeMap<u64, (u32, u32)>;
 
-    /// Hashes near each other as well as far apart, tombstones among them.
+    /// Hashes near each other and far apart, tombstones among them.
     fn any_model(most: usize) -> impl Strategy<Value = Model> {
         let hash = prop_oneof![any::<u64>(), 0..600u64, Just(u64::MAX)];
         let segment = prop_oneof![9 => any::<u32>(), 1 => Just(TOMBSTONE)];
@@ -313,7 +312,7 @@ mod tests {
     }
 
     fn encoded(pages: usize, entries: &[Entry], filter: &[u8]) -> Vec<u8> {
-        // What the buffer held before must not show.
+        // Old bytes of the buffer must not show.
         let mut bytes = vec![0xee; pages * PAGE];
         encode(&mut bytes, IMAGE, NUMBER, entries, filter);
         bytes
@@ -371,7 +370,7 @@ mod tests {
             prop_assert!(decode(&bytes[..PAGE]).is_err());
         }
 
-        /// Lengths may be anything where the checksum is right.
+        /// Lengths may be anything if the checksum is right.
         #[test]
         fn any_bytes_decode_or_are_refused(
             mut bytes in proptest::collection::vec(any::<u8>(), 2 * PAGE),

@@ -5,12 +5,12 @@
 //!  │ item │ item │ … gap │ item │ … free │ entry n-1 … entry 0 │ footer │
 //! ```
 //!
-//! Items start at multiples of [`UNIT_BYTES`]. One that fits a page never crosses a page boundary;
-//! a longer one starts at a multiple of [`LARGE_UNIT_BYTES`]. A [`Position`] tells where an item
-//! lies and how many pages one read must fetch to have all of it.
+//! Items start at multiples of [`UNIT_BYTES`]. An item that fits a page never crosses a page boundary;
+//! a longer one starts at a multiple of [`LARGE_UNIT_BYTES`]. A [`Position`] gives the offset of an item
+//! and the number of pages that one read must fetch to have all of it.
 //!
-//! In a slotted segment every item starts a slot, and all slots have the length that the footer
-//! tells: one read fetches the pages that the slot lies in.
+//! In a slotted segment every item starts a slot. All slots have the length given in the footer:
+//! one read fetches the pages of the slot.
 
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -31,12 +31,12 @@ pub const FOOTER_BYTES: u32 = 64;
 pub const SEGMENT_FORMAT: u16 = 2;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"flowSEGM");
-/// Units in [`LARGE_UNIT_BYTES`]: the bits a large item's size class borrows from its position.
+/// Units in [`LARGE_UNIT_BYTES`], and so the number of size classes: their bits are zero in the offset of a large item.
 const LARGE_UNITS: u32 = LARGE_UNIT_BYTES / UNIT_BYTES;
 /// Set in a [`Position`] of an item longer than a page.
 pub const LARGE: u32 = 1 << 31;
 
-/// Pages to read for each size class of a large item: by one to 8, then three steps an octave.
+/// Pages to read for each size class of a large item: in steps of one to 8, then three steps an octave.
 const CLASS_PAGES: [u32; LARGE_UNITS as usize] = [
     1, 2, 3, 4, 5, 6, 7, 8, 10, 13, 16, 20, 26, 32, 41, 52, 64, 82, 104, 128, 164, 208, 256, 328,
     416, 512, 656, 832, 1024, 1312, 1664, 2048,
@@ -46,7 +46,7 @@ const CLASS_PAGES: [u32; LARGE_UNITS as usize] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentId(pub u32);
 
-/// What a segment holds.
+/// Content of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SegmentKind {
@@ -56,15 +56,15 @@ pub enum SegmentKind {
     Checkpoint = 2,
 }
 
-/// Where an item lies in its segment, and how much one read must fetch.
+/// Offset of an item in its segment, and the length of the read that fetches it.
 ///
-/// Bit 31 tells a large item. Small: the rest is the offset in units of [`UNIT_BYTES`]. Large: the
-/// same with the size class in the low five bits, which are zero in the offset of a large item.
+/// Bit 31 is set for a large item. Small: the other bits are the offset in units of [`UNIT_BYTES`]. Large: the
+/// low five bits, which are zero in the offset of a large item, hold the size class instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position(u32);
 
 impl Position {
-    /// The position of an item of `bytes` bytes at `offset`, which [`align`] gave.
+    /// Returns the position of an item of `bytes` bytes at `offset`, which comes from [`align`].
     ///
     /// # Panics
     /// When the item is longer than the largest size class: segments are smaller than that.
@@ -79,22 +79,22 @@ impl Position {
         Self(LARGE | units | class as u32)
     }
 
-    /// The position of an item in a slot that starts at `offset`.
+    /// Returns the position of an item in a slot that starts at `offset`.
     pub fn of_slot(offset: u32) -> Self {
         Self(offset / UNIT_BYTES)
     }
 
-    /// The position with these bits, as [`Position::bits`] gave them.
+    /// Returns the position with these bits, which come from [`Position::bits`].
     pub const fn from_bits(bits: u32) -> Self {
         Self(bits)
     }
 
-    /// The bits: 31 tells a large item, the rest is below `segment_bytes / UNIT_BYTES`.
+    /// Returns the bits. Bit 31 is set for a large item; the rest is below `segment_bytes / UNIT_BYTES`.
     pub const fn bits(self) -> u32 {
         self.0
     }
 
-    /// Offset of the item in its segment, in bytes.
+    /// Returns the offset of the item in its segment, in bytes.
     pub const fn offset(self) -> u32 {
         if self.0 & LARGE == 0 {
             self.0 * UNIT_BYTES
@@ -103,8 +103,8 @@ impl Position {
         }
     }
 
-    /// Bytes to read, from the page the item starts in on, to have all of it. `slot_bytes` are its
-    /// segment's, 0 where items are packed.
+    /// Returns the bytes to read, from the start of the item's first page, to have the whole item. `slot_bytes` is
+    /// the slot length of its segment, 0 if items are packed.
     pub const fn read_bytes(self, slot_bytes: u32) -> u32 {
         if slot_bytes > 0 {
             (self.offset() % PAGE_BYTES + slot_bytes).next_multiple_of(PAGE_BYTES)
@@ -116,7 +116,7 @@ impl Position {
     }
 }
 
-/// The first offset at or after `cursor` at which an item of `bytes` bytes may start.
+/// Returns the first offset at or after `cursor` at which an item of `bytes` bytes may start.
 pub fn align(cursor: u32, bytes: u32) -> u32 {
     if bytes > PAGE_BYTES {
         return cursor.next_multiple_of(LARGE_UNIT_BYTES);
@@ -130,7 +130,7 @@ pub fn align(cursor: u32, bytes: u32) -> u32 {
     }
 }
 
-/// Where the summary of `items` items starts in a segment of `segment_bytes` bytes.
+/// Returns the offset of the summary of `items` items in a segment of `segment_bytes` bytes; `None` if it does not fit.
 pub fn summary_offset(segment_bytes: u32, items: u32) -> Option<u32> {
     let summary = items
         .checked_mul(SUMMARY_ENTRY_BYTES)?
@@ -138,7 +138,7 @@ pub fn summary_offset(segment_bytes: u32, items: u32) -> Option<u32> {
     segment_bytes.checked_sub(summary)
 }
 
-/// The longest item, in bytes on flash, that a segment can hold.
+/// Returns the length of the longest item, in bytes on flash, that a segment can hold.
 pub fn largest_item(segment_bytes: u32) -> u32 {
     let class_limit = CLASS_PAGES[CLASS_PAGES.len() - 1] * PAGE_BYTES - PAGE_BYTES;
     summary_offset(segment_bytes, 1)
@@ -146,7 +146,7 @@ pub fn largest_item(segment_bytes: u32) -> u32 {
         .min(class_limit)
 }
 
-/// What the summary tells of an item.
+/// Summary entry of an item.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
@@ -179,14 +179,14 @@ pub struct Footer {
     pub items: U32,
     /// Bytes of the data area in use.
     pub data_bytes: U32,
-    /// CRC-32C of the summary entries, or of the data area of a checkpoint.
+    /// CRC-32C of the summary entries of an items segment, or of the data area of a checkpoint segment.
     pub content_checksum: U32,
     format: zerocopy::byteorder::little_endian::U16,
     kind: u8,
     reserved: u8,
-    /// Bytes of each item's slot; 0 where items are packed.
+    /// Bytes of each item's slot; 0 if items are packed.
     pub slot_bytes: U32,
-    /// The image it belongs to.
+    /// The image that the segment belongs to.
     pub image: U64,
     padding: [u8; 12],
     checksum: U32,
@@ -195,7 +195,7 @@ pub struct Footer {
 const _: () = assert!(size_of::<Footer>() == FOOTER_BYTES as usize);
 
 impl Footer {
-    /// The footer of a segment whose content has `content_checksum`.
+    /// Returns the footer of a segment whose content has the checksum `content_checksum`.
     pub fn new(
         kind: SegmentKind,
         segment: u32,
@@ -223,7 +223,7 @@ impl Footer {
         footer
     }
 
-    /// The same footer in an image, of a segment with slots of `slot_bytes`; 0 where items are packed.
+    /// Returns the footer with the image set, and with slots of `slot_bytes` bytes; 0 if items are packed.
     pub fn of_image(mut self, image: u64, slot_bytes: u32) -> Self {
         self.image = U64::new(image);
         self.slot_bytes = U32::new(slot_bytes);
@@ -235,11 +235,11 @@ impl Footer {
         crc32c::crc32c(&self.as_bytes()[..FOOTER_BYTES as usize - 4])
     }
 
-    /// Reads the footer at the end of `bytes` and checks that it is a `kind` footer of `segment`
-    /// with `sequence` and that its lengths fit a segment of `segment_bytes` bytes.
+    /// Reads the footer at the end of `bytes`. Checks that it is a `kind` footer of `segment` with `sequence`, and that
+    /// its lengths fit a segment of `segment_bytes` bytes.
     ///
     /// # Errors
-    /// What does not fit.
+    /// The [`FormatError`] of the check that fails.
     pub fn decode(
         bytes: &[u8],
         kind: SegmentKind,
@@ -252,12 +252,12 @@ impl Footer {
         is_wanted.then_some(footer).ok_or(FormatError::Identity)
     }
 
-    /// Whether the segment holds this.
+    /// Returns whether the segment holds content of this kind.
     pub fn is_of(&self, kind: SegmentKind) -> bool {
         self.kind == kind as u8
     }
 
-    /// Reads the footer at the end of `bytes`, of whatever kind and generation of `segment`.
+    /// Reads the footer at the end of `bytes`, of any kind and any generation of `segment`.
     pub fn read(bytes: &[u8], segment: u32, segment_bytes: u32) -> Result<Self, FormatError> {
         let (_, footer) = Self::read_from_suffix(bytes).map_err(|_| FormatError::Range)?;
         if footer.magic.get() != MAGIC {
@@ -282,7 +282,7 @@ impl Footer {
     }
 }
 
-/// Reads footer and summary of a segment of items from `tail`, its last bytes.
+/// Reads the footer and the summary of an items segment from `tail`, its last bytes.
 pub fn decode_tail(
     tail: &[u8],
     segment: u32,
@@ -293,11 +293,11 @@ pub fn decode_tail(
     Ok((footer, decode_summary(tail, &footer)?))
 }
 
-/// Reads the summary of a segment from `tail`, its last bytes, in the order the items lie.
+/// Reads the summary of a segment from `tail`, its last bytes, in the order of the items' offsets.
 ///
 /// # Errors
-/// [`FormatError::Range`] when `tail` is too short, [`FormatError::Checksum`] when the entries are
-/// not what was written.
+/// [`FormatError::Range`] when `tail` is too short or the positions are not those of items in rising order,
+/// [`FormatError::Checksum`] when the entries do not match their checksum.
 pub fn decode_summary(tail: &[u8], footer: &Footer) -> Result<Vec<SummaryEntry>, FormatError> {
     let entries_bytes = footer.items.get() as usize * SUMMARY_ENTRY_BYTES as usize;
     let end = tail
@@ -341,7 +341,7 @@ mod tests {
             prop_assert_eq!(position.offset(), offset);
             let read_start = offset / PAGE_BYTES * PAGE_BYTES;
             prop_assert!(read_start + position.read_bytes(0) >= offset + bytes);
-            // One read is never more than a third longer than it must be.
+            // A read is at most a third longer than necessary.
             let needed = (offset % PAGE_BYTES + bytes).div_ceil(PAGE_BYTES);
             prop_assert!(position.read_bytes(0) / PAGE_BYTES <= needed + needed / 3);
             prop_assert_eq!(Position::from_bits(position.bits()), position);

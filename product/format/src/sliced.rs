@@ -1,8 +1,8 @@
-//! The section of a checkpoint of the placement `sliced`: where memory's part of the index has been saved.
+//! Checkpoint section of the placement `sliced`: the location of the saved part of the index that is in memory.
 //!
 //! ```text
 //!  section:  Header
-//!  what it names, in one of the areas of the index region, whole pages:
+//!  saved part, in one of the areas of the index region, whole pages:
 //!    for each partition: tables u32 │ each: generation u32, changes u32 │ key u64, Value │ …
 //!    segments with numbers u32 │ NumberedSegment │ … │ the next number u32
 //! ```
@@ -14,16 +14,16 @@ use crate::segment::Position;
 
 /// Version of the section.
 pub const VERSION: u32 = 1;
-/// Number of no segment: what stands for a delete.
+/// Segment number that stands for a delete.
 pub const NO_NUMBER: u32 = u32::MAX;
 
-/// The section of a checkpoint: where the index has been saved.
+/// The section of a checkpoint.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
 #[repr(C)]
 pub struct Header {
-    /// Tells the index from those that the region had before.
+    /// Identity of the index. Earlier indexes of the region had others.
     pub instance: U64,
     /// Incarnations of a slicetable.
     pub incarnations: U32,
@@ -31,32 +31,32 @@ pub struct Header {
     pub table_bytes: U32,
     /// Partitions of the index.
     pub partitions: U32,
-    /// The area in which it has been saved.
+    /// Number of the area that holds the saved bytes.
     pub area: U32,
-    /// Bytes that have been saved.
+    /// Number of saved bytes.
     pub bytes: U64,
-    /// CRC-32C of the bytes that have been saved.
+    /// CRC-32C of the saved bytes.
     pub checksum: U32,
 }
 
 const _: () = assert!(size_of::<Header>() == 36);
 
-/// What the index says of a key: where its item lies.
+/// Value of a key in the index: the place of its item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
     /// Number of the segment's generation.
     pub number: u32,
-    /// Where the item lies in the segment.
+    /// Position of the item in the segment.
     pub position: Position,
 }
 
 impl Value {
-    /// The 8 bytes that the index keeps.
+    /// Returns the 8 bytes that the index keeps.
     pub fn encode(self) -> u64 {
         u64::from(self.number) << 32 | u64::from(self.position.bits())
     }
 
-    /// What 8 bytes say; nothing where they stand for a delete.
+    /// Decodes 8 bytes of the index; `None` for a delete.
     pub fn decode(bits: u64) -> Option<Self> {
         let number = (bits >> 32) as u32;
         (number != NO_NUMBER).then_some(Self {
@@ -66,7 +66,7 @@ impl Value {
     }
 }
 
-/// What the index says of a key that has been deleted.
+/// Value of a deleted key in the index.
 pub const DELETED: u64 = (NO_NUMBER as u64) << 32;
 
 #[cfg(test)]

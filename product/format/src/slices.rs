@@ -1,7 +1,8 @@
-//! Slicetables: the superblock of a drive, and the head of every page. [`slices_log`](crate::slices_log) has the words of their log.
+//! Slicetables: the superblock of a drive, and the head of every page. The words of their log are in
+//! [`slices_log`](crate::slices_log).
 //!
-//! A page is valid if its checksum, which also covers the instance, the partition, its number in the slicetable and the
-//! generation, is; so what an earlier instance left, or what was written to another place, is no page.
+//! The checksum of a page also covers the instance, the partition, the page's number in the slicetable and the
+//! generation. A page of an earlier instance, or one written for another place, therefore does not verify.
 
 use std::ops::Range;
 
@@ -10,15 +11,15 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::FormatError;
 
-/// The version of all that slicetables have on drives and in logs.
+/// Version of every structure of slicetables, on drives and in logs.
 pub const SLICES_FORMAT: u32 = 1;
-/// Bytes in front of what a page holds.
+/// Bytes of the head of a page.
 pub const SLICE_PAGE_HEAD_BYTES: usize = size_of::<PageHead>();
 /// Bytes of an entry: key and value.
 pub const ENTRY_BYTES: usize = 16;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"flowSLCE");
-/// What a structure is.
+/// Kind of a structure on slicetables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum SliceKind {
@@ -33,7 +34,7 @@ pub enum SliceKind {
 }
 
 impl SliceKind {
-    /// What the kind of that number is called.
+    /// Returns the name of the kind with this number.
     pub fn name_of(kind: u32) -> &'static str {
         const NAMES: [(SliceKind, &str); 4] = [
             (SliceKind::Hash, "hash table"),
@@ -48,7 +49,7 @@ impl SliceKind {
     }
 }
 
-/// What a drive begins with; written once.
+/// First bytes of a drive; written once.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
@@ -61,13 +62,13 @@ pub struct SliceSuperblock {
     pub instance: U64,
     /// Seed of the hash functions.
     pub hash_seed: U64,
-    /// Which structure it is: a [`SliceKind`].
+    /// Kind of the structure: a [`SliceKind`].
     pub kind: U32,
-    /// Which of the drives this is.
+    /// Number of this drive.
     pub drive: U32,
-    /// How many drives there are.
+    /// Number of drives.
     pub drives: U32,
-    /// 1 where the slices of a partition are spread over all drives, 0 where each partition has one.
+    /// 1 if the slices of a partition are spread over all drives, 0 if each partition has one drive.
     pub spread: U32,
     /// Partitions of the structure.
     pub partitions: U32,
@@ -87,14 +88,14 @@ pub struct SliceSuperblock {
     pub channels: U32,
     /// Consecutive bytes on one channel.
     pub chunk_bytes: U32,
-    /// What the kind has beside.
+    /// Settings of the kind itself.
     pub own: [U64; 4],
 }
 
 const _: () = assert!(size_of::<SliceSuperblock>() == 116);
 
 impl SliceSuperblock {
-    /// A superblock in which everything is zero.
+    /// Returns a superblock of a kind with all other fields zero.
     pub fn new(kind: SliceKind) -> Self {
         let mut new = Self::new_zeroed();
         new.magic = U64::new(MAGIC);
@@ -115,7 +116,7 @@ impl SliceSuperblock {
         crc32c::crc32c(unsigned.as_bytes())
     }
 
-    /// Writes it to the start of `page`, the rest of which is set to zero.
+    /// Writes the superblock to the start of `page`, and zeros behind it.
     pub fn encode(&self, page: &mut [u8]) {
         let signed = Self {
             checksum: U32::new(self.own_checksum()),
@@ -128,7 +129,7 @@ impl SliceSuperblock {
     /// Reads the superblock at the start of `page`.
     ///
     /// # Errors
-    /// Whatever is no superblock of this format.
+    /// Any [`FormatError`] if the bytes are not a superblock of this format.
     pub fn decode(page: &[u8]) -> Result<Self, FormatError> {
         let (found, _) = Self::read_from_prefix(page).map_err(|_| FormatError::Range)?;
         if found.magic.get() != MAGIC {
@@ -150,7 +151,7 @@ impl SliceSuperblock {
     }
 }
 
-/// What a page of a slicetable begins with.
+/// Head of a page of a slicetable.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
@@ -166,10 +167,10 @@ pub struct PageHead {
 
 const _: () = assert!(size_of::<PageHead>() == 24);
 
-/// How the pages of a hash table are divided.
+/// Division of a page of a hash table.
 ///
-/// Behind the head: a bit for each entry that is there, a bit for each that says its key has been deleted, the entries, and a
-/// filter of `filter_bytes` for each incarnation. Entry `i` of the bucket that incarnation `n` has for a slot has number
+/// Behind the head: a bitmap of the entries present, a bitmap of the deletes, the entries, and a filter of `filter_bytes` for
+/// each incarnation. Entry `i` of the bucket that incarnation `n` has for a slot has number
 /// `(slot * incarnations + n) * bucket_entries + i`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryPage {
@@ -186,7 +187,7 @@ pub struct EntryPage {
 }
 
 impl EntryPage {
-    /// A page of so many slots, with filters of what is left; `None` where not a byte is left for each.
+    /// Divides a page with `slots` slots. The filters share the remaining bytes; `None` if no byte is left for each.
     pub fn of(
         page_bytes: usize,
         incarnations: usize,
@@ -207,7 +208,7 @@ impl EntryPage {
         })
     }
 
-    /// Entries that a page has places for.
+    /// Returns the number of entries that a page has places for.
     pub fn entries(&self) -> usize {
         self.slots * self.incarnations * self.bucket_entries
     }
@@ -216,18 +217,18 @@ impl EntryPage {
         self.entries().div_ceil(64) * 8
     }
 
-    /// The bits of those that are there.
+    /// Returns the bytes of the bitmap of entries present.
     pub fn present(&self) -> Range<usize> {
         SLICE_PAGE_HEAD_BYTES..SLICE_PAGE_HEAD_BYTES + self.bitmap_bytes()
     }
 
-    /// The bits of those that are deletes.
+    /// Returns the bytes of the bitmap of deletes.
     pub fn deletes(&self) -> Range<usize> {
         let start = self.present().end;
         start..start + self.bitmap_bytes()
     }
 
-    /// The bytes of the entry with a number.
+    /// Returns the bytes of entry number `entry`.
     pub fn entry(&self, entry: usize) -> Range<usize> {
         let start = self.deletes().end + entry * ENTRY_BYTES;
         start..start + ENTRY_BYTES
@@ -238,19 +239,19 @@ impl EntryPage {
         start..start + self.incarnations * self.filter_bytes
     }
 
-    /// The filter of an incarnation.
+    /// Returns the bytes of the filter of an incarnation.
     pub fn filter(&self, incarnation: usize) -> Range<usize> {
         let start = self.filters().start + incarnation * self.filter_bytes;
         start..start + self.filter_bytes
     }
 
-    /// Number of the first entry of a bucket.
+    /// Returns the number of the first entry of a bucket.
     pub fn bucket(&self, slot: usize, incarnation: usize) -> usize {
         (slot * self.incarnations + incarnation) * self.bucket_entries
     }
 }
 
-/// How the pages of a Bloom filter are divided.
+/// Division of a page of a Bloom filter.
 ///
 /// Behind the head: the slices of the slots in order, each of [`slice_bytes`](Self::slice_bytes). Bit `n` of a slice (bit `n % 8`
 /// of its byte `n / 8`) is the bit that incarnation `n` has for the slot.
@@ -265,7 +266,7 @@ pub struct BitPage {
 }
 
 impl BitPage {
-    /// A page of as many slots as fit; `None` where not one does.
+    /// Divides a page into as many slots as fit; `None` if none fits.
     pub fn of(page_bytes: usize, incarnations: usize) -> Option<Self> {
         let bytes = page_bytes.checked_sub(SLICE_PAGE_HEAD_BYTES)?;
         let slots = bytes.checked_div(incarnations.div_ceil(8))?;
@@ -276,28 +277,28 @@ impl BitPage {
         })
     }
 
-    /// Bytes of the slice of a slot.
+    /// Returns the bytes of a slot's slice.
     pub fn slice_bytes(&self) -> usize {
         self.incarnations.div_ceil(8)
     }
 
-    /// The slice of a slot.
+    /// Returns the bytes of the page that hold a slot's slice.
     pub fn slice(&self, slot: usize) -> Range<usize> {
         let start = SLICE_PAGE_HEAD_BYTES + slot * self.slice_bytes();
         start..start + self.slice_bytes()
     }
 }
 
-/// Which page it is.
+/// Identity of a page: its checksum covers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageIdentity {
-    /// The structure that the page or pointer belongs to.
+    /// The structure that the page belongs to.
     pub instance: u64,
-    /// The partition whose slicetable it is of.
+    /// The partition of the slicetable.
     pub partition: u32,
-    /// Its number in the slicetable.
+    /// The page's number in the slicetable.
     pub page: u32,
-    /// The flush that wrote it.
+    /// The flush that wrote the page.
     pub generation: u32,
 }
 
@@ -322,8 +323,8 @@ impl PageIdentity {
         crc32c::crc32c_append(crc32c::crc32c_append(seed, unsigned.as_bytes()), body)
     }
 
-    /// Writes the head of `page`, whose body is complete. What generations up to `floor` have written in other slicetables
-    /// of the partition does not count against it.
+    /// Writes the head of `page`, whose body is complete. A look-up ignores entries that generations up to `floor` wrote in
+    /// the other slicetables of the partition.
     pub fn seal(&self, floor: u32, page: &mut [u8]) {
         let (head_bytes, body) = page.split_at_mut(SLICE_PAGE_HEAD_BYTES);
         let mut head = self.head(floor);
@@ -331,10 +332,10 @@ impl PageIdentity {
         head_bytes.copy_from_slice(head.as_bytes());
     }
 
-    /// Whether `page` is this page; its floor.
+    /// Verifies that `page` is this page, and returns its floor.
     ///
     /// # Errors
-    /// [`FormatError::Checksum`], or [`FormatError::Identity`] where it is another page.
+    /// [`FormatError::Checksum`], or [`FormatError::Identity`] if it is another page.
     pub fn verify(&self, page: &[u8]) -> Result<u32, FormatError> {
         let (head, body) = PageHead::read_from_prefix(page).map_err(|_| FormatError::Range)?;
         if head.checksum.get() != self.checksum(&head, body) {

@@ -1,23 +1,23 @@
-//! A page of a Bloom filter in memory: 511 words of bits, and one that vouches for them.
+//! A page of a Bloom filter in memory: 511 words of bits, and a check word.
 //!
-//! Bits are set one after the other in a mapped file, so a page is never written as a whole: its check word follows each bit. It
-//! has the check of the bits as they were and as they will be, is stored before a word of bits is, and again when all are: what a
-//! crash leaves of a page, some first stores, matches one of the two.
+//! Bits are set one by one in a mapped file, so a page is never written as a whole: the check word follows each change. It
+//! holds the check of the bits before a change and the check after it. It is stored before the changed word of bits, and again
+//! after the last one. A crash leaves a prefix of a page's stores, in which the bits match one of the two checks.
 
 /// Words of a page.
 pub const FILTER_PAGE_WORDS: usize = 512;
-/// Of these, words of bits; the check word is the last.
+/// Words of bits of a page; the check word follows them.
 pub const FILTER_BIT_WORDS: usize = FILTER_PAGE_WORDS - 1;
 /// Bits of a page.
 pub const FILTER_PAGE_BITS: usize = 64 * FILTER_BIT_WORDS;
 
-/// The polynomial of CRC-16/CCITT, x^16 + x^12 + x^5 + 1: a page is just short enough that one, two or three wrong bits are
+/// The polynomial of CRC-16/CCITT, x^16 + x^12 + x^5 + 1. A page is just short enough that one, two or three wrong bits are
 /// always found.
 const POLYNOMIAL: u16 = 0x1021;
 const PERIOD: usize = 32_767;
 const _: () = assert!(FILTER_PAGE_BITS <= PERIOD);
 
-/// What the check of a page changes by with each of its bits.
+/// Change of a page's check by each of its bits.
 static CODES: [u16; FILTER_PAGE_BITS] = codes();
 
 const fn codes() -> [u16; FILTER_PAGE_BITS] {
@@ -34,13 +34,13 @@ const fn codes() -> [u16; FILTER_PAGE_BITS] {
     codes
 }
 
-/// The word that has a bit of a filter, counted from the filter's first page.
+/// Returns the number of the word that holds a bit of a filter, counted from the filter's first page.
 pub fn filter_word(bit: usize) -> usize {
     let word = bit / 64;
     word / FILTER_BIT_WORDS * FILTER_PAGE_WORDS + word % FILTER_BIT_WORDS
 }
 
-/// Whose page it is.
+/// Identity of a page: its check covers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilterPage {
     /// The structure that the filter belongs to.
@@ -53,34 +53,34 @@ pub struct FilterPage {
     pub page: u32,
 }
 
-/// What a page is found to be.
+/// State of a page, by its check word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilterPageState {
-    /// It holds the bits of its generation, with this check.
+    /// The page holds the bits of its generation, with this check.
     Sound(u16),
-    /// Its generation has set no bit here: it is empty, or as an earlier generation has left it.
+    /// The page has no bits of its generation: it is empty, or left over from an earlier generation.
     NotBegun,
-    /// It has decayed.
+    /// The page is corrupt.
     Damaged,
 }
 
-/// The last word of a page.
+/// Check word of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilterCheck {
     /// The flush that will write the filter.
     pub generation: u32,
-    /// The check of the bits before the word that is being stored, and with it.
+    /// Check of the bits before the word of bits that is being stored, and check with it.
     pub checks: [u16; 2],
 }
 
 impl FilterCheck {
-    /// The word of the log that says it.
+    /// Returns the check word.
     pub fn encode(self) -> u64 {
         let [before, after] = self.checks.map(u64::from);
         u64::from(self.generation) << 32 | before << 16 | after
     }
 
-    /// Reads a word of the log.
+    /// Decodes a check word.
     pub fn decode(word: u64) -> Self {
         Self {
             generation: (word >> 32) as u32,
@@ -90,7 +90,7 @@ impl FilterCheck {
 }
 
 impl FilterPage {
-    /// The check of a page without bits.
+    /// Returns the check of a page without bits.
     pub fn empty_check(&self) -> u16 {
         let mut bytes = [0; 20];
         bytes[..8].copy_from_slice(&self.instance.to_le_bytes());
@@ -101,19 +101,19 @@ impl FilterPage {
         (sum ^ sum >> 16) as u16
     }
 
-    /// The last word of a page whose bits have this check.
+    /// Returns the check word of a page whose bits have this check.
     pub fn check_word(&self, check: u16) -> u64 {
         self.changing_word(check, check)
     }
 
-    /// The last word of a page of whose bits the check is about to change.
+    /// Returns the check word of a page whose check is about to change from `before` to `after`.
     pub fn changing_word(&self, before: u16, after: u16) -> u64 {
         let generation = self.generation;
         let checks = [before, after];
         FilterCheck { generation, checks }.encode()
     }
 
-    /// What the check of a page changes by when these bits of its word number `word` change.
+    /// Returns the change of a page's check, to be applied by XOR, when these bits of its word number `word` change.
     pub fn change(word: usize, mut bits: u64) -> u16 {
         let codes = &CODES[64 * word..64 * (word + 1)];
         let mut change = 0;
@@ -124,7 +124,7 @@ impl FilterPage {
         change
     }
 
-    /// The check of a page with these words of bits.
+    /// Returns the check of a page with these words of bits.
     pub fn check(&self, bits: &[u64]) -> u16 {
         let changes = bits.iter().enumerate();
         changes.fold(self.empty_check(), |check, (word, &bits)| {
@@ -132,7 +132,7 @@ impl FilterPage {
         })
     }
 
-    /// What this page is found to be, of [`FILTER_PAGE_WORDS`] words.
+    /// Returns the state of this page, given its [`FILTER_PAGE_WORDS`] words.
     pub fn state(&self, words: &[u64]) -> FilterPageState {
         let (bits, last) = words.split_at(FILTER_BIT_WORDS);
         let found = FilterCheck::decode(last[0]);
@@ -142,7 +142,7 @@ impl FilterPage {
         }
         .check(bits);
         let is_right = found.checks.contains(&check);
-        // A half of the log has every other generation.
+        // The two halves of the log take turns, so a half has every other generation.
         let is_earlier = found.generation < self.generation
             && (self.generation - found.generation).is_multiple_of(2);
         if is_right && found.generation == self.generation {
@@ -182,7 +182,7 @@ mod tests {
     fn one_two_or_three_wrong_bits_are_found() {
         let codes: HashSet<u16> = CODES.iter().copied().collect();
         assert_eq!(codes.len(), CODES.len(), "two wrong bits");
-        // With an odd number of terms, no code is a sum of two others: the polynomial is a multiple of x + 1.
+        // With an odd number of bits, no code is the sum of two others: the polynomial is a multiple of x + 1.
         assert!(CODES.iter().all(|code| code.count_ones() % 2 == 1));
         let words = page_of(&[0, 1, 63, 64, 700, 32_703]);
         assert!(matches!(PAGE.state(&words), FilterPageState::Sound(_)));

@@ -1,4 +1,4 @@
-//! The words of a log of slicetables: where these lie, whose entries its parts have, and how many.
+//! Words of the log of slicetables: pointers to slicetables, and the heads of parts, which name the owner and count the entries.
 
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -6,22 +6,22 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::FormatError;
 use crate::segment::PAGE_BYTES;
 
-/// What a log begins with.
+/// First word of a log.
 pub const LOG_MAGIC: u64 = u64::from_le_bytes(*b"flowSLOG");
 /// Words in front of the pointers of a log: magic number, format, instance, kind; the rest zero.
 pub const LOG_HEAD_WORDS: usize = 8;
-/// Words in front of the entries of a part of a log: the last count, two of which one has been synced ([`LogCount`]), and
-/// whose entries they are ([`PartOwner`]).
+/// Words in front of the entries of a part of a log: the latest count, two synced counts of which one is durable
+/// ([`LogCount`]), and the owner of the entries ([`PartOwner`]).
 pub const PART_HEAD_WORDS: usize = 4;
-/// Parts begin at multiples of so many words: the head of one is within a cache line, whose stores stay in order.
+/// Parts begin at multiples of this many words, so that a head lies within a cache line, whose stores stay in order.
 pub const PART_ALIGN_WORDS: usize = 8;
-/// Regions of a drive, at most: what a [`Pointer`] can name.
+/// Most regions of a drive: the limit of a [`Pointer`].
 pub const MOST_REGIONS: u32 = 1 << 24;
 
-/// Words of a page of a log that lies within a disk.
+/// Words of a page of a log on a disk.
 pub const LOG_PAGE_WORDS: usize = (PAGE_BYTES as usize - 32) / 8;
 
-/// A page of a log that lies within a disk, in one of its two places: that with more `writes` counts.
+/// A page of a log on a disk. It has two places; the copy with more `writes` counts.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
@@ -31,9 +31,9 @@ pub struct LogPage {
     checksum: U32,
     page: U32,
     instance: U64,
-    /// How often the page has been written.
+    /// Number of times that the page has been written.
     pub writes: U64,
-    /// What it holds; zeros behind the last.
+    /// Words of the log, then zeros.
     pub words: [U64; LOG_PAGE_WORDS],
 }
 
@@ -48,7 +48,7 @@ impl LogPage {
         crc32c::crc32c_append(unsigned, &bytes[12..])
     }
 
-    /// Writes a page, in its turn, to `bytes`.
+    /// Writes `page`, in its write number `writes`, to `bytes`.
     pub fn encode(
         bytes: &mut [u8],
         instance: u64,
@@ -71,7 +71,7 @@ impl LogPage {
         bytes[8..12].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// The page that lies there, if it is this one.
+    /// Decodes the page in `bytes`, if it is this page.
     pub fn decode(bytes: &[u8], instance: u64, page: u32) -> Option<&Self> {
         let found = Self::ref_from_bytes(bytes).ok()?;
         let is_it = found.magic.get() == LOG_PAGE_MAGIC
@@ -81,28 +81,28 @@ impl LogPage {
     }
 }
 
-/// Where the slicetable of a partition lies: a word of the log.
+/// Location of the slicetable of a partition: a word of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pointer {
-    /// The flush that wrote this slicetable, counted for each partition; 0 where there is none.
+    /// The flush that wrote this slicetable, counted for each partition; 0 if there is no slicetable.
     pub generation: u32,
     /// The region that the slicetable lies in.
     pub region: u32,
 }
 
-/// Whose a [`Pointer`] is: its checksum depends on it.
+/// Owner of a [`Pointer`]. The pointer's checksum depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PointerOwner {
-    /// The structure that the page or pointer belongs to.
+    /// The structure that the pointer belongs to.
     pub instance: u64,
     /// The partition whose slicetable it points to.
     pub partition: u32,
-    /// Which of the partition's slicetables.
+    /// Number of the slicetable among those of the partition.
     pub drive: u32,
 }
 
 impl PointerOwner {
-    /// Never 0, so that a word of zeros is no pointer.
+    /// Returns the seed of the checksum, never 0, so that a word of zeros is no pointer.
     fn seed(self) -> u8 {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.instance.to_le_bytes());
@@ -113,17 +113,17 @@ impl PointerOwner {
 }
 
 impl Pointer {
-    /// The word: generation, checksum, region.
+    /// Encodes generation, checksum and region in a word.
     ///
     /// # Panics
-    /// Where the region is not one of the first [`MOST_REGIONS`].
+    /// If the region is not one of the first [`MOST_REGIONS`].
     pub fn encode(self, owner: PointerOwner) -> u64 {
         assert!(self.region < MOST_REGIONS, "a drive has no more regions");
         let payload = u64::from(self.generation) << 32 | u64::from(self.region);
         payload | u64::from(owner.seed() ^ crc8(payload)) << 24
     }
 
-    /// Reads a word of the log.
+    /// Decodes a word of the log.
     ///
     /// # Errors
     /// [`FormatError::Checksum`].
@@ -139,7 +139,7 @@ impl Pointer {
     }
 }
 
-/// CRC-8 with the polynomial x^8 + x^2 + x + 1: finds out up to three flipped bits of a word.
+/// Returns the CRC-8 with the polynomial x^8 + x^2 + x + 1, which detects up to three flipped bits of a word.
 pub(crate) fn crc8(word: u64) -> u8 {
     word.to_be_bytes().iter().fold(0, |sum, byte| {
         (0..8).fold(sum ^ byte, |sum, _| match sum & 0x80 {
@@ -149,17 +149,17 @@ pub(crate) fn crc8(word: u64) -> u8 {
     })
 }
 
-/// Whose entries a part of a log has: a word of its head.
+/// Owner of the entries in a part of a log: a word of the part's head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartOwner {
-    /// The flush that will write the entries; 0 where the part has never been used.
+    /// The flush that will write the entries; 0 if the part has never been used.
     pub generation: u32,
     /// The partition that they belong to.
     pub partition: u32,
 }
 
 impl PartOwner {
-    /// No pointer is that of a slicetable of so high a number.
+    /// Returns a seed that no pointer has: no slicetable has so high a number.
     fn seed(instance: u64, part: u32) -> PointerOwner {
         PointerOwner {
             instance,
@@ -168,10 +168,10 @@ impl PartOwner {
         }
     }
 
-    /// The word of the head of a part: generation, checksum, partition, as a [`Pointer`] has them.
+    /// Encodes generation, checksum and partition in a word of a part's head, as a [`Pointer`] does.
     ///
     /// # Panics
-    /// Where the partition is not one of the first [`MOST_REGIONS`].
+    /// If the partition is not one of the first [`MOST_REGIONS`].
     pub fn encode(self, instance: u64, part: u32) -> u64 {
         let word = Pointer {
             generation: self.generation,
@@ -180,7 +180,7 @@ impl PartOwner {
         word.encode(Self::seed(instance, part))
     }
 
-    /// Reads a word of the head of a part.
+    /// Decodes a word of a part's head.
     ///
     /// # Errors
     /// [`FormatError::Checksum`].
@@ -193,23 +193,23 @@ impl PartOwner {
     }
 }
 
-/// The word of the head of a half of a similarity index's log that says which segment of a generation has begun there.
+/// Returns the word that names the segment of a generation that has begun in a half of a similarity index's log.
 pub fn half_mark(instance: u64, segment: u32, generation: u32) -> u64 {
     let none = LogCount::none(instance, segment, generation);
     u64::from(generation) << 32 | u64::from(none.checksum)
 }
 
-/// How many entries a part of the log has, and the checksum of these.
+/// Number of entries of a part of a log, and their checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogCount {
-    /// How many entries the part of a log has.
+    /// Number of entries of the part.
     pub entries: u32,
-    /// The checksum of the words of all of them, in order.
+    /// Checksum of the words of all entries, in order.
     pub checksum: u32,
 }
 
 impl LogCount {
-    /// Of a part without entries. The checksum depends on whose it is, and of which generation.
+    /// Returns the count of a part without entries. Its checksum depends on instance, partition and generation.
     pub fn none(instance: u64, partition: u32, generation: u32) -> Self {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&instance.to_le_bytes());
@@ -221,7 +221,7 @@ impl LogCount {
         }
     }
 
-    /// With one entry more.
+    /// Returns the count with one entry more.
     #[must_use]
     pub fn and(self, words: &[u64]) -> Self {
         let append = |sum, word: &u64| crc32c::crc32c_append(sum, &word.to_le_bytes());
@@ -231,12 +231,12 @@ impl LogCount {
         }
     }
 
-    /// The word of the log that says it.
+    /// Returns the word of the log.
     pub fn encode(self) -> u64 {
         u64::from(self.entries) << 32 | u64::from(self.checksum)
     }
 
-    /// Reads a word of the log.
+    /// Decodes a word of the log.
     pub fn decode(word: u64) -> Self {
         Self {
             entries: (word >> 32) as u32,
@@ -245,22 +245,22 @@ impl LogCount {
     }
 }
 
-/// The word of the log that says what a half of a Bloom filter's holds.
+/// Word of the log that describes a half of a Bloom filter's log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FilterHead {
-    /// The flush that will write it.
+    /// The flush that will write the filter.
     pub generation: u32,
-    /// Keys that have gone in.
+    /// Number of keys added to the filter.
     pub keys: u32,
 }
 
 impl FilterHead {
-    /// The word of the log that says it.
+    /// Returns the word of the log.
     pub fn encode(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.keys)
     }
 
-    /// Reads a word of the log.
+    /// Decodes a word of the log.
     pub fn decode(word: u64) -> Self {
         Self {
             generation: (word >> 32) as u32,

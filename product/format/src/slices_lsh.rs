@@ -1,7 +1,7 @@
-//! A similarity index on slicetables: its pages, its vectors, and what its superblock has beside that of every structure.
+//! Similarity indexes on slicetables: pages, vectors, and the words of the superblock that only they have.
 //!
-//! A vector is valid if its checksum, which also covers the instance and the id, is; so what an earlier use of its place left is
-//! another vector or none.
+//! The checksum of a vector also covers the instance and the id. A vector left over from an earlier use of its place
+//! therefore does not verify.
 
 use std::ops::Range;
 
@@ -11,17 +11,17 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::FormatError;
 use crate::slices::SLICE_PAGE_HEAD_BYTES;
 
-/// Bytes of an entry: a tag of 4, then a vector's number within its generation, of 4.
+/// Bytes of an entry: a tag of 4 bytes, then a vector's number within its generation, 4 bytes.
 pub const LSH_ENTRY_BYTES: usize = 8;
 /// Bytes in front of the components of a vector.
 pub const VECTOR_HEAD_BYTES: usize = size_of::<VectorHead>();
-/// Entries of a bucket, at most: their count is a byte.
+/// Most entries of a bucket: their count is a byte.
 const MOST_BUCKET_ENTRIES: usize = 255;
 
-/// How a page of a similarity index is divided. It holds the slice of one slot.
+/// Division of a page of a similarity index. The page holds the slice of one slot.
 ///
-/// Behind the head: for each incarnation a byte that counts its entries, then for each its bucket, then for each its filter of
-/// what has overflowed.
+/// Behind the head: a byte for each incarnation that counts its entries, then the buckets of the incarnations, then their
+/// filters of overflowed entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LshPage {
     /// Bytes of the page.
@@ -35,7 +35,7 @@ pub struct LshPage {
 }
 
 impl LshPage {
-    /// The largest buckets that leave filters of at least four bits for each of their entries; `None` where there are none.
+    /// Divides a page into the largest buckets that leave at least four filter bits for each entry; `None` if none do.
     pub fn of(page_bytes: usize, incarnations: usize) -> Option<Self> {
         let bytes = page_bytes.checked_sub(SLICE_PAGE_HEAD_BYTES + incarnations)?;
         let each = bytes.checked_div(incarnations)?;
@@ -51,26 +51,26 @@ impl LshPage {
         })
     }
 
-    /// Where the count of an incarnation's entries lies.
+    /// Returns the offset of the count of an incarnation's entries.
     pub fn count(&self, incarnation: usize) -> usize {
         SLICE_PAGE_HEAD_BYTES + incarnation
     }
 
-    /// The bucket of an incarnation.
+    /// Returns the bytes of the bucket of an incarnation.
     pub fn bucket(&self, incarnation: usize) -> Range<usize> {
         let bytes = self.bucket_entries * LSH_ENTRY_BYTES;
         let start = self.count(self.incarnations) + incarnation * bytes;
         start..start + bytes
     }
 
-    /// The filter of an incarnation.
+    /// Returns the bytes of the filter of an incarnation.
     pub fn filter(&self, incarnation: usize) -> Range<usize> {
         let start = self.bucket(self.incarnations).start + incarnation * self.filter_bytes;
         start..start + self.filter_bytes
     }
 }
 
-/// What a vector on a drive begins with.
+/// First bytes of a vector on a drive.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
@@ -88,7 +88,7 @@ fn vector_checksum(instance: u64, id: u64, components: &[u8]) -> u32 {
     crc32c::crc32c_append(seed, components)
 }
 
-/// Writes the head of the vector `record`, whose components are there.
+/// Writes the head of the vector `record`, whose components are complete.
 pub fn seal_vector(instance: u64, id: u64, record: &mut [u8]) {
     let (head, components) = record.split_at_mut(VECTOR_HEAD_BYTES);
     let sealed = VectorHead {
@@ -98,10 +98,10 @@ pub fn seal_vector(instance: u64, id: u64, record: &mut [u8]) {
     head.copy_from_slice(sealed.as_bytes());
 }
 
-/// The components of the vector `record`, if it is vector `id`.
+/// Returns the components of the vector `record`, if it is vector `id`.
 ///
 /// # Errors
-/// [`FormatError::Checksum`], or [`FormatError::Identity`] where it is another vector.
+/// [`FormatError::Checksum`], or [`FormatError::Identity`] if it is another vector.
 pub fn verify_vector(instance: u64, id: u64, record: &[u8]) -> Result<&[u8], FormatError> {
     let (head, components) = VectorHead::ref_from_prefix(record).map_err(|_| FormatError::Range)?;
     if head.checksum.get() != vector_checksum(instance, head.id.get(), components) {
@@ -113,7 +113,7 @@ pub fn verify_vector(instance: u64, id: u64, record: &[u8]) -> Result<&[u8], For
     }
 }
 
-/// What the superblock of a similarity index has in its own words.
+/// Settings in the superblock that only a similarity index has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LshOwn {
     /// Components of a vector.
@@ -124,13 +124,13 @@ pub struct LshOwn {
     pub functions: u16,
     /// 1 for cosine, 2 for Euclidean distance.
     pub family: u8,
-    /// 1 where components are bytes, 4 where they are floats.
+    /// 1 if components are bytes, 4 if they are floats.
     pub component_bytes: u8,
     /// Parts of each table in a slicetable.
     pub sub_tables: u16,
-    /// Width of the buckets of Euclidean distance, the bits of a float.
+    /// Width of the buckets of Euclidean distance, as the bits of a float.
     pub width_bits: u32,
-    /// Vectors of a generation, at most.
+    /// Most vectors of a generation.
     pub batch: u32,
     /// Slots of a sub-table.
     pub slots: u32,
@@ -139,7 +139,7 @@ pub struct LshOwn {
 }
 
 impl LshOwn {
-    /// The four words of the superblock that are the kind's own.
+    /// Encodes the four words of the superblock that belong to the kind.
     pub fn encode(&self) -> [U64; 4] {
         let first = u64::from(self.dimensions)
             | u64::from(self.tables) << 32
@@ -152,7 +152,7 @@ impl LshOwn {
         [first, second, third, u64::from(self.segment_bytes)].map(U64::new)
     }
 
-    /// Reads the four words of the superblock that are the kind's own.
+    /// Decodes the four words of the superblock that belong to the kind.
     pub fn decode(words: [U64; 4]) -> Self {
         let [first, second, third, fourth] = words.map(U64::get);
         Self {
@@ -170,22 +170,22 @@ impl LshOwn {
     }
 }
 
-/// How many vectors of a generation are on the drives: a word of the log for each place of the ring.
+/// Number of vectors of a generation that are on the drives: a word of the log for each place of the ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoredVectors {
-    /// The generation in that place.
+    /// The generation at this place of the ring.
     pub generation: u32,
-    /// Its first so many vectors are on the drives.
+    /// Number of its first vectors that are on the drives.
     pub count: u32,
 }
 
 impl StoredVectors {
-    /// The word of the log that says it.
+    /// Returns the word of the log.
     pub fn encode(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.count)
     }
 
-    /// Reads a word.
+    /// Decodes a word of the log.
     pub fn decode(word: u64) -> Self {
         Self {
             generation: (word >> 32) as u32,

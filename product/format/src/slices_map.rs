@@ -1,7 +1,7 @@
-//! A map on slicetables: records of keys and values in a log of their own, and the word of a hash table that names one.
+//! Maps on slicetables: records of keys and values in a log of their own, and the word of a hash table that addresses one.
 //!
-//! A record is valid if its checksum, which also covers the instance, is, and if it says that it lies where it was looked for. So what
-//! an earlier round of the log left is another record or none.
+//! A record is valid if its checksum, which also covers the instance, matches, and if it names the position at which it was
+//! read. A record left over from an earlier round of the log is therefore rejected.
 
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -9,22 +9,22 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::FormatError;
 use crate::slices_log::crc8;
 
-/// Records begin at multiples of so many bytes.
+/// Records begin at multiples of this many bytes.
 pub const RECORD_ALIGN_BYTES: usize = 16;
 /// Bytes in front of the key of a record.
 pub const RECORD_HEAD_BYTES: usize = size_of::<RecordHead>();
-/// Bytes of a record, at most: what an address can say.
+/// Most bytes of a record: the limit of a [`RecordAddress`].
 pub const MOST_RECORD_BYTES: usize = RECORD_ALIGN_BYTES * LENGTH_MASK as usize;
-/// Bytes of a key, at most.
+/// Most bytes of a key.
 pub const MOST_KEY_BYTES: usize = u16::MAX as usize;
 
 const LENGTH_BITS: u32 = 16;
 const LENGTH_MASK: u64 = (1 << LENGTH_BITS) - 1;
 const POSITION_BITS: u32 = 64 - LENGTH_BITS;
-/// The length of a value that says that its key has been deleted.
+/// Value length of a record whose key has been deleted.
 const DELETED: u32 = u32::MAX;
 
-/// What a record begins with.
+/// First bytes of a record.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
@@ -40,38 +40,38 @@ pub struct RecordHead {
 
 const _: () = assert!(size_of::<RecordHead>() == 24);
 
-/// A change of a key.
+/// A record: a key that has been set or deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Which start of the map wrote it.
+    /// Number of the start of the map that wrote the record.
     pub epoch: u32,
-    /// The key, whole.
+    /// The whole key.
     pub key: &'a [u8],
-    /// Its value; none where it has been deleted.
+    /// Value of the key; `None` if it has been deleted.
     pub value: Option<&'a [u8]>,
 }
 
 impl<'a> Record<'a> {
-    /// Bytes of a record with a key and a value of so many.
+    /// Returns the bytes of a record with a key and a value of these lengths.
     pub fn bytes_of(key_bytes: usize, value_bytes: usize) -> usize {
         let bytes = RECORD_HEAD_BYTES + key_bytes + value_bytes;
         bytes.next_multiple_of(RECORD_ALIGN_BYTES)
     }
 
-    /// Bytes of this record.
+    /// Returns the bytes of this record.
     pub fn len(&self) -> usize {
         Self::bytes_of(self.key.len(), self.value.map_or(0, <[u8]>::len))
     }
 
-    /// Whether it has neither key nor value.
+    /// Returns whether the record has neither key nor value.
     pub fn is_empty(&self) -> bool {
         self.key.is_empty() && self.value.is_none_or(<[u8]>::is_empty)
     }
 
-    /// Writes it to `bytes`, of which it takes all, for this position of the log.
+    /// Encodes the record for `position` of the log; fills all of `bytes`.
     ///
     /// # Panics
-    /// Where `bytes` are not as many as it takes, or the key is longer than [`MOST_KEY_BYTES`].
+    /// If `bytes` is not as long as the record, or the key is longer than [`MOST_KEY_BYTES`].
     pub fn encode(&self, instance: u64, position: u64, bytes: &mut [u8]) {
         assert_eq!(bytes.len(), self.len(), "a record takes its bytes");
         let value = self.value.unwrap_or_default();
@@ -93,13 +93,13 @@ impl<'a> Record<'a> {
         to_head.copy_from_slice(head.as_bytes());
     }
 
-    /// The record at the start of `bytes`, if it is the one of this position.
+    /// Decodes the record at the start of `bytes`, if it is the record of this position.
     ///
     /// # Errors
-    /// [`FormatError::Checksum`], or [`FormatError::Identity`] where it is another record.
+    /// [`FormatError::Checksum`], or [`FormatError::Identity`] if it names another position.
     pub fn decode(instance: u64, position: u64, bytes: &'a [u8]) -> Result<Self, FormatError> {
         let (head, rest) = RecordHead::ref_from_prefix(bytes).map_err(|_| FormatError::Range)?;
-        // Before the checksum, which costs more: a start tries every place where a record may begin.
+        // Checked before the checksum, which costs more: a start tries every place at which a record may begin.
         if head.position.get() != position {
             return Err(FormatError::Identity);
         }
@@ -135,20 +135,20 @@ impl RecordHead {
     }
 }
 
-/// Where a record lies: the value that a hash table has for its key.
+/// Address of a record: the value of its key in the hash table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordAddress {
-    /// The byte of the log that it begins with.
+    /// Offset of the record in the log, in bytes.
     pub position: u64,
     /// Bytes of the record.
     pub bytes: usize,
 }
 
 impl RecordAddress {
-    /// The value of 8 bytes: position / 16 mod 2^48 in bits 63 to 16, bytes / 16 in bits 15 to 0.
+    /// Encodes the address in 8 bytes: position / 16 mod 2^48 in bits 63 to 16, bytes / 16 in bits 15 to 0.
     ///
     /// # Panics
-    /// Where position or length are no multiples of [`RECORD_ALIGN_BYTES`], or the record is too long.
+    /// If position or length is not a multiple of [`RECORD_ALIGN_BYTES`], or the record is too long.
     pub fn encode(self) -> u64 {
         let align = RECORD_ALIGN_BYTES as u64;
         let (position, len) = (self.position / align, self.bytes as u64 / align);
@@ -160,7 +160,7 @@ impl RecordAddress {
         position << LENGTH_BITS | len
     }
 
-    /// The address of a record, of a log that reaches up to byte `end`; `None` where it would lie in front of its start.
+    /// Decodes an address, given the `end` of the log in bytes; `None` if the record would lie in front of the log's start.
     pub fn decode(word: u64, end: u64) -> Option<Self> {
         let align = RECORD_ALIGN_BYTES as u64;
         let mask = (1 << POSITION_BITS) - 1;
@@ -172,7 +172,7 @@ impl RecordAddress {
     }
 }
 
-/// A number of less than 56 bits in a word of a log, with a checksum.
+/// Encodes a number of less than 56 bits in a word of a log, with a checksum.
 pub fn seal_number(number: u64, salt: u8) -> u64 {
     assert!(number >> 56 == 0, "it has less than 56 bits");
     // Never 0, so that a word of zeros is no number.
@@ -180,7 +180,7 @@ pub fn seal_number(number: u64, salt: u8) -> u64 {
     word | u64::from(crc8(word) ^ (salt | 1))
 }
 
-/// Reads a number that [`seal_number`] has sealed.
+/// Decodes a number encoded by [`seal_number`].
 ///
 /// # Errors
 /// [`FormatError::Checksum`].

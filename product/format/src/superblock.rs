@@ -1,6 +1,6 @@
-//! The superblock: what the image is, whether it was stopped orderly, what has been reserved.
+//! The superblock: shape of the image, whether it was stopped cleanly, and the versions and sequence numbers reserved.
 //!
-//! Two copies, one page each, written in turn and synced; the valid one with the higher generation
+//! Two copies, one page each, are written in turn and synced; the valid copy with the higher generation
 //! counts. A torn write leaves the other copy.
 
 use zerocopy::byteorder::little_endian::{U32, U64};
@@ -23,7 +23,7 @@ pub const MAX_CHECKPOINT_SEGMENTS: usize = 960;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"flowSTNE");
 
-/// One copy, as it lies on the disk.
+/// One copy of the superblock, byte for byte.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
@@ -62,9 +62,9 @@ pub struct Superblock {
     pub expected_items: U64,
     /// The [run](next_run).
     pub run: U64,
-    /// Segments with lower sequence numbers hold nothing.
+    /// Segments with lower sequence numbers are empty.
     pub floor_sequence: U64,
-    /// Journal chunks below this sequence number are in the checkpoint.
+    /// Journal chunks below this sequence number are covered by the checkpoint.
     pub journal_first: U64,
     /// Items with lower versions are stale: they missed writes while the cache was down.
     pub stale_below: U64,
@@ -77,7 +77,7 @@ pub struct Superblock {
 
 const _: () = assert!(size_of::<Superblock>() == SUPERBLOCK_BYTES);
 
-/// What an image is made with and never changes.
+/// Settings with which an image is made, and which never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageShape {
     /// Seed of the key hash.
@@ -94,24 +94,24 @@ pub struct ImageShape {
     pub partitions: u32,
     /// Items that the index is laid out for: it decides which bits of a hash the index keeps.
     pub expected_items: u64,
-    /// What the index overwrites in place.
+    /// Region that the index overwrites in place.
     pub index_region: IndexRegion,
 }
 
-/// Where the part of an image lies that its index overwrites in place.
+/// Location and size of the region that an index overwrites in place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IndexRegion {
     /// The index overwrites nothing in place.
     #[default]
     None,
-    /// This many bytes on the disk behind the superblock, whole MiB.
+    /// The region lies on the disk behind the superblock and has this many bytes, whole MiB.
     Inside(u64),
-    /// This many bytes behind the head of a device of its own.
+    /// The region lies behind the head of a device of its own and has this many bytes.
     Apart(u64),
 }
 
 impl IndexRegion {
-    /// Bytes of the image between superblock and segments.
+    /// Returns the bytes of the region that lie between superblock and segments.
     pub fn inside_bytes(self) -> u64 {
         match self {
             Self::Inside(bytes) => bytes,
@@ -120,7 +120,7 @@ impl IndexRegion {
     }
 }
 
-/// Whether a structure that `is_ours` by its magic number is of this format.
+/// Checks the magic number (`is_ours`) and the format version of a structure.
 pub(crate) fn check(is_ours: bool, found: u32) -> Result<(), FormatError> {
     let expected = IMAGE_FORMAT;
     if !is_ours {
@@ -132,19 +132,19 @@ pub(crate) fn check(is_ours: bool, found: u32) -> Result<(), FormatError> {
         .ok_or(FormatError::Version { found, expected })
 }
 
-/// The run behind another one: it counts the opens above 32 bits at random, which tell runs apart that were begun from
-/// the same files.
+/// Returns the run after `run`. The upper 32 bits count the opens; the lower ones are random, so that runs begun from copies of
+/// the same files differ.
 pub fn next_run(run: u64, random: u64) -> u64 {
     (u64::from(run_number(run)) + 1) << 32 | random & u64::from(u32::MAX)
 }
 
-/// Which run it is of those of its image, from 1 on.
+/// Returns the number of a run of its image, from 1 on.
 pub fn run_number(run: u64) -> u32 {
     (run >> 32) as u32
 }
 
 impl Superblock {
-    /// The first superblock of a new image, not yet clean.
+    /// Returns the first superblock of a new image, not yet clean.
     ///
     /// # Panics
     /// When the placement's name is longer than 11 bytes.
@@ -173,7 +173,7 @@ impl Superblock {
         superblock
     }
 
-    /// What the image was made with.
+    /// Returns the settings with which the image was made.
     pub fn shape(&self) -> ImageShape {
         ImageShape {
             hash_seed: self.hash_seed.get(),
@@ -191,24 +191,24 @@ impl Superblock {
         }
     }
 
-    /// The placement the image was made for.
+    /// Returns the name of the placement for which the image was made.
     pub fn placement(&self) -> &str {
         let name = self.placement.split(|&byte| byte == 0).next();
         std::str::from_utf8(name.unwrap_or_default()).unwrap_or("?")
     }
 
-    /// Whether the image was stopped orderly: all of memory is on flash. Else it is in use, or its user died, and what
-    /// was in memory only is lost.
+    /// Returns whether the image was stopped cleanly, with all of memory on flash. If not, it is in use, or its process died and
+    /// items that were only in memory are lost.
     pub fn is_clean(&self) -> bool {
         self.clean == 1
     }
 
-    /// Sets how the run ends if nothing more is written.
+    /// Sets whether the run counts as clean if the superblock is not written again.
     pub fn mark_clean(&mut self, is_clean: bool) {
         self.clean = u8::from(is_clean);
     }
 
-    /// Whether the journal has lost records, so that a start goes by neither it nor the checkpoint.
+    /// Returns whether the journal has lost records. If so, a start uses neither the journal nor the checkpoint.
     pub fn is_journal_void(&self) -> bool {
         self.journal_void == 1
     }
@@ -218,15 +218,14 @@ impl Superblock {
         self.journal_void = u8::from(is_void);
     }
 
-    /// Whether another run can be begun that reserves so many versions and segment sequence numbers.
+    /// Returns whether another run can begin that reserves this many versions and segment sequence numbers.
     pub fn has_left(&self, versions: u64, sequences: u64) -> bool {
         self.version_limit.get() + versions < VERSION_LIMIT
             && self.sequence_limit.get() + sequences < SEQUENCE_LIMIT
             && run_number(self.run.get()) < u32::MAX
     }
 
-    /// Forgets everything: what has been written so far counts no more, nor does the journal before
-    /// chunk `journal_first`.
+    /// Empties the cache: nothing written so far counts any more, nor does the journal before chunk `journal_first`.
     pub fn start_empty(&mut self, journal_first: u64) {
         self.floor_sequence = self.sequence_limit;
         self.journal_first = U64::new(journal_first);
@@ -237,7 +236,7 @@ impl Superblock {
     }
 
     /// Names a checkpoint of `bytes` bytes in `segments`, all with sequence number `sequence`, and the
-    /// journal chunk that it does not hold.
+    /// first journal chunk that it does not cover.
     ///
     /// # Panics
     /// When there are more than [`MAX_CHECKPOINT_SEGMENTS`].
@@ -258,7 +257,7 @@ impl Superblock {
         }
     }
 
-    /// The segments that hold the checkpoint, in order.
+    /// Returns the segments that hold the checkpoint, in order.
     pub fn checkpoint_segments(&self) -> impl Iterator<Item = u32> + '_ {
         let count = (self.checkpoint_segments.get() as usize).min(MAX_CHECKPOINT_SEGMENTS);
         self.checkpoint_segment[..count]
@@ -266,7 +265,7 @@ impl Superblock {
             .map(|segment| segment.get())
     }
 
-    /// The bytes to write: the checksum made good.
+    /// Returns the bytes to write, with the checksum set.
     pub fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
         let mut sealed = *self;
         sealed.checksum = U32::new(sealed.own_checksum());
@@ -301,8 +300,8 @@ impl Superblock {
     /// Reads a copy.
     ///
     /// # Errors
-    /// [`FormatError::Magic`] for another's bytes, [`FormatError::Version`] for another format,
-    /// [`FormatError::Checksum`] for a torn or damaged copy.
+    /// [`FormatError::Magic`] if the bytes are no superblock, [`FormatError::Version`] for another format,
+    /// [`FormatError::Checksum`] for a torn or damaged copy, [`FormatError::Range`] for fields out of range.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let (superblock, _) = Self::read_from_prefix(bytes).map_err(|_| FormatError::Range)?;
         check(superblock.magic.get() == MAGIC, superblock.format.get())?;

@@ -1,8 +1,8 @@
-//! Measures look-ups of a [`Cascade`] behind Tier 1: median time of each, and pages read.
+//! Measures look-ups of a [`Cascade`] below Tier 1: median time of each, and pages read.
 //!
 //! `cargo run --release -p flowstone-index --example cascade_speed -- 2000000 [bits of filter]`
 //!
-//! The region is memory that answers at once, so that time is the processor's alone. Hashes are a counter through a
+//! The region is memory that answers at once, so the time is the processor's alone. Hashes are a counter through a
 //! bijective mixer, so every run does the same work.
 
 #![allow(clippy::print_stdout)]
@@ -21,10 +21,10 @@ const POSITION_BITS: u32 = 12;
 const CODE_BITS: u32 = 34;
 /// Keys of each kind that are looked up.
 const LOOKUPS: u64 = 50_000;
-/// Look-ups that are measured at once, where one takes too short.
+/// Look-ups that are timed together, as a single one is too short.
 const BATCH: u64 = 50;
 
-/// Segments that are all there.
+/// Segments that all exist.
 struct All;
 
 impl Segments for All {
@@ -76,7 +76,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Names a place for each key, and waits until what has to go down has gone.
+/// Maps each key to a place, and waits until upkeep has nothing left to move.
 async fn fill(cascade: &Cascade, keys: u64) {
     for key in 0..keys {
         while cascade.insert(hash(key), key, false).is_err() {
@@ -106,13 +106,13 @@ async fn measure(cascade: &Cascade, keys: u64) {
     let maybe = maybe as f64 * 100.0 / LOOKUPS as f64;
     println!("may_be_below, absent: {time} ns, {maybe:.1} % perhaps");
     search("absent", cascade, absent, None).await;
-    // What has left Tier 1 last is spread over a wide range of ages.
+    // The entries that left Tier 1 last are spread over a wide range of ages.
     let newer = keys / 10 * 7..keys;
     search("tier 2", cascade, newer, Some(Tier::Two)).await;
     search("tier 3", cascade, 0..LOOKUPS, Some(Tier::Three)).await;
 }
 
-/// Of those look-ups that the tier answers.
+/// Measures the look-ups that this tier answers.
 async fn search(name: &str, cascade: &Cascade, keys: std::ops::Range<u64>, tier: Option<Tier>) {
     let counters = cascade.counters();
     let (pages, answered) = match tier {
@@ -143,7 +143,7 @@ async fn search(name: &str, cascade: &Cascade, keys: std::ops::Range<u64>, tier:
     );
 }
 
-/// The machine may do other work meanwhile.
+/// The median, as the machine may do other work at the same time.
 fn median(mut times: Vec<u64>) -> u64 {
     times.sort_unstable();
     times.get(times.len() / 2).copied().unwrap_or(0)

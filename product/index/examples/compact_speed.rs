@@ -19,7 +19,7 @@ use format::mapping::bloom::mix;
 /// Objects of 257 bytes in a segment of 2 MiB.
 const KEYS: u64 = 8160;
 const LOOKUPS: u64 = 4_000_000;
-/// The fastest of so many rounds counts, since other programs run on the machine.
+/// Number of rounds, of which the fastest counts, since other programs run on the machine.
 const ROUNDS: u64 = 80;
 /// Numbers of keys that no segment has.
 const ABSENT: u64 = 1 << 60;
@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     table(segments)
 }
 
-/// A way to lay bits of keys out in a filter.
+/// A layout of the bits of keys in a filter.
 trait Shape {
     type Filter;
     fn name(&self) -> String;
@@ -54,7 +54,7 @@ trait Shape {
     fn contains(&self, filter: &Self::Filter, hash: u64) -> bool;
 }
 
-/// [`FILTER_KEY_BITS`] of a key in so many lines of 64 bytes.
+/// [`FILTER_KEY_BITS`] of a key in this many lines of 64 bytes.
 struct Lines {
     lines: usize,
     bits_per_100_keys: usize,
@@ -101,7 +101,7 @@ impl Shape for Lines {
     }
 }
 
-/// What the index has.
+/// The filter of the index.
 struct Unblocked;
 
 impl Shape for Unblocked {
@@ -124,7 +124,7 @@ impl Shape for Unblocked {
     }
 }
 
-/// False positives of one shape, and the time of a probe of a random one of all filters.
+/// Measures the false positives of one shape, and the time to probe a random filter.
 fn measure<S: Shape>(shape: &S, segments: u32) {
     let filters: Vec<S::Filter> = (0..segments)
         .map(|segment| shape.build(&keys(segment)))
@@ -149,7 +149,7 @@ fn measure<S: Shape>(shape: &S, segments: u32) {
     );
 }
 
-/// Time of each operation at a load of [`LOAD`], from which nothing has been removed.
+/// Time of each operation at a load of [`LOAD`], with nothing removed before.
 fn table(segments: u32) -> Result<(), Box<dyn std::error::Error>> {
     let objects = u64::from(segments) * KEYS;
     let mut table = CompactTable::new(CompactConfig {
@@ -174,7 +174,7 @@ fn table(segments: u32) -> Result<(), Box<dyn std::error::Error>> {
     println!("entries of a key: {ns:.0} ns, {:.2} of them", mean(entries));
     let (ns, reads) = best(|n| candidates(&table, filter_of, hash(ABSENT + n)).count() as u64);
     println!("look-up, a miss: {ns:.0} ns, {:.4} reads", mean(reads));
-    // Of those that are found: a look-up that does not find its own counts no reads.
+    // Of look-ups that find their key: one that does not counts no reads.
     let at = |n| {
         let key = below(n + 3, inserted);
         let own = entry(key).location;
@@ -205,7 +205,7 @@ fn table(segments: u32) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Time of random reads of words of an array as large as a table, 16 at a time that do not wait for each other.
+/// Time of random reads of words of an array as large as a table, in groups of 16 independent reads.
 fn yardstick(bytes: u64) {
     let words: Vec<u64> = (0..bytes / 8).collect();
     let (ns, sum) = best(|n| {
@@ -216,7 +216,7 @@ fn yardstick(bytes: u64) {
     println!("yardstick, 16 random words: {ns:.0} ns");
 }
 
-/// Mean time of [`LOOKUPS`] operations, of the fastest of [`ROUNDS`], and the sum of what they return.
+/// Mean time of [`LOOKUPS`] operations in the fastest of [`ROUNDS`], and the sum of their results.
 fn best(mut operation: impl FnMut(u64) -> u64) -> (f64, u64) {
     let mut fastest = f64::INFINITY;
     let mut sum = 0u64;

@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     speed(config, entries)
 }
 
-/// Where tables come from: a rebuild takes what the one before has given back.
+/// Pool of the tables: a rebuild takes the memory that the one before has given back.
 fn pool() -> Arc<PagePool> {
     Arc::new(PagePool::new(1 << 20))
 }

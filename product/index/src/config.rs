@@ -1,13 +1,12 @@
-//! What the creator of a [`DirectTable`](crate::DirectTable) decides, and how it can be wrong.
+//! Settings of a [`DirectTable`](crate::DirectTable), and the errors in them.
 //!
-//! Invariant: a [`DirectConfig`] that a table is made of gives one whose bit
-//! fields fit a 64-bit entry and whose fingerprint fits the 64-bit hash. Every other one is
-//! refused with a [`ConfigError`] that says which field to change.
+//! Invariant: a table is made only of a [`DirectConfig`] whose bit fields fit a 64-bit entry and whose fingerprint fits
+//! the 64-bit hash. Any other one is refused with a [`ConfigError`] that names the field to change.
 
 use crate::layout::Layout;
 use crate::sub_table::{SubTable, heap_bytes};
 
-/// Entries a sub-table holds, at most, when the table holds `max_entries_hint`.
+/// Most entries of a sub-table when the table holds `max_entries_hint`.
 ///
 /// It bounds the pause of one rebuild, which moves one sub-table.
 pub const SUB_TABLE_ENTRIES: u64 = 16 * 1024;
@@ -33,14 +32,13 @@ pub struct DirectConfig {
     /// Bits of a value, 1 to [`VALUE_BITS_HIGHEST`]. Values run from 0 to `2^value_bits - 2`.
     /// Every bit given here is taken from the tag.
     pub value_bits: u32,
-    /// Bits of what an entry remembers of reads, 1 to [`RANK_BITS_HIGHEST`]: one tells whether there were any. Every bit
-    /// beyond that is taken from the tag.
+    /// Bits that remember reads, 1 to [`RANK_BITS_HIGHEST`]: one bit tells whether there were any. Every further bit is
+    /// taken from the tag.
     pub rank_bits: u32,
     /// Entries this partition is expected to hold when the flash is full. It fixes the number of
     /// sub-tables; more entries than this still work, with longer rebuilds.
     pub max_entries_hint: u64,
-    /// Topmost hash bits that are the same for every key of this table, because the caller chose
-    /// the partition by them.
+    /// Topmost hash bits that all keys of this table share, because the caller chose the partition by them.
     pub skip_bits: u32,
     /// Buckets of an empty sub-table: a power of two from [`MIN_BUCKETS_LOWEST`] to
     /// [`MIN_BUCKETS_HIGHEST`]. Doubling it adds one bit to the fingerprint and doubles the
@@ -49,9 +47,8 @@ pub struct DirectConfig {
 }
 
 impl DirectConfig {
-    /// Bits of the hash that tell keys apart, the skipped ones included: two keys that agree in
-    /// these displace each other. Of `n` keys spread over all partitions, about
-    /// `n^2 / 2^(F+1)` pairs do.
+    /// Returns the number `F` of hash bits that tell keys apart, the skipped ones included. Two keys that agree in these
+    /// displace each other. Of `n` keys spread over all partitions, about `n^2 / 2^(F+1)` pairs do.
     ///
     /// # Errors
     ///
@@ -61,7 +58,7 @@ impl DirectConfig {
         Ok(self.skip_bits + layout.fingerprint_bits())
     }
 
-    /// Bytes of memory that an empty table takes.
+    /// Returns the bytes of memory of an empty table.
     pub fn least_bytes(&self) -> u64 {
         let sub_table = size_of::<SubTable>() as u64 + heap_bytes(self.min_buckets as usize);
         sub_table.saturating_mul(1 << sub_bits(self.max_entries_hint))
@@ -107,14 +104,14 @@ impl DirectConfig {
     }
 }
 
-/// Bits that choose the sub-table, for an expected number of entries.
+/// Returns the number of bits that choose the sub-table, for an expected number of entries.
 fn sub_bits(max_entries_hint: u64) -> u32 {
     let sub_tables = max_entries_hint.div_ceil(SUB_TABLE_ENTRIES).max(1);
     // At most 2^50 sub-tables, so the next power of two exists.
     sub_tables.next_power_of_two().trailing_zeros()
 }
 
-/// A [`DirectConfig`] that no table can be made of.
+/// Error in a [`DirectConfig`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the fields are what the message says they are")]
 pub enum ConfigError {

@@ -1,4 +1,4 @@
-//! Bits: how a hash is cut up, and how an entry is packed into 64 bits.
+//! Bit layout: the fields of a hash, and the packing of an entry into 64 bits.
 //!
 //! ```text
 //! hash   | skip | sub-table k | home bits f = log2(min_buckets) + tag bits | unused |
@@ -8,11 +8,10 @@
 //! entry  | (spare) | tag | displacement 3 | rank 1..3 | value + 1 |      0 = empty slot
 //! ```
 //!
-//! The home bucket of position `x` among `B` buckets is `floor(x * B / 2^f)`, which keeps the
-//! order of positions whatever `B` is. All positions of one bucket are successive integers, at
-//! most `ceil(2^f / B) <= 2^tag_bits` of them since `B >= min_buckets`; so the low `tag_bits` of
-//! `x` are different for each of them, and bucket plus tag give `x` back (quotienting). The tag
-//! does not depend on `B`: a rebuild copies it.
+//! The home bucket of position `x` among `B` buckets is `floor(x * B / 2^f)`, which keeps the order of positions for any
+//! `B`. All positions of one bucket are successive integers, at most `ceil(2^f / B) <= 2^tag_bits`, since `B >=
+//! min_buckets`. So the low `tag_bits` of `x` differ for all positions of a bucket, and bucket plus tag give `x` back
+//! (quotienting). The tag does not depend on `B`: a rebuild copies it.
 //!
 //! Invariant: `value + 1 > 0` in every entry, hence no entry is 0.
 
@@ -24,12 +23,12 @@ const _: () = assert!(1 << DISPLACEMENT_BITS == WINDOW);
 /// Widest position; keeps `2^f` and sums of positions inside a `u64`.
 const HOME_BITS_HIGHEST: u32 = 60;
 
-/// What one entry says.
+/// An unpacked entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The value inserted, a packed flash location.
     pub value: u64,
-    /// What reads have given the entry since it was inserted; 0 where it has not been read.
+    /// Rank that reads have given the entry since it was inserted; 0 if it was not read.
     pub rank: u8,
 }
 
@@ -44,7 +43,7 @@ impl Entry {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     value_bits: u32,
-    /// How many bits, the lowest, the value and the rank take together.
+    /// Number of lowest bits that value and rank take together.
     low_bits: u32,
     tag_bits: u32,
     skip_bits: u32,
@@ -54,7 +53,7 @@ pub(crate) struct Layout {
     pub(crate) key_mask: u64,
 }
 
-/// Where a hash belongs: the part of it that a sub-table needs.
+/// The part of a hash that a sub-table needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Probe {
     /// Position, shifted to the top of the word, zeros below.
@@ -64,7 +63,7 @@ pub(crate) struct Probe {
 }
 
 impl Layout {
-    /// The caller has checked the ranges; `hash_bits_left` is what the hash can give to the tag.
+    /// Creates a layout from checked settings. `hash_bits_left` are the hash bits available to the tag.
     pub(crate) fn new(
         (value_bits, rank_bits): (u32, u32),
         skip_bits: u32,
@@ -99,7 +98,7 @@ impl Layout {
         (1 << self.value_bits) - 2
     }
 
-    /// Sub-table and probe of a hash.
+    /// Splits a hash into the sub-table's number and a probe.
     #[inline]
     pub(crate) fn split(&self, hash: u64) -> (usize, Probe) {
         let ours = hash << self.skip_bits;
@@ -118,13 +117,13 @@ impl Layout {
         }
     }
 
-    /// The hash bits that sub-table and position stand for, in their places, zeros elsewhere.
+    /// Returns the hash bits of a sub-table and position in their places, zeros elsewhere.
     pub(crate) fn hash_prefix(&self, sub_table: usize, position: u64) -> u64 {
         let fingerprint = ((sub_table as u64) << self.home_bits) | position;
         (fingerprint << (u64::BITS - self.fingerprint_bits())) >> self.skip_bits
     }
 
-    /// An entry with displacement 0 and rank 0.
+    /// Packs an entry with displacement 0 and rank 0.
     #[inline]
     pub(crate) fn pack(&self, probe: Probe, value: u64) -> u64 {
         debug_assert!(value <= self.max_value());
@@ -140,13 +139,13 @@ impl Layout {
         }
     }
 
-    /// The bits of an entry that are its rank.
+    /// Mask of the rank in an entry.
     #[inline]
     pub(crate) fn rank_mask(&self) -> u64 {
         !self.key_mask >> self.value_bits << self.value_bits
     }
 
-    /// The entry with another rank, cut to the highest there is.
+    /// Returns the entry with another rank, cut to the highest possible.
     #[inline]
     pub(crate) fn with_rank(&self, entry: u64, rank: u8) -> u64 {
         let rank = u64::from(rank.min(self.max_rank()));
@@ -163,13 +162,13 @@ impl Layout {
         (entry >> self.low_bits) as u32 & (WINDOW - 1)
     }
 
-    /// What to add to an entry to move it one bucket further from home.
+    /// Returns the amount to add to an entry to move it one bucket further from home.
     #[inline]
     pub(crate) fn one_displacement(&self) -> u64 {
         1 << self.low_bits
     }
 
-    /// The entry, as if it lay at home.
+    /// Returns the entry with displacement 0.
     #[inline]
     pub(crate) fn without_displacement(&self, entry: u64) -> u64 {
         entry & !(u64::from(WINDOW - 1) << self.low_bits)
@@ -187,18 +186,18 @@ impl Layout {
 }
 
 impl Probe {
-    /// Home among `buckets` buckets.
+    /// Returns the home bucket among `buckets`.
     #[inline]
     pub(crate) fn home(self, buckets: usize) -> usize {
         ((u128::from(self.position_high) * buckets as u128) >> u64::BITS) as usize
     }
 }
 
-/// Gives positions back from home bucket and tag, for one number of buckets.
+/// Restores positions from home bucket and tag, for one number of buckets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Positions {
     buckets: u64,
-    /// `2^f` divided by the number of buckets, and the rest.
+    /// `2^f` divided by the number of buckets, and the remainder.
     quotient: u64,
     rest: u64,
     tag_shift: u32,
@@ -218,14 +217,14 @@ impl Positions {
         }
     }
 
-    /// First position whose home is `home`: `ceil(home * 2^f / B)`, without the wide product.
+    /// Returns the first position whose home is `home`: `ceil(home * 2^f / B)`, without the wide product.
     #[inline]
     pub(crate) fn first(&self, home: usize) -> u64 {
         let home = home as u64;
         home * self.quotient + (home * self.rest).div_ceil(self.buckets)
     }
 
-    /// Position of an entry, given the first position of its home.
+    /// Returns the position of an entry, given the first position of its home.
     #[inline]
     pub(crate) fn position(&self, first: u64, entry: u64) -> u64 {
         let tag = (entry >> self.tag_shift) & self.tag_mask;

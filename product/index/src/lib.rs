@@ -1,5 +1,5 @@
-//! The in-memory index of the `exact` placement: it maps key hashes to flash locations. [`cascade`] has most of it on flash,
-//! [`compact`] neither keys nor hashes of them.
+//! Indexes that map key hashes to flash locations. [`DirectTable`], the index of the `exact` placement, is in memory.
+//! [`cascade`] keeps most of its mappings on flash, [`compact`] keeps neither keys nor hashes.
 //!
 //! ```text
 //!   engine: placement::exact            (one lock per partition, held for memory work only)
@@ -12,28 +12,25 @@
 //!           number)        some 160 KiB)                of 8 slots)
 //! ```
 //!
-//! A table sees 64-bit key hashes and small integers ("values": packed flash locations), never
-//! keys. It answers "where might this key lie", and the caller verifies the key on flash. An
-//! answer may therefore be wrong for another key, or missing after a collision, and neither can
-//! turn into wrong data.
+//! A table sees 64-bit key hashes and small integers ("values": packed flash locations), never keys. It returns a
+//! location that may hold the key, and the caller verifies the key on flash. The location may be another key's, and after
+//! a collision a key may be missing; neither can turn into wrong data.
 //!
-//! An entry is 8 bytes: what of the hash the bucket does not imply, the displacement from its
-//! home bucket, a rank that reads give it, and the value. A [`DirectTable`] is one partition's part of the
-//! index and has no lock; whoever owns it keeps it behind the partition's lock, whose longest
-//! hold is one sub-table rebuild. `docs/internals/indexes.md` has the sizes, the growth rule and the
-//! collision figures.
+//! An entry is 8 bytes: the hash bits that its bucket does not imply, the displacement from its home bucket, a rank that
+//! reads raise, and the value. A [`DirectTable`] is one partition's part of the index. Its owner keeps it behind the
+//! partition's lock, whose longest hold is one sub-table rebuild. `docs/internals/indexes.md` has the sizes, the growth
+//! rule and the collision figures.
 //!
 //! Invariants:
-//! - At most one entry per fingerprint (the hash bits a table keeps). Inserting a key whose
-//!   fingerprint is taken replaces; if it was another key's, that key is lost, a later miss.
+//! - At most one entry per fingerprint (the hash bits a table keeps). Inserting a key whose fingerprint is taken replaces
+//!   the entry; if it was another key's, that key is lost, a later miss.
 //! - [`DirectTable::memory_bytes`] never passes `max_bytes` through an insertion.
-//! - What was inserted is found until it is removed or replaced: the table itself never drops an
-//!   entry, on growth or otherwise.
-//! - Nothing here blocks, allocates outside its stated bound, or touches a clock or a source of
-//!   randomness: the same calls give the same table.
+//! - An entry is found until it is removed or replaced: the table itself never drops one, on growth or otherwise.
+//! - Nothing here blocks, allocates outside its stated bound, or touches a clock or a source of randomness: the same
+//!   calls give the same table.
 //!
-//! Failure: only insertion can fail, with [`Full`], and then nothing has changed. A value wider
-//! than configured is a programmer's error and panics.
+//! Failure: only insertion can fail, with [`Full`], and then nothing has changed. A value wider than configured is a
+//! programmer's error and panics.
 
 #![forbid(unsafe_code)]
 
@@ -64,16 +61,15 @@ use runtime::pages::PagePool;
 use sizes::Stages;
 use sub_table::{SLOTS, Slot, SubTable, heap_bytes};
 
-/// Why an insertion was refused.
+/// Reason why an insertion was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the fields are what the message says they are")]
 pub enum Full {
-    /// The sub-table must grow and `max_bytes` does not allow it. Others may still have room.
+    /// The sub-table must grow and `max_bytes` does not allow it. Other sub-tables may still have room.
     #[error("the index would take {needed} bytes and may take {max_bytes}")]
     Memory { needed: u64, max_bytes: u64 },
-    /// Too many hashes lie close together. With well-mixed hashes in any order that does not
-    /// follow the hashes this does not happen; growing on and on for it would let hostile keys
-    /// take all memory.
+    /// Too many hashes lie close together. This does not happen with well-mixed hashes in any order that does not follow
+    /// the hashes. Growing further for it would let hostile keys take all memory.
     #[error("the index has no room for more hashes so close to this one")]
     Crowded,
 }
@@ -94,17 +90,16 @@ pub struct DirectTable {
     /// Bytes of all sub-tables and of the directory.
     memory_bytes: u64,
     max_bytes: u64,
-    /// Where sub-tables come from.
+    /// Source of the sub-tables' memory.
     pool: Arc<PagePool>,
 }
 
 impl DirectTable {
-    /// An empty table without a bound on its memory, which comes from a pool. Takes that of its smallest size at
-    /// once.
+    /// Creates an empty table, at its smallest size, with memory from a pool and without a bound on it.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] where no table can be made of the configuration.
+    /// [`ConfigError`] if no table can be made of the configuration.
     pub fn new(config: DirectConfig, pool: Arc<PagePool>) -> Result<Self, ConfigError> {
         let layout = config.layout()?;
         let min_buckets = config.min_buckets as usize;
@@ -124,23 +119,22 @@ impl DirectTable {
         })
     }
 
-    /// The entry of a hash. Another key with the same fingerprint has the same entry.
+    /// Returns the entry of a hash. Another key with the same fingerprint has the same entry.
     #[inline]
     pub fn lookup(&self, hash: u64) -> Option<Entry> {
         let (_, _, entry) = self.find(hash)?;
         Some(entry)
     }
 
-    /// As [`lookup`](DirectTable::lookup), and gives what it finds the highest rank. The entry is
-    /// returned as it was before.
+    /// As [`lookup`](DirectTable::lookup), and raises the entry to the highest rank. Returns the entry as it was before.
     #[inline]
     pub fn access(&mut self, hash: u64) -> Option<Entry> {
         let highest = self.layout.max_rank();
         self.promote(hash, |_| highest)
     }
 
-    /// As [`lookup`](DirectTable::lookup), and gives what it finds the rank that `to` says, or the highest there is if that
-    /// is less. The entry is returned as it was before.
+    /// As [`lookup`](DirectTable::lookup), and sets the entry's rank to the result of `to`, or to the highest rank if
+    /// that is less. Returns the entry as it was before.
     #[inline]
     pub fn promote(&mut self, hash: u64, to: impl FnOnce(&Entry) -> u8) -> Option<Entry> {
         let (number, slot, entry) = self.find(hash)?;
@@ -186,8 +180,8 @@ impl DirectTable {
         }
     }
 
-    /// Touches the home buckets of some hashes, so that what is done with them next finds them in the
-    /// processor's cache: the memory accesses overlap, which those of one call after another do not.
+    /// Touches the home buckets of some hashes ahead of the calls that need them. These memory accesses overlap, those of
+    /// successive calls do not.
     #[inline]
     pub fn warm(&self, hashes: impl Iterator<Item = u64>) {
         let touched = hashes.fold(0, |touched, hash| {
@@ -197,8 +191,8 @@ impl DirectTable {
         std::hint::black_box(touched);
     }
 
-    /// Grows to what `len` entries in all will take, as far as `max_bytes` allows: less work than
-    /// growing again and again. Never shrinks.
+    /// Grows at once to the size for `len` entries, as far as `max_bytes` allows: less work than repeated growth. Never
+    /// shrinks.
     pub fn reserve(&mut self, len: usize) {
         if sizes::may_hold(self.buckets, len) {
             return;
@@ -243,7 +237,7 @@ impl DirectTable {
             .is_some()
     }
 
-    /// How many entries the table holds.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -253,32 +247,29 @@ impl DirectTable {
         self.len == 0
     }
 
-    /// Bytes asked of pool and allocator: directory and all buckets. Exact between calls.
+    /// Returns the bytes asked of pool and allocator: directory and all buckets. Exact between calls.
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes
     }
 
-    /// Fraction of the slots in use, 0 to 0.9.
+    /// Returns the fraction of the slots in use, 0 to 0.9.
     pub fn load(&self) -> f64 {
         self.len as f64 / (self.buckets * SLOTS) as f64
     }
 
-    /// Sets the bound on [`DirectTable::memory_bytes`]. One below the present size frees nothing;
-    /// it forbids growth until removals have brought the table below it. While a sub-table is
-    /// rebuilt, its old and its new array exist side by side for a moment; this (under 200 KiB for
-    /// a table that keeps to its hint) comes on top.
+    /// Sets the bound on [`DirectTable::memory_bytes`]. A bound below the present size frees nothing; it forbids growth
+    /// until removals have brought the table below it. During the rebuild of a sub-table its old array exists beside the
+    /// new one. The old array (under 200 KiB for a table that keeps to its hint) comes on top of the bound.
     pub fn set_max_bytes(&mut self, max_bytes: u64) {
         self.max_bytes = max_bytes;
     }
 
-    /// Visits every entry as (hash prefix, entry). The prefix has the fingerprint's bits
-    /// in their places in the hash and zeros elsewhere, the skipped partition bits included;
-    /// inserting it with the value into an empty table of the same configuration restores the
-    /// entry without its rank.
+    /// Visits every entry as (hash prefix, entry). The prefix has the fingerprint's bits in their places in the hash and
+    /// zeros elsewhere, the skipped partition bits included. Inserting it with the value into an empty table of the same
+    /// configuration restores the entry without its rank.
     ///
-    /// The order is spread over the hashes on purpose. Entries inserted in the order of their
-    /// hashes would crowd one end of a table that has yet to grow, and be refused as
-    /// [`Full::Crowded`]; in this order they fit.
+    /// The order is spread over the hashes on purpose. Entries inserted in the order of their hashes would crowd one end
+    /// of a table that has yet to grow, and be refused as [`Full::Crowded`]; in this order they fit.
     pub fn for_each(&self, mut visit: impl FnMut(u64, Entry)) {
         for (number, sub_table) in self.sub_tables.iter().enumerate() {
             let positions = Positions::new(&self.layout, sub_table.buckets());
@@ -304,13 +295,14 @@ impl DirectTable {
     }
 
     /// Visits the entries of the next `buckets` home buckets as (hash prefix, entry), the prefix as in
-    /// [`for_each`](DirectTable::for_each), and does with each what `each` says: the demotion scan of CLOCK, evenly over
-    /// the buckets (SlickCache, SoCC '18, section 4.1.1). Returns where to go on; the first bucket follows the last.
+    /// [`for_each`](DirectTable::for_each), and applies the result of `each`: the demotion scan of CLOCK, evenly over the
+    /// buckets (SlickCache, SoCC '18, section 4.1.1). Returns the hand for the next call; the first bucket follows the
+    /// last.
     ///
-    /// A sweep of [`buckets`](DirectTable::buckets) of them is a full round: it visits every entry that stays. So do
-    /// sweeps in which the hand comes around, whatever is inserted, removed or rebuilt between them; where a sub-table
-    /// has been rebuilt, some of its entries may be visited twice. A sub-table shrinks when a sweep leaves it or ends in
-    /// it, not while it is visited.
+    /// A sweep of as many buckets as [`buckets`](DirectTable::buckets) returns is a full round: it visits every entry
+    /// that stays. So do successive sweeps in which the hand comes around, whatever is inserted, removed or rebuilt
+    /// between them. After the rebuild of a sub-table some of its entries may be visited twice. A sub-table shrinks when
+    /// a sweep leaves it or ends in it, not while it is visited.
     pub fn sweep(
         &mut self,
         from: Hand,
@@ -329,7 +321,7 @@ impl DirectTable {
         hand
     }
 
-    /// Buckets of all sub-tables: a full round of [`sweep`](DirectTable::sweep).
+    /// Returns the number of buckets of all sub-tables: a full round of [`sweep`](DirectTable::sweep).
     pub fn buckets(&self) -> usize {
         self.buckets
     }
@@ -341,7 +333,7 @@ impl DirectTable {
         );
     }
 
-    /// The entry of a hash: its sub-table's number, its slot there, and what it says.
+    /// Finds the entry of a hash. Returns the sub-table's number, the slot, and the entry.
     #[inline]
     fn find(&self, hash: u64) -> Option<(usize, Slot, Entry)> {
         let (number, probe) = self.layout.split(hash);
@@ -350,7 +342,7 @@ impl DirectTable {
         Some((number, slot, self.layout.unpack(sub_table.get(slot))))
     }
 
-    /// Where the entry of a hash lies, if it holds `value`.
+    /// Finds the slot of the entry of a hash, if it holds `value`.
     #[inline]
     fn find_value(&self, hash: u64, value: u64) -> Option<(usize, Slot)> {
         let (number, slot, entry) = self.find(hash)?;
@@ -365,8 +357,8 @@ impl DirectTable {
         }
     }
 
-    /// Sweeps some home buckets of a sub-table and shrinks it as far as what was taken allows. Returns where the bucket
-    /// behind them begins.
+    /// Sweeps some home buckets of a sub-table, and shrinks it as far as the removals allow. Returns the hand at the
+    /// bucket behind them.
     fn sweep_homes(
         &mut self,
         number: usize,
@@ -398,7 +390,7 @@ impl DirectTable {
         Hand { next }
     }
 
-    /// Takes a sub-table one stage up.
+    /// Grows a sub-table by one stage.
     fn grow(&mut self, number: usize) -> Result<(), Full> {
         let sub_table = &self.sub_tables[number];
         let before = sub_table.buckets();
@@ -426,7 +418,7 @@ impl DirectTable {
         sizes::is_sparse(sub_table.buckets(), sub_table.len()) && sub_table.may_shrink()
     }
 
-    /// Takes a sub-table one stage down, where it fits. Returns whether it did.
+    /// Shrinks a sub-table by one stage if its entries fit. Returns whether it did.
     fn shrink(&mut self, number: usize) -> bool {
         let sub_table = &self.sub_tables[number];
         let Some(after) = self.stages(number).below(sub_table.buckets()) else {
@@ -447,7 +439,7 @@ impl DirectTable {
         self.sub_tables[number] = rebuilt;
     }
 
-    /// What [`DirectTable::memory_bytes`] becomes when a sub-table gets so many buckets.
+    /// Returns [`DirectTable::memory_bytes`] as it is after a sub-table gets `buckets` buckets.
     fn memory_bytes_with(&self, number: usize, buckets: usize) -> u64 {
         let before = heap_bytes(self.sub_tables[number].buckets());
         self.memory_bytes - before + heap_bytes(buckets)

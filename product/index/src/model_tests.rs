@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use crate::tests::{VALUE_BITS, config, fresh, hash, table};
 use crate::*;
 
-/// What the table should be.
+/// The expected content of the table.
 struct Model {
     entries: HashMap<u64, Entry>,
     hand: Hand,
@@ -59,7 +59,7 @@ enum Operation {
     Sweep(Option<usize>, Verdicts),
 }
 
-/// What a sweep does: so many eighths of the entries it takes, so many it clears.
+/// Verdicts of a sweep: in eighths, the share of entries to take and the share to clear.
 #[derive(Clone, Debug)]
 struct Verdicts {
     taken: u64,
@@ -93,8 +93,8 @@ fn any_verdicts() -> impl Strategy<Value = Verdicts> {
     })
 }
 
-/// Hashes from a small universe, part of it crowded at the end of a sub-table (so that entries
-/// wrap) or around one place (so that windows fill), some differing only below the fingerprint.
+/// Hashes from a small universe. Some crowd the end of a sub-table (so that entries wrap) or one place (so that windows
+/// fill), some differ only below the fingerprint.
 fn any_hash() -> impl Strategy<Value = u64> {
     prop_oneof![
         8 => (0..1200u64).prop_map(hash),
@@ -258,7 +258,7 @@ proptest! {
         assert_same(&table, &model);
     }
 
-    /// Operations come between the parts of every round and rebuild what the hand is in.
+    /// Operations between the parts of every round rebuild the sub-table under the hand.
     #[test]
     fn a_round_in_parts_skips_nothing_that_stays(
         min_buckets in prop_oneof![Just(8u32), Just(16u32)],

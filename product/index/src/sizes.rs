@@ -1,28 +1,27 @@
-//! How many buckets a sub-table has at each stage of its growth, and when it changes stage.
+//! Number of buckets of a sub-table at each stage of its growth, and the conditions for a change of stage.
 //!
-//! A sub-table grows by 1/8 when more than 9/10 of its slots would be taken, and shrinks by one
-//! stage when less than 37/50 are: 8.9 to 10.8 bytes per entry, whatever the history. All
-//! sub-tables fill at nearly the same pace; if all had the same stages they would all be rebuilt
-//! within a short time and the table's bytes per entry would swing between 8.9 and 10. So each
-//! sub-table has its own phase within the step, and the table as a whole stays near the mean.
+//! A sub-table grows by 1/8 when more than 9/10 of its slots would be taken, and shrinks by one stage when less than
+//! 37/50 are: 8.9 to 10.8 bytes per entry, whatever the history. All sub-tables fill at nearly the same pace. If all had
+//! the same stages, they would all be rebuilt within a short time, and the table's bytes per entry would swing between
+//! 8.9 and 10. So each sub-table has its own phase within the step, and the table as a whole stays near the mean.
 //!
-//! Invariant: the stages of one sub-table are strictly increasing, and a sub-table that has just
-//! grown, for whatever reason, is not yet due to shrink (hysteresis).
+//! Invariant: the stages of one sub-table are strictly increasing, and a sub-table that has just grown, for whatever
+//! reason, is not yet due to shrink (hysteresis).
 
 use crate::sub_table::SLOTS;
 
-/// Growth when `len / slots` would pass 9/10.
+/// A sub-table grows when `len / slots` would pass 9/10.
 const GROW_NUMERATOR: usize = 9;
 const GROW_DENOMINATOR: usize = 10;
-/// Shrinking when `len / slots` is below 37/50.
+/// A sub-table shrinks when `len / slots` is below 37/50.
 const SHRINK_NUMERATOR: usize = 37;
 const SHRINK_DENOMINATOR: usize = 50;
 /// Each stage is 1/8 larger than the one before.
 const STEP_DIVISOR: u64 = 8;
-/// Sizes are computed with 20 bits after the point, so that rounding does not align the phases.
+/// Fixed-point bits of a size, so that rounding does not align the phases.
 const FRACTION_BITS: u32 = 20;
-/// From this size on, sizes are multiples of [`ROUNDED_TO`], so that the last chunks of
-/// sub-tables come in few sizes and the allocator can use what one has freed for another.
+/// From this size on, sizes are multiples of [`ROUNDED_TO`], so that the last chunks of sub-tables come in few sizes, and
+/// the allocator can reuse them.
 const ROUNDED_FROM: u64 = 256;
 const ROUNDED_TO: u64 = 16;
 
@@ -68,21 +67,21 @@ impl Stages {
         }
     }
 
-    /// The next larger stage.
+    /// Returns the next larger stage.
     pub(crate) fn above(&self, buckets: usize) -> usize {
         self.iter()
             .find(|&stage| stage > buckets)
             .expect("invariant: stages increase for ever")
     }
 
-    /// The smallest stage that may hold `len` entries.
+    /// Returns the smallest stage that may hold `len` entries.
     pub(crate) fn holding(&self, len: usize) -> usize {
         self.iter()
             .find(|&stage| may_hold(stage, len))
             .expect("invariant: stages increase for ever")
     }
 
-    /// The next smaller stage; the smallest has none.
+    /// Returns the next smaller stage, or `None` for the smallest.
     pub(crate) fn below(&self, buckets: usize) -> Option<usize> {
         self.iter().take_while(|&stage| stage < buckets).last()
     }

@@ -1,16 +1,14 @@
 //! One sub-table: an array of cache-line buckets, kept in hash order.
 //!
-//! The array is cut into chunks of a page. Sub-tables of hundreds of different sizes, each freed
-//! and allocated again when it grows, would leave holes that no later size fits (17 % more
-//! resident than asked for, measured with glibc); chunks of one size leave none. They come from a
-//! pool, so that it does not matter which thread rebuilds a sub-table; what is left of less than a
-//! chunk comes from the allocator.
+//! The array is cut into chunks of a page. Sub-tables have hundreds of different sizes, and each is freed and allocated
+//! again when it grows. That would leave holes that no later size fits (17 % more resident than asked for, measured with
+//! glibc); chunks of one size leave none. They come from a pool, so that any thread may rebuild a sub-table. Less than a
+//! chunk at the end comes from the allocator.
 //!
-//! An entry lies in its home bucket or one of the 7 that follow (circularly); its *displacement*
-//! says which. The array as a whole is linear probing with buckets, kept sorted: going around
-//! the circle, homes never decrease. So a search stops at the first bucket that has a free slot
-//! or holds an entry of a later home, an insertion shifts the entries behind it by one slot up to
-//! the next free one, and a removal shifts them back. There are no tombstones.
+//! An entry lies in its home bucket or one of the 7 that follow (circularly); its *displacement* tells which. The array
+//! as a whole is linear probing with buckets, kept sorted: going around the circle, homes never decrease. So a search
+//! stops at the first bucket that has a free slot or holds an entry of a later home. An insertion shifts the entries
+//! behind it by one slot up to the next free one, and a removal shifts them back. There are no tombstones.
 //!
 //! Invariants, checked by `check` in tests:
 //! 1. In a bucket, entries come first and free slots (0) last.
@@ -19,8 +17,7 @@
 //! 4. No two entries have the same home and tag.
 //! 5. At least one slot is free, so that every walk ends.
 //!
-//! Failure: [`SubTable::place`] and [`SubTable::rebuilt`] say that an arrangement does not
-//! exist before anything has been changed.
+//! Failure: [`SubTable::place`] and [`SubTable::rebuilt`] report an impossible arrangement before they change anything.
 
 use std::sync::Arc;
 
@@ -56,21 +53,22 @@ pub(crate) struct SubTable {
     /// Buckets in the chunks and behind them.
     buckets: u32,
     len: u32,
-    /// Shrinking is tried again when fewer entries than this are left; lowered when an attempt
-    /// fails, so that failing attempts stay rare.
+    /// Shrinking is tried again below this number of entries. It is lowered when an attempt fails, so that failing
+    /// attempts stay rare.
     shrink_below: u32,
 }
 
 const _: () = assert!(size_of::<SubTable>() == 48);
 
-/// Where an entry lies.
+/// Position of an entry.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Slot {
     bucket: usize,
     slot: usize,
 }
 
-/// Where an absent entry belongs: this many buckets from home. [`WINDOW`] says nowhere.
+/// Position for a new entry: its bucket, and the distance from home. A displacement of [`WINDOW`] means that there is
+/// none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Vacancy {
     bucket: usize,
@@ -104,7 +102,7 @@ impl SubTable {
         self.len as usize
     }
 
-    /// Finds the entry of a probe, or where it belongs.
+    /// Finds the entry of a probe, or the position for it.
     #[inline]
     pub(crate) fn search(&self, layout: &Layout, probe: Probe) -> Result<Slot, Vacancy> {
         self.search_from(layout, probe.home(self.buckets()), probe.key)
@@ -137,7 +135,7 @@ impl SubTable {
         })
     }
 
-    /// The first slot of a probe's home.
+    /// Returns the first slot of a probe's home.
     #[inline]
     pub(crate) fn first_at_home(&self, probe: Probe) -> u64 {
         self.slots(probe.home(self.buckets()))[0]
@@ -148,7 +146,7 @@ impl SubTable {
         self.slots(at.bucket)[at.slot]
     }
 
-    /// Gives the entry another value, and rank 0.
+    /// Sets the value of an entry, and its rank to 0.
     #[inline]
     pub(crate) fn set_value(&mut self, layout: &Layout, at: Slot, value: u64) {
         let entry = &mut self.slots_mut(at.bucket)[at.slot];
@@ -180,8 +178,8 @@ impl SubTable {
         false
     }
 
-    /// Places an entry (packed with displacement 0) at a vacancy; false, and nothing has changed,
-    /// where that would push an entry out of its window.
+    /// Places an entry (packed with displacement 0) at a vacancy. Returns false, with nothing changed, if that would push
+    /// an entry out of its window.
     pub(crate) fn place(&mut self, layout: &Layout, at: Vacancy, entry: u64) -> bool {
         if !self.has_room(layout, at) {
             return false;
@@ -227,8 +225,8 @@ impl SubTable {
         self.len -= 1;
     }
 
-    /// Visits the entries of one home, the oldest first, and does with each what `each` says. Those that are cleared go
-    /// behind the others, as the hand of a clock has passed them.
+    /// Visits the entries of one home, the oldest first, and applies the result of `each`. Moves cleared entries behind
+    /// the others, as the hand of a clock has passed them.
     pub(crate) fn sweep(&mut self, layout: &Layout, home: usize, each: impl FnMut(u64) -> Sweep) {
         let mut run = [Slot::default(); WINDOW as usize * SLOTS];
         let (len, cleared) = self.visit(layout, home, &mut run, each);
@@ -255,8 +253,8 @@ impl SubTable {
         }
     }
 
-    /// Does the same without moving anything. Returns how many entries are left, where in `run`, and a bit for each that has
-    /// been cleared.
+    /// Visits the entries as [`sweep`](Self::sweep) does, without moving cleared ones. Returns the number of entries
+    /// left, whose slots it writes to `run`, and a bit for each that was cleared.
     fn visit(
         &mut self,
         layout: &Layout,
@@ -310,8 +308,8 @@ impl SubTable {
         self.shrink_below = self.len - self.len / 16;
     }
 
-    /// The same entries in `buckets` buckets, or nothing where they do not fit their windows.
-    /// One pass: entries come in hash order and go in hash order.
+    /// Returns a table of `buckets` buckets with the same entries, or `None` if they do not fit their windows. One pass:
+    /// entries are read and written in hash order.
     pub(crate) fn rebuilt(
         &self,
         layout: &Layout,
@@ -351,7 +349,7 @@ impl SubTable {
         fits.then_some(builder.table)
     }
 
-    /// The entries of one bucket with their homes.
+    /// Returns the entries of one bucket with their homes.
     #[inline]
     fn entries(&self, layout: &Layout, bucket: usize) -> impl Iterator<Item = (usize, u64)> {
         let entries = self.slots(bucket).iter().take_while(|&&entry| entry != 0);
@@ -366,7 +364,7 @@ impl SubTable {
         })
     }
 
-    /// Every entry, as it lies in memory.
+    /// Visits every entry in the order of memory.
     pub(crate) fn for_each_stored(&self, mut visit: impl FnMut(u64)) {
         for bucket in 0..self.buckets() {
             let stored = self.slots(bucket).iter().take_while(|&&entry| entry != 0);
@@ -374,7 +372,7 @@ impl SubTable {
         }
     }
 
-    /// Every entry with its home, in order of homes.
+    /// Visits every entry with its home, in order of homes.
     fn for_each_in_order(&self, layout: &Layout, mut visit: impl FnMut((usize, u64))) {
         for bucket in 0..self.buckets() {
             let entries = self.entries(layout, bucket);
@@ -382,7 +380,7 @@ impl SubTable {
                 .filter(|&(home, _)| home <= bucket)
                 .for_each(&mut visit);
         }
-        // Those that wrapped around lie in the first buckets and belong to the last homes.
+        // Entries that wrapped around lie in the first buckets and belong to the last homes.
         for bucket in 0..WINDOW as usize - 1 {
             let entries = self.entries(layout, bucket);
             entries
@@ -391,8 +389,8 @@ impl SubTable {
         }
     }
 
-    /// Every entry with its home, jumping about the array by the golden section, so that any
-    /// beginning of the sequence is spread evenly over the hashes.
+    /// Visits every entry with its home. Jumps about the array by the golden section, so that any beginning of the
+    /// sequence is spread evenly over the hashes.
     pub(crate) fn for_each_scattered(&self, layout: &Layout, mut visit: impl FnMut((usize, u64))) {
         let buckets = self.buckets();
         let stride = (buckets * 618 / 1000..=buckets)
@@ -437,7 +435,7 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// Appends entries that are sorted by home; false if one does not fit its window.
+    /// Appends entries sorted by home. Returns false if one does not fit its window.
     fn append_all(&mut self, sorted: &[(usize, u64)]) -> bool {
         sorted.iter().all(|&(home, entry)| self.append(home, entry))
     }
@@ -456,14 +454,14 @@ impl Builder<'_> {
             self.cursor += 1;
             return true;
         }
-        // Past the end: goes around, in front of what lies in the first buckets.
+        // Past the end: goes around, in front of the entries of the first buckets.
         let key = entry & self.layout.key_mask;
         let found = self.table.search_from(self.layout, home, key);
         found.is_err_and(|vacancy| self.table.place(self.layout, vacancy, entry))
     }
 }
 
-/// Bytes asked of pool and allocator for a sub-table of this many buckets, its cell aside.
+/// Returns the bytes asked of pool and allocator for a sub-table of this many buckets, its cell aside.
 pub(crate) fn heap_bytes(buckets: usize) -> u64 {
     let chunks = buckets / CHUNK_BUCKETS * size_of::<Pages>();
     (buckets * BUCKET_BYTES + chunks) as u64
@@ -476,8 +474,8 @@ fn greatest_common_divisor(mut a: usize, mut b: usize) -> usize {
     a
 }
 
-/// First slot whose masked bits equal the key. Without branches on the entries: the compiler
-/// makes conditional moves of it.
+/// Finds the first slot whose masked bits equal the key. No branches on the entries: the compiler makes conditional moves
+/// of it.
 #[inline]
 fn matching(slots: &[u64; SLOTS], key: u64, mask: u64) -> Option<usize> {
     let mut first = SLOTS;
@@ -489,7 +487,7 @@ fn matching(slots: &[u64; SLOTS], key: u64, mask: u64) -> Option<usize> {
     (first < SLOTS).then_some(first)
 }
 
-/// Removes one slot of a bucket, closing the gap; whether the bucket was full.
+/// Removes one slot of a bucket and closes the gap. Returns whether the bucket was full.
 #[inline]
 fn shift_out(slots: &mut [u64; SLOTS], slot: usize) -> bool {
     let was_full = slots[LAST] != 0;
@@ -545,7 +543,7 @@ impl SubTable {
         size_of_val(&*self.chunks) + buckets + size_of_val(&*self.rest)
     }
 
-    /// Displacement of every entry, and whether it wrapped around.
+    /// Returns the displacement of every entry, and whether it wrapped around.
     pub(crate) fn displacements(&self, layout: &Layout) -> impl Iterator<Item = (u32, bool)> {
         (0..self.buckets()).flat_map(move |bucket| {
             let entries = self.entries(layout, bucket);

@@ -1,5 +1,5 @@
-//! The promises about memory, load, fingerprints, refusals and checkpoints, one by one. Random
-//! operations are in `model_tests`.
+//! Tests of the promises about memory, load, fingerprints, refusals and checkpoints. Random operations are in
+//! `model_tests`.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(crate) fn table(config: DirectConfig) -> DirectTable {
     DirectTable::new(config, Arc::default()).unwrap()
 }
 
-/// What an insertion of `value` leaves.
+/// The entry that an insertion of `value` leaves.
 pub(crate) fn fresh(value: u64) -> Entry {
     Entry { value, rank: 0 }
 }
@@ -49,7 +49,7 @@ impl DirectTable {
         assert_eq!(self.memory_bytes(), (heap + directory) as u64);
     }
 
-    /// Displacement of every entry, and whether it wrapped around.
+    /// Returns the displacement of every entry, and whether it wrapped around.
     fn displacements(&self) -> impl Iterator<Item = (u32, bool)> {
         let sub_tables = self.sub_tables.iter();
         sub_tables.flat_map(|sub_table| sub_table.displacements(&self.layout))
@@ -150,7 +150,7 @@ fn reserved_room_is_not_grown_into_again() {
     assert_eq!(table.memory_bytes(), reserved, "nothing was taken");
     table.warm((0..200_000).map(hash));
     (1000..95_000).for_each(|n| assert_eq!(table.insert(hash(n), n), Ok(None)));
-    // A sub-table that has got more than its share may grow once more.
+    // A sub-table above its share may grow once more.
     assert!(table.memory_bytes() < reserved + reserved / 8);
     assert!((0..95_000).all(|n| table.lookup(hash(n)).map(|found| found.value) == Some(n)));
     let mut bounded = self::table(config(100_000, 64));
@@ -283,7 +283,7 @@ fn a_sweep_visits_what_wraps_around_with_its_home() {
     assert_eq!(table.lookup(0), Some(fresh(40)));
 }
 
-/// CLOCK: what has been read since the hand last came by stays for another round.
+/// CLOCK: an entry read since the hand last passed stays for another round.
 #[test]
 fn a_second_round_takes_what_is_not_read_again() {
     let mut table = table(config(0, 8));
@@ -379,7 +379,7 @@ fn a_hand_stays_where_it_is_when_the_table_grows_and_shrinks() {
 fn hostile_hashes_do_not_take_memory() {
     let mut table = table(config(0, 64));
     let empty = table.memory_bytes();
-    // The bound is not what refuses them; it keeps a broken table from taking all memory.
+    // The bound is not the reason for the refusals; it keeps a broken table from taking all memory.
     table.set_max_bytes(16 * empty);
     for n in 0..10_000u64 {
         let expected = if n < 64 { Ok(None) } else { Err(Full::Crowded) };
@@ -387,7 +387,7 @@ fn hostile_hashes_do_not_take_memory() {
     }
     assert_eq!(table.memory_bytes(), empty);
     table.check();
-    // What was taken is found, and other hashes still find room.
+    // The accepted entries are found, and other hashes still find room.
     assert_eq!(table.lookup(0).unwrap().value, 0);
     table.insert(hash(1), 1).unwrap();
     assert_eq!(table.lookup(hash(1)).unwrap().value, 1);

@@ -1,7 +1,7 @@
-//! Prints how long the parser and the writers take per command, in nanoseconds:
+//! Prints the time that the parser and the writers take per command, in nanoseconds:
 //! `cargo run --release -p flowstone-protocol --example parse_speed`.
 //!
-//! Every line parses a pipeline of 16 commands over and over, from one buffer, as a connection
+//! Every line parses a pipeline of 16 commands repeatedly, from one buffer, as a connection
 //! would.
 #![allow(clippy::print_stdout)]
 
@@ -55,7 +55,7 @@ fn main() {
     });
 }
 
-/// Parses everything in `input`.
+/// Parses all commands in `input`.
 fn pipeline(input: &[u8]) {
     let limits = Limits::default();
     let mut rest = black_box(input);

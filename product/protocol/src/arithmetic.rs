@@ -1,11 +1,11 @@
-//! `incr`, `decr` and `ma` on a stored value: reading it, changing it, and how long the new one is.
+//! `incr`, `decr` and `ma` on a stored value: reads the number, changes it, and computes its stored length.
 
 use crate::number::parse_u64;
 
 /// The outcome of a change: the number to answer, and how to store it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Adjusted {
-    /// The new number. Answered as it is, without padding.
+    /// The new number, answered without padding.
     pub value: u64,
     /// Length of the value to store, in bytes. memcached writes the new number over the old one
     /// and pads it with spaces on the right, so a stored value never gets shorter.
@@ -21,9 +21,9 @@ impl Adjusted {
     }
 }
 
-/// The number in a stored value, or `None` where memcached answers
-/// `cannot increment or decrement non-numeric value`. White space before the number and anything
-/// after white space behind it are ignored, as `strtoull` would have it.
+/// Returns the number in a stored value, or `None` where memcached answers
+/// `cannot increment or decrement non-numeric value`. White space before the number is ignored, and so are white space
+/// behind it and any bytes that follow, as in `strtoull`.
 pub fn stored_decimal(value: &[u8]) -> Option<u64> {
     let start = value.iter().position(|&byte| !is_space(byte))?;
     let number = &value[start..];
@@ -31,8 +31,8 @@ pub fn stored_decimal(value: &[u8]) -> Option<u64> {
     parse_u64(&number[..end.unwrap_or(number.len())])
 }
 
-/// Adds `delta` to the stored number, wrapping at 64 bits, or takes it away, stopping at zero.
-/// `None` if the value is not a number.
+/// Adds `delta` to the stored number, wrapping at 64 bits, or subtracts it, stopping at zero.
+/// Returns `None` if the value is not a number.
 pub fn adjust(stored: &[u8], delta: u64, decrement: bool) -> Option<Adjusted> {
     let old = stored_decimal(stored)?;
     let value = if decrement {
@@ -47,7 +47,7 @@ pub fn adjust(stored: &[u8], delta: u64, decrement: bool) -> Option<Adjusted> {
     })
 }
 
-/// C's `isspace` in the C locale.
+/// Returns the result of C's `isspace` in the C locale.
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }

@@ -1,7 +1,7 @@
 //! Base64 for binary keys in the meta protocol (flag `b`).
 //!
 //! Decoding is as lenient as memcached's: characters outside the alphabet are skipped, trailing
-//! bits are dropped, and whatever follows the first padded group is ignored. Encoding is canonical.
+//! bits are dropped, and characters behind the first padded group are ignored. Encoding is canonical.
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -19,8 +19,8 @@ const VALUES: [u8; 256] = {
     values
 };
 
-/// Decodes `text` into the front of `out` and returns how many bytes came of it, or `None` where
-/// memcached fails: no characters, not a multiple of four, too much padding, or nothing decoded.
+/// Decodes `text` into the front of `out` and returns the number of decoded bytes. Returns `None` for text that
+/// memcached refuses: no characters, not a multiple of four, too much padding, or nothing decoded.
 /// `out` needs three bytes for every four of `text`.
 pub(crate) fn decode(text: &[u8], out: &mut [u8]) -> Option<usize> {
     let symbols = text.iter().filter(|&&byte| VALUES[byte as usize] != SKIP);

@@ -1,9 +1,9 @@
 //! A client's side: replies of the text and meta protocols, received in pieces of any size.
 //!
-//! [`Parser`] is for connections with many commands in flight: it passes values on as slices of what was
-//! received and never copies them; only a line that a piece cuts off is kept until its rest arrives.
-//! [`Reply`] collects the reply to one command. What does not look like a reply ends the connection:
-//! after it, nothing that follows could be told apart.
+//! [`Parser`] is for connections with many commands in flight. It passes values on as slices of the received
+//! bytes and never copies them; it keeps only a line whose end has not arrived.
+//! [`Reply`] collects the reply to one command. Bytes that do not look like a reply end the connection:
+//! no reply behind them could be matched to its command.
 
 use memchr::memchr;
 use thiserror::Error;
@@ -11,7 +11,7 @@ use thiserror::Error;
 use crate::number::parse_u64;
 use crate::words::Words;
 
-/// What a reply consists of. Lines are without their end.
+/// A part of a reply. Lines are without their end.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event<'a> {
     /// A value of `len` bytes begins; `line` announced it.
@@ -25,7 +25,7 @@ pub enum Event<'a> {
     Body(&'a [u8]),
     /// The value is complete.
     ValueEnd,
-    /// One of many statistics: its name and its value.
+    /// One of several statistics: its name and its value.
     Statistic(&'a [u8]),
     /// Any other line that is no error: `END`, `STORED`, `HD`, a number ...
     Line(&'a [u8]),
@@ -33,10 +33,10 @@ pub enum Event<'a> {
     Error(&'a [u8]),
 }
 
-/// What a server sent against the protocol.
+/// A server's violation of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Violation {
-    /// A reply that is none, as far as it is shown.
+    /// The server sent something other than a reply; the text is its beginning.
     #[error("the server's answer is not memcached's protocol: {0:?}")]
     Unknown(String),
     /// More replies than commands.
@@ -69,10 +69,10 @@ pub struct Parser {
 }
 
 impl Parser {
-    /// Takes the next bytes received and passes on what they complete.
+    /// Takes the next bytes received and passes on the events that they complete.
     ///
     /// # Errors
-    /// Bytes that are no reply; the connection is no use any more.
+    /// Bytes that are no reply. The connection cannot be used any more.
     #[inline]
     pub fn feed(
         &mut self,
@@ -132,11 +132,11 @@ impl Parser {
     }
 }
 
-/// Passes on one line, given with its end; returns what follows it.
+/// Passes on one line, which includes its end, and returns the state that follows it.
 #[inline]
 fn line_event(line: &[u8], on: &mut impl FnMut(Event<'_>)) -> Result<State, Violation> {
     let line = line.strip_suffix(b"\r\n").ok_or_else(|| violation(line))?;
-    // Bytes are the third word behind VALUE, and the first behind VA.
+    // The length is the third word behind VALUE, and the first behind VA.
     let bytes = if let Some(rest) = line.strip_prefix(b"VALUE ") {
         Words::new(rest).nth(2)
     } else if let Some(rest) = line.strip_prefix(b"VA ") {
@@ -168,7 +168,7 @@ fn other_line(line: &[u8]) -> Option<Event<'_>> {
     })
 }
 
-/// How much of an answer that is none is shown.
+/// Most bytes of an invalid reply that an error shows.
 const SHOWN_BYTES: usize = 60;
 
 fn violation(bytes: &[u8]) -> Violation {
@@ -176,7 +176,7 @@ fn violation(bytes: &[u8]) -> Violation {
     Violation::Unknown(String::from_utf8_lossy(shown).trim_end().to_owned())
 }
 
-/// The key in a line that announces a value, if it is there.
+/// Returns the key in a line that announces a value, if it has one.
 pub fn key_of(line: &[u8]) -> Option<&[u8]> {
     match line.strip_prefix(b"VALUE ") {
         Some(rest) => Words::new(rest).next(),
@@ -184,7 +184,7 @@ pub fn key_of(line: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The unique number for `cas` in a line that announces a value, if it is there.
+/// Returns the unique number for `cas` in a line that announces a value, if it has one.
 pub fn unique_of(line: &[u8]) -> Option<u64> {
     parse_u64(match line.strip_prefix(b"VALUE ") {
         Some(rest) => Words::new(rest).nth(3)?,
@@ -198,14 +198,14 @@ fn meta_flag(line: &[u8], letter: u8) -> Option<&[u8]> {
         .find_map(|flag| flag.strip_prefix(&[letter]))
 }
 
-/// How a server answered one command on one key.
+/// The kind of a server's answer to one command on one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// With a value, which [`Reply`] holds.
+    /// A value, which [`Reply`] holds.
     Value,
-    /// Without: the line that ended the reply.
+    /// No value: the line that ended the reply.
     Line(String),
-    /// With an error, in the server's words.
+    /// An error, in the server's words.
     Error(String),
 }
 
@@ -217,16 +217,16 @@ pub struct Reply {
     head: Vec<u8>,
     value: Vec<u8>,
     answer: Option<Answer>,
-    /// The answer has been told: what comes now belongs to the next reply.
+    /// Whether the answer has been returned, so that the next bytes belong to the next reply.
     is_over: bool,
     is_unasked: bool,
 }
 
 impl Reply {
-    /// Takes what has been received; tells the answer once it is whole.
+    /// Takes received bytes; returns the answer once it is complete.
     ///
     /// # Errors
-    /// Bytes that are no reply to one command; the connection is no use any more.
+    /// Bytes that are no reply to one command. The connection cannot be used any more.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<Option<Answer>, Violation> {
         let mut parser = std::mem::take(&mut self.parser);
         parser.feed(bytes, |event| self.take(&event))?;
@@ -239,12 +239,12 @@ impl Reply {
         Ok(answer)
     }
 
-    /// The bytes of the value; of statistics, a line for each.
+    /// Returns the bytes of the value; for statistics, a line for each.
     pub fn value(&self) -> &[u8] {
         &self.value
     }
 
-    /// The line that announced the value, for [`key_of`] and [`unique_of`].
+    /// Returns the line that announced the value, for [`key_of`] and [`unique_of`].
     pub fn head(&self) -> &[u8] {
         &self.head
     }

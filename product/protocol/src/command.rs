@@ -1,12 +1,12 @@
-//! What a client asked for, borrowed from the bytes it sent.
+//! Commands of clients, borrowed from the received bytes.
 
 use crate::exptime::Exptime;
 use crate::key::Keys;
 use crate::meta::MetaCommand;
 use crate::store_verb::StoreVerb;
 
-/// One complete request. A `key` has 1 to 250 bytes; where there is a `noreply`, it says whether to
-/// keep quiet about the outcome.
+/// One complete request. A `key` has 1 to 250 bytes. `noreply` says that the client wants no reply to
+/// the outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant)] // Never stored: it lives between parsing and execution.
 #[allow(
@@ -14,7 +14,7 @@ use crate::store_verb::StoreVerb;
     reason = "what fields mean alike in many commands is said once, above"
 )]
 pub enum Command<'a> {
-    /// `get`, `gets` (and the ancient `bget`): a value for every key held, then `END`.
+    /// `get`, `gets` (and the ancient `bget`): a value for every key found, then `END`.
     Get {
         /// Whether the CAS unique is answered too.
         with_cas: bool,
@@ -31,14 +31,14 @@ pub enum Command<'a> {
     },
     /// `set`, `add`, `replace`, `append`, `prepend`, `cas`.
     Store {
-        /// Which of them.
+        /// The verb.
         verb: StoreVerb,
         key: &'a [u8],
         /// The client's own number; `append` and `prepend` ignore it.
         client_flags: u32,
         /// `append` and `prepend` ignore it.
         exptime: Exptime,
-        /// The version that must still be current; 0 for every verb but `cas`.
+        /// The version that must still be current; 0 except for `cas`.
         cas_unique: u64,
         /// The data block, without its terminator.
         value: &'a [u8],
@@ -49,7 +49,7 @@ pub enum Command<'a> {
     /// `incr`, `decr`.
     Arithmetic {
         key: &'a [u8],
-        /// By how much.
+        /// The difference to add or subtract.
         delta: u64,
         /// Whether it is `decr`.
         decrement: bool,
@@ -64,20 +64,20 @@ pub enum Command<'a> {
     },
     /// `flush_all`; see [`Exptime::flush_at`].
     FlushAll {
-        /// When it takes effect.
+        /// Time at which it takes effect.
         delay: Exptime,
         noreply: bool,
     },
-    /// `flowstone sync`: what has been acknowledged is made durable before the answer; no command of memcached's.
+    /// `flowstone sync`: make all acknowledged changes durable before the answer. memcached has no such command.
     Sync { noreply: bool },
     /// `version`.
     Version,
-    /// `quit`: answer what is outstanding, then close.
+    /// `quit`: send the pending replies, then close.
     Quit,
-    /// `stats`, of the kind named; `None` for the general ones.
+    /// `stats`, of the kind named; `None` for the general statistics.
     Stats { argument: Option<&'a [u8]> },
-    /// `shutdown`; the server answers [`Refusal::ShutdownNotEnabled`] where it is not enabled, and
-    /// only else [`Refusal::InvalidShutdownMode`] to a mode that does not exist.
+    /// `shutdown`. A server on which it is not enabled answers [`Refusal::ShutdownNotEnabled`]; otherwise
+    /// a mode that does not exist gets [`Refusal::InvalidShutdownMode`].
     ///
     /// [`Refusal::ShutdownNotEnabled`]: crate::Refusal::ShutdownNotEnabled
     /// [`Refusal::InvalidShutdownMode`]: crate::Refusal::InvalidShutdownMode
@@ -100,11 +100,11 @@ pub enum Command<'a> {
         /// The most items; 0 for all.
         limit: u32,
     },
-    /// `verbosity`, `lru`, `slabs automove` and the rest of `lru_crawler`: knobs of memcached's own
-    /// logging and memory management, checked as memcached checks them. There is nothing here for
-    /// them to turn; the answer is `OK`.
+    /// `verbosity`, `lru`, `slabs automove` and the rest of `lru_crawler`: settings of memcached's
+    /// logging and memory management, checked as memcached checks them. They have no effect here;
+    /// the answer is `OK`.
     Tuning { noreply: bool },
-    /// `cache_memlimit`, with a number memcached would consider.
+    /// `cache_memlimit`, with a number that memcached would consider.
     CacheMemlimit { noreply: bool },
     /// A command of the meta protocol.
     Meta(MetaCommand<'a>),

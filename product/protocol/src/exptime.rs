@@ -1,9 +1,9 @@
-//! Expiration times: what a client sends, and the absolute second it stands for.
+//! Expiration times: the number that a client sends, and the absolute second that it means.
 
 /// Longest time that is still relative, in seconds: 30 days. Anything larger is Unix time.
 const RELATIVE_MAX_SECS: i64 = 60 * 60 * 24 * 30;
 
-/// What is negative once it is cut down to 32 bits, as memcached's storage commands do.
+/// Range of the numbers that become negative when memcached's storage commands cut them to 32 bits.
 const NEGATIVE_MIN: i64 = 1 << 31;
 const NEGATIVE_MAX: i64 = (1 << 32) - 1;
 
@@ -12,9 +12,9 @@ const NEGATIVE_MAX: i64 = (1 << 32) - 1;
 pub struct Exptime(pub i64);
 
 impl Exptime {
-    /// The second this stands for at `now` (Unix seconds): 0 is never, a negative time has passed
-    /// already, up to 30 days is from now, more is Unix time. What is negative in 32 bits has passed
-    /// already: some clients send -1 so. Saturates in the year 2106.
+    /// Returns the expiry at `now` (Unix seconds): 0 means never, a negative number expired already, a number up
+    /// to 30 days counts from now, a larger one is Unix time. A number that is negative in 32 bits expired already,
+    /// too: some clients send -1 in this form. Saturates in the year 2106.
     pub fn to_absolute(self, now: u32) -> Expiry {
         match self.0 {
             0 => Expiry::NEVER,
@@ -25,7 +25,7 @@ impl Exptime {
         }
     }
 
-    /// The second at which a `flush_all` with this delay takes effect: at once unless positive.
+    /// Returns the second at which a `flush_all` with this delay takes effect: at once unless positive.
     pub fn flush_at(self, now: u32) -> u32 {
         if self.0 <= 0 {
             now
@@ -39,7 +39,7 @@ fn clamp(secs: i64) -> u32 {
     u32::try_from(secs).unwrap_or(u32::MAX)
 }
 
-/// When an item expires, in Unix seconds; 0 is never, 1 is an item that was stored expired.
+/// Unix second at which an item expires; 0 is never, 1 is an item that was stored expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Expiry(pub u32);
 
@@ -49,13 +49,13 @@ impl Expiry {
     /// Expired before it was stored.
     pub const EXPIRED: Self = Self(1);
 
-    /// Whether an item with this expiry is gone at `now` (Unix seconds). It is gone in the very
-    /// second it names.
+    /// Returns whether an item with this expiry is gone at `now` (Unix seconds). It is gone from the second
+    /// of its expiry on.
     pub fn is_expired(self, now: u32) -> bool {
         self.0 != 0 && self.0 <= now
     }
 
-    /// Seconds that remain at `now`; `None` when it never expires, negative once it has.
+    /// Returns the seconds that remain at `now`; `None` if it never expires, negative once it has.
     pub fn ttl(self, now: u32) -> Option<i64> {
         (self.0 != 0).then(|| i64::from(self.0) - i64::from(now))
     }

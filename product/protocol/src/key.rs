@@ -5,17 +5,17 @@ use memchr::memchr;
 use crate::base64;
 use crate::words::Words;
 
-/// Longest key, in bytes, as sent: a base64 key is measured before it is decoded.
+/// Longest key, in bytes as sent: the limit on a base64 key applies to its encoded form.
 pub const KEY_MAX_BYTES: usize = 250;
 
-/// Whether `key` may be used. Every byte is allowed but NUL (which ends a line in memcached), the
-/// space and the line feed (which cannot get here).
+/// Returns whether `key` is allowed. Only NUL is not (it ends a line in memcached); the space and
+/// the line feed cannot occur here.
 #[inline]
 pub(crate) fn is_valid(key: &[u8]) -> bool {
     key.len() <= KEY_MAX_BYTES && memchr(0, key).is_none()
 }
 
-/// The keys of a `get`, `gets`, `gat` or `gats` line, in order; all of them are valid.
+/// The keys of a `get`, `gets`, `gat` or `gats` line, in order; every key is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keys<'a> {
     words: Words<'a>,
@@ -23,7 +23,7 @@ pub struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    /// A line's one key, already checked.
+    /// Returns the keys of a line with one key, already checked.
     #[inline]
     pub(crate) fn one(key: &'a [u8]) -> Self {
         Self {
@@ -32,7 +32,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// Checks and counts the keys; `None` if one of them is not valid.
+    /// Checks and counts the keys; `None` if any is invalid.
     pub(crate) fn check(words: Words<'a>) -> Option<Self> {
         if memchr(0, words.rest()).is_some() {
             return None;
@@ -65,7 +65,7 @@ impl<'a> Iterator for Keys<'a> {
 
 impl ExactSizeIterator for Keys<'_> {}
 
-/// The key of a meta command: bytes as sent, and whether they are base64 of the key proper.
+/// The key of a meta command: bytes as sent, and whether they are base64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MetaKey<'a> {
     raw: &'a [u8],
@@ -73,27 +73,27 @@ pub struct MetaKey<'a> {
 }
 
 impl<'a> MetaKey<'a> {
-    /// A key that means its own bytes.
+    /// Returns a key that is not encoded.
     pub(crate) fn plain(raw: &'a [u8]) -> Self {
         Self { raw, base64: false }
     }
 
-    /// A key in base64; `None` if it cannot be decoded.
+    /// Returns a key in base64; `None` if it cannot be decoded.
     pub(crate) fn base64(raw: &'a [u8]) -> Option<Self> {
         base64::decode(raw, &mut [0; KEY_MAX_BYTES]).map(|_| Self { raw, base64: true })
     }
 
-    /// The key as the client sent it.
+    /// Returns the key as the client sent it.
     pub fn raw(&self) -> &'a [u8] {
         self.raw
     }
 
-    /// Whether the client sent base64 (flag `b`), and so wants it back when it asks for the key.
+    /// Returns whether the client sent base64 (flag `b`), and so gets base64 when it asks for the key.
     pub fn is_base64(&self) -> bool {
         self.base64
     }
 
-    /// The key proper: the client's own bytes, or those decoded into `buffer`.
+    /// Returns the decoded key: the bytes as sent, or bytes decoded into `buffer`.
     pub fn decode<'b>(&self, buffer: &'b mut [u8; KEY_MAX_BYTES]) -> &'b [u8]
     where
         'a: 'b,

@@ -8,20 +8,20 @@
 //!                                └─▶ Parsed::Binary       answer that it is not spoken, close
 //! ```
 //!
-//! [`client`] is the other side: it reads what [`write`](mod@write) writes.
+//! [`client`] is the other side: it reads the replies of [`write`](mod@write).
 //!
 //! Nothing here sees a socket, a clock or an item. Commands borrow from the input: no key or value
 //! is copied, and parsing allocates nothing. Writers append to a `Vec<u8>` and allocate only when
-//! that grows. The crate has no threads and no state between calls, so every function may be called
-//! from anywhere.
+//! it grows. The crate has no threads and no state between calls: every function may be called
+//! from any thread.
 //!
 //! Invariants, held by property tests and fuzz targets:
 //! - no input panics, and `consumed` never exceeds the input's length;
 //! - the answer does not depend on how the bytes were split: a prefix of a request is
-//!   [`Parsed::Incomplete`] or already what the whole is;
+//!   [`Parsed::Incomplete`], or parses as the whole request does;
 //! - every key in a [`Command`] is 1 to 250 bytes once decoded.
 //!
-//! The behaviour is memcached's: 1.6.45 decides. `docs/guide/compatibility.md` lists where this crate differs
+//! The reference is memcached 1.6.45. `docs/guide/compatibility.md` lists where this crate differs
 //! on purpose, and why.
 //!
 //! As in memcached, bytes below 0x20 other than NUL, `\n` and the space are accepted in keys.

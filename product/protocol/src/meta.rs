@@ -1,6 +1,6 @@
 //! Commands of the meta protocol: `mg ms md ma mn me`.
 //!
-//! A command's flags are parsed into typed fields, and kept as sent too, because replies return
+//! A command's flags are parsed into typed fields. They are also kept as sent, because replies return
 //! flags in the order of the request.
 
 use crate::exptime::{Expiry, Exptime};
@@ -21,11 +21,11 @@ pub enum MetaCommand<'a> {
     Arithmetic(MetaRequest<'a>),
     /// `me <key> [b]`.
     Debug(MetaKey<'a>),
-    /// `mn`: answer `MN`, and send whatever waits.
+    /// `mn`: answer `MN`, and send all pending replies.
     Noop,
 }
 
-/// A key and all flags that a meta command can have; those that mean nothing to it are to be ignored.
+/// A key and all flags that a meta command can have. Flags without a meaning for the command are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MetaRequest<'a> {
     /// The key.
@@ -34,41 +34,40 @@ pub struct MetaRequest<'a> {
     pub flags: MetaFlags<'a>,
     /// `v`: answer the value (but see [`MetaRequest::wants_value`]).
     pub value: bool,
-    /// `q`: no answer to a miss of `mg`, and to success of the others.
+    /// `q`: no answer to a miss of `mg`, nor to success of other commands.
     pub quiet: bool,
     /// `u`: this read does not count as an access.
     pub no_bump: bool,
     /// `I` of `md`: keep the item, mark it as stale with a new CAS unique, let the next reader win.
-    /// Of `ms`, with [`StoreVerb::Cas`] only: a CAS unique lower than the item's stores too, but marks
+    /// `I` of `ms`, with [`StoreVerb::Cas`] only: a CAS unique lower than the item's stores too, but marks
     /// the item as stale.
     pub invalidate: bool,
     /// `x`: keep the item, with an empty value and client flags of 0.
     pub remove_value: bool,
-    /// `M` of `ma`: whether to decrement.
+    /// `M` of `ma`: whether it decrements.
     pub decrement: bool,
     /// `F`: the client's own number.
     pub client_flags: u32,
-    /// `T`: the expiry of what is stored, read or changed, or stays (with `I` or `x`).
+    /// `T`: the new expiry of the item that is stored, read, changed, or kept (with `I` or `x`).
     pub touch: Option<Exptime>,
-    /// `N`: on a miss, create an item with this expiry: an empty one that `mg` wins, the number of
-    /// `ma`, the value of `ms` with [`StoreVerb::Append`] and [`StoreVerb::Prepend`] only.
+    /// `N`: on a miss, create an item with this expiry: for `mg` an empty one, which `mg` wins; for `ma` its
+    /// number; for `ms` its value, with [`StoreVerb::Append`] and [`StoreVerb::Prepend`] only.
     pub vivify: Option<Exptime>,
-    /// `R`: win if less than this remains.
+    /// `R`: win if less than this time remains.
     pub recache: Option<Exptime>,
-    /// `C`: only if the item has this CAS unique; `mg` leaves the value out if it has. With `ma`,
-    /// [`StoreVerb::Append`] and [`StoreVerb::Prepend`] a 0 was sent as no condition, and `add` ignores
-    /// it: `None` then.
+    /// `C`: act only if the item has this CAS unique; `mg` leaves the value out if it has. `None` where it is
+    /// no condition: with `add`, and for a 0 with `ma`, [`StoreVerb::Append`] and [`StoreVerb::Prepend`].
     pub compare_cas: Option<u64>,
-    /// `E`: the CAS unique of what is created or changed, or stays (with `I` or `x`).
+    /// `E`: the CAS unique of the item that is created, changed, or kept (with `I` or `x`).
     pub new_cas: Option<u64>,
-    /// `D`: by how much `ma` changes the number; 1 unless sent.
+    /// `D`: the difference that `ma` adds or subtracts; 1 unless sent.
     pub delta: u64,
     /// `J`: the number that `ma` creates.
     pub initial: u64,
 }
 
 impl<'a> MetaRequest<'a> {
-    /// A request whose flags have not been looked at.
+    /// Returns a request whose flags have not been parsed.
     pub(crate) fn new(key: MetaKey<'a>, flags: MetaFlags<'a>) -> Self {
         Self {
             key,
@@ -78,15 +77,15 @@ impl<'a> MetaRequest<'a> {
         }
     }
 
-    /// Whether the reply to a hit carries the value: `v` was sent, and the client does not hold
-    /// this very version (`C`).
+    /// Returns whether the reply to a hit carries the value: `v` was sent, and the client does not hold
+    /// this version (`C`).
     pub fn wants_value(&self, cas_unique: u64) -> bool {
         self.value && self.compare_cas != Some(cas_unique)
     }
 
-    /// Whether this client wins the right to recache an item (`W`). `expiry` is the item's once
-    /// `T` has been applied if it was sent before `R`, else as it was; `created` says that this
-    /// very request made it. The caller then marks the item as won (`Z` for everyone after).
+    /// Returns whether this client wins the right to recache an item (`W`). `expiry` is the item's, after
+    /// `T` if the request has it before `R`, else before `T`. `created` says that this request made the item.
+    /// The caller then marks the item as won, so that later clients get `Z`.
     pub fn wins(
         &self,
         expiry: Expiry,
@@ -103,7 +102,7 @@ impl<'a> MetaRequest<'a> {
         (stale || due) && !token_sent
     }
 
-    /// Whether `T` comes before `R`, so that the recache test sees the new expiry.
+    /// Returns whether `T` comes before `R`, so that the recache test sees the new expiry.
     pub fn touches_before_recache(&self) -> bool {
         let letter = |flag: MetaFlag<'_>| flag.letter;
         let first = self
@@ -114,27 +113,27 @@ impl<'a> MetaRequest<'a> {
     }
 }
 
-/// What is to be stored, and how.
+/// The item that `ms` stores, and the verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetaSet<'a> {
     /// The key and the flags.
     pub request: MetaRequest<'a>,
-    /// `M`, and what `C` makes of it: a `set` or `replace` with `C` is [`StoreVerb::Cas`].
+    /// The mode `M`; a `set` or `replace` with `C` is [`StoreVerb::Cas`].
     pub verb: StoreVerb,
     /// The data block, without its terminator.
     pub value: &'a [u8],
 }
 
-/// The flags of a meta command, in the order sent. An iterator; copy it to go through them again.
+/// Iterator over the flags of a meta command, in the order sent; copy it to start again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MetaFlags<'a>(pub(crate) Words<'a>);
 
 /// One flag of a meta command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetaFlag<'a> {
-    /// The flag itself.
+    /// The letter of the flag.
     pub letter: u8,
-    /// What followed it up to the next space.
+    /// The bytes between the letter and the next space.
     pub token: &'a [u8],
 }
 

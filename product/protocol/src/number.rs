@@ -1,9 +1,9 @@
 //! Decimal numbers as they appear in command lines.
 //!
 //! Accepted: digits, with an optional `+` (and `-` where the field is signed), nothing else.
-//! Anything that does not fit its field is refused rather than wrapped.
+//! A number that does not fit its field is refused, not wrapped.
 
-/// An unsigned 64-bit decimal.
+/// Parses an unsigned 64-bit decimal.
 pub(crate) fn parse_u64(word: &[u8]) -> Option<u64> {
     let digits = match word {
         [b'+', rest @ ..] => rest,
@@ -12,7 +12,7 @@ pub(crate) fn parse_u64(word: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }
-    // Up to 19 digits cannot overflow, which is all that ever occurs on the hot path.
+    // Up to 19 digits cannot overflow, and the hot path has no more.
     if digits.len() > 19 {
         return std::str::from_utf8(word).ok()?.parse().ok();
     }
@@ -27,18 +27,18 @@ pub(crate) fn parse_u64(word: &[u8]) -> Option<u64> {
     Some(value)
 }
 
-/// An unsigned 32-bit decimal.
+/// Parses an unsigned 32-bit decimal.
 pub(crate) fn parse_u32(word: &[u8]) -> Option<u32> {
     u32::try_from(parse_u64(word)?).ok()
 }
 
-/// A signed 32-bit decimal.
+/// Parses a signed 32-bit decimal.
 pub(crate) fn parse_i32(word: &[u8]) -> Option<i32> {
     i32::try_from(parse_i64(word)?).ok()
 }
 
-/// A signed decimal; beyond 64 bits it saturates, for the one field (exptime) where far future and
-/// far past still mean something.
+/// Parses a signed decimal. Beyond 64 bits it saturates, for the one field (exptime) in which far future and
+/// far past still have a meaning.
 pub(crate) fn parse_i64(word: &[u8]) -> Option<i64> {
     match word {
         [b'-', b'+', ..] => None,
@@ -54,7 +54,7 @@ pub(crate) fn parse_i64(word: &[u8]) -> Option<i64> {
     }
 }
 
-/// A finite decimal fraction, for the tuning commands.
+/// Parses a finite decimal fraction, for the tuning commands.
 pub(crate) fn parse_f64(word: &[u8]) -> Option<f64> {
     let value: f64 = std::str::from_utf8(word).ok()?.parse().ok()?;
     value.is_finite().then_some(value)

@@ -1,7 +1,7 @@
 //! Finding the first request in a connection's unread bytes.
 //!
-//! A request is a line, and for storage commands a data block after it. The line is found first,
-//! always whole, and given to the parser of its family; only a storage command looks beyond it.
+//! A request is a line, and for storage commands a data block after it. The whole line is found first
+//! and given to the parser of its family; only a storage command looks beyond it.
 
 mod admin;
 mod block;
@@ -24,17 +24,17 @@ pub use request::{BinaryRequest, Limits, Parsed, Refused};
 
 /// First byte of every request of the old binary protocol.
 const BINARY_MAGIC: u8 = 0x80;
-/// Bytes of its header.
+/// Bytes of the header of the old binary protocol.
 const BINARY_HEADER_BYTES: usize = 24;
 
 /// Bytes of the shortest command.
 const COMMAND_MIN_BYTES: usize = 2;
 
-/// How far into a line memcached looks for the `get` that excuses its length.
+/// Most leading spaces that memcached skips to find the `get` that allows a line to be long.
 const LEADING_SPACES_MAX: usize = 100;
 
-/// Parses the first request in `input`, the unread bytes of a connection. Never copies a value,
-/// never allocates, never panics.
+/// Parses the first request in `input`, the unread bytes of a connection. Never copies a value, never
+/// allocates and never panics.
 #[inline]
 pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Parsed<'a> {
     let Some(&first) = input.first() else {
@@ -59,7 +59,7 @@ pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Parsed<'a> {
         limits,
         consumed,
     };
-    // The two requests that matter most skip the search for their names.
+    // The two most frequent requests skip the search for their names.
     let line = &input[..end];
     if let Some(keys) = line.strip_prefix(b"get ") {
         return request.answer(retrieval::get(keys, false));
@@ -116,7 +116,7 @@ fn dispatch<'a>(request: &Request<'a, '_>, line: &'a [u8]) -> Parsed<'a> {
     }
 }
 
-/// The header of a binary request, once it is all there.
+/// Reads the header of a binary request, once it is complete.
 #[cold]
 fn binary(input: &[u8]) -> Parsed<'_> {
     match input.first_chunk::<BINARY_HEADER_BYTES>() {
@@ -128,7 +128,7 @@ fn binary(input: &[u8]) -> Parsed<'_> {
     }
 }
 
-/// No newline yet: read on, unless the line is too long already.
+/// Handles input without a newline: incomplete, unless the line is too long already.
 fn unfinished<'a>(input: &'a [u8], limits: &Limits) -> Parsed<'a> {
     // The newline, at least, is still to come.
     let length = input.len() + 1;
@@ -138,7 +138,7 @@ fn unfinished<'a>(input: &'a [u8], limits: &Limits) -> Parsed<'a> {
     Parsed::Incomplete { need: None }
 }
 
-/// How long the line at the start of `input` may be. Asked only about lines over the lesser limit.
+/// Returns the limit for the line at the start of `input`. Called only for lines over the lower limit.
 #[cold]
 fn longest_line(input: &[u8], limits: &Limits) -> usize {
     let spaces = input.iter().take_while(|&&byte| byte == b' ').count();

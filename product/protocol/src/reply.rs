@@ -1,6 +1,6 @@
-//! Fixed reply lines, each with the very text memcached uses.
+//! Fixed reply lines, byte for byte those of memcached.
 
-/// An enum of lines: each variant with its text, terminator included, which opens its documentation.
+/// Defines an enum of lines. The text of a variant, with its terminator, opens its documentation.
 macro_rules! lines {
     ($(#[$of_enum:meta])* $name:ident, $($(#[$about:meta])* $variant:ident = $line:expr,)*) => {
         $(#[$of_enum])*
@@ -10,7 +10,7 @@ macro_rules! lines {
         }
 
         impl $name {
-            /// The line, with its terminator; empty where nothing is said.
+            /// Returns the line, with its terminator; empty for a silent refusal.
             pub const fn as_bytes(self) -> &'static [u8] {
                 match self {
                     $(Self::$variant => $line,)*
@@ -26,15 +26,15 @@ lines! {
     Refusal,
     /// No such command, or no such administrative one with that many arguments.
     UnknownCommand = b"ERROR\r\n",
-    /// The connection is closed without a word (an HTTP request).
+    /// An HTTP request; the connection is closed without a reply.
     Silent = b"",
     /// A line longer than the limits allow; the connection is closed.
     LineTooLong = b"CLIENT_ERROR line too long\r\n",
-    /// A malformed key, number or argument, or too few of them.
+    /// A malformed key, number or argument, or too few arguments.
     BadFormat = b"CLIENT_ERROR bad command line format\r\n",
     /// `delete` with an argument that is neither `0` nor `noreply`.
     BadDelete = b"CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n",
-    /// A data block that does not end where its line said it would.
+    /// A data block that does not end where its length says.
     BadDataChunk = b"CLIENT_ERROR bad data chunk\r\n",
     TooLarge = b"SERVER_ERROR object too large for cache\r\n",
     InvalidExptime = b"CLIENT_ERROR invalid exptime argument\r\n",
@@ -45,7 +45,7 @@ lines! {
     Internal = b"SERVER_ERROR internal error\r\n",
     InvalidFlag = b"CLIENT_ERROR invalid flag\r\n",
     DuplicateFlag = b"CLIENT_ERROR duplicate flag\r\n",
-    /// Meta: `ma` does not say which of the two it was, nor whether it was the key.
+    /// Meta: `ma` distinguishes neither the two errors, nor flag and key.
     InvalidOrDuplicateFlag = b"CLIENT_ERROR invalid or duplicate flag\r\n",
     BadToken = b"CLIENT_ERROR bad token in command line format\r\n",
     /// Meta: too many flags for `mg`.
@@ -62,17 +62,17 @@ lines! {
     InitialValue = b"CLIENT_ERROR invalid numeric initial value\r\n",
     DeltaValue = b"CLIENT_ERROR invalid numeric delta value\r\n",
     FlushNotAllowed = b"CLIENT_ERROR flush_all not allowed\r\n",
-    /// `flowstone sync`, where the flash does not take everything.
+    /// `flowstone sync`, when the flash refuses some of the writes.
     NotDurable = b"SERVER_ERROR not everything is durable\r\n",
     ShutdownNotEnabled = b"SERVER_ERROR: shutdown not enabled\r\n",
     /// `shutdown` with an argument other than `graceful`.
     InvalidShutdownMode = b"CLIENT_ERROR invalid shutdown mode\r\n",
     WatchNotAllowed = b"CLIENT_ERROR watch commands not allowed\r\n",
-    /// `slabs reassign`, where there are no slabs to reassign.
+    /// `slabs reassign`: there are no slabs to reassign.
     ReassignDisabled = b"CLIENT_ERROR slab reassignment disabled\r\n",
     /// `lru_crawler` with a class that cannot exist.
     BadClass = b"BADCLASS invalid class id\r\n",
-    /// `stats cachedump` without a class or a limit, and with a class that cannot exist.
+    /// `stats cachedump` without a class or a limit, or with a class that cannot exist.
     BadCommandLine = b"CLIENT_ERROR bad command line\r\n",
     IllegalSlab = b"CLIENT_ERROR Illegal slab id\r\n",
     CrawlerBusy = b"BUSY currently processing crawler request\r\n",
@@ -83,7 +83,7 @@ lines! {
     TuneFactors = b"ERROR hot/warm age factors must be greater than 0\r\n",
     MemlimitTooSmall = b"MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n",
     MemlimitNotMegabytes = b"MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n",
-    /// `cache_memlimit` where memory is fixed at start.
+    /// `cache_memlimit`: memory is fixed at start.
     MemlimitFixed = b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n",
     TooManyConnections = b"ERROR Too many open connections\r\n",
 }

@@ -1,18 +1,18 @@
 //! The verbs of the storage commands.
 
-/// How a value is stored.
+/// Condition and manner of storing a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StoreVerb {
-    /// Whatever was there before.
+    /// Unconditionally.
     Set,
-    /// Only where there is nothing.
+    /// Only if the key has no item.
     Add,
-    /// Only where there is something.
+    /// Only if the key has an item.
     Replace,
-    /// Behind what is there.
+    /// Behind the old value.
     Append,
-    /// In front of what is there.
+    /// In front of the old value.
     Prepend,
-    /// Only where the version is the one named.
+    /// Only if the item has the given version.
     Cas,
 }

@@ -1,4 +1,4 @@
-//! Splitting a command line into words, as memcached does: the space alone separates, and any
+//! Splits a command line into words, as memcached does: only spaces separate words, and any
 //! number of spaces counts as one.
 
 use std::ops::RangeBounds;
@@ -21,7 +21,7 @@ impl<'a> Words<'a> {
         Self { rest: line }
     }
 
-    /// What has not been split yet.
+    /// Returns the part of the line that has not been split yet.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -52,8 +52,8 @@ impl<'a> Iterator for Words<'a> {
     }
 }
 
-/// The most arguments any fixed-form command takes (`cas` with `noreply`), and one more so that a
-/// surplus shows.
+/// Most arguments of any command of fixed form (`cas` with `noreply`), and one more to detect a
+/// surplus.
 const MAX_ARGUMENTS: usize = 7;
 
 /// The arguments of a command of fixed form.
@@ -63,8 +63,7 @@ pub(crate) struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// Collects at most [`MAX_ARGUMENTS`] words; a line with more of them than any command takes is
-    /// recognised by its count all the same.
+    /// Collects at most [`MAX_ARGUMENTS`] words; that many are more than any command takes.
     #[inline]
     pub(crate) fn collect(words: Words<'a>) -> Self {
         let mut arguments = Self {
@@ -78,27 +77,27 @@ impl<'a> Arguments<'a> {
         arguments
     }
 
-    /// A command on items needs so many arguments; those behind them are not looked at.
+    /// Refuses a command on items that has fewer than `count` arguments. Further arguments are ignored.
     #[inline]
     pub(crate) fn need(&self, count: usize) -> Result<(), Refusal> {
         let is_enough = self.count >= count;
         is_enough.then_some(()).ok_or(Refusal::BadFormat)
     }
 
-    /// With another number of arguments than it takes, a command that counts them is unknown.
+    /// Refuses a command as unknown if its number of arguments is not in `counts`.
     #[inline]
     pub(crate) fn expect(&self, counts: impl RangeBounds<usize>) -> Result<(), Refusal> {
         let is_expected = counts.contains(&self.count);
         is_expected.then_some(()).ok_or(Refusal::UnknownCommand)
     }
 
-    /// The argument at `index`, empty where there is none.
+    /// Returns the argument at `index`, empty if there is none.
     #[inline]
     pub(crate) fn at(&self, index: usize) -> &'a [u8] {
         self.words.get(index).copied().unwrap_or(&[])
     }
 
-    /// Whether the last argument is `noreply`; memcached looks nowhere else.
+    /// Returns whether the last argument is `noreply`; memcached looks at no other.
     #[inline]
     pub(crate) fn noreply(&self) -> bool {
         self.count > 0 && self.words[self.count - 1] == b"noreply"

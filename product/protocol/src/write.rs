@@ -1,7 +1,7 @@
 //! Replies, appended to a connection's output.
 //!
-//! Nothing here allocates but the output itself, when it grows. The rules of silence (`noreply`,
-//! and the `q` flag of the meta protocol) are kept here, so that no caller has to know them.
+//! Only the output allocates, when it grows. The writers apply `noreply` and the `q` flag of the
+//! meta protocol, so that no caller has to know their rules.
 
 mod binary;
 mod dump;

@@ -1,4 +1,4 @@
-//! Well-formed requests, one of every form, and what they come to.
+//! Well-formed requests, one of every form, and the commands parsed from them.
 
 use flowstone_protocol::{
     Command, Exptime, Limits, MetaCommand, MetaFlag, Parsed, StoreVerb, parse,

@@ -3,7 +3,7 @@
 use flowstone_protocol::write::{self, Counted, DumpedItem, ItemMeta, Outcome, Stored};
 use flowstone_protocol::{Command, Limits, MetaCommand, Parsed, Status, parse};
 
-/// The item most requests below are about.
+/// Item of most requests below.
 const ITEM: ItemMeta = ItemMeta {
     client_flags: 7,
     cas_unique: 18,
@@ -17,7 +17,7 @@ const ITEM: ItemMeta = ItemMeta {
     token_sent: false,
 };
 
-/// What `write` makes of the command in `request`.
+/// Returns the reply that `write` makes to the command in `request`.
 fn reply(request: &str, write: impl FnOnce(&mut Vec<u8>, MetaCommand<'_>)) -> String {
     let input = format!("{request}\r\n\r\n");
     let parsed = parse(input.as_bytes(), &Limits::default());

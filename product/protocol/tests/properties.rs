@@ -1,5 +1,5 @@
-//! Properties of the parser: it reads back what was written, and it does not matter how the bytes
-//! arrive or what they are.
+//! Properties of the parser: it reads back every written request, and neither content nor splitting of
+//! the input breaks it.
 
 use flowstone_protocol::{
     Command, Exptime, Limits, MetaCommand, Parsed, Refused, StoreVerb, parse, stored_decimal, write,
@@ -13,7 +13,7 @@ const LIMITS: Limits = Limits {
     max_multiget_bytes: 4096,
 };
 
-/// A request as a client thinks of it.
+/// A request before it is serialized.
 #[derive(Debug, Clone)]
 enum Sent {
     Get {
@@ -35,7 +35,7 @@ enum Sent {
     MetaNoop,
 }
 
-/// What fits 32 bits, as times must where they are no part of a storage command.
+/// Numbers that fit 32 bits, as times must outside storage commands.
 fn signed() -> impl Strategy<Value = i64> {
     any::<i32>().prop_map(i64::from)
 }
@@ -103,7 +103,7 @@ fn sent() -> impl Strategy<Value = Sent> {
 }
 
 impl Sent {
-    /// The request on the wire, with `spaces` between its words.
+    /// Returns the request on the wire, with `spaces` between its words.
     fn serialize(&self, spaces: usize) -> Vec<u8> {
         let space = " ".repeat(spaces);
         let mut words: Vec<Vec<u8>> = Vec::new();
@@ -184,7 +184,7 @@ impl Sent {
         line
     }
 
-    /// Whether `command` is this request.
+    /// Returns whether `command` is this request.
     fn is(&self, command: &Command<'_>) -> bool {
         match (self, command) {
             (
@@ -325,7 +325,7 @@ proptest! {
     }
 }
 
-/// Whatever the input, the answer is sound, and a prefix of it gets the same answer or none.
+/// Checks that the answer to any input is sound, and that each prefix is incomplete or gets the same answer.
 fn check_any(input: &[u8]) {
     let whole = parse(input, &LIMITS);
     if let Parsed::Command { consumed, .. } | Parsed::Refused(Refused { consumed, .. }) = whole {

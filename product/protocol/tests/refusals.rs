@@ -1,5 +1,5 @@
-//! Every malformed request and its answer. Where releases of memcached differ, `docs/guide/compatibility.md` says whose
-//! answer it is; `check/blackbox` holds the answers against memcached itself.
+//! Every malformed request and its answer. For answers that differ between releases of memcached, `docs/guide/compatibility.md`
+//! names the release followed; `check/blackbox` compares the answers with memcached itself.
 
 use flowstone_protocol::Refusal::*;
 use flowstone_protocol::{BinaryRequest, Limits, Parsed, Refusal, Refused, parse};
@@ -10,7 +10,7 @@ const LIMITS: Limits = Limits {
     max_multiget_bytes: 8192,
 };
 
-/// Parses `request` with more behind it, and takes a refusal apart.
+/// Parses `request` with more bytes behind it, and returns the fields of the refusal.
 fn refused(request: &str) -> (Refusal, usize, bool) {
     let input = [request.as_bytes(), b"version\r\n"].concat();
     match parse(&input, &LIMITS) {

@@ -1,6 +1,6 @@
 //! Settings: defaults, a TOML file, `--set section.key=value`, checked as a whole.
 //!
-//! A key nobody knows is an error that names it: a misspelt setting must not pass silently.
+//! An unknown key is an error that names it: a misspelt setting must not pass silently.
 
 use std::fmt;
 use std::io;
@@ -18,12 +18,12 @@ use smart_default::SmartDefault;
 use crate::flash::FlashSetting;
 use crate::index_flash::IndexFlashSetting;
 
-/// The key space is cut into two to the power of this many partitions.
+/// Partition bits: the key space has two to the power of this many partitions.
 pub(crate) const PARTITION_BITS: u32 = 6;
 /// The longest write-back window, in seconds: a day.
 const MOST_WRITE_BACK: u32 = 86_400;
 
-/// A number of bytes as settings have it: an integer, or text that [`device::parse_bytes`] reads.
+/// A number of bytes in settings: an integer, or text that [`device::parse_bytes`] reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
@@ -50,7 +50,7 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
-/// Takes the two ways to write a [`Size`].
+/// Parses the two notations of a [`Size`].
 struct SizeVisitor;
 
 impl Visitor<'_> for SizeVisitor {
@@ -75,7 +75,7 @@ impl Visitor<'_> for SizeVisitor {
     }
 }
 
-/// The largest value when nothing is said.
+/// The default of the largest value.
 const USUAL_MAX_ITEM_SIZE: Size = Size(1 << 20);
 
 /// An address to listen on.
@@ -134,11 +134,11 @@ impl<'de> Deserialize<'de> for ListenAddress {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The network side.
+    /// Settings of the network side.
     pub server: ServerSection,
-    /// The cache itself.
+    /// Settings of the cache.
     pub cache: CacheSection,
-    /// The log.
+    /// Settings of the log.
     pub log: LogSection,
 }
 
@@ -154,7 +154,7 @@ pub struct ServerSection {
     pub unix_mode: u32,
     /// Worker threads; 0 for one per core.
     pub threads: usize,
-    /// Connections at once.
+    /// Most connections at once.
     #[default(10_000)]
     pub max_connections: usize,
     /// Seconds after which a silent connection is closed; 0 for never.
@@ -167,12 +167,12 @@ pub struct ServerSection {
     /// Seconds an orderly stop may take.
     #[default(60)]
     pub stop_deadline: u32,
-    /// How the workers wait for I/O.
+    /// Method by which the workers wait for I/O.
     #[serde(with = "IoSetting")]
     pub io: IoChoice,
 }
 
-/// Names of the ways of waiting for I/O in settings.
+/// Names of the I/O methods in settings.
 #[derive(Deserialize)]
 #[serde(remote = "IoChoice", rename_all = "kebab-case")]
 enum IoSetting {
@@ -193,53 +193,54 @@ pub struct CacheSection {
     pub flash: FlashSetting,
     /// Bytes of the flash; unset: those of an existing image, the size of a block device, or 4 GiB.
     pub flash_size: Option<Size>,
-    /// File, block device or emulated device for what of the index is on flash; unset: a part of the flash.
+    /// File, block device or emulated device for the part of the index that is on flash; unset: a part of the flash.
     pub index_flash: Option<IndexFlashSetting>,
     /// Bytes of a new device; unset: as many as the index needs.
     pub index_flash_size: Option<Size>,
-    /// The most bytes that are written to the flash in a second; unset: as many as come.
+    /// Most bytes written to the flash in a second; unset: no limit.
     #[serde(deserialize_with = "write_rate")]
     pub flash_write_limit: Option<WriteRate>,
-    /// The preset, which decides the settings that are unset below.
+    /// The preset, which determines the settings that are unset below.
     #[default("flowstone")]
     pub preset: String,
-    /// Largest value; unset: 1 MiB, or half an erase block where that is less.
+    /// Largest value; unset: 1 MiB, or half an erase block if that is less.
     pub max_item_size: Option<Size>,
     /// Segment size of a new image; unset: chosen by the sizes of flash and memory.
     pub segment_size: Option<Size>,
     /// Segments in memory at once.
     pub segment_buffers: Option<usize>,
-    /// The most of the memory that the index may take, in percent.
+    /// Largest share of the memory that the index may take, in percent.
     pub index_percent: Option<u32>,
-    /// With an index of several tiers: the part of its mappings that the first one holds in memory, in percent. With one
-    /// without keys: the part of the items on flash that may be kept when their segments go.
+    /// For a tiered index: share of its mappings that its first tier holds in memory, in percent. For an index without
+    /// keys: share of the items on flash that may be kept when their segments are reclaimed.
     pub hot_percent: Option<u32>,
-    /// With an index of several tiers: bits of memory for each of the other mappings, for filters.
+    /// For a tiered index: bits of memory for each of the other mappings, for filters.
     pub filter_bits: Option<u32>,
-    /// With an index of slices: what memory has of it falls as 1 over this, what is written for an item rises with it.
+    /// For an index of slices: number k of incarnations. Its memory falls as 1/k, the bytes written for an item rise as k.
     pub incarnations: Option<u32>,
-    /// With an index of slices: how much of its memory is for filters of what is read most, in percent.
+    /// For an index of slices: share of its memory for filters of the partitions that are read most, in percent.
     pub filter_percent: Option<u32>,
-    /// Which items that leave memory go to flash.
+    /// Policy that chooses the items that go to flash when they leave memory.
     #[serde(deserialize_with = "admission")]
     pub admission: Option<Admission>,
-    /// Where that is learned: seconds in which samples are taken, and then counted.
+    /// For learned admission: seconds of a window of sampling, and of the window of counting after it.
     pub admission_window: Option<u32>,
-    /// Where that is learned: hits that 100 writes to flash have to bring.
+    /// For learned admission: hits that 100 writes to flash have to bring.
     pub admission_hits_per_100_writes: Option<u32>,
-    /// Where that is learned: what has been refused is remembered for a while, and goes on counting when it comes back.
+    /// For learned admission: whether refused items are remembered for a while, and go on counting when they come back.
     pub admission_remembers: Option<bool>,
-    /// Where that is learned: the character that ends the part of a key which tells its application; empty for one application.
+    /// For learned admission: the character that ends the part of a key which names its application; empty for one
+    /// application.
     #[serde(deserialize_with = "delimiter")]
     pub application_delimiter: Option<Delimiter>,
-    /// The most of a reclaimed segment kept by copying, in sixteenths.
+    /// Largest part of a reclaimed segment that is kept by copying, in sixteenths.
     pub max_copy_sixteenths: Option<u32>,
-    /// How many segments are kept free.
+    /// Policy for the number of free segments.
     #[serde(deserialize_with = "reserve")]
     pub reserve: Option<Reserve>,
-    /// With a static reserve: below that share of free segments, in percent, reclaim is pressing.
+    /// With a static reserve: share of free segments, in percent, below which reclaim is urgent.
     pub low_watermark: Option<u32>,
-    /// With a static reserve: below that share of free segments, in percent, reclaim begins.
+    /// With a static reserve: share of free segments, in percent, below which reclaim begins.
     pub high_watermark: Option<u32>,
     /// Tell the device of erased segments (hole punching, TRIM).
     pub discard: bool,
@@ -254,8 +255,8 @@ pub struct CacheSection {
     pub journal: Option<PathBuf>,
     /// Bytes of a new journal; unset: chosen by the sizes of flash and memory.
     pub journal_size: Option<Size>,
-    /// Seconds after which what only memory holds is written to flash, too; 0 for when it leaves memory. Unset: by the
-    /// preset.
+    /// Seconds after which an item that only memory holds is written to flash, too; 0 to write it only when it leaves
+    /// memory. Unset: by the preset.
     pub write_back: Option<u32>,
     /// Milliseconds after which journal records are synced.
     #[default(100)]
@@ -279,7 +280,7 @@ fn admission<'de, D: serde::Deserializer<'de>>(
     text.parse().map(Some).map_err(de::Error::custom)
 }
 
-/// Separator behind an application's part of a key; unset where all keys are of one application.
+/// Separator behind the part of a key that names its application; unset if all keys are of one application.
 pub type Delimiter = Option<u8>;
 
 fn delimiter<'de, D: serde::Deserializer<'de>>(
@@ -309,7 +310,7 @@ fn write_rate<'de, D: serde::Deserializer<'de>>(
     rate.map(Some).map_err(de::Error::custom)
 }
 
-/// The two ways to write a [`WriteRate`].
+/// The two notations of a [`WriteRate`].
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum WrittenRate {
@@ -318,7 +319,7 @@ enum WrittenRate {
     Other(de::IgnoredAny),
 }
 
-/// Names of the treatments after too long a downtime in settings.
+/// Names in settings for the treatment of items after too long a downtime.
 #[derive(Deserialize)]
 #[serde(remote = "AfterDowntime", rename_all = "kebab-case")]
 enum DowntimeSetting {
@@ -337,7 +338,7 @@ pub struct LogSection {
     pub format: LogFormat,
 }
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogFormat {
@@ -348,7 +349,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// What is wrong with the settings, in one line: the file, `--set` or setting that it is about, and why.
+/// An error in the settings, in one line: the file, `--set` or setting, and the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("{of}: {what}")]
 pub struct ConfigError {
@@ -366,7 +367,7 @@ impl ConfigError {
 }
 
 impl Config {
-    /// The settings of `file`, if any, with `overrides` (`section.key=value`) applied over them.
+    /// Loads the settings of `file`, if any, and applies `overrides` (`section.key=value`) to them.
     ///
     /// # Errors
     /// [`ConfigError`].
@@ -446,7 +447,7 @@ impl Config {
         Ok(())
     }
 
-    /// Whether the index can have that device beside that flash.
+    /// Checks that the device of the index goes with that of the flash.
     fn check_index_flash(&self, is_same: impl Fn(&Path, &Path) -> bool) -> Result<(), ConfigError> {
         let cache = &self.cache;
         let (option, size) = (
@@ -506,12 +507,12 @@ impl Config {
         Err(ConfigError::new(name, what))
     }
 
-    /// The largest value.
+    /// Returns the size of the largest value.
     pub(crate) fn max_item_size(&self) -> Size {
         self.cache.max_item_size.unwrap_or(USUAL_MAX_ITEM_SIZE)
     }
 
-    /// Worker threads to start.
+    /// Returns the number of worker threads to start.
     pub(crate) fn threads(&self) -> usize {
         match self.server.threads {
             0 => runtime::process::cores(),
@@ -543,13 +544,13 @@ fn apply(table: &mut toml::Table, assignment: &str) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// A TOML error in one line, with the line it is in and the key it is about where they are known.
+/// Turns a TOML error into one line, with line number and key if they are known.
 fn content(whence: &str, error: &toml::de::Error, text: Option<&str>) -> ConfigError {
     let line = text.zip(error.span()).map(|(text, span)| {
         let line = 1 + text[..span.start.min(text.len())].matches('\n').count();
         format!("line {line}: ")
     });
-    // Without the input, the error tells the key instead of drawing the line.
+    // Without the input, the error names the key instead of drawing the line.
     let mut error = error.clone();
     error.set_input(None);
     let message = error.to_string().trim_end().replace('\n', ", ");

@@ -1,4 +1,4 @@
-//! One connection: bytes in, requests carried out in order, replies out.
+//! One connection: receives bytes, executes requests in order, sends replies.
 //!
 //! ```text
 //!   recv ──> parse ──> execute ──> replies ──────────────> send
@@ -6,12 +6,12 @@
 //!     └ rest kept until more arrives
 //! ```
 //!
-//! All requests that have arrived are started before the first flash read is waited for, so that
-//! the reads of a pipeline or a multiget overlap. A write waits for earlier reads of its own key,
-//! and everything waits for a write, so that one connection's commands take effect in order.
+//! All requests that have arrived are started before the first flash read is waited for, so that the reads of a pipeline
+//! or a multiget overlap. A write waits for earlier reads of its own key, and every command waits for a write, so that
+//! one connection's commands take effect in order.
 //!
-//! Memory: an idle connection holds no buffer. A request that does not fit a receive buffer takes a
-//! share of the server's budget as its bytes arrive, so that a slow sender does not hold more.
+//! Memory: an idle connection holds no buffer. A request that does not fit a receive buffer takes a share of the server's
+//! budget as its bytes arrive, so that a slow sender holds no more than it has sent.
 
 use std::collections::VecDeque;
 use std::io;
@@ -33,20 +33,20 @@ use crate::execute::batch::Batch;
 use crate::replies::{FREE_REPLY_BYTES, Replies, keep_buffer, take_buffer};
 use crate::shared::{Place, Shared};
 
-/// Requests and parts of them up to this many bytes are kept by the connection itself, and give the buffer back that
-/// they were received in.
+/// Requests and parts of requests up to this many bytes are kept by the connection itself, and their receive buffer is
+/// returned.
 const SMALL_BYTES: usize = 256;
 /// Requests of up to this many bytes are received into a buffer of the worker.
 const FREE_BYTES: usize = 2 << 10;
 /// Requests of more bytes than this have a long value.
 const LONG_BYTES: usize = 64 << 10;
-/// How long a large request may wait for memory.
+/// Longest wait of a large request for memory.
 const LARGE_PATIENCE: Duration = Duration::from_secs(30);
-/// How long a client that has announced a large request may send nothing of it before others are lent its memory.
+/// Time for which a client that has announced a large request may send nothing before its memory is lent to others.
 const LENDING_GRACE: Duration = Duration::from_millis(20);
-/// How long a request may take to arrive while others wait for the memory that it holds.
+/// Time for which a request may arrive while others wait for its memory.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
-/// A client that sends less than this of a large request, for so long, loses its memory to others.
+/// Bytes of a large request that a client has to send within [`PROGRESS_GRACE`], or it loses its memory to others.
 const LEAST_PROGRESS: usize = 8 << 10;
 const PROGRESS_GRACE: Duration = Duration::from_millis(500);
 /// Most bytes taken from the socket at once for a large request.
@@ -58,19 +58,19 @@ pub(crate) struct Connection {
     replies: Replies,
     place: Place,
     limits: Limits,
-    /// Unix second of the requests being carried out.
+    /// Unix second of the requests being executed.
     now: u32,
-    /// Since when a large request has memory.
+    /// Time at which a large request got its memory.
     since: Instant,
-    /// When so much of it had arrived that it was [`LEAST_PROGRESS`] more than before.
+    /// Time of the last [`LEAST_PROGRESS`] bytes of a large request, and its length then.
     progress: (Instant, usize),
 }
 
-/// A request, or requests, that are not complete.
+/// Bytes of incomplete requests.
 struct Kept {
     small: [u8; SMALL_BYTES],
     small_len: usize,
-    /// All of it, when it is too long for the other.
+    /// All bytes, once they do not fit `small`.
     large: Vec<u8>,
 }
 
@@ -114,14 +114,14 @@ impl Kept {
         }
     }
 
-    /// The buffer for a request of any length, with the bytes that have arrived.
+    /// Returns the buffer for a request of any length, with the bytes that have arrived.
     fn enlarge(&mut self) -> &mut Vec<u8> {
         let small = std::mem::take(&mut self.small_len);
         self.large.extend_from_slice(&self.small[..small]);
         &mut self.large
     }
 
-    /// Throws the first bytes away.
+    /// Removes the first `bytes` bytes.
     fn consume(&mut self, bytes: usize) {
         if !self.is_large() {
             self.small.copy_within(bytes..self.small_len, 0);
@@ -137,13 +137,13 @@ impl Kept {
 /// The rest of the input after the complete requests in it.
 #[derive(Default)]
 struct Rest {
-    /// Where a request starts that is not complete.
+    /// Start of an incomplete request.
     at: usize,
     /// Its length, once known.
     need: Option<usize>,
-    /// So many bytes that have not arrived yet are to be thrown away.
+    /// Number of bytes to discard as they arrive.
     swallow: usize,
-    /// The answer to send then.
+    /// The reply to send after that.
     withheld: Option<Refusal>,
 }
 
@@ -175,7 +175,7 @@ impl Connection {
         let mut ahead = None;
         while !self.shared.is_stopping() {
             if kept.is_large() || rest.need.is_some_and(|need| need > FREE_BYTES) {
-                // A large request: straight into the buffer it is parsed from.
+                // A large request is received into the buffer it is parsed from.
                 match self.recv_large(&mut kept, rest.need).await? {
                     Some(0) => return Ok(()),
                     Some(received) => self.received(received),
@@ -207,14 +207,14 @@ impl Connection {
                     if rest.swallow > 0 {
                         continue;
                     }
-                    // As memcached does, the answer waits for the whole of the refused request.
+                    // As in memcached, the reply waits for the end of the refused request.
                     if let Some(reply) = rest.withheld.take() {
                         protocol::write::refusal(&mut self.replies.out, reply, false);
                     }
                 }
                 let is_short = kept.len() + input.len() <= SMALL_BYTES;
                 if kept.is_empty() && !is_short && self.is_parsed_in_place(input.len()) {
-                    // Parsed where it was received.
+                    // Parsed in the receive buffer.
                     self.replies.beside = RECV_BUFFER_BYTES;
                     let Some(left) = self.process(input).await? else {
                         return self.replies.send().await;
@@ -264,7 +264,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends the replies; with a short request to come also waits for its bytes.
+    /// Sends the replies. If the next request is short, waits for its bytes at the same time.
     async fn answer(&mut self, kept: &Kept, rest: &Rest) -> io::Result<Option<Received>> {
         let is_short = !kept.is_large() && rest.need.is_none_or(|need| need <= FREE_BYTES);
         if is_short && (1..=FREE_REPLY_BYTES).contains(&self.replies.out.len()) {
@@ -276,9 +276,9 @@ impl Connection {
         Ok(None)
     }
 
-    /// Whether requests of so many bytes are carried out where they have been received, in a buffer that is much larger and
-    /// held until they have been answered, by a client that may read slowly. Where memory for it is short, they are kept
-    /// themselves if there is some for that.
+    /// Whether to execute requests of `bytes` in their receive buffer. The buffer is much larger, and is held until they
+    /// are answered, by a client that may read slowly. If memory for it is short, the requests are copied instead,
+    /// provided that there is memory for the copy.
     fn is_parsed_in_place(&mut self, bytes: usize) -> bool {
         let buffer = RECV_BUFFER_BYTES as u64;
         bytes > FREE_BYTES
@@ -286,7 +286,7 @@ impl Connection {
             || !self.replies.request.try_grow(bytes as u64)
     }
 
-    /// Whether there is memory to keep so many bytes of a request until the others come.
+    /// Takes the memory to keep `bytes` of an incomplete request. Returns false if there is none.
     async fn may_keep(&mut self, bytes: usize) -> bool {
         if bytes <= SMALL_BYTES {
             return true;
@@ -300,7 +300,7 @@ impl Connection {
         }
         let request = &mut self.replies.request;
         if bytes <= FREE_BYTES {
-            // Whoever sends so little and stops is lent nothing: they may be as many as there are connections.
+            // A client that sends so little and stops is lent nothing: every connection may be one.
             request.grow_unlent(bytes as u64, PATIENCE).await
         } else {
             request.grow(bytes as u64, PATIENCE).await
@@ -316,14 +316,14 @@ impl Connection {
         }
     }
 
-    /// Takes memory for a large request of which so many bytes have arrived, all that it needs if it can wait for that.
-    /// False when its turn has not come for long.
+    /// Takes the memory for a large request, of which `kept` bytes have arrived: all it needs, if it can wait for that.
+    /// Returns false if its turn does not come in time.
     async fn take_all(&mut self, kept: usize, need: usize) -> bool {
         let request = &mut self.replies.request;
         let granted = if need <= LONG_BYTES {
             kept > FREE_BYTES + RECV_BUFFER_BYTES || request.grow(need as u64, LARGE_PATIENCE).await
         } else if request.is_of(&self.shared.values) && kept > FREE_BYTES {
-            // It has lent most of it.
+            // It has lent most of its memory to others.
             true
         } else {
             if request.is_of(&self.shared.values) {
@@ -340,15 +340,15 @@ impl Connection {
         granted
     }
 
-    /// Receives more of a large request; `None` when there is no memory for it, or others wait for what it has.
+    /// Receives more of a large request. Returns `None` if there is no memory for it, or others wait for its memory.
     async fn recv_large(
         &mut self,
         kept: &mut Kept,
         need: Option<usize>,
     ) -> io::Result<Option<usize>> {
-        // Room for all of it is taken while nothing is held of the same memory: two that each hold a half would wait for each
-        // other. While the rest does not come it is lent to those who wait; then the buffer doubles with what has
-        // arrived, and announcing a large value costs nothing.
+        // The memory for the whole request is taken while it holds none of the same budget: two requests that each hold
+        // half would wait for each other. While no bytes arrive, the unused part is lent to waiting requests. The buffer
+        // then doubles with the bytes that have arrived, so that announcing a large value costs nothing.
         if let Some(need) = need
             && self.replies.request.bytes() < need as u64
             && !self.take_all(kept.len(), need).await
@@ -359,7 +359,7 @@ impl Connection {
         let missing = limit.saturating_sub(kept.len()).clamp(1, LARGE_RECV_BYTES);
         let mut more = missing.min(kept.len().max(FREE_BYTES));
         let buffer = kept.enlarge();
-        // What it has is used up before it asks for more, behind those who wait.
+        // It uses up its share before it asks for more, behind all that wait.
         let left = (self.replies.request.bytes() as usize).saturating_sub(buffer.len());
         if left > 0 {
             more = more.min(left);
@@ -406,8 +406,8 @@ impl Connection {
         }
     }
 
-    /// Answers a large request there is no memory for; returns how much of it is to be thrown away as it arrives, or
-    /// `None` when the connection is of no more use.
+    /// Refuses a large request for lack of memory. Returns the bytes to discard as they arrive, or `None` if the
+    /// connection cannot go on.
     async fn refuse_large(&mut self, kept: &mut Kept) -> Option<Rest> {
         let refused = self.refuse_rest(kept.bytes()).await;
         *kept = Kept::default();
@@ -417,7 +417,7 @@ impl Connection {
     async fn refuse_rest(&mut self, partial: &[u8]) -> Option<Rest> {
         self.replies.request = Share::empty(&self.shared.budget);
         self.counters.store_no_memory.hit();
-        // With a limit of nothing the parser tells what belongs to the request.
+        // With a limit of 0 the parser tells the extent of the request.
         let nothing = Limits {
             max_value_bytes: 0,
             ..self.limits
@@ -434,7 +434,7 @@ impl Connection {
                     invalidate(&self.shared.engine, key, self.now).await;
                 }
                 protocol::write::refusal(&mut self.replies.out, Refusal::OutOfMemoryStoring, quiet);
-                // The requests behind it that have arrived, too, would be lost: what follows them would be taken for
+                // If requests behind it have arrived as well, they would be lost, and the bytes that follow taken for
                 // commands.
                 let swallow = (consumed + swallow).checked_sub(partial.len())?;
                 Some(Rest {
@@ -442,12 +442,12 @@ impl Connection {
                     ..Rest::default()
                 })
             }
-            // A line without an end: what follows cannot be told from commands.
+            // A line without an end: the bytes that follow cannot be told from commands.
             _ => None,
         }
     }
 
-    /// Carries out every complete request in `input`. `None` at the end of the connection.
+    /// Executes every complete request in `input`. Returns `None` at the end of the connection.
     async fn process(&mut self, input: &[u8]) -> io::Result<Option<Rest>> {
         self.place.info.busy.store(true, Ordering::Relaxed);
         let mut batch = Batch {
@@ -531,7 +531,7 @@ impl Connection {
     }
 }
 
-/// A value that cannot be stored takes the old one with it.
+/// Removes the old value of a key whose new value cannot be stored.
 async fn invalidate(engine: &Engine, key: MetaKey<'_>, now: u32) {
     let mut buffer = [0; protocol::KEY_MAX_BYTES];
     if let Some(key) = engine.key(key.decode(&mut buffer)) {

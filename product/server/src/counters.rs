@@ -26,7 +26,7 @@ impl Counter {
 }
 
 impl Counters {
-    /// The hits and the misses of `incr` or `decr`.
+    /// Returns the counters of hits and misses of `incr` or `decr`.
     pub(crate) fn arithmetic(&self, decrement: bool) -> (&Counter, &Counter) {
         if decrement {
             (&self.decr_hits, &self.decr_misses)
@@ -56,7 +56,7 @@ macro_rules! counters {
                 self
             }
 
-            /// By their names, in the order of memcached's `stats`.
+            /// Returns names and values, in the order of memcached's `stats`.
             pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name)),*].into_iter()
             }

@@ -1,8 +1,8 @@
 //! `lru_crawler metadump`, `mgdump` and `stats cachedump`: every item, in memory and on flash.
 //!
-//! Walked a partition and then a segment at a time, and these in parts that fill a reply, so that a dump of any size
-//! holds bounded memory. An item that moves between memory and flash meanwhile may be told twice, or
-//! not at all.
+//! The dump walks the partitions and then the segments, one at a time, in parts that fill a reply, so that a dump of any
+//! size holds bounded memory. An item that moves between memory and flash during the dump may appear twice, or not at
+//! all.
 
 use std::cell::Cell;
 use std::io;
@@ -17,7 +17,7 @@ use protocol::{Refusal, Status, write};
 use crate::replies::{FLUSH_BYTES, FREE_REPLY_BYTES, Replies};
 use crate::shared::Shared;
 
-/// The slab class that stands for all: there are none.
+/// The only slab class, which stands for all.
 const CLASS: u32 = 1;
 
 pub(crate) fn dumped<'a>(view: &ItemView<'a>) -> DumpedItem<'a> {
@@ -42,7 +42,7 @@ fn dumped_item<'a>(item: &ItemRef<'a>) -> DumpedItem<'a> {
     }
 }
 
-/// `stats cachedump`: `limit` items of a class, or all with 0. All items are in the one class there is.
+/// Answers `stats cachedump`: `limit` items of a class, or all with 0. All items are in the only class.
 pub(crate) async fn cachedump(
     shared: &Arc<Shared>,
     replies: &mut Replies,

@@ -1,4 +1,4 @@
-//! Why a server cannot start.
+//! Errors of a server that cannot start.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use engine::OpenError;
 
 use crate::config::{ConfigError, Size};
 
-/// The settings that can mend an error of the engine's configuration.
+/// Returns the settings that can mend an error of the engine's configuration.
 fn settings_of(error: &engine::ConfigError) -> &'static str {
     use engine::ConfigError::{
         Buffers, Flash, FlashTooLarge, Memory, NowhereToReturn, Range, Value, Watermarks,
@@ -37,7 +37,7 @@ fn settings_of(error: &engine::ConfigError) -> &'static str {
     }
 }
 
-/// Why a server could not start, in one line with the reason and the remedy.
+/// Reason why a server could not start, in one line with the remedy.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each is")]
 pub enum ServeError {

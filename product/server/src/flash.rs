@@ -20,7 +20,7 @@ impl FlashSetting {
     /// Parses `text`: an emulated device, or else a path.
     ///
     /// # Errors
-    /// When there is no such device.
+    /// If there is no such device.
     pub fn new(text: PathBuf) -> Result<Self, SpecError> {
         match text.to_str() {
             Some(text) if DiskSpec::is_one(text) => text.parse().map(Self::Emulated),
@@ -28,7 +28,7 @@ impl FlashSetting {
         }
     }
 
-    /// The file or device that outlives the process, if one does.
+    /// Returns the path if the file or device outlives the process.
     pub(crate) fn path(&self) -> Option<&Path> {
         match self {
             Self::Path(path) => Some(path),
@@ -36,7 +36,7 @@ impl FlashSetting {
         }
     }
 
-    /// The device, where it is an emulated one whose erase blocks are segments.
+    /// Returns the emulated device whose erase blocks are segments, if it is one.
     pub(crate) fn nand(&self) -> Option<&DeviceSpec> {
         match self {
             Self::Emulated(spec) if !spec.is_ftl() => Some(spec),
@@ -44,7 +44,7 @@ impl FlashSetting {
         }
     }
 
-    /// Path of the superblock, which errors about the image name.
+    /// Returns the path of the superblock, which errors about the image name.
     pub(crate) fn image(&self) -> PathBuf {
         match self {
             Self::Path(path) => path.clone(),
@@ -71,7 +71,7 @@ impl<'de> Deserialize<'de> for FlashSetting {
     }
 }
 
-/// The superblock's file beside the one with the flash.
+/// Returns the path of the superblock's file, beside the one with the flash.
 pub(crate) fn meta_beside(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".meta");

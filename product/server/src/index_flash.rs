@@ -1,9 +1,9 @@
-//! The device of the index, as `--index-flash` names it, and how it is opened.
+//! The device of the index, as `--index-flash` names it, and its opening.
 //!
 //! | `--index-flash` | |
 //! |---|---|
 //! | `PATH` | a file, made for a new cache alone, or a block device |
-//! | `nvm:optane`, `ftl:PRESET` | in memory, as the flash must be then |
+//! | `nvm:optane`, `ftl:PRESET` | in memory; the flash must be in memory, too |
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use engine::IndexDeviceNeed;
 use serde::Deserialize;
 use serde::de;
 
-/// Decides about the bad blocks of an emulated device.
+/// Seed of an emulated device's bad blocks.
 const DEVICE_SEED: u64 = 2;
 
 /// The device of the index.
@@ -30,7 +30,7 @@ impl IndexFlashSetting {
     /// Parses `text`: an emulated device, or else a path.
     ///
     /// # Errors
-    /// When there is no such device.
+    /// If there is no such device.
     pub fn new(text: PathBuf) -> Result<Self, DiskSpecError> {
         match text.to_str() {
             Some(text) if DiskSpec::is_one(text) => text.parse().map(Self::Emulated),
@@ -38,7 +38,7 @@ impl IndexFlashSetting {
         }
     }
 
-    /// The file or device that outlives the process, if one does.
+    /// Returns the path if the file or device outlives the process.
     pub(crate) fn path(&self) -> Option<&Path> {
         match self {
             Self::Path(path) => Some(path),
@@ -65,18 +65,18 @@ impl<'de> Deserialize<'de> for IndexFlashSetting {
 /// Opens the file once.
 type OpenFile<'a> = dyn Fn() -> Result<Option<FileDisk>, OpenError> + 'a;
 
-/// A device of the index that is to be opened.
+/// A device of the index that is not open yet.
 pub(crate) struct IndexPlace {
     pub(crate) setting: IndexFlashSetting,
     /// Bytes of a new device; by default as many as the index needs.
     pub(crate) bytes: Option<u64>,
     pub(crate) options: FileOptions,
-    /// A line about the opened device.
+    /// Description of the opened device.
     pub(crate) words: Arc<OnceLock<String>>,
 }
 
 impl IndexPlace {
-    /// Opens it; nothing where there is none and none may be made. Blocks the thread.
+    /// Opens the device. Returns `None` if it does not exist and may not be made. Blocks the thread.
     pub(crate) fn open(
         self,
         need: IndexDeviceNeed,
@@ -146,7 +146,8 @@ mod tests {
         }
     }
 
-    /// Of its own size, its owner's alone; and not where the cache has one already, which is somewhere else then.
+    /// A new file has the needed size, and only its owner may use it. A cache that has an index elsewhere gets no new
+    /// one.
     #[test]
     fn a_file_is_made_for_a_new_cache_alone() {
         let dir = tempfile::tempdir().unwrap();

@@ -12,8 +12,8 @@
 //! A file names only files before it: counters, settings (`flash`, `index_flash`, `config`), errors, `open`, `stop`,
 //! `throttle`, shared state, `replies`, `stats`, `dump`, `execute`, `connection`, `listen`, `start`.
 //!
-//! A connection stays on its worker, and so do its flash reads. [`run`] composes it all, waits for
-//! a signal or a client's `shutdown`, and stops orderly.
+//! A connection stays on its worker, and so do its flash reads. [`run`] starts all parts, waits for a signal or a
+//! client's `shutdown`, and makes an orderly stop.
 
 #![forbid(unsafe_code)]
 

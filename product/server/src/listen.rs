@@ -1,4 +1,4 @@
-//! Accepting connections, and closing silent ones.
+//! Accepts connections, closes silent ones, and moves memory between cache and connections.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,20 +13,21 @@ use crate::shared::{CONNECTION_BYTES, Place, Shared, most_connections};
 
 /// Pause after the system has refused an accept: descriptors or memory have run out.
 const REFUSED_PAUSE: Duration = Duration::from_millis(50);
-/// How long one waits for a place where there are too many connections, or too little memory that the cache may give up,
-/// and for as long how often it looks.
+/// Longest wait of a new connection while there are too many, or while the cache may not give up enough memory, and the
+/// pause between attempts.
 const PLACE_PATIENCE: Duration = Duration::from_millis(10);
 const PLACE_PAUSE: Duration = Duration::from_millis(1);
-/// How long one waits for what the cache gives up as soon as flash has it.
+/// Longest wait for memory that the cache gives up once its items are on flash.
 const FLASH_PATIENCE: Duration = Duration::from_millis(250);
-/// How long nobody waits after one who has waited for nothing.
+/// Time after a vain wait in which no new connection waits.
 const VAIN_PAUSE: Duration = Duration::from_millis(100);
-/// How often those who wait for memory of the cache are lent what it has given up meanwhile.
+/// Pause before requests and replies in line are lent memory that the cache has given up since.
 const LEND_PAUSE: Duration = Duration::from_millis(50);
-/// How often memory that connections have freed is given back to the system, and after how many of them.
+/// Pause between returns of freed connection memory to the system, and the number of closed connections that make one
+/// worthwhile.
 const TRIM_PAUSE: Duration = Duration::from_secs(2);
 const TRIM_CONNECTIONS: u64 = 32;
-/// How often silent connections are looked for.
+/// Interval of the search for silent connections.
 const IDLE_SWEEP: Duration = Duration::from_secs(1);
 
 pub(crate) async fn accept(shared: Arc<Shared>, listener: Arc<Listener>) {
@@ -57,8 +58,8 @@ pub(crate) async fn accept(shared: Arc<Shared>, listener: Arc<Listener>) {
     }
 }
 
-/// Has the cache give up what connections take, which it does not where flash is behind, and gives what closed ones have
-/// freed back to the system, until the server stops.
+/// Until the server stops, makes the cache give up the memory lent to connections, as far as flash keeps up, and returns
+/// the memory of closed connections to the system.
 pub(crate) async fn give_memory_back(shared: Arc<Shared>) {
     let mut trimmed = 0;
     while !shared.is_stopping() {
@@ -72,7 +73,7 @@ pub(crate) async fn give_memory_back(shared: Arc<Shared>) {
     }
 }
 
-/// Lends requests and replies that wait what the cache has given up meanwhile, until the server stops.
+/// Until the server stops, lends memory that the cache has given up to requests and replies in line.
 pub(crate) async fn lend_memory(shared: Arc<Shared>, budget: Arc<Budget>) {
     while !shared.is_stopping() {
         budget.has_line().await;
@@ -81,7 +82,7 @@ pub(crate) async fn lend_memory(shared: Arc<Shared>, budget: Arc<Budget>) {
     }
 }
 
-/// Lends a connection its memory, if there may be one more.
+/// Lends the memory for one more connection, if there may be one.
 fn lend_place(shared: &Shared) -> Lending {
     let current = shared.connections.current.load(Ordering::Acquire);
     if current >= most_connections(&shared.config) || !shared.lent.may_have(CONNECTION_BYTES) {
@@ -90,7 +91,7 @@ fn lend_place(shared: &Shared) -> Lending {
     shared.lent.lend(CONNECTION_BYTES)
 }
 
-/// The same, some time later. Of those that clients have closed some may only have to be noticed.
+/// Repeats [`lend_place`] for a while: the end of a connection that its client has closed may not have been noticed yet.
 async fn wait_for_place(shared: &Shared, said: Lending) -> Lending {
     let lent = async {
         loop {
@@ -111,13 +112,13 @@ async fn wait_for_place(shared: &Shared, said: Lending) -> Lending {
 fn refuse(shared: &Shared, stream: Stream) {
     shared.connections.rejected.fetch_add(1, Ordering::Relaxed);
     runtime::spawn_detached(async move {
-        // Told if it takes the line at once; closed either way.
+        // The client gets the line if it takes it at once. The connection is closed either way.
         let line = Refusal::TooManyConnections.as_bytes();
         let _ = runtime::timeout(REFUSED_PAUSE, stream.send(line)).await;
     });
 }
 
-/// Serves one that has been lent its memory.
+/// Serves a connection whose memory has been lent.
 fn admit(shared: &Arc<Shared>, stream: Stream, peer: PeerAddr) {
     let place = Place::new(shared, peer, stream.closer());
     if shared.is_stopping() {

@@ -1,15 +1,15 @@
-//! Opening the device that the items lie on.
+//! Opens the device that holds the items.
 //!
 //! | `--flash` | segments | superblock | journal |
 //! |---|---|---|---|
-//! | `PATH` | of a size that is chosen, in the file or device | its first MiB | `PATH.journal` |
+//! | `PATH` | of a chosen size, in the file or device | its first MiB | `PATH.journal` |
 //! | `nand:PRESET,file=PATH` | erase blocks in the file | `PATH.meta` | `PATH.journal` |
 //! | `nand:PRESET` | erase blocks in memory | in memory | in memory |
-//! | `ftl:PRESET` | of a size that is chosen, on a disk in memory | its first MiB | in memory |
+//! | `ftl:PRESET` | of a chosen size, on a disk in memory | its first MiB | in memory |
 //!
-//! The device of the index, if it has one, is opened later: whether it may be made is told by the superblock.
+//! The device of the index, if it has one, is opened later: the superblock tells whether it may be made.
 //!
-//! Failure: one line, and nothing that was there before has been touched.
+//! Failure: one line, and nothing that existed before has been changed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,44 +27,43 @@ use crate::error::ServeError;
 use crate::flash::{FlashSetting, meta_beside};
 use crate::index_flash::IndexPlace;
 
-/// Decides about the bad blocks of an emulated device: every start in memory has the same.
+/// Seed of an emulated device's bad blocks: the same for every start in memory.
 const DEVICE_SEED: u64 = 1;
-/// How long to wait for another process to let go of the flash and of the addresses, and how often
-/// to look.
+/// Longest wait for another process to release the flash and the addresses, and the pause between attempts.
 pub(crate) const IN_USE_PATIENCE: Duration = Duration::from_secs(2);
 const IN_USE_PAUSE: Duration = Duration::from_millis(20);
 
-/// The device and the sizes that an engine is opened on.
+/// An opened device, with the sizes that an engine needs.
 pub(crate) struct OpenFlash {
     pub(crate) medium: Medium,
     /// Bytes of the image.
     pub(crate) bytes: u64,
-    /// Bytes of a segment, where the device says how many.
+    /// Bytes of a segment, if the device determines them.
     pub(crate) block_bytes: Option<u32>,
     pub(crate) words: String,
     /// A further line about differences from a drive.
     pub(crate) notice: Option<String>,
     pub(crate) journal: JournalPlace,
-    /// The device of the index, where it has one.
+    /// The device of the index, if it has one.
     pub(crate) index: Option<IndexPlace>,
 }
 
-/// Where the journal is, or is made.
+/// Location of the journal, which may not exist yet.
 pub(crate) struct JournalPlace {
-    /// `None` for one in memory.
+    /// `None` for a journal in memory.
     path: Option<PathBuf>,
     bytes: u64,
     force: bool,
 }
 
 impl JournalPlace {
-    /// Where it is, or would be.
+    /// Returns the path, or a description of a journal in memory.
     pub(crate) fn path(&self) -> PathBuf {
         let path = self.path.clone();
         path.unwrap_or_else(|| "the journal in memory".into())
     }
 
-    /// Opens it. Blocks the thread.
+    /// Opens the journal, or creates it. Blocks the thread.
     pub(crate) fn open(self) -> Result<Arc<dyn Journal>, JournalError> {
         let Some(path) = self.path else {
             let words = self.bytes as usize / size_of::<u64>();
@@ -79,7 +78,7 @@ impl JournalPlace {
 }
 
 impl OpenFlash {
-    /// Opens the device that the settings name. Blocks the thread.
+    /// Opens the configured device. Blocks the thread.
     pub(crate) fn open(config: &Config) -> Result<Self, ServeError> {
         match &config.cache.flash {
             FlashSetting::Path(path) => Self::open_path(config, path),
@@ -121,7 +120,7 @@ impl OpenFlash {
         Ok(open)
     }
 
-    /// The files that hold stored values, or their keys.
+    /// Returns the files that hold stored values, or their keys.
     pub(crate) fn files(&self, config: &Config) -> Vec<PathBuf> {
         let flash = &config.cache.flash;
         let image = flash.path().map(|_| flash.image());
@@ -136,7 +135,7 @@ impl OpenFlash {
         files
     }
 
-    /// The file or device of the index that outlives the process, if one does.
+    /// Returns the file or device of the index, if it outlives the process.
     pub(crate) fn index_path(&self) -> Option<PathBuf> {
         let path = self.index.as_ref()?.setting.path();
         path.map(Path::to_owned)
@@ -201,7 +200,7 @@ fn options(cache: &CacheSection) -> FileOptions {
     }
 }
 
-/// Opens a file that another process may still be about to let go of.
+/// Opens a file. Waits if another process is about to release it.
 pub(crate) fn open_file<T>(
     open: impl Fn() -> Result<T, device::OpenError>,
 ) -> Result<T, device::OpenError> {
@@ -210,7 +209,7 @@ pub(crate) fn open_file<T>(
     retry_until(deadline, in_use, open)
 }
 
-/// Opens the superblock's file, and makes it for flash that has held nothing yet.
+/// Opens the superblock's file. Creates it if the flash is new.
 fn open_meta(cache: &CacheSection, file: &Path, is_new: bool) -> Result<FileDisk, ServeError> {
     let path = meta_beside(file);
     if !is_new && !cache.force && !path.exists() {
@@ -228,8 +227,8 @@ fn open_meta(cache: &CacheSection, file: &Path, is_new: bool) -> Result<FileDisk
     Ok(open_file(|| FileDisk::open(&path, &options))?)
 }
 
-/// A process that was killed a moment ago may still hold the address and the flash: the kernel ends
-/// its I/O first.
+/// Retries `attempt` while the resource is in use: a process killed a moment ago may still hold the address and the
+/// flash, as the kernel ends its I/O first.
 pub(crate) fn retry_until<T, E>(
     deadline: Instant,
     in_use: impl Fn(&E) -> bool,

@@ -1,13 +1,12 @@
-//! The replies of a connection on their way out.
+//! The replies of a connection.
 //!
-//! Memory for replies is taken before they are built: beyond [`FREE_REPLY_BYTES`] they need a share of
-//! the server's budget, for which a connection waits in line. They are sent as soon as they fill
-//! [`FLUSH_BYTES`]; no send waits in the kernel with a buffer of ours.
+//! Memory for replies is taken before they are built: beyond [`FREE_REPLY_BYTES`] they need a share of the server's
+//! budget, for which a connection waits in line. They are sent as soon as they fill [`FLUSH_BYTES`]; no send waits in the
+//! kernel with a buffer of ours.
 //!
-//! What a client does not take at once waits in a buffer of its own size, under a share. Whoever has not
-//! read for [`GRACE`] loses it to somebody who waits for memory, and with it the connection. A long
-//! value is never kept for a client like that: it is let go of, and looked up again when the client
-//! reads on.
+//! Bytes that a client does not take at once wait in a buffer of their own size, under a share. A client that has not
+//! read for [`GRACE`] loses the share to a waiting one, and with it the connection. A long value is never kept for such a
+//! client: it is dropped, and looked up again when the client reads on.
 
 use std::cell::RefCell;
 use std::io;
@@ -27,23 +26,23 @@ use crate::counters::Counters;
 pub(crate) const FLUSH_BYTES: usize = 16 << 10;
 /// Replies of up to this many bytes are built without a share of the budget.
 pub(crate) const FREE_REPLY_BYTES: usize = 4 << 10;
-/// Bytes of requests and replies that a connection may hold for as long as its client likes. They are part of the bytes that
-/// an open connection counts for (`CONNECTION_BYTES`).
+/// Bytes of requests and replies that a connection may hold without limit of time. They are part of `CONNECTION_BYTES`,
+/// the memory counted for an open connection.
 const FREE_HELD_BYTES: usize = 256;
-/// Flash reads of one connection at once that need no share of the budget, as many as there are at first, and the most.
+/// Flash reads of one connection at once: without a share of the budget, at the start, and at most.
 pub(crate) const FREE_READS: usize = 2;
 const FIRST_READS: usize = 8;
 const MAX_READS: usize = 128;
 /// Shares for replies grow by at least this much.
 const SHARE_STEP: usize = 8 << 10;
-/// How long replies may wait for their share of the budget.
+/// Longest wait of replies for their share of the budget.
 const REPLY_PATIENCE: Duration = Duration::from_secs(30);
-/// How long a client that holds memory may take nothing while others wait for it, and while nobody does.
+/// Time for which a client that holds memory may read nothing: while others wait for it, and while none does.
 const GRACE: Duration = Duration::from_secs(1);
 const SEND_PATIENCE: Duration = Duration::from_secs(120);
-/// How long a value that can be looked up again is kept for a client that does not read it, while others wait.
+/// Time for which a value that can be looked up again is kept for a client that does not read it, while others wait.
 const VALUE_GRACE: Duration = Duration::from_millis(20);
-/// Reply buffers a worker keeps for reuse, and the largest one kept.
+/// Number of reply buffers that a worker keeps for reuse, and the size of the largest one kept.
 const KEPT_BUFFERS: usize = 32;
 const KEPT_BUFFER_BYTES: usize = 32 << 10;
 
@@ -57,7 +56,7 @@ pub(crate) fn take_buffer() -> Vec<u8> {
         .unwrap_or_default()
 }
 
-/// Gives a buffer back to this worker.
+/// Returns a buffer to this worker for reuse.
 pub(crate) fn keep_buffer(mut buffer: Vec<u8>) {
     if buffer.capacity() == 0 || buffer.capacity() > KEPT_BUFFER_BYTES {
         return;
@@ -73,19 +72,19 @@ pub(crate) fn keep_buffer(mut buffer: Vec<u8>) {
 
 pub(crate) struct Replies {
     pub(crate) out: Vec<u8>,
-    /// Bytes held beside `out` until more has been sent: earlier replies that wait for a flash read, and requests that
-    /// are still being carried out.
+    /// Bytes held beside `out` until more has been sent: earlier replies that wait for a flash read, and requests still
+    /// being executed.
     pub(crate) beside: usize,
-    /// Bytes of small flash reads under way for replies behind those.
+    /// Bytes of small flash reads in flight for replies behind those.
     pub(crate) reading: usize,
-    /// How many of them there may be: few for a client that has been waited for, twice as many each time it takes at
-    /// once what it has asked for.
+    /// Most flash reads in flight: few after a wait for the client to read, twice as many as in the last batch as long as
+    /// it reads at once.
     pub(crate) most_reads: usize,
-    /// Memory of all that, once it is much, and of flash reads under way.
+    /// Share for all of these bytes, once they are many, and for flash reads in flight.
     pub(crate) share: Share,
-    /// Memory of a request that is too long for the usual buffers: of what is [`beside`](Self::beside).
+    /// Share of a request that is too long for the usual buffers, which [`beside`](Self::beside) includes.
     pub(crate) request: Share,
-    /// Memory for long values.
+    /// Budget of long values.
     values: Arc<Budget>,
     pub(crate) stream: Rc<Stream>,
     counters: Arc<Counters>,
@@ -111,7 +110,7 @@ impl Replies {
         }
     }
 
-    /// Whether `bytes` may be added to the replies now: much needs a share first.
+    /// Whether `bytes` may be added to the replies now. Takes a share if they are many.
     #[inline]
     pub(crate) fn may_add(&mut self, bytes: usize) -> bool {
         let all = self.out.len() + self.held_beside() + bytes;
@@ -120,7 +119,8 @@ impl Replies {
             || self.share.try_grow(all as u64)
     }
 
-    /// The same for what can wait, or be sent without: that takes no more than half of the budget.
+    /// As [`may_add`](Self::may_add), for a value that can wait, or be sent uncopied: leaves half of the budget to
+    /// others.
     pub(crate) fn may_add_value(&mut self, bytes: usize) -> bool {
         let all = self.out.len() + self.held_beside() + bytes;
         all <= FREE_REPLY_BYTES
@@ -129,12 +129,12 @@ impl Replies {
                 .any(|&bytes| self.share.try_grow_within_half(bytes as u64))
     }
 
-    /// So many reads are under way: there may be twice as many next time.
+    /// Notes the start of `reads` reads: next time there may be twice as many.
     pub(crate) fn begin_reads(&mut self, reads: usize) {
         self.most_reads = self.most_reads.max((2 * reads).min(MAX_READS));
     }
 
-    /// Gives back the share of memory that the connection does not hold any more, with nothing in `out`.
+    /// Returns the share of memory that is not held any more. `out` must be empty.
     pub(crate) fn give_back(&mut self) {
         self.share.shrink(self.held_beside() as u64);
     }
@@ -146,13 +146,13 @@ impl Replies {
         }
     }
 
-    /// Bytes held whatever is sent of `out`, but for those that the request has a share for.
+    /// Bytes held beside `out` that the request's share does not cover.
     fn held_beside(&self) -> usize {
         let of_request = self.request.bytes() as usize;
         self.beside.saturating_sub(of_request) + self.reading
     }
 
-    /// Completes when others wait for memory that is held here.
+    /// Completes when others wait for memory that this connection holds.
     async fn wanted(&self) {
         let by_others = async |share: &Share| match share.bytes() {
             0 => std::future::pending().await,
@@ -162,7 +162,7 @@ impl Replies {
         select(replies, request).await;
     }
 
-    /// Waits in line for memory for `bytes` of replies, with nothing waiting to be sent.
+    /// Waits in line for memory for `bytes` of replies. Nothing may be waiting to be sent.
     pub(crate) async fn reserve(&mut self, bytes: usize) -> io::Result<()> {
         let all = self.out.len() + self.held_beside() + bytes;
         let stream = Rc::clone(&self.stream);
@@ -170,7 +170,7 @@ impl Replies {
         match select(grown, pin!(stream.broken())).await {
             Either::Left((true, _)) => Ok(()),
             Either::Left((false, _)) => Err(io::ErrorKind::OutOfMemory.into()),
-            // Who has gone makes room for others.
+            // A closed connection makes room for others.
             Either::Right(_) => Err(io::ErrorKind::ConnectionAborted.into()),
         }
     }
@@ -184,7 +184,7 @@ impl Replies {
                 return Ok(true);
             }
             1..=FREE_REPLY_BYTES => self.stream.send_now(out).await,
-            // Not kept for the ring, where others would wait beside it.
+            // Not queued in the ring, where other memory would wait beside it.
             _ => (self.stream.try_send(&out), out),
         };
         let sent = sent?;
@@ -227,8 +227,7 @@ impl Replies {
         Ok(())
     }
 
-    /// Sends what is in `out`. A client that does not read is waited for, but not for ever: what it
-    /// holds up is others' memory.
+    /// Sends `out`. Waits for a client that does not read, but not for ever: it holds memory that others need.
     pub(crate) async fn send(&mut self) -> io::Result<()> {
         if self.send_some().await? {
             return Ok(());
@@ -253,12 +252,12 @@ impl Replies {
         Ok(received)
     }
 
-    /// Waits until the client takes more. If anything is held for it meanwhile, that needs a share, and is lost
-    /// with the connection when others wait for the memory, or after a while.
+    /// Waits until the client reads. Memory held for it needs a share. The connection fails if others want this memory after
+    /// [`GRACE`], or after [`SEND_PATIENCE`] without progress.
     async fn wait_for_reader(&mut self) -> io::Result<()> {
         self.most_reads = FREE_READS;
         let held = self.out.len() + self.held_beside();
-        // What has been sent had more, and so had flash reads that are not under way any more.
+        // The bytes sent, and flash reads that have ended, had a larger share.
         self.share.shrink(held as u64);
         if held <= FREE_HELD_BYTES && self.request.bytes() == 0 {
             return self.stream.writable().await;
@@ -286,7 +285,7 @@ impl Replies {
                 Ok(Either::Left((writable, _))) => return writable,
                 Ok(Either::Right(_)) => return Err(io::ErrorKind::OutOfMemory.into()),
                 Err(_) => {
-                    // One that reads slowly may take less in that time than the system waits for.
+                    // A slow reader may take fewer bytes in that time than the system waits for.
                     let before = std::mem::replace(&mut unsent, self.stream.unsent());
                     if unsent >= before {
                         return Err(io::ErrorKind::TimedOut.into());
@@ -296,12 +295,12 @@ impl Replies {
         }
     }
 
-    /// Sends a long value from where it lies, behind what is in `out`. While the client does not read, the value
-    /// is held for it only as long as nobody waits for the memory; then `let_go` is called, for what else is held (it returns
-    /// what cannot be let go of), and `find_again` brings the value back.
+    /// Sends a long value, without a copy, behind `out`. While the client does not read, the value is kept only as long
+    /// as no other connection waits for the memory. It is then dropped, together with the memory that `let_go` releases
+    /// (it returns the bytes that it cannot), and `find_again` looks the value up again.
     ///
     /// # Errors
-    /// Also when the value is not there any more, or is another: half of it has been sent.
+    /// Of the connection; and if the value is gone or has changed, as half of it has been sent.
     pub(crate) async fn send_value(
         &mut self,
         value: SharedValue,
@@ -322,9 +321,9 @@ impl Replies {
             if fingerprint.is_some_and(|before| before != found.fingerprint()) {
                 return Err(io::Error::other("a value changed while it was being sent"));
             }
-            // The fingerprint has served.
+            // The fingerprint is not needed any more.
             let before = fingerprint.take();
-            // The value may be a copy that is in no account: nobody is waited for with it at hand.
+            // The value may be a copy that no budget counts, so nothing is waited for while it is held.
             if self.try_send_out()? {
                 let now = self.stream.try_send(&found.as_ref()[sent..])?;
                 self.counters.bytes_written.add(now as u64);
@@ -339,7 +338,7 @@ impl Replies {
             fingerprint = Some(before.unwrap_or_else(|| found.fingerprint()));
             value = None;
             self.reading = let_go();
-            // Who was asked may have had nothing of what is wanted.
+            // The holder that was asked may have had none of the memory that is wanted.
             self.share.ask_another();
             if self.out.is_empty() {
                 self.wait_for_reader().await?;
@@ -349,7 +348,7 @@ impl Replies {
         }
     }
 
-    /// Waits until the client takes more, with a value at hand. False when that has to go first.
+    /// Waits until the client reads, while it holds a value. Returns false if the value has to be dropped first.
     async fn keeps(&self, value: &SharedValue) -> io::Result<bool> {
         let mut share = Share::empty(&self.values);
         if let SharedValue::Memory(value) = value
@@ -365,7 +364,7 @@ impl Replies {
                     SharedValue::Flash(item) => item.wanted().await,
                 }
             };
-            // Reads behind it go with it.
+            // Flash reads behind the value are dropped with it.
             select(pin!(of_value), pin!(self.wanted())).await;
         };
         match select(pin!(self.stream.writable()), pin!(wanted)).await {

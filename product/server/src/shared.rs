@@ -16,22 +16,21 @@ use crate::counters::{Counters, Totals};
 use crate::stop::StopRequest;
 use crate::throttle::Throttle;
 
-/// Memory of a connection that waits: its task, its socket's handle, its place in the list, what its last request waits
-/// with.
+/// Memory of an idle connection: its task, its socket's handle, its place in the list, the state of its last request.
 pub(crate) const CONNECTION_BYTES: u64 = 8 << 10;
-/// The most of the memory that connections may take, with what the cache lends to requests and replies, in percent.
+/// Largest share of the memory for connections, and for loans of the cache to requests and replies, in percent.
 const CONNECTIONS_PERCENT: u64 = 40;
-/// What they find in any case, however large the index is.
+/// Share of the memory that connections get however large the index is, in percent.
 const LEAST_FOR_CONNECTIONS_PERCENT: u64 = 5;
-/// The most that it lends to requests and replies, in percent of the memory.
+/// Largest share of the memory that the cache lends to requests and replies, in percent.
 const LENT_PERCENT: u64 = 15;
 
-/// A running server, as its connections and its statistics see it.
+/// State of a running server, for connections and statistics.
 pub(crate) struct Shared {
     pub(crate) engine: Arc<Engine>,
     pub(crate) workers: Workers,
     pub(crate) config: Config,
-    /// By worker.
+    /// One block per worker.
     pub(crate) counters: Box<[Arc<Counters>]>,
     /// The growing counters at the last reset of the statistics.
     pub(crate) reset_base: Mutex<ResetBase>,
@@ -42,11 +41,11 @@ pub(crate) struct Shared {
     pub(crate) connections: Connections,
     pub(crate) lent: Arc<Lent>,
     pub(crate) stopping: AtomicBool,
-    /// Lines about clients of the old binary protocol.
+    /// Log lines about clients of the old binary protocol.
     pub(crate) binary_clients: Throttle,
-    /// Lines about connections that could not be accepted.
+    /// Log lines about connections that could not be accepted.
     pub(crate) failed_accepts: Throttle,
-    /// The right to dump: one at a time does, as in memcached.
+    /// The right to dump: one connection at a time, as in memcached.
     pub(crate) dumping: Semaphore,
     /// Connections closed because they were silent.
     pub(crate) idle_kicks: AtomicU64,
@@ -58,7 +57,7 @@ pub(crate) struct Shared {
     pub(crate) io_words: String,
 }
 
-/// Values of the growing counters at some time.
+/// Snapshot of the growing counters.
 #[derive(Default)]
 pub(crate) struct ResetBase {
     totals: Totals,
@@ -67,7 +66,7 @@ pub(crate) struct ResetBase {
 }
 
 impl Shared {
-    /// Everything counted since the last reset.
+    /// Returns the counters since the last reset.
     pub(crate) fn totals(&self) -> Totals {
         self.totals_since_start()
             .since(&self.reset_base.lock().totals)
@@ -113,35 +112,35 @@ pub(crate) struct Connections {
     by_worker: Box<[AtomicUsize]>,
     pub(crate) current: AtomicUsize,
     pub(crate) total: AtomicU64,
-    /// Those that have ended.
+    /// Number of connections that have ended.
     pub(crate) closed: AtomicU64,
     pub(crate) rejected: AtomicU64,
     next_id: AtomicU64,
-    /// Told whenever one ends.
+    /// Notified whenever a connection ends.
     pub(crate) ended: Notify,
 }
 
-/// A connection, as others see it.
+/// A connection, as other tasks see it.
 pub(crate) struct ConnectionInfo {
     pub(crate) peer: PeerAddr,
     pub(crate) closer: Closer,
     /// Unix second of the last bytes from the client.
     pub(crate) last_active: AtomicU32,
-    /// Whether a request of it is being carried out.
+    /// Whether one of its requests is being executed.
     pub(crate) busy: AtomicBool,
 }
 
-/// A place among the open connections; given up on drop.
+/// A place among the open connections, given up on drop.
 pub(crate) struct Place {
     shared: Arc<Shared>,
     id: u64,
-    /// The worker that serves it: the one with the fewest when it came.
+    /// The worker that serves it: the one with the fewest connections when it came.
     pub(crate) worker: usize,
     pub(crate) info: Arc<ConnectionInfo>,
 }
 
 impl Place {
-    /// One for which the memory is lent already.
+    /// Creates a place for a connection whose memory is lent already.
     pub(crate) fn new(shared: &Arc<Shared>, peer: PeerAddr, closer: Closer) -> Self {
         let connections = &shared.connections;
         let id = connections.next_id.fetch_add(1, Ordering::Relaxed);
@@ -187,7 +186,7 @@ impl Connections {
         }
     }
 
-    /// Visits every open connection by its number.
+    /// Visits every open connection with its number.
     pub(crate) fn each(&self, mut visit: impl FnMut(u64, &ConnectionInfo)) {
         self.each_from(0, |id, info| {
             visit(id, info);
@@ -195,7 +194,7 @@ impl Connections {
         });
     }
 
-    /// Visits open connections from a number on until `visit` returns false; returns the number to go on with.
+    /// Visits open connections from number `first` on until `visit` returns false. Returns the number to go on with.
     pub(crate) fn each_from(
         &self,
         first: u64,
@@ -208,25 +207,25 @@ impl Connections {
     }
 }
 
-/// How many connections there may be at once: as many as are set, where memory allows.
+/// Returns the limit on open connections: the configured one, or less if memory requires it.
 pub(crate) fn most_connections(config: &Config) -> usize {
     let most = config.cache.memory.0 / 100 * CONNECTIONS_PERCENT / CONNECTION_BYTES;
     config.server.max_connections.min(most as usize)
 }
 
-/// Bytes of memory that connections find whatever else is there.
+/// Returns the bytes of memory that connections get in any case.
 pub(crate) fn least_for_connections(config: &Config) -> u64 {
     let most = most_connections(config) as u64 * CONNECTION_BYTES;
     most.min(config.cache.memory.0 / 100 * LEAST_FOR_CONNECTIONS_PERCENT)
 }
 
-/// Memory that the cache lends: to connections, and to requests and replies beyond what there is for these in any case.
+/// Memory that the cache lends to connections, and to requests and replies beyond their own budgets.
 pub(crate) struct Lent {
     engine: Arc<Engine>,
     memory_bytes: u64,
-    /// To connections, requests and replies.
+    /// Bytes lent to connections, requests and replies.
     bytes: AtomicU64,
-    /// To requests and replies.
+    /// Bytes lent to requests and replies.
     to_requests: AtomicU64,
 }
 
@@ -240,8 +239,8 @@ impl Lent {
         }
     }
 
-    /// Lends `bytes` if there is so much for connections, requests and replies. What the cache has not given up, because
-    /// flash is behind or the index has it, is not there.
+    /// Lends `bytes` if connections, requests and replies may have them. The answer is `Later` while the cache has not
+    /// given them up, because flash is behind or the index has them.
     pub(crate) fn lend(&self, bytes: u64) -> Lending {
         if !self.is_within_share(bytes) {
             return Lending::Never;
@@ -253,7 +252,7 @@ impl Lent {
         Lending::Lent
     }
 
-    /// Whether it would be lent `bytes`, if the cache gives them up.
+    /// Whether `bytes` may be lent, if the cache gives them up.
     pub(crate) fn may_have(&self, bytes: u64) -> bool {
         self.is_within_share(bytes) && self.engine.may_lend_memory(bytes)
     }
@@ -263,7 +262,7 @@ impl Lent {
         self.engine.return_memory(bytes);
     }
 
-    /// Whether with so much more they would have no more than they may.
+    /// Whether all loans stay within their share with `bytes` more.
     fn is_within_share(&self, bytes: u64) -> bool {
         let most = self.memory_bytes / 100 * CONNECTIONS_PERCENT;
         self.bytes.load(Ordering::Relaxed) + bytes <= most

@@ -28,40 +28,37 @@ use crate::shared::{
 use crate::stop::{StopRequest, answer_signals};
 use crate::throttle::Throttle;
 
-/// Longest time that clients wait for the items of the last run to be found again.
+/// Longest time that clients wait for the recovery of the last run's items.
 const RECOVERY_PATIENCE: Duration = Duration::from_millis(500);
 /// The mode bits of a file that its group or everybody may read.
 const READ_BY_OTHERS: u32 = 0o044;
 /// Memory of the process beside its allocations: stacks, and gaps between blocks of the allocator.
 const BASE_BYTES: u64 = 2 << 20;
-/// The program and its libraries take so much, or what they take when the server starts, in whole MiB. The latter is not the
-/// same at each start: a bound with which a server has started must do for the next start.
+/// Memory of the program and its libraries: this, or their size at the start if that is larger, in whole MiB. The size
+/// differs from start to start, but a bound with which a server has started must suffice for the next start.
 const LEAST_PROGRAM_BYTES: u64 = 6 << 20;
-/// The longest line of keys, twice for the buffer it grows in, and replies.
+/// Memory for the longest line of keys, twice as its buffer grows, and for replies.
 const LEAST_REQUESTS_BYTES: u64 = 2 << 20;
-/// Most bytes that a request with a long value has beside the value.
+/// Most bytes of a request with a long value, without the value.
 const LARGEST_LINE_BYTES: u64 = 4 << 10;
-/// Files that are open beside connections: a server's, of those that are told that there are too
-/// many, and of a worker.
+/// Open files beside connections: of the server, refused connections included, and of each worker.
 const OWN_FILES: u64 = 64;
 const WORKER_FILES: u64 = 8;
-/// Memory of a worker's connections that is nobody's in particular: reply buffers kept for reuse.
+/// Memory that all connections of a worker share: reply buffers kept for reuse.
 const REPLY_BUFFERS_BYTES: u64 = 1 << 20;
-/// Memory of the kernel for a worker's ring, and for a connection: its socket, and some replies on their way.
+/// Memory of the kernel for a worker's ring, and for a connection: its socket, and some replies in transit.
 const KERNEL_RING_BYTES: u64 = 512 << 10;
 const KERNEL_SOCKET_BYTES: u64 = 8 << 10;
-/// The most that a journal of the usual size takes, as a part of the memory.
+/// A journal of the default size takes at most this fraction of the memory.
 const JOURNAL_SHARE: u64 = 8;
 /// Time in which open connections may finish their commands.
 const CONNECTION_GRACE: Duration = Duration::from_secs(2);
 
-/// Runs a server until it is told to stop, by `signals` or by a client. Returns what the stop left
-/// behind. `preset` makes the engine's settings, of which those that are set in `config` are not
-/// taken.
+/// Runs a server until `signals` or a client stop it. Returns the outcome of the stop. `preset` returns the engine's
+/// settings; settings in `config` override them.
 ///
 /// # Errors
-/// [`ServeError`] when it cannot start; nothing on the flash has been touched then, unless the
-/// device failed.
+/// [`ServeError`] if the server cannot start. Nothing on the flash has been changed then, unless the device failed.
 pub fn run(
     mut config: Config,
     preset: impl Fn(Sizes) -> EngineConfig + Send + 'static,
@@ -191,7 +188,7 @@ async fn open_engine(
 
 async fn serve(shared: Arc<Shared>, listeners: Vec<Arc<Listener>>) -> Stop {
     shared.engine.start_background(shared.workers.spread());
-    // A small cache is found at once; of a large one, clients see the items found so far.
+    // A small cache is recovered by then. With a large one, clients see the items recovered so far.
     let _ = runtime::timeout(RECOVERY_PATIENCE, shared.engine.recovered()).await;
     for listener in &listeners {
         let (shared, listener) = (Arc::clone(&shared), Arc::clone(listener));
@@ -248,7 +245,7 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<Arc<Listener>>) -> Stop {
     stop
 }
 
-/// Ends all connections, and gives those in the middle of a request a moment to finish it.
+/// Closes all connections. Gives connections in the middle of a request [`CONNECTION_GRACE`] to finish it.
 ///
 /// A task that still runs after the second round is waiting for the flash, and the stop has its own deadline.
 async fn close_connections(shared: &Shared) {
@@ -273,7 +270,7 @@ async fn close_connections(shared: &Shared) {
     }
 }
 
-/// Logs the limits that the memory is too small for.
+/// Warns of limits that the memory is too small for, and of a cgroup limit that is too low.
 fn warn_of_limits(config: &Config) {
     let connections = most_connections(config);
     if connections < config.server.max_connections {
@@ -290,14 +287,13 @@ fn warn_of_limits(config: &Config) {
     }
 }
 
-/// What is said of a memory cgroup that allows less than `memory` with so many bytes of the kernel's own; nothing of
-/// one that allows as much.
+/// Returns a warning if a memory cgroup allows less than `memory` and `kernel` bytes together.
 fn beyond(limit: &MemoryLimit, memory: Size, kernel: u64) -> Option<String> {
     let needed = memory.0.saturating_add(kernel);
     if limit.bytes >= needed {
         return None;
     }
-    // Up to whole MiB: they are not exact.
+    // Rounded up to whole MiB, as they are estimates.
     let mebibytes = |bytes: u64| Size(bytes.next_multiple_of(1 << 20));
     Some(format!(
         "the memory cgroup allows {}, and --memory {memory} with about {} of the kernel's own (sockets, rings, page \
@@ -309,8 +305,7 @@ fn beyond(limit: &MemoryLimit, memory: Size, kernel: u64) -> Option<String> {
     ))
 }
 
-/// Estimates the memory that the kernel holds for this process beside its resident memory, and that counts to the same memory
-/// cgroup.
+/// Estimates the memory that the kernel holds for this process beside its resident memory, in the same memory cgroup.
 fn kernel_bytes(config: &Config, connections: usize) -> u64 {
     let memory = config.cache.memory.0;
     let rings = config.threads() as u64 * KERNEL_RING_BYTES;
@@ -323,7 +318,7 @@ fn kernel_bytes(config: &Config, connections: usize) -> u64 {
     rings + sockets + journal
 }
 
-/// Bytes for requests and replies, and for long values on their way in or out: at least one of these.
+/// Returns the bytes for requests and replies, and for long values on their way in or out: at least one such value.
 fn budgets(config: &Config) -> (u64, u64) {
     let item = config.max_item_size().0;
     let all = (config.cache.memory.0 / 32).max(2 * item);
@@ -344,7 +339,7 @@ fn bound_connections(config: &mut Config) {
     tracing::warn!(%error, max_connections = *most, "fewer connections than configured");
 }
 
-/// Checks what can be before there is a new file, and settles what the device decides about.
+/// Checks the settings before a new file is made, and sets the largest value if the device determines it.
 fn check_new(
     config: &mut Config,
     preset: impl Fn(Sizes) -> EngineConfig,
@@ -368,8 +363,8 @@ fn check_new(
     Ok(())
 }
 
-/// The engine's settings on so many bytes: those of the preset, but for what is set. `block_bytes`
-/// are those of a segment, where there is no choice.
+/// Returns the engine's settings for a device: those of the preset, overridden by `config`. `block_bytes` is the segment
+/// size if the device determines it.
 fn engine_config(
     config: &Config,
     device_bytes: u64,
@@ -435,7 +430,7 @@ fn engine_config(
     })
 }
 
-/// What goes to flash: as is set, else as the preset has it, with what else is set of how it is learned.
+/// Returns the admission policy: the configured one, or the preset's, with the configured settings of learning.
 fn admission(cache: &CacheSection, of_preset: Admission) -> Result<Admission, ServeError> {
     let mut admission = cache.admission.unwrap_or(of_preset);
     if let Admission::Learned(learning) = &mut admission {
@@ -456,7 +451,7 @@ fn admission(cache: &CacheSection, of_preset: Admission) -> Result<Admission, Se
     Ok(admission)
 }
 
-/// What is kept free: as is set, else as the preset has it, with the watermarks that are set.
+/// Returns the reserve: the configured one, or the preset's, with the configured watermarks.
 fn reserve(cache: &CacheSection, of_preset: Reserve) -> Result<Reserve, ServeError> {
     let (low, high) = (cache.low_watermark, cache.high_watermark);
     let mut reserve = cache.reserve.unwrap_or(of_preset);
@@ -488,7 +483,8 @@ fn bind(config: &Config) -> Result<Vec<Arc<Listener>>, ServeError> {
     config.server.listen.iter().map(listen).collect()
 }
 
-/// Files that are made are their owner's alone; an existing one has the mode that somebody gave it.
+/// Warns of files that other users can read. New files are readable by their owner alone; an existing file keeps its
+/// mode.
 fn warn_of_readers(files: &[PathBuf]) {
     for file in files {
         let Ok(found) = std::fs::metadata(file) else {

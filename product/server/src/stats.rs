@@ -1,4 +1,4 @@
-//! `stats`: memcached's own names where they mean the same thing, and Flowstone's own.
+//! `stats`: memcached's own names if the meaning is the same, and Flowstone's own.
 //!
 //! `docs/guide/statistics.md` has every field; a test compares the two.
 
@@ -17,11 +17,11 @@ use crate::shared::{ConnectionInfo, Shared, most_connections};
 
 /// Bytes of a page, as memcached's slab classes have it.
 const PAGE_BYTES: u64 = 1 << 20;
-/// Objects on flash from which on the memory that their index takes is shared out among them: a smaller index is as
-/// large as it is whatever it holds.
+/// Number of objects on flash from which on the index's memory per object is reported. The size of a smaller index hardly
+/// depends on its number of objects.
 const OBJECTS_TO_SHARE: u64 = 10_000;
 
-/// The version clients are told: memcached's whose protocol is spoken, then our own.
+/// The version reported to clients: that of memcached whose protocol is spoken, then our own.
 pub(crate) const VERSION: &str = concat!("1.6.45-flowstone-", env!("CARGO_PKG_VERSION"));
 
 /// Appends the answer to `stats [argument]`.
@@ -46,7 +46,7 @@ pub(crate) fn write(shared: &Shared, out: &mut Vec<u8>, argument: Option<&[u8]>)
     status(out, Status::End, false);
 }
 
-/// A number that others count up meanwhile.
+/// Appends a counter that other threads increment.
 fn count(out: &mut Vec<u8>, name: &str, value: &AtomicU64) {
     stat(out, name, value.load(Ordering::Relaxed));
 }
@@ -87,7 +87,7 @@ impl Figures {
             .saturating_sub(self.flash.evicted_unfetched)
     }
 
-    /// Dead items whose space was found when it was needed.
+    /// Dead items whose space was reused on demand.
     fn reclaimed(&self) -> u64 {
         self.flash.items_expired + self.engine.tier.reclaimed
     }
@@ -118,7 +118,7 @@ fn general(shared: &Shared, out: &mut Vec<u8>) {
     for (name, value) in totals.named() {
         stat(out, name, value);
         if name == "get_misses" {
-            // Counters of the engine that memcached has.
+            // Counters of the engine that memcached has, too.
             stat(out, "get_expired", engine.paths.expired);
             stat(out, "get_flushed", engine.paths.flushed);
         }
@@ -129,12 +129,12 @@ fn general(shared: &Shared, out: &mut Vec<u8>) {
     count(out, "idle_kicks", &shared.idle_kicks);
     let memory_bytes = shared.config.cache.memory.0;
     stat(out, "limit_maxbytes", memory_bytes + flash_bytes(shared));
-    // Connections beyond the limit are told so and closed: listening never ends, and none gives way to another.
+    // Connections beyond the limit get an error and are closed: listening never ends, and none gives way to another.
     stat(out, "accepting_conns", 1);
     stat(out, "listen_disabled_num", 0);
     stat(out, "threads", shared.workers.count());
     let hash_bytes = engine.dram_table_bytes + engine.memory.index_bytes;
-    // As memcached's, of pointers.
+    // As memcached's, in pointers.
     let slots = hash_bytes / u64::from(usize::BITS / 8);
     stat(out, "hash_power_level", slots.max(1).ilog2());
     stat(out, "hash_bytes", hash_bytes);
@@ -159,8 +159,8 @@ fn general(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "resident_bytes", usage.resident_bytes);
 }
 
-/// Writes how memory was found: by the crawler and by reclaim in place. The names are memcached's, for all items and for a
-/// class alike.
+/// Writes the counters of memory reclaimed by the crawler and in place. The names are memcached's, for all items and for a class
+/// alike.
 fn crawler(out: &mut Vec<u8>, class: &str, engine: &EngineStats) {
     let tier = &engine.tier;
     for (name, value) in [
@@ -177,7 +177,7 @@ fn flash_bytes(shared: &Shared) -> u64 {
     u64::from(store.segments()) * u64::from(store.segment_bytes())
 }
 
-/// The flash under memcached's names for its external storage: a segment is a page.
+/// Writes the flash under memcached's names for its external storage: a segment is a page.
 fn extstore(shared: &Shared, out: &mut Vec<u8>, engine: &EngineStats) {
     let store = shared.engine.store();
     let (counters, placement) = (store.counters(), &engine.placement);
@@ -249,7 +249,7 @@ fn yes_no(set: bool) -> &'static str {
     if set { "yes" } else { "no" }
 }
 
-/// All items, as those of one class.
+/// Writes all items as those of one class.
 fn items(shared: &Shared, out: &mut Vec<u8>) {
     let figures = Figures::read(shared);
     let Figures { totals, engine, .. } = &figures;
@@ -280,7 +280,7 @@ fn items(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "items:1:lrutail_reflocked", 0);
 }
 
-/// The memory of the items as pages of one class, whose chunks are as long as the average item in memory.
+/// Writes the memory of the items as pages of one class, whose chunks have the length of the average item in memory.
 fn slabs(shared: &Shared, out: &mut Vec<u8>) {
     let engine = shared.engine.stats();
     let totals = shared.totals();
@@ -312,7 +312,7 @@ fn slabs(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "total_malloced", engine.dram_bytes);
 }
 
-/// The answer to `stats conns`, however many there are.
+/// Answers `stats conns`, for any number of connections.
 pub(crate) async fn conns(shared: &Shared, replies: &mut Replies) -> io::Result<()> {
     let mut next = Some(0);
     while let Some(first) = next {
@@ -395,7 +395,7 @@ fn flash(shared: &Shared, out: &mut Vec<u8>) {
     durability(shared, out);
 }
 
-/// The journal and checkpoints, and the recovery after the last start.
+/// Writes the state of journal and checkpoints, and of the recovery after the last start.
 fn durability(shared: &Shared, out: &mut Vec<u8>) {
     let journal = shared.engine.journal();
     let (journal_bytes, journal_used) = journal.fill();

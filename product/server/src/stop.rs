@@ -3,11 +3,11 @@
 //! | signal | effect |
 //! |---|---|
 //! | TERM, INT | an orderly stop |
-//! | HUP | the same where the server was started in a terminal, which has hung up; else nothing |
+//! | HUP | an orderly stop if the server was started in a terminal, which has hung up; else nothing |
 //! | USR1, USR2 | nothing |
 //!
-//! A second TERM or INT ends the process at once, if the stop has gone on for [`GRACE`]: service
-//! managers and `timeout` send two in a row and mean one. Each signal leaves a line in the log.
+//! A second TERM or INT ends the process at once, if the stop has gone on for [`GRACE`]: service managers and `timeout`
+//! send two in a row and mean one. Each signal leaves a line in the log.
 
 use std::io;
 use std::sync::{Arc, OnceLock, Weak};
@@ -17,10 +17,10 @@ use engine::Engine;
 use runtime::live::{Signal, Signals};
 use runtime::sync::Notify;
 
-/// How long an orderly stop goes on undisturbed.
+/// Time for which a second signal does not end an orderly stop.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The request to stop, once there is one.
+/// The request to stop, if there is one.
 #[derive(Default)]
 pub(crate) struct StopRequest {
     why: OnceLock<&'static str>,
@@ -29,13 +29,13 @@ pub(crate) struct StopRequest {
 }
 
 impl StopRequest {
-    /// Asks the server to stop; the first reason is the one that counts.
+    /// Asks the server to stop. The first reason counts.
     pub(crate) fn ask(&self, why: &'static str) {
         let _ = self.why.set(why);
         self.asked.notify_all();
     }
 
-    /// Waits until somebody asks, and tells why.
+    /// Waits for the request. Returns its reason.
     pub(crate) async fn asked(&self) -> &'static str {
         loop {
             let asked = self.asked.listener();
@@ -46,12 +46,12 @@ impl StopRequest {
         }
     }
 
-    /// From now on a stop saves `engine`.
+    /// Sets the engine that a stop saves.
     pub(crate) fn will_save(&self, engine: &Arc<Engine>) {
         let _ = self.engine.set(Arc::downgrade(engine));
     }
 
-    /// Returns the loss if the process ended now.
+    /// Describes the loss if the process ended now.
     fn at_stake(&self) -> String {
         let Some(engine) = self.engine.get().and_then(Weak::upgrade) else {
             return "it had not started yet".to_owned();
@@ -63,7 +63,7 @@ impl StopRequest {
     }
 }
 
-/// Answers `signals` for as long as the process lives.
+/// Starts a thread that answers `signals` for as long as the process lives.
 pub(crate) fn answer_signals(mut signals: Signals, stop: Arc<StopRequest>) -> io::Result<()> {
     let mut rules = Rules {
         has_terminal: runtime::process::has_terminal(),
@@ -115,7 +115,7 @@ enum Answer {
 /// Interprets signals, one after the other.
 struct Rules {
     has_terminal: bool,
-    /// When the first one came that asks for a stop.
+    /// Time of the first signal that asked for a stop.
     first: Option<Instant>,
 }
 
@@ -144,7 +144,7 @@ impl Rules {
 mod tests {
     use super::*;
 
-    /// Answers to signals that come so many milliseconds after the first.
+    /// Answers to signals, with their milliseconds after the first.
     fn answers(has_terminal: bool, signals: &[(Signal, u64)]) -> Vec<Answer> {
         let mut rules = Rules {
             has_terminal,

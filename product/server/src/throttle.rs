@@ -1,11 +1,11 @@
-//! Lines of the log that clients can cause: at most one a minute of each kind.
+//! Log lines that clients can cause: at most one a minute of each kind.
 
 use parking_lot::Mutex;
 
 /// Seconds between two lines of a kind.
 const INTERVAL_SECONDS: u32 = 60;
 
-/// Says when a line is due, and how often it would have been since the last.
+/// Tells when a line is due, and how many it stands for.
 #[derive(Default)]
 pub(crate) struct Throttle(Mutex<State>);
 
@@ -16,8 +16,8 @@ struct State {
 }
 
 impl Throttle {
-    /// Counts one at `now`, in Unix seconds; how many there have been since the last line, this one
-    /// included, if another is due.
+    /// Counts an event at `now`, in Unix seconds. If a line is due, returns the number of events since the last one, this
+    /// one included.
     pub(crate) fn due(&self, now: u32) -> Option<u64> {
         let mut state = self.0.lock();
         state.count += 1;

@@ -1,10 +1,10 @@
-//! DIDACache (TOS 2018; slides of FAST 2017): the cache drives the flash itself. Its presets, and those of Fatcache, which the
-//! paper compares it with (sections 5.1 and 5.4.3).
+//! DIDACache (TOS 2018; slides of FAST 2017): the cache drives the flash itself. The presets are its own, and those of
+//! Fatcache, which the paper compares it with (sections 5.1 and 5.4.3).
 //!
-//! Below the low watermark `didacache` drops the least recently read segment; its watermarks are those of a queue unless the
-//! name tells otherwise. Fatcache's names tell its reclaim: `fifo`, the default, copies all valid items of the oldest slab,
-//! `greedy` those of the slab with the fewest valid bytes, `kick` drops that slab, `fifo-drop`, SlickCache's baseline, drops
-//! the oldest slab.
+//! Below the low watermark `didacache` drops the least recently read segment; its watermarks are those of a queue unless
+//! the name tells otherwise. Fatcache's names tell its reclaim: `fifo`, the default, copies all valid items of the oldest
+//! slab, `greedy` those of the slab with the fewest valid bytes. `kick` drops the slab with the fewest valid bytes;
+//! `fifo-drop`, SlickCache's baseline, drops the oldest slab.
 //!
 //! | mechanism | section | file |
 //! |---|---|---|
@@ -25,16 +25,16 @@ use engine::{
     EngineConfig, ReclaimPolicy, ReclaimSettings, Reserve, Schedule, StaticReserve, Victim,
 };
 
-/// The part of the memory that Fatcache has for slabs being filled, as in the paper: 128 MiB of 256.
+/// Fatcache's slabs being filled take one half of the memory, as in the paper: 128 MiB of 256.
 const FATCACHE_BUFFER_SHARE: u64 = 2;
-/// It copies whatever gains a sixteenth of a slab.
+/// Fatcache copies a victim if that gains at least a sixteenth of a slab.
 const FATCACHE_COPY_SIXTEENTHS: u32 = 15;
-/// `didacache` copies what gains a sixteenth, and drops the rest under pressure.
+/// `didacache` copies a victim if that gains at least a sixteenth, and drops others under pressure.
 const DIDACACHE_COPY_SIXTEENTHS: u32 = 15;
-/// It writes as many slabs at once as this part of the buffers, and reclaims as many: each is one block of one LUN, and takes
-/// as long as its pages one after the other, where Fatcache's lies on all.
+/// `didacache` writes and reclaims as many slabs at once as this part of its buffers. Each slab is one block of one LUN,
+/// whose pages are written one after the other, while a slab of Fatcache lies on all LUNs.
 const DIDACACHE_WORKERS_SHARE: (usize, usize) = (3, 4);
-/// It levels wear after so many erases for each block (section 4.1.5).
+/// `didacache` levels wear after this many erases for each block (section 4.1.5).
 const WEAR_LEVELING: u32 = 2;
 
 const FIFO: ReclaimPolicy = copy_valid(Victim::Oldest, FATCACHE_COPY_SIXTEENTHS);
@@ -46,9 +46,9 @@ const FIFO_DROP: ReclaimPolicy = ReclaimPolicy::Drop {
     victim: Victim::Oldest,
 };
 const INTEGRATED: ReclaimPolicy = integrated(DIDACACHE_COPY_SIXTEENTHS);
-/// Space-based eviction alone copies whatever gains, as Fatcache does.
+/// Space-based eviction alone: copies every victim that gains, as Fatcache does.
 const SPACE: ReclaimPolicy = copy_valid(Victim::FewestValid, FATCACHE_COPY_SIXTEENTHS);
-/// Segments with valid bytes are never copied: only empty ones are reclaimed before the low watermark.
+/// Locality-based eviction alone: never copies. Before the low watermark only empty segments are reclaimed.
 const LOCALITY: ReclaimPolicy = integrated(0);
 
 const fn copy_valid(victim: Victim, max_copy_sixteenths: u32) -> ReclaimPolicy {
@@ -65,7 +65,7 @@ const fn integrated(max_copy_sixteenths: u32) -> ReclaimPolicy {
     }
 }
 
-/// Fatcache, with its schedule and its policy.
+/// A preset of Fatcache, with its schedule and its policy.
 macro_rules! fatcache {
     ($name:literal, $about:literal, $schedule:ident, $policy:ident) => {
         Preset::of_drive($name, $about, |sizes| {
@@ -74,7 +74,7 @@ macro_rules! fatcache {
     };
 }
 
-/// `DIDACache`, with its policy and its reserve.
+/// A preset of `DIDACache`, with its policy and its reserve.
 macro_rules! didacache {
     ($name:literal, $about:literal, $policy:ident, $reserve:expr) => {
         Preset::of_flash($name, $about, |sizes| didacache(sizes, $policy, $reserve))

@@ -24,23 +24,23 @@ use engine::{
     ReclaimPolicy, Reserve, StaticReserve, Victim,
 };
 
-/// Items are spread over several segments that are being filled, so that these get full.
+/// Items are spread over several open segments, so that these fill up.
 const FLASHIELD_BUFFERS: usize = 7;
 const FLASHIELD_INDEX_PERCENT: u32 = 50;
 /// Reads in the small queue that take an item to the main one.
 const S3_FIFO_READS: u32 = 2;
-/// All that has been read in the main queue goes to its end again, as long as that gains.
+/// Items read in the main queue go to its end again, if that gains a sixteenth of a segment.
 const S3_FIFO_COPY_SIXTEENTHS: u32 = 15;
 /// Insertion points of RIPQ in Flashield (sections 2.2 and 5.1).
 const RIPQ_PRIORITIES: u8 = 8;
-/// One for each of these, and some being written.
+/// One buffer for each insertion point, and some being written.
 const RIPQ_BUFFERS: usize = 12;
 const VICTIM_BUFFERS: usize = 4;
-/// The part of the memory that the buffers of RIPQ may have: the rest is for items and their index.
+/// Fraction of the memory for the buffers of RIPQ. The rest is for items and their index.
 const RIPQ_BUFFER_SHARE: u64 = 8;
-/// Segments that each of the two writes and reclaims at once.
+/// Segments that each preset here writes and reclaims at once.
 const VICTIM_WORKERS: usize = 2;
-/// What both keep free, in percent of the flash.
+/// Low and high watermark of free segments in each preset here, in percent of the flash.
 const VICTIM_WATERMARKS: (u32, u32) = (2, 5);
 
 /// The presets of the four systems.
@@ -53,7 +53,7 @@ pub const PRESETS: &[Preset] = &[
     Preset::of_drive("ripq", "RIPQ: the same on a segmented LRU of 8 priorities; what is read moves up when its segment goes", ripq),
 ];
 
-/// As a victim cache has it, with memory as a filter: what is on flash is read from there.
+/// A victim cache with memory as a filter: hits on flash are not copied back to memory.
 fn filter(sizes: Sizes, admission: Admission, policy: ReclaimPolicy) -> EngineConfig {
     let mut config = EngineConfig {
         admission,
@@ -64,8 +64,8 @@ fn filter(sizes: Sizes, admission: Admission, policy: ReclaimPolicy) -> EngineCo
     config
 }
 
-/// Flashield (NSDI '19): what has been read since it was written goes back to memory when its segment goes, and has to prove
-/// itself again.
+/// Flashield (NSDI '19): an item read since it was written returns to memory when its segment is reclaimed, and has to
+/// prove itself again.
 fn flashield(sizes: Sizes) -> EngineConfig {
     let policy = ReclaimPolicy::ReturnRecent {
         victim: Victim::Oldest,
@@ -77,7 +77,7 @@ fn flashield(sizes: Sizes) -> EngineConfig {
     config
 }
 
-/// As the paper ranks what is to be evicted: one CLOCK over memory and flash.
+/// Ranks items for eviction as the paper does: one CLOCK over memory and flash.
 fn flashield_one_clock(sizes: Sizes) -> EngineConfig {
     let mut config = flashield(sizes);
     config.placement = Arc::new(HashedSettings {
@@ -102,7 +102,7 @@ fn s3_fifo(sizes: Sizes) -> EngineConfig {
     )
 }
 
-/// Items in memory, all of which go to flash when they leave it (Flashield, section 2.2).
+/// A cache of items in memory. All items go to flash when they leave it (Flashield, section 2.2).
 fn victim(sizes: Sizes) -> EngineConfig {
     let usual = sized(sizes);
     let wanted = sizes.memory_bytes / RIPQ_BUFFER_SHARE / RIPQ_BUFFERS as u64;

@@ -81,7 +81,7 @@ mod tests {
             );
             assert!(config.writing.writers >= 2);
         }
-        // What is asked for counts as with Fatcache.
+        // A requested buffer size has the same effect as with Fatcache.
         let asked = Sizes {
             buffer_bytes: Some(32 << 20),
             ..sizes(1024, 4, None)

@@ -1,5 +1,5 @@
-//! A cache whose index is a `SliceHash` ("Design Patterns for Tunable and Efficient SSD-based Indexes", ANCS '14): half a byte
-//! of memory an item, all else on flash. The structures of the paper themselves are the crate `slices`.
+//! A cache whose index is a `SliceHash` ("Design Patterns for Tunable and Efficient SSD-based Indexes", ANCS '14): half a
+//! byte of memory an item, the rest on flash. The crate `slices` has the structures of the paper.
 //!
 //! | mechanism | section | file |
 //! |---|---|---|

@@ -4,8 +4,9 @@
 //! cargo run --release -p flowstone-slices --example deduplicate -- DIRECTORY [INDEX]
 //! ```
 //!
-//! Chunks of 4 KiB are told by 8 bytes of their hash: the index says where each was seen first. Prints how many had been seen
-//! before. With `INDEX`, a file, the index is kept, and the next run knows what this one has seen.
+//! Chunks of 4 KiB are identified by 8 bytes of their hash. The index has the number of the chunk at which each was seen first.
+//! Prints how many chunks had been seen before. With `INDEX`, a file, the index is kept, and the next run knows the chunks of
+//! this one.
 
 #![allow(clippy::print_stdout, reason = "an example tells what it has found")]
 
@@ -82,10 +83,10 @@ async fn deduplicate(files: &[PathBuf], path: &Path) -> Result<Tally, Box<dyn Er
 }
 
 async fn add(index: &SliceHash, batch: &[u64], tally: &mut Tally) -> Result<(), Box<dyn Error>> {
-    // All at once, so that the drive reads from all of its channels.
+    // All look-ups at once, so that the drive reads from all of its channels.
     let found = get_all(index, batch.iter().copied()).await;
     for (&chunk, found) in batch.iter().zip(found) {
-        // What the batch has twice is in memory by now.
+        // A chunk that the batch has twice is in memory by now.
         if found?.is_some() || index.get(chunk).await?.is_some() {
             tally.known += 1;
         } else {

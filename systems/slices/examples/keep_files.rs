@@ -4,7 +4,7 @@
 //! cargo run --release -p flowstone-slices --example keep_files -- DIRECTORY [MAP]
 //! ```
 //!
-//! Files of up to a MiB are kept, until the map is full: then the oldest go. With `MAP`, a file, the map is kept, too.
+//! Files of up to a MiB are kept. A full map drops the oldest files. With `MAP`, a file, the map is kept, too.
 
 #![allow(clippy::print_stdout, reason = "an example tells what it has found")]
 

@@ -1,9 +1,10 @@
-//! Finds near-duplicates of images: builds a similarity index in a file, plants altered copies, and asks for them.
+//! Finds near-duplicates of images: builds a similarity index in a file, plants altered copies, and looks for them.
 //!
 //! `cargo run --release -p flowstone-slices --example near_duplicates [IMAGES] [cosine | euclidean]`: IMAGES is a file of images
 //! of bytes in the format of the MNIST database (`idx3-ubyte`, unpacked). Without it 10,000 images are drawn.
 //!
-//! Prints the share of the true ten nearest that a query finds, what it reads, and the memory that the index takes.
+//! Prints the share of the true ten nearest images that a query finds, the pages and vectors that it reads, and the memory of the
+//! index.
 
 #![allow(clippy::print_stdout, reason = "an example shows what happens")]
 
@@ -19,7 +20,7 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 
 const DRIVE_BYTES: u64 = 512 << 20;
-/// Images that have altered copies, and how many of each: with its copies an image has ten near neighbours.
+/// Images that have altered copies, and copies of each. An image has ten near neighbours: itself and its copies.
 const ORIGINALS: usize = 300;
 const COPIES: usize = 9;
 const NEIGHBOURS: usize = 10;
@@ -27,7 +28,7 @@ const NEIGHBOURS: usize = 10;
 type Image = Vec<f32>;
 type Failure = Box<dyn Error>;
 
-/// Images of one size, each a row of bytes after the other.
+/// Images of one size, each a sequence of rows of bytes.
 struct Images {
     width: usize,
     all: Vec<Image>,
@@ -57,7 +58,7 @@ fn read_images(path: &Path) -> Result<Images, Failure> {
     })
 }
 
-/// Strokes on a dark ground.
+/// Draws images of strokes on a dark ground.
 fn drawn_images(random: &mut SmallRng) -> Images {
     const WIDTH: usize = 28;
     let mut draw = || {
@@ -90,7 +91,7 @@ fn drawn_images(random: &mut SmallRng) -> Images {
     }
 }
 
-/// An image as another encoder or another frame would have it: half a pixel aside or not, some noise, another brightness.
+/// Alters an image as another encoder or another frame would: half a pixel aside or not, some noise, another brightness.
 fn altered(image: &Image, width: usize, random: &mut SmallRng) -> Image {
     let aside = [0, 0, 1, width][random.random_range(0..4)];
     let brightness = random.random_range(0.85..1.1);
@@ -104,7 +105,7 @@ fn altered(image: &Image, width: usize, random: &mut SmallRng) -> Image {
     (0..image.len()).map(pixel).collect()
 }
 
-/// The numbers of the nearest images.
+/// Returns the numbers of the nearest images.
 fn nearest(family: Family, image: &Image, all: &[Image]) -> Vec<usize> {
     let mut distances: Vec<(f64, usize)> = all
         .iter()
@@ -116,7 +117,7 @@ fn nearest(family: Family, image: &Image, all: &[Image]) -> Vec<usize> {
     distances.into_iter().map(|(_, number)| number).collect()
 }
 
-/// Functions that suit the images: they are to find most copies, and little else.
+/// Chooses functions that suit the images: they should find most copies, and little else.
 fn settings(
     images: &Images,
     copies: &[(usize, Image)],
@@ -139,7 +140,7 @@ fn settings(
     );
     Ok(LshSettings {
         components: Components::Bytes,
-        // A query reads a twentieth of all images at most.
+        // A query reads at most a twentieth of all images.
         most_candidates: images.all.len() / 20,
         // A small index with many incarnations.
         partitions: Some(1),

@@ -1,11 +1,11 @@
-//! A filter for URLs in a file: which of them have been seen before?
+//! A filter for URLs in a file, which tells URLs that have been seen before.
 //!
 //! ```text
 //!   cargo run --release -p flowstone-slices --example url_filter FILE [URLS [RATE]]
 //! ```
 //!
-//! URLS says how many are made up (1000000), or is `-` to read them from standard input, one a line. RATE is that of false
-//! positives when the filter is full (0.01), or `paper` for the settings of the paper. FILE and FILE.log are begun anew.
+//! URLS is the number of made-up URLs (1000000), or `-` to read URLs from standard input, one a line. RATE is the rate of false
+//! positives of a full filter (0.01), or `paper` for the settings of the paper. FILE and FILE.log are overwritten.
 
 use std::error::Error;
 use std::io::{BufRead, Write, stdin, stdout};
@@ -15,7 +15,7 @@ use std::time::Instant;
 use flowstone_slices::{BitPlacement, BloomSettings, Files, SliceBloom, SliceError};
 use futures_util::future::join_all;
 
-/// Look-ups at once, and how many are measured of URLs that are there and of others.
+/// Look-ups at once, and number of present and of absent URLs that are measured.
 const AT_ONCE: usize = 32;
 const MEASURED: usize = 100_000;
 
@@ -23,7 +23,7 @@ fn made_up(number: u64) -> String {
     format!("https://www.host-{}.example/page/{number}", number % 1_000)
 }
 
-/// Looks URLs up, some at once: how many may be there.
+/// Looks URLs up, some at once. Returns the number that may be present.
 async fn look_up(filter: &SliceBloom, urls: &[String]) -> Result<usize, SliceError> {
     let mut maybe = 0;
     for urls in urls.chunks(AT_ONCE) {
@@ -61,7 +61,7 @@ async fn run(
 
     let begin = Instant::now();
     let (mut count, mut seen, mut recent) = (0_u64, 0_u64, Vec::new());
-    // Of two equal URLs among the same few, the second is not recognised.
+    // Two equal URLs within one group are looked up together, and the second is not recognised.
     let mut urls = urls.peekable();
     while urls.peek().is_some() {
         let some: Vec<String> = urls.by_ref().take(AT_ONCE).collect();

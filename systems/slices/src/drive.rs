@@ -1,4 +1,4 @@
-//! A drive with slicetables: reads of a page, and the rewriting of a slicetable (section 5.1).
+//! A drive with slicetables: reads of a page, and rewrites of a slicetable (section 5.1).
 
 use std::io;
 use std::ops::Range;
@@ -19,16 +19,16 @@ use crate::pointers::check_regions;
 use crate::regions::{Region, Regions};
 use crate::scheduler::{Asked, Scheduler, Scheduling};
 
-/// How often a flush fails because a page cannot be read, until what it held counts as lost.
+/// Number of failed reads of flushes after which a page that cannot be read counts as lost.
 const READ_PATIENCE: u32 = 8;
-/// How often a page is read again whose checksum is wrong: it may have been read wrong.
+/// Number of times that a page with a wrong checksum is read again, in case the read was wrong.
 const READS_AGAIN: usize = 2;
 
-/// The bytes of a slicetable.
+/// The sizes of slicetables on a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TableShape {
     pub(crate) instance: u64,
-    /// No other process has written to it.
+    /// Whether this process has created the structure, so that no other has written to it.
     pub(crate) is_new: bool,
     pub(crate) pages: u32,
     pub(crate) page_bytes: usize,
@@ -39,21 +39,21 @@ pub(crate) struct TableShape {
 }
 
 pub(crate) struct Drive {
-    /// Which of the structure's drives it is.
+    /// Number of the drive in its structure.
     pub(crate) number: usize,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) shape: TableShape,
     pub(crate) scheduler: Scheduler<AskedRead>,
     pub(crate) regions: Arc<Regions>,
     pub(crate) counts: DriveCounts,
-    /// One slicetable at a time is written, from start to end: so chunks go to the channels in turn, and no sync covers another's
-    /// writes.
+    /// Lets one slicetable at a time be written, from start to end: so chunks go to the channels in turn, and no sync covers the
+    /// writes of another slicetable.
     rewriting: Semaphore,
-    /// Reads of flushes that have failed since one succeeded.
+    /// Failed reads of flushes since a flush succeeded.
     failed_reads: AtomicU32,
 }
 
-/// What a drive has read and written since it was opened.
+/// Counts of a drive since it was opened.
 #[derive(Default)]
 pub(crate) struct DriveCounts {
     pub(crate) page_reads: AtomicU64,
@@ -73,14 +73,14 @@ pub(crate) struct AskedRead {
 /// A page that has been read.
 pub(crate) struct PageRead {
     pub(crate) bytes: AlignedBuf,
-    /// What is older does not count ([`PageIdentity::seal`]).
+    /// Newest generation that the page may have lost ([`PageIdentity::seal`]).
     pub(crate) floor: u32,
 }
 
-/// The drives of a structure. `pointers` says where the slicetables of one lie, each with its partition.
+/// Returns the drives of a structure. `pointers` returns the slicetables of a drive, each with its partition.
 ///
 /// # Errors
-/// [`SliceError::DamagedLog`] for a pointer that names no region of its drive, or another's.
+/// [`SliceError::DamagedLog`] for a pointer that names no region of its drive, or another pointer's region.
 pub(crate) fn drives(
     disks: Vec<Arc<dyn Disk>>,
     shape: TableShape,
@@ -142,11 +142,11 @@ impl Drive {
         }
     }
 
-    /// Reads `len` bytes of a channel when it is their turn, of the drive or of the whole that it is a part of. A task does so, and
-    /// gives the turn on whether or not the caller polls.
+    /// Reads `len` bytes of a channel when the read has its turn. `disk` is the drive, or the disk that the drive is a part of. A
+    /// task does the read, and passes the turn on whether or not the caller polls.
     ///
     /// # Errors
-    /// The drive's; also where the runtime that this was first polled on has ended.
+    /// Errors of the drive, and an error if the runtime that first polled this has ended.
     async fn read(
         &self,
         disk: &Arc<dyn Disk>,
@@ -172,12 +172,12 @@ impl Drive {
         })
     }
 
-    /// Waits for the reads under way, those that have been given up included: the disk is nobody else's then.
+    /// Waits until no read uses the disk, not even a read that was given up.
     pub(crate) async fn idle(&self) {
         drop(self.scheduler.write().await);
     }
 
-    /// Reads a page of a slicetable.
+    /// Reads a page of a slicetable, and verifies it.
     pub(crate) async fn read_page(
         &self,
         region: &Region,
@@ -200,8 +200,8 @@ impl Drive {
         Ok(PageRead { bytes, floor })
     }
 
-    /// Writes to where no slicetable lies, and syncs it. `disk` is the drive, or the whole that it is a part of. No slicetable is
-    /// written meanwhile: a sync that fails may lose what others have written, and their own syncs would not tell.
+    /// Writes outside the slicetables, and syncs. `disk` is the drive, or the disk that the drive is a part of. No slicetable is
+    /// written at the same time: a failed sync may lose writes of others, whose own syncs would not report the loss.
     pub(crate) async fn write_beside(
         &self,
         disk: &dyn Disk,
@@ -219,7 +219,7 @@ impl Drive {
         synced.map_err(SliceError::device(self.number))
     }
 
-    /// Reads from where no slicetable lies, when it is the read's turn. `disk` as for a write.
+    /// Reads outside the slicetables, when the read has its turn. `disk` is as for a write.
     pub(crate) async fn read_beside(
         &self,
         disk: &Arc<dyn Disk>,
@@ -231,22 +231,21 @@ impl Drive {
         read.map_err(SliceError::device(self.number))
     }
 
-    /// The turn to [`rewrite`](Self::rewrite): what is to be written is best chosen when it has come.
+    /// Waits for the turn to [`rewrite`](Self::rewrite). Callers should choose the tables to write when the turn has come.
     pub(crate) async fn rewriting(&self) -> Permit {
         self.rewriting.acquire().await
     }
 
-    /// Writes the slicetable of a partition to another region, each page as `change` leaves it, and syncs it. A page of `old`
-    /// that is damaged is begun anew, as one that knows nothing of what is older than `generation`.
+    /// Writes the slicetable of a partition to another region, each page as `change` leaves it, and syncs it. `change` gets the
+    /// number and the bytes of a page. A damaged page of `old` starts empty, with a floor that says which generations it has
+    /// lost.
     ///
-    /// The process before may have begun the same flush, with other changes, and have left pages in the region that are valid:
-    /// the first slicetable of a partition that this process writes is read again, in case that the drive has lost a write.
-    ///
-    /// What `change` gets: the page's number, and its bytes.
+    /// The previous process may have begun the same flush, with other changes, and may have left valid pages in the region. The
+    /// first slicetable of a partition that this process writes is therefore read back, in case the drive has lost a write.
     ///
     /// # Errors
-    /// Also where a page cannot be read, the first [`READ_PATIENCE`] times: then that counts as damage. And where a write has been
-    /// lost over what the process before had begun.
+    /// Errors of the drive. A page that cannot be read is an error the first [`READ_PATIENCE`] times, and counts as damaged after
+    /// that. A lost write is an error if the slicetable is read back.
     pub(crate) async fn rewrite(
         &self,
         _turn: Permit,
@@ -282,7 +281,7 @@ impl Drive {
                 let len = bytes.len();
                 let at = self.region_start(new.region()) + start as u64;
                 let write = self.disk.write(at, SharedBuf::from(bytes));
-                // While a piece is written the next one is read.
+                // The next piece is read while this one is written.
                 let following = piece(start + len);
                 let read = async {
                     match following.is_empty() {
@@ -313,8 +312,7 @@ impl Drive {
         })
     }
 
-    /// Whether the pages that have been written to a region, of these hashes, are there. What cannot be read is not in doubt for
-    /// that.
+    /// Checks that the pages written to a region have the hashes `sealed`. A piece that cannot be read passes.
     async fn read_back(&self, new: &Region, sealed: &[u64]) -> Result<(), SliceError> {
         let page_bytes = self.shape.page_bytes;
         let pages = self.shape.piece_bytes / page_bytes;
@@ -342,7 +340,7 @@ impl Drive {
         Ok(())
     }
 
-    /// Reads a piece of a slicetable, and those of its pages again that are not what they should be.
+    /// Reads a piece of a slicetable, and reads its damaged pages again.
     async fn read_piece(
         &self,
         old: Option<&Region>,
@@ -371,7 +369,7 @@ impl Drive {
                 if self.failed_reads.fetch_add(1, Ordering::Relaxed) < READ_PATIENCE {
                     return Err(SliceError::device(self.number)(error));
                 }
-                // Zeros, which no page is.
+                // Zeros are no valid page.
                 AlignedBuf::new(len)
             }
         };
@@ -395,7 +393,7 @@ impl Drive {
         Ok(Piece { bytes, floors })
     }
 
-    /// Empties a page of `old` that is damaged; its floor.
+    /// Empties a damaged page of `old`. Returns its floor.
     fn begin_anew(&self, old: Option<&Region>, page: &mut [u8]) -> u32 {
         page[SLICE_PAGE_HEAD_BYTES..].fill(0);
         self.counts.pages_lost.fetch_add(1, Ordering::Relaxed);
@@ -409,8 +407,8 @@ impl Asked for AskedRead {
     }
 }
 
-/// Reads what has been asked for when it is its turn, and then what has the turn next: the drive has a read to do before anybody
-/// looks at what the last one has found.
+/// Does a read when it has its turn, then the reads that the turn passes to. The drive gets the next read before the caller of
+/// the last one looks at its result.
 async fn serve(scheduler: Scheduler<AskedRead>, channel: u32, asked: AskedRead) {
     let Some((mut turn, mut asked)) = scheduler.read(channel, asked).await else {
         return;
@@ -433,13 +431,13 @@ async fn serve(scheduler: Scheduler<AskedRead>, channel: u32, asked: AskedRead) 
     }
 }
 
-/// A piece of a slicetable, with the floor of each page; none for a page that is damaged.
+/// A piece of a slicetable, with the floor of each page; `None` for a damaged page.
 struct Piece {
     bytes: AlignedBuf,
     floors: Vec<Option<u32>>,
 }
 
-/// A region that is being written. Where that is cut short, because the task is dropped, a write may still be under way.
+/// A region that is being written. If the task is dropped before the end, a write may still be under way.
 struct Unfinished(Option<Region>);
 
 impl Unfinished {

@@ -1,4 +1,4 @@
-//! What can go wrong with a structure, and what to do.
+//! Errors of a structure, with the remedy in each message.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub enum SliceError {
     },
     #[error("the log: {0}")]
     Log(Arc<DeviceError>),
-    /// A page whose checksum or identity is wrong: what it held is lost with the next flush of its partition.
+    /// A page has a wrong checksum or identity. The next flush of its partition discards the contents of the page.
     #[error(
         "drive {drive}: the page at byte {offset} is damaged ({source}); what it held counts as unknown"
     )]
@@ -64,25 +64,25 @@ pub enum SliceError {
         "the log belongs to another structure, or to none; name the log that was created with the drives"
     )]
     OtherLog,
-    /// What it held cannot be told from what it should hold.
+    /// Log words of a partition are damaged, and their valid contents cannot be determined.
     #[error(
         "the log is damaged in partition {partition}: {what}; bring back the log and its drives from one backup, or make the \
          structure anew with `create`"
     )]
     DamagedLog { partition: u32, what: &'static str },
-    /// Whose changes it has is not known, so that some may be missing anywhere.
+    /// A part of the log names no valid owner. Its changes may belong to any partition, so any partition may lack some.
     #[error(
         "the log is damaged in part {part}: {what}; bring back the log and its drives from one backup, or make the structure anew \
          with `create`"
     )]
     DamagedPart { part: u32, what: &'static str },
-    /// Vectors that were synced and are not on a drive yet are not what they should be.
+    /// Vectors that were synced to the log and have not reached a drive yet are damaged.
     #[error(
         "the log is damaged in the vectors of generation {generation}: {what}; bring back the log and its drives from one backup, or \
          make the structure anew with `create`"
     )]
     DamagedSegment { generation: u32, what: &'static str },
-    /// Where the records of a map end is not known.
+    /// The end of a map's records is unknown.
     #[error(
         "the log is damaged where it says which records there are; bring back the log and its drives from one backup, or make the \
          map anew with `create`"
@@ -123,7 +123,7 @@ pub enum SliceError {
 }
 
 impl SliceError {
-    /// The error of a drive.
+    /// Returns a function that wraps errors of a drive.
     pub fn device(drive: usize) -> impl Fn(DeviceError) -> Self {
         move |source| Self::Device {
             drive,

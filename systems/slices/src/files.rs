@@ -1,7 +1,7 @@
-//! A structure in files: its drives, and its log beside the first of them.
+//! A structure in files: its drives, and its log beside the first drive.
 //!
-//! Nothing that is there already is lost without `force`. A creation that fails removes the files that it has made, and leaves a
-//! log that there was as it was.
+//! Without `force` no existing data is lost. A creation that fails removes the files that it has made, and leaves an existing log
+//! as it was.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -19,10 +19,10 @@ use format::superblock::Superblock;
 
 use crate::error::SliceError;
 
-/// The first bytes of a block device, which tell what it holds.
+/// Bytes at the start of a block device that are read to recognize its contents.
 const HEAD_BYTES: u64 = 1 << 20;
 
-/// What a structure lies on. Holds the locks of its files.
+/// The drives and the log of a structure. Holds the locks of their files.
 pub struct Files {
     /// The drives, in the order in which they were named.
     pub disks: Vec<Arc<dyn Disk>>,
@@ -30,18 +30,18 @@ pub struct Files {
     pub journal: Arc<dyn Journal>,
 }
 
-/// Where the log of a structure lies: beside the first of its drives; in the current directory for a block device, whose
-/// directory is no place for files.
+/// Returns the path of a structure's log: beside its first drive, or in the current directory if that drive is a block device,
+/// whose directory is no place for files.
 pub fn log_path(first: &Path) -> PathBuf {
     FileJournal::path_beside(first).with_extension("log")
 }
 
 impl Files {
-    /// Makes new files of `bytes` each at `paths`, or takes block devices as they are, and a log of at least as many words as
-    /// `log_words` says for these drives, which it may write to. Blocks the thread.
+    /// Creates files of `bytes` each at `paths`, or uses block devices as they are, and creates a log with at least the words
+    /// that `log_words` returns for these drives. `log_words` may write to the drives. Blocks the thread.
     ///
     /// # Errors
-    /// Where there is something already, unless `force`, where one file is named twice, and whatever the system says.
+    /// If a path holds data and `force` is false, if a file is named twice, and errors of the system.
     pub async fn create(
         paths: &[PathBuf],
         bytes: u64,
@@ -72,7 +72,7 @@ impl Files {
         let new = NewJournal {
             bytes,
             least_bytes: bytes,
-            // What may not be lost has been refused.
+            // A log that must not be lost has been refused above.
             is_journal: |_| true,
         };
         let journal =
@@ -84,10 +84,10 @@ impl Files {
         })
     }
 
-    /// Opens the files of a structure, named in the order in which they were when it was made. Blocks the thread.
+    /// Opens the files of a structure, named in the order of its creation. Blocks the thread.
     ///
     /// # Errors
-    /// Where one is missing, in use or named twice, and whatever the system says.
+    /// If a file is missing, in use or named twice, and errors of the system.
     pub fn open(paths: &[PathBuf]) -> Result<Self, SliceError> {
         let log = checked_log_path(paths)?;
         let disks = paths
@@ -113,8 +113,8 @@ impl Files {
     }
 }
 
-/// The files that a creation has made: removed when it is dropped, before their locks are. (A file that nothing has been written
-/// to goes by itself, but `log_words` may write.)
+/// The files that a creation has made. Dropping it removes them, before their locks are released. (A file that was never written
+/// to is removed anyway, but `log_words` may write.)
 #[derive(Default)]
 struct Made(Vec<PathBuf>);
 
@@ -152,7 +152,7 @@ fn is_block_device(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device())
 }
 
-/// The path of a file without links, whether there is one or not.
+/// Returns the path of a file without links, whether the file exists or not.
 fn canonical(path: &Path) -> PathBuf {
     let beside = || {
         let parent = path.parent()?;
@@ -166,7 +166,7 @@ fn canonical(path: &Path) -> PathBuf {
     found.or_else(beside).unwrap_or_else(|| path.to_owned())
 }
 
-/// The path of the log, after no drive has been found to be named twice or to be the log.
+/// Returns the path of the log. Refuses a drive that is named twice or is the log.
 fn checked_log_path(paths: &[PathBuf]) -> Result<PathBuf, SliceError> {
     let Some(first) = paths.first() else {
         return Err(SliceError::Setting("name at least one drive".to_owned()));
@@ -186,7 +186,7 @@ fn checked_log_path(paths: &[PathBuf]) -> Result<PathBuf, SliceError> {
     Ok(log)
 }
 
-/// Refuses regular files that hold something, and a log that is none of slices.
+/// Refuses regular files that hold data, and a file at `log` that is no log of slices.
 fn refuse_what_is_there(paths: &[PathBuf], log: &Path) -> Result<(), SliceError> {
     let is_used =
         |path: &Path| fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() > 0);
@@ -207,7 +207,7 @@ fn refuse_what_is_there(paths: &[PathBuf], log: &Path) -> Result<(), SliceError>
     }
 }
 
-/// Refuses a block device that holds something.
+/// Refuses a block device that holds data.
 async fn refuse_what_is_in(
     disk: &dyn Disk,
     (number, path): (usize, &Path),
@@ -223,7 +223,7 @@ async fn refuse_what_is_in(
     }
 }
 
-/// What a device that begins with `head` holds; `None` where that is nothing.
+/// Names the contents of a device that begins with `head`. Returns `None` if `head` is all zeros.
 fn contents_of(head: &[u8]) -> Option<&'static str> {
     if head.iter().all(|&byte| byte == 0) {
         return None;
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(contents_of(&head), None);
         SliceSuperblock::new(SliceKind::Hash).encode(&mut head[..4096]);
         assert_eq!(contents_of(&head), Some("a structure of slices"));
-        // A damaged superblock still is what nobody may overwrite.
+        // A damaged superblock must not be overwritten either.
         head[100] ^= 1;
         assert_eq!(contents_of(&head), Some("a structure of slices"));
         head[..4].copy_from_slice(b"XFSB");

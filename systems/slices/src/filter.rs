@@ -1,7 +1,7 @@
 //! Bloom filters in memory for the partitions that are looked up most (section 5.1.2).
 //!
-//! A filter tells for all that a partition has on its drives whether a key may be among it. It is made when the slicetable
-//! passes through memory in a flush, so it costs no read; until its first flush a partition has none.
+//! A filter covers all keys that a partition has on its drive. A flush builds it while the slicetable passes through memory, so
+//! it costs no read. A partition has no filter before its first flush.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -10,14 +10,14 @@ use parking_lot::Mutex;
 
 use crate::keys::Slots;
 
-/// Bits of a filter for each key that a slicetable can hold, and how many a key sets: one look-up in a hundred is in vain.
+/// Bits of a filter for each key that a slicetable can hold, and number of bits that a key sets: 1 % false positives.
 const BITS_PER_KEY: usize = 10;
 const PROBES: u32 = 7;
 
-/// The keys of a slicetable.
+/// A Bloom filter of the keys of a slicetable.
 pub(crate) struct KeyFilter {
     bits: Box<[u64]>,
-    /// Bytes of all filters that there are, also of those that are being made.
+    /// Bytes of all filters, including filters that are being built.
     all_bytes: Arc<AtomicU64>,
 }
 
@@ -63,7 +63,7 @@ impl KeyFilter {
     }
 }
 
-/// Which partitions have a filter.
+/// The filters of all partitions, and which partitions may have one.
 pub(crate) struct Filters {
     all_bytes: Arc<AtomicU64>,
     most: usize,
@@ -73,13 +73,13 @@ pub(crate) struct Filters {
 
 #[derive(Default)]
 struct Watched {
-    /// Look-ups that have read a drive or were spared it, halved with each flush.
+    /// Look-ups that memory did not answer. Each flush of the partition halves the count.
     lookups: AtomicU32,
     filter: Mutex<Option<Arc<KeyFilter>>>,
 }
 
 impl Filters {
-    /// As many filters as `memory_bytes` hold, for slicetables of `keys`.
+    /// Allows as many filters as fit `memory_bytes`, for slicetables of `keys` keys. No partition has one yet.
     pub(crate) fn new(partitions: u32, keys: usize, memory_bytes: u64) -> Self {
         Self {
             all_bytes: Arc::default(),
@@ -89,7 +89,7 @@ impl Filters {
         }
     }
 
-    /// Whether a partition may have a key on its drives. Counts as a look-up.
+    /// Returns whether a partition may have a key on its drive. Counts a look-up.
     pub(crate) fn may_have(&self, partition: u32, slots: Slots) -> bool {
         if self.most == 0 {
             return true;
@@ -100,8 +100,8 @@ impl Filters {
         filter.is_none_or(|filter| filter.may_have(slots))
     }
 
-    /// An empty filter for a partition that is being flushed, where it deserves one. What it had no longer counts when the
-    /// flush is over ([`set`](Self::set)).
+    /// Returns an empty filter for a partition that is being flushed, if it has enough look-ups to deserve one. The old filter
+    /// holds until [`set`](Self::set) is called when the flush is over.
     pub(crate) fn deserved(&self, partition: u32, keys: usize) -> Option<KeyFilter> {
         let lookups = |partition: u32| {
             self.partitions[partition as usize]
@@ -130,14 +130,14 @@ impl Filters {
         Some(KeyFilter::for_keys(keys, &self.all_bytes))
     }
 
-    /// From now on `filter` tells of the partition, if it still may have one.
+    /// Replaces the filter of a partition, with none if the partition has lost its place among the holders.
     pub(crate) fn set(&self, partition: u32, filter: Option<KeyFilter>) {
         let may_have = self.holders.lock().contains(&partition);
         let filter = filter.filter(|_| may_have).map(Arc::new);
         *self.partitions[partition as usize].filter.lock() = filter;
     }
 
-    /// Bytes of all filters, also of those that are being made, and of what is counted.
+    /// Returns the bytes of all filters, including filters that are being built, and of the look-up counts.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let watched = size_of_val(&*self.partitions) as u64;
         watched + self.all_bytes.load(Ordering::Relaxed)

@@ -1,4 +1,5 @@
-//! What is full in memory is frozen, written into a slicetable, and written again until that succeeds (section 5.1).
+//! Flushes: a full table is frozen, written into a slicetable, and written again until that succeeds (section 5.1). A *table*
+//! here is a partition's memory, a hash table or a Bloom filter.
 //!
 //! ```text
 //!   active ──full, one permit──▶ frozen ──rewrite──▶ written ──the log says where──▶ a slicetable
@@ -6,9 +7,9 @@
 //!     └ inserts go on               └───────────────────┘
 //! ```
 //!
-//! A partition has so many frozen at most as the structure says; when the active one is full, too, changes wait. One flush may write
-//! several that are frozen. A flush that fails is told to those that wait, and tried again until it succeeds or the structure is no
-//! longer used.
+//! A partition has no more frozen tables than its structure allows. When these and the active table are full, changes wait. One
+//! flush may write several frozen tables. A failed flush is reported to its waiters, and tried again until it succeeds or the
+//! structure is no longer used.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -23,53 +24,54 @@ use crate::error::SliceError;
 use crate::frozen::{FlushTask, Frozen, FrozenQueue, Written};
 use crate::regions::Region;
 
-/// What is being flushed or waits for it, for each drive, beside what a structure has on its side.
+/// Tables of each drive that are being flushed or wait for it, in addition to the side tables of a structure.
 pub(crate) const FLUSHES_PER_DRIVE: u32 = 2;
-/// After how long a failed flush is tried again: twice as long each time.
+/// Pauses before a failed flush is tried again: the first, doubled each time, and the longest.
 const FIRST_RETRY: Duration = Duration::from_millis(10);
 const LAST_RETRY: Duration = Duration::from_secs(5);
 
-/// A structure of partitions, each of which has something in memory that is flushed.
+/// A structure of partitions, each with a table in memory that is flushed.
 pub(crate) trait Flush: Sized + 'static {
-    /// What is in memory of a partition and takes changes.
+    /// The table of a partition that takes changes.
     type Active;
-    /// A full table or filter, from when it takes no more changes until a slicetable has them.
+    /// A full table, from when it takes no more changes until a slicetable has them.
     type Frozen;
 
     fn flushes(&self) -> &Flushes;
 
     fn partition(&self, number: u32) -> &Partition<Self>;
 
-    /// Takes what is active; the next one, of this generation, is empty. Under the partition's lock.
+    /// Takes the active table, and leaves an empty one of generation `next`. Called under the partition's lock.
     fn freeze(&self, number: u32, next: u32, active: &mut Self::Active) -> Self::Frozen;
 
-    /// How much a partition may have frozen: 1 at least.
+    /// Returns the number of tables that a partition may have frozen: 1 at least.
     fn most_frozen(&self) -> usize;
 
-    /// Writes what is frozen into one of the partition's slicetables: the oldest, and as many of those that follow as it chooses.
+    /// Writes frozen tables into one of the partition's slicetables: the oldest, and as many of the next ones as the structure
+    /// chooses.
     async fn rewrite(&self, number: u32) -> Result<Written, SliceError>;
 
-    /// Says in the log that a slicetable lies there. Returns when that is durable. Called again where it has failed.
+    /// Stores the region of slicetable `nth` in the log. Returns when that is durable. Called again after a failure.
     async fn point(&self, number: u32, nth: usize, region: &Arc<Region>) -> Result<(), SliceError>;
 
-    /// What was frozen is in a slicetable now, and the log says so. Under the partition's lock.
+    /// Releases a frozen table: a slicetable has its changes, and the log says so. Called under the partition's lock.
     fn release(&self, flushed: Self::Frozen);
 
-    /// A flush has succeeded, or has failed.
+    /// Called when a flush has succeeded or failed.
     fn flush_ended(&self) {}
 }
 
-/// The flushes of a structure: those of each drive's partitions, so that a drive that fails holds up nobody else. Where slices are
-/// spread over drives all fail together.
+/// The flushes of a structure, by the drives of their partitions, so that a failing drive holds up no other. With slices spread
+/// over drives, all fail together.
 pub(crate) struct Flushes(Box<[DriveFlushes]>);
 
 pub(crate) struct DriveFlushes {
     permits: Semaphore,
-    /// Why the last flush has failed, until one succeeds.
+    /// Error of the last flush, until one succeeds.
     failing: Mutex<Option<SliceError>>,
-    /// Partitions whose tasks have ended with their runtimes and have left something frozen.
+    /// Partitions with frozen tables whose flush task ended with its runtime.
     left: Mutex<BTreeSet<u32>>,
-    /// A flush has failed, or has been left.
+    /// Notified when a flush has failed, or its task has ended with its runtime.
     failed: Notify,
 }
 
@@ -80,10 +82,10 @@ pub(crate) struct Partition<S: Flush> {
     flushed: Notify,
 }
 
-/// What a partition has in memory, and where its slicetables lie.
+/// The tables of a partition in memory, and the regions of its slicetables.
 pub(crate) struct State<S: Flush> {
     pub(crate) active: S::Active,
-    /// The flush that will write what is active.
+    /// Number of the flush that will write the active table.
     pub(crate) generation: u32,
     pub(crate) frozen: FrozenQueue<S::Frozen>,
     /// The slicetable on each of the partition's drives.
@@ -91,7 +93,7 @@ pub(crate) struct State<S: Flush> {
 }
 
 impl Flushes {
-    /// The flushes of so many drives, with `side` tables frozen on the side for each.
+    /// Returns the flushes of `drives` drives, with `side` more frozen tables for each.
     pub(crate) fn new(drives: usize, side: u32) -> Self {
         let of_drive = |_| DriveFlushes {
             permits: Semaphore::new((FLUSHES_PER_DRIVE + side) as usize),
@@ -122,8 +124,8 @@ impl<S: Flush> Partition<S> {
     }
 }
 
-/// Calls `attempt` until it says that it has done its work; where it has not, what is active is flushed if `is_full` says so.
-/// Both are called under the partition's lock.
+/// Calls `attempt` until it returns true. After an attempt without success, flushes the active table if `is_full` says so. Both
+/// are called under the partition's lock.
 pub(crate) async fn change<S: Flush>(
     this: &Arc<S>,
     number: u32,
@@ -148,7 +150,7 @@ pub(crate) async fn change<S: Flush>(
     }
 }
 
-/// Flushes what is active in a partition, if `has_changes` says that there is something.
+/// Flushes the active table of a partition, if `has_changes` says so, after the tables that are frozen already.
 pub(crate) async fn flush<S: Flush>(
     this: &Arc<S>,
     number: u32,
@@ -160,8 +162,8 @@ pub(crate) async fn flush<S: Flush>(
     flushed(this, number).await
 }
 
-/// Begins to flush what is active in a partition, if there may be one more and `is_time`. Waits for those that it would be too many
-/// beside, whether they fail or not.
+/// Starts flushing the active table of a partition, if another may be frozen and `is_time` says so. Waits while the drive has no
+/// permit for another frozen table, whether flushes fail or not.
 pub(crate) async fn begin<S: Flush>(
     this: &Arc<S>,
     number: u32,
@@ -181,12 +183,12 @@ pub(crate) async fn begin<S: Flush>(
     freeze(this, number, permit, is_time);
 }
 
-/// Whether the last flush of a partition's drive has failed.
+/// Returns whether the last flush of a partition's drive has failed.
 pub(crate) fn is_failing<S: Flush>(this: &S, number: u32) -> bool {
     this.flushes().of(number).error().is_some()
 }
 
-/// Waits until what is frozen in a partition now is flushed, or flushes fail.
+/// Waits until the tables that a partition has frozen now are flushed, or flushes fail.
 pub(crate) async fn flushed<S: Flush>(this: &Arc<S>, number: u32) -> Result<(), SliceError> {
     let newest = this.partition(number).state.lock().frozen.newest();
     let Some(newest) = newest else {
@@ -195,7 +197,7 @@ pub(crate) async fn flushed<S: Flush>(this: &Arc<S>, number: u32) -> Result<(), 
     wait_until(this, number, |frozen| frozen.has_written(newest)).await
 }
 
-/// Waits until what is frozen in a partition is as it should be, or flushes fail.
+/// Waits until the frozen tables of a partition satisfy `is_so`, or flushes fail.
 async fn wait_until<S: Flush>(
     this: &Arc<S>,
     number: u32,
@@ -216,7 +218,7 @@ async fn wait_until<S: Flush>(
                 FlushTask::Failed(error) => return Err(error),
             }
         }
-        // One that is under way may wait for what another needs that fails.
+        // A flush under way may wait for another one that fails.
         if let Some(error) = flushes.error() {
             return Err(error);
         }
@@ -224,7 +226,7 @@ async fn wait_until<S: Flush>(
     }
 }
 
-/// The right to freeze what a partition has.
+/// Waits for the right to freeze the active table of a partition, or until flushes fail.
 async fn permit<S: Flush>(this: &Arc<S>, number: u32) -> Result<Permit, SliceError> {
     let flushes = this.flushes().of(number);
     loop {
@@ -232,7 +234,7 @@ async fn permit<S: Flush>(this: &Arc<S>, number: u32) -> Result<Permit, SliceErr
         if let Some(permit) = flushes.permits.try_acquire() {
             return Ok(permit);
         }
-        // Before anything is said of a failure, which ends only if somebody tries again.
+        // Before a failure is reported: it ends only if a flush is tried again.
         resume_left(this, flushes);
         if let Some(error) = flushes.error() {
             return Err(error);
@@ -244,7 +246,8 @@ async fn permit<S: Flush>(this: &Arc<S>, number: u32) -> Result<Permit, SliceErr
     }
 }
 
-/// Freezes what is active in a partition, if there may be one more and `is_time`, and sees to it that it is flushed.
+/// Freezes the active table of a partition, if another may be frozen and `is_time` says so, and makes sure that a task flushes
+/// it.
 fn freeze<S: Flush>(
     this: &Arc<S>,
     number: u32,
@@ -264,7 +267,7 @@ fn freeze<S: Flush>(
     }
 }
 
-/// Flushes what tasks that have ended have left: who has the permits may have nobody who waits for its own flush.
+/// Resumes the flushes that ended tasks have left. Tables that hold permits may have no waiters of their own.
 fn resume_left<S: Flush>(this: &Arc<S>, flushes: &DriveFlushes) {
     let left = std::mem::take(&mut *flushes.left.lock());
     for number in left {
@@ -272,7 +275,7 @@ fn resume_left<S: Flush>(this: &Arc<S>, flushes: &DriveFlushes) {
     }
 }
 
-/// Flushes what a task that has ended has left.
+/// Resumes the flush of a partition whose task has ended.
 fn resume<S: Flush>(this: &Arc<S>, number: u32) {
     let mut state = this.partition(number).state.lock();
     if state.frozen.len() > 0 && matches!(state.frozen.begin_flush(), FlushTask::Begun) {
@@ -280,8 +283,8 @@ fn resume<S: Flush>(this: &Arc<S>, number: u32) {
     }
 }
 
-/// Flushes what is frozen in a partition, again and again until nothing is or the structure is no longer used. Where the runtime
-/// ends before, who waits next begins it again.
+/// Spawns a task that flushes the frozen tables of a partition until none is left or the structure is no longer used. If the
+/// runtime ends first, the next waiter spawns another.
 fn spawn_flush<S: Flush>(this: &Arc<S>, number: u32) {
     let unfinished = UnderWay {
         this: Arc::downgrade(this),
@@ -336,16 +339,16 @@ impl<S: Flush> Drop for UnderWay<S> {
     }
 }
 
-/// How much of what is frozen a flush has written.
+/// How many frozen tables a flush has written.
 enum Flushed {
     All,
-    /// More has been frozen since it began.
+    /// Frozen tables are left, and another flush follows.
     Some,
-    /// The flush has failed: what is frozen stays.
+    /// The flush has failed: all frozen tables stay.
     None,
 }
 
-/// Flushes what is frozen in a partition, in part at least.
+/// Flushes frozen tables of a partition, at least the oldest.
 async fn try_flush<S: Flush>(this: &S, number: u32) -> Flushed {
     let partition = this.partition(number);
     let flushes = this.flushes().of(number);
@@ -384,7 +387,8 @@ async fn try_flush<S: Flush>(this: &S, number: u32) -> Flushed {
     flushed
 }
 
-/// Writes what is frozen into a slicetable, and says so in the log: which of the partition's, and where it is now.
+/// Writes frozen tables into a slicetable, unless that is done already, and stores its region in the log. Returns which of the
+/// partition's slicetables it is, and its region.
 async fn write_frozen<S: Flush>(this: &S, number: u32) -> Result<Written, SliceError> {
     let partition = this.partition(number);
     let written = partition.state.lock().frozen.written().cloned();

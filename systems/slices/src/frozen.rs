@@ -1,6 +1,7 @@
-//! What is full in a partition and waits until it is in a slicetable, the oldest first; and what is known of the flush.
+//! The frozen tables of a partition, which wait until they are in a slicetable, and the state of their flush.
 //!
-//! A flush writes some of the oldest at once. They stay, and answer look-ups, until the log says where they have been written to.
+//! A flush writes some of the oldest tables at once. They stay, and answer look-ups, until the log says where they have been
+//! written.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,11 +11,11 @@ use runtime::sync::Permit;
 use crate::error::SliceError;
 use crate::regions::Region;
 
-/// What is full in a partition, and is being flushed or waits for it.
+/// A full table of a partition that is being flushed or waits for it.
 pub(crate) struct Frozen<F> {
     pub(crate) memory: F,
     pub(crate) generation: u32,
-    /// One of so many that there may be; none where a crash has left it.
+    /// Permit for one more frozen table; `None` if a crash has left the table.
     permit: Option<Permit>,
 }
 
@@ -27,7 +28,7 @@ impl<F> Frozen<F> {
         }
     }
 
-    /// What a crash has left.
+    /// Returns a table that a crash has left.
     pub(crate) fn left(memory: F, generation: u32) -> Self {
         Self {
             memory,
@@ -36,30 +37,30 @@ impl<F> Frozen<F> {
         }
     }
 
-    /// What is in memory, and the right to have it there: to be given up after it.
+    /// Returns the table, and the permit to have it in memory, which must be dropped after the table.
     pub(crate) fn into_parts(self) -> (F, Option<Permit>) {
         (self.memory, self.permit)
     }
 }
 
-/// Where a flush has written what was frozen.
+/// The slicetable into which a flush has written frozen tables.
 #[derive(Clone)]
 pub(crate) struct Written {
-    /// Which of the partition's slicetables.
+    /// Number of the slicetable among those of the partition.
     pub(crate) nth: usize,
-    /// Where it is now. Its generation is the last that it has.
+    /// Region of the slicetable. Its generation is that of the newest table in it.
     pub(crate) region: Arc<Region>,
 }
 
 enum FlushState {
-    /// No task flushes what is frozen, if anything is.
+    /// No task flushes, whether tables are frozen or not.
     Idle,
     UnderWay,
-    /// The task tries again later.
+    /// The last flush has failed, and its task tries again later.
     Failed(SliceError),
 }
 
-/// Whether there is a task that flushes.
+/// Whether a task flushes.
 pub(crate) enum FlushTask {
     /// No task was flushing: the caller spawns one.
     Begun,
@@ -67,16 +68,16 @@ pub(crate) enum FlushTask {
     Failed(SliceError),
 }
 
-/// All that is frozen in a partition.
+/// All frozen tables of a partition.
 pub(crate) struct FrozenQueue<F> {
     all: VecDeque<Frozen<F>>,
     flush: FlushState,
-    /// What the log does not say yet.
+    /// Slicetable that has been written, until the log says so.
     written: Option<Written>,
 }
 
 impl<F> FrozenQueue<F> {
-    /// What a crash has left, the oldest first.
+    /// Returns a queue of tables that a crash has left, oldest first.
     pub(crate) fn left(all: impl IntoIterator<Item = Frozen<F>>) -> Self {
         Self {
             all: all.into_iter().collect(),
@@ -89,12 +90,12 @@ impl<F> FrozenQueue<F> {
         self.all.len()
     }
 
-    /// From the newest to the oldest, as look-ups ask them.
+    /// Returns the tables from newest to oldest, the order of look-ups.
     pub(crate) fn newest_first(&self) -> impl Iterator<Item = &Frozen<F>> {
         self.all.iter().rev()
     }
 
-    /// From the oldest to the newest, as flushes write them.
+    /// Returns the tables from oldest to newest, the order of flushes.
     pub(crate) fn oldest_first(&self) -> impl Iterator<Item = &Frozen<F>> {
         self.all.iter()
     }
@@ -103,12 +104,12 @@ impl<F> FrozenQueue<F> {
         self.all.iter_mut()
     }
 
-    /// The generation of what was frozen last.
+    /// Returns the generation of the table that was frozen last.
     pub(crate) fn newest(&self) -> Option<u32> {
         Some(self.all.back()?.generation)
     }
 
-    /// Whether nothing is frozen of the generations up to this one.
+    /// Returns whether no table up to this generation is frozen.
     pub(crate) fn has_written(&self, generation: u32) -> bool {
         let oldest = self.all.front();
         oldest.is_none_or(|oldest| oldest.generation > generation)
@@ -118,7 +119,7 @@ impl<F> FrozenQueue<F> {
         self.all.push_back(frozen);
     }
 
-    /// From now on a task flushes what is frozen, if anything is.
+    /// Notes that a task flushes from now on, if none does.
     pub(crate) fn begin_flush(&mut self) -> FlushTask {
         match &self.flush {
             FlushState::Failed(error) => FlushTask::Failed(error.clone()),
@@ -130,7 +131,7 @@ impl<F> FrozenQueue<F> {
         }
     }
 
-    /// The task has ended: whether it has left something.
+    /// Notes that the task has ended. Returns whether frozen tables are left.
     pub(crate) fn end_flush(&mut self) -> bool {
         self.flush = FlushState::Idle;
         !self.all.is_empty()
@@ -144,12 +145,12 @@ impl<F> FrozenQueue<F> {
         self.written.as_ref()
     }
 
-    /// The oldest are in a slicetable, though the log does not say so yet.
+    /// Notes that the oldest tables are in a slicetable, which the log does not say yet.
     pub(crate) fn write(&mut self, written: Written) {
         self.written = Some(written);
     }
 
-    /// The log says so: takes what the slicetable has out.
+    /// Removes the tables up to `generation`, after the log says that a slicetable has them.
     pub(crate) fn pop_written(&mut self, generation: u32) -> Vec<Frozen<F>> {
         self.written = None;
         self.flush = FlushState::UnderWay;

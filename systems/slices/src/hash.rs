@@ -32,9 +32,9 @@ pub use stats::{HashMemory, HashStats};
 
 /// A hash table of 8-byte keys and values that lies on drives. Clones are the same table.
 ///
-/// All operations may be called from every thread that a runtime drives, at once. An [`insert`](Self::insert) or
-/// [`delete`](Self::delete) that has returned survives the process; a power cut keeps what was there at the last
-/// [`sync`](Self::sync). When a partition is full its oldest incarnation goes.
+/// All operations may be called at once, from every thread that a runtime drives. An [`insert`](Self::insert) or
+/// [`delete`](Self::delete) that has returned survives the process. A power cut keeps the changes before the last
+/// [`sync`](Self::sync). A full partition drops its oldest incarnation.
 #[derive(Clone)]
 pub struct SliceHash(Arc<Inner>);
 
@@ -51,20 +51,20 @@ struct Inner {
     levels: Levels,
 }
 
-/// What is in memory of a partition and takes changes.
+/// The table of a partition that takes changes, with its part of the log.
 struct Active {
     table: Table,
     part: Part,
 }
 
-/// A table that is full.
+/// A full table, with its part of the log.
 struct FrozenTable {
     table: Arc<Table>,
     part: Part,
 }
 
 impl SliceHash {
-    /// The value of a key.
+    /// Returns the value of a key.
     ///
     /// # Errors
     /// Errors of the devices, and a damaged page ([`SliceError::Damaged`]).
@@ -72,15 +72,15 @@ impl SliceHash {
         self.0.get(key).await
     }
 
-    /// Sets the value of a key. Waits where all tables that the partition may have are full.
+    /// Sets the value of a key. Waits while all tables that the partition may have are full.
     ///
     /// # Errors
-    /// Where there is no space because flushes fail: why. They are tried again until they succeed.
+    /// The error of the last flush, if there is no space because flushes fail. They are tried again until they succeed.
     pub async fn insert(&self, key: u64, value: u64) -> Result<(), SliceError> {
         self.change(key, Change::Value(value)).await
     }
 
-    /// Removes a key, which need not be there.
+    /// Removes a key, which may be absent.
     ///
     /// # Errors
     /// As [`insert`](Self::insert).
@@ -96,7 +96,7 @@ impl SliceHash {
         self.sync_with(|| ()).await
     }
 
-    /// [`sync`](Self::sync), with what `store` stores in the words of the log that are not the table's.
+    /// Syncs as [`sync`](Self::sync) does, together with the words that `store` stores in the rest of the log.
     pub(crate) async fn sync_with(&self, store: impl FnOnce()) -> Result<(), SliceError> {
         let inner = &self.0;
         let parts = |each: &mut dyn FnMut(&mut Part)| {
@@ -130,10 +130,10 @@ impl SliceHash {
     }
 
     /// Waits for the flushes under way, and makes all changes durable. The drives may be opened again when it has returned and
-    /// every clone is gone; a table that is merely dropped may still be flushing.
+    /// every clone is gone. A table that is merely dropped may still be flushing.
     ///
     /// # Errors
-    /// Why a flush or the log has failed. What the log has is not lost.
+    /// The error of a flush or of the log. Changes in the log are not lost.
     pub async fn close(self) -> Result<(), SliceError> {
         for number in 0..self.0.shape.partitions {
             flush::flushed(&self.0, number).await?;
@@ -144,13 +144,13 @@ impl SliceHash {
         self.sync().await
     }
 
-    /// What it has done since it was opened.
+    /// Returns the counts since the table was opened.
     pub fn stats(&self) -> HashStats {
         self.0.counts.stats(&self.0.drives)
     }
 
-    /// The drive of a key, and the channel that its first page lies on, counted from that of the slicetable's first page.
-    /// Where slices are spread, on every drive.
+    /// Returns the drive of a key, and the channel of its first page, counted from the channel of the slicetable's first page.
+    /// With spread slices the channel is the same on every drive.
     pub fn place_of(&self, key: u64) -> (usize, u32) {
         let number = self.0.keys.partition(key);
         let page = self.0.keys.slots(key).first / self.0.shape.page.slots as u32;
@@ -163,33 +163,33 @@ impl SliceHash {
         (drive.number, drive.shape.channels.of(offset))
     }
 
-    /// How many slicetables each partition has: one, or one a drive where slices are spread.
+    /// Returns the number of slicetables of each partition: one, or one on each drive if slices are spread.
     pub fn slicetables_of_a_partition(&self) -> usize {
         self.0.drives_of_a_partition() as usize
     }
 
-    /// What follows from the settings that the table was created with.
+    /// Returns the shape that follows from the settings of the table's creation.
     pub fn shape(&self) -> &HashShape {
         &self.0.shape
     }
 
-    /// The memory it has now.
+    /// Returns the memory of the table now.
     pub fn memory(&self) -> HashMemory {
         self.0.memory()
     }
 
-    /// The drives it lies on, for those who read and write beside it.
+    /// Returns the drives of the table, for reads and writes outside its slicetables.
     pub(crate) fn drives(&self) -> &[Drive] {
         &self.0.drives
     }
 
-    /// Words of the log that it uses.
+    /// Returns the words of the log that the table uses.
     pub(crate) fn words(&self) -> usize {
         self.0.log.words()
     }
 }
 
-/// The values of many keys, in their order: all look-ups are under way at once, so that the scheduler has a choice.
+/// Returns the values of many keys, in their order. All look-ups are under way at once, so that the scheduler has a choice.
 pub async fn get_all(
     table: &SliceHash,
     keys: impl IntoIterator<Item = u64>,
@@ -203,7 +203,7 @@ impl Inner {
         Table::new(self.keys, self.shape.page.bucket_entries, most)
     }
 
-    /// The drives that have slicetables of a partition.
+    /// Returns the drives that have slicetables of a partition.
     fn drives_of(&self, number: u32) -> impl Iterator<Item = &Drive> + Clone {
         let (skip, take) = match self.is_spread {
             true => (0, self.drives.len()),
@@ -212,7 +212,7 @@ impl Inner {
         self.drives.iter().skip(skip).take(take)
     }
 
-    /// How many slicetables a partition has.
+    /// Returns the number of slicetables of a partition.
     fn drives_of_a_partition(&self) -> u32 {
         if self.is_spread {
             self.drives.len() as u32
@@ -221,7 +221,7 @@ impl Inner {
         }
     }
 
-    /// Whether the change has been made.
+    /// Makes a change, if the table and its part of the log have space. Returns whether it has.
     fn try_change(&self, active: &mut Active, key: u64, change: Change) -> bool {
         let has_changed =
             self.log.has_space(&active.part) && active.table.insert(key, change).is_ok();
@@ -231,17 +231,17 @@ impl Inner {
         has_changed
     }
 
-    /// Whether the table does not take `key`, as it is.
+    /// Returns whether the table, or its part of the log, has no space for `key`.
     fn is_full_for(&self, active: &mut Active, key: u64) -> bool {
         !self.log.has_space(&active.part) || !active.table.has_place(key)
     }
 
-    /// Which of its slicetable's incarnations a generation is.
+    /// Returns which incarnation of its slicetable a generation is.
     fn incarnation(&self, generation: u32) -> usize {
         ((generation - 1) / self.drives_of_a_partition()) as usize % self.shape.page.incarnations
     }
 
-    /// Which of its slicetables the oldest frozen table of a partition goes to.
+    /// Returns which slicetable of a partition its oldest frozen table goes to.
     fn oldest_frozen(&self, number: u32) -> usize {
         let state = self.partitions[number as usize].state.lock();
         let oldest = state.frozen.oldest_first().next();
@@ -249,8 +249,9 @@ impl Inner {
         ((oldest.generation - 1) % self.drives_of_a_partition()) as usize
     }
 
-    /// What a flush into slicetable `nth` of a partition writes: all tables that are frozen, as far as there are incarnations, or
-    /// one where the next goes to another drive. With the newest generation, and where the slicetable lies.
+    /// Returns the tables that a flush into slicetable `nth` of a partition writes: all frozen tables, up to the number of
+    /// incarnations, or one table if the next goes to another drive. Also returns the newest generation, and the region of the
+    /// slicetable.
     fn batch_of(&self, number: u32, nth: usize) -> (Batch<'_>, u32, Option<Arc<Region>>) {
         let drives = self.drives_of_a_partition();
         let most = if drives == 1 {
@@ -336,7 +337,7 @@ impl Flush for Inner {
             .drives_of(number)
             .nth(nth)
             .expect("slicetables lie on drives");
-        // While others have had theirs, more may have been frozen.
+        // More tables may have been frozen while other flushes had their turn.
         let turn = drive.rewriting().await;
         let (mut batch, generation, old) = self.batch_of(number, nth);
         let most_keys = self.shape.page.entries() * self.shape.pages as usize;

@@ -1,4 +1,5 @@
-//! How slicetables lie on a drive, whatever they hold: the settings that every structure has, and what follows from them.
+//! The layout of slicetables on a drive, for every kind of structure: the settings that all kinds share, and the sizes that
+//! follow.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::scheduler::Scheduling;
 
 pub(crate) const MOST_INCARNATIONS: u32 = 4096;
 
-/// Settings that do not depend on what is stored.
+/// Settings that every kind of structure has.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Layout {
     pub(crate) page_bytes: u32,
@@ -22,7 +23,7 @@ pub(crate) struct Layout {
     pub(crate) scheduling: Scheduling,
 }
 
-/// Refuses with the first sentence whose condition holds.
+/// Returns [`SliceError::Setting`] with the first message whose condition holds.
 pub(crate) fn refuse_if(
     wrong: impl IntoIterator<Item = (bool, &'static str)>,
 ) -> Result<(), SliceError> {
@@ -32,12 +33,12 @@ pub(crate) fn refuse_if(
     }
 }
 
-/// Bytes of each disk.
+/// Returns the bytes of each disk.
 pub(crate) fn drive_bytes(disks: &[Arc<dyn Disk>]) -> Vec<u64> {
     disks.iter().map(|disk| disk.len_bytes()).collect()
 }
 
-/// Refuses a disk that is named twice, and a log of fewer words than a new structure needs, before anything is written.
+/// Refuses a disk that is named twice, and a log with fewer words than a new structure needs. Called before anything is written.
 pub(crate) fn refuse_parts(
     disks: &[Arc<dyn Disk>],
     journal: &dyn Journal,
@@ -65,7 +66,7 @@ pub(crate) fn refuse_twice(disks: &[Arc<dyn Disk>]) -> Result<(), SliceError> {
     }
 }
 
-/// The partitions asked for, or `most`.
+/// Returns the number of partitions asked for, or `most` without one. Refuses 0 and more than `most`.
 pub(crate) fn partitions_of(asked: Option<u32>, most: u32) -> Result<u32, SliceError> {
     let partitions = asked.unwrap_or(most);
     if partitions == 0 || partitions > most {
@@ -76,7 +77,7 @@ pub(crate) fn partitions_of(asked: Option<u32>, most: u32) -> Result<u32, SliceE
     Ok(partitions)
 }
 
-/// How many partitions' memory, of which one `needs` so much, fits `has` bytes.
+/// Returns the number of partitions that fit `has` bytes of memory, at `needs` bytes for each.
 pub(crate) fn partitions_in(has: u64, needs: u64) -> Result<u32, SliceError> {
     match u32::try_from(has / needs).unwrap_or(u32::MAX) {
         0 => Err(SliceError::SmallMemory { has, needs }),
@@ -85,7 +86,7 @@ pub(crate) fn partitions_in(has: u64, needs: u64) -> Result<u32, SliceError> {
 }
 
 impl Layout {
-    /// Refuses pages, channels and pieces that no drive can be divided by.
+    /// Refuses pages, channels, pieces, spare regions and queue depths that no drive can have.
     pub(crate) fn check(&self) -> Result<(), SliceError> {
         let stripe = self.channels.stripe_bytes();
         let whole = |bytes: u64, of: u64| of > 0 && bytes > 0 && bytes.is_multiple_of(of);
@@ -120,17 +121,17 @@ impl Layout {
         )])
     }
 
-    /// Bytes in front of the regions of a drive.
+    /// Returns the bytes in front of the first region of a drive.
     pub(crate) fn head_bytes(&self) -> u64 {
         self.channels.stripe_bytes().max(self.page_bytes.into())
     }
 
-    /// Pages of a stripe: a slicetable is whole stripes.
+    /// Returns the pages of a stripe. A slicetable is whole stripes.
     pub(crate) fn stripe_pages(&self) -> usize {
         (self.channels.stripe_bytes() / u64::from(self.page_bytes)).max(1) as usize
     }
 
-    /// How many partitions, with regions of `region_bytes`, each drive has space for.
+    /// Returns the number of partitions that each drive has space for, with regions of `region_bytes`.
     pub(crate) fn fitting(
         &self,
         drive_bytes: &[u64],
@@ -156,16 +157,17 @@ impl Layout {
         }
     }
 
-    /// Bytes of a drive of so many regions.
+    /// Returns the bytes of a drive with `regions` regions.
     pub(crate) fn bytes_of(&self, regions: u64, region_bytes: u64) -> u64 {
         let regions = regions.saturating_mul(region_bytes);
         regions.saturating_add(self.head_bytes())
     }
 
-    /// The layout of a structure that there is, used as `self` says. Its superblock has been checked.
+    /// Returns the layout of an existing structure: `self` with the pages and channels of `found`, a superblock that has been
+    /// checked. Rounds `piece_bytes` up to whole stripes.
     ///
     /// # Errors
-    /// Settings that cannot be. Pieces are made whole stripes.
+    /// [`SliceError::Setting`] for a setting that is out of range.
     pub(crate) fn created(self, found: &SliceSuperblock) -> Result<Self, SliceError> {
         refuse_if([(self.piece_bytes == 0, "piece_bytes: 1 at least")])?;
         self.check_scheduling()?;

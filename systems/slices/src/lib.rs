@@ -1,16 +1,16 @@
-//! Indexes larger than memory, of which a look-up reads a page: the "slice indexes" of ANCS '14.
+//! Indexes larger than memory whose look-ups read one page: the "slice indexes" of ANCS '14.
 //!
 //! ```text
-//!   SliceHash  SliceBloom  SliceLsh     what is stored, in memory and in the log
+//!   SliceHash  SliceBloom  SliceLsh     entries, bits and vectors, in memory and in the log
 //!          │ pages, changes of pages
 //!        Drive ── Scheduler             slicetables: read a page, rewrite all
 //!          │
 //!        device::Disk                   a file, a drive, an emulated one
 //! ```
 //!
-//! `docs/papers/slices.md` has the design, the states and what a crash leaves; the bytes are in `format::slices`.
+//! `docs/papers/slices.md` has the design, the states and the effects of a crash; the bytes are in `format::slices`.
 //!
-//! Needs a runtime (`runtime::sim` or `runtime::live`) on the threads that use it, and nothing of the cache.
+//! The crate needs a runtime (`runtime::sim` or `runtime::live`) on the threads that use it, and nothing of the cache.
 
 mod bloom;
 mod channel;

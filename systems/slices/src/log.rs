@@ -5,20 +5,20 @@
 //!                                                └ count, synced count x 2, owner │ marks of deletes │ entries
 //! ```
 //!
-//! A part has the changes of one table in memory: its owner is a partition and the generation that the table will be flushed as. A
-//! table takes any part that is free, and gives it back when the log says, durably, that a slicetable has the generation. So there are
-//! as many parts as there can be tables ([`Parts`]).
+//! A part holds the changes of one table in memory. Its owner is a partition and the generation that the table will be flushed
+//! as. A table takes any free part, and gives it back when the log durably says that a slicetable has the generation. The log
+//! therefore has as many parts as there can be tables ([`Parts`]).
 //!
-//! Stores survive the process, in their order. After a power cut the checksum of a count says whether the entries that it
-//! counts are all there; of three counts the highest that is right is taken.
+//! Stores survive the process, in their order. After a power cut the checksum of a count says whether all entries that it counts
+//! are there. The highest of the three counts whose checksum is right is taken.
 //!
-//! One synced count is durable at any moment, with what it counts. A sync writes to the other; when it has succeeded, that one is
-//! the durable one, and the first gets the same count, which need not be durable. A start does not know which is: it makes the log
-//! durable as it is before it changes a synced count.
+//! One synced count is durable at any moment, with the entries that it counts. A sync writes to the other synced count. When the
+//! sync has succeeded, that count is the durable one, and the first gets the same value, which need not be durable. A start does
+//! not know which count is durable: it makes the log durable as it is before it changes a synced count.
 //!
-//! Where no slicetable has the generation that owns a part, one of its counts is right, or it has decayed. Where one has it, as the
-//! pointers say, the part is free, whatever else it holds: if another generation has taken it since, that was not synced. Nor was
-//! a generation that no part has. A word that names no owner is damage.
+//! If no slicetable has the generation that owns a part, one of the part's counts is right, or the part has decayed. If a
+//! slicetable has it, as the pointers say, the part is free, whatever else it holds: a generation that has taken the part since
+//! was not synced. A generation that no part has was not synced either. A word that names no owner is damage.
 
 use std::sync::Arc;
 
@@ -30,15 +30,15 @@ use crate::parts::Parts;
 use crate::pointers::Pointers;
 use crate::table::Change;
 
-/// How a log is divided.
+/// The division of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogShape {
     pub(crate) partitions: u32,
-    /// Slicetables that each partition has: one, or one on each drive where slices are spread.
+    /// Slicetables of each partition: one, or one on each drive if slices are spread.
     pub(crate) drives: u32,
-    /// Parts beside one for each partition: as many as tables may be frozen.
+    /// Parts in addition to one for each partition: as many as tables may be frozen.
     pub(crate) spare_parts: u32,
-    /// Entries of a part; 0 where changes are not logged, and there are no parts.
+    /// Entries of a part; 0 if changes are not logged, and there are no parts.
     pub(crate) entries: u32,
 }
 
@@ -68,13 +68,13 @@ impl LogShape {
         first + part as usize * self.part_words()
     }
 
-    /// Words of all of it.
+    /// Returns the words of the whole log.
     pub(crate) fn words(&self) -> usize {
         self.part(self.parts())
     }
 }
 
-/// Counts of a head; the owner follows.
+/// Counts in the head of a part. The owner follows.
 const COUNTS: usize = PART_HEAD_WORDS - 1;
 
 /// The log of a structure.
@@ -84,27 +84,27 @@ pub(crate) struct Log {
     parts: Parts,
 }
 
-/// A part that is being written. Under the lock of its partition.
+/// A part that is being written. Accessed under the lock of its partition.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     number: u32,
     count: LogCount,
-    /// What the last sync that has succeeded covers, and which of the two words says so.
+    /// Count that the last successful sync covers, and the word of the head that holds it.
     synced: LogCount,
     synced_word: usize,
-    /// What the other word says, where a sync has stored it and has not succeeded.
+    /// Count that a sync has stored in the other word, while the sync has not succeeded.
     syncing: Option<LogCount>,
 }
 
-/// A part as it was found: to go on with.
+/// A part as a start has found it, to which changes may be appended.
 pub(crate) struct Replayed {
     pub(crate) part: Part,
-    /// What it holds, in order.
+    /// The changes in the part, in order.
     pub(crate) changes: Vec<(u64, Change)>,
 }
 
 impl Log {
-    /// The log of a new structure.
+    /// Creates the log of a new structure.
     pub(crate) fn create(
         journal: Arc<dyn Journal>,
         shape: LogShape,
@@ -127,7 +127,7 @@ impl Log {
         Ok(log)
     }
 
-    /// The log of a structure that there is.
+    /// Opens the log of an existing structure.
     pub(crate) fn open(
         journal: Arc<dyn Journal>,
         shape: LogShape,
@@ -167,12 +167,12 @@ impl Log {
         })
     }
 
-    /// Whether changes are logged, rather than saved by who owns the table.
+    /// Returns whether changes are logged. Otherwise the owner of the table saves them.
     pub(crate) fn has_changes(&self) -> bool {
         self.shape.has_parts()
     }
 
-    /// Words of the journal that it uses, from the first on.
+    /// Returns the words of the journal that the log uses, from the first on.
     pub(crate) fn words(&self) -> usize {
         self.shape.words()
     }
@@ -187,12 +187,12 @@ impl Log {
         for word in start..start + COUNTS {
             self.journal().store(word, none.encode());
         }
-        // The last: where it is there, the counts are this generation's.
+        // Stored last: if the owner is there, the counts are those of its generation.
         let word = owner.encode(self.pointers.instance, part);
         self.journal().store(start + COUNTS, word);
     }
 
-    /// Begins a free part, of which there is one, for a generation.
+    /// Begins a free part for a generation. A part must be free.
     pub(crate) fn begin(&self, partition: u32, generation: u32) -> Part {
         let mut number = 0;
         if self.shape.has_parts() {
@@ -213,19 +213,19 @@ impl Log {
         }
     }
 
-    /// A slicetable has what the part has, and the log says so durably.
+    /// Gives a part back: a slicetable has its changes, and the log durably says so.
     pub(crate) fn release(&self, part: Part) {
         if self.shape.has_parts() {
             self.parts.give_back(part.number);
         }
     }
 
-    /// Whether an entry more fits.
+    /// Returns whether another entry fits.
     pub(crate) fn has_space(&self, part: &Part) -> bool {
         !self.shape.has_parts() || part.count.entries < self.shape.entries
     }
 
-    /// Adds an entry, for which there is space.
+    /// Appends an entry, for which the part must have space.
     pub(crate) fn append(&self, part: &mut Part, key: u64, change: Change) {
         if !self.shape.has_parts() {
             return;
@@ -247,8 +247,8 @@ impl Log {
         self.journal().store(start, part.count.encode());
     }
 
-    /// What the log has of a partition whose slicetables have the generations up to `written`: the next generation, and those that
-    /// follow. The last one is to go on with. Called once for each partition.
+    /// Returns the parts of a partition whose slicetables have the generations up to `written`: the part of the next generation,
+    /// and the parts of later generations in the log. The last part takes further changes. Called once for each partition.
     ///
     /// # Errors
     /// [`SliceError::DamagedLog`], and errors of the device.
@@ -288,7 +288,7 @@ impl Log {
 
         let none = LogCount::none(self.pointers.instance, partition, generation);
         let mut count = none;
-        // The highest count that is right, of all and of those that a sync has stored.
+        // The highest right count, among all counts and among the synced ones.
         let right = |counts: &[LogCount], count| counts.contains(&count).then_some(count);
         let (mut valid, mut synced) = (right(&counts, count), right(&counts[1..], count));
         let mut changes = Vec::new();
@@ -307,7 +307,7 @@ impl Log {
             what: "its entries are not those that were synced",
         })?;
         changes.truncate(valid.entries as usize);
-        // Where a damaged word has left none, no count is durable but the first, which stays until the next sync has ended.
+        // If damage has left no right synced count, only the first count is durable. It stays until the next sync has ended.
         let synced = synced.unwrap_or(none);
         let part = Part {
             number,
@@ -319,7 +319,7 @@ impl Log {
         Ok(Replayed { part, changes })
     }
 
-    /// A failed sync may have left pages that count as written and are not.
+    /// Stores the words of a part again. A failed sync may have left pages that count as written and are not.
     fn store_again(&self, part: &Part) {
         if !self.shape.has_parts() {
             return;
@@ -335,8 +335,8 @@ impl Log {
         self.journal().store(start + word, count.encode());
     }
 
-    /// Makes durable what `parts` hold at the time it is called for, one partition after the other; `parts` passes each
-    /// to the function it is given, under the lock. And what `store` stores: no sync that has failed before loses it.
+    /// Makes the changes in `parts` durable, as they are when `parts` passes each part, under the lock of its partition, to the
+    /// function that it is given. Also makes durable the words that `store` stores, whatever an earlier failed sync has lost.
     pub(crate) async fn sync(
         &self,
         parts: impl Fn(&mut dyn FnMut(&mut Part)),
@@ -366,7 +366,7 @@ impl Log {
 }
 
 impl Part {
-    /// The synced count that may be overwritten.
+    /// Returns the word of the synced count that may be overwritten.
     fn other_word(&self) -> usize {
         3 - self.synced_word
     }

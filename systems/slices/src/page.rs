@@ -1,4 +1,4 @@
-//! A page of a slicetable of entries: search, and what a flush changes in it.
+//! A page of a slicetable of entries: search, and the changes of a flush.
 
 use format::slices::EntryPage;
 
@@ -16,14 +16,14 @@ pub(crate) fn set_bit(bytes: &mut [u8], bit: usize, value: bool) {
     }
 }
 
-/// The bits that a key sets in a filter of `filter_bytes`.
+/// Returns the bits that a key sets in a filter of `filter_bytes`.
 pub(crate) fn filter_bits(bits: u32, filter_bytes: usize) -> [usize; 2] {
     let len = 8 * filter_bytes as u64;
     let one = |bits: u32| ((u64::from(bits) * len) >> 32) as usize;
     [one(bits), one(bits.wrapping_mul(0x9e37_79b9))]
 }
 
-/// What lies in a page.
+/// A page that is read.
 pub(crate) struct Page<'a> {
     pub(crate) shape: &'a EntryPage,
     pub(crate) bytes: &'a [u8],
@@ -49,7 +49,8 @@ impl Page<'_> {
         }
     }
 
-    /// Looks for `key` in the slice of a slot; `slot` counts within the page. The incarnation that has it, and what it says.
+    /// Looks for `key` in the slice of a slot. `slot` counts within the page. Returns the incarnation of the entry, and its
+    /// change.
     pub(crate) fn find(&self, slot: usize, key: u64) -> Option<(usize, Change)> {
         let slice = self.shape.bucket(slot, 0)..self.shape.bucket(slot + 1, 0);
         let entry = slice
@@ -59,7 +60,7 @@ impl Page<'_> {
         Some((incarnation, self.change(entry)))
     }
 
-    /// Whether a key of the page may lie in its other slot.
+    /// Returns whether the key with these slots may lie in its other slot.
     pub(crate) fn may_have_overflowed(&self, slots: Slots) -> bool {
         let bits = filter_bits(slots.bits, self.shape.filter_bytes);
         (0..self.shape.incarnations).any(|incarnation| {
@@ -68,7 +69,7 @@ impl Page<'_> {
         })
     }
 
-    /// All that is there, with the incarnation.
+    /// Returns all entries, each with its incarnation.
     #[cfg(test)]
     pub(crate) fn entries(&self) -> impl Iterator<Item = (usize, u64, Change)> + '_ {
         (0..self.shape.entries())
@@ -98,7 +99,8 @@ impl PageMut<'_> {
         set_bit(&mut self.bytes[self.shape.present()], entry, value);
     }
 
-    /// Empties what `incarnation` has in the page; how many values that were, each of which `gone` is told.
+    /// Removes all entries of `incarnation` from the page, and clears its overflow filter. Calls `gone` with each removed value.
+    /// Returns the number of removed values.
     pub(crate) fn evict(&mut self, incarnation: usize, mut gone: impl FnMut(u64)) -> u64 {
         let mut evicted = 0;
         for slot in 0..self.shape.slots {
@@ -118,8 +120,8 @@ impl PageMut<'_> {
         evicted
     }
 
-    /// Takes out every entry whose key `is_changed` knows; how many. `left` is told each key that stays, `gone` each value that
-    /// does not.
+    /// Removes every entry whose key `is_changed` accepts. Calls `left` with each key that stays, and `gone` with each removed
+    /// value. Returns the number of removed entries.
     pub(crate) fn erase(
         &mut self,
         is_changed: impl Fn(u64) -> bool,
@@ -145,7 +147,7 @@ impl PageMut<'_> {
         erased
     }
 
-    /// Writes the bucket that `incarnation`, which is empty, has for a slot.
+    /// Writes the bucket of a slot in `incarnation`, which is empty in this page.
     pub(crate) fn put(
         &mut self,
         slot: usize,
@@ -167,7 +169,7 @@ impl PageMut<'_> {
         }
     }
 
-    /// Notes that a key of the page lies in its other slot.
+    /// Notes in the filter of `incarnation` that a key of the page lies in its other slot.
     pub(crate) fn note_overflow(&mut self, incarnation: usize, slots: Slots) {
         let filter = &mut self.bytes[self.shape.filter(incarnation)];
         for at in filter_bits(slots.bits, self.shape.filter_bytes) {

@@ -1,11 +1,11 @@
-//! A log within a disk, for a table whose changes are not logged: only the words that say where slicetables lie.
+//! A log within a disk, for a table whose changes are not logged. It holds only the words that say where slicetables lie.
 //!
 //! ```text
 //!   page 0: place A │ place B │ page 1: place A │ place B │ …          each place: head │ words
 //! ```
 //!
-//! Words are in memory. A sync writes the pages that have changed, each to the older of its two places, so that one is whole
-//! whatever a crash leaves of the other.
+//! The words are in memory. A sync writes the pages that have changed, each to the older of its two places, so that one place is
+//! whole even if a crash tears the other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,10 +29,10 @@ pub struct PagedLog {
 #[derive(Clone, Copy, Default)]
 struct PageState {
     has_changed: bool,
-    /// How often it has been written, durably: place A where that is odd.
+    /// Number of durable writes of the page. The newest is in place A if the number is odd.
     writes: u64,
-    /// That count with what has been written since, of a sync that has not come to its end: it is written again, to the same place, for
-    /// the other one is the one that is durable.
+    /// `writes` + 1 while a sync that has written the page has not succeeded. The next sync writes the page again to the same
+    /// place, because the other place is the durable one.
     written: Option<u64>,
 }
 
@@ -41,12 +41,12 @@ fn pages_of(words: usize) -> usize {
 }
 
 impl PagedLog {
-    /// Bytes of a disk for so many words.
+    /// Returns the bytes of a disk for `words` words.
     pub fn bytes_for(words: usize) -> u64 {
         2 * (pages_of(words) * PAGE_BYTES) as u64
     }
 
-    /// So many words, which are zeros. `instance` tells them from what the disk had before.
+    /// Creates a log of `words` zeros. `instance` tells its pages from earlier contents of the disk.
     pub fn create(disk: Arc<dyn Disk>, words: usize, instance: u64) -> Self {
         let changed = PageState {
             has_changed: true,
@@ -60,10 +60,10 @@ impl PagedLog {
         )
     }
 
-    /// The words as the last sync has left them.
+    /// Opens the log with the newest words on the disk.
     ///
     /// # Errors
-    /// [`SliceError::OtherLog`] where a page is in neither place, and errors of the device.
+    /// [`SliceError::OtherLog`] if a page is valid in neither place, and errors of the device.
     pub async fn open(
         disk: Arc<dyn Disk>,
         words: usize,
@@ -86,7 +86,7 @@ impl PagedLog {
             });
         }
         found.truncate(words);
-        // What a process that has died has written is there, and need not be durable yet: the other place must stay until it is.
+        // Pages written by a process that has died may not be durable yet. The other place must stay until they are.
         disk.sync().await.map_err(SliceError::log)?;
         Ok(Self::of(disk, instance, found, states))
     }
@@ -101,12 +101,12 @@ impl PagedLog {
         }
     }
 
-    /// Memory that it takes, in bytes.
+    /// Returns the memory of the log, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         (size_of_val(&*self.words) + size_of_val(&*self.pages)) as u64
     }
 
-    /// Writes a page if it has changed, or if a sync of it has failed or been given up.
+    /// Writes a page if it has changed, or if an earlier sync of it failed or was cancelled.
     async fn write(&self, number: usize) -> Result<(), DeviceError> {
         let writes = {
             let mut page = self.pages[number].lock();

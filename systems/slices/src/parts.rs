@@ -1,7 +1,7 @@
-//! Which parts of a log are free, and whose the others are.
+//! The parts of a log: which are free, and the owners of the others.
 //!
-//! A table has a part from its first change until a slicetable has it, durably. There are as many tables as partitions, and as many
-//! beside as may be frozen: so a part is free whenever a table may be frozen.
+//! A table holds a part from the time it becomes active until a slicetable durably has its changes. The log has one part for each
+//! partition and one for each table that may be frozen, so a part is free whenever a table may be frozen.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,11 +10,11 @@ use parking_lot::Mutex;
 
 use crate::error::SliceError;
 
-/// The parts of a log. Used from all threads at once.
+/// The parts of a log. May be used from all threads at once.
 pub(crate) struct Parts {
-    /// Free parts, which are used in turn: the one that has been free longest first.
+    /// Free parts. The part that has been free longest comes first, so that parts are used in turn.
     free: Mutex<VecDeque<u32>>,
-    /// Parts that a start has found in use, until it takes them.
+    /// Parts that a start has found in use, until their partition takes them.
     found: Mutex<Found>,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct Parts {
 type Found = BTreeMap<(u32, u32), u32>;
 
 impl Parts {
-    /// The parts of a new log, all of them free.
+    /// Returns the parts of a new log, all free.
     pub(crate) fn unused(parts: u32) -> Self {
         Self {
             free: Mutex::new((0..parts).collect()),
@@ -30,10 +30,11 @@ impl Parts {
         }
     }
 
-    /// Parts of these owners, of partitions whose slicetables have the generations up to those `written`.
+    /// Returns the parts with the `owners` that the log names. `written` is the newest generation in the slicetables of each
+    /// partition.
     ///
     /// # Errors
-    /// [`SliceError::DamagedPart`] where an owner cannot be.
+    /// [`SliceError::DamagedPart`] if the owners contradict each other or `written`.
     pub(crate) fn found(owners: &[PartOwner], written: &[u32]) -> Result<Self, SliceError> {
         let mut free = VecDeque::new();
         let mut found = BTreeMap::new();
@@ -55,7 +56,7 @@ impl Parts {
                 return damaged("its head names what another part has");
             }
         }
-        // More generations that no part has than there are free parts cannot be, either.
+        // Generations without a part cannot outnumber the free parts.
         let missing = |(partition, &written): (u32, &u32)| {
             let parts = parts_of(&found, partition, written).into_iter();
             parts.filter(Option::is_none).count()
@@ -70,8 +71,8 @@ impl Parts {
         })
     }
 
-    /// Takes the parts of the generations of a partition that follow `written`, as a start has found them: one at least. A
-    /// generation has none where a power cut has taken what was not synced.
+    /// Takes the parts that a start has found for the generations of a partition after `written`, for at least one generation. A
+    /// generation has no part if a power cut lost the part's owner before it was synced.
     pub(crate) fn take_found(&self, partition: u32, written: u32) -> Vec<Option<u32>> {
         let mut found = self.found.lock();
         let parts = parts_of(&found, partition, written);
@@ -92,7 +93,7 @@ impl Parts {
     }
 }
 
-/// The parts of the generations of a partition that follow `written`.
+/// Returns the parts of the generations of a partition after `written`, oldest first.
 fn parts_of(found: &Found, partition: u32, written: u32) -> Vec<Option<u32>> {
     let mut parts = vec![None];
     for (&(_, generation), &part) in found.range((partition, written + 1)..=(partition, u32::MAX)) {

@@ -1,12 +1,13 @@
-//! The start of every log: whose it is, and the words that say where slicetables lie (section 8, "Tolerating failures").
+//! The start of every log: the owner of the log, and the words that say where slicetables lie (section 8, "Tolerating failures").
 //!
 //! ```text
-//!   head │ pointer of each partition and drive │ what the structure has beside
+//!   head │ pointer of each partition and drive │ further words of the structure
 //! ```
 //!
-//! Syncs go one after the other, and go on when nobody waits for them any more, so that a pointer is durable when its own sync has
-//! returned: none that began before can lose it. While a sync has not succeeded, what it covers may count as written and be lost:
-//! the next one stores everything again first. So does the first one of a process, since the last may have ended that way.
+//! Syncs run one after the other, and finish even if nobody waits for them. A pointer is durable when its own sync has returned:
+//! no earlier sync can lose it. Until a sync has succeeded, the words that it covers may count as written and be lost, so the
+//! next sync stores everything again first. So does the first sync of a process, since the last sync of the previous process may
+//! have failed.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,28 +20,28 @@ use runtime::sync::{Permit, Semaphore};
 
 use crate::error::SliceError;
 
-/// No structure flushes a partition as often as that: what is computed of generations does not overflow.
+/// Highest generation. No structure flushes a partition so often, and sums of generations do not overflow.
 const LAST_GENERATION: u32 = u32::MAX / 2;
 
-/// The pointers of a log. Used from all threads at once.
+/// The pointers of a log. May be used from all threads at once.
 pub(crate) struct Pointers {
     pub(crate) journal: Arc<dyn Journal>,
     pub(crate) instance: u64,
     partitions: u32,
-    /// Slicetables that each partition has, with a pointer each.
+    /// Slicetables of each partition, with a pointer each.
     drives: u32,
     syncing: Semaphore,
-    /// A sync has failed or has not ended, and the system may take for written what is not.
+    /// Whether a sync has failed or has not ended. The system may then count words as written that are not.
     is_unsure: AtomicBool,
 }
 
 impl Pointers {
-    /// The first word behind the pointers.
+    /// Returns the first word behind the pointers.
     pub(crate) fn end(partitions: u32, drives: u32) -> usize {
         LOG_HEAD_WORDS + partitions as usize * drives as usize
     }
 
-    /// The log of a new structure: `words` of it are zeros, with the head.
+    /// Creates the log of a new structure: zeros in `words` words, empty pointers and the head.
     pub(crate) fn create(
         journal: Arc<dyn Journal>,
         (partitions, drives): (u32, u32),
@@ -58,7 +59,7 @@ impl Pointers {
         Ok(pointers)
     }
 
-    /// The log of a structure that there is.
+    /// Opens the log of an existing structure.
     pub(crate) fn open(
         journal: Arc<dyn Journal>,
         (partitions, drives): (u32, u32),
@@ -72,7 +73,7 @@ impl Pointers {
         if head[..3] != [LOG_MAGIC, SLICES_FORMAT.into(), instance] {
             return Err(SliceError::OtherLog);
         }
-        // A page that the drive does not give back is an error here; later, it would end the process.
+        // A page that the drive does not return is an error here. Later it would end the process.
         let mut words = vec![0; Self::end(partitions, drives) - LOG_HEAD_WORDS];
         let read = pointers.journal.read(LOG_HEAD_WORDS, &mut words);
         read.map_err(SliceError::log)?;
@@ -130,14 +131,14 @@ impl Pointers {
         self.journal.store(self.word(partition, drive), word);
     }
 
-    /// Where the slicetable of a partition lies.
+    /// Returns the pointer to a partition's slicetable on a drive.
     pub(crate) fn get(&self, partition: u32, drive: u32) -> Pointer {
         let word = self.journal.load(self.word(partition, drive));
         Pointer::decode(word, self.owner(partition, drive))
             .expect("they were looked at when the log was opened")
     }
 
-    /// From now on it lies there. Returns when that is durable.
+    /// Stores the pointer to a partition's slicetable on a drive. Returns when it is durable.
     pub(crate) async fn set(
         &self,
         partition: u32,
@@ -147,10 +148,10 @@ impl Pointers {
         self.durably(|| self.store(partition, drive, pointer)).await
     }
 
-    /// Calls `store`, and returns when what it has stored is durable.
+    /// Calls `store`, and returns when its stores are durable.
     pub(crate) async fn durably(&self, store: impl FnOnce()) -> Result<(), SliceError> {
         let permit = self.syncing.acquire().await;
-        // What an earlier sync may have lost, this one does not bring back.
+        // This sync does not restore the words that an earlier sync may have lost.
         let was_unsure = self.is_unsure.swap(true, Ordering::AcqRel);
         store();
         let _permit = self.make_durable(permit).await?;
@@ -158,8 +159,8 @@ impl Pointers {
         Ok(())
     }
 
-    /// Calls `store`, then makes every store durable. Where an earlier sync may have lost something, everything is made durable
-    /// as it is first: the pointers, and what `store_again` stores again. Calls `confirm` when all is durable, before another
+    /// Calls `store`, then makes every store durable. If an earlier sync may have lost words, first makes everything durable as
+    /// it is: the pointers, and the words that `store_again` stores again. Calls `confirm` when all is durable, before another
     /// sync begins.
     pub(crate) async fn sync(
         &self,
@@ -182,7 +183,7 @@ impl Pointers {
         Ok(())
     }
 
-    /// Nobody else syncs until this sync has ended, also where the caller is dropped.
+    /// Syncs the journal. No other sync begins before this one has ended, even if the caller is dropped.
     async fn make_durable(&self, permit: Permit) -> Result<Permit, SliceError> {
         let journal = Arc::clone(&self.journal);
         let sync = runtime::spawn(async move { (journal.sync().await, permit) });
@@ -199,7 +200,7 @@ impl Pointers {
     }
 }
 
-/// Refuses pointers of one drive, with their partitions, that name a region that the drive does not have, or one twice.
+/// Refuses pointers of one drive, with their partitions, that name a region beyond the drive, or one region twice.
 pub(crate) fn check_regions(
     pointers: impl Iterator<Item = (u32, Pointer)>,
     regions: u64,

@@ -1,8 +1,8 @@
 //! Learns how a drive divides its bytes among channels (section 4.2, after the paper's reference 18).
 //!
-//! Two pages on one channel are read one after the other, two on different channels side by side. So the first page that does
-//! not disturb page 0 ends its chunk, and the first chunk that disturbs it again is the first of the next stripe. The drive is
-//! written from start to end before, which makes it begin a stripe where slicetables will begin theirs.
+//! Two pages on one channel are read one after the other, two pages on different channels side by side. So the first page that
+//! does not slow down page 0 lies behind its chunk, and the first chunk that slows it down again begins the next stripe. The
+//! drive is written from start to end beforehand, so that a stripe begins where slicetables will begin theirs.
 
 use device::{AlignedBuf, DeviceError, Disk, PAGE_BYTES, SharedBuf};
 use futures_util::future::join;
@@ -10,21 +10,21 @@ use runtime::now;
 
 use crate::channel::Channels;
 
-/// Pages of a chunk and chunks of a stripe, at most.
+/// Maximum pages of a chunk, and maximum chunks of a stripe.
 const MOST_CHUNK_PAGES: u64 = 64;
 const MOST_CHANNELS: u64 = 256;
-/// Pairs of reads of which the median counts.
+/// Number of reads of a pair, whose median counts.
 const TRIES: usize = 15;
-/// How much longer than side by side a pair takes that waits for one channel, at least.
+/// Minimum ratio of the times of a pair on one channel and a pair side by side.
 const SLOWER: f64 = 1.25;
-/// Bytes that are written at once, before anything is measured.
+/// Bytes of a write that prepares the drive for the measurement.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// Bytes from the start of a drive that a probe overwrites, at most.
+/// Maximum bytes from the start of a drive that a probe overwrites.
 pub const PROBED_BYTES: u64 = 2 * MOST_CHANNELS * MOST_CHUNK_PAGES * PAGE_BYTES as u64;
 
-/// The channels of a drive; `None` where nothing of them can be seen. Overwrites the drive's beginning
-/// ([`PROBED_BYTES`]), and needs it to be idle.
+/// Measures the channels of a drive. Returns `None` if they cannot be seen. Overwrites the beginning of the drive
+/// ([`PROBED_BYTES`]), and needs the drive to be idle.
 ///
 /// # Errors
 /// Errors of the drive.
@@ -55,7 +55,7 @@ pub async fn probe_channels(disk: &dyn Disk) -> Result<Option<Channels>, DeviceE
     let most = MOST_CHANNELS.min((pages - 1) / chunk_pages / 2);
     for channels in 2..=most {
         let chunk = channels * chunk_pages;
-        // The stripe after the next disturbs it, too.
+        // The second next stripe must slow it down, too.
         if is_slow(pair_time(disk, chunk).await?) && is_slow(pair_time(disk, 2 * chunk).await?) {
             return Ok(Some(Channels {
                 count: channels as u32,
@@ -66,7 +66,7 @@ pub async fn probe_channels(disk: &dyn Disk) -> Result<Option<Channels>, DeviceE
     Ok(None)
 }
 
-/// How long it takes to read page 0 and another at once: the median, in seconds.
+/// Returns the median time to read page 0 and another page at once, in seconds.
 async fn pair_time(disk: &dyn Disk, page: u64) -> Result<f64, DeviceError> {
     let mut times = [0.0; TRIES];
     for time in &mut times {

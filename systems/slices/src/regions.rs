@@ -1,4 +1,4 @@
-//! Where slicetables lie, and who still reads them.
+//! The regions of a drive: which are free, and which hold a slicetable that is written or read.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,32 +8,32 @@ use format::slices_log::Pointer;
 use parking_lot::Mutex;
 use runtime::sync::Notify;
 
-/// The regions of a drive that nothing lies in.
+/// The free regions of a drive.
 #[derive(Default)]
 pub(crate) struct Regions {
     free: Mutex<VecDeque<u32>>,
     freed: Notify,
 }
 
-/// A region with a slicetable, or one that is being written. It is free again when nobody has it any more.
+/// A region that holds a slicetable or is being written. Dropping it frees the region, unless it was abandoned.
 pub(crate) struct Region {
     pub(crate) number: u32,
-    /// The flush that wrote what it holds.
+    /// Generation of its slicetable: the number of the flush that writes it.
     pub(crate) generation: u32,
-    /// A start has found it: the flush that takes its place may have been begun by the process before.
+    /// Whether a start has found it in the log. If so, the previous process may have begun the flush that replaces it.
     pub(crate) is_found: bool,
     regions: Arc<Regions>,
-    /// A write to it may still be under way: nobody gets it before the next start.
+    /// Whether a write to it may still be under way. If so, the region is not reused before the next start.
     is_abandoned: AtomicBool,
 }
 
 impl Region {
-    /// Nobody may use it: its write was cut short, and may still be under way.
+    /// Keeps the region from being reused: its write was cut short, and may still be under way.
     pub(crate) fn abandon(&self) {
         self.is_abandoned.store(true, Ordering::Relaxed);
     }
 
-    /// The word of the log that says where it is.
+    /// Returns the pointer that the log stores for this region.
     pub(crate) fn pointer(&self) -> Pointer {
         Pointer {
             generation: self.generation,
@@ -43,7 +43,7 @@ impl Region {
 }
 
 impl Regions {
-    /// All that are not `used`.
+    /// Returns `count` regions, all free except `used`.
     pub(crate) fn without(count: u32, used: &[u32]) -> Arc<Self> {
         let mut is_free = vec![true; count as usize];
         for &region in used {
@@ -59,7 +59,7 @@ impl Regions {
         })
     }
 
-    /// A region that a start has found in use.
+    /// Returns a region that a start has found in use.
     pub(crate) fn used(self: &Arc<Self>, number: u32, generation: u32) -> Region {
         self.region(number, generation, true)
     }
@@ -74,7 +74,7 @@ impl Regions {
         }
     }
 
-    /// Waits for a free region.
+    /// Waits for a free region, and takes it for the slicetable of `generation`.
     pub(crate) async fn take(self: &Arc<Self>, generation: u32) -> Region {
         loop {
             let freed = self.freed.listener();
@@ -91,7 +91,7 @@ impl Drop for Region {
         if self.is_abandoned.load(Ordering::Relaxed) {
             return;
         }
-        // The last to be taken again: another is tried first where one cannot be written.
+        // It goes to the back of the queue, so that a flush whose write failed tries another region first.
         self.regions.free.lock().push_back(self.number);
         self.regions.freed.notify_all();
     }
@@ -101,7 +101,7 @@ impl Drop for Region {
 mod tests {
     use super::*;
 
-    /// As many as a drive of some TB has: what takes the square of them does not end.
+    /// As many regions as a drive of some TB has: an algorithm of quadratic time would not end.
     #[test]
     fn regions_that_are_not_used_are_free() {
         let used: Vec<u32> = (0..1 << 22).rev().step_by(2).collect();

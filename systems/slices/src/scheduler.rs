@@ -1,15 +1,15 @@
-//! Which read goes next (section 5.2).
+//! The order of reads of a drive (section 5.2).
 //!
-//! A drive takes `queue_depth` reads at once and `channel_depth` of one channel. What comes meanwhile waits here, not in the
-//! drive, where a read of a busy channel would hold up those behind it. The next read is of the channel that has the fewest
-//! under way; the paper's passes, each of which deepens a channel by one at most, choose the same. Among equal channels the one
-//! whose first read has waited longest goes first, so none starves.
+//! A drive gets at most `queue_depth` reads at once, and at most `channel_depth` reads of one channel. Further reads wait here,
+//! not in the drive, where a read of a busy channel would hold up the reads behind it. The next read belongs to the channel with
+//! the fewest reads under way. The paper's passes, each of which deepens a channel by at most one, choose the same. Among equal
+//! channels the one whose first read has waited longest goes first, so no read starves.
 //!
-//! The read that ends begins the next one itself, where the same thread has asked for it. What is read on another thread goes
-//! through the turn of a task there.
+//! A read that ends starts the next one itself, if the same thread has asked for it. A read of another thread starts when that
+//! thread runs its task.
 //!
-//! A piece of a flush has the drive to itself. It waits until the reads under way are done, and reads wait for it; those that
-//! have waited go before the next piece.
+//! A piece of a flush has the drive to itself. It waits until the reads under way are done, and reads wait for it. Reads that
+//! have waited for a piece go before the next piece.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use std::thread::{self, ThreadId};
 use parking_lot::Mutex;
 use runtime::sync::{Sender, oneshot};
 
-/// How many reads a drive gets at once, and how the next is chosen.
+/// Limits on the reads of a drive, and the order of waiting reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scheduling {
-    /// Reads in the drive at once.
+    /// Maximum reads in the drive at once.
     pub queue_depth: u32,
-    /// Reads of one channel in the drive at once.
+    /// Maximum reads of one channel in the drive at once.
     pub channel_depth: u32,
-    /// Whether reads are chosen by channel; else they go in the order in which they come.
+    /// Whether reads are chosen by channel. Otherwise they go in order of arrival.
     pub is_channel_aware: bool,
 }
 
 impl Default for Scheduling {
-    /// A command queue of 32, one read a channel.
+    /// Returns a queue depth of 32, and a channel depth of 1.
     fn default() -> Self {
         Self {
             queue_depth: 32,
@@ -40,26 +40,26 @@ impl Default for Scheduling {
     }
 }
 
-/// A read that somebody has asked for.
+/// A read that has been asked for.
 pub(crate) trait Asked {
-    /// Whether nobody waits for it any more.
+    /// Returns whether the reader has stopped waiting.
     fn is_given_up(&self) -> bool;
 }
 
-/// The reads and writes of one drive. Clones are the same.
+/// The reads and writes of one drive. Clones share their state.
 pub(crate) struct Scheduler<R: Asked>(Arc<Mutex<State<R>>>);
 
 struct State<R: Asked> {
     scheduling: Scheduling,
     channels: Vec<Channel<R>>,
-    /// Reads that are in the drive now.
+    /// Reads in the drive now.
     reads: u32,
-    /// Counts the reads that had to wait.
+    /// Number of reads that had to wait.
     arrivals: u64,
     waiting: usize,
     is_writing: bool,
     writers: VecDeque<Sender<WriteTurn<R>>>,
-    /// Reads that waited when the last piece was done and go before the next.
+    /// Reads that waited when the last piece was done. They go before the next piece.
     owed: usize,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct ReadTurn<R: Asked> {
 /// The right to have the drive alone, until dropped.
 pub(crate) struct WriteTurn<R: Asked>(Scheduler<R>);
 
-/// Who may go on: a piece of a flush, or a read.
+/// A turn that is granted: of a read, or of a piece of a flush.
 enum Granted<R: Asked> {
     Read(Waiting<R>, ReadTurn<R>),
     Write(Sender<WriteTurn<R>>, WriteTurn<R>),
@@ -122,8 +122,9 @@ impl<R: Asked> Scheduler<R> {
         })))
     }
 
-    /// Waits for the turn of a read of `channel`, and gives it with the read; `None` where another read of this thread has
-    /// [passed](ReadTurn::pass_on) its turn on to this one, or it has been given up. A future that is dropped gives its place up.
+    /// Waits for the turn of a read of `channel`, and returns it with the read. Returns `None` if another read of this thread has
+    /// [passed](ReadTurn::pass_on) its turn on to this read, or if the read has been given up. A dropped future gives up its
+    /// place.
     pub(crate) async fn read(&self, channel: u32, asked: R) -> Option<(ReadTurn<R>, R)> {
         let place = {
             let mut state = self.0.lock();
@@ -151,7 +152,7 @@ impl<R: Asked> Scheduler<R> {
         place.await
     }
 
-    /// Waits until the drive is free of reads.
+    /// Waits until no read is in the drive, and takes the drive for a write.
     pub(crate) async fn write(&self) -> WriteTurn<R> {
         let place = {
             let (turn, place) = oneshot();
@@ -169,7 +170,7 @@ impl<R: Asked> Scheduler<R> {
         }
     }
 
-    /// Lets all go on whose turn it is. A turn whose waiter is gone comes back by being dropped.
+    /// Grants every turn that is due. A turn whose waiter is gone is dropped, which returns it.
     fn grant(&self) {
         loop {
             let granted = {
@@ -220,7 +221,7 @@ impl<R: Asked> State<R> {
         self.reads -= 1;
     }
 
-    /// Begins the read that goes next, if there is one and `is_wanted` takes it.
+    /// Starts the next read, if there is one and `is_wanted` accepts it.
     fn next_read(
         &mut self,
         is_wanted: impl FnOnce(&Waiting<R>) -> bool,
@@ -245,7 +246,8 @@ impl<R: Asked> State<R> {
         Some((channel, next))
     }
 
-    /// Takes those that have gone away from the heads of the queues: each would give its turn back inside that of another.
+    /// Removes abandoned reads from the heads of the queues. Granting a turn to each would nest the return of one turn in
+    /// another's.
     fn forget_abandoned(&mut self) {
         for channel in &mut self.channels {
             let is_gone = |one: &Waiting<R>| one.turn.is_abandoned() || one.asked.is_given_up();
@@ -272,8 +274,8 @@ impl<R: Asked> State<R> {
 }
 
 impl<R: Asked> ReadTurn<R> {
-    /// Gives the turn to the read that goes next, if this thread has asked for it: the drive gets it without a task being woken
-    /// first. Otherwise the turn is to be dropped.
+    /// Passes the turn to the next read, if this thread has asked for it. The drive then gets the read before any task is woken.
+    /// Returns `None` otherwise; the caller drops the turn then.
     pub(crate) fn pass_on(&mut self) -> Option<R> {
         let here = thread::current().id();
         let (channel, next) = {

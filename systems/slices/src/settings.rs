@@ -1,4 +1,4 @@
-//! What can be chosen, and the shape that follows.
+//! The settings of a hash table, and the shape that follows from them.
 
 use format::slices::{ENTRY_BYTES, EntryPage};
 use format::slices_log::MOST_REGIONS;
@@ -9,42 +9,43 @@ use crate::layout::{Layout, MOST_INCARNATIONS, partitions_in, partitions_of, ref
 use crate::scheduler::Scheduling;
 use crate::table::Table;
 
-/// How full a table gets before it is flushed: as the paper's, of buckets of three (section 7.1).
+/// Default share of a table that is filled before it is flushed: the paper's, for buckets of three entries (section 7.1).
 pub const FILL: f64 = 0.86;
 
-/// How a [`SliceHash`](crate::SliceHash) is made.
+/// Settings of a [`SliceHash`](crate::SliceHash).
 #[derive(Clone, Debug, PartialEq)]
 pub struct HashSettings {
     /// Tables in memory; `None` for as many as the drives have space for.
     pub partitions: Option<u32>,
-    /// Bytes of entries of a table in memory, at most; 32 GiB at most.
+    /// Maximum bytes of entries of a table in memory, up to 32 GiB.
     pub table_bytes: usize,
-    /// Incarnations in a slicetable: the knob. Memory an entry falls as 1/(k+1), bytes written for an insert rise as k.
+    /// Incarnations in a slicetable (k): the knob. Memory for each entry falls as 1/(k+1), bytes written for each insert rise as
+    /// k.
     pub incarnations: u32,
     /// Entries of a bucket; `None` for as many as fill a page with one slice.
     pub bucket_entries: Option<u32>,
     /// Share of a table that is filled before it is flushed.
     pub fill: f64,
-    /// The longest slice, whole pages of 4 KiB.
+    /// Bytes of a page, a multiple of 4 KiB. A slice fits one page.
     pub page_bytes: u32,
-    /// Regions of a drive beside those of its partitions: one to write to, others that are still read.
+    /// Regions of a drive beyond one for each partition: one to write to, the others for slicetables that are still read.
     pub spare_regions: u32,
-    /// How the drives divide their bytes among channels.
+    /// Division of the drives' bytes among channels.
     pub channels: Channels,
-    /// How many reads are under way at once, and which of those that wait goes next.
+    /// Limits on the reads under way, and the order of waiting reads.
     pub scheduling: Scheduling,
-    /// Bytes of a piece of a flush: how long reads wait for one.
+    /// Bytes of a piece of a flush. Reads wait while a piece is written.
     pub piece_bytes: u32,
-    /// Whether slices are spread over all drives, for more incarnations and less memory (section 5.3); else each partition
+    /// Whether slices are spread over all drives, for more incarnations and less memory (section 5.3). Otherwise each partition
     /// has one drive, for more look-ups.
     pub spread: bool,
-    /// Memory for Bloom filters of the partitions that are looked up most.
+    /// Bytes of memory for Bloom filters of the partitions that are looked up most.
     pub filter_bytes: u64,
-    /// Whether changes are logged. Where they are not, a crash takes what memory has: that is for a
-    /// [`SliceIndex`](crate::SliceIndex), on one drive alone.
+    /// Whether changes are logged. Without a log, a crash loses the changes in memory. That is for a
+    /// [`SliceIndex`](crate::SliceIndex), on one drive only.
     pub log_changes: bool,
-    /// The side buffer for bursts of inserts (section 7.2): so many full tables of the partitions of each drive may wait beside the
-    /// two that are being flushed. Each takes a table's memory while it waits.
+    /// The side buffer for bursts of inserts (section 7.2): number of full tables of each drive's partitions that may wait beside
+    /// the two that are being flushed. Each waiting table takes a table's memory.
     pub side_tables: u32,
 }
 
@@ -69,40 +70,40 @@ impl Default for HashSettings {
     }
 }
 
-/// What follows from the settings and the drives.
+/// Sizes of a hash table that follow from the settings and the drives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HashShape {
     /// Tables in memory, one for each partition.
     pub partitions: u32,
-    /// Pages of a slicetable, whole stripes of chunks.
+    /// Pages of a slicetable: whole stripes of chunks.
     pub pages: u32,
-    /// How a page is divided into buckets.
+    /// Division of a page into buckets.
     pub page: EntryPage,
     /// Changes that a table holds before it is flushed.
     pub table_entries: u32,
-    /// Bytes of a slicetable, and so of each region of a drive.
+    /// Bytes of a slicetable, and of each region of a drive.
     pub region_bytes: u64,
-    /// Full tables of a drive that may wait beside those that are being flushed.
+    /// Full tables of a drive that may wait, in addition to the tables that are being flushed.
     pub side_tables: u32,
 }
 
 impl HashShape {
-    /// Entries that a table in memory has space for.
+    /// Returns the number of entries that a table in memory has space for.
     pub fn places(&self) -> u32 {
         self.pages * (self.page.slots * self.page.bucket_entries) as u32
     }
 
-    /// Memory that one table takes, in bytes.
+    /// Returns the memory of one table, in bytes.
     pub fn table_memory_bytes(&self) -> u64 {
         Table::bytes_of(self.places() as usize) as u64
     }
 }
 
 impl HashSettings {
-    /// Bytes of a drive for so many partitions, and the shape on it.
+    /// Returns the bytes of a drive for `partitions` partitions, and the shape on it.
     ///
     /// # Errors
-    /// Settings that cannot be.
+    /// [`SliceError::Setting`] for a setting that is out of range.
     pub fn on_one_drive(&self, partitions: u32) -> Result<(u64, HashShape), SliceError> {
         let settings = Self {
             partitions: Some(partitions),
@@ -113,10 +114,10 @@ impl HashSettings {
         Ok((self.layout().bytes_of(regions, shape.region_bytes), shape))
     }
 
-    /// The shape on drives of these sizes.
+    /// Returns the shape on drives of these sizes.
     ///
     /// # Errors
-    /// Settings that cannot be, or a drive that is too small.
+    /// [`SliceError::Setting`] for a setting that is out of range, and [`SliceError::SmallDrive`].
     pub fn shape(&self, drive_bytes: &[u64]) -> Result<HashShape, SliceError> {
         self.check()?;
         let refuse = |what: String| Err(SliceError::Setting(what));
@@ -158,7 +159,7 @@ impl HashSettings {
             true => least,
             false => least.saturating_mul(fitting.len() as u32),
         };
-        // What a part of the log can name.
+        // A part of the log cannot name more partitions.
         let most = most.min(MOST_REGIONS);
         let partitions = partitions_of(self.partitions, most)?;
         let table_entries = (pages * entries_of_a_page) as f64 * self.fill;
@@ -200,7 +201,7 @@ impl HashSettings {
         self.layout().check()
     }
 
-    /// How slicetables lie on a drive.
+    /// Returns the layout of slicetables on a drive.
     pub(crate) fn layout(&self) -> Layout {
         Layout {
             page_bytes: self.page_bytes,
@@ -211,10 +212,10 @@ impl HashSettings {
         }
     }
 
-    /// The number of partitions whose tables fit `bytes` of memory.
+    /// Returns the number of partitions whose tables fit `bytes` of memory.
     ///
     /// # Errors
-    /// [`SliceError::SmallMemory`], and settings that cannot be.
+    /// [`SliceError::SmallMemory`], and [`SliceError::Setting`] for a setting that is out of range.
     pub fn partitions_in(&self, bytes: u64) -> Result<u32, SliceError> {
         self.check()?;
         let needs = Table::bytes_of(self.table_bytes / ENTRY_BYTES) as u64;
@@ -223,10 +224,10 @@ impl HashSettings {
 }
 
 pub(crate) const MOST_BUCKET_ENTRIES: u32 = 64;
-/// So many that a part of the log has fewer than 2^32.
+/// Maximum entries of a table, so that a part of the log has fewer than 2^32 entries.
 pub(crate) const MOST_TABLE_ENTRIES: usize = 1 << 31;
 
-/// Full tables of a drive that wait: with them the log has as many parts.
+/// Maximum full tables of a drive that wait. The log has a part for each.
 pub(crate) const MOST_SIDE_TABLES: u32 = 1 << 16;
 
 #[cfg(test)]

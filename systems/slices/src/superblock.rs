@@ -11,13 +11,13 @@ use crate::channel::Channels;
 use crate::error::SliceError;
 use crate::layout::{Layout, MOST_INCARNATIONS};
 
-/// What tells a structure from others.
+/// The identity of a structure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Instance {
     pub(crate) id: u64,
     /// Seed of the hash functions.
     pub(crate) seed: u64,
-    /// This process has made it.
+    /// Whether this process has created it.
     pub(crate) is_new: bool,
 }
 
@@ -39,7 +39,7 @@ impl Instance {
     }
 }
 
-/// A superblock with the numbers that every kind has.
+/// Returns a superblock with the fields that every kind has.
 pub(crate) fn common(
     kind: SliceKind,
     instance: Instance,
@@ -65,7 +65,8 @@ pub(crate) fn common(
     superblock
 }
 
-/// Writes `superblock` to each drive, with its number, and syncs it. What lies in front of the first region is zeros beside.
+/// Writes `superblock` to each drive, with the drive's number, and syncs it. The rest of the bytes in front of the first region
+/// is zeros.
 pub(crate) async fn write(
     disks: &[Arc<dyn Disk>],
     mut superblock: SliceSuperblock,
@@ -84,7 +85,7 @@ pub(crate) async fn write(
     Ok(())
 }
 
-/// The superblock of the first drive, after that of each has been found to be of one structure of this kind.
+/// Returns the superblock of the first drive. Refuses drives whose superblocks are not of one structure of this kind.
 pub(crate) async fn read(
     disks: &[Arc<dyn Disk>],
     kind: SliceKind,
@@ -106,7 +107,7 @@ pub(crate) async fn read(
     first.ok_or_else(|| SliceError::Setting("name at least one drive".to_owned()))
 }
 
-/// Whether a superblock is that of drive `number` of `given`, and of the same structure as `first`.
+/// Refuses a superblock that is not of drive `number` of `given`, or not of the same structure as `first`.
 fn check(
     found: &SliceSuperblock,
     kind: SliceKind,
@@ -147,7 +148,7 @@ fn check(
     )
 }
 
-/// Refuses a superblock with the first of these numbers that cannot be.
+/// Returns [`SliceError::BadSuperblock`] with the first message whose condition holds.
 pub(crate) fn refuse_if(
     drive: usize,
     wrong: impl IntoIterator<Item = (bool, &'static str)>,
@@ -158,8 +159,7 @@ pub(crate) fn refuse_if(
     }
 }
 
-/// Refuses numbers that no structure has, of those that every kind has. What a sum or a product of them is used for later does
-/// not overflow then.
+/// Refuses values of the common fields that no structure has. Later sums and products of accepted values do not overflow.
 fn check_numbers(found: &SliceSuperblock, drive: usize) -> Result<(), SliceError> {
     let channels = Channels {
         count: found.channels.get(),
@@ -193,8 +193,8 @@ fn check_numbers(found: &SliceSuperblock, drive: usize) -> Result<(), SliceError
     )
 }
 
-/// Refuses a drive that is shorter than when the structure was created: one without space for its partitions and a spare region,
-/// or for a region that one of its `pointers` names.
+/// Refuses a drive that is shorter than when the structure was created: it lacks space for its partitions and a spare region, or
+/// for a region that one of its `pointers` names.
 pub(crate) fn check_space(
     disks: &[Arc<dyn Disk>],
     found: &SliceSuperblock,

@@ -1,55 +1,56 @@
 //! The table in memory of a partition: cuckoo hashing with two functions and buckets (section 7.1).
 //!
-//! An entry lies in the bucket of its first slot or, where that is full, of its second. Where both are, entries make room along
-//! the shortest path that there is, at most [`PATH_BUCKETS`] buckets long to find; nothing is moved before a path is known, so
-//! that a table that is full stays as it is.
+//! An entry lies in the bucket of its first slot or, if that is full, of its second. If both are full, entries move along the
+//! shortest path to a free place. The search for a path visits at most [`PATH_BUCKETS`] buckets. Nothing moves before a path is
+//! known, so a full table stays as it is.
 
 use std::collections::HashSet;
 
 use crate::keys::{Keys, Slots};
 
-/// Buckets looked at for a free place.
+/// Maximum buckets that the search for a free place visits.
 const PATH_BUCKETS: usize = 256;
-/// How often all entries are looked at before a flush.
+/// Passes over all entries before a flush.
 const SETTLE_PASSES: usize = 2;
 
-/// What a key is to be.
+/// The change of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// The key has been given this value.
+    /// The key has this value.
     Value(u64),
-    /// The key has been deleted: what slicetables have of it does not count.
+    /// The key is deleted, and its entries in slicetables do not count.
     Delete,
 }
 
-/// The table is full: flush it.
+/// The table is full and must be flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
-/// The changes of the keys of a partition since its last flush.
+/// The changes of a partition's keys since its last flush.
 #[derive(Clone)]
 pub(crate) struct Table {
     keys: Keys,
     bucket_entries: usize,
-    /// Changed keys that it takes, deletes included, before it is full.
+    /// Maximum changed keys with an entry, deletes included.
     most: usize,
     len: usize,
     entries: Box<[(u64, u64)]>,
     present: Bits,
     deletes: Bits,
-    /// Keys that have been deleted and have no entry.
+    /// Deleted keys without an entry.
     buried: HashSet<u64>,
 }
 
-/// Entries that are to move, each to its other slot, so that a place becomes free.
+/// Entries that can move, each to its other slot, to free a place.
 struct Path {
-    /// Each moves to where the one before it was, the first to the free place.
+    /// The entries to move. The first moves to the free place, each other one to the place of the one before it.
     moves: Vec<usize>,
     free: usize,
 }
 
 impl Path {
-    /// From the free place back to the start. Each bucket comes with the place, of a bucket before it, whose entry could move there.
+    /// Returns the path from the free place back to the start. Each bucket comes with the place in an earlier bucket whose entry
+    /// could move there.
     fn of(buckets: &[(u32, Option<(usize, usize)>)], last: (usize, usize), free: usize) -> Self {
         let before = |&(bucket, _): &(usize, usize)| buckets[bucket].1;
         let moves = std::iter::successors(Some(last), before).map(|(_, entry)| entry);
@@ -82,7 +83,7 @@ impl Bits {
 }
 
 impl Table {
-    /// An empty table for `most` keys in buckets of `bucket_entries`.
+    /// Returns an empty table for `most` keys in buckets of `bucket_entries`.
     pub(crate) fn new(keys: Keys, bucket_entries: usize, most: usize) -> Self {
         let entries = keys.slots as usize * bucket_entries;
         Self {
@@ -97,18 +98,18 @@ impl Table {
         }
     }
 
-    /// Bytes that a table of so many entries takes.
+    /// Returns the bytes of a table with `entries` entries.
     pub(crate) fn bytes_of(entries: usize) -> usize {
         entries * size_of::<(u64, u64)>() + 2 * entries.div_ceil(64) * size_of::<u64>()
     }
 
-    /// Bytes of memory beside [`bytes_of`](Self::bytes_of) its entries.
+    /// Returns the bytes of deleted keys without an entry, which [`bytes_of`](Self::bytes_of) does not count.
     pub(crate) fn buried_bytes(&self) -> usize {
-        // A byte of control for each.
+        // Each key has a byte of control.
         self.buried.capacity() * (size_of::<u64>() + 1)
     }
 
-    /// How many keys have changed, those included that have no place in a bucket.
+    /// Returns the number of changed keys, including deleted keys without an entry.
     pub(crate) fn len(&self) -> usize {
         self.len + self.buried.len()
     }
@@ -135,7 +136,7 @@ impl Table {
         self.places(slot).find(|&entry| !self.present.get(entry))
     }
 
-    /// What has become of a key; `None` where nothing is known of it.
+    /// Returns the change of a key; `None` if the table has none.
     pub(crate) fn get(&self, key: u64) -> Option<Change> {
         let Some(entry) = self.find(key, self.keys.slots(key)) else {
             return self.buried.contains(&key).then_some(Change::Delete);
@@ -143,12 +144,12 @@ impl Table {
         Some(self.change_at(entry))
     }
 
-    /// Whether something is known of a key, of which these are the slots.
+    /// Returns whether the table has a change of a key with these slots.
     pub(crate) fn has(&self, key: u64, slots: Slots) -> bool {
         self.find(key, slots).is_some() || self.buried.contains(&key)
     }
 
-    /// Notes what a key is to be from now on.
+    /// Sets the change of a key.
     ///
     /// # Errors
     /// [`Full`]: nothing has changed.
@@ -167,8 +168,7 @@ impl Table {
         Ok(())
     }
 
-    /// Notes that a key has been deleted, also where the table is full. Of a table that goes to one drive: its flush writes no
-    /// deletes.
+    /// Deletes a key, even if the table is full. Only for a table that goes to one drive, whose flush writes no deletes.
     pub(crate) fn bury(&mut self, key: u64) {
         let slots = self.keys.slots(key);
         let entry = match self.find(key, slots) {
@@ -184,11 +184,11 @@ impl Table {
         }
     }
 
-    /// Notes what a key is to be, also beyond the keys that the table is for: of a table that held all of it once. Of a table that
-    /// goes to one drive.
+    /// Sets the change of a key, even beyond the maximum number of keys: for changes that a table has held before. Only for a
+    /// table that goes to one drive.
     ///
     /// # Errors
-    /// [`Full`]: there is no place for the value, and the key has been deleted instead.
+    /// [`Full`]: the value has no place, and the key is deleted instead.
     pub(crate) fn put_back(&mut self, key: u64, change: Change) -> Result<(), Full> {
         self.bury(key);
         match (change, self.find(key, self.keys.slots(key))) {
@@ -201,21 +201,21 @@ impl Table {
         }
     }
 
-    /// The place at the start of a path, for another key.
+    /// Frees the place at the start of a path for another key. Returns the place.
     fn take_place(&mut self, path: Path) -> usize {
         self.len += 1;
         self.shift(path)
     }
 
-    /// The changes of all keys, buried ones included.
+    /// Returns the changes of all keys, including deleted keys without an entry.
     pub(crate) fn changes(&self) -> impl Iterator<Item = (u64, Change)> + '_ {
         let placed = (0..self.keys.slots).flat_map(|slot| self.bucket(slot));
         let buried = self.buried.iter().map(|&key| (key, Change::Delete));
         placed.chain(buried)
     }
 
-    /// Whether a change of `key` is possible. Nothing moves: where entries lie follows from the changes alone, so that what a log
-    /// has of them fits again.
+    /// Returns whether a change of `key` is possible. Moves nothing: the places of entries follow from the changes alone, so that
+    /// the changes in a log fit again.
     pub(crate) fn has_place(&self, key: u64) -> bool {
         let slots = self.keys.slots(key);
         self.find(key, slots).is_some() || self.len < self.most && self.find_path(slots).is_some()
@@ -231,14 +231,14 @@ impl Table {
         self.deletes.set(entry, change == Change::Delete);
     }
 
-    /// The shortest path to a free place.
+    /// Returns the shortest path to a free place.
     fn find_path(&self, slots: Slots) -> Option<Path> {
         let at_once = self.free_place(slots.first);
         if let Some(free) = at_once.or_else(|| self.free_place(slots.second)) {
             let moves = Vec::new();
             return Some(Path { moves, free });
         }
-        // Each bucket with the place, of a bucket before it, whose entry could move there.
+        // Each bucket comes with the place in an earlier bucket whose entry could move there.
         let mut buckets: Vec<(u32, Option<(usize, usize)>)> =
             vec![(slots.first, None), (slots.second, None)];
         let mut next = 0;
@@ -265,7 +265,7 @@ impl Table {
         None
     }
 
-    /// Moves the entries of a path; the place that gets free at its start.
+    /// Moves the entries of a path. Returns the place that becomes free at its start.
     fn shift(&mut self, path: Path) -> usize {
         let mut free = path.free;
         for entry in path.moves {
@@ -275,8 +275,8 @@ impl Table {
         free
     }
 
-    /// Brings entries that have overflowed back to their first slots as far as that is easy, so that fewer look-ups read two
-    /// pages: into a free place, or into that of one that has overflowed there itself.
+    /// Brings overflowed entries back to their first slots where that is easy: into a free place, or into the place of an entry
+    /// that has overflowed itself. Fewer look-ups then read two pages.
     pub(crate) fn settle(&mut self) {
         for _ in 0..SETTLE_PASSES {
             for slot in 0..self.keys.slots {
@@ -297,7 +297,7 @@ impl Table {
             self.relocate(entry, free);
             return;
         }
-        // A guest leaves for its own first slot, where another may leave for its second.
+        // An overflowed guest leaves for its own first slot, where another entry may leave for its second.
         for guest in self.places(home) {
             let of_guest = self.keys.slots(self.entries[guest].0).first;
             if of_guest == home {
@@ -332,14 +332,14 @@ impl Table {
         self.present.set(from, false);
     }
 
-    /// The entries of a bucket.
+    /// Returns the entries of a bucket.
     pub(crate) fn bucket(&self, slot: u32) -> impl Iterator<Item = (u64, Change)> + '_ {
         self.places(slot)
             .filter(|&entry| self.present.get(entry))
             .map(|entry| (self.entries[entry].0, self.change_at(entry)))
     }
 
-    /// The keys that lie in their second slot: these slots.
+    /// Returns the slots of each key that lies in its second slot.
     pub(crate) fn overflowed(&self) -> impl Iterator<Item = Slots> + '_ {
         (0..self.keys.slots).flat_map(move |slot| {
             let slots = self.bucket(slot).map(|(key, _)| self.keys.slots(key));
@@ -366,7 +366,7 @@ mod tests {
         }
     }
 
-    /// How full a table gets, and which share lies in the second slot, with as many keys as `fill` says.
+    /// Fills a table up to `fill`. Returns how full it is, and the share of keys in their second slot.
     fn filled(bucket_entries: usize, fill: f64) -> (f64, f64) {
         let capacity = 1_000 * bucket_entries;
         let mut table = Table::new(
@@ -399,18 +399,19 @@ mod tests {
 
     #[test]
     fn buckets_fill_as_the_literature_says() {
-        // Two functions: 0.96 of buckets of three, 0.99 of seven.
+        // With two functions buckets of three entries fill to 0.96, buckets of seven to 0.99.
         let (fill, _) = filled(3, 1.0);
         assert!((0.93..0.97).contains(&fill), "{fill}");
         let (fill, _) = filled(7, 1.0);
         assert!(fill > 0.98, "{fill}");
         let (fill, overflowed) = filled(7, 0.86);
         assert!((0.859..=0.86).contains(&fill), "{fill}");
-        // What does not fit its first bucket, by a Poisson distribution: 0.094.
+        // Share of keys that do not fit their first bucket, by a Poisson distribution: 0.094.
         assert!((0.09..0.105).contains(&overflowed), "{overflowed}");
     }
 
-    /// A start makes a table anew from the log: it must take what the table took, whatever it was asked in between.
+    /// A start makes a table anew from the log. It must take all keys that the table took, whatever the table was asked in
+    /// between.
     #[test]
     fn what_fitted_once_does_so_again() {
         let (mut asked, mut refused) = (0, 0);
@@ -426,7 +427,7 @@ mod tests {
             let mut log = Vec::new();
             loop {
                 if random.random_bool(0.05) {
-                    // A key that waits for a permit and is told that there is a place, while others go on.
+                    // A key that waits for a permit asks for its place, while others go on.
                     table.has_place(random.random());
                 }
                 let key = random.random();

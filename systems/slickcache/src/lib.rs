@@ -1,4 +1,4 @@
-//! SlickCache (SoCC 2018): a tenth of the index in memory, the rest in flash.
+//! SlickCache (SoCC 2018): a small part of the index in memory (in the paper a tenth), the rest on flash.
 //!
 //! | mechanism | section | file |
 //! |---|---|---|
@@ -19,7 +19,7 @@ use engine::{EngineConfig, Layout, ReclaimPolicy, TieredSettings, Victim};
 
 /// Largest part of the memory that the index takes, in percent.
 const INDEX_PERCENT: u32 = 75;
-/// Hot items are copied, whatever gains a sixteenth of a slab.
+/// Hot items of a slab are copied if that gains at least a sixteenth of it.
 const COPY_SIXTEENTHS: u32 = 15;
 const FIFO_DROP: ReclaimPolicy = ReclaimPolicy::Drop {
     victim: Victim::Oldest,
@@ -32,7 +32,7 @@ pub const PRESETS: &[Preset] = &[
     Preset::of_drive("slickcache-gc", "the same; copies what the part of the index in memory still names", slickcache_gc),
 ];
 
-/// `SlickCache` with a policy of reclaim (section 4.3).
+/// `SlickCache` with a reclaim policy (section 4.3).
 fn slickcache(sizes: Sizes, policy: ReclaimPolicy) -> EngineConfig {
     let placement = Arc::new(TieredSettings::new(Layout::Slotted));
     index_on_flash(sizes, policy, placement, INDEX_PERCENT)
@@ -42,7 +42,7 @@ fn slickcache_drop(sizes: Sizes) -> EngineConfig {
     slickcache(sizes, FIFO_DROP)
 }
 
-/// Below the low watermark slabs are dropped, between the two what is hot is copied (Adaptive Two-phase GC).
+/// Below the low watermark slabs are dropped. Between the watermarks their hot items are copied (Adaptive Two-phase GC).
 fn slickcache_gc(sizes: Sizes) -> EngineConfig {
     let policy = ReclaimPolicy::CopyRecent {
         victim: Victim::Oldest,

@@ -1,5 +1,5 @@
-//! Documents name files that there are: each relative link leads to a file, with a heading for its anchor, and each path
-//! between backticks is that of a file. Comments that name a document are held to the same.
+//! Documents name existing files: each relative link leads to a file with a heading for its anchor, and each
+//! path between backticks names a file. Paths in comments of the sources must exist as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -79,7 +79,7 @@ fn paths_between_backticks_are_those_of_files() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Whether a text between backticks is a path with a folder and a known ending.
+/// Returns whether a text between backticks is a path with a folder and a known ending.
 fn is_path(name: &str) -> bool {
     let is_plain = |sign: char| sign.is_ascii_alphanumeric() || "_-./".contains(sign);
     let ending = name.rsplit_once('.').map(|(_, ending)| ending);
@@ -92,14 +92,14 @@ fn is_path(name: &str) -> bool {
         && ending.is_some_and(|ending| ENDINGS.contains(&ending))
 }
 
-/// Whether a text between backticks is a path from the root of the project, of a file or of a folder.
+/// Returns whether a text between backticks is a path from the root of the project to a file or folder.
 fn is_rooted(name: &str) -> bool {
     let is_plain = |sign: char| sign.is_ascii_alphanumeric() || "_-./".contains(sign);
     let (first, rest) = name.split_once('/').unwrap_or_default();
     (first == "docs" || FOLDERS.contains(&first)) && !rest.is_empty() && name.chars().all(is_plain)
 }
 
-/// The texts between backticks, outside of fenced blocks.
+/// Returns the texts between backticks, outside of fenced blocks.
 fn code(text: &str) -> impl Iterator<Item = &str> {
     let mut in_fence = false;
     let lines = text.lines().filter(move |line| {
@@ -110,14 +110,14 @@ fn code(text: &str) -> impl Iterator<Item = &str> {
     lines.flat_map(|line| line.split('`').skip(1).step_by(2))
 }
 
-/// The targets of relative links.
+/// Returns the targets of relative links.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     let targets = text.split("](").skip(1);
     let targets = targets.filter_map(|rest| rest.split(')').next());
     targets.filter(|target| !target.contains("://") && !target.contains(char::is_whitespace))
 }
 
-/// The anchors of the headings.
+/// Returns the anchors of the headings.
 fn anchors(text: &str) -> BTreeSet<String> {
     let headings = text.lines().filter(|line| line.starts_with('#'));
     headings
@@ -133,7 +133,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// A path without `..`.
+/// Returns a path without `..`.
 fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {
@@ -145,7 +145,7 @@ fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-/// The documents by their paths from the root. `CHANGELOG.md` tells of what was, and is left out.
+/// Returns the documents by their paths from the root. `CHANGELOG.md` describes the past and is left out.
 fn documents() -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     each_file(&root().join("docs"), &mut |path| {
@@ -167,7 +167,7 @@ fn documents() -> BTreeMap<PathBuf, String> {
     found
 }
 
-/// Every file below a folder, by its path from the root.
+/// Passes every file below a folder to `each`, by its path from the root.
 fn each_file(folder: &Path, each: &mut dyn FnMut(&Path)) {
     for entry in std::fs::read_dir(folder).expect("a folder is readable") {
         let path = entry.expect("a folder is readable").path();

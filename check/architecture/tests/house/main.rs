@@ -1,5 +1,6 @@
-//! The measures of the house: the width of the seam, the size of objects, and the words. Each has a bound, which is only ever
-//! lowered, and an aim. `cargo test -p flowstone-architecture --test house -- --nocapture` prints the figures.
+//! House measures: the width of the seam, the size of objects, and the words of comments. Each measure has a
+//! bound, which is only ever lowered, and an aim. `cargo test -p flowstone-architecture --test house --
+//! --nocapture` prints the figures.
 
 #[path = "../imports/lexer.rs"]
 mod lexer;
@@ -19,19 +20,20 @@ const SEAM: &[&str] = &["Placement", "PlacementKind", "Residents"];
 const SEAM_METHODS: usize = 49;
 /// Methods of the seam whose default a single implementor overrides. The aim is 0.
 const LONE_DEFAULTS: usize = 13;
-/// Methods of the type that has most, its traits' aside. The aim is 40.
+/// Methods of the type that has most, without the methods of traits. The aim is 40.
 const METHODS_OF_A_TYPE: usize = 153;
 /// Files over which the methods of one type are spread. The aim is 1.
 const FILES_OF_A_TYPE: usize = 10;
-/// Functions that take a tuple apart among their parameters. The aim is 0.
+/// Functions that destructure a tuple among their parameters. The aim is 0.
 const PACKED_PARAMETERS: usize = 58;
-/// "what" in 10,000 words of comments. The aim is 15.
+/// The word `what` in 10,000 words of comments. The aim is 15.
 const WHAT_IN_COMMENTS: usize = 160;
-/// "what" in 10,000 words of the documents. The aim is 15.
+/// The word `what` in 10,000 words of the documents. The aim is 15.
 const WHAT_IN_DOCUMENTS: usize = 76;
-/// "so many", "so much", "of them" and sentences that begin with "Of", in 10,000 words of comments. The aim is 5.
+/// The phrases `so many`, `so much` and `of them`, and sentences that begin with `Of`, in 10,000 words of
+/// comments. The aim is 5.
 const MARKS_IN_COMMENTS: usize = 36;
-/// The same in the documents.
+/// The same phrases in the documents.
 const MARKS_IN_DOCUMENTS: usize = 15;
 
 /// The folders with the sources of the project.
@@ -102,7 +104,7 @@ fn no_type_has_more_methods_or_files_than_the_largest_had() {
             } = block
             {
                 let key = (package(path), name);
-                // Several private types may share a name; each has its one file.
+                // Private types may share a name; each has its own file.
                 if definitions.get(&key) != Some(&1) {
                     continue;
                 }
@@ -158,7 +160,7 @@ fn comments_and_documents_are_in_plain_words() {
     }
 }
 
-/// Prints a figure; fails where it is above its bound.
+/// Prints a figure, and fails if it is above its bound.
 #[expect(clippy::print_stdout, reason = "the command prints the figures")]
 fn hold(measure: &str, figure: usize, bound: usize, about: &str) {
     println!("{measure}: {figure} (bound {bound}) {about}");
@@ -168,7 +170,7 @@ fn hold(measure: &str, figure: usize, bound: usize, about: &str) {
     );
 }
 
-/// The sources below these folders of the project, by their paths.
+/// Returns the sources below these folders of the project, by their paths.
 fn sources(folders: &[&str]) -> Vec<(PathBuf, String)> {
     let root = root();
     let mut found = Vec::new();
@@ -181,7 +183,7 @@ fn sources(folders: &[&str]) -> Vec<(PathBuf, String)> {
     found
 }
 
-/// The documents of the project. `CHANGELOG.md` tells of what was, and is left out.
+/// Returns the documents of the project. `CHANGELOG.md` describes the past and is left out.
 fn documents() -> Vec<String> {
     let mut found = Vec::new();
     each_file(&root().join("docs"), "md", &mut |_, text| found.push(text));

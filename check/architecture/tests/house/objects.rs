@@ -11,7 +11,7 @@ pub(crate) enum Block {
         methods: Vec<(String, bool)>,
     },
     Impl {
-        /// The trait, for an `impl` of one.
+        /// The trait, if the `impl` is of one.
         of: Option<String>,
         name: String,
         methods: Vec<String>,
@@ -73,7 +73,7 @@ pub(crate) fn types(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns the names of the functions of a source that take a tuple apart among their parameters.
+/// Returns the names of the functions of a source that destructure a tuple among their parameters.
 pub(crate) fn packed(text: &str) -> Vec<String> {
     let tokens = tokens(text);
     let mut found = Vec::new();
@@ -104,7 +104,7 @@ pub(crate) fn packed(text: &str) -> Vec<String> {
     found
 }
 
-/// The trait and the type of an `impl`, from the tokens between the word and the brace.
+/// Returns the trait and the type of an `impl`, from the tokens between the word and the brace.
 fn subject(head: &[Token]) -> (Option<String>, String) {
     let mut names: [Vec<&str>; 2] = Default::default();
     let (mut angles, mut side) = (0i32, 0);
@@ -126,7 +126,7 @@ fn subject(head: &[Token]) -> (Option<String>, String) {
     }
 }
 
-/// The methods of a block that starts with its brace.
+/// Returns the methods of a block that starts with its brace.
 fn methods(block: &[Token]) -> Vec<(String, bool)> {
     let mut found = Vec::new();
     let (mut depth, mut at) = (0usize, 0);
@@ -148,7 +148,7 @@ fn methods(block: &[Token]) -> Vec<(String, bool)> {
     found
 }
 
-/// The index behind the brace that closes the one at `open`, or behind `open` where there is no brace.
+/// Returns the index behind the brace that closes the one at `open`, or behind `open` if there is no brace.
 fn behind(tokens: &[Token], open: usize) -> usize {
     if !tokens.get(open).is_some_and(|token| token.is("{")) {
         return open + 1;

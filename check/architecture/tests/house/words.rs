@@ -1,15 +1,15 @@
-//! The words of comments and documents, and those that mark a sentence whose subject has no name.
+//! Counts words of comments and documents, and words that mark a sentence whose subject has no name.
 
 use std::iter::Sum;
 
-/// Counts over some prose.
+/// Counts over a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Prose {
     /// All words outside of code.
     pub(crate) words: usize,
-    /// "what".
+    /// Occurrences of the word `what`.
     pub(crate) what: usize,
-    /// "so many", "so much", "of them", and sentences that begin with "Of".
+    /// Occurrences of `so many`, `so much` and `of them`, and sentences that begin with `Of`.
     pub(crate) marks: usize,
 }
 
@@ -34,7 +34,7 @@ impl Prose {
             if line.trim_start().starts_with("```") {
                 in_fence = !in_fence;
             } else if !in_fence {
-                // Between backticks is code.
+                // Text between backticks is code.
                 let outside = line.split('`').step_by(2);
                 prose.extend(outside.flat_map(|part| [part, " "]));
                 prose.push('\n');
@@ -67,7 +67,7 @@ impl Prose {
         found
     }
 
-    /// How often `count` is in 10,000 words.
+    /// Returns `count` scaled to 10,000 words, rounded up.
     pub(crate) fn in_10_000(&self, count: usize) -> usize {
         (count * 10_000).div_ceil(self.words.max(1))
     }

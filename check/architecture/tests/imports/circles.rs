@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// A file names something that another file defines.
+/// An import: file `from` names an item that file `to` defines.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Edge {
     pub(crate) from: String,
     pub(crate) to: String,
-    /// What is named.
+    /// The name of the item.
     pub(crate) name: String,
 }
 
@@ -18,10 +18,10 @@ impl fmt::Display for Edge {
     }
 }
 
-/// Files each of which reaches each other one.
+/// Files that can each reach all the others.
 pub(crate) struct Circle {
     pub(crate) files: Vec<String>,
-    /// The imports among them.
+    /// The imports between these files.
     edges: Vec<Edge>,
 }
 
@@ -38,7 +38,7 @@ impl fmt::Display for Circle {
     }
 }
 
-/// The strongly connected components of more than one file.
+/// Returns the strongly connected components of more than one file.
 pub(crate) fn circles(edges: &[Edge]) -> Vec<Circle> {
     let mut next: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for edge in edges {
@@ -71,7 +71,7 @@ pub(crate) fn circles(edges: &[Edge]) -> Vec<Circle> {
     found
 }
 
-/// What can be reached from a file over one edge or more.
+/// Returns the files that can be reached from a file over at least one edge.
 fn reached_from<'a>(
     file: &'a str,
     next: &BTreeMap<&'a str, BTreeSet<&'a str>>,

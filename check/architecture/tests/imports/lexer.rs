@@ -1,4 +1,4 @@
-//! Rust text as words and signs, without comments, strings, characters and lifetimes.
+//! Tokens of Rust text, without comments, strings, characters and lifetimes.
 
 /// A word, `::`, or a sign of one character.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl Token {
     }
 }
 
-/// The tokens of a source.
+/// Returns the tokens of a source.
 pub(crate) fn tokens(text: &str) -> Vec<Token> {
     let text: Vec<char> = text.chars().collect();
     let at = |index: usize| text.get(index).copied().unwrap_or('\0');
@@ -83,7 +83,7 @@ pub(crate) fn tokens(text: &str) -> Vec<Token> {
     tokens
 }
 
-/// Where a block comment that starts at `index` is over; such comments nest.
+/// Returns the index behind the block comment that starts at `index`; block comments nest.
 fn after_comment(text: &[char], mut index: usize) -> usize {
     let mut depth = 0;
     while index < text.len() {
@@ -103,7 +103,7 @@ fn after_comment(text: &[char], mut index: usize) -> usize {
     index
 }
 
-/// Where a string whose opening quote is at `index` is over.
+/// Returns the index behind the string whose opening quote is at `index`.
 fn after_string(text: &[char], mut index: usize) -> usize {
     index += 1;
     while index < text.len() && text[index] != '"' {
@@ -112,8 +112,8 @@ fn after_string(text: &[char], mut index: usize) -> usize {
     index + 1
 }
 
-/// Where a raw string is over, from its first `#` or quote at `index`; a raw identifier only loses
-/// its `r#`.
+/// Returns the index behind the raw string whose first `#` or quote is at `index`. A raw identifier only
+/// loses its `r#`.
 fn after_raw_string(text: &[char], index: usize) -> usize {
     let hashes = text[index..]
         .iter()

@@ -1,6 +1,6 @@
-//! Arrows point down: between crates, between the engine's modules, and between the files of each
-//! crate. What is read is the text of the sources; what a macro or a method call brings in is not
-//! seen.
+//! Dependencies point down: between crates, between the engine's modules, and between the files of each
+//! crate. The tests read the text of the sources and do not see names that a macro or a method call brings
+//! in.
 
 mod circles;
 mod lexer;
@@ -11,15 +11,14 @@ use std::path::{Path, PathBuf};
 
 use circles::{Edge, circles};
 
-/// The folders that hold crates, the lowest first: a crate depends on crates of its own folder and of lower folders. The
-/// program, which is in `lab`, has the checkers as a command.
+/// Folders of crates, the lowest first. A crate depends on crates of its own folder and of lower folders. The
+/// program is in `lab` and has the checkers as a command.
 const FOLDERS: &[&str] = &["product", "systems", "check", "lab"];
 
-/// A dependency that points to a higher folder until the placement behind it has moved there.
+/// Dependencies that point to a higher folder until their placement has moved there.
 const UPWARDS: &[(&str, &str)] = &[("engine", "slices")];
 
-/// The crates, the lowest level first. A crate may depend on those of lower levels, on none of its
-/// own level and on none above.
+/// The crates, the lowest level first. A crate depends on crates of lower levels alone.
 const CRATES: &[&[&str]] = &[
     &["runtime", "format", "protocol", "workload", "architecture"],
     &["device"],
@@ -39,9 +38,8 @@ const CRATES: &[&[&str]] = &[
     &["program"],
 ];
 
-/// The top-level modules of `engine` (files and folders of its `src/`), the lowest layer first. A
-/// module imports from lower layers and from itself, never from its own layer's neighbours or from
-/// above.
+/// The top-level modules of `engine` (files and folders of its `src/`), the lowest layer first. A module
+/// imports from lower layers and from itself, never from other modules of its layer or from above.
 const ENGINE_MODULES: &[&[&str]] = &[
     &["counter", "sync"],
     &["key"],
@@ -141,7 +139,8 @@ fn modules_of_the_engine_import_from_lower_layers_alone() {
     assert!(wrong.is_empty(), "these point up:\n{}", wrong.join("\n"));
 }
 
-/// A circle is found, with the imports that close it, and what is no import is none.
+/// A circle is found with the imports that close it. Re-exports, declarations, strings and tests are no
+/// imports.
 #[test]
 fn circles_are_told_from_re_exports_and_declarations() {
     let files = [
@@ -166,7 +165,7 @@ fn circles_are_told_from_re_exports_and_declarations() {
     );
 }
 
-/// The folders of the crates by their names: those of their packages, without the project's.
+/// Returns the folders of the crates by the names of their packages, without the project's prefix.
 fn crates() -> BTreeMap<String, PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut crates = BTreeMap::new();
@@ -187,14 +186,14 @@ fn crates() -> BTreeMap<String, PathBuf> {
     crates
 }
 
-/// The name of a manifest's package.
+/// Returns the name of a manifest's package.
 fn package_name(manifest: &str) -> Option<&str> {
     let (_, package) = manifest.split_once("[package]")?;
     let line = package.lines().find(|line| line.starts_with("name ="))?;
     line.split('"').nth(1)
 }
 
-/// What a manifest depends on outside of its tests, by the name it uses.
+/// Returns the dependencies of a manifest outside of its tests, by the names that the manifest uses.
 fn dependencies(manifest: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(manifest).expect("a manifest is readable");
     let mut section = "";
@@ -210,7 +209,7 @@ fn dependencies(manifest: &Path) -> Vec<String> {
     found
 }
 
-/// The imports between the files of a crate in this folder.
+/// Returns the imports between the files of the crate in this folder.
 fn imports(folder: &Path) -> Vec<Edge> {
     let root = folder.join("src");
     let mut files = BTreeMap::new();
@@ -230,7 +229,7 @@ fn imports(folder: &Path) -> Vec<Edge> {
     modules::edges(&files)
 }
 
-/// The file or folder of `src/` that a file is or lies in, without an ending.
+/// Returns the file or folder of `src/` that a file is or lies in, without an ending.
 fn top_module(file: &str) -> &str {
     file.split('/')
         .next()

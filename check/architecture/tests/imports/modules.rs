@@ -1,4 +1,4 @@
-//! The modules of a crate, what each defines and names, and the file that defines a name.
+//! The modules of a crate, the items that each defines and names, and the file that defines a name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -6,14 +6,13 @@ use std::path::{Path, PathBuf};
 use crate::circles::Edge;
 use crate::lexer::{Token, tokens};
 
-/// How many re-exports one name is followed through.
+/// Maximum number of re-exports that are followed for one name.
 const MOST_STEPS: usize = 32;
 
-/// The imports between files, given their texts by their path below the crate's `src/`.
+/// Returns the imports between files, given their texts by their paths below the crate's `src/`.
 ///
-/// An import is a `use` that is not a re-export, or a path in the code, and its target is the file
-/// that defines the item, whatever re-exports it is reached through. Tests and documentation are
-/// left out.
+/// An import is a `use` that is not a re-export, or a path in the code. Its target is the file that defines
+/// the item, whatever re-exports lead to it. Tests and documentation are left out.
 pub(crate) fn edges(files: &BTreeMap<PathBuf, String>) -> Vec<Edge> {
     let mut tree = Tree {
         files,
@@ -57,19 +56,19 @@ struct Module {
     children: BTreeMap<String, usize>,
     items: BTreeSet<String>,
     uses: Vec<Use>,
-    /// Paths in the code. Of single words, those that may be items: types and what is called.
+    /// Paths in the code. A path of one word counts only if it may be an item: a type or a call.
     paths: BTreeSet<Vec<String>>,
 }
 
 impl Module {
-    /// Everything that this module names.
+    /// Returns every path that this module names.
     fn named(&self) -> impl Iterator<Item = &Vec<String>> {
         let imports = self.uses.iter().filter(|import| !import.re_export);
         imports.map(|import| &import.path).chain(&self.paths)
     }
 }
 
-/// What a path leads to.
+/// The target of a path.
 enum Target {
     Module(usize),
     /// An item, by the file that defines it.
@@ -77,7 +76,7 @@ enum Target {
         file: String,
         name: String,
     },
-    /// Something of another crate, a local name or a word of the language.
+    /// An item of another crate, a local name or a word of the language.
     Elsewhere,
 }
 
@@ -87,7 +86,7 @@ struct Tree<'a> {
 }
 
 impl Tree<'_> {
-    /// Reads a file as a module whose children lie in `folder`; returns the module's id.
+    /// Reads a file as a module whose children lie in `folder`. Returns the module's id.
     fn read_file(&mut self, path: &Path, folder: PathBuf, parent: Option<usize>) -> usize {
         let tokens = tokens(&self.files[path]);
         let id = self.add(path.to_string_lossy().into_owned(), parent);
@@ -181,7 +180,7 @@ impl Tree<'_> {
         }
     }
 
-    /// Reads `name;` or `name { … }` behind `mod`; returns where it ends.
+    /// Reads `name;` or `name { … }` behind `mod`. Returns the index behind it.
     fn read_child(&mut self, id: usize, folder: &Path, tokens: &[Token], at: usize) -> usize {
         let Some(name) = tokens.get(at).and_then(Token::word) else {
             return at;
@@ -203,7 +202,7 @@ impl Tree<'_> {
         end
     }
 
-    /// Reads one tree of a `use` below `prefix`; returns where it ends.
+    /// Reads one tree of a `use` below `prefix`. Returns the index behind it.
     fn read_use(
         &mut self,
         id: usize,
@@ -263,7 +262,7 @@ impl Tree<'_> {
                 _ => match self.look_up(module, name, index + 1 == path.len(), steps) {
                     Some(Target::Module(child)) => child,
                     None if index == 0 => return Some(Target::Elsewhere),
-                    // A macro of that module makes it.
+                    // A macro of that module defines the item.
                     None => return Some(self.item(module, name)),
                     found => return found,
                 },
@@ -286,8 +285,8 @@ impl Tree<'_> {
         module
     }
 
-    /// What a name is in a module; where an item and a child share it, the last name of a path is
-    /// the item.
+    /// Returns the target of a name in a module. If an item and a child share the name, the last name of a
+    /// path is the item.
     fn look_up(&self, id: usize, name: &str, last: bool, steps: usize) -> Option<Target> {
         let module = &self.modules[id];
         let item = module.items.contains(name);
@@ -315,7 +314,7 @@ impl Tree<'_> {
     }
 }
 
-/// Whether an attribute makes what follows part of tests alone.
+/// Returns whether an attribute limits the item behind it to tests.
 fn is_test(attribute: &[Token]) -> bool {
     let words: Vec<&str> = attribute.iter().filter_map(Token::word).collect();
     matches!(
@@ -324,7 +323,7 @@ fn is_test(attribute: &[Token]) -> bool {
     )
 }
 
-/// Where the brackets that open at `at` are closed again.
+/// Returns the index behind the bracket that closes the one at `at`.
 fn after_group(tokens: &[Token], at: usize) -> usize {
     let mut depth = 0_usize;
     for (index, token) in tokens.iter().enumerate().skip(at) {
@@ -340,7 +339,7 @@ fn after_group(tokens: &[Token], at: usize) -> usize {
     tokens.len()
 }
 
-/// Where the item, field or statement that starts at `at` is over.
+/// Returns the index behind the item, field or statement that starts at `at`.
 fn after_item(tokens: &[Token], mut at: usize) -> usize {
     const KEYWORDS: [&str; 12] = [
         "async", "const", "enum", "fn", "impl", "mod", "static", "struct", "trait", "type",

@@ -1,35 +1,35 @@
-//! What clients did to each key, and whether an answer can be explained by it.
+//! The changes that clients made to each key, and whether they explain an answer.
 //!
-//! Every operation has a moment at which it was asked for and, once answered, one at which it was
-//! answered. An answer is right if some order of the operations that overlap explains it: a value may
-//! be seen from the moment its write was asked for, until some other write, delete or flush that was
-//! asked for after it had been answered has been answered itself. To have nothing is always right: it
-//! is a cache.
+//! Every operation has the moment of its request and, once answered, the moment of its answer. A read is
+//! right if some order of the overlapping operations explains it: a value may be seen from the moment its
+//! write was requested. It may be seen no more once another write, delete or flush has been answered that was
+//! requested after the write's answer. A miss is always right: this is a cache.
 //!
-//! A crash leaves some changes in doubt: those that had not been answered, and after a power cut those
-//! answered shortly before. They may be seen and hide nothing, until a read has seen them.
+//! A crash leaves some changes in doubt: changes that had not been answered, and after a power cut also
+//! changes answered shortly before it. A change in doubt may be seen and hides nothing, until a read has seen
+//! it.
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
 
-/// A moment: operations are told apart by the order of their beginnings and ends.
+/// A moment: a counter that orders the requests and answers of operations.
 pub(crate) type Moment = u64;
 
-/// Never answered.
+/// Moment of an answer that has not come.
 const OPEN: Moment = Moment::MAX;
-/// A crash may have undone it.
+/// Value of `settled` of a change that a crash may have undone.
 const IN_DOUBT: u64 = u64::MAX;
 
-/// What an operation leaves of its key.
+/// State in which an operation leaves its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// This value, until this Unix second; 0 for never. The tag names the write: no two have the same.
+    /// This value, until this Unix second; 0 for never. The tag names the write: no two writes share a tag.
     Value { tag: u64, expiry: u32 },
-    /// The value it had, until this Unix second; 0 for never.
+    /// The value that the key had before, with this expiry as a Unix second; 0 for never.
     Kept { expiry: u32 },
-    /// Nothing.
+    /// No value.
     Gone,
 }
 
@@ -47,26 +47,26 @@ impl Effect {
 struct Change {
     asked: Moment,
     answered: Moment,
-    /// When a power cut can no longer undo it, in nanoseconds of the simulation.
+    /// Time from which a power cut can no longer undo the change, in nanoseconds of the simulation.
     settled: u64,
     effect: Effect,
-    /// CAS unique of the value it left; 0 when nobody was told.
+    /// CAS unique of the value it stored; 0 while no reply has told it.
     unique: u64,
-    /// The Unix second that a flush asked for beforehand was for; 0 for other changes.
+    /// Unix second for which a delayed flush was requested; 0 for other changes.
     due: u32,
 }
 
-/// A flush whose second has not come.
+/// A delayed flush whose second has not come.
 #[derive(Clone, Copy, Debug)]
 struct PendingFlush {
     deadline: u32,
     settled: u64,
 }
 
-/// Why an answer cannot be right.
+/// Reason why an answer cannot be right.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Wrong {
-    /// A value that nobody has written.
+    /// A value that no operation wrote.
     #[error("key {key}: value {tag} was never written there")]
     Invented { key: u64, tag: u64 },
     /// A value that had been overwritten, deleted or flushed.
@@ -78,7 +78,7 @@ pub(crate) enum Wrong {
         gone: Moment,
         read: Moment,
     },
-    /// A value whose time has passed, or another time than it was given.
+    /// A value past its expiry, or with an expiry that no operation gave it.
     #[error("key {key}: value {tag} with expiry {expiry:?} at second {now}")]
     Expired {
         key: u64,
@@ -86,10 +86,10 @@ pub(crate) enum Wrong {
         expiry: Option<u32>,
         now: u32,
     },
-    /// A value older than one that has been seen since the crash.
+    /// A value older than one that a read has seen since the crash.
     #[error("key {key}: value {tag} after value {newer} had been seen")]
     Backwards { key: u64, tag: u64, newer: u64 },
-    /// A CAS unique that two values have had, or a value that has had two.
+    /// A CAS unique shared by two values, or a value with two CAS uniques.
     #[error("key {key}: value {tag} has CAS unique {unique}; value {other} has had {others}")]
     Unique {
         key: u64,
@@ -100,86 +100,86 @@ pub(crate) enum Wrong {
     },
 }
 
-/// What a read saw.
+/// A value that a read returned.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
     pub(crate) tag: u64,
-    /// Unix second from which on the value is gone, where the reader is told.
+    /// Unix second at which the value expires, if the reader learns it.
     pub(crate) expiry: Option<u32>,
-    /// The CAS unique of the value, where the reader is told.
+    /// CAS unique of the value, if the reader learns it.
     pub(crate) unique: Option<u64>,
     /// The Unix second of the read.
     pub(crate) now: u32,
 }
 
-/// What a read found: nothing, a value, or a damaged one and the tag it says it has.
+/// Result of a read: nothing, a value, or the tag that a damaged value claims.
 pub(crate) type Found = Result<Option<Seen>, u64>;
 
-/// What is certain of a key that nobody is changing.
+/// The certain state of a key that no operation is changing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Certain {
-    /// The value it has, if it has not been evicted.
+    /// Tag of its value, if it has not been evicted.
     pub(crate) tag: u64,
-    /// Unix second from which on it is gone; 0 for never.
+    /// Unix second at which the value expires; 0 for never.
     pub(crate) expiry: u32,
-    /// When that was asked for.
+    /// Moment at which its last change was requested.
     pub(crate) asked: u64,
-    /// It has had this expiry from the first, and nothing has been refused of late that was to change it.
+    /// The value has had this expiry since its write, and no change to the key was refused lately.
     pub(crate) is_untouched: bool,
 }
 
-/// A crash, as far as the history is concerned.
+/// A crash, as far as the history needs to know it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Crash {
-    /// What was answered later than these nanoseconds of the simulation may have been undone;
-    /// `u64::MAX` when nothing may.
+    /// Nanoseconds of the simulation: the crash may have undone changes answered from here on; `u64::MAX` if
+    /// it undid none.
     pub(crate) settled: u64,
-    /// The latest Unix second that is sure to be remembered; 0 for none.
+    /// Latest Unix second that the cache is sure to remember; 0 for none.
     pub(crate) remembered: u32,
-    /// The Unix second at which the cache starts again.
+    /// Unix second at which the cache starts again.
     pub(crate) restart: u32,
-    /// What the start before has made of the crash before that is settled.
+    /// Whether the last start has settled: this crash cannot undo how it resolved the crash before.
     pub(crate) is_settled: bool,
 }
 
-/// What has been done to all keys.
+/// All operations on all keys.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     keys: HashMap<u64, Vec<Change>>,
     flushes: Vec<Change>,
     pending: Option<PendingFlush>,
-    /// A crash has left it open whether a flush is pending, up to this Unix second.
+    /// Set after a crash that may have left a flush pending: the latest Unix second of that flush.
     may_be_pending: Option<u32>,
-    /// The latest second that a flush has been asked for.
+    /// Latest second for which a flush was requested.
     latest_deadline: u32,
-    /// Flushes at a later second that have been asked for and not been answered.
+    /// Delayed flushes that were requested and not answered.
     asked_flushes: u32,
-    /// The last crash has left it open how much a flush takes.
+    /// The last crash has left it open which items a flush takes.
     is_flush_in_doubt: bool,
-    /// The latest Unix second there has been.
+    /// Latest Unix second so far.
     latest: u32,
     clock: Moment,
     operations: u64,
 }
 
-/// An operation that has been asked for.
+/// An operation that has been requested.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
-    /// `None` for all keys.
+    /// Key of the operation; `None` for all keys.
     key: Option<u64>,
     index: usize,
-    /// The moment at which it was asked for.
+    /// Moment of the request.
     pub(crate) at: Moment,
 }
 
 impl History {
-    /// The next moment.
+    /// Returns the next moment.
     pub(crate) fn tick(&mut self) -> Moment {
         self.clock += 1;
         self.clock
     }
 
-    /// It is Unix second `now`: a flush whose second has come holds from here on.
+    /// Moves the history to Unix second `now`: a flush whose second has come is in force from here on.
     pub(crate) fn pass(&mut self, now: u32) {
         self.latest = self.latest.max(now);
         let due = self.pending.filter(|pending| pending.deadline <= now);
@@ -201,18 +201,18 @@ impl History {
         }
     }
 
-    /// Whether the last crash has left it open how much a flush takes: a start may flush what was written after it.
+    /// Returns whether the last crash has left it open which items a flush takes. A start may then flush
+    /// items written after the flush.
     pub(crate) fn is_flush_in_doubt(&self) -> bool {
         self.is_flush_in_doubt
     }
 
-    /// Operations answered so far.
+    /// Returns how many operations were answered so far.
     pub(crate) fn operations(&self) -> u64 {
         self.operations
     }
 
-    /// A change of `key` is asked for. Its effect may still become another: see
-    /// [`answer`](Self::answer).
+    /// Records the request for a change of `key`. [`answer`](Self::answer) may still give it another effect.
     pub(crate) fn ask(&mut self, key: u64, effect: Effect) -> Asked {
         self.ask_of(Some(key), effect)
     }
@@ -228,27 +228,27 @@ impl History {
         Asked { key, index, at }
     }
 
-    /// A flush of all keys is asked for. One that is pending counts no more.
+    /// Records the request for a flush of all keys. It cancels a pending flush.
     pub(crate) fn ask_flush(&mut self) -> Asked {
         self.pending = None;
         self.ask_of(None, Effect::Gone)
     }
 
-    /// A start has forgotten a flush that is pending.
+    /// Drops a pending flush that a start has forgotten.
     pub(crate) fn forget_flush(&mut self) {
         self.tick();
         self.pending = None;
     }
 
-    /// A flush at a later Unix second is asked for: one that is pending counts no more.
+    /// Records the request for a flush at a later Unix second. It cancels a pending flush.
     pub(crate) fn ask_flush_at(&mut self, deadline: u32) {
         self.forget_flush();
         self.asked_flushes += 1;
         self.latest_deadline = self.latest_deadline.max(deadline);
     }
 
-    /// A flush at a later Unix second has been asked for and answered, at `nanos` of the simulation's
-    /// clock. It takes the place of one that is pending.
+    /// Records the answer to a flush at a later Unix second, at `nanos` of the simulation's clock. The flush
+    /// replaces a pending one.
     pub(crate) fn flush_at(&mut self, deadline: u32, nanos: u64) {
         self.tick();
         self.operations += 1;
@@ -260,7 +260,7 @@ impl History {
         });
     }
 
-    /// A flush has been under way since a moment that has passed.
+    /// Records a flush that has been under way since an earlier moment.
     pub(crate) fn ask_flush_since(&mut self, at: Moment) -> Asked {
         self.flushes.push(Change::new(at, Effect::Gone));
         let index = self.flushes.len() - 1;
@@ -271,7 +271,8 @@ impl History {
         }
     }
 
-    /// A flush that has ended may have happened or not: it hides nothing, and nothing before its end is certain.
+    /// Ends a flush that may have happened or not: it hides nothing, and no value written before its end is
+    /// certain.
     pub(crate) fn leave_in_doubt(&mut self, asked: Asked) {
         let at = self.tick();
         let change = self.change(asked);
@@ -279,11 +280,11 @@ impl History {
         change.settled = IN_DOUBT;
     }
 
-    /// What a change that is under way will have done, if it happens.
+    /// Sets the effect that a change under way will have if it happens.
     pub(crate) fn foresee(&mut self, asked: Asked, effect: Effect) {
         let change = self.change(asked);
         change.effect = effect;
-        // It may be another value's.
+        // The unique may be that of another value.
         change.unique = 0;
     }
 
@@ -294,12 +295,12 @@ impl History {
         }
     }
 
-    /// A change has been answered, at `nanos` of the simulation's clock. `None` says that it has
-    /// changed nothing.
+    /// Records the answer to a change, at `nanos` of the simulation's clock. `None` as the effect says that
+    /// the operation changed nothing.
     pub(crate) fn answer(&mut self, asked: Asked, effect: Option<Effect>, nanos: u64) {
         let at = self.tick();
         if asked.key.is_none() {
-            // It takes the place of any that is pending.
+            // A flush replaces a pending one.
             self.pending = None;
             self.may_be_pending = None;
         }
@@ -311,15 +312,15 @@ impl History {
                 change.answered = at;
                 change.settled = nanos;
             }
-            // It explains nothing and hides nothing.
+            // The operation explains nothing and hides nothing.
             None => change.asked = OPEN,
         }
     }
 
-    /// The answer to a change told the CAS unique of what it left.
+    /// Records the CAS unique that the answer to a change told for the value it stored.
     ///
     /// # Errors
-    /// [`Wrong::Unique`] when another value has had it.
+    /// [`Wrong::Unique`] if another value has had that unique.
     pub(crate) fn told(&mut self, asked: Asked, unique: u64) -> Result<(), Wrong> {
         match (asked.key, self.change(asked).effect) {
             (Some(key), Effect::Value { tag, .. }) => self.unique(key, tag, unique),
@@ -350,10 +351,10 @@ impl History {
         Ok(())
     }
 
-    /// A read has been answered.
+    /// Checks the result of a read.
     ///
     /// # Errors
-    /// [`Wrong`] when what it saw cannot be.
+    /// [`Wrong`] if no order of the operations explains it.
     pub(crate) fn check(&mut self, key: u64, asked: Moment, found: Found) -> Result<(), Wrong> {
         let read = self.tick();
         self.operations += 1;
@@ -362,7 +363,7 @@ impl History {
         };
         if let Some(write) = self.explain(key, asked, read, seen)? {
             let change = &mut self.keys.get_mut(&key).expect("it explains")[write];
-            // What a crash left in doubt is there: what it hides is gone.
+            // A read has seen a change that a crash left in doubt: from now on it hides older values.
             if change.settled == IN_DOUBT && change.answered != OPEN {
                 change.settled = 0;
             }
@@ -373,32 +374,32 @@ impl History {
         }
     }
 
-    /// A change that is under way has seen what was there before it.
+    /// Checks the value that a change under way found before it changed the key.
     ///
     /// # Errors
-    /// [`Wrong`] when that cannot be.
+    /// [`Wrong`] if no order of the operations explains it.
     pub(crate) fn check_before(&mut self, asked: Asked, found: Found) -> Result<(), Wrong> {
         let Some(key) = asked.key else { return Ok(()) };
-        // It does not explain itself.
+        // The change does not explain itself.
         self.change(asked).asked = OPEN;
         let checked = self.check(key, asked.at, found);
         self.change(asked).asked = asked.at;
         checked
     }
 
-    /// Whether a value can be there now, after a crash: which write it is from, where only one can be
-    /// meant.
+    /// Checks a value found after a crash. Returns the index of the write that stored it, or `None` if
+    /// several writes explain it.
     ///
     /// # Errors
-    /// [`Wrong`] when it cannot.
+    /// [`Wrong`] if no write explains it.
     pub(crate) fn look(&self, key: u64, seen: Seen) -> Result<Option<usize>, Wrong> {
         self.explain(key, self.clock + 1, self.clock + 1, seen)
     }
 
-    /// Whether a value may be seen after another of the same key, by the writes they are from.
+    /// Checks that a value may be seen after another value of the same key, both given by their writes.
     ///
     /// # Errors
-    /// [`Wrong::Backwards`] when it is older.
+    /// [`Wrong::Backwards`] if the later value is older.
     pub(crate) fn follows(&self, key: u64, first: usize, then: usize) -> Result<(), Wrong> {
         let changes = &self.keys[&key];
         let tag = |number: usize| match changes[number].effect {
@@ -429,7 +430,7 @@ impl History {
         let mut wrong = Wrong::Invented { key, tag };
         let mut explained = None;
         let mut ways = 0;
-        // Whether the value had been asked for when a change came that keeps the value.
+        // Whether the value's write was requested before a change that keeps the value.
         let mut asked_for = false;
         for (number, write) in changes.iter().enumerate() {
             let until = match write.effect {
@@ -482,7 +483,7 @@ impl History {
         }
     }
 
-    /// What a key holds, unless it has been evicted: `None` where that is not certain.
+    /// Returns the value of a key, unless evicted, or `None` if it is not certain.
     pub(crate) fn certain(&self, key: u64) -> Option<Certain> {
         let changes = self.keys.get(&key)?;
         let real = || changes.iter().filter(|change| change.asked != OPEN);
@@ -508,12 +509,12 @@ impl History {
             tag,
             expiry,
             asked: last.asked,
-            // One that was refused may have removed what it was to change.
+            // A refused change may have removed the value it was to change.
             is_untouched: of_value.count() == 1 && real().count() == changes.len(),
         })
     }
 
-    /// Nobody uses the cache, and it has this value of a key: how that came about counts no more.
+    /// Replaces the changes of a key by the value it now has. No client may be using the cache.
     pub(crate) fn settle(&mut self, key: u64, seen: Seen) {
         let Ok(Some(number)) = self.look(key, seen) else {
             return;
@@ -533,8 +534,8 @@ impl History {
         });
     }
 
-    /// Nothing is under way: forgets what can neither be seen again nor hide anything. What has been asked for before
-    /// is not to be answered after it.
+    /// Forgets changes that can neither be seen again nor hide anything. No operation may be under way:
+    /// changes requested before this call must not be answered after it.
     pub(crate) fn prune(&mut self) {
         let mut oldest = self.clock;
         for changes in self.keys.values_mut() {
@@ -545,7 +546,7 @@ impl History {
             };
             let may_be_seen = |write: &Change| write.effect != Effect::Gone && !is_gone(write);
             let first = match changes.iter().position(may_be_seen) {
-                // What keeps a value needs it.
+                // A change that keeps a value needs the write of that value.
                 Some(seen) => changes[..=seen]
                     .iter()
                     .rposition(|change| matches!(change.effect, Effect::Value { .. }))
@@ -563,7 +564,7 @@ impl History {
             .retain(|flush| flush.asked != OPEN && flush.answered > oldest);
     }
 
-    /// What was done to a key, and to all, for people.
+    /// Describes the last changes of a key, flushes included, for a person to read.
     pub(crate) fn tell(&self, key: u64) -> String {
         let changes = self.keys.get(&key).map_or(&[][..], Vec::as_slice);
         let all = changes.iter().chain(&self.flushes);
@@ -585,13 +586,13 @@ impl History {
         lines.join("\n  ")
     }
 
-    /// The process has died: what had not been answered never will be, and what comes later comes
-    /// after it.
+    /// Records that the process has died: operations without an answer never get one, and later operations
+    /// come after the crash.
     pub(crate) fn crash(&mut self, crash: &Crash) {
         let at = self.tick();
         let is_set_back = crash.restart < self.latest;
         let mut may_be_pending = self.pending.is_some() || is_set_back && !self.flushes.is_empty();
-        // A flush whose records may be lost, those of the partitions that have applied it among them.
+        // Flushes whose records may be lost, including the records of partitions that have applied them.
         let latest = self.latest;
         let is_new = |flush: &Change| {
             let is_recent = flush.due != 0 && flush.due + 2 >= latest;
@@ -603,7 +604,7 @@ impl History {
         let has_new = self.flushes.iter().any(is_new);
         may_be_pending |= has_new;
         if std::mem::take(&mut self.asked_flushes) > 0 {
-            // It is pending, or the one before it is.
+            // The requested flush is pending, or the one before it is.
             self.pending = None;
             may_be_pending = true;
         }
@@ -612,16 +613,16 @@ impl History {
         let all = self.keys.values_mut().flatten().chain(&mut self.flushes);
         for change in all.filter(|change| change.asked != OPEN) {
             let is_open = change.answered == OPEN;
-            // It may have happened or not, so that it hides nothing by itself.
+            // The change may have happened or not, so it hides nothing by itself.
             let in_doubt = is_open || change.settled >= crash.settled;
             change.answered = change.answered.min(at);
             change.settled = if in_doubt { IN_DOUBT } else { 0 };
-            // What has expired stays so, whatever becomes of the clock.
+            // An expired value stays expired even if the clock is set back.
             let expired = |expiry| expiry != 0 && expiry <= crash.remembered;
             if change.effect.expiry().is_some_and(expired) {
                 change.effect = Effect::Gone;
             }
-            // With the clock set back a flush may be forgotten to have come, or pending again.
+            // With the clock set back, a flush that has come may be forgotten, or be pending again.
             if change.due > crash.remembered && change.due > crash.restart {
                 change.settled = IN_DOUBT;
             }
@@ -630,7 +631,7 @@ impl History {
             self.may_be_pending = Some(self.latest.max(self.latest_deadline));
         }
         if let Some(pending) = &mut self.pending {
-            // With the clock set back its second may be taken to have come.
+            // With the clock set back, the start may decide that the flush's second has come.
             let may_have_come = pending.deadline <= self.latest;
             if pending.settled >= crash.settled || may_have_come {
                 self.pending = None;
@@ -640,8 +641,8 @@ impl History {
         }
     }
 
-    /// The process has stopped orderly, or was killed and comes back under the same clock. A flush that was under way
-    /// then happens before the next start answers, or never.
+    /// Records an orderly stop, or a kill after which the clock goes on. A flush under way at that moment
+    /// happens before the next start answers, or never.
     pub(crate) fn end(&mut self) {
         self.crash(&Crash {
             settled: u64::MAX,
@@ -665,7 +666,8 @@ impl Change {
         }
     }
 
-    /// Whether this has certainly taken away what another change left, for a reader who asks at a moment.
+    /// Returns whether this change has certainly removed the value of another change, for a reader who asks
+    /// at `asked`.
     fn hides(&self, write: &Self, asked: Moment) -> bool {
         let is_after = self.asked > write.answered && self.asked != OPEN;
         is_after && self.answered < asked && self.settled != IN_DOUBT

@@ -1,4 +1,4 @@
-//! What a history allows and what it finds wrong.
+//! Answers that a history allows, and answers that it rejects.
 
 use super::*;
 

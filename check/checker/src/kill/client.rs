@@ -1,4 +1,4 @@
-//! What clients do until the server dies.
+//! Clients of a real server, until the server dies.
 
 use std::io;
 use std::path::Path;
@@ -13,9 +13,9 @@ use super::shared::Shared;
 use crate::history::{Asked, Effect, Wrong};
 use crate::values::{key_name, value_of};
 
-/// How far a series that has been lost goes on beyond its last number.
+/// Numbers that a lost series skips when it starts again.
 const STEP: u64 = 1000;
-/// Numbers in a list, at most, about.
+/// Approximate maximum number of numbers in a list.
 const LONGEST_LIST: u64 = 300;
 /// The longest delay of a flush, in seconds.
 const LONGEST_DELAY: u32 = 4;
@@ -24,16 +24,17 @@ const LONGEST_DELAY: u32 = 4;
 #[derive(Clone, Debug)]
 pub(super) struct Series {
     pub(super) key: String,
-    /// Whether its value is a list of them that is appended to; else it is a number that is added to.
+    /// Whether the value is a list to which numbers are appended. Otherwise it is a number that is
+    /// incremented.
     is_list: bool,
     /// The last number, by the last answer.
     last: u64,
-    /// What the last number may be at most, by requests without an answer.
+    /// Largest possible last number, given requests without an answer.
     most: u64,
 }
 
 impl Series {
-    /// Those of a client.
+    /// Returns the series of a client.
     pub(super) fn of_client(client: u32) -> [Self; 2] {
         [false, true].map(|is_list| Self {
             key: format!("{}-{client}", if is_list { "list" } else { "count" }),
@@ -43,7 +44,7 @@ impl Series {
         })
     }
 
-    /// Whether its value can be this; that is what it is from then on.
+    /// Returns whether the series may have this value, and takes it as the current one.
     pub(super) fn see(&mut self, value: &str) -> bool {
         let numbers: Option<Vec<u64>> = if self.is_list {
             let numbers = value.split_terminator(';').map(str::parse);
@@ -61,7 +62,7 @@ impl Series {
         is_right
     }
 
-    /// Writes the next number. False when it does not come after those before.
+    /// Writes the next number. Returns false if the answer does not follow the numbers before it.
     fn go_on(&mut self, connection: &mut Connection) -> io::Result<bool> {
         let next = self.most + 1;
         let least = self.last + 1;
@@ -88,7 +89,7 @@ impl Series {
     }
 }
 
-/// A client and what it has asked for without an answer of its own.
+/// A client, and its quiet requests that no later answer has confirmed.
 pub(super) struct Client<'a> {
     shared: &'a Shared,
     random: SmallRng,
@@ -130,7 +131,7 @@ pub(super) fn run(
 }
 
 impl Client<'_> {
-    /// One operation. Returns whether the server has answered it.
+    /// Does one operation. Returns whether the server has answered it.
     fn act(&mut self, series: &mut [Series]) -> io::Result<bool> {
         let number = self.random.random_range(0..self.shared.keys);
         let key = key_name(number);
@@ -149,7 +150,7 @@ impl Client<'_> {
             50..73 => self.get(number, &key)?,
             73..83 => return self.delete(number, &key),
             83..85 => {
-                // Gone one way or the other: a second in the past.
+                // A touch with a second in the past removes the item.
                 let asked = self.shared.history().ask(number, Effect::Gone);
                 let touched = self.connection.expire(&key)?;
                 self.shared.answer(asked, touched.then_some(Effect::Gone));
@@ -215,7 +216,7 @@ impl Client<'_> {
         [Form::Quiet, Form::Meta, Form::Text, Form::Text][self.random.random_range(0..4)]
     }
 
-    /// A change has been sent, and answered unless it was quiet. Returns whether it has been answered.
+    /// Records a change that was sent, and its answer unless it was quiet. Returns whether it was answered.
     fn answer_unless_quiet(&mut self, form: Form, asked: Asked, effect: Effect) -> bool {
         if form == Form::Quiet {
             self.quiet.push((asked, effect));

@@ -1,4 +1,4 @@
-//! A client's connection: as much of memcached's protocols as is needed.
+//! A client's connection: the part of memcached's protocols that the test needs.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -10,9 +10,9 @@ use protocol::client::{Answer, Event, Parser, Reply, key_of, unique_of};
 use crate::history::{Found, Seen};
 use crate::values::{key_name, number_of, tag_of};
 
-/// How long an answer may take.
+/// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What one `read` may return.
+/// Maximum bytes of one `read`.
 const READ_BYTES: usize = 16 << 10;
 /// Keys of one request that reads many: a line of less than 2 KiB.
 const KEYS_AT_ONCE: u64 = 100;
@@ -24,7 +24,7 @@ pub(super) fn unix_seconds() -> u32 {
     since.as_secs() as u32
 }
 
-/// How a value is asked for.
+/// Ways to ask for a value.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ask {
     Get,
@@ -34,12 +34,12 @@ pub(super) enum Ask {
     Touching(u32),
 }
 
-/// How a change is asked for.
+/// Ways to ask for a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     Text,
     Meta,
-    /// Without an answer: that of a later request on this connection stands for it.
+    /// Without an answer: the answer to a later request on this connection confirms it.
     Quiet,
 }
 
@@ -77,7 +77,7 @@ impl Connection {
         }
     }
 
-    /// Which of `lines` the server answers.
+    /// Sends a request and returns which of `lines` the server answers.
     fn expect(&mut self, request: &[u8], lines: &[&str]) -> io::Result<usize> {
         let answer = self.ask(request)?;
         let is_answer = |line: &&str| matches!(&answer, Answer::Line(said) if said == line);
@@ -89,7 +89,7 @@ impl Connection {
         self.ask(b"version\r\n").map(drop)
     }
 
-    /// Sends a change whose answer is one of `lines`; of none when there is to be no answer.
+    /// Sends a change whose answer is one of `lines`. Waits for no answer if `lines` is empty.
     fn change(&mut self, request: &[u8], lines: &[&str]) -> io::Result<()> {
         if lines.is_empty() {
             return self.stream.write_all(request);
@@ -122,21 +122,21 @@ impl Connection {
         self.change(request.as_bytes(), lines)
     }
 
-    /// Stores a value in place of the one with this CAS unique. False when it is not there any more.
+    /// Replaces the value with this CAS unique. Returns false if the key no longer has it.
     pub(super) fn swap(&mut self, key: &str, unique: u64, value: &[u8]) -> io::Result<bool> {
         let head = format!("cas {key} 0 0 {} {unique}", value.len());
         let answers = ["STORED", "EXISTS", "NOT_FOUND"];
         Ok(self.expect(&block(&head, value), &answers)? == 0)
     }
 
-    /// Touches an item with a time in the past. False when there was none.
+    /// Touches an item with a time in the past. Returns false if there was no item.
     pub(super) fn expire(&mut self, key: &str) -> io::Result<bool> {
         let request = format!("touch {key} -1\r\n");
         let answer = self.expect(request.as_bytes(), &["TOUCHED", "NOT_FOUND"])?;
         Ok(answer == 0)
     }
 
-    /// Adds one. `None` when there is nothing to add to.
+    /// Increments a number. Returns `None` if there was none.
     pub(super) fn increment(&mut self, key: &str) -> io::Result<Option<u64>> {
         let answer = self.ask(format!("incr {key} 1\r\n").as_bytes())?;
         match &answer {
@@ -146,14 +146,14 @@ impl Connection {
         }
     }
 
-    /// Gives an item another time; 0 for none. False when there was no item.
+    /// Sets the expiry of an item; 0 for none. Returns false if there was no item.
     pub(super) fn touch(&mut self, key: &str, expiry: u32) -> io::Result<bool> {
         let request = format!("touch {key} {expiry}\r\n");
         let answer = self.expect(request.as_bytes(), &["TOUCHED", "NOT_FOUND"])?;
         Ok(answer == 0)
     }
 
-    /// Appends to a value. False when there was none.
+    /// Appends to a value. Returns false if there was none.
     pub(super) fn append(&mut self, key: &str, more: &[u8]) -> io::Result<bool> {
         let head = format!("append {key} 0 0 {}", more.len());
         Ok(self.expect(&block(&head, more), &["STORED", "NOT_STORED"])? == 0)
@@ -168,12 +168,12 @@ impl Connection {
         self.expect(request.as_bytes(), &["OK"]).map(drop)
     }
 
-    /// Has everything made durable that has been acknowledged.
+    /// Makes every acknowledged change durable.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         self.expect(b"flowstone sync\r\n", &["OK"]).map(drop)
     }
 
-    /// A number among the statistics of a group; the usual ones are those of no group.
+    /// Returns a number from the statistics of `group`; the empty group is that of plain `stats`.
     pub(super) fn statistic(&mut self, group: &str, name: &str) -> io::Result<u64> {
         let request = format!("stats {group}");
         self.expect(format!("{}\r\n", request.trim_end()).as_bytes(), &["END"])?;
@@ -183,8 +183,8 @@ impl Connection {
         found.ok_or_else(|| io::Error::other(format!("`{request}` has no number {name}")))
     }
 
-    /// Reads some keys, from number `first` on and less than `end`; `on` hears of each that is found. Returns the
-    /// number of the key behind the last one asked for.
+    /// Reads up to [`KEYS_AT_ONCE`] keys from number `first` to before `end`, and calls `on` for each value
+    /// found. Returns the number after the last key requested.
     pub(super) fn read_some(
         &mut self,
         first: u64,
@@ -232,7 +232,7 @@ impl Connection {
         }
     }
 
-    /// Reads the value of a key, which the reply then holds; false when there is none.
+    /// Reads the value of a key into the reply. Returns false if there is none.
     fn fetch(&mut self, key: &str, read: Ask) -> io::Result<bool> {
         let request = match read {
             Ask::Get => format!("get {key}\r\n"),
@@ -256,15 +256,15 @@ impl Connection {
         Ok(found_of(self.reply.value(), unique, now))
     }
 
-    /// Reads a value that is a text; `None` when there is none.
+    /// Reads a value as text. Returns `None` if there is none.
     pub(super) fn read_text(&mut self, key: &str) -> io::Result<Option<String>> {
         let is_there = self.fetch(key, Ask::Get)?;
         Ok(is_there.then(|| String::from_utf8_lossy(self.reply.value()).into_owned()))
     }
 }
 
-/// The second that the server's clock has reached for certain: it may be one behind. What is asked for now and found,
-/// had not expired by then; how long the answer takes tells nothing.
+/// Returns the second that the server's clock has certainly reached: it may be one second behind. A value
+/// that is requested now and found had not expired by then, however long the answer takes.
 fn last_second() -> u32 {
     unix_seconds().saturating_sub(1)
 }

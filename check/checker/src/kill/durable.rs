@@ -1,5 +1,6 @@
-//! What has to be there after a kill, by rules that a client sees: what was there, unchanged since, when the server had
-//! made everything durable, or when the write-back window had passed. The server may evict it; it counts what it evicts.
+//! The items that must survive a kill, by rules that a client can check. An item must survive if it was
+//! unchanged since before the server made everything durable, or for longer than the write-back window. The
+//! server may evict it, and counts its evictions.
 
 use std::collections::HashMap;
 use std::io;
@@ -8,37 +9,38 @@ use super::connection::Connection;
 use super::shared::Shared;
 use crate::history::{Certain, Found, Moment};
 
-/// Of what had reached flash, so much has to be found where copies are bounded: hundredths.
+/// Share of the items on flash that must be found if copies are bounded, in percent.
 const LEAST_FOUND_PERCENT: u64 = 99;
-/// Fewer items than these show nothing by themselves.
+/// Minimum number of items from which a complaint follows.
 const ENOUGH: u64 = 100;
 
 /// Values that are on flash.
 #[derive(Default)]
 pub(super) struct Durable {
     values: HashMap<u64, u64>,
-    /// Live items that this server had evicted before it was noted.
+    /// Live items that this server had evicted before the values were noted.
     evicted_before: u64,
     /// Live items that servers have evicted since.
     evicted: u64,
-    /// Values that had been written when the server told of evictions.
+    /// Values written by the time of the server's last count of evictions.
     written_before: u64,
 }
 
-/// What became of them.
+/// Outcome of a search for the values.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Outcome {
-    /// Values that had to be there, but for evictions.
+    /// Values that must be found unless evicted.
     pub(super) expected: u64,
     pub(super) found: u64,
-    /// Missing ones that may have been evicted.
+    /// Missing values that may have been evicted.
     pub(super) excused: u64,
     /// Values found, expected or not.
     pub(super) hits: u64,
 }
 
 impl Outcome {
-    /// What is wrong with it, if anything is. Where copies are not bounded any share may be missing, but not everything.
+    /// Returns the complaint about this outcome, if there is one. If copies are not bounded, any share may be
+    /// missing, but not everything.
     pub(super) fn complaint(&self, bounds_copies: bool) -> Option<String> {
         let Self {
             expected,
@@ -62,12 +64,12 @@ impl Outcome {
 }
 
 impl Durable {
-    /// A server has evicted so many live items since its start, and goes.
+    /// Adds the live items that a server has evicted since its start. The server is about to go.
     fn add_evicted(&mut self, evicted: u64) {
         self.evicted += evicted - std::mem::take(&mut self.evicted_before);
     }
 
-    /// A server tells a last time how many live items it has evicted.
+    /// Asks a server a last time how many live items it has evicted.
     pub(super) fn note_evicted(
         &mut self,
         shared: &Shared,
@@ -78,13 +80,13 @@ impl Durable {
         Ok(())
     }
 
-    /// That server is gone: each value written after it had told may have cost another.
+    /// Ends a server: each value written after its last count may have evicted another.
     pub(super) fn end(&mut self, shared: &Shared) {
         self.evicted += shared.written() - self.written_before;
     }
 
-    /// Reads every key; what is there has reached flash if nothing has been asked of it since `since`, and nobody is
-    /// changing it. The server has `evicted` so many items before.
+    /// Reads every key. An item is on flash if its key had no request since `since` and no operation is
+    /// changing it. `evicted` is the server's count of evictions before that.
     pub(super) fn note(
         shared: &Shared,
         connection: &mut Connection,
@@ -108,7 +110,7 @@ impl Durable {
         })
     }
 
-    /// Reads every key of a server that nobody uses, and compares.
+    /// Reads every key of a server without other clients, and compares.
     pub(super) fn compare(
         &mut self,
         shared: &Shared,
@@ -144,7 +146,7 @@ impl Durable {
     }
 }
 
-/// Reads every key; tells of each when it was asked for and what was found.
+/// Reads every key. Passes the moment of the request and the result of each to `on`.
 fn read_all(
     shared: &Shared,
     connection: &mut Connection,

@@ -1,29 +1,31 @@
-//! Delayed flushes under the clock of this machine, which is the server's, too.
+//! Delayed flushes under the clock of this machine, which the server shares.
 //!
-//! A server applies one at some moment after its second has begun. To the history that is a flush asked for when the
-//! second may have begun for the server, and answered when it has begun for certain. Whether it comes at all is known
-//! only if no other flush was under way with it: the later one takes its place.
+//! A server applies a delayed flush at some moment after its second has begun. For the history that is a
+//! flush requested when the second may have begun for the server, and answered when it has certainly begun.
+//! The flush certainly happens only if no other flush was under way at the same time: the later one replaces
+//! the earlier.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::history::{Asked, Effect, History, Moment};
 
-/// How far the server's clock may be from this one's, and how long it may go by a second that has passed.
+/// Largest difference between the two clocks, including the time for which the server may use a second that
+/// has passed.
 const SLACK: Duration = Duration::from_millis(1500);
 
-/// Time since the beginning of 1970.
+/// Returns the time since the start of 1970.
 pub(super) fn now() -> Duration {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default()
 }
 
-/// A flush command that has been asked for.
+/// A flush command that has been requested.
 pub(super) struct FlushAsked {
     number: u64,
-    /// No other was under way.
+    /// Whether no other flush was under way.
     is_alone: bool,
-    /// What it does at once.
+    /// Its request in the history, if the flush has no delay.
     asked: Option<Asked>,
     delay: u32,
     at: Moment,
@@ -37,17 +39,17 @@ impl FlushAsked {
 
 struct Delayed {
     number: u64,
-    /// When it comes, at the earliest and at the latest.
+    /// Earliest and latest time of the flush.
     from: Duration,
     until: Option<Duration>,
     answered: Option<Moment>,
-    /// It was answered, and no other can have taken its place.
+    /// Whether the flush was answered and no other flush can have replaced it.
     is_sure: bool,
-    /// In the history, from the earliest moment on.
+    /// Its request in the history, from the earliest time on.
     coming: Option<Asked>,
 }
 
-/// All flush commands of all clients.
+/// The flush commands of all clients.
 #[derive(Default)]
 pub(super) struct Flushes {
     delayed: Vec<Delayed>,
@@ -56,7 +58,7 @@ pub(super) struct Flushes {
 }
 
 impl Flushes {
-    /// The time has come to `now`.
+    /// Moves the flushes to time `now`.
     pub(super) fn pass(&mut self, history: &mut History, now: Duration) {
         for flush in &mut self.delayed {
             if flush.coming.is_none() && now >= flush.from {
@@ -75,7 +77,7 @@ impl Flushes {
             .retain(|flush| flush.until.is_none_or(|until| now < until));
     }
 
-    /// A flush is asked for, at once or in `delay` seconds.
+    /// Requests a flush, at once or in `delay` seconds.
     pub(super) fn ask(&mut self, history: &mut History, delay: u32) -> FlushAsked {
         for flush in &mut self.delayed {
             flush.is_sure = false;
@@ -103,7 +105,7 @@ impl Flushes {
         }
     }
 
-    /// It has been answered: those that had been answered before it was asked for will not come.
+    /// Records an answer. Delayed flushes answered before this one was requested will not happen.
     pub(super) fn answer(&mut self, history: &mut History, asked: &FlushAsked) {
         self.under_way -= 1;
         let is_replaced = |flush: &Delayed| {
@@ -126,7 +128,7 @@ impl Flushes {
         }
     }
 
-    /// The server has been killed: what had not been answered may have happened.
+    /// Records that the server has been killed: flushes without an answer may have happened.
     pub(super) fn end(&mut self, history: &mut History) {
         self.under_way = 0;
         history.end();
@@ -137,7 +139,7 @@ impl Flushes {
         }
     }
 
-    /// Forgets what can make no difference; nothing is under way.
+    /// Forgets changes that can make no difference. No operation may be under way.
     pub(super) fn prune(&mut self, history: &mut History) {
         for flush in &mut self.delayed {
             flush
@@ -153,7 +155,7 @@ impl Flushes {
 }
 
 impl Delayed {
-    /// It has been under way before the history took it for ended, and still is.
+    /// Continues a flush that the history took for ended but that is still under way.
     fn go_on(&mut self, history: &mut History) {
         let coming = self.coming;
         self.coming = coming.map(|asked| history.ask_flush_since(asked.at));

@@ -1,12 +1,12 @@
 //! Real processes: a server under load is killed, started again, and asked for every key.
 //!
 //! ```text
-//!   start ─> every key read: right? what had reached flash there? ─> load ─┬─> kill
+//!   start ─> every key read: right? all items that were on flash? ─> load ─┬─> kill
 //!                                                                          ├─> sync, every key read, more load ─> kill
 //!                                                                          └─> every key read, a window ─> kill
 //! ```
 //!
-//! One kill in four comes within moments of a start.
+//! One kill in four comes shortly after a start.
 
 mod client;
 mod connection;
@@ -34,14 +34,14 @@ use crate::server::{Place, Server};
 const SHORTEST: Duration = Duration::from_millis(30);
 /// The longest time from a sync to the kill.
 const LONGEST_REST: Duration = Duration::from_millis(200);
-/// One operation in so many is a flush, in lives with some; half of the flushes have a delay.
+/// One operation in this many is a flush, drawn for each life; 0 for none. Half of the flushes have a delay.
 const FLUSH_ONE_IN: [u32; 4] = [0, 0, 20_000, 500];
-/// While the write-back window passes a client rests so long after each operation.
+/// Rest of a client after each operation while the write-back window passes.
 const REST: Duration = Duration::from_millis(5);
-/// A flash of less than this has short segments.
+/// Flash smaller than this, in bytes, gets short segments.
 const SMALL_FLASH: u64 = 256 << 20;
 
-/// How to kill.
+/// Settings of the kills.
 #[derive(Clone, Debug)]
 pub struct KillOptions {
     /// The server's program.
@@ -50,13 +50,15 @@ pub struct KillOptions {
     pub directory: PathBuf,
     /// The preset that the server runs.
     pub preset: String,
-    /// The preset bounds what a kill takes of reclaim's copies, so nearly all that had reached flash has to be found.
+    /// Whether the preset bounds the copies of reclaim that a kill may lose: nearly all items that had
+    /// reached flash must then be found.
     pub bounds_copies: bool,
     /// Bytes of memory that the server is given.
     pub memory_bytes: u64,
     /// Bytes of flash that the server is given.
     pub flash_bytes: u64,
-    /// Nothing is synced on demand: what is older than this write-back window has to be found.
+    /// Write-back window in seconds: items stored longer ago must be found, and nothing is synced on demand.
+    /// `None` uses the sync command instead.
     pub write_back: Option<u32>,
     /// Kills.
     pub kills: u32,
@@ -68,7 +70,7 @@ pub struct KillOptions {
     pub longest: Duration,
 }
 
-/// What the kills showed.
+/// Results of the kills.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct KillReport {
     /// Kills.
@@ -77,57 +79,58 @@ pub struct KillReport {
     pub operations: u64,
     /// Flushes among the operations.
     pub flushes: u64,
-    /// Flushes that were asked for with a delay.
+    /// Flushes that were requested with a delay.
     pub delayed_flushes: u64,
     /// Keys read after a kill.
     pub reads: u64,
     /// Keys found after a kill.
     pub hits: u64,
-    /// Kills that came while the server before was still recovering, or had not even answered.
+    /// Kills that came while the server was still recovering, or before it had answered.
     pub early: u32,
-    /// Items that had reached flash before a kill, and had not been changed since.
+    /// Items that had reached flash before a kill and had not been changed since.
     pub expected: u64,
-    /// Those of them that were found after the next start.
+    /// Expected items that were found after the next start.
     pub found: u64,
-    /// Those that were not, but no more than the server had evicted.
+    /// Expected items that were not found, up to the number that the server had evicted.
     pub excused: u64,
     /// The longest time from a start to the first connection.
     pub slowest_start: Duration,
 }
 
 impl KillReport {
-    /// Per cent of what had reached flash and was not evicted that was found.
+    /// Returns the share of expected items, without the excused ones, that was found, in per cent.
     pub fn found_percent(&self) -> f64 {
         let due = self.expected - self.excused;
         self.found as f64 * 100.0 / due.max(1) as f64
     }
 }
 
-/// Why it cannot go on, or what was found wrong.
+/// Reason why the kills cannot go on, or the first error found.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the fields are what the message says they are")]
 pub enum KillError {
-    /// The server does not do what it should.
+    /// The server does not answer as it should.
     #[error("after kill {kill}: {what}: {source}")]
     Server {
         kill: u32,
         what: &'static str,
         source: io::Error,
     },
-    /// A wrong, resurrected or damaged value, a number that is none of those it can be, or items that are not found.
+    /// A wrong, resurrected or damaged value, a number out of its range, or items that are not found.
     #[error("after kill {kill}: {what}")]
     Wrong { kill: u32, what: String },
 }
 
-/// How a life ends.
+/// Ways in which a life ends.
 #[derive(Clone, Copy, Debug)]
 enum Ending {
-    /// The server is killed while clients go on asking.
+    /// The server is killed while clients keep asking.
     AtOnce,
-    /// A rest after a sync that began with the load going on, or without; with the load going on in that rest, or
-    /// without.
+    /// The server is killed a short time after a sync. `under_load` says whether clients ran during the sync,
+    /// `then_load` whether they run between the sync and the kill.
     Synced { under_load: bool, then_load: bool },
-    /// So many seconds after every key was read, with a little load in them, or without.
+    /// The server is killed `window` seconds after every key was read. `then_load` says whether clients run,
+    /// slowly, during the window.
     Aged { window: u32, then_load: bool },
 }
 
@@ -147,10 +150,10 @@ impl Ending {
     }
 }
 
-/// Kills a server again and again; `told` hears of each.
+/// Kills a server again and again, and calls `told` after each kill.
 ///
 /// # Errors
-/// The first thing found wrong.
+/// The first error found.
 pub fn kill(
     seed: u64,
     options: &KillOptions,
@@ -168,7 +171,7 @@ pub fn kill(
         let started = Instant::now();
         let mut server = start(options).map_err(failed("the server cannot be started"))?;
         if early && random.random() {
-            // Not even a connection is waited for.
+            // The kill may come before the server accepts a connection.
             thread::sleep(random.random_range(Duration::ZERO..SHORTEST));
         } else {
             wait(&mut server).map_err(failed("the server does not answer"))?;
@@ -223,7 +226,7 @@ impl KillReport {
     }
 }
 
-/// Puts load on a server, and kills it when `end` has ended.
+/// Puts load on a server, and kills it when `end` returns.
 fn live(
     random: &mut SmallRng,
     shared: &Shared,
@@ -255,7 +258,7 @@ fn live(
     })
 }
 
-/// A client ends so when its server does.
+/// Returns whether an error of a client is due to the kill of its server.
 fn is_of_kill(error: io::Error) -> io::Result<()> {
     use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound, UnexpectedEof};
     match error.kind() {
@@ -264,7 +267,7 @@ fn is_of_kill(error: io::Error) -> io::Result<()> {
     }
 }
 
-/// What happens to a server under load until it is killed.
+/// Runs the end of a life: everything from the start of the load to the kill.
 fn end_life(
     shared: &Shared,
     watcher: &mut Connection,
@@ -314,7 +317,7 @@ fn end_life(
     Ok(())
 }
 
-/// Starts the server that is killed.
+/// Starts the server to be killed.
 fn start(options: &KillOptions) -> io::Result<Server> {
     let place = Place {
         program: &options.program,
@@ -336,12 +339,12 @@ fn start(options: &KillOptions) -> io::Result<Server> {
     Server::start(place, &of_server)
 }
 
-/// Waits until it answers.
+/// Waits until the server answers.
 fn wait(server: &mut Server) -> io::Result<()> {
     server.wait(|stream| Connection::of(stream)?.version())
 }
 
-/// Reads every key; returns what is found of what has to be, or what is wrong.
+/// Reads every key. Returns how many expected items were found, or the first error.
 fn check_all(
     server: &Server,
     shared: &Shared,

@@ -1,4 +1,4 @@
-//! What the clients of a server share: the history, and the first thing found wrong.
+//! State shared by the clients of a server: the history, and the first error.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -7,27 +7,27 @@ use parking_lot::{MappedMutexGuard, Mutex, MutexGuard, RwLock};
 use super::flushes::{FlushAsked, Flushes, now};
 use crate::history::{Asked, Effect, Found, History, Moment, Wrong};
 
-/// What was done, delayed flushes included.
+/// The history and the delayed flushes.
 #[derive(Default)]
 struct Book {
     history: History,
     flushes: Flushes,
 }
 
-/// What the clients of all servers share.
+/// State shared by the clients of all servers.
 #[derive(Default)]
 pub(super) struct Shared {
     book: Mutex<Book>,
     pub(super) wrong: Mutex<Option<Wrong>>,
     pub(super) next_tag: AtomicU64,
     pub(super) keys: u64,
-    /// Held by a client during an operation; who writes to it has the server alone.
+    /// Read-locked by a client during an operation. The holder of the write lock has the server alone.
     pub(super) turn: RwLock<()>,
-    /// One operation in so many is a flush; 0 for none.
+    /// One operation in this many is a flush; 0 for none.
     pub(super) flush_one_in: AtomicU32,
-    /// Microseconds that a client rests after each operation.
+    /// Microseconds for which a client rests after each operation.
     pub(super) rest_us: AtomicU64,
-    /// Flushes that were answered, and those among them with a delay.
+    /// Flushes that were answered (`flushes`), and how many had a delay (`delayed`).
     pub(super) flushes: AtomicU64,
     pub(super) delayed: AtomicU64,
     pub(super) stop: AtomicBool,
@@ -42,7 +42,7 @@ impl Shared {
         }
     }
 
-    /// The history, as far as the clock has come.
+    /// Returns the history, moved to the present time.
     pub(super) fn history(&self) -> MappedMutexGuard<'_, History> {
         MutexGuard::map(self.book(), |book| &mut book.history)
     }
@@ -67,13 +67,13 @@ impl Shared {
         self.delayed.fetch_add(is_delayed, Ordering::Relaxed);
     }
 
-    /// The server has been killed.
+    /// Records that the server has been killed.
     pub(super) fn end(&self) {
         let Book { history, flushes } = &mut *self.book();
         flushes.end(history);
     }
 
-    /// Forgets what makes no difference any more; nothing is under way.
+    /// Forgets changes and flushes that can make no difference. No operation may be under way.
     pub(super) fn prune(&self) {
         let Book { history, flushes } = &mut *self.book();
         flushes.prune(history);
@@ -87,7 +87,7 @@ impl Shared {
         self.next_tag.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Values that have been written so far, or are on their way.
+    /// Returns the number of values written so far or on their way.
     pub(super) fn written(&self) -> u64 {
         self.next_tag.load(Ordering::Relaxed)
     }

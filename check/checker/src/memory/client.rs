@@ -1,4 +1,4 @@
-//! A client that sends what it likes and reads when it likes.
+//! A client that chooses when it sends and when it reads.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -9,9 +9,9 @@ use protocol::client::{Event, Parser};
 
 use crate::values::tag_of;
 
-/// How long the server may take to answer a client that reads.
+/// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long a client tries to send more to a server that takes nothing.
+/// Longest wait to send more to a server that takes nothing.
 const SEND_PATIENCE: Duration = Duration::from_millis(5);
 const READ_BYTES: usize = 64 << 10;
 
@@ -20,7 +20,7 @@ pub(super) struct Client {
     parser: Parser,
 }
 
-/// What was read of replies.
+/// Counts of the replies that were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
     /// Whole values.
@@ -31,7 +31,7 @@ pub(super) struct Seen {
     pub(super) errors: usize,
 }
 
-/// Replies that are being read.
+/// A set of replies that is being read.
 #[derive(Default)]
 pub(super) struct Reading {
     pub(super) seen: Seen,
@@ -59,7 +59,7 @@ impl Client {
             .map(drop)
     }
 
-    /// Connections that the server has, this one included.
+    /// Returns the number of connections that the server has, including this one.
     pub(super) fn connections(&mut self) -> io::Result<u64> {
         self.send(b"stats\r\n")?;
         let mut told = Vec::new();
@@ -76,12 +76,12 @@ impl Client {
         found.ok_or_else(|| io::Error::other("the server tells of no connections"))
     }
 
-    /// Sends all of it.
+    /// Sends all bytes.
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
 
-    /// Sends as much as the server takes. A connection that it has closed takes nothing.
+    /// Sends as many bytes as the server takes: none on a closed connection. Returns their number.
     pub(super) fn push(&mut self, mut bytes: &[u8]) -> io::Result<usize> {
         self.stream.set_write_timeout(Some(SEND_PATIENCE))?;
         let all = bytes.len();
@@ -95,7 +95,7 @@ impl Client {
         Ok(all - bytes.len())
     }
 
-    /// Reads replies to the line that `is_last`, or to an error.
+    /// Reads replies up to a line for which `is_last` holds, or to an error.
     pub(super) fn read_until(&mut self, is_last: impl Fn(&[u8]) -> bool) -> io::Result<Seen> {
         let mut reading = Reading::default();
         let deadline = Instant::now() + PATIENCE;
@@ -107,7 +107,8 @@ impl Client {
         Ok(reading.seen)
     }
 
-    /// Reads some bytes of replies, `most` of them; whether the line that `is_last` was among them, or an error.
+    /// Reads at most `most` bytes of replies. Returns whether an error, or a line for which `is_last` holds,
+    /// was among them.
     pub(super) fn read_some(
         &mut self,
         reading: &mut Reading,
@@ -150,7 +151,7 @@ impl Client {
         Ok(*is_over)
     }
 
-    /// Reads raw lines to the one that ends with `end`; returns how many.
+    /// Reads raw lines up to the one that ends with `end`. Returns the number of lines.
     pub(super) fn read_lines(&mut self, end: &[u8]) -> io::Result<usize> {
         let mut input = vec![0; 4096];
         let (mut lines, mut tail) = (0, Vec::new());

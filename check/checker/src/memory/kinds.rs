@@ -1,4 +1,4 @@
-//! What clients do to make a server hold memory.
+//! Kinds of clients that make a server hold memory.
 
 use std::fmt;
 use std::io;
@@ -12,7 +12,7 @@ use rand::seq::SliceRandom;
 use super::client::{Client, Reading, Seen};
 use crate::values::value_of;
 
-/// Values of a MB, of 100 kB, of 8 kB, and enough small ones to fill memory with.
+/// Values of 1 MB, of 100 kB and of 8 kB, and enough small ones to fill memory.
 const LARGE_VALUES: u64 = 64;
 const LARGE_BYTES: usize = 1_000_000;
 const WIDE_VALUES: u64 = 200;
@@ -23,22 +23,23 @@ const MEDIUM_BYTES: usize = 20_000;
 const SMALL_BYTES: usize = 1000;
 const TINY_BYTES: usize = 16;
 
-/// One item for so many bytes of memory: as many as make the index as large as it may be.
+/// Bytes of memory for each tiny item: enough items to bring the index to its maximum size.
 const TINY_SHARE: u64 = 16;
-/// Bytes of requests that are sent at a time.
+/// Bytes of requests sent at a time.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// How long clients that want nothing but memory stay.
+/// Stay of clients that wait for no answer.
 const STAY: Duration = Duration::from_secs(2);
-/// Bytes of requests that a client without end sends at a time.
+/// Bytes of requests that a flooding client sends at a time.
 const PIPELINE_BYTES: usize = 64 << 10;
-/// What it sends in all.
+/// Number of such batches that a flooding client sends.
 const PIPELINES: usize = 16;
-/// A slow client reads so many bytes, or sends one, before each pause, so many times.
+/// A slow client reads this many bytes, or sends one byte, before each pause. `SLOW_STEPS` is the number of
+/// pauses.
 const SLOW_BYTES: usize = 8 << 10;
 const SLOW_PAUSE: Duration = Duration::from_millis(100);
 const SLOW_STEPS: usize = 50;
-/// Keys without a value for each with one, in a long line.
+/// Keys without a value behind each key with a value, in a long line.
 const MISSES: usize = 24;
 /// Values that a steady client reads.
 const STEADY_READS: usize = 100;
@@ -46,37 +47,38 @@ const STEADY_READS: usize = 100;
 /// A kind of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// They ask for a value of a MB each, all of them, before any reads; then they read.
+    /// All clients ask for a value of 1 MB each before any client reads; then they read.
     Readers,
-    /// They ask for a value of a MB each, by every command that answers with one, and never read.
+    /// Clients ask for a value of 1 MB each, by every command that answers with one, and never read.
     Silent,
-    /// They ask for three values of a MB in one go, with and without a touch, and one in two reads.
+    /// Clients ask for three values of 1 MB at once, with and without a touch. One client in two reads.
     Touchers,
-    /// They read values of 100 kB, one after the other.
+    /// Clients read values of 100 kB, one after the other.
     Steady,
-    /// They ask for `stats conns`, all of them, before any reads; then they read.
+    /// All clients ask for `stats conns` before any client reads; then they read.
     Conns,
-    /// They ask for `stats` and for a value of a MB behind it, and never read.
+    /// Clients ask for `stats` and then for a value of 1 MB, and never read.
     Stats,
-    /// They send the first part of a request, from a few bytes to two kB, and no more.
+    /// Clients send the first part of a request, from a few bytes to 2 kB, and no more.
     Halves,
-    /// They send a set of a MB but for its last byte.
+    /// Clients send a set of 1 MB without its last byte.
     Sets,
-    /// They send small requests without end and read nothing.
+    /// Clients send many small requests and read nothing.
     Floods,
-    /// They ask for a hundred values of 8 kB, by multigets and by pipelines of `mg` with an `mn`, and never read; one
-    /// that comes last and reads is served.
+    /// Clients ask for a hundred values of 8 kB, by multigets and by pipelines of `mg` with an `mn`, and
+    /// never read. A last client that reads must be served.
     Multigets,
-    /// They ask for a hundred values of 8 kB, one in two by a line of 2,500 keys, and read all the time, slowly; others
-    /// store values meanwhile, one in two of a MB.
+    /// Clients ask for a hundred values of 8 kB, one in two by a line of 2,500 keys, and read slowly all the
+    /// time. Another client stores values during that, one in two of 1 MB.
     Slow,
-    /// They send most of a set of a MB at once and then a byte now and then; others store values meanwhile.
+    /// Clients send most of a set of 1 MB at once and then single bytes. Another client stores values during
+    /// that.
     Tricklers,
-    /// They ask for dumps; the one that gets one reads it to its end.
+    /// Clients ask for dumps; the one whose dump starts reads it to its end.
     Dumps,
-    /// They have read a large reply and stay connected.
+    /// Clients have read a large reply and stay connected.
     Idlers,
-    /// The index is as large as it may be; they ask for a value of 100 kB each and never read.
+    /// Clients ask for a value of 100 kB each and never read. The index has its maximum size.
     Crowd,
 }
 
@@ -100,7 +102,7 @@ impl Kind {
         Self::Crowd,
     ];
 
-    /// What it is called.
+    /// Returns the name of the kind.
     pub fn name(self) -> &'static str {
         match self {
             Self::Readers => "readers",
@@ -121,7 +123,7 @@ impl Kind {
         }
     }
 
-    /// How many there are, at full scale.
+    /// Returns the number of clients at full scale.
     pub fn clients(self) -> usize {
         match self {
             Self::Readers | Self::Touchers | Self::Sets | Self::Multigets => 1000,
@@ -134,7 +136,7 @@ impl Kind {
         }
     }
 
-    /// Stores what the clients ask for, and as much as they meet.
+    /// Stores the values that the clients ask for, and fills memory.
     pub(super) fn fill(self, socket: &Path, memory_bytes: u64) -> io::Result<()> {
         let mut client = Client::open(socket)?;
         if self == Self::Crowd {
@@ -147,8 +149,8 @@ impl Kind {
         store(&mut client, "small", small, SMALL_BYTES)
     }
 
-    /// Lets the clients act, until all that they wait for has come. Returns how many replies were read
-    /// to their end.
+    /// Lets the clients act until every expected reply has come. Returns the number of replies read to their
+    /// end.
     pub(super) fn act(self, fleet: &mut Fleet<'_>) -> io::Result<usize> {
         match self {
             Self::Readers => {
@@ -278,7 +280,7 @@ impl Kind {
                 let mut is_over = vec![false; readings.len()];
                 for step in 0.. {
                     store_whole(&mut writer, [LARGE_BYTES, MEDIUM_BYTES][step % 2])?;
-                    // Slowly for some time, then as fast as it goes.
+                    // Slowly for some time, then as fast as possible.
                     let most = if step < SLOW_STEPS {
                         SLOW_BYTES
                     } else {
@@ -327,7 +329,7 @@ impl Kind {
             Self::Dumps => {
                 let mut first = Client::open(fleet.socket)?;
                 first.send(b"lru_crawler mgdump all\r\n")?;
-                // One at a time gets one: the others come when it has begun.
+                // The server sends one dump at a time: the other clients come after this dump has begun.
                 let begun = first.read_lines(b"\n")?;
                 let mut turn = 0;
                 fleet.each(|client, _| {
@@ -384,14 +386,14 @@ fn large(random: &mut SmallRng) -> String {
     format!("large-{}", random.random_range(0..LARGE_VALUES))
 }
 
-/// A `get` for a hundred values of 8 kB, behind each of which so many keys are that there is no value for.
+/// Returns a `get` for a hundred values of 8 kB, with `misses` keys without a value behind each.
 fn hundred_from(first: u64, misses: usize) -> String {
     let with_misses = |number| format!(" middle-{number}{}", " no-middle".repeat(misses));
     let keys: String = (first..first + 100).map(with_misses).collect();
     format!("get{keys}\r\n")
 }
 
-/// Stores a value of so many bytes; it must be stored.
+/// Stores a value of `bytes` bytes, and fails if the server refuses it.
 fn store_whole(writer: &mut Client, bytes: usize) -> io::Result<()> {
     let head = format!("set stored 0 0 {bytes}\r\n");
     writer.send(&[head.as_bytes(), &value_of(1, bytes), b"\r\n"].concat())?;
@@ -407,14 +409,14 @@ fn line(verb: &str, key: String) -> String {
     format!("{verb} {key}\r\n")
 }
 
-/// Reads to the line `last`; so many whole values have to come before it.
+/// Reads to the line `last`, and fails unless exactly `count` whole values come before it.
 fn values(client: &mut Client, count: usize, last: &[u8]) -> io::Result<()> {
     let seen = client.read_until(|line| line == last)?;
     if seen.values == count && seen.errors == 0 {
         return Ok(());
     }
     if seen.values + seen.lines == 0 && seen.errors == 1 {
-        // The one line for a connection too many; every other error comes behind something.
+        // The only line is the error for too many connections; every other error follows another line.
         return Err(io::ErrorKind::ConnectionReset.into());
     }
     Err(io::Error::other(format!(
@@ -458,7 +460,7 @@ impl<'a> Fleet<'a> {
         Ok(())
     }
 
-    /// Lets one in `every` client read its reply, in any order, while the others go on waiting.
+    /// Lets one in `every` client read its reply, in random order, while the others wait.
     fn read(
         &mut self,
         every: usize,

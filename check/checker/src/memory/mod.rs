@@ -1,9 +1,9 @@
-//! Greedy and hostile clients against a real server: how much memory it has at most, and afterwards.
+//! Greedy and hostile clients against a real server: its highest memory use, and its memory use afterwards.
 //!
-//! For every bound and every [`Kind`] of clients a server is started and filled, so that the cache holds
-//! all the memory that it may; then the clients come, do their worst, and go. What the kernel says is
-//! resident is compared with the bound: the highest while they were there, and what is left of it within
-//! [`REST`] after the last has gone. Replies that are read in the end have to be whole.
+//! For every bound and every [`Kind`] of clients the test starts a server and fills it, so that the cache
+//! holds all the memory it may. Then the clients come, do their worst, and go. The test compares the resident
+//! memory that the kernel reports with the bound: the peak while the clients are connected, and the remainder
+//! within [`REST`] after the last client has gone. Replies that clients read to their end must be whole.
 
 mod client;
 mod kinds;
@@ -20,55 +20,55 @@ use client::Client;
 use kinds::Fleet;
 pub use kinds::Kind;
 
-/// The most that may be resident while clients are there, as a part of the bound.
+/// Highest resident memory allowed while clients are connected, as a share of the bound.
 pub const MOST_AT_PEAK: f64 = 1.05;
-/// The most that may be resident after they have gone, as a part of the bound.
+/// Highest resident memory allowed after the clients have gone, as a share of the bound.
 pub const MOST_AFTERWARDS: f64 = 1.02;
-/// Time in which a server has to give back what clients made it take.
+/// Time in which a server must give back the memory that clients made it take.
 pub const REST: Duration = Duration::from_secs(10);
 
-/// How often resident memory is looked at.
+/// Interval between two readings of resident memory.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How to look.
+/// Settings of the test.
 #[derive(Clone, Debug)]
 pub struct MemoryOptions {
     /// The server's program.
     pub program: PathBuf,
     /// An empty directory for its files.
     pub directory: PathBuf,
-    /// The preset that the servers run; the usual one where nothing is said.
+    /// The preset that the servers run; `None` for the server's default.
     pub preset: Option<String>,
     /// Bounds, in bytes.
     pub bounds: Vec<u64>,
     /// Kinds of clients.
     pub kinds: Vec<Kind>,
-    /// Part of the usual number of clients.
+    /// Share of the full number of clients.
     pub scale: f64,
 }
 
-/// What one kind of clients did to one server.
+/// Results of one kind of clients on one server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MemoryRow {
     /// The bound, in bytes.
     pub memory_bytes: u64,
     /// The clients.
     pub kind: Kind,
-    /// How many of them.
+    /// Number of clients.
     pub clients: usize,
-    /// Bytes resident before they came.
+    /// Bytes resident before the clients came.
     pub before_bytes: u64,
-    /// Most bytes resident while they were there.
+    /// Most bytes resident while the clients were connected.
     pub peak_bytes: u64,
-    /// Bytes resident after they had gone: when it was little enough, or after [`REST`].
+    /// Bytes resident once the server was within its bound again, or after [`REST`].
     pub after_bytes: u64,
-    /// How long that took, and until their places were free again.
+    /// Time until then, which includes the time until the server had closed the connections.
     pub rest: Duration,
-    /// Connections that the server still had then beside the one that asked.
+    /// Connections that the server still had by then, except the one that asked.
     pub left: u64,
     /// Replies that were read to their end, and whole.
     pub served: usize,
-    /// Connections that the server would not have.
+    /// Connections that the server refused.
     pub turned_away: usize,
 }
 
@@ -77,28 +77,28 @@ impl MemoryRow {
         bytes as f64 / self.memory_bytes as f64
     }
 
-    /// Highest resident memory as a part of the bound.
+    /// Returns the highest resident memory as a share of the bound.
     pub fn peak(&self) -> f64 {
         self.part(self.peak_bytes)
     }
 
-    /// Resident memory afterwards as a part of the bound.
+    /// Returns the resident memory afterwards as a share of the bound.
     pub fn after(&self) -> f64 {
         self.part(self.after_bytes)
     }
 
-    /// Whether the server kept to its bound.
+    /// Returns whether the server kept to its bound.
     pub fn is_within(&self) -> bool {
         self.peak() <= MOST_AT_PEAK && self.is_rested()
     }
 
-    /// Whether it had given back in time what the clients had made it take.
+    /// Returns whether the server had given back the clients' memory and closed their connections in time.
     fn is_rested(&self) -> bool {
         self.after() <= MOST_AFTERWARDS && self.left == 0
     }
 }
 
-/// Why it cannot go on, or what was found wrong beside the figures.
+/// Reason why the test cannot go on, or an error other than too much memory.
 #[derive(Debug, thiserror::Error)]
 #[error("{kind} at {memory_bytes} bytes: {source}")]
 pub struct MemoryError {
@@ -106,14 +106,14 @@ pub struct MemoryError {
     pub kind: Kind,
     /// The bound.
     pub memory_bytes: u64,
-    /// What happened.
+    /// The error itself.
     pub source: io::Error,
 }
 
-/// Sends every kind of clients against a server at every bound; `told` hears of each.
+/// Sends every kind of clients to a server at every bound, and calls `told` after each.
 ///
 /// # Errors
-/// The first reply that is wrong or missing, and a server that cannot be started or ends.
+/// The first reply that is wrong or missing, or a server that cannot be started or ends.
 pub fn memory(
     seed: u64,
     options: &MemoryOptions,
@@ -166,7 +166,7 @@ fn measure(
     kind.fill(&server.socket, memory_bytes)?;
     let process = server.process();
     let before_bytes = resident(process, "VmRSS:")?;
-    // From here on the kernel keeps the peak anew.
+    // The kernel restarts its record of the peak here.
     std::fs::write(format!("/proc/{process}/clear_refs"), "5")?;
     let socket = server.socket.clone();
     let mut fleet = Fleet::new(&socket, clients, &mut random);
@@ -194,7 +194,7 @@ fn measure(
         row.after_bytes = resident(process, "VmRSS:")?;
         row.left = match Client::open(&socket)?.connections() {
             Ok(connections) => connections.saturating_sub(1),
-            // It has no place for another.
+            // The server has no place for another connection.
             Err(error) if kinds::is_closed(&error) => clients as u64,
             Err(error) => return Err(error),
         };
@@ -209,7 +209,7 @@ fn measure(
     Ok(row)
 }
 
-/// A line of what the kernel says of a process, in bytes.
+/// Returns a value, in bytes, from the kernel's status of a process.
 fn resident(process: u32, name: &str) -> io::Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
     let kib = |line: &str| {

@@ -1,4 +1,4 @@
-//! What clients do to the simulated cache.
+//! Clients of the simulated cache: random changes and reads, each checked by the history.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::values::{key_bytes, tag_of, value_of};
 
 /// An effect that explains nothing: no write has its tag.
 const NOTHING: Effect = Effect::Value { tag: 0, expiry: 0 };
-/// Seconds a flush is delayed by, at most.
+/// Longest delay of a flush, in seconds.
 const MAX_DELAY_SECONDS: u32 = 4;
 
-/// What clients share.
+/// State shared by all clients.
 pub(super) struct World {
     pub(super) engine: Arc<Engine>,
     pub(super) media: Arc<Media>,
@@ -59,7 +59,7 @@ impl World {
                 self.engine.checkpoint_now().await;
             }
             1130..1136 => {
-                // Soon so long that the segment is reclaimed and written again meanwhile.
+                // The delay soon suffices for the segment to be reclaimed and rewritten during the read.
                 let by = Duration::from_millis(random.random_range(1..600));
                 self.media.slow_read(by);
             }
@@ -73,7 +73,7 @@ impl World {
                 let (present, before) = (watch.present(&self.engine), lost(&self.engine));
                 let asked = self.history().tick();
                 let is_durable = self.engine.sync().await.is_ok();
-                // A crash takes what reclaim has in its hands.
+                // A crash loses items that reclaim is moving.
                 let is_still = self.engine.store().reclaiming_segments() == 0;
                 let is_all_there =
                     lost(&self.engine) == before && !may_lack_items(&self.plan, &self.engine);
@@ -90,13 +90,14 @@ impl World {
     }
 
     fn any_key(&self, random: &mut SmallRng) -> (u64, Vec<u8>) {
-        // Half of the operations go to a few keys.
+        // Half of the operations use one eighth of the keys.
         let keys = self.plan.keys / if random.random() { 8 } else { 1 };
         let number = random.random_range(0..keys.max(1));
         (number, key_bytes(number))
     }
 
-    /// Asks for a change of any key to any value: the key, what is asked for and what it leaves.
+    /// Requests a change of a random key to a random value. Returns the key, the request, its effect and the
+    /// item.
     fn ask_put(&self, random: &mut SmallRng) -> (Vec<u8>, Asked, Effect, Put<'static>) {
         let (number, bytes) = self.any_key(random);
         let tag = self.next_tag.fetch_add(1, Ordering::Relaxed);
@@ -111,7 +112,7 @@ impl World {
         (bytes, asked, effect, put)
     }
 
-    /// The history at the present second.
+    /// Returns the history, moved to the present second.
     fn history(&self) -> MutexGuard<'_, History> {
         let mut history = self.history.lock();
         history.pass(runtime::unix_seconds());
@@ -129,14 +130,14 @@ impl World {
         self.history().answer(asked, effect, nanos);
     }
 
-    /// The answer of a write that told its CAS unique.
+    /// Records the answer to a write that told its CAS unique.
     fn answer_unique(&self, asked: Asked, effect: Effect, unique: u64) {
         self.answer(asked, Some(effect));
         let told = self.history().told(asked, unique);
         self.judge(told);
     }
 
-    /// What a change that was asked for at second `now` finds.
+    /// Checks the item that a change requested at second `now` found.
     fn judge_found(&self, asked: Asked, found: &ItemView<'_>, now: u32) {
         let checked = self
             .history()
@@ -149,7 +150,7 @@ impl World {
         let key = self.engine.key(&bytes).expect("a key");
         match self.engine.set(key, runtime::unix_seconds(), &put).await {
             Ok(unique) => self.answer_unique(asked, effect, unique),
-            // What cannot be stored takes the old value with it.
+            // A value that cannot be stored removes the old value.
             Err(_) => self.answer(asked, Some(Effect::Gone)),
         }
     }
@@ -179,7 +180,7 @@ impl World {
                     (Change::Remove, ())
                 })
                 .await;
-            // It is gone either way.
+            // The item is gone either way.
             let _ = removed;
         }
         self.answer(asked, Some(Effect::Gone));
@@ -203,7 +204,8 @@ impl World {
                     ..Amend::default()
                 };
                 if found.expiry == expiry {
-                    // It is left as it was: a read. What a crash left in doubt may still be found.
+                    // The touch leaves the item as it was: a read. A read may still find items that a crash
+                    // left in doubt.
                     return (Change::Amend(amend), None);
                 }
                 let effect = Effect::Value {
@@ -216,12 +218,12 @@ impl World {
             .await;
         match touched {
             Ok(touched) => self.answer(asked, touched.result),
-            // It may have been there, and is not any more.
+            // The item may have existed; it is gone now.
             Err(_) => self.answer(asked, Some(Effect::Gone)),
         }
     }
 
-    /// Stores a new value where there is an old one.
+    /// Stores a new value if the key has one.
     async fn rewrite(&self, random: &mut SmallRng) {
         let (bytes, asked, effect, put) = self.ask_put(random);
         let key = self.engine.key(&bytes).expect("a key");
@@ -267,7 +269,7 @@ fn any_expiry(random: &mut SmallRng) -> u32 {
     }
 }
 
-/// What an item says of itself. The error is what a damaged value says.
+/// Returns the tag and attributes of an item. The error is the tag that a damaged value claims.
 fn view(item: &ItemView<'_>, now: u32) -> Result<Seen, u64> {
     match tag_of(item.value) {
         Some(tag) => Ok(Seen {
@@ -282,7 +284,7 @@ fn view(item: &ItemView<'_>, now: u32) -> Result<Seen, u64> {
     }
 }
 
-/// Reads a key as a request does. The error is what a damaged value says of itself.
+/// Reads a key as a request does. The error is the tag that a damaged value claims.
 pub(super) async fn read(engine: &Arc<Engine>, key: &[u8]) -> Found {
     let now = runtime::unix_seconds();
     let key = engine.key(key).expect("a key");

@@ -1,4 +1,4 @@
-//! A life of a cache: from a crash point to the next ones.
+//! A life of a cache: from one crash point to the next ones.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -20,13 +20,13 @@ use super::watch::{CrashPoint, Watch, WatchState, lost, may_lack_items};
 use super::watched;
 use crate::history::{History, Wrong};
 
-/// One life in so many ends with an orderly stop.
+/// One life in this many ends with an orderly stop.
 const LIVES_PER_STOP: u32 = 3;
 
-/// A life takes minutes.
+/// Time after which the clients of a life count as stuck; a life takes minutes.
 const PATIENCE: Duration = Duration::from_secs(2 * 60 * 60);
 
-/// A machine with what a crash point has left.
+/// A machine in the state that a crash point left.
 pub(super) struct Machine {
     pub(super) sim: Sim,
     pub(super) watch: Arc<Watch>,
@@ -74,7 +74,7 @@ impl Machine {
         }
     }
 
-    /// Starts a cache. What it finds is checked, not how much.
+    /// Starts a cache. Checks the kind of start, but not how many items it finds.
     pub(super) async fn open(&self, plan: &Plan) -> Result<Arc<Engine>, String> {
         let in_store = Arc::clone(&self.watch);
         self.journal
@@ -91,13 +91,14 @@ impl Machine {
             .map_err(|error| format!("cannot be opened: {error}"))?;
         let before = &self.watch.before;
         match engine.start() {
-            // What a failed sync has lost may not have been made good. A flush that is to come is forgotten then.
+            // The cache may not have repaired the loss of records in a failed sync. It then forgets a delayed
+            // flush.
             Start::Empty(Distrust::Journal(Unusable::Void) | Distrust::JournalGap)
                 if plan.loses_records() =>
             {
                 self.history.lock().forget_flush();
             }
-            // What has rotted was found out.
+            // The start has detected the rotten page.
             Start::Empty(Distrust::Journal(_) | Distrust::JournalGap) if before.may_be_empty => {
                 self.history.lock().forget_flush();
             }
@@ -112,7 +113,7 @@ impl Machine {
         Ok(engine)
     }
 
-    /// Whether the device has given wrong bytes though it is healthy.
+    /// Fails if a healthy device has returned damaged items.
     pub(super) fn check_device(&self, engine: &Engine) -> Result<(), String> {
         let counters = engine.store().counters();
         let corrupt = counters
@@ -125,7 +126,7 @@ impl Machine {
     }
 }
 
-/// One life of a cache; what crashes at random moments of it leave, at least one.
+/// Runs one life of a cache. Returns crash points at random moments of it: at least one.
 pub(super) fn live(
     random: &mut SmallRng,
     plan: &Plan,
@@ -139,7 +140,7 @@ pub(super) fn live(
     let outcome = machine.sim.block_on(async {
         let bad_before = watch.media.bad_blocks();
         let engine = machine.open(plan).await?;
-        // Hardly any memory is left for items: they leave it soon.
+        // Leaves little memory for items, so that they soon move to flash.
         let limit = engine.stats().dram_limit_bytes;
         engine.lend_memory(limit.saturating_sub(random.random_range(plan.memory.clone())));
         let world = Arc::new(World {
@@ -221,7 +222,7 @@ pub(super) fn live(
     Ok(points)
 }
 
-/// Lets the syncs of a journal fail now and then, for `most` of the time at most.
+/// Makes the journal's syncs fail at random times, for less than `most` each time.
 async fn fail_syncs(journal: Arc<MemoryJournal>, most: Duration, mut random: SmallRng) {
     loop {
         runtime::sleep(most * random.random_range(0..40) / 10).await;
@@ -231,7 +232,7 @@ async fn fail_syncs(journal: Arc<MemoryJournal>, most: Duration, mut random: Sma
     }
 }
 
-/// Lets the disk fail now and then.
+/// Makes the disk fail at random times.
 async fn fail_disk(watch: Arc<Watch>, failures: DiskFailures, mut random: SmallRng) {
     let DiskFailures { most, rates } = failures;
     loop {
@@ -243,7 +244,7 @@ async fn fail_disk(watch: Arc<Watch>, failures: DiskFailures, mut random: SmallR
     }
 }
 
-/// Lets pages of the journal rot now and then that it has not in memory.
+/// Rots pages of the journal that are not in memory, at random times.
 async fn rot(journal: Arc<MemoryJournal>, watch: Arc<Watch>, mut random: SmallRng) {
     loop {
         runtime::sleep(Duration::from_millis(random.random_range(1..2000))).await;
@@ -253,7 +254,7 @@ async fn rot(journal: Arc<MemoryJournal>, watch: Arc<Watch>, mut random: SmallRn
     }
 }
 
-/// Clients wait for ever.
+/// Describes a cache whose clients wait for ever.
 fn stuck(engine: &Engine) -> String {
     let store = engine.store();
     let journal = engine.journal();
@@ -288,7 +289,7 @@ async fn stop(plan: &Plan, watch: &Watch, engine: &Arc<Engine>) -> Result<(), St
             next_is_empty: true,
             ..
         } if plan.sync_fails.is_some() => Ok(()),
-        // On flash where every block has failed no checkpoint can be written.
+        // A flash on which every block has failed cannot take a checkpoint.
         Stop::Incomplete { .. } if plan.disk_fails.is_some() || engine.store().is_exhausted() => {
             watch.take(true, "an incomplete stop");
             Ok(())

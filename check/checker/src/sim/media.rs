@@ -1,5 +1,5 @@
-//! What a cache lies on: a drive, or NAND and a small disk with the superblock; and the device of its index, where it has
-//! one.
+//! The media of a cache: a drive, or NAND and a small disk with the superblock; and the index's own device,
+//! if it has one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,25 +14,25 @@ use parking_lot::Mutex;
 
 use super::plan::{Plan, SEGMENT_BYTES};
 
-/// A device on which one in so many blocks is bad is not written to any more.
+/// A device is worn out once more than one block in this many is bad.
 const WORN_OUT: u64 = 4;
 
-/// The seed of what is drawn for the index's device: not what is drawn for the other one.
+/// Returns the seed for the index's device, so that its draws differ from those of the other device.
 fn of_index(seed: u64) -> u64 {
     seed.rotate_left(32) ^ !seed
 }
 
-/// How a life ends.
+/// Ways in which a life ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// The process dies between two accesses; NAND that it emulates dies with it.
     Kill,
-    /// It dies while the device carries some out; NAND carries out all that it has been asked for.
+    /// The process dies during accesses. The device tears them; NAND finishes every access requested.
     KillTorn(Tear),
     PowerCut(Tear),
 }
 
-/// What is left of a medium.
+/// The state of the media after a crash.
 #[derive(Clone)]
 pub(super) struct Remains {
     disk: Image,
@@ -41,7 +41,7 @@ pub(super) struct Remains {
 }
 
 impl Remains {
-    /// A new medium.
+    /// Returns new media.
     pub(super) fn new(plan: &Plan) -> Self {
         let nand = plan.nand.clone().map(NandImage::new);
         Self {
@@ -78,20 +78,20 @@ impl LifeDisk {
     }
 }
 
-/// The medium of a life.
+/// The media of a life.
 pub(super) struct Media {
     /// The drive, or the disk with the superblock.
     pub(super) disk: LifeDisk,
-    /// The device of the index.
+    /// The index's own device.
     pub(super) index: Option<LifeDisk>,
     pub(super) flash: Option<Libssd>,
-    /// How much longer accesses of the disk take, and what share of them.
+    /// Time added to slow accesses of the disk, and the share of slow accesses.
     slow: (Duration, f64),
-    /// How long the next read of the flash is held up before it begins.
+    /// Delay of the next read of the flash.
     pub(super) slow_read: Mutex<Duration>,
-    /// A segment takes one write: a power cut leaves all of it or nothing.
+    /// Whether one write stores a whole segment, so that a power cut leaves all of it or nothing.
     writes_whole_segments: bool,
-    /// When a part of a segment was last written, as checkpoints are, in nanoseconds.
+    /// Time of the last write of part of a segment, as checkpoints do, in nanoseconds.
     last_part: AtomicU64,
     unsettled: Duration,
 }
@@ -121,7 +121,7 @@ impl Media {
         media
     }
 
-    /// From now on such shares of the disks' reads, writes and syncs fail.
+    /// Sets the shares of the disks' reads, writes and syncs that fail from now on.
     pub(super) fn fail(&self, [reads, writes, syncs]: [f64; 3]) {
         let (slow_by, slow) = self.slow;
         let slow = |operation| (operation, Fault::Slow(slow_by), slow);
@@ -143,20 +143,20 @@ impl Media {
         self.flash.is_some()
     }
 
-    /// Blocks that cannot be used.
+    /// Returns the number of unusable blocks.
     pub(super) fn bad_blocks(&self) -> u64 {
         let flash = self.flash.as_ref();
         flash.map_or(0, |flash| flash.bad_blocks().len() as u64)
     }
 
-    /// Whether so many blocks have failed that a cache may soon find no room for ever.
+    /// Returns whether too many blocks have failed: a cache may soon never find a free segment again.
     pub(super) fn is_worn_out(&self) -> bool {
         let flash = self.flash.as_ref();
         let blocks = flash.map_or(0, |flash| u64::from(flash.geometry().blocks()));
         WORN_OUT * self.bad_blocks() > blocks
     }
 
-    /// What a life that ends now would leave.
+    /// Returns the state that the media would have if the life ended now.
     pub(super) fn crash(&self, end: End, seed: u64) -> Remains {
         let of_nand = match end {
             End::Kill => NandCrash::Killed,
@@ -170,8 +170,8 @@ impl Media {
         Remains { disk, index, nand }
     }
 
-    /// Whether such an end can leave damaged items. On NAND none can: a torn page cannot be read, and the
-    /// last page of a segment, which tells that there is one, is programmed after all others.
+    /// Returns whether an end can leave damaged items. On NAND no end can: a torn page cannot be read, and
+    /// the last page of a segment, which marks the segment as written, is programmed after all other pages.
     pub(super) fn tears(&self, end: End) -> bool {
         !self.is_flash()
             && match end {
@@ -183,8 +183,8 @@ impl Media {
             }
     }
 
-    /// Whether a power cut may leave a segment of items alive that a checkpoint has overwritten in part: what
-    /// had declared it dead is not durable yet.
+    /// Returns whether a power cut may leave a segment of items alive that a checkpoint has overwritten in
+    /// part: the record of the segment's death is not durable yet.
     fn has_just_written_parts(&self) -> bool {
         let since = self.last_part.load(Ordering::Relaxed);
         let settled = since.saturating_add(self.unsettled.as_nanos() as u64);
@@ -198,14 +198,14 @@ impl Media {
         }
     }
 
-    /// About the longest that an access of the flash takes.
+    /// Returns an estimate of the longest access of the flash: an erase.
     pub(super) fn longest(&self) -> Duration {
         let flash = self.flash.as_ref();
         let nanos = flash.map_or(0, |flash| flash.nand().config().timing.erase_ns);
         Duration::from_nanos(nanos)
     }
 
-    /// The next read takes so much longer.
+    /// Delays the next read by `by`.
     pub(super) fn slow_read(&self, by: Duration) {
         if self.is_flash() {
             *self.slow_read.lock() = by;

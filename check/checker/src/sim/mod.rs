@@ -1,20 +1,29 @@
 //! The simulation: one engine, many clients, crashes at random moments.
 //!
 //! A run is a few lives of one cache. In each life clients change and read a small set of keys, so that
-//! segments fill, are reclaimed and checkpoints are written; some lives end with an orderly stop. At
-//! random stores of the journal and accesses of the disk the state of both is kept, with the history up
-//! to then: crash points. After the life every crash point is opened by an engine of its own, some of
-//! them after that has died in its recovery, and every key is read. One of them is what the next life
-//! begins with. One run in eight is on NAND with failing blocks, the others on a disk.
+//! segments fill and are reclaimed, and checkpoints are written. Some lives end with an orderly stop. Crash
+//! points are taken at random stores of the journal and accesses of the disk: each keeps the state of journal
+//! and disk and the history up to then. After the life a separate engine opens every crash point and reads
+//! every key; for some crash points an engine dies in its recovery first. The next life begins with one of
+//! the crash points. One run in eight is on NAND with failing blocks, the others are on a disk.
 //!
-//! In some runs the journal cannot be synced now and then, or the disk fails; pages of the journal rot, while the
-//! cache runs or between a crash and the next start; reads are so slow that a recovery takes longer than the clients
-//! need to go round the journal's ring; or many clients write to one partition. An index that is overwritten in place has in
-//! every other run a device of its own: the power fails on both at once, and each loses what it had not synced.
+//! Some runs add faults:
 //!
-//! What is wrong: an answer that the history cannot explain; an item on flash, or after an orderly stop
-//! anywhere, that is not found again; a CAS unique given twice; damaged items on a healthy device; a
-//! start that finds nothing; clients that wait for ever.
+//! - The journal cannot be synced for short times, or the disk fails.
+//! - Pages of the journal rot, while the cache runs or between a crash and the next start.
+//! - Reads are so slow that clients go round the journal's ring before a recovery ends.
+//! - Many clients write to one partition.
+//! - An index that is overwritten in place has a device of its own in every other run: a power cut hits both
+//!   devices at once, and each loses the writes that it had not synced.
+//!
+//! A run fails on:
+//!
+//! - an answer that the history cannot explain;
+//! - an item on flash, or after an orderly stop also in memory, that is not found again;
+//! - a CAS unique given twice;
+//! - damaged items on a healthy device;
+//! - a start that finds nothing;
+//! - clients that wait for ever.
 
 mod client;
 mod life;
@@ -43,16 +52,16 @@ use watch::{CrashPoint, Facts};
 
 pub use report::Report;
 
-/// One crash point in so many is opened by an engine that dies in its recovery first.
+/// One crash point in this many is first opened by an engine that dies in its recovery.
 const CRASHES_PER_STUMBLE: u32 = 4;
 
-/// What was found wrong.
+/// The first error of a run.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("seed {seed}: {what}")]
 pub struct Failure {
     /// The seed of the run.
     pub seed: u64,
-    /// In which life and at which crash point, and what was found.
+    /// Life, crash point and error.
     pub what: String,
 }
 
@@ -64,9 +73,8 @@ pub fn simulate(seed: u64) -> Result<Report, Failure> {
     run(seed, |_| ())
 }
 
-/// Runs one seed on a disk with the parts of a preset: how items are found and lie on flash, what memory is for, what deserves
-/// flash, how segments are reclaimed and written. Its sizes are the seed's. What it should find again is checked where the
-/// index tells.
+/// Runs one seed on a disk with the parts of a preset: placement, DRAM tier, admission, reclaim and writing.
+/// The seed decides the sizes. Items that must be found again are checked where the index can name them.
 ///
 /// # Errors
 /// The first thing found wrong.
@@ -74,8 +82,9 @@ pub fn simulate_preset(seed: u64, preset: &EngineConfig) -> Result<Report, Failu
     run(seed, |plan| plan.with_preset(preset, seed))
 }
 
-/// Runs one seed with a placement that cannot locate displaced copies, on a disk and with segments reclaimed in order
-/// of age. What it should find again is not checked, since nothing tells where its items lie; what it answers is.
+/// Runs one seed with a placement that cannot locate displaced copies, on a disk whose segments are reclaimed
+/// in order of age. Its answers are checked. Whether it finds every item again is not: nothing tells where
+/// its items lie.
 ///
 /// # Errors
 /// The first thing found wrong.

@@ -1,4 +1,4 @@
-//! What a seed decides before anything happens.
+//! The plan of a run: everything that the seed decides in advance.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,39 +15,40 @@ use engine::{
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// Bytes of a segment: the smallest there is.
+/// Bytes of a segment: the minimum.
 pub(super) const SEGMENT_BYTES: u64 = 64 << 10;
 /// Bytes of a page of NAND.
 const NAND_PAGE_BYTES: u32 = 16 << 10;
-/// One run in so many is on NAND, where a segment takes about so many accesses for each on a disk.
+/// One run in this many is on NAND. `NAND_ACCESSES` estimates how many accesses of NAND a segment takes for
+/// each access of a disk.
 const RUNS_PER_NAND: u32 = 8;
 const NAND_ACCESSES: u32 = 4;
-/// Words of the smallest chunk of a journal, of its head, and the fewest chunks.
+/// Words of the smallest chunk of a journal, words of its head, and its minimum number of chunks.
 const CHUNK_WORDS: usize = 1024;
 const HEAD_WORDS: usize = 512;
 const MIN_CHUNKS: usize = 8;
 
-/// A write takes no longer where nothing is slow.
+/// Longest time of a write that no fault makes slow.
 const SLOWEST_WRITE: Duration = Duration::from_millis(2);
 
-/// A write of the superblock that a client has made slow takes no longer.
+/// Longest time of a superblock write that a client has made slow.
 pub(super) const SLOWEST_SUPERBLOCK: Duration = Duration::from_millis(200);
 
-/// Segments of the disk of another placement, at least.
+/// Minimum number of segments of the disk in a run with another placement.
 const MIN_PLACEMENT_SEGMENTS: u64 = 12;
 const SEGMENTS_PER_PRIORITY: u64 = 5;
 
-/// A checkpoint of an index that is on flash comes after so many segments.
+/// Segments between two checkpoints of an index on flash.
 const CHECKPOINT_SEGMENTS: u32 = 8;
 
-/// The most of the memory that the index may take, in percent.
+/// Share of the memory that the index may take at most, in percent.
 const INDEX_PERCENT: u32 = 10;
 /// The same for another placement.
 const PLACEMENT_INDEX_PERCENT: u32 = 50;
-/// Mean bytes of a mixed item on flash, about.
+/// Estimated mean bytes of an item on flash, over runs with values of all sizes.
 const MIXED_ITEM_BYTES: u64 = 2100;
 
-/// The kinds of runs.
+/// Kinds of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A few keys on a small flash.
@@ -64,16 +65,16 @@ pub(super) enum Kind {
     Churn,
 }
 
-/// How often a crash point is taken: at one in so many.
+/// Rates of crash points: each field is the number of events for one crash point.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rates {
     pub(super) stores: u32,
-    /// Writes, discards and syncs of the disk: before, during and after.
+    /// Writes, discards and syncs of the disk: before, during and after each.
     pub(super) accesses: u32,
     /// Reads of the disk; 0 for none.
     pub(super) reads: u32,
     pub(super) operations: u32,
-    /// At most so many.
+    /// Maximum number of crash points.
     pub(super) most: usize,
 }
 
@@ -82,54 +83,54 @@ pub(super) struct Rates {
 pub(super) struct Plan {
     pub(super) kind: Kind,
     pub(super) config: EngineConfig,
-    /// Bytes of the disk, and the NAND beside it if the cache is on that.
+    /// Bytes of the disk. With `nand`, the disk holds the superblock alone.
     pub(super) image_bytes: u64,
-    /// Bytes of a device of its own for the index, where it has one.
+    /// Bytes of the index's own device, if it has one.
     pub(super) index_bytes: Option<u64>,
     pub(super) nand: Option<NandConfig>,
     pub(super) journal_words: usize,
     pub(super) lives: usize,
-    /// Clients at once, and operations of each in a life.
+    /// Clients at once, and operations of each client in a life.
     pub(super) clients: usize,
     pub(super) operations: usize,
     pub(super) keys: u64,
     /// Memory left for items, in bytes.
     pub(super) memory: Range<u64>,
-    /// Writes among a thousand operations.
+    /// Writes in 1,000 operations.
     pub(super) sets: u32,
     pub(super) early: Rates,
     pub(super) running: Rates,
     pub(super) stopping: Rates,
-    /// A client's longer pauses; one in twelve of them is many times that.
+    /// A client's longer pause; one pause in twelve is many times longer.
     pub(super) pause: Duration,
-    /// What a power cut may undo at most.
+    /// A power cut may undo changes answered within this time before it.
     pub(super) unsettled: Duration,
     /// Share of the disk's accesses that take [`slow_by`](Self::slow_by) longer.
     pub(super) slow: f64,
     pub(super) slow_by: Duration,
-    /// Whether the journal cannot be synced now and then, for how long at most.
+    /// Longest time for which the journal cannot be synced; `None` if it never fails.
     pub(super) sync_fails: Option<Duration>,
-    /// Whether the disk fails now and then.
+    /// Failures of the disk, if it fails.
     pub(super) disk_fails: Option<DiskFailures>,
-    /// Whether pages of the journal rot: at one crash point in so many.
+    /// One crash point in this many finds a rotten page of the journal; `None` for no rot.
     pub(super) rots: Option<u32>,
-    /// How long each read takes in addition, so that clients overtake a recovery.
+    /// Time added to each read, so that clients overtake a recovery.
     pub(super) slow_reads: Duration,
-    /// How long the journal's syncs take.
+    /// Time that a sync of the journal takes.
     pub(super) sync_time: Duration,
 }
 
-/// A disk that fails now and then.
+/// A disk that fails for short times.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DiskFailures {
-    /// For how long at most.
+    /// Longest time of a failure.
     pub(super) most: Duration,
-    /// Share of the reads, of the writes and of the syncs that fail then.
+    /// Shares of the reads, writes and syncs that fail during a failure.
     pub(super) rates: [f64; 3],
 }
 
-/// What the cache is made of: by default as `flowstone` is, for three in eight seeds as Fatcache is. Drawn
-/// apart from all else, so that the rest of a seed's run does not depend on it.
+/// Draws the engine's parts: the defaults of `flowstone`, or for three seeds in eight those of Fatcache. Uses
+/// its own generator, so that the rest of a run does not depend on the draw.
 fn parts(seed: u64) -> EngineConfig {
     let random = &mut SmallRng::seed_from_u64(!seed);
     let mut config = EngineConfig::default();
@@ -173,7 +174,7 @@ fn parts(seed: u64) -> EngineConfig {
     config
 }
 
-/// The write-back window, a short one, but for one seed in four. Drawn apart, too.
+/// Draws a short write-back window; one seed in four has none. Uses its own generator.
 fn write_back(seed: u64) -> Option<Duration> {
     let random = &mut SmallRng::seed_from_u64(seed.rotate_left(16) ^ !seed);
     let window = Duration::from_millis(random.random_range(100..4000));
@@ -191,8 +192,8 @@ fn slotted() -> Arc<dyn PlacementKind> {
     })
 }
 
-/// What one run in [`RUNS_PER_NAND`] is on: about so many usable segments, each a block, and what the cache
-/// is made of, most often as `didacache`. Drawn apart, too.
+/// Draws the NAND for one run in [`RUNS_PER_NAND`], and the engine's parts, most often those of `didacache`.
+/// The NAND has about `segments` usable segments, each of one block. Uses its own generator.
 fn on_nand(seed: u64, segments: u64) -> Option<(NandConfig, EngineConfig)> {
     let random = &mut SmallRng::seed_from_u64(seed.rotate_left(32) ^ !seed);
     if !random.random_ratio(1, RUNS_PER_NAND) {
@@ -200,7 +201,7 @@ fn on_nand(seed: u64, segments: u64) -> Option<(NandConfig, EngineConfig)> {
     }
     let few_bad = random.random_range(0.0..0.12);
     let (channels, luns_per_channel, factory_bad) = any_shape(seed).unwrap_or((4, 2, few_bad));
-    // As many good ones as otherwise.
+    // The number of good blocks does not depend on the share of bad ones.
     let blocks = segments as f64 * (1.0 - few_bad) / (1.0 - factory_bad);
     let nand = NandConfig {
         geometry: Geometry {
@@ -252,8 +253,8 @@ fn on_nand(seed: u64, segments: u64) -> Option<(NandConfig, EngineConfig)> {
     Some((nand, config))
 }
 
-/// Channels, LUNs on each and the share of bad blocks of the flash of one run in so many on NAND: from one LUN alone to
-/// many, with up to a half of the blocks bad. Drawn apart, too.
+/// Draws channels, LUNs for each channel and the share of bad blocks, for one run on NAND in
+/// `RUNS_PER_SHAPE`: from a single LUN to many, with up to half of the blocks bad. Uses its own generator.
 fn any_shape(seed: u64) -> Option<(u32, u32, f64)> {
     let random = &mut SmallRng::seed_from_u64(seed.rotate_left(40) ^ !seed);
     random.random_ratio(1, RUNS_PER_SHAPE).then(|| {
@@ -263,13 +264,13 @@ fn any_shape(seed: u64) -> Option<(u32, u32, f64)> {
     })
 }
 
-/// Runs on NAND of which one has flash of another shape.
+/// One run on NAND in this many has flash of another shape.
 const RUNS_PER_SHAPE: u32 = 3;
 
-/// In one run of so many the journal cannot be synced now and then.
+/// In one run in this many the journal cannot be synced at times.
 const RUNS_PER_SYNC_FAILURE: u32 = 5;
 
-/// For how long at most the journal cannot be synced, if at all. Drawn apart, too.
+/// Draws the longest time for which the journal cannot be synced, if it fails at all. Uses its own generator.
 fn sync_fails(seed: u64) -> Option<Duration> {
     let random = &mut SmallRng::seed_from_u64(seed.rotate_left(17) ^ !seed);
     random
@@ -277,18 +278,19 @@ fn sync_fails(seed: u64) -> Option<Duration> {
         .then(|| Duration::from_millis(random.random_range(1..2000)))
 }
 
-/// In one run of so many the disk fails now and then, where the journal's syncs do not.
+/// In one run in this many the disk fails at times, if the journal's syncs do not.
 const RUNS_PER_DISK_FAILURE: u32 = 5;
-/// In one run of so many pages of the journal rot.
+/// In one run in this many pages of the journal rot.
 const RUNS_PER_ROT: u32 = 4;
-/// In one run of so many reads are slow, in one of `Kind::Churn` in two.
+/// In one run in this many reads are slow; with `Kind::Churn` it is one in two.
 const RUNS_PER_SLOW_READS: u32 = 12;
-/// In one run of so many there are many clients of one partition.
+/// In one run in this many a crowd of clients writes to one partition.
 const RUNS_PER_CROWD: u32 = 6;
-/// How many there are.
+/// Clients of a crowd.
 const CROWD: usize = 24;
 
-/// How the disk fails, if at all. Drawn apart, too, as what follows.
+/// Draws the failures of the disk, if it fails at all. This and the following functions use their own
+/// generators.
 fn disk_fails(seed: u64) -> Option<DiskFailures> {
     let random = &mut SmallRng::seed_from_u64(seed.rotate_left(23) ^ !seed);
     random.random_ratio(1, RUNS_PER_DISK_FAILURE).then(|| {
@@ -312,9 +314,9 @@ fn rots(seed: u64) -> Option<u32> {
         .then(|| random.random_range(1..5))
 }
 
-/// In one run of so many the journal's syncs take their time.
+/// In one run in this many the journal's syncs take time.
 const RUNS_PER_SLOW_SYNC: u32 = 3;
-/// Syncs that one of them waits for at most, itself included.
+/// Maximum number of syncs that a sync waits for, itself included.
 const SYNCS_IN_A_ROW: u32 = 8;
 
 fn sync_time(seed: u64) -> Duration {
@@ -345,22 +347,23 @@ fn is_crowd(seed: u64) -> bool {
     random.random_ratio(1, RUNS_PER_CROWD)
 }
 
-/// Whether an index that is overwritten in place has a device of its own, as small as may be: one run in two. With blocks of a
-/// few entries that becomes full. Drawn apart, too.
+/// Draws whether an index that is overwritten in place has its own device, of the minimum size: one run in
+/// two. With blocks of a few entries that device becomes full. Uses its own generator.
 fn is_index_apart(seed: u64) -> bool {
     let random = &mut SmallRng::seed_from_u64(seed.rotate_left(53) ^ !seed);
     random.random()
 }
 
-/// What a power cut may undo at most where the journal is synced so often.
+/// Returns the time before a power cut within which answered changes may be undone, given the journal's
+/// interval of syncs.
 fn unsettled(sync_interval: Duration) -> Duration {
     2 * sync_interval + Duration::from_millis(10)
 }
 
 impl Plan {
-    /// The same plan with another placement: on a disk, reclaimed in order of age, or of priority where its segments have
-    /// one. The disk is smaller and the journal
-    /// is synced more seldom, so that segments go while what they have superseded is still about.
+    /// Changes the plan to another placement on a disk that is reclaimed in order of age, or of priority if
+    /// its segments have one. The disk is smaller and the journal is synced more seldom, so that segments are
+    /// reclaimed while the copies that their items superseded still exist.
     pub(super) fn with_placement(&mut self, placement: Arc<dyn PlacementKind>, seed: u64) {
         let segments = match self.nand.take() {
             Some(nand) => u64::from(nand.geometry.blocks()),
@@ -398,7 +401,8 @@ impl Plan {
             self.config.reclaim.policy = ReclaimPolicy::CopyPromoted;
         }
         self.config.reclaim.wear_leveling = None;
-        // A power cut is wrong only in the moment between what dies and what had to be durable before: many of them.
+        // An error shows only in a power cut between a death and the record that had to be durable before it.
+        // The run therefore has many operations and crash points.
         self.operations *= 2;
         self.running.most *= 4;
         for one_in in [&mut self.running.stores, &mut self.running.operations] {
@@ -409,7 +413,7 @@ impl Plan {
         self.config.placement = placement;
     }
 
-    /// The same with the parts of a preset, whose checkpoints and lessons come often.
+    /// Changes the plan to the parts of a preset, with frequent checkpoints and short learning windows.
     pub(super) fn with_preset(&mut self, preset: &EngineConfig, seed: u64) {
         let random = &mut SmallRng::seed_from_u64(seed.rotate_left(59) ^ !seed);
         let mut placement = Arc::clone(&preset.placement);
@@ -555,11 +559,11 @@ impl Plan {
                 operations: 1,
                 most: 4,
             },
-            // The ring is to come round while one slow write goes on.
+            // Churn pauses briefly, so that the ring comes round during one slow write.
             pause: Duration::from_millis(if kind == Kind::Churn { 10 } else { 400 }),
             unsettled: unsettled(sync_interval),
-            // Long enough for a segment to be reclaimed and written anew meanwhile.
-            // Churn has slow superblocks: all else is to go on meanwhile.
+            // Long enough for a segment to be reclaimed and rewritten during the access. Churn has slow
+            // superblocks alone, so that everything else goes on during them.
             slow: if kind == Kind::Churn || random.random() {
                 0.0
             } else {
@@ -582,13 +586,13 @@ impl Plan {
             plan.clients = CROWD;
         }
         if plan.sync_fails.is_some() || plan.disk_fails.is_some() {
-            // That records are lost is told by the superblock, whose turn it may not be.
+            // The superblock announces lost records, and its write may have to wait its turn.
             plan.unsettled += 4 * (plan.slow_by + SLOWEST_WRITE) + 2 * SLOWEST_SUPERBLOCK;
         }
         plan
     }
 
-    /// What is injected, in words.
+    /// Names the injected faults.
     pub(super) fn faults(&self) -> String {
         let faults = [
             (self.sync_fails.is_some(), " whose journal fails"),
@@ -603,8 +607,9 @@ impl Plan {
         injected.map(|(_, words)| *words).collect()
     }
 
-    /// Whether what flash has is placed again all the time: a kill may take copies that are not written yet, and with them any
-    /// items. A copy that reclaim makes of an item in memory, or of another preset, is bounded, and seldom in the way.
+    /// Returns whether the engine keeps placing items again that flash already has. A kill may then take
+    /// copies that are not written yet, and with them any item. Copies made by reclaim of items in memory, or
+    /// by other presets, are bounded and rarely lose an expected item.
     pub(super) fn places_again(&self) -> bool {
         let copies_what_is_read = matches!(
             (self.config.dram, self.config.reclaim.policy),
@@ -614,18 +619,18 @@ impl Plan {
         copies_what_is_read || copies_any || self.config.dram == Dram::BeforeVictims
     }
 
-    /// Whether what memory has of the index may be all there is of a mapping, where its page has been let go of for want of space: a
-    /// crash takes it.
+    /// Returns whether a mapping may exist in memory alone because its page of the index was dropped for lack
+    /// of space: a crash loses it.
     pub(super) fn may_evict_below(&self) -> bool {
         self.config.placement.describe().name == "tiered"
     }
 
-    /// Whether the index may forget a copy that is written when the same is placed again.
+    /// Returns whether the index may forget a written copy when its item is placed again.
     pub(super) fn forgets_written(&self) -> bool {
         self.config.placement.describe().name == "sliced" || self.places_again()
     }
 
-    /// Whether records may be lost while the cache runs.
+    /// Returns whether records may be lost while the cache runs.
     pub(super) fn loses_records(&self) -> bool {
         self.sync_fails.is_some() || self.disk_fails.is_some()
     }

@@ -1,15 +1,15 @@
-//! What simulations did, added up.
+//! Totals of simulations.
 
-/// What a simulation did.
+/// Totals of a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Operations answered.
     pub operations: u64,
-    /// Crash points looked at.
+    /// Crash points opened.
     pub crashes: u64,
     /// Crash points on NAND.
     pub crashes_on_nand: u64,
-    /// Crash points of engines that had not recovered from the one before.
+    /// Crash points of engines that had not recovered from the crash before.
     pub stumbles: u64,
     /// Orderly stops.
     pub stops: u64,
@@ -19,19 +19,19 @@ pub struct Report {
     pub hits: u64,
     /// Items that had to be found again.
     pub expected: u64,
-    /// Expected items that reclaim had taken by then.
+    /// Expected items that reclaim had dropped by then.
     pub excused: u64,
-    /// Expected items that torn records of a power cut have killed.
+    /// Expected items that torn records of a power cut killed.
     pub lost: u64,
-    /// Starts that were empty because the journal had lost records, or a page of it.
+    /// Empty starts after the journal had lost records or a page.
     pub empty_starts: u64,
     /// Checkpoints written.
     pub checkpoints: u64,
-    /// Checkpoints written before a recovery had ended: it outgrew half of the ring.
+    /// Checkpoints written before a recovery ended, because the journal had filled half of its ring.
     pub outgrown: u64,
-    /// Times that the journal's ring has been gone round.
+    /// Laps of the journal's ring.
     pub laps: u64,
-    /// Pages of the journal that have rotted while the cache ran.
+    /// Pages of the journal that rotted while the cache ran.
     pub decays: u64,
     /// Crash points with a rotten page of the journal.
     pub rotten: u64,
@@ -45,7 +45,7 @@ pub struct Report {
     pub moved: u64,
     /// Write stalls: operations that waited for space on flash or in the journal.
     pub waits: u64,
-    /// Follows from everything that happened: equal for equal runs.
+    /// Digest of everything that happened: equal for equal runs.
     pub digest: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What the simulation finds and what it leaves alone, by faults made on purpose and by seeds.
+//! Tests of the simulation by seeds.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Opens what a crash has left and reads every key.
+//! Opens the state after a crash and reads every key.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,14 +19,15 @@ use super::watch::CrashPoint;
 use crate::history::{Found, History};
 use crate::values::{key_bytes, tag_of};
 
-/// Readers at once while recovery goes on, and how many keys they read at most.
+/// Readers during recovery, and the maximum number of keys they read.
 const READERS: usize = 4;
 const MAX_EARLY_READS: usize = 400;
 
-/// Items of which a power cut must leave some: torn records kill more than they should, but not all.
+/// Number of expected items from which a power cut must leave some: torn records kill more items than they
+/// should, but not all.
 const MANY: usize = 20;
 
-/// No crash points are taken.
+/// Rates that take no crash points.
 const NONE: Rates = Rates {
     stores: 1,
     accesses: 1,
@@ -34,7 +35,7 @@ const NONE: Rates = Rates {
     operations: 1,
     most: 0,
 };
-/// One early in the recovery.
+/// Rates that take one crash point early in the recovery.
 const ONE: Rates = Rates {
     stores: 8,
     accesses: 4,
@@ -43,7 +44,7 @@ const ONE: Rates = Rates {
     most: 1,
 };
 
-/// Opens a crash point and dies in its recovery, or shortly after. Returns what that leaves.
+/// Opens a crash point and dies in its recovery, or shortly after. Returns the state after that crash.
 pub(super) fn stumble(seed: u64, plan: &Plan, point: &CrashPoint) -> Result<CrashPoint, String> {
     let mut random = SmallRng::seed_from_u64(seed);
     let machine = Machine::new(&mut random, plan, point.clone());
@@ -63,7 +64,7 @@ pub(super) fn stumble(seed: u64, plan: &Plan, point: &CrashPoint) -> Result<Cras
     Ok(points.pop().expect("one was taken"))
 }
 
-/// Opens a crash point and reads every key, while recovery goes on and after it.
+/// Opens a crash point and reads every key, both during recovery and after it.
 pub(super) fn verify(
     seed: u64,
     plan: &Plan,
@@ -78,7 +79,7 @@ pub(super) fn verify(
     let outcome = machine.sim.block_on(async {
         let engine = machine.open(plan).await?;
         if matches!(engine.start(), Start::Empty(_)) {
-            // Allowed where it has come this far: nothing is there.
+            // An empty start that `open` allowed: nothing is expected.
             expected.clear();
             report.empty_starts += 1;
         }
@@ -124,7 +125,7 @@ pub(super) fn verify(
                     .map_err(|wrong| format!("{wrong}\n  {}", history.tell(key)))?;
             }
         }
-        // A torn record kills more than it should.
+        // A torn record kills more items than it should.
         if point.facts.is_whole
             && !point.facts.is_cut
             && !point.facts.has_dropped
@@ -156,7 +157,7 @@ pub(super) fn verify(
     outcome
 }
 
-/// Reads keys while recovery goes on; which writes were seen.
+/// Reads keys during recovery. Returns the writes that were seen.
 async fn read_early(
     random: &mut SmallRng,
     plan: &Plan,
@@ -192,8 +193,8 @@ async fn read_early(
     Ok(seen)
 }
 
-/// Whether what was read can be there: `None` for a miss, else which write it is from, where only one
-/// can be meant.
+/// Checks the result of a read. Returns `None` for a miss, else the write that stored the value, if only one
+/// write explains it.
 fn look(history: &History, key: u64, found: Found) -> Result<Option<Option<usize>>, String> {
     let found = found.map_err(|tag| format!("key {key}: value {tag} is damaged"))?;
     let Some(seen) = found else { return Ok(None) };
@@ -207,8 +208,9 @@ fn hash_of(engine: &Engine, key: u64) -> u64 {
     engine.key(&key_bytes(key)).expect("a key").hash().0
 }
 
-/// Whether nothing that was found has been let go of since: no segment has been reclaimed, and no mapping has gone for want of
-/// space. What is dropped behind damage is no excuse: nothing is damaged here.
+/// Returns whether no item found since the start has been dropped: no segment has been reclaimed, and no
+/// mapping has been evicted for lack of space. Items dropped because of damage are no excuse: nothing is
+/// damaged here.
 fn is_all_there(machine: &Machine, engine: &Engine) -> bool {
     let stats = engine.stats();
     let index = engine.index_stats();
@@ -224,8 +226,8 @@ fn is_all_there(machine: &Machine, engine: &Engine) -> bool {
     machine.watch.is_unreclaimed(engine) && dropped == 0
 }
 
-/// One of some values that never had an expiry, by the hashes of their keys, which lies in a segment that has been written: the
-/// index should name it.
+/// Returns one of `values`, given by the hash of its key, that lies in a written segment and never had an
+/// expiry: the index should name it.
 async fn lying_there(engine: &Engine, values: &HashMap<u64, (u64, u64)>) -> Option<(u64, u64)> {
     let store = engine.store();
     for record in store.written() {

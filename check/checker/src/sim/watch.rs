@@ -1,4 +1,5 @@
-//! Crash points: what a crash at some moment would leave, and what has to be there after it.
+//! Crash points: the state that a crash at some moment would leave, and the items that a start after it must
+//! find.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -17,12 +18,12 @@ use super::plan::{Plan, Rates};
 use crate::history::{Crash, History};
 use crate::values::key_bytes;
 
-/// How long the journal may not notice that time passes.
+/// Seconds for which the journal may not record that time has passed.
 const HEARTBEAT_SECONDS: u32 = 12;
-/// How far the clock is moved between two lives, at most.
+/// Largest change of the clock between two lives, in either direction.
 const MAX_SHIFT_SECONDS: i64 = 100;
 
-/// What a crash leaves, and what had been done by then.
+/// The state after a crash, and the history up to it.
 #[derive(Clone)]
 pub(super) struct CrashPoint {
     pub(super) remains: Remains,
@@ -31,26 +32,26 @@ pub(super) struct CrashPoint {
     pub(super) facts: Facts,
 }
 
-/// What is known of a crash.
+/// Facts known of a crash.
 #[derive(Clone, Default)]
 pub(super) struct Facts {
-    /// The Unix second of the next start.
+    /// Unix second of the next start.
     pub(super) restart: u32,
-    /// The latest Unix second that the cache is sure to remember.
+    /// Latest Unix second that the cache is sure to remember.
     pub(super) remembered: u32,
-    /// Keys and the tags of values that have to be found again.
+    /// Keys that must be found again, with the tags of their values.
     pub(super) expected: Vec<(u64, u64)>,
-    /// Nothing on the medium is torn.
+    /// Whether no write on the medium is torn.
     pub(super) is_whole: bool,
-    /// The medium had been opened before.
+    /// Whether the medium had been opened before.
     pub(super) is_known: bool,
-    /// It was stopped orderly.
+    /// Whether the cache was stopped orderly.
     pub(super) is_orderly: bool,
-    /// The power failed, or has failed before.
+    /// Whether the power failed at this crash or at an earlier one.
     pub(super) is_cut: bool,
-    /// The index had no space for what it names, in this life or one before.
+    /// Whether the index had no space for an entry, in this life or an earlier one.
     pub(super) has_dropped: bool,
-    /// A page of the journal has rotted: nothing may be found.
+    /// Whether a page of the journal has rotted: the start may find nothing.
     pub(super) may_be_empty: bool,
     pub(super) label: String,
 }
@@ -60,13 +61,13 @@ pub(super) struct Watch {
     pub(super) media: Arc<Media>,
     pub(super) journal: Weak<MemoryJournal>,
     pub(super) history: Arc<Mutex<History>>,
-    /// Of what the life began with.
+    /// Facts of the crash point that the life began with.
     pub(super) before: Facts,
     pub(super) keys: u64,
     pub(super) unsettled: Duration,
     pub(super) random: Mutex<SmallRng>,
     pub(super) rates: Mutex<Rates>,
-    /// The journal rots at one crash point in so many.
+    /// One crash point in this many finds a rotten page of the journal.
     pub(super) rots: Option<u32>,
     pub(super) state: Mutex<WatchState>,
 }
@@ -74,29 +75,29 @@ pub(super) struct Watch {
 #[derive(Default)]
 pub(super) struct WatchState {
     engine: Weak<Engine>,
-    /// When this life has opened it, in nanoseconds.
+    /// Time at which this life opened the medium, in nanoseconds.
     opened_at: Option<u64>,
-    /// Sequence numbers of the segments that a power cut cannot touch, and of those that the life began
-    /// with.
+    /// Sequence numbers of the segments that a power cut cannot touch (`durable`), and of the segments that
+    /// the life began with (`found`).
     durable: HashSet<u64>,
     found: HashSet<u64>,
     /// Pages of the journal that have rotted in this life.
     pub(super) decays: u64,
-    /// The disk has failed in this life.
+    /// Whether the disk has failed in this life.
     pub(super) has_failed: bool,
-    /// Crash points in this phase so far.
+    /// Crash points taken in this phase.
     taken: usize,
     pub(super) points: Vec<CrashPoint>,
 }
 
 impl Watch {
-    /// From now on points are taken at these rates.
+    /// Starts a phase that takes crash points at `rates`.
     pub(super) fn enter(&self, rates: Rates) {
         *self.rates.lock() = rates;
         self.state.lock().taken = 0;
     }
 
-    /// The engine has been opened.
+    /// Notes that the engine has been opened.
     pub(super) fn opened(&self, engine: &Arc<Engine>) {
         let found = written(engine);
         let mut state = self.state.lock();
@@ -106,23 +107,23 @@ impl Watch {
         state.durable = state.found.clone();
     }
 
-    /// Whether the image has been opened.
+    /// Returns whether the image has been opened, in this life or before.
     fn is_known(&self) -> bool {
         self.before.is_known || self.is_opened()
     }
 
-    /// Whether this life has opened it.
+    /// Returns whether this life has opened the image.
     fn is_opened(&self) -> bool {
         self.state.lock().engine.strong_count() > 0
     }
 
-    /// Whether nothing of the life before has been reclaimed.
+    /// Returns whether no segment of the life before has been reclaimed.
     pub(super) fn is_unreclaimed(&self, engine: &Engine) -> bool {
         let written = written(engine);
         self.state.lock().found.is_subset(&written)
     }
 
-    /// A store of the journal. It may come under any lock of the engine.
+    /// Notes a store of the journal. The caller may hold any lock of the engine.
     pub(super) fn at_store(&self, number: u64) {
         let one_in = self.rates.lock().stores;
         self.look(one_in, false, || format!("store {number}"));
@@ -133,13 +134,13 @@ impl Watch {
         self.look(one_in, true, || "between operations".to_owned());
     }
 
-    /// `when` is before, during or after `what`, an access of the medium.
+    /// Notes a moment before, during or after `what`, an access of the medium.
     pub(super) fn at_access(&self, rate: fn(&Rates) -> u32, when: &str, what: &str) {
         let one_in = rate(&self.rates.lock());
         self.look(one_in, true, || format!("{when} {what}"));
     }
 
-    /// A moment within an access of the flash.
+    /// Draws a moment within an access of the flash.
     pub(super) fn any_moment(&self) -> Duration {
         self.media.longest().mul_f64(self.random.lock().random())
     }
@@ -155,13 +156,13 @@ impl Watch {
         }
     }
 
-    /// Takes a crash point. The engine is asked what it has on flash where it `may` be.
+    /// Takes a crash point. Asks the engine which items it has on flash if it `may_ask`.
     pub(super) fn take(&self, may_ask: bool, label: &str) {
         let end = {
             let mut random = self.random.lock();
             let tears = [Tear::Writes, Tear::Pages, Tear::Sectors];
-            // Only a failing drive tears pages. While an image is made that leaves what may be somebody
-            // else's, which has to be refused.
+            // Only a failing drive tears pages. A torn page while an image is made may look like another
+            // program's data, which an engine must refuse.
             let is_made = self.is_known();
             let (of_kill, of_cut) = (2, if is_made { 3 } else { 2 });
             match random.random_range(0..6) {
@@ -212,7 +213,7 @@ impl Watch {
         };
         let mut crash = self.crash(now, shift, nanos, is_power_cut, rotten.is_some());
         if rotten.is_some_and(|(page, _)| page == 0) {
-            // The journal's head has the latest second.
+            // The journal's head holds the latest second.
             crash.remembered = 0;
         }
         history.crash(&crash);
@@ -255,7 +256,8 @@ impl Watch {
     ) -> Crash {
         let mut unsettled = self.unsettled.as_nanos() as u64;
         if is_rotten {
-            // What rots may be taken for torn if it is younger than the last sync but one; a start syncs it.
+            // A rotten record may be taken for a torn one if it is younger than the last sync but one. A
+            // start syncs the journal.
             unsettled = if self.is_opened() {
                 2 * unsettled
             } else {
@@ -282,8 +284,8 @@ impl Watch {
         }
     }
 
-    /// The cache has been stopped orderly: `present` has to be there, and nothing comes back, whether
-    /// the process dies or the power fails.
+    /// Takes crash points after an orderly stop: the items in `present` must be there and nothing comes back,
+    /// whether the process dies or the power fails.
     pub(super) fn take_stopped(&self, present: Option<Vec<(u64, u64)>>) {
         let ends = [End::Kill, End::PowerCut(Tear::Pages)];
         for end in ends {
@@ -310,10 +312,12 @@ impl Watch {
         }
     }
 
-    /// Everything `present` before a sync that was `asked` for then, and has ended, has to be there after a crash of either kind, but for what
-    /// has been changed meanwhile.
+    /// Takes crash points after a sync that was requested at moment `asked` and has ended. After a crash of
+    /// either kind, every item that was `present` before the sync must be there, unless it has been changed
+    /// since.
     pub(super) fn take_synced(&self, present: &[(u64, u64)], asked: u64) {
-        // What the life began with may be torn, and a power cut before it may have left more in doubt.
+        // The state that the life began with may be torn, and an earlier power cut may have left more in
+        // doubt.
         if !self.before.is_whole || self.state.lock().taken >= self.rates.lock().most {
             return;
         }
@@ -334,7 +338,7 @@ impl Watch {
         }
     }
 
-    /// Whether the index has let go of mappings in this life, or has not taken some.
+    /// Returns whether the index has dropped or refused a mapping in this life.
     fn drops(&self) -> bool {
         let Some(engine) = self.state.lock().engine.upgrade() else {
             return false;
@@ -345,10 +349,10 @@ impl Watch {
         dropped + flash.index_full + flash.items_lost > 0
     }
 
-    /// What has to be found again: what lies in segments that have been written.
+    /// Returns the items that must be found again: certain items in written segments.
     fn expected(&self, history: &History, is_power_cut: bool) -> Vec<(u64, u64)> {
         let Some(engine) = self.state.lock().engine.upgrade() else {
-            // Nothing has been done to what the life began with.
+            // Nothing has changed the state that the life began with.
             return self.before.expected.clone();
         };
         let durable: HashSet<u64> = {
@@ -356,8 +360,8 @@ impl Watch {
             let written = written(&engine).into_iter();
             let lasts = |sequence: &u64| {
                 let is_whole = self.is_whole(&state, *sequence);
-                // A program of NAND that has ended is durable. A block that fails is one that is being written: no
-                // segment on it has counted as written.
+                // A program of NAND that has ended is durable. A block fails only during a write, and no
+                // segment on it has counted as written by then.
                 let is_durable = || self.media.is_flash() || state.durable.contains(sequence);
                 is_whole && (!is_power_cut || is_durable())
             };
@@ -384,12 +388,13 @@ impl Watch {
         expected
     }
 
-    /// Whether nothing of a segment is torn. What was may be damaged, and is found so when it is read.
+    /// Returns whether no part of a segment is torn. Items in a torn segment may be damaged, which a read
+    /// finds out.
     fn is_whole(&self, state: &WatchState, sequence: u64) -> bool {
         self.before.is_whole || !state.found.contains(&sequence)
     }
 
-    /// Everything there is for certain, in memory and on flash.
+    /// Returns every item that is certain to be in memory or on flash.
     pub(super) fn present(&self, engine: &Engine) -> Vec<(u64, u64)> {
         let mut in_memory: HashSet<Vec<u8>> = HashSet::new();
         let mut cursor = MemoryCursor::default();
@@ -411,19 +416,19 @@ impl Watch {
             .collect()
     }
 
-    /// What a sync that begins now makes durable.
+    /// Returns the segments that a sync beginning now makes durable.
     pub(super) fn written_now(&self) -> HashSet<u64> {
         let engine = self.state.lock().engine.upgrade();
         engine.map_or_else(HashSet::new, |engine| written(&engine))
     }
 
-    /// A sync that began when this had been written has ended.
+    /// Notes the end of a sync that began when the segments in `written` had been written.
     pub(super) fn synced(&self, written: HashSet<u64>) {
         self.state.lock().durable.extend(written);
     }
 }
 
-/// The generation of the segment in which the index names what a key has.
+/// Returns the generation of the segment in which the index names an item for the key.
 fn named(engine: &Engine, number: u64) -> Option<u64> {
     let bytes = key_bytes(number);
     let key = engine.key(&bytes).expect("a key");
@@ -433,17 +438,17 @@ fn named(engine: &Engine, number: u64) -> Option<u64> {
     }
 }
 
-/// Whether the engine has yet to find a part of what an earlier life has left.
+/// Returns whether the engine has yet to find items of an earlier life.
 fn is_recovering(engine: &Engine) -> bool {
     let recovery = engine.recovery();
     recovery.segments_done < recovery.segments
 }
 
-/// Grows with whatever flash lets go of.
+/// Returns a count that grows with every item, segment or mapping that flash loses.
 pub(super) fn lost(engine: &Engine) -> u64 {
     let stats = engine.stats();
     let placement = stats.placement;
-    // A change to an item that cannot be read removes it.
+    // A change to an item that cannot be read removes the item.
     stats.paths.failed_reads
         + placement.items_evicted
         + placement.items_lost
@@ -452,14 +457,14 @@ pub(super) fn lost(engine: &Engine) -> u64 {
         + engine.index_stats().mappings_dropped()
 }
 
-/// Whether flash may lack an item that memory had placed on it: an index without keys may have lost its entry, and not know,
-/// since one of another key leads there. A checkpoint by the index, which follows on lost records, has such an item as dead: no
-/// start counts it as unnamed.
+/// Returns whether flash may lack an item that memory had placed there. An index without keys may lose the
+/// item's entry unnoticed, because an entry of another key leads to the same place. A checkpoint written
+/// after lost records follows the index and marks the item dead, so no start counts it as unnamed.
 pub(super) fn may_lack_items(plan: &Plan, engine: &Engine) -> bool {
     plan.loses_records() && engine.index_stats().get("index_entries_lost") > 0
 }
 
-/// Sequence numbers of the segments that have been written.
+/// Returns the sequence numbers of the segments that have been written.
 fn written(engine: &Engine) -> HashSet<u64> {
     let written = engine.store().written();
     written.iter().map(|record| record.sequence).collect()

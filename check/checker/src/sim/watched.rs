@@ -1,4 +1,4 @@
-//! The devices of a life, at whose accesses crash points are taken.
+//! The devices of a life, which take crash points at their accesses.
 
 use std::future::Future;
 use std::pin::pin;
@@ -15,7 +15,7 @@ use super::media::LifeDisk;
 use super::plan::Rates;
 use super::watch::Watch;
 
-/// What an engine opens: crash points are taken at its accesses.
+/// Returns the medium that an engine opens; its accesses take crash points.
 pub(super) fn medium(watch: &Arc<Watch>) -> Medium {
     let disk = Arc::new(WatchedDisk(Arc::clone(watch), Which::Items));
     if watch.media.is_flash() {
@@ -26,14 +26,14 @@ pub(super) fn medium(watch: &Arc<Watch>) -> Medium {
     }
 }
 
-/// The device of its index, where it has one.
+/// Returns the device of the index, if the index has its own.
 pub(super) fn index_device(watch: &Arc<Watch>) -> Option<Arc<dyn Disk>> {
     let watched = || Arc::new(WatchedDisk(Arc::clone(watch), Which::Index)) as _;
     watch.media.index.as_ref().map(|_| watched())
 }
 
-/// Does `access`, called `what`. Crash points are taken before it, at some `moment` of it, at once where
-/// none is given, and after it.
+/// Does `access`, called `what`. Takes crash points before it, after it, and during it: after `moment`, or at
+/// once if that is `None`.
 async fn watched<T>(
     watch: &Watch,
     rate: fn(&Rates) -> u32,
@@ -65,16 +65,16 @@ async fn watched<T>(
 const READS: fn(&Rates) -> u32 = |rates| rates.reads;
 const CHANGES: fn(&Rates) -> u32 = |rates| rates.accesses;
 
-/// Which disk of a life.
+/// Disk of a life.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Which {
-    /// That with the superblock.
+    /// The disk with the superblock.
     Items,
-    /// That with the index.
+    /// The index's own disk.
     Index,
 }
 
-/// A disk at whose accesses crash points are taken.
+/// A disk that takes crash points at its accesses.
 struct WatchedDisk(Arc<Watch>, Which);
 
 impl WatchedDisk {
@@ -86,7 +86,7 @@ impl WatchedDisk {
         }
     }
 
-    /// What an access is called.
+    /// Returns the name of an access.
     fn words(&self, of_items: &'static str, of_index: &'static str) -> &'static str {
         match self.1 {
             Which::Items => of_items,
@@ -142,7 +142,7 @@ impl Disk for WatchedDisk {
     }
 }
 
-/// The flash at whose accesses crash points are taken.
+/// The flash, which takes crash points at its accesses.
 struct WatchedFlash(Arc<Watch>);
 
 impl WatchedFlash {

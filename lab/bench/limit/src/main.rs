@@ -1,21 +1,21 @@
-//! The bare loop: what the hardware and the kernel allow a flash cache to do.
+//! The bare loop: the speed that the hardware and the kernel allow a flash cache.
 //!
-//! A server that answers every memcached `get` with a value taken from one direct 4 KiB read at a
-//! random place of a file. It has no cache, no index, no checksums, and parses no more than it must;
-//! a real server is measured against it, on the same machine and with the same generator.
+//! A server that answers every memcached `get` with a value from one direct 4 KiB read at a random place of a
+//! file. It has no cache, no index and no checksums, and parses as little as possible. A real server is
+//! measured against it, on the same machine and with the same generator.
 //!
 //! ```text
 //!   acceptor (main) ──fd──▶ worker 1: one ring ── receives, file reads, sends
 //!                  └──fd──▶ worker 2: ...
 //! ```
 //!
-//! Each worker has one `io_uring` for sockets and file (single issuer, deferred task work), so a
-//! request never changes thread. Receives are multishot into provided buffers; reads go into
-//! registered buffers of a registered file opened with `O_DIRECT`.
+//! Each worker has one `io_uring` for its sockets and the file (single issuer, deferred task work), so a
+//! request never changes thread. Receives are multishot into provided buffers. Reads go into registered
+//! buffers of a registered file opened with `O_DIRECT`.
 //!
-//! It is no cache: it stores nothing, and every key exists. A connection that breaks the protocol or
-//! has more requests in flight than there are read buffers is closed. A read that fails is answered
-//! with `SERVER_ERROR`. Needs Linux 6.1 or later.
+//! It stores nothing, and every key exists. A connection that breaks the protocol, or that has more requests
+//! in flight than there are read buffers, is closed. A failed read is answered with `SERVER_ERROR`. Needs
+//! Linux 6.1 or later.
 
 use std::fs::OpenOptions;
 use std::io::{self, PipeWriter, Write};
@@ -92,7 +92,7 @@ fn serve(options: &Options) -> Result<(), String> {
     accept(&listener, &mut inboxes).map_err(|error| format!("cannot accept: {error}"))
 }
 
-/// A worker that cannot go on ends the program: figures without it would mean nothing.
+/// Ends the program when a worker fails: figures without that worker would mean nothing.
 fn stop(result: &io::Result<()>) {
     if let Err(error) = result {
         eprintln!("flowstone-bench-limit: a worker failed: {error}");
@@ -100,7 +100,7 @@ fn stop(result: &io::Result<()>) {
     }
 }
 
-/// Opens the file for direct reads; returns it and the number of its blocks.
+/// Opens the file for direct reads. Returns it and the number of its blocks.
 fn open(path: &Path) -> io::Result<(OwnedFd, u64)> {
     let mut file = OpenOptions::new()
         .read(true)

@@ -1,9 +1,10 @@
-//! Memory that the kernel writes into: page-aligned, at a fixed address until it is dropped.
+//! Memory that the kernel writes to: page-aligned, at a fixed address until it is dropped.
 
 use std::io;
 use std::ptr::{self, NonNull};
 
-/// An anonymous mapping. Only raw access: what the kernel may be writing must not be borrowed.
+/// An anonymous mapping. It gives raw pointers only: memory that the kernel may be writing must not be
+/// borrowed.
 #[derive(Debug)]
 pub(crate) struct Pages {
     base: NonNull<u8>,
@@ -25,7 +26,7 @@ impl Pages {
         Ok(Self { base, bytes })
     }
 
-    /// The address of byte `offset`, which lies within the mapping.
+    /// Returns the address of byte `offset`, which lies within the mapping.
     #[inline]
     pub(crate) fn at(&self, offset: usize) -> *mut u8 {
         assert!(
@@ -36,7 +37,7 @@ impl Pages {
         unsafe { self.base.as_ptr().add(offset) }
     }
 
-    /// The whole mapping, as the kernel is told about it.
+    /// Returns the whole mapping in the form that the kernel takes.
     pub(crate) fn whole(&self) -> libc::iovec {
         libc::iovec {
             iov_base: self.base.as_ptr().cast(),

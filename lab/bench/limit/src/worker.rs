@@ -1,12 +1,11 @@
 //! One worker: a ring, its connections, and the reads in flight.
 //!
-//! A `get` takes a slot: a block of the registered buffer and the name to be answered. Slots of a
-//! connection are answered in the order of its requests; all that are ready when a batch of
-//! completions has been handled go out in one send, and a connection has one send in flight.
+//! A `get` takes a slot: a block of the registered buffer and the name to be answered. A connection's slots
+//! are answered in the order of its requests. All slots that are ready after a batch of completions go out in
+//! one send, and a connection has one send in flight.
 //!
-//! Invariant: the memory of a slot, and the output of a connection, is not touched between the
-//! submission of an operation on it and its completion. A connection is forgotten only when no
-//! operation on it is in flight.
+//! Invariant: a slot's memory and a connection's output are not touched between the submission of an
+//! operation on them and its completion. A connection is forgotten only when no operation on it is in flight.
 
 use std::collections::VecDeque;
 use std::io::{self, PipeReader};
@@ -19,32 +18,32 @@ use memchr::memchr;
 
 use crate::pages::Pages;
 
-/// What one request reads.
+/// Bytes that one request reads.
 pub(crate) const BLOCK_BYTES: usize = 4096;
-/// The longest value: what one block holds.
+/// Longest value, in bytes: one block.
 pub(crate) const MAX_VALUE_BYTES: usize = BLOCK_BYTES;
 /// Reads in flight on one worker.
 const SLOTS: usize = 4096;
 /// Connections of one worker.
 const MAX_CONNECTIONS: usize = 16_384;
-/// Buffers for what arrives; they are given back before the next batch is waited for.
+/// Buffers for received bytes; they are returned before the worker waits for the next batch.
 const RECEIVE_BUFFERS: u16 = 1024;
 const RECEIVE_BYTES: usize = 4096;
-/// The longest name.
+/// Longest name, in bytes.
 const KEY_BYTES: usize = 250;
-/// Where the data file is in the ring's table of files; connection `n` is at `n + 1`.
+/// Index of the data file in the ring's table of files; connection `n` has index `n + 1`.
 const FILE: Fixed = Fixed(0);
 const BUFFER_GROUP: u16 = 0;
 const RING_ENTRIES: u32 = 4096;
 
-/// What the command line says.
+/// Settings from the command line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     pub(crate) blocks: u64,
     pub(crate) value_bytes: usize,
 }
 
-/// What an operation was, from the upper half of its tag.
+/// Kinds of operations, in the upper half of their tags.
 const RECEIVE: u64 = 1 << 32;
 const READ: u64 = 2 << 32;
 const SEND: u64 = 3 << 32;
@@ -71,7 +70,7 @@ struct Connection {
     socket: Option<OwnedFd>,
     /// Requests in order, by slot.
     requests: VecDeque<u32>,
-    /// The beginning of a line whose end has not arrived.
+    /// Start of a line whose end has not arrived.
     input: Vec<u8>,
     output: Vec<u8>,
     sent: usize,
@@ -79,9 +78,9 @@ struct Connection {
     receiving: bool,
     /// Reads in flight.
     reading: u32,
-    /// To be closed once nothing is in flight.
+    /// Whether the connection is closed once nothing is in flight.
     ending: bool,
-    /// Listed in `Worker::ready`.
+    /// Whether the connection is listed in `Worker::ready`.
     listed: bool,
 }
 
@@ -98,7 +97,7 @@ pub(crate) struct Worker {
     free_slots: Vec<u32>,
     connections: Vec<Connection>,
     free_connections: Vec<u32>,
-    /// Connections that may have something to send.
+    /// Connections that may have output to send.
     ready: Vec<u32>,
     random: u64,
     header_tail: Vec<u8>,
@@ -108,7 +107,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// A worker that reads `file` and takes connections, as descriptor numbers, from `inbox`.
+    /// Returns a worker that reads `file` and takes connections, as descriptor numbers, from `inbox`.
     pub(crate) fn new(
         file: OwnedFd,
         inbox: PipeReader,
@@ -195,7 +194,7 @@ impl Worker {
 
     /// Queues an operation, whose memory the caller keeps alive until it completes.
     fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
-        // SAFETY: by the invariant at the head of this file, what the entry points to stays in
+        // SAFETY: by the invariant at the head of this file, the memory that the entry points to stays in
         // place, and is not touched, until its completion has been seen.
         while unsafe { self.ring.submission().push(entry) }.is_err() {
             self.ring.submit()?;
@@ -209,7 +208,7 @@ impl Worker {
         self.push(&entry.user_data(INBOX))
     }
 
-    /// The acceptor has passed on a connection.
+    /// Takes a connection that the acceptor has passed on.
     fn connected(&mut self, result: i32) -> io::Result<()> {
         if result != 4 {
             return Err(io::Error::other(format!("the acceptor is gone ({result})")));
@@ -239,13 +238,13 @@ impl Worker {
         self.push(&entry.user_data(RECEIVE | u64::from(index)))
     }
 
-    /// Bytes have arrived, or the stream has ended.
+    /// Takes received bytes, or the end of the stream.
     fn received(&mut self, index: u32, entry: &cqueue::Entry) -> io::Result<()> {
         let mut usable = entry.result() > 0;
         if let Some(buffer) = cqueue::buffer_select(entry.flags()) {
             let address = self.receive_buffers.at(usize::from(buffer) * RECEIVE_BYTES);
-            // SAFETY: the kernel has filled so many bytes of this buffer, and writes to it again
-            // only after `give_back`.
+            // SAFETY: the kernel has filled that many bytes of this buffer, and writes to it again only after
+            // `give_back`.
             let bytes =
                 unsafe { std::slice::from_raw_parts(address, entry.result().max(0) as usize) };
             usable &= self.parse(index, bytes)?;
@@ -285,7 +284,7 @@ impl Worker {
         }
     }
 
-    /// Takes the requests out of what has arrived; false if the connection must end.
+    /// Parses the requests in received bytes. Returns false if the connection must end.
     fn parse(&mut self, index: u32, bytes: &[u8]) -> io::Result<bool> {
         let mut input = std::mem::take(&mut self.connections[index as usize].input);
         let continued = !input.is_empty();
@@ -313,7 +312,7 @@ impl Worker {
         Ok(true)
     }
 
-    /// Starts one request; false if there is no slot left.
+    /// Starts one request. Returns false if no slot is free.
     fn request(&mut self, index: u32, line: &[u8]) -> io::Result<bool> {
         let Some(slot_index) = self.free_slots.pop() else {
             return Ok(false);
@@ -346,7 +345,7 @@ impl Worker {
         Ok(true)
     }
 
-    /// A block has been read.
+    /// Notes the end of a block's read.
     fn read(&mut self, slot_index: u32, result: i32) {
         let slot = &mut self.slots[slot_index as usize];
         let whole = result == BLOCK_BYTES as i32;
@@ -364,7 +363,7 @@ impl Worker {
         }
     }
 
-    /// Sends the answers that are ready and in turn.
+    /// Sends the answers that are ready, in the order of the requests.
     fn answer(&mut self, index: u32) -> io::Result<()> {
         let connection = &mut self.connections[index as usize];
         if connection.ending {
@@ -384,8 +383,8 @@ impl Worker {
                 Answer::Unknown => connection.output.extend_from_slice(b"ERROR\r\n"),
                 Answer::Value => {
                     let block = self.blocks.at(slot_index as usize * BLOCK_BYTES);
-                    // SAFETY: the read into this block has completed, and none is started before
-                    // the slot is freed below.
+                    // SAFETY: the read into this block has completed, and no read into it starts before the
+                    // slot is freed below.
                     let value =
                         unsafe { std::slice::from_raw_parts(block, self.settings.value_bytes) };
                     let output = &mut connection.output;
@@ -417,7 +416,7 @@ impl Worker {
         self.push(&entry.user_data(SEND | u64::from(index)))
     }
 
-    /// A send has completed.
+    /// Notes the end of a send.
     fn sent(&mut self, index: u32, result: i32) -> io::Result<()> {
         let connection = &mut self.connections[index as usize];
         connection.sending = false;
@@ -436,7 +435,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Begins to close a connection.
+    /// Starts closing a connection.
     fn end(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
         connection.ending = true;
@@ -456,8 +455,8 @@ impl Worker {
         }
         self.free_slots.extend(connection.requests.drain(..));
         *connection = Connection::default();
-        // Failing leaves an unused reference to a closed socket, which the next connection of
-        // this number replaces.
+        // A failure leaves an unused reference to a closed socket, which the next connection of this number
+        // replaces.
         let _ = self
             .ring
             .submitter()

@@ -1,5 +1,5 @@
-//! Measures the table of processor costs on the engine itself, on the path of every run: the clients
-//! of `compare` on the live runtime, and a real file.
+//! Measures the table of processor costs on the engine itself, on the code path of every run: the clients of `compare` on the
+//! live runtime, and a real file.
 //!
 //! ```text
 //!   hit in memory          request + entry of the memory tier
@@ -8,10 +8,9 @@
 //!   hit on flash           request + index step + device command
 //! ```
 //!
-//! Each scenario is a number of units of every kind of work, which the engine counts, and a
-//! processor time. The costs of a unit are those that come closest to all scenarios. All processors
-//! work, because one whose neighbour works is slower, and all on one cache, whose locks and counters
-//! they share. Of several rounds the median counts.
+//! Each scenario yields the number of units of every kind of work, which the engine counts, and a processor time. The fitted
+//! unit costs come closest to all scenarios. All processors run clients, because a processor is slower while its neighbour is
+//! busy, and they share one cache with its locks and counters. The result of a scenario is the median of [`ROUNDS`] rounds.
 
 use std::path::Path;
 
@@ -26,10 +25,10 @@ const ROUNDS: u64 = 3;
 const FLASH_BYTES: u64 = 512 << 20;
 const MEMORY_BYTES: u64 = 96 << 20;
 const CLIENTS: u32 = 32;
-/// Bytes of a key; names of another length are other names.
+/// Bytes of a stored key. A request for a key of another length is always a miss.
 const NAME_BYTES: usize = 30;
 
-/// Why nothing could be measured, in one line.
+/// Error of a measurement, as one line.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each is")]
 pub enum MeasureError {
@@ -44,11 +43,11 @@ pub enum MeasureError {
 struct Scenario {
     name: &'static str,
     preset: &'static str,
-    /// Gets to sets.
+    /// Weights of gets and sets.
     mix: (f64, f64),
     keys: u64,
     value_bytes: u32,
-    /// Bytes of the names asked for: nothing has another length.
+    /// Bytes of the requested keys. All stored keys have [`NAME_BYTES`] bytes, so any other length misses.
     name_bytes: usize,
     requests: u64,
 }
@@ -65,7 +64,7 @@ const HIT: Scenario = Scenario {
 
 const SCENARIOS: [Scenario; 8] = [
     HIT,
-    // Misses of an index that does not fit the processor's cache.
+    // Misses in an index that is larger than the processor's cache.
     Scenario {
         name: "misses",
         preset: "fatcache-async",
@@ -73,7 +72,7 @@ const SCENARIOS: [Scenario; 8] = [
         name_bytes: NAME_BYTES + 1,
         ..HIT
     },
-    // Sets into write buffers, of three sizes.
+    // Sets into write buffers, with three value sizes.
     Scenario {
         name: "sets into buffers, 64 B",
         preset: "fatcache-async",
@@ -96,14 +95,14 @@ const SCENARIOS: [Scenario; 8] = [
         requests: 50_000,
         ..HIT
     },
-    // Sets into memory, from which items go to flash.
+    // Sets into memory, which demotes items to flash.
     Scenario {
         name: "sets into memory",
         mix: (0.0, 1.0),
         keys: 600_000,
         ..HIT
     },
-    // Hits on flash, kept nowhere or in memory now and then.
+    // Hits on flash. The first preset never keeps read items in memory, the second sometimes does.
     Scenario {
         name: "hits on flash",
         preset: "fatcache-async",
@@ -157,7 +156,7 @@ impl Scenario {
     }
 }
 
-/// The time of an operation, the request itself, and the units of every kind of work.
+/// Returns the nanoseconds of an operation, 1 for the request itself, and the units of every kind of work of an operation.
 fn each(spent: &Spent) -> Vec<f64> {
     let operations = spent.operations.max(1) as f64;
     let units = Work::ALL.map(|work| spent.done[work] as f64 / operations);
@@ -165,17 +164,16 @@ fn each(spent: &Spent) -> Vec<f64> {
     [nanos, 1.0].into_iter().chain(units).collect()
 }
 
-/// What was measured.
+/// Result of [`measure`].
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// The costs.
+    /// Fitted costs.
     pub table: CpuTable,
-    /// Each scenario: nanoseconds of an operation, measured and by the table.
+    /// For each scenario, nanoseconds of an operation: as measured, and by the table.
     pub scenarios: Vec<(&'static str, f64, f64)>,
 }
 
-/// Measures every kind of work that the engine does, with a new file at `path`, which is
-/// removed. Blocks the thread for a minute.
+/// Measures every kind of work of the engine on a new file at `path`, and removes the file. Blocks the thread for a minute.
 pub fn measure(path: &Path) -> Result<Measured, MeasureError> {
     let rows: Result<Vec<Vec<f64>>, MeasureError> = SCENARIOS
         .iter()

@@ -1,7 +1,7 @@
-//! The model of a drive from what the drive did when it was probed.
+//! Fits the model of a drive to a probe of the drive.
 //!
-//! Fitted are the random reads at each depth, one size of large reads, the writes of each size, and
-//! the sync. Reads beside a writer the model has to foretell.
+//! Fitted are the random reads at each depth, one size of large reads, the writes of each size, and the sync. Reads beside a
+//! writer are not fitted: the model predicts them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use device::measure::{Probe, Profile, probe};
 use device::{DeviceError, Disk, DriveModel, MemoryDisk, PAGE_BYTES, PacedDisk};
 use runtime::sim::Sim;
 
-/// The model that does what the drive did. What a probe left out takes no time.
+/// Returns the model that reproduces `profile`. Accesses missing from the profile take no time.
 pub fn drive_model(profile: &Profile) -> DriveModel {
     with_reads(profile, writes(profile))
 }
@@ -18,7 +18,7 @@ pub fn drive_model(profile: &Profile) -> DriveModel {
 fn writes(profile: &Profile) -> DriveModel {
     let writes = profile.writes.iter();
     let writes = ascending(writes.map(|(bytes, pace)| (*bytes as u32, pace.mean_us)));
-    // What a write without bytes would take.
+    // Microseconds of a write of zero bytes, extrapolated.
     let beside = match writes.as_slice() {
         [small, next, ..] => small.1 - f64::from(small.0) * slope(*small, *next),
         [only] => only.1,
@@ -32,19 +32,19 @@ fn writes(profile: &Profile) -> DriveModel {
     DriveModel {
         write: micros(beside),
         write_link: writes.iter().map(link).collect(),
-        // The write before a sync is of a page.
+        // The write before a sync is one page.
         sync: micros(profile.syncs.mean_us - beside - page_link),
         ..DriveModel::default()
     }
 }
 
-/// Share of the highest rate of reads that the link is behind: the rest is left for the fit.
+/// Share of the highest read rate that is attributed to the link. The fit attributes the rest to the time beside the link.
 const LINK_SHARE: f64 = 0.9;
-/// How often the times beside the link are put right.
+/// Rounds that correct the read times beside the link.
 const ROUNDS: u32 = 8;
 
-/// Adds the reads. How long they wait for each other on the link is only known when they do, so
-/// the times beside it are put right until the model takes as long as the drive did.
+/// Adds the reads. How long reads wait for each other on the link shows only in a probe of the model, so each round corrects
+/// the times beside the link by the difference between the drive and the model.
 fn with_reads(profile: &Profile, mut model: DriveModel) -> DriveModel {
     let reads = profile.reads.iter();
     let reads = ascending(reads.map(|(depth, pace)| (*depth, pace.mean_us)));
@@ -82,7 +82,7 @@ fn ascending(points: impl Iterator<Item = (u32, f64)>) -> Vec<(u32, f64)> {
     points
 }
 
-/// Microseconds more for each one more.
+/// Returns the microseconds that each further unit adds, at least 0.
 fn slope(small: (u32, f64), large: (u32, f64)) -> f64 {
     match large.0.saturating_sub(small.0) {
         0 => 0.0,
@@ -90,18 +90,18 @@ fn slope(small: (u32, f64), large: (u32, f64)) -> f64 {
     }
 }
 
-/// Never less than nothing, which noise may make of a difference.
+/// Converts microseconds to a duration. Measurement noise can make a difference negative: it becomes zero.
 fn micros(us: f64) -> Duration {
     Duration::from_nanos((us * 1e3).max(0.0) as u64)
 }
 
-/// Bytes of a disk that is only there to be waited for.
+/// Bytes of the disk in memory under the model.
 const MODEL_BYTES: u64 = 64 << 20;
 
-/// What the model does when it is probed, under virtual time.
+/// Probes the model under virtual time.
 ///
 /// # Errors
-/// When the probe asks for accesses larger than 64 MiB.
+/// If the probe asks for accesses larger than 64 MiB.
 pub fn probe_model(model: &DriveModel, what: &Probe, seed: u64) -> Result<Profile, DeviceError> {
     let contents = Arc::new(MemoryDisk::new(MODEL_BYTES));
     let disk: Arc<dyn Disk> = Arc::new(PacedDisk::new(contents, model.clone()));
@@ -123,7 +123,7 @@ mod tests {
         }
     }
 
-    /// As a virtual disk was once measured.
+    /// Profile of a virtual disk, as once measured.
     fn measured() -> Profile {
         let reads = [
             (1, 70.0),
@@ -160,7 +160,7 @@ mod tests {
         near(again.writes[0].1.mean_us, 130.0);
         near(again.writes[1].1.mean_us, 3_100.0);
         near(again.syncs.mean_us, 700.0);
-        // A reader finds a large write in front of it each time.
+        // Each read of the one reader waits for a large write.
         let mixed = again.mixed.iter().find(|mixed| mixed.depth == 1).unwrap();
         near(mixed.reads.per_s, mixed.writes.per_s);
         assert_eq!(probe_model(&model, &what, 1).unwrap(), again);

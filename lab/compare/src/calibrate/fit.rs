@@ -1,13 +1,13 @@
-//! Costs from sums: how much each unit must cost for the sums that were measured.
+//! Fits unit costs to measured sums.
 
-/// A sum of so many units of each kind.
+/// A measured sum, and the number of units of each kind in it.
 pub(super) struct Unknown {
     pub(super) sum: f64,
     pub(super) units: Vec<f64>,
 }
 
 impl Unknown {
-    /// What it would be if units cost this.
+    /// Returns the sum at the given unit costs.
     pub(super) fn at(&self, costs: &[f64]) -> f64 {
         let pairs = self.units.iter().zip(costs);
         pairs.map(|(units, cost)| units * cost).sum()
@@ -16,9 +16,8 @@ impl Unknown {
 
 const STEPS: usize = 200_000;
 
-/// The costs, none of them negative, that come closest to all sums: the squares of the relative errors
-/// are least. One kind after the other is put right until that changes nothing. What no sum has costs
-/// nothing.
+/// Returns the non-negative costs with the least sum of squared relative errors over all sums. Coordinate descent: each step
+/// sets the cost of one kind to its optimum, the other costs fixed. A kind that occurs in no sum costs 0.
 pub(super) fn fit(sums: &[Unknown]) -> Vec<f64> {
     let kinds = sums.first().map_or(0, |sum| sum.units.len());
     let mut costs = vec![0.0; kinds];

@@ -1,4 +1,4 @@
-//! What virtual time takes from measurements: the model of a drive, and the table of processor costs.
+//! The measured inputs of virtual time: the model of a drive and the table of processor costs.
 
 mod cpu;
 mod drive;

@@ -1,8 +1,7 @@
-//! The clients: each makes one request after the other, and verifies what it reads.
+//! The clients: each makes one request after the other and verifies the values that it reads.
 //!
-//! A request has a number. Those below the warm-up are made and not counted; the first one after it
-//! takes the counters that the figures begin with. A look-aside client stores what it did not find
-//! at once; that set is an operation of its own.
+//! Requests are numbered. Those of the warm-up are made but not counted. The first request after the warm-up takes the counters
+//! from which the figures start. A look-aside client stores a missing item at once; that set is an operation of its own.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -26,30 +25,30 @@ use super::plan::{Pace, Plan};
 use super::swap::{Resident, Swapped};
 use crate::cpu::Cpus;
 
-/// Called now and then with the requests made so far.
+/// Called from time to time with the number of requests made.
 pub type Progress = Box<dyn Fn(u64) + Send + Sync>;
 
-/// The longest latency told apart from longer ones: a quarter of an hour.
+/// Highest latency of the histograms: 15 minutes.
 const LONGEST_NS: u64 = 900_000_000_000;
 const DIGITS: u8 = 3;
 
-/// What all clients of a run share.
+/// State shared by all clients of a run.
 pub(super) struct Run {
     preset: &'static str,
     pub(super) machine: Machine,
     pub(super) workload: Workload,
     pub(super) load: u64,
     pub(super) warmup: u64,
-    /// Requests in all; without end for a whole trace.
+    /// Number of requests with the warm-up; `u64::MAX` for a whole trace.
     pub(super) end: u64,
     pub(super) recorder: Recorder,
     pub(super) progress: Progress,
     pace: Pace,
     database: Duration,
-    /// Look-ups that the database does at once, where it does not do any number.
+    /// Limits the look-ups that the database does at once.
     database_at_once: Option<Semaphore>,
     pub(super) swap: Option<Swapped>,
-    /// Keys of the items in a tier before the cache.
+    /// Keys in the memory tier before the cache.
     front: Option<Mutex<Resident>>,
     turnaround: Duration,
     loaded: AtomicU64,
@@ -59,7 +58,7 @@ pub(super) struct Run {
     trouble: Mutex<Option<CompareError>>,
 }
 
-/// The shortest and the longest of some times, in nanoseconds.
+/// Shortest and longest of some times, in nanoseconds.
 #[derive(Clone, Copy)]
 pub(super) struct Extremes {
     least: u64,
@@ -77,7 +76,7 @@ impl Extremes {
         self.most = self.most.max(by.most);
     }
 
-    /// Both in microseconds, if there were any times.
+    /// Returns both in microseconds, or `None` if there were no times.
     pub(super) fn micros(self) -> Option<(f64, f64)> {
         let micros = |nanos: u64| nanos as f64 / 1000.0;
         (self.least <= self.most).then(|| (micros(self.least), micros(self.most)))
@@ -86,11 +85,11 @@ impl Extremes {
 
 macro_rules! seen {
     ($($(#[$doc:meta])* $count:ident,)*) => {
-        /// What the clients of a thread have seen of the measured requests.
+        /// Counters of the measured requests of the clients of a thread.
         pub(super) struct Seen {
             $($(#[$doc])* pub(super) $count: u64,)*
             pub(super) latencies: Histogram<u64>,
-            /// What requests took, with the database and the set after a miss.
+            /// Times of requests, with the database and the set after a miss.
             pub(super) request_latencies: Histogram<u64>,
             pub(super) get_ns: Extremes,
             pub(super) set_ns: Extremes,
@@ -127,10 +126,10 @@ macro_rules! seen {
 
 seen! {
     requests, gets, sets, deletes, dram_hits, flash_hits,
-    /// Misses for which flash was read.
+    /// Misses that read flash.
     misses_on_flash,
     item_bytes_set, refused_sets,
-    /// Bytes of the items that gets asked for, and of those they found.
+    /// Bytes of the items that gets requested, and of the items that they found.
     item_bytes_asked, item_bytes_found,
 }
 
@@ -175,7 +174,7 @@ impl Run {
         }
     }
 
-    /// All of a plan.
+    /// Returns a run of a whole plan.
     pub(super) fn of(plan: &Plan, preset: &Preset, machine: Machine, progress: Progress) -> Self {
         let counts = (plan.loaded_keys(), plan.warmup, plan.end());
         Self {
@@ -196,7 +195,7 @@ impl Run {
         &self.machine.engine
     }
 
-    /// The key that a request asks for, its name written to `name`.
+    /// Returns the key of a request, and writes its name to `name`.
     fn key<'n>(&self, request: &Request, name: &'n mut [u8; MAX_KEY_BYTES]) -> Key<'n> {
         let len = self.workload.key_names().write_for(request, name);
         self.engine()
@@ -210,12 +209,12 @@ impl Run {
     }
 
     /// # Errors
-    /// The first trouble that a client had.
+    /// Returns the first error of a client.
     pub(super) fn check(&self) -> Result<(), CompareError> {
         self.trouble.lock().take().map_or(Ok(()), Err)
     }
 
-    /// Where what is measured began; `None` when the requests ended before.
+    /// Returns the mark at the first measured request; `None` if the requests ended before it.
     pub(super) fn begun(&self) -> Option<Mark> {
         *self.begun.lock()
     }
@@ -228,7 +227,7 @@ impl Run {
         self.begun().map_or_else(runtime::now, |begun| begun.at)
     }
 
-    /// The share of all keys that is found, by so many of them that are evenly spread. The run is over.
+    /// Returns the share of keys that the cache finds, looking up `keys` evenly spread keys. Call it after the run.
     pub(super) async fn census(&self, keys: u64) -> Option<f64> {
         let all = self.workload.keys();
         let asked = keys.min(all);
@@ -248,13 +247,13 @@ impl Run {
         (asked > 0).then(|| found as f64 / asked as f64)
     }
 
-    /// How the run went on. It is over.
+    /// Takes the last sample and returns the curve. Call it after the run.
     pub(super) fn finish(&self) -> Curve {
         self.recorder
             .finish(self.requests(), self.machine.segments())
     }
 
-    /// Whether a tier before the cache answers; it has the item from now on.
+    /// Returns whether the tier before the cache answers the request. The tier holds the item from now on.
     fn is_in_front(&self, request: &Request) -> bool {
         let Some(front) = &self.front else {
             return false;
@@ -274,14 +273,14 @@ impl Run {
         runtime::sleep(self.database).await;
     }
 
-    /// When a request is due, where it has to wait for that.
+    /// Returns the time at which a request is due; `None` for the warm-up and in a closed loop.
     fn due(&self, number: u64) -> Option<Instant> {
         let due = self.pace.due(number.checked_sub(self.warmup)?)?;
         Some(self.begun_at() + due)
     }
 
-    /// The number of the next request; `None` when there are enough. Under virtual time it costs time of
-    /// `cpus`.
+    /// Returns the number of the next request; `None` after the last one or an error. `cpus` are the processors of virtual
+    /// time.
     fn next(&self, cpus: Option<&Cpus>) -> Option<u64> {
         if self.stopped.load(Ordering::Relaxed) {
             return None;
@@ -303,15 +302,15 @@ impl Run {
 pub(super) struct Client {
     run: Arc<Run>,
     stream: ClientStream,
-    /// What it does from a request on instead.
+    /// Number of a request, and the stream that replaces `stream` from that request on.
     later: Option<(u64, ClientStream)>,
     cpus: Option<Rc<Cpus>>,
     seen: Rc<RefCell<Seen>>,
     name: [u8; MAX_KEY_BYTES],
     value: Vec<u8>,
-    /// When the request that is begun next was due.
+    /// Time at which the next request to begin is due.
     due: Option<Instant>,
-    /// The server that carries its requests out, one at a time; none where each client is served on its own.
+    /// Server of the client, which carries out one request at a time. `None` if each client is served on its own.
     server: Option<Semaphore>,
 }
 
@@ -319,12 +318,12 @@ enum Found {
     InMemory,
     OnFlash,
     Nothing,
-    /// Flash was read in vain.
+    /// Flash was read, but did not hold the item.
     NothingOnFlash,
 }
 
 impl Client {
-    /// A client that makes the requests of `stream`; under virtual time they cost time of `cpus`.
+    /// Returns a client that makes the requests of `stream`. Under virtual time they take time of `cpus`.
     pub(super) fn new(
         run: Arc<Run>,
         stream: ClientStream,
@@ -344,17 +343,17 @@ impl Client {
         }
     }
 
-    /// The same, with a server that it may share with others.
+    /// Sets the server, which several clients may share.
     pub(super) fn of_server(self, server: Option<Semaphore>) -> Self {
         Self { server, ..self }
     }
 
-    /// The same, which makes requests of another stream from one on.
+    /// Sets the stream that replaces the first one from a request on.
     pub(super) fn changing(self, later: Option<(u64, ClientStream)>) -> Self {
         Self { later, ..self }
     }
 
-    /// The same, which leaves out the first requests of its stream: those that another one has made.
+    /// Skips the first requests of the stream, which a client of an earlier run has made.
     pub(super) fn skip(mut self, requests: u64) -> Result<Self, CompareError> {
         for _ in 0..requests {
             self.stream.next_in_turn()?;
@@ -362,7 +361,7 @@ impl Client {
         Ok(self)
     }
 
-    /// Makes its share of the requests.
+    /// Makes the client's share of the requests.
     pub(super) async fn work(mut self) {
         if let Err(trouble) = self.make_requests().await {
             self.run.give_up(trouble);
@@ -417,7 +416,7 @@ impl Client {
         Ok(())
     }
 
-    /// The number of the next request, once it is due.
+    /// Waits until the next request is due and returns its number.
     async fn next(&mut self) -> Option<u64> {
         let number = self.run.next(self.cpus.as_deref())?;
         self.due = self.run.due(number);
@@ -454,7 +453,7 @@ impl Client {
         Ok(is_hit)
     }
 
-    /// What came of a get, and how many bytes the key has.
+    /// Looks up the item of a request. Returns the result and the length of the key in bytes.
     async fn find(&mut self, request: &Request) -> Result<(Found, usize), CompareError> {
         let engine = self.run.engine();
         let key = self.run.key(request, &mut self.name);
@@ -527,7 +526,7 @@ impl Client {
         }
     }
 
-    /// When the operation began, and the server that carries it out from now on.
+    /// Begins an operation: waits for the server. Returns the time at which the operation began and the permit of the server.
     async fn begin(&mut self) -> (Instant, Option<Permit>) {
         let begun = self.due.take().unwrap_or_else(runtime::now);
         let served = match &self.server {
@@ -540,22 +539,22 @@ impl Client {
         (begun, served)
     }
 
-    /// What passes until an answer has come and the next request is there.
+    /// Waits for the time between an answer and the next request.
     async fn turn_around(&self) {
         if !self.run.turnaround.is_zero() {
             runtime::sleep(self.run.turnaround).await;
         }
     }
 
-    /// Lets the others of this thread have their turn, as a connection does after each request.
-    /// Virtual time has none to take: who has waited for the processor has been behind them.
+    /// Yields to the other clients of the thread, as a connection does after each request. Virtual time needs no yield: waiting
+    /// for the processor already put the client behind the others.
     async fn take_turns(&self) {
         if self.cpus.is_none() {
             runtime::yield_now().await;
         }
     }
 
-    /// Waits for the processor time of what has been done; then the server is there for others.
+    /// Waits for the processor time of the work so far, then releases the server.
     async fn settle(&self, served: Option<Permit>) {
         if let Some(cpus) = &self.cpus {
             cpus.settle().await;
@@ -564,7 +563,7 @@ impl Client {
     }
 }
 
-/// Notes how long an operation took, and tells it.
+/// Records the latency of an operation that began at `begun`, and returns it.
 fn record(seen: &mut Seen, begun: Instant) -> Extremes {
     let nanos = nanos_since(begun);
     seen.latencies.saturating_record(nanos);

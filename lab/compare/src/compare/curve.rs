@@ -1,48 +1,48 @@
-//! How a run went on: samples along the way, evenly spaced in requests.
+//! The course of a run: samples, evenly spaced in requests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-/// The most samples; when there are as many, every other one is dropped.
+/// Number of samples at which every other sample is dropped.
 const MOST_SAMPLES: usize = 400;
 
-/// What had happened when a number of requests had been begun.
+/// Counters at the moment when a number of requests had begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Requests begun, those of the warm-up included.
+    /// Requests begun, with the warm-up.
     pub requests: u64,
-    /// The time since the first of them, in nanoseconds.
+    /// Time since the first request, in nanoseconds.
     pub nanos: u64,
     /// Gets answered.
     pub gets: u64,
-    /// Those that were hits.
+    /// Gets that were hits.
     pub hits: u64,
-    /// Free segments, and the watermarks.
+    /// Free segments and watermarks.
     pub segments: SegmentLevels,
 }
 
-/// Segments that are free, and how many are to be.
+/// Number of free segments, and the watermarks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SegmentLevels {
-    /// Free.
+    /// Free segments.
     pub free: u32,
-    /// With fewer, reclaim is pressing.
+    /// Low watermark: with fewer free segments, reclaim is urgent.
     pub low: u32,
-    /// With fewer, segments are reclaimed.
+    /// High watermark: with fewer free segments, reclaim runs.
     pub high: u32,
 }
 
-/// The samples of a run, in order.
+/// Samples of a run, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Curve {
-    /// From the first request on.
+    /// Samples from the first request on.
     pub samples: Vec<Sample>,
 }
 
 impl Curve {
-    /// Hit ratio between neighbouring samples: (requests, ratio).
+    /// Returns (requests, hit ratio since the sample before) for each sample but the first.
     pub fn hit_ratio(&self) -> Vec<(f64, f64)> {
         self.steps(|from, to| {
             let gets = to.gets - from.gets;
@@ -50,7 +50,7 @@ impl Curve {
         })
     }
 
-    /// Requests a second between neighbouring samples: (requests, rate).
+    /// Returns (requests, requests a second since the sample before) for each sample but the first.
     pub fn requests_per_s(&self) -> Vec<(f64, f64)> {
         self.steps(|from, to| {
             let nanos = to.nanos.saturating_sub(from.nanos);
@@ -67,9 +67,9 @@ impl Curve {
     }
 }
 
-/// Collects the samples of a run whose length is not known. Shared by its clients.
+/// Collects samples of a run of unknown length. Shared by the run's clients.
 pub(super) struct Recorder {
-    /// The request before which the next sample is taken.
+    /// Number of the request before which the next sample is taken.
     next: AtomicU64,
     state: Mutex<Recorded>,
     gets: AtomicU64,
@@ -96,14 +96,14 @@ impl Recorder {
         }
     }
 
-    /// A get was answered.
+    /// Counts an answered get.
     #[inline]
     pub(super) fn count_get(&self, is_hit: bool) {
         self.gets.fetch_add(1, Ordering::Relaxed);
         self.hits.fetch_add(u64::from(is_hit), Ordering::Relaxed);
     }
 
-    /// Request number `request` begins; true when a sample was taken.
+    /// Notes that request number `request` begins. Returns whether a sample was taken.
     #[inline]
     pub(super) fn pass(&self, request: u64, segments: impl Fn() -> SegmentLevels) -> bool {
         request >= self.next.load(Ordering::Relaxed) && self.sample(request, segments())

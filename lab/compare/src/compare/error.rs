@@ -1,9 +1,9 @@
-//! Why a run has no outcome.
+//! Errors of a run.
 
 use device::Bytes;
 use engine::preset::UnknownPreset;
 
-/// Why there is no outcome, in one line.
+/// Error of a run, as one line.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each is")]
 pub enum CompareError {
@@ -70,7 +70,7 @@ pub enum CompareError {
 }
 
 impl CompareError {
-    /// Whether the input is at fault, rather than the cache or the machine.
+    /// Returns whether the input is at fault, rather than the cache or the machine.
     pub fn is_usage(&self) -> bool {
         !matches!(self, Self::WrongValue { .. } | Self::Workers(_))
     }

@@ -1,4 +1,4 @@
-//! The figures of a run that is over.
+//! The figures of a finished run.
 
 use std::sync::atomic::Ordering;
 
@@ -12,7 +12,7 @@ use super::outcome::{Detail, Outcome};
 use super::plan::Plan;
 use super::row::{CompareRow, ratio};
 
-/// What came of a run on `device`. The runtime of the run is still there.
+/// Returns the outcome of a run on `device`. The runtime of the run must still exist.
 pub(super) fn outcome(
     plan: &Plan,
     preset: &Preset,
@@ -34,7 +34,7 @@ const LATENCY_STEPS: [f64; 14] = [
     1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 99.5, 99.9, 99.99, 100.0,
 ];
 
-/// What the row of a run leaves out.
+/// Returns the figures that the row leaves out.
 fn detail(run: &Run, seen: &Seen) -> Detail {
     let machine = &run.machine;
     let begun = run.begun().map(|begun| begun.counters).unwrap_or_default();
@@ -106,7 +106,7 @@ fn row(plan: &Plan, preset: &Preset, run: &Run, seen: &Seen) -> CompareRow {
         has_tiers.then_some(did)
     };
     let item_reads = did(|count| count.flash_reads);
-    // A miss reads an item where the index is in memory, and pages of the index where it is not.
+    // If the index is in memory, a miss reads an item. Otherwise it reads pages of the index.
     let (reads_of_hits, reads_of_misses) = if has_tiers {
         let index_reads = did(|count| count.mappings.reads[0] + count.mappings.reads[1]);
         (

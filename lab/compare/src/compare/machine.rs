@@ -1,4 +1,4 @@
-//! What a run takes place on, and what it counts.
+//! The engine and the storage of a run, and their counters.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,14 +19,14 @@ use super::plan::Plan;
 use super::storage::Storage;
 use crate::cpu::Cpus;
 
-/// The most that is written to a drive within so long is told.
+/// Window in which the most bytes written to the drive are reported.
 const METERED: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
 pub(super) struct Machine {
     pub(super) engine: Arc<Engine>,
     pub(super) storage: Storage,
-    /// What is written to a drive.
+    /// Counts writes to a drive.
     pub(super) meter: Arc<WriteMeter>,
 }
 
@@ -41,17 +41,17 @@ pub(super) struct Counters {
     pub(super) mappings: MappingStats,
 }
 
-/// The beginning or the end of what is measured.
+/// Start or end of the measured part.
 #[derive(Clone, Copy)]
 pub(super) struct Mark {
     pub(super) at: Instant,
     pub(super) counters: Counters,
-    /// Time that processors have been busy: those of virtual time, or those of this process.
+    /// Busy time of the processors under virtual time, otherwise the processor time of this process.
     pub(super) processor: Duration,
 }
 
 impl Machine {
-    /// Opens the engine of a preset on `storage`, with the journal that `journal` makes.
+    /// Opens the engine of a preset on `storage`, with the journal that `journal` creates.
     pub(super) async fn open(
         plan: &Plan,
         preset: &Preset,
@@ -83,7 +83,7 @@ impl Machine {
         })
     }
 
-    /// Now, as the beginning or the end of what is measured; `cpus` are those of virtual time.
+    /// Marks the present as the start or the end of the measured part. `cpus` are the processors of virtual time.
     pub(super) fn mark(&self, cpus: Option<&Cpus>) -> Mark {
         let used = runtime::process::usage();
         let busy = cpus.map(|cpus| Duration::from_nanos(cpus.busy_ns()));

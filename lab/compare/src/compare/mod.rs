@@ -1,4 +1,4 @@
-//! One preset, one workload, one device: a run, and its figures.
+//! Runs one preset with one workload on one device, and returns the figures.
 //!
 //! ```text
 //!   Plan ── check ──▶ prepare the device ──▶ Opening::open
@@ -11,8 +11,8 @@
 //!                                    └──▶ Outcome { row, curve }
 //! ```
 //!
-//! Under virtual time everything follows from the plan and its seed: the same plan gives the same
-//! outcome on any machine. What is wrong with a plan is said before a device is touched.
+//! Under virtual time everything follows from the plan and its seed: the same plan gives the same outcome on any machine.
+//! Errors in a plan are reported before a device is touched.
 
 mod clients;
 mod curve;
@@ -46,7 +46,7 @@ use storage::Storage;
 /// Runs one preset. Blocks the thread.
 ///
 /// # Errors
-/// One line; nothing on the device has been touched if the plan is at fault.
+/// The reason as one line. If the plan is at fault, nothing on the device has been touched.
 pub fn run(
     plan: &Plan,
     preset: &'static Preset,
@@ -67,11 +67,11 @@ pub fn run(
     }
 }
 
-/// Runs one preset on an emulated device; then its process is killed and started again, and `requests` more follow. Blocks the
+/// Runs one preset on an emulated device, kills its process, starts it again, and makes `requests` more requests. Blocks the
 /// thread.
 ///
 /// # Errors
-/// As [`run`]; and where the device is not emulated.
+/// As [`run`], and if the device is not emulated.
 pub fn crash(
     plan: &Plan,
     preset: &'static Preset,

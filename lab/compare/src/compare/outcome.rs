@@ -1,4 +1,4 @@
-//! What comes of a run.
+//! The outcome of a run.
 
 use std::time::Duration;
 
@@ -9,70 +9,68 @@ use super::curve::Curve;
 use super::mappings::MappingStats;
 use super::row::CompareRow;
 
-/// What came of one run.
+/// Outcome of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// The figures.
+    /// Figures of the run.
     pub row: CompareRow,
-    /// How the run went on.
+    /// Samples along the run.
     pub curve: Curve,
-    /// Sets that the cache refused, because they were too large or there was no memory.
+    /// Sets refused by the cache: items that were too large, or for which there was no memory.
     pub refused_sets: u64,
-    /// The device, in words.
+    /// Description of the device.
     pub device: String,
-    /// What else the experiments ask for; it is not passed on between processes.
+    /// Figures for the experiments. Not serialized, so it does not pass between processes.
     #[serde(skip)]
     pub detail: Detail,
 }
 
-/// What a run has beside its row.
+/// Figures of a run beyond its row.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Detail {
     /// Average time of an operation, in microseconds.
     pub mean_us: f64,
-    /// Shares of the operations, in percent, that took no longer than so many microseconds.
+    /// Latency distribution: (percent of the operations, microseconds within which they ended).
     pub latencies: Vec<(f64, f64)>,
-    /// What no more than one request in a hundred, and in a thousand, took longer than, in microseconds; with the database and
-    /// the set after a miss.
+    /// 99th and 99.9th percentile of the time of a request, in microseconds, with the database and the set after a miss.
     pub request_us: [f64; 2],
-    /// The shortest and the longest time of a get, in microseconds.
+    /// Shortest and longest time of a get, in microseconds.
     pub get_us: Option<(f64, f64)>,
-    /// The same of a set.
+    /// Shortest and longest time of a set, in microseconds.
     pub set_us: Option<(f64, f64)>,
-    /// Share of the time that the processors were busy under virtual time.
+    /// Share of the time in which the processors were busy, under virtual time.
     pub cpu_busy: Option<f64>,
-    /// Erases of every good block, by rising number of the block.
+    /// Erases of every good block, by ascending block number.
     pub erase_counts: Vec<u64>,
-    /// What the drive keeps in its own memory to know where pages lie, in bytes.
+    /// Bytes of the drive's own memory for its map of pages.
     pub mapping_bytes: u64,
-    /// What the cache did to level wear, while it was measured: levelings, segments erased, bytes copied.
+    /// Wear leveling during the measured part: levelings, segments erased, bytes copied.
     pub wear_leveling: (u64, u64, u64),
-    /// What an index that is partly on flash did while it was measured, and what it holds at the end.
+    /// Counters of an index that is partly on flash, for the measured part, and its size at the end.
     pub mappings: MappingStats,
-    /// Mappings that it had no space for, or dropped, loading included.
+    /// Mappings that found no space or were dropped, since the cache was opened.
     pub mappings_lost: u64,
-    /// Bytes written to a drive since the cache was opened, and the most within any ten seconds.
+    /// Bytes written to the drive since the cache was opened, and the most within any ten seconds.
     pub drive_bytes: (u64, u64),
-    /// What admission has done since then.
+    /// Counters of admission since the cache was opened.
     pub admission: AdmissionStats,
-    /// Items that went back to memory when their segments were reclaimed, meanwhile.
+    /// Items returned to memory when their segments were reclaimed, during the measured part.
     pub items_returned: u64,
-    /// Bytes of memory that items may take at the end.
+    /// Memory that the DRAM tier may hold at the end, in bytes.
     pub tier_bytes: u64,
-    /// How full the segments were that have been sealed since the cache was opened: bytes of items and of what segments know of
-    /// them.
+    /// Share of the bytes of segments sealed since the cache was opened that items, their slots and segment summaries fill.
     pub segment_utilization: f64,
-    /// Items that a limit on writes left no space for since then.
+    /// Items that a limit on writes kept off flash, since the cache was opened.
     pub held_back: u64,
-    /// Live items that reclaim dropped meanwhile.
+    /// Live items that reclaim dropped during the measured part.
     pub items_evicted: u64,
-    /// Segments that reclaim took meanwhile, and those of them that it dropped whole.
+    /// Segments reclaimed during the measured part, and the number dropped whole among them.
     pub reclaimed: (u64, u64),
     /// Bytes of memory that do not grow with the number of objects.
     pub fixed_bytes: u64,
-    /// Share of all keys that were found in the end, where they were looked for.
+    /// Share of all keys found at the end of the run, if a census was taken.
     pub kept_share: Option<f64>,
-    /// From when the cache was opened to when the first request could come, and to when all was found again that an earlier
-    /// run had left.
+    /// Time from the start of opening until the first request could come, and until all items of an earlier run were found
+    /// again.
     pub start: (Duration, Option<Duration>),
 }

@@ -1,4 +1,4 @@
-//! What is to be run, and whether it can be.
+//! The plan of a run, and its checks.
 
 use std::num::NonZeroU64;
 use std::path::PathBuf;
@@ -16,150 +16,150 @@ use super::error::CompareError;
 use super::storage::Storage;
 use crate::cpu::CpuTable;
 
-/// Bytes of memory that an index takes for an object, at most (crate `index`, `direct`).
+/// Most bytes of memory for an object in the direct index (crate `index`, `direct`).
 const INDEX_BYTES_PER_OBJECT: f64 = 10.8;
-/// The same of the cascade, with its filters (crate `index`, `cascade`).
+/// Most bytes of memory for an object in the cascade, with its filters (crate `index`, `cascade`).
 const TIERED_BYTES_PER_OBJECT: f64 = 3.5;
-/// The same of the compact index, with its filters (crate `index`, `compact`).
+/// Most bytes of memory for an object in the compact index, with its filters (crate `index`, `compact`).
 const HASHED_BYTES_PER_OBJECT: f64 = 5.0;
-/// The same of an index of slices, over its incarnations.
+/// Most bytes of memory for an object in an index of slices with one incarnation. Divided by the number of incarnations.
 const SLICED_TABLES_PER_OBJECT: f64 = 25.0;
-/// Bytes that flash takes for an item beside key and value, at least.
+/// Least bytes of flash for an item beside its key and value.
 const ITEM_OVERHEAD_BYTES: u64 = 24;
-/// Keys looked at to know the mean size of items.
+/// Number of keys sampled for the mean size of items.
 const SIZE_SAMPLE: u64 = 4096;
-/// The largest value that is allowed for where the workload's are smaller: a slab of Fatcache, 1 MiB, holds it.
+/// Size limit for values of workloads with smaller values. A slab of Fatcache, 1 MiB, holds such a value.
 const LEAST_MAX_VALUE_BYTES: u32 = 512 << 10;
-/// The same where the workload's are not known beforehand.
+/// Size limit for values of workloads whose values are not known beforehand.
 const UNKNOWN_MAX_VALUE_BYTES: u32 = 1 << 20;
 
-/// Where items are stored.
+/// Device that stores the items.
 #[derive(Clone, Debug)]
 pub enum DeviceChoice {
     /// An emulated device, under virtual time.
     Emulated(DeviceSpec),
-    /// A drive that was measured, under virtual time.
+    /// A model of a measured drive, under virtual time.
     Modelled {
-        /// What it takes.
+        /// Times of the drive.
         model: DriveModel,
-        /// Its size.
+        /// Size in bytes.
         bytes: u64,
     },
     /// A file or block device, in real time.
     File {
-        /// Where it is.
+        /// Path of the file or device.
         path: PathBuf,
-        /// Its size; of an existing one, all of it where nothing is said.
+        /// Size in bytes. `None` for all of an existing file or device.
         bytes: Option<u64>,
     },
 }
 
-/// What every preset does. Its seed is the workload's.
+/// Settings of a run, shared by all presets. The seed is the workload's.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What is asked for.
+    /// Requests of the clients.
     pub workload: Workload,
-    /// What it is stored on.
+    /// Device under the cache.
     pub device: DeviceChoice,
-    /// An emulated device for what presets have of their index on flash; those that have all in memory do without.
+    /// Emulated device for an index on flash. Presets whose index is in memory ignore it.
     pub index_device: Option<DiskSpec>,
     /// Memory of the cache, in bytes.
     pub memory_bytes: u64,
-    /// Bytes of a segment on a drive, where the preset is not to choose; on flash it is an erase block.
+    /// Bytes of a segment on a drive, instead of the preset's choice. On flash a segment is an erase block.
     pub segment_bytes: Option<u32>,
-    /// Bytes of memory for segments being filled and written, where the preset is not to choose.
+    /// Bytes of memory for segments being filled and written, instead of the preset's choice.
     pub buffer_bytes: Option<u64>,
-    /// Requests to measure; all of a trace where nothing is said.
+    /// Number of measured requests. `None` for a whole trace.
     pub requests: Option<u64>,
-    /// Requests before them that are not measured.
+    /// Number of requests before the measured ones.
     pub warmup: u64,
-    /// First store every key once.
+    /// Whether every key is stored once before the first request.
     pub load: bool,
-    /// Clients, each with one request at a time.
+    /// Number of clients, each with one request at a time.
     pub clients: u32,
     /// Processors under virtual time, worker threads in real time.
     pub cpus: u32,
-    /// What kinds of work cost under virtual time.
+    /// Costs of kinds of work under virtual time.
     pub costs: CpuTable,
-    /// What the processor costs under virtual time: 0 nothing, 1 what was measured, 2 twice that.
+    /// Factor on all processor costs under virtual time: 0, 1 or 2.
     pub cpu_scale: u32,
-    /// The same for the copying of items and bytes alone.
+    /// Further factor on the costs of copied items and bytes: 0, 1 or 2.
     pub copy_scale: u32,
-    /// Processor time of a request beside what the engine does for it, under virtual time; that of `costs` where nothing
-    /// is said.
+    /// Processor time of a request beside the work of the engine, under virtual time. `None` for that of `costs`.
     pub request: Option<Duration>,
-    /// Servers of one thread, under virtual time: each carries out one request of its clients at a time, flash reads and
-    /// stalls included. Without them every client is served on its own.
+    /// Number of single-threaded servers, under virtual time. Each carries out one request of its clients at a time, flash
+    /// reads and stalls included. `None` serves every client on its own.
     pub servers: Option<u32>,
-    /// What passes between an answer and the client's next request.
+    /// Time between an answer and the client's next request.
     pub turnaround: Duration,
-    /// Segments written at once and segments reclaimed at once, where the preset is not to choose.
+    /// Segments written at once and segments reclaimed at once, instead of the preset's choice.
     pub workers: Option<u32>,
-    /// The most of a segment that reclaim copies, in sixteenths, where the preset is not to choose.
+    /// Largest part of a segment that reclaim copies, in sixteenths, instead of the preset's choice.
     pub max_copy_sixteenths: Option<u32>,
-    /// When requests are made.
+    /// Times at which requests are made.
     pub pace: Pace,
-    /// What a look-aside client waits for its database when a get finds nothing.
+    /// Time of a look-aside client's database look-up after a miss.
     pub database: Duration,
-    /// Look-ups that the database does at once; any number where nothing is said.
+    /// Number of look-ups that the database does at once. `None` for no limit.
     pub database_at_once: Option<u32>,
-    /// Bytes of the drive that the cache uses; all of it where nothing is said.
+    /// Bytes of the drive that the cache uses. `None` for all.
     pub cache_bytes: Option<u64>,
-    /// How much is kept free, where the preset is not to choose.
+    /// Rule for the number of free segments, instead of the preset's choice.
     pub reserve: Option<Reserve>,
-    /// The index of presets that have most of it on flash, where they are not to choose.
+    /// Settings of the tiered index on flash, instead of the preset's choice.
     pub cascade: Option<CascadeConfig>,
-    /// Segments from one of their checkpoints to the next, where they are not to choose.
+    /// Segments from one checkpoint of a tiered index to the next, instead of the preset's choice.
     pub checkpoint_segments: Option<u32>,
-    /// Which items that leave memory go to flash, where the preset is not to choose.
+    /// Rule by which items that leave memory go to flash, instead of the preset's choice.
     pub admission: Option<Admission>,
-    /// How long samples are taken, and then counted, where admission learns and the preset is not to choose.
+    /// Time for which samples are taken, and then counted, by learned admission, instead of the preset's choice.
     pub admission_window: Option<Duration>,
-    /// The most that is written to the flash, in bytes a second.
+    /// Limit on writes to flash, in bytes a second.
     pub flash_write_limit: Option<NonZeroU64>,
-    /// The index of presets that have it in memory is paged to a drive of its own.
+    /// Emulated paging of an index in memory to a drive of its own.
     pub swap: Option<Swap>,
-    /// From this request on clients do other work, with names of the same kind. Under virtual time, and not across a restart.
+    /// Number of a request, and the workload from that request on. Its key names are of the same kind. Under virtual time only,
+    /// and not across a restart.
     pub changes: Option<(u64, Workload)>,
-    /// Items of a tier in memory before the cache: what it finds is not asked for.
+    /// Items in a memory tier before the cache. Gets that it answers do not reach the cache.
     pub front_items: Option<u64>,
-    /// So many keys, evenly spread over all there are, are looked for when all is over.
+    /// Number of keys, evenly spread over all keys, that are looked up at the end of the run.
     pub census: u64,
 }
 
-/// Memory that is too small for an index: [`Swap`](super::swap) has the emulation.
+/// An index in memory that is too small for it. [`Swap`](super::swap) has the emulation.
 #[derive(Clone, Debug)]
 pub struct Swap {
-    /// Bytes of the index.
+    /// Size of the index, in bytes.
     pub index_bytes: u64,
-    /// Bytes of memory that it has.
+    /// Memory of the index, in bytes.
     pub memory_bytes: u64,
-    /// Where the rest of it is.
+    /// Drive that holds the remaining pages.
     pub drive: DeviceChoice,
 }
 
-/// When requests are made.
+/// Times at which requests are made.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Pace {
-    /// A client makes one as soon as it has the answer to the one before.
+    /// A client makes its next request as soon as it has the answer to the last one.
     #[default]
     Closed,
-    /// From the first measured one on at these rates, one after the other and from the start again. One that
-    /// finds no client free waits, and the wait counts.
+    /// Measured requests are due at these rates, one after the other and then from the start again. A request that finds no
+    /// client free waits, and its latency includes the wait.
     Rates(Vec<Rate>),
 }
 
-/// So many requests, evenly spaced.
+/// A number of evenly spaced requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
-    /// How many.
+    /// Number of requests.
     pub requests: u64,
-    /// How many a second.
+    /// Requests a second.
     pub per_s: f64,
 }
 
 impl Pace {
-    /// When the measured request of that number is due after the first; `None` where that does not matter.
+    /// Returns the time from the first measured request until measured request `number` is due, or `None` in a closed loop.
     pub(super) fn due(&self, number: u64) -> Option<Duration> {
         let Self::Rates(rates) = self else {
             return None;
@@ -181,8 +181,8 @@ impl Pace {
 }
 
 impl Plan {
-    /// Requests of closed-loop clients for `workload`, one processor for each thread of this machine, and
-    /// nothing before the requests that are measured.
+    /// Returns a plan with closed-loop clients for `workload`, a processor for each hardware thread of this machine, no loading
+    /// and no warm-up.
     pub fn new(workload: Workload, device: DeviceChoice, memory_bytes: u64, clients: u32) -> Self {
         Self {
             workload,
@@ -221,7 +221,7 @@ impl Plan {
         }
     }
 
-    /// Requests after the last one, without end for a whole trace.
+    /// Returns the number of requests with the warm-up, or `u64::MAX` for a whole trace.
     pub(super) fn end(&self) -> u64 {
         match self.requests {
             Some(requests) => self.warmup.saturating_add(requests),
@@ -233,12 +233,12 @@ impl Plan {
         if self.load { self.workload.keys() } else { 0 }
     }
 
-    /// Requests in all, those of the warm-up included; `None` for a whole trace.
+    /// Returns the number of requests with the warm-up, or `None` for a whole trace.
     pub fn total_requests(&self) -> Option<u64> {
         self.requests.map(|_| self.end())
     }
 
-    /// Checks all that can be checked without a device.
+    /// Checks everything that can be checked without opening the real device.
     pub fn check(&self, preset: &'static Preset) -> Result<(), CompareError> {
         for (name, given, range, allowed) in [
             ("clients", self.clients, 1..=1 << 16, "1 to 65536"),
@@ -321,8 +321,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Objects of the workload that flash of `usable_bytes` holds; 0 for a trace, whose keys are not
-    /// known.
+    /// Returns the number of the workload's objects that `usable_bytes` of flash hold. Returns 0 for a trace, whose keys are
+    /// not known.
     fn objects_on(&self, usable_bytes: u64) -> u64 {
         let keys = self.workload.keys();
         if keys == 0 {
@@ -340,7 +340,7 @@ impl Plan {
         keys.min(usable_bytes / (bytes / sample + ITEM_OVERHEAD_BYTES))
     }
 
-    /// The settings of a preset, with those that the plan chooses.
+    /// Returns the settings of a preset, with the plan's choices applied.
     pub(super) fn config(&self, preset: &Preset, storage: &Storage) -> EngineConfig {
         let mut config = (preset.config)(self.sizes(storage));
         config.flash_write_limit = self.flash_write_limit;
@@ -350,7 +350,7 @@ impl Plan {
         }
         if let Some(workers) = self.workers {
             let workers = workers as usize;
-            // One buffer at least is being filled.
+            // At least one buffer is being filled.
             config.writing.writers = workers.min(config.writing.buffers - 1);
             config.reclaim.reclaimers = workers;
         }
@@ -369,7 +369,7 @@ impl Plan {
         config
     }
 
-    /// What a preset is told.
+    /// Returns the sizes for which a preset chooses its settings.
     fn sizes(&self, storage: &Storage) -> Sizes {
         let keys = self.workload.keys();
         let longest = (0..keys.min(SIZE_SAMPLE))
@@ -380,7 +380,7 @@ impl Plan {
             Some(longest) => (longest.next_power_of_two(), LEAST_MAX_VALUE_BYTES),
             None => (0, UNKNOWN_MAX_VALUE_BYTES),
         };
-        // It does not fill a segment.
+        // The default limit is at most half a segment.
         let segment_bytes = block_bytes.or(self.segment_bytes).unwrap_or(u32::MAX);
         Sizes {
             memory_bytes: self.memory_bytes,
@@ -392,7 +392,7 @@ impl Plan {
         }
     }
 
-    /// Where all randomness comes from.
+    /// Returns the seed of all randomness.
     pub(super) fn seed(&self) -> u64 {
         self.workload.settings().seed
     }

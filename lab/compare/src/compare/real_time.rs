@@ -1,8 +1,7 @@
-//! A run in real time, on a file or a block device that holds nothing yet.
+//! A run in real time, on a file or a block device that holds no data yet.
 //!
-//! The file is made where there is none, and so is the journal; both lose their names once they are
-//! open, so that they go with the process, however it ends. What was there before gets its empty
-//! beginning back, unless this process is killed.
+//! A missing file is created, and so is the journal. Both are unlinked once they are open, so they disappear with the process,
+//! however it ends. A file or device that existed before gets its zeroed beginning back, unless this process is killed.
 
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
@@ -29,7 +28,7 @@ use super::plan::Plan;
 use super::row::ratio;
 use super::storage::Storage;
 
-/// Receive buffers of a worker: it has no sockets.
+/// Receive buffers of a worker, which has no sockets.
 const RECV_BUFFERS: u16 = 2;
 
 pub(super) fn run(
@@ -44,7 +43,7 @@ pub(super) fn run(
     })
 }
 
-/// Opens a cache on worker threads, for as long as `act` takes.
+/// Opens a cache on worker threads while `act` runs.
 fn with_cache<T>(
     plan: &Plan,
     preset: &'static Preset,
@@ -56,11 +55,11 @@ fn with_cache<T>(
     let is_new = check(path, &journal)?;
     let options = FileOptions::default();
     let disk = match (is_new, bytes) {
-        // Without a size the refusal says that one is needed.
+        // The error of opening without a size says that a size is needed.
         (true, None) => FileDisk::open(path, &options)?,
         (_, bytes) => FileDisk::open_image(path, bytes, options)?,
     };
-    // It is open, and locked: it is this run's.
+    // The file is open and locked, so it belongs to this run.
     let _emptied = (!is_new).then_some(Emptied(path));
     if is_new {
         unname(path);
@@ -102,7 +101,7 @@ fn measured(
     Ok(outcome)
 }
 
-/// Has the clients do all of `run`.
+/// Runs the clients to the end of `run`, and returns their counters.
 fn complete(plan: &Plan, workers: &Workers, run: &Arc<Run>) -> Result<Seen, CompareError> {
     let each = start_clients(plan, workers, run)?;
     let mut all = Seen::new();
@@ -117,14 +116,14 @@ fn complete(plan: &Plan, workers: &Workers, run: &Arc<Run>) -> Result<Seen, Comp
 pub(crate) struct Spent {
     /// Gets, sets and deletes.
     pub(crate) operations: u64,
-    /// Processor time of the process, that of the kernel included.
+    /// Processor time of the process, user and kernel.
     pub(crate) processor: Duration,
-    /// What the engine counted.
+    /// Work counted by the engine.
     pub(crate) done: WorkDone,
 }
 
-/// Stores the keys of `loaded` in a cache on a new file at `path`, then makes as many requests as the
-/// plan says of each of `rounds`.
+/// Stores the keys of `loaded` in a cache on a new file at `path`, then makes the plan's number of requests of each workload in
+/// `rounds`.
 pub(crate) fn spend(
     plan: &Plan,
     preset: &'static Preset,
@@ -200,7 +199,7 @@ fn start_clients(
                 .work()
                 .await;
             let seen = Rc::into_inner(seen).map(RefCell::into_inner);
-            // There is room for all of them.
+            // The channel has space for all clients.
             let _ = done.send(Box::new(seen.expect("the client has ended")));
         });
     }
@@ -211,7 +210,7 @@ fn ended_early() -> CompareError {
     CompareError::Workers(io::Error::other("a task ended early; the log says why"))
 }
 
-/// The most memory that the process has had, in bytes.
+/// Returns the peak resident memory of the process, in bytes.
 fn peak_rss_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
@@ -219,7 +218,7 @@ fn peak_rss_bytes() -> Option<u64> {
     Some(kib << 10)
 }
 
-/// Looks at what is there, and refuses what is not empty; true where there is nothing.
+/// Returns whether `path` does not exist yet. Returns an error if it holds data, or if the journal beside it exists.
 fn check(path: &Path, journal: &Path) -> Result<bool, CompareError> {
     let occupied = |path: &Path| CompareError::Occupied {
         path: path.display().to_string(),
@@ -241,7 +240,7 @@ fn check(path: &Path, journal: &Path) -> Result<bool, CompareError> {
     Ok(is_new)
 }
 
-/// What was there before; its beginning is empty again once this is dropped.
+/// A file or device that existed before the run. Dropping this zeroes its beginning.
 struct Emptied<'a>(&'a Path);
 
 impl Emptied<'_> {
@@ -254,18 +253,18 @@ impl Emptied<'_> {
 
 impl Drop for Emptied<'_> {
     fn drop(&mut self) {
-        // The next run says that something is left.
+        // If this fails, the next run reports that the file is occupied.
         let _ = self.empty();
     }
 }
 
-/// Removes the name of a file that this run has made; it is there for as long as it is open.
+/// Unlinks a file that this run created. The file exists for as long as it is open.
 fn unname(path: &Path) {
-    // The next run says that something is left.
+    // If this fails, the next run reports that the file is occupied.
     let _ = std::fs::remove_file(path);
 }
 
-/// Whether a file or device begins with nothing but zeros, where an image has its superblock.
+/// Returns whether the first `META_BYTES` of a file or device, which hold the superblock of an image, are zero.
 fn is_empty(path: &Path) -> io::Result<bool> {
     let mut head = Vec::new();
     File::open(path)?.take(META_BYTES).read_to_end(&mut head)?;

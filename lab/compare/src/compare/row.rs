@@ -4,14 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::row::Row;
 
-/// Makes the row and the list of its names, each field named once. A figure in brackets may make no
-/// sense for a run, and is absent then.
+/// Defines the row and the list of its field names, each field written once. Fields in brackets are absent from runs for which
+/// they have no meaning.
 macro_rules! row {
     (
         $($first:ident: $is:ty,)* [$($may_be:ident: $kind:ty,)*] $($last:ident: $end:ty,)*
     ) => {
-        /// What one preset did in one run: the fields of `compare`, in their order.
-        /// `docs/papers/compare.md` says what each means.
+        /// Figures of one preset in one run: the fields of `compare`, in order. `docs/papers/compare.md` explains each field.
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
         #[serde(default)]
         #[allow(missing_docs, reason = "docs/papers/compare.md has the table")]
@@ -21,13 +20,13 @@ macro_rules! row {
             $(pub $last: $end,)*
         }
 
-        /// The names of all fields, in their order.
+        /// Names of all fields, in order.
         pub const FIELDS: &[&str] = &[
             $(stringify!($first),)* $(stringify!($may_be),)* $(stringify!($last),)*
         ];
 
         impl CompareRow {
-            /// The fields of these names, as far as they make sense for the run.
+            /// Returns the named fields that have a value in this run.
             pub(crate) fn figures(&self, names: &[&'static str]) -> Row {
                 names.iter().fold(Row::new(), |row, &name| match name {
                     $(stringify!($first) => row.with(name, self.$first.clone()),)*
@@ -88,7 +87,7 @@ row! {
     seed: u64,
 }
 
-/// `part / whole` to six digits after the point; nothing where there is no whole.
+/// Returns `part / whole` rounded to six decimals, or `None` if `whole` is not positive.
 pub(super) fn ratio(part: f64, whole: f64) -> Option<f64> {
     const STEPS: f64 = 1e6;
     (whole > 0.0).then(|| (part / whole * STEPS).round() / STEPS)

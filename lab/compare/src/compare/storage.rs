@@ -1,4 +1,4 @@
-//! The device of a run, as the engine and the counters see it.
+//! The device of a run, for the engine and for the counters.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use engine::config::META_BYTES;
 #[derive(Clone)]
 pub(super) struct Storage {
     device: Device,
-    /// What of a drive is used, if not all of it.
+    /// Part of the drive that is used; `None` for all.
     part: Option<Arc<Region>>,
 }
 
 #[derive(Clone)]
 enum Device {
-    /// A conventional drive, emulated.
+    /// An emulated conventional drive.
     Ftl(Arc<Ftl>),
-    /// Flash in segments, emulated.
+    /// Emulated raw flash.
     Nand(Arc<Libssd>),
-    /// A disk whose flash nobody sees: a file, or the model of a drive.
+    /// A disk whose flash cannot be observed: a file, or the model of a drive.
     Disk(Arc<dyn Disk>),
 }
 
@@ -38,12 +38,12 @@ impl Storage {
         Self { device, part: None }
     }
 
-    /// A drive of which nobody sees the flash.
+    /// Returns a drive whose flash cannot be observed.
     pub(super) fn disk(disk: Arc<dyn Disk>) -> Self {
         Self::all(Device::Disk(disk))
     }
 
-    /// The first `bytes` of the drive; all of it where nothing is said, and of flash.
+    /// Restricts the cache to the first `bytes` of a drive. `None` leaves all of it. Raw flash is always used whole.
     pub(super) fn part(mut self, bytes: Option<u64>) -> Result<Self, DeviceError> {
         if let (Some(bytes), Some(disk)) = (bytes, self.drive()) {
             self.part = Some(Arc::new(Region::new(disk, 0, bytes)?));
@@ -59,7 +59,7 @@ impl Storage {
         }
     }
 
-    /// What is used of the drive.
+    /// Returns the used part of the drive; `None` for raw flash.
     pub(super) fn used(&self) -> Option<Arc<dyn Disk>> {
         let part = self
             .part
@@ -68,7 +68,7 @@ impl Storage {
         part.or_else(|| self.drive())
     }
 
-    /// Whoever opens the drive next finds no cache on it.
+    /// Overwrites the superblock, so that the next start finds no cache on the drive. Raw flash has its superblock in memory.
     pub(super) async fn forget(&self) -> Result<(), DeviceError> {
         match self.used() {
             Some(disk) => {
@@ -79,7 +79,7 @@ impl Storage {
         }
     }
 
-    /// Waits until the drive has nothing in its cache that is not in flash.
+    /// Waits until the drive has moved its cache to flash.
     pub(super) async fn sync(&self) -> Result<(), DeviceError> {
         match self.used() {
             Some(disk) => disk.sync().await,
@@ -87,7 +87,7 @@ impl Storage {
         }
     }
 
-    /// What is left when whoever uses it is killed and it does all that it has been asked for.
+    /// Returns the storage as it is after the process was killed. An emulated drive has completed all commands that it got.
     pub(super) fn survived(&self) -> Result<Self, DeviceError> {
         let device = match &self.device {
             Device::Ftl(disk) => {
@@ -103,7 +103,7 @@ impl Storage {
         Self::all(device).part(bytes)
     }
 
-    /// An empty drive of `bytes` that does what `model` says.
+    /// Returns an empty drive of `bytes` with the times of `model`.
     pub(super) fn modelled(model: &DriveModel, bytes: u64) -> Self {
         let contents = Arc::new(MemoryDisk::new(bytes));
         Self::disk(Arc::new(PacedDisk::new(contents, model.clone())))
@@ -117,7 +117,7 @@ impl Storage {
         }
     }
 
-    /// What an engine is opened on; what it writes to a drive is counted. Beside flash, the superblock lies in memory.
+    /// Returns the medium for an engine. `meter` counts writes to a drive. With raw flash, the superblock lies in memory.
     pub(super) fn medium(&self, meter: &Arc<WriteMeter>) -> Medium {
         match (&self.device, self.used()) {
             (_, Some(disk)) => Medium::Disk(Arc::new(MeteredDisk::new(disk, Arc::clone(meter)))),
@@ -129,7 +129,7 @@ impl Storage {
         }
     }
 
-    /// Bytes that it has for segments and what goes with them.
+    /// Returns the bytes for segments and metadata.
     pub(super) fn bytes(&self) -> u64 {
         match (&self.device, self.used()) {
             (Device::Nand(flash), _) => {
@@ -140,7 +140,7 @@ impl Storage {
         }
     }
 
-    /// The number and the bytes of its erase blocks, where segments are made of them.
+    /// Returns the number and the size of the erase blocks, if segments are erase blocks.
     pub(super) fn blocks(&self) -> Option<(u64, u32)> {
         let Device::Nand(flash) = &self.device else {
             return None;
@@ -155,7 +155,7 @@ impl Storage {
         Some(nand.counts().programs * u64::from(nand.config().geometry.page_bytes))
     }
 
-    /// Bytes written to the drive, as far as it counts them.
+    /// Returns the bytes written to the drive, if it counts them.
     pub(super) fn host_bytes_written(&self) -> Option<u64> {
         match &self.device {
             Device::Ftl(disk) => Some(disk.counts().host_bytes_written),
@@ -167,7 +167,7 @@ impl Storage {
         Some(self.nand()?.counts().erases)
     }
 
-    /// Erases of every block that is not bad, by rising number.
+    /// Returns the erases of every good block, by ascending block number.
     pub(super) fn erase_counts(&self) -> Vec<u64> {
         let Some(nand) = self.nand() else {
             return Vec::new();
@@ -180,7 +180,7 @@ impl Storage {
             .collect()
     }
 
-    /// What the drive keeps in its own memory to know where pages lie.
+    /// Returns the bytes of the drive's own memory for its map of pages.
     pub(super) fn mapping_bytes(&self) -> u64 {
         match &self.device {
             Device::Ftl(disk) => disk.map_bytes(),

@@ -1,10 +1,10 @@
-//! An index in memory that is too small for it, emulated: pages that are used go there, others come back from a drive.
+//! Emulates an index that is larger than its memory: a page that is used comes into memory from a drive, and another page
+//! leaves.
 //!
-//! The tables are in memory as ever. For each key that an operation looks at or changes, one page of an index of the given
-//! size is touched, which the key decides: hot and cold entries share pages. Pages leave memory by CLOCK; a changed one is
-//! written first. A set also touches, beside it, the page of an item that reclaim takes out for it. Read-ahead, the entries of
-//! a chain on several pages, and what the kernel takes for a fault beyond a command are left out: all of it in favour of
-//! swapping.
+//! The real tables stay in memory. Each look-up or change of a key touches one page of an index of the given size. The hash of
+//! the key chooses the page, so hot and cold entries share pages. Pages leave memory by CLOCK; a changed page is written first.
+//! A set also touches, in the background, the page of an item that reclaim removes to make space. Read-ahead, chains over
+//! several pages, and the kernel's cost of a fault beyond the device commands are left out: all of this favours swapping.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use super::error::CompareError;
 use super::plan::{DeviceChoice, Plan, Swap};
 use super::storage::Storage;
 
-/// Pages of items that are reclaimed which are fetched at once: a set waits while there are as many.
+/// Pages of reclaimed items that are fetched at once. A set waits while this many are being fetched.
 const RECLAIMED_AT_ONCE: usize = 8;
 
-/// The pages of an index, and which of them are in memory.
+/// The pages of an index, and the set of pages in memory.
 pub(super) struct Swapped {
     state: Arc<State>,
     reclaims: Semaphore,
@@ -36,7 +36,7 @@ struct State {
     resident: Mutex<Resident>,
 }
 
-/// What is in memory, by CLOCK.
+/// Pages in memory, replaced by CLOCK.
 pub(super) struct Resident {
     frames: Vec<Frame>,
     frame_of: HashMap<u64, usize>,
@@ -51,14 +51,14 @@ struct Frame {
     is_dirty: bool,
 }
 
-/// What has to be done before a page is in memory.
+/// Work before a page is in memory.
 pub(super) struct Fault {
-    /// The page that leaves it and has been changed.
+    /// Changed page that leaves memory and has to be written.
     write: Option<u64>,
 }
 
 impl Swapped {
-    /// All of an index on `swap`'s drive.
+    /// Returns an index that lies entirely on the drive of `swap`.
     pub(super) fn new(swap: &Swap, plan: &Plan) -> Result<Self, CompareError> {
         let storage = match &swap.drive {
             DeviceChoice::Emulated(spec) => Storage::of(&spec.open(plan.seed())?),
@@ -84,12 +84,12 @@ impl Swapped {
         })
     }
 
-    /// A key is looked up.
+    /// Touches the page of a key that is looked up.
     pub(super) async fn look_at(&self, key: KeyId) {
         self.state.touch(scattered(key.0), false).await;
     }
 
-    /// A key is stored, and an item has gone for it.
+    /// Touches the page of a key that is stored, and starts touching the page of an item that is removed to make space.
     pub(super) async fn change(&self, key: KeyId) {
         self.state.touch(scattered(key.0), true).await;
         let turn = self.reclaims.acquire().await;
@@ -110,7 +110,7 @@ impl State {
         if let Some(old) = fault.write {
             work::count(Work::DeviceCommand, 1);
             let nothing = SharedBuf::from(AlignedBuf::new(PAGE_BYTES));
-            // What lies there is never looked at.
+            // The contents of the drive are never used.
             let _ = self.drive.write(old * PAGE_BYTES as u64, nothing).await;
         }
         work::count(Work::DeviceCommand, 1);
@@ -120,7 +120,7 @@ impl State {
 }
 
 impl Resident {
-    /// Nothing yet, and space for so many.
+    /// Returns an empty set with space for `most` pages.
     pub(super) fn new(most: usize) -> Self {
         Self {
             frames: Vec::with_capacity(most),
@@ -130,7 +130,8 @@ impl Resident {
         }
     }
 
-    /// A page is used; nothing where it is in memory. It is there at once for those who come next.
+    /// Uses a page. Returns `None` if the page is in memory. Otherwise it counts as in memory at once, also for concurrent
+    /// callers.
     pub(super) fn touch(&mut self, page: u64, is_change: bool) -> Option<Fault> {
         if let Some(&at) = self.frame_of.get(&page) {
             let frame = &mut self.frames[at];
@@ -160,7 +161,7 @@ impl Resident {
     }
 }
 
-/// The finalizer of `MurmurHash3`.
+/// Returns the hash of a key by the finalizer of `MurmurHash3`.
 fn scattered(key: u64) -> u64 {
     let mixed = (key ^ (key >> 33)).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
     let mixed = (mixed ^ (mixed >> 33)).wrapping_mul(0xC4CE_B9FE_1A85_EC53);

@@ -1,4 +1,4 @@
-//! Small runs, whole.
+//! Small runs from start to end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use super::*;
 
 const DRIVE: &str = "ftl:crucial-m4,size=256MiB,block=128KiB";
 
-/// A cache that keeps filling small flash with what thirty thousand keys bring.
+/// Returns a plan whose cache keeps overwriting a small flash with 30,000 keys.
 fn plan(device: &str, seed: u64) -> Plan {
     let settings = Settings {
         keys: 30_000,
@@ -141,7 +141,7 @@ fn a_cache_that_drives_its_flash_needs_no_map_in_the_device() {
         &plan("nand:didacache,size=132MiB,block=64KiB", 1),
         "didacache",
     );
-    // Three quarters of the pages of 16 KiB, four bytes each.
+    // Three quarters of the 16 KiB pages, four bytes each.
     assert_eq!(
         conventional.detail.mapping_bytes,
         (132 << 20) / (16 << 10) * 3 / 4 * 4
@@ -214,7 +214,7 @@ fn a_trace_is_replayed_to_its_end_and_a_damaged_one_names_its_line() {
     );
 }
 
-/// Requests of a trace whose keys come again at once, so that several clients ask for one at the same time.
+/// Runs a trace that repeats its keys at once, so that several clients request the same key concurrently.
 #[test]
 fn clients_make_a_traces_requests_of_a_key_in_its_order() {
     let file = tempfile::Builder::new().suffix(".csv").tempfile().unwrap();
@@ -231,7 +231,7 @@ fn clients_make_a_traces_requests_of_a_key_in_its_order() {
             requests: None,
             warmup: 0,
             clients,
-            // What a set takes longer than a get finds requests of the same key waiting.
+            // The database look-up makes a set slower than a get, so requests of the same key wait.
             database: Duration::from_micros(200),
             ..plan(DRIVE, 1)
         };

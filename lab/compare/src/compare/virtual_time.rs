@@ -35,25 +35,25 @@ pub(super) fn run(
     Ok(served?.0)
 }
 
-/// What a cache finds again after a crash.
+/// State of the cache that survives a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Survives {
-    /// All that a killed process leaves.
+    /// Everything that a killed process leaves.
     All,
-    /// Nothing: what it knew was in its memory.
+    /// Nothing: the cache kept its state in memory.
     Nothing,
 }
 
-/// What came of a run with a crash in it.
+/// Outcomes of a run with a crash.
 #[derive(Clone, Debug)]
 pub struct Crashed {
-    /// What was measured until the crash.
+    /// Outcome until the crash.
     pub before: Outcome,
-    /// From the crash on.
+    /// Outcome after the crash.
     pub after: Outcome,
 }
 
-/// All of `plan`; then the process is killed and started again, and so many requests follow.
+/// Runs `plan`, kills the process, starts it again, and makes `requests` more requests.
 pub(super) fn crash(
     plan: &Plan,
     preset: &'static Preset,
@@ -69,7 +69,7 @@ pub(super) fn crash(
             storage.forget().await?;
             left.journal = None;
         }
-        // The drive goes on: what it has answered is not lost.
+        // The drive survives: everything that it has acknowledged is kept.
         storage.sync().await?;
         Ok::<_, CompareError>((before, left))
     });
@@ -90,12 +90,12 @@ pub(super) fn crash(
     Ok(Crashed { before, after })
 }
 
-/// What a run begins with, and what it leaves.
+/// State that a run starts with and leaves behind.
 struct Left {
     storage: Storage,
     device: String,
     journal: Option<Arc<Words>>,
-    /// Requests that each client has made before.
+    /// Requests that each client made in earlier runs.
     made: u64,
 }
 

@@ -14,26 +14,25 @@ use super::CpuTable;
 
 const PICOS_PER_NANO: u64 = 1000;
 
-/// The processors of a simulation: each serves one task at a time, in the order in which they come.
+/// The processors of a simulation. Each serves one task at a time, in order of arrival.
 #[derive(Debug)]
 pub struct Cpus {
     table: CpuTable,
     scale: u64,
-    /// When each of them is free, in nanoseconds.
+    /// Time in nanoseconds at which each processor is free.
     free_at: RefCell<Box<[u64]>>,
-    /// Requests begun in the poll that is going on.
+    /// Requests charged during the current poll.
     requests: Cell<u64>,
-    /// The poll that is going on ends with a task that waits for its own processor time.
+    /// Whether the task being polled waits in [`Cpus::settle`].
     settling: Cell<bool>,
     busy_ns: Cell<u64>,
 }
 
 impl Cpus {
-    /// `count` processors that charge what `table` says, times `scale`: 0 for a processor that takes
-    /// no time.
+    /// Returns `count` processors that charge the costs of `table` times `scale`. With a scale of 0 work takes no time.
     ///
     /// # Panics
-    /// When there are none.
+    /// If `count` is 0.
     pub fn new(count: usize, table: CpuTable, scale: u32) -> Rc<Self> {
         assert!(count > 0, "at least one processor");
         Rc::new(Self {
@@ -46,7 +45,7 @@ impl Cpus {
         })
     }
 
-    /// A task that occupies one of them for what it does.
+    /// Returns a task that runs `work` and occupies a processor for the cost of each poll.
     pub fn meter(self: &Rc<Self>, work: impl Future<Output = ()> + 'static) -> Metered {
         Metered {
             work: Box::pin(work),
@@ -62,7 +61,7 @@ impl Cpus {
         self.requests.set(self.requests.get() + 1);
     }
 
-    /// Waits until what the running task has done so far is paid for. For metered tasks only.
+    /// Waits until the processor time of the running task's work so far has passed. For metered tasks only.
     pub async fn settle(&self) {
         let mut asked = false;
         poll_fn(|_| {
@@ -75,12 +74,12 @@ impl Cpus {
         .await;
     }
 
-    /// Time that they were busy, added up, in nanoseconds.
+    /// Returns the busy time of all processors together, in nanoseconds.
     pub fn busy_ns(&self) -> u64 {
         self.busy_ns.get()
     }
 
-    /// Occupies the server that is free first for `cost_ns`, and says until when.
+    /// Occupies the processor that is free first for `cost_ns`. Returns the end of that time.
     fn occupy(&self, now: Instant, cost_ns: u64) -> Instant {
         let mut free_at = self.free_at.borrow_mut();
         let first = free_at
@@ -92,7 +91,7 @@ impl Cpus {
         Instant::from_nanos(*first)
     }
 
-    /// What `done`, and the requests begun, cost.
+    /// Returns the cost of `done` and of the requests charged since the last call.
     #[inline]
     fn cost_ns(&self, done: &work::WorkDone) -> u64 {
         let picos = self.table.picos(self.requests.take(), done) * self.scale;
@@ -104,7 +103,7 @@ impl Cpus {
 pub struct Metered {
     work: Pin<Box<dyn Future<Output = ()>>>,
     cpus: Rc<Cpus>,
-    /// The processor time of the last poll.
+    /// Timer for the processor time of the last poll.
     busy: Option<Sleep>,
     has_ended: bool,
 }
@@ -135,7 +134,7 @@ impl Future for Metered {
         }
         this.has_ended = polled.is_ready();
         let mut busy = Sleep::until(this.cpus.occupy(runtime::now(), cost_ns));
-        // It is in the future: this sets the timer.
+        // The end lies in the future, so this poll sets the timer.
         let _ = Pin::new(&mut busy).poll(cx);
         this.busy = Some(busy);
         Poll::Pending
@@ -152,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    /// A request costs 100 ns, an index step 10, a copied byte 0.25.
+    /// Costs: 100 ns for a request, 10 ns for an index step, 0.25 ns for a copied byte.
     fn table() -> CpuTable {
         CpuTable::of_nanos(100.0, |work| match work {
             Work::IndexStep => 10.0,
@@ -162,7 +161,7 @@ mod tests {
         .unwrap()
     }
 
-    /// When each of `tasks`, started together, has done its index steps.
+    /// Returns the times at which tasks started together have finished their index steps.
     fn ends(cpus: usize, scale: u32, steps: &'static [u64]) -> Vec<u64> {
         Sim::new(1).block_on(async move {
             let cpus = Cpus::new(cpus, table(), scale);

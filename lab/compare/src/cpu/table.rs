@@ -1,4 +1,4 @@
-//! What each kind of work costs.
+//! The cost of each kind of work.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use runtime::work::{Work, WorkDone};
 
-/// The table that every run under virtual time uses.
+/// The table of every run under virtual time.
 const FROZEN: &str = include_str!("../../cpu.toml");
 
-/// What a request is called in a table, and every kind of work in the order of [`Work::ALL`].
+/// Names in a table: of a request, and of the kinds of work in the order of [`Work::ALL`].
 const REQUEST: &str = "request";
 const NAMES: [&str; Work::ALL.len()] = [
     "index_step",
@@ -20,19 +20,19 @@ const NAMES: [&str; Work::ALL.len()] = [
 ];
 
 const PICOS_PER_NANO: f64 = 1000.0;
-/// The most that a unit of work can cost: a second.
+/// Highest cost of a unit of work: one second.
 const MOST_NANOS: f64 = 1e9;
 
-/// Processor time by kind of work.
+/// Processor time of a request and of each kind of work.
 ///
-/// Held in whole picoseconds, so that a sum is the same on every machine.
+/// Costs are whole picoseconds, so that a sum is the same on every machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuTable {
     request_ps: u64,
     by_work_ps: [u64; Work::ALL.len()],
 }
 
-/// Why a table cannot be used, in one line.
+/// Error in a table, as one line.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each is")]
 pub enum TableError {
@@ -47,7 +47,7 @@ pub enum TableError {
 }
 
 impl CpuTable {
-    /// The table of the repository.
+    /// Returns the table of the repository.
     ///
     /// # Panics
     /// Never: a test parses it.
@@ -55,7 +55,7 @@ impl CpuTable {
         Self::parse(FROZEN).expect("the frozen table is a table")
     }
 
-    /// Reads a table as `lab/compare/cpu.toml` is written.
+    /// Parses a table in the format of `lab/compare/cpu.toml`.
     pub fn parse(text: &str) -> Result<Self, TableError> {
         let mut written: BTreeMap<String, f64> = toml::from_str(text)?;
         let mut take = |name| written.remove(name).ok_or(TableError::Missing(name));
@@ -67,7 +67,10 @@ impl CpuTable {
         }
     }
 
-    /// A table of costs in nanoseconds.
+    /// Returns a table of costs in nanoseconds.
+    ///
+    /// # Errors
+    /// If a cost is not between 0 and 1e9.
     pub fn of_nanos(request: f64, cost: impl Fn(Work) -> f64) -> Result<Self, TableError> {
         let picos = |name, nanos: f64| {
             if (0.0..=MOST_NANOS).contains(&nanos) {
@@ -86,13 +89,13 @@ impl CpuTable {
         })
     }
 
-    /// The table where a request costs `time` beside what the engine does for it.
+    /// Sets the cost of a request beside the work that the engine does for it.
     pub fn with_request(mut self, time: Duration) -> Self {
         self.request_ps = (time.as_nanos() as u64).saturating_mul(PICOS_PER_NANO as u64);
         self
     }
 
-    /// The table where items and bytes copied, by writes and by reclaim, cost `scale` times as much.
+    /// Multiplies the costs of copied items and bytes, by writes and by reclaim, by `scale`.
     pub fn with_copies_times(mut self, scale: u32) -> Self {
         for work in [Work::ItemCopied, Work::ByteCopied] {
             self.by_work_ps[work as usize] *= u64::from(scale);
@@ -100,12 +103,12 @@ impl CpuTable {
         self
     }
 
-    /// Nanoseconds that one unit of `work` costs.
+    /// Returns the nanoseconds of one unit of `work`.
     pub fn nanos(&self, work: Work) -> f64 {
         self.by_work_ps[work as usize] as f64 / PICOS_PER_NANO
     }
 
-    /// Nanoseconds that a request costs beside what the engine does for it.
+    /// Returns the nanoseconds of a request beside the work that the engine does for it.
     pub fn request_nanos(&self) -> f64 {
         self.request_ps as f64 / PICOS_PER_NANO
     }
@@ -120,7 +123,7 @@ impl CpuTable {
     }
 }
 
-/// Writes the table as the TOML that `parse` reads.
+/// Writes the table as TOML that [`CpuTable::parse`] reads.
 impl fmt::Display for CpuTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "request = {:?}", self.request_nanos())?;

@@ -1,4 +1,4 @@
-//! Independent measurements on several threads, in a fixed order.
+//! Runs independent measurements on several threads. Results have a fixed order.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
@@ -14,7 +14,8 @@ pub struct Cells<'a> {
 }
 
 impl<'a> Cells<'a> {
-    /// At most `threads` cells at once; `progress` hears from all of them how many are done, and of how many.
+    /// Returns a runner of at most `threads` cells at once. Every thread calls `progress` with the number of finished cells and
+    /// the number of all cells.
     pub fn new(threads: usize, progress: &'a (dyn Fn(u64, u64) + Sync)) -> Self {
         Self {
             threads: threads.max(1),
@@ -24,8 +25,8 @@ impl<'a> Cells<'a> {
         }
     }
 
-    /// What `measure` makes of each cell, in the order of the cells. After an error no further cell
-    /// is begun; of several errors the one of the earliest cell is returned.
+    /// Calls `measure` for each cell and returns the results in the order of the cells. After an error no further cell starts.
+    /// Of several errors, returns the error of the first cell in that order.
     pub fn run<C: Sync, T: Send>(
         &self,
         cells: &[C],

@@ -1,4 +1,4 @@
-//! What an experiment is, what it is run with, and what comes of it.
+//! The descriptor, the setting and the outcome of an experiment.
 
 use std::path::Path;
 
@@ -7,25 +7,25 @@ use super::error::ExperimentError;
 use crate::plot::Plot;
 use crate::row::Row;
 
-/// What there is to know about an experiment before it runs.
+/// Description of an experiment, and the function that runs it.
 #[derive(Debug)]
 pub struct Experiment {
-    /// Its name on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// Which table or figure it repeats, or what it checks.
+    /// Table or figure of a paper that the experiment repeats, or the document that it checks.
     pub source: &'static str,
-    /// What it measures, in a line.
+    /// Measured quantities, in one line.
     pub measures: &'static str,
-    /// Whether it draws figures. One that does not is a table of its rows.
+    /// Whether the experiment draws figures. Without figures its result is a table of its rows.
     pub has_plots: bool,
-    /// Whether it measures a real file. What it finds depends on the machine, then.
+    /// Whether the experiment measures a real file. Its results then depend on the machine.
     pub needs_file: bool,
     run: Run,
 }
 
 type Run = fn(&Setting<'_>) -> Result<Outcome, ExperimentError>;
 
-/// An experiment whose rows are all that it shows, and that needs no file.
+/// Returns an experiment without figures that needs no file.
 pub(super) const fn experiment(
     name: &'static str,
     source: &'static str,
@@ -42,19 +42,19 @@ pub(super) const fn experiment(
     }
 }
 
-/// How much is measured. The method is the same; devices are smaller and cells fewer.
+/// Size of an experiment. The method is the same; smaller scales have smaller devices and fewer cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// A second or so: for tests.
+    /// About a second: for tests.
     Tiny,
     /// Less than a minute on two cores.
     Small,
-    /// What `docs/papers/reproduction.md` has.
+    /// The scale of `docs/papers/reproduction.md`.
     Paper,
 }
 
 impl Scale {
-    /// Its name.
+    /// Returns the name of the scale.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tiny => "tiny",
@@ -64,33 +64,33 @@ impl Scale {
     }
 }
 
-/// What an experiment is run with.
+/// Inputs of an experiment.
 pub struct Setting<'a> {
-    /// How much is measured.
+    /// Size of the experiment.
     pub scale: Scale,
-    /// Decides whatever is left to chance.
+    /// Seed of all randomness.
     pub seed: u64,
-    /// A file that does not exist yet, for an experiment that needs one. It is removed afterwards.
+    /// Path of a file that does not exist yet, for an experiment that needs a file. The file is removed afterwards.
     pub file: Option<&'a Path>,
-    /// Runs the cells.
+    /// Runner of the cells.
     pub cells: &'a Cells<'a>,
 }
 
-/// What came of an experiment.
+/// Outcome of an experiment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// One for each measurement, in a fixed order.
+    /// A row for each measurement, in a fixed order.
     pub rows: Vec<Row>,
-    /// The figures.
+    /// Figures.
     pub plots: Vec<Plot>,
-    /// What the rows say, next to what the paper says.
+    /// Results, next to those of the paper.
     pub findings: Vec<Finding>,
-    /// Why the result is not merely different but wrong, where an experiment can tell.
+    /// The reason why the result is wrong, not merely different, if the experiment can tell.
     pub wrong: Option<String>,
 }
 
 impl Outcome {
-    /// What came of an experiment that finds nothing wrong.
+    /// Returns the outcome of an experiment that found no error.
     pub(super) fn of(plots: Vec<Plot>, findings: Vec<Finding>, rows: Vec<Row>) -> Self {
         Self {
             rows,
@@ -104,11 +104,11 @@ impl Outcome {
 /// One line of the table in `docs/papers/reproduction.md`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// What was measured.
+    /// Name of the measured quantity.
     pub measure: String,
-    /// What the paper says, in its words.
+    /// Result of the paper, in its words.
     pub paper: Option<&'static str>,
-    /// What was found here; none if this scale has no such row.
+    /// Result of this run; `None` if this scale does not measure it.
     pub here: Option<f64>,
 }
 
@@ -127,19 +127,19 @@ impl Finding {
 }
 
 impl Experiment {
-    /// The same with figures.
+    /// Marks the experiment as one with figures.
     pub(super) const fn drawn(mut self) -> Self {
         self.has_plots = true;
         self
     }
 
-    /// The same of a real file.
+    /// Marks the experiment as one that needs a real file.
     pub(super) const fn of_a_file(mut self) -> Self {
         self.needs_file = true;
         self
     }
 
-    /// Measures all of its cells; every row tells the experiment, the scale and the seed.
+    /// Runs all cells. Adds the experiment, the scale and the seed to every row.
     pub fn run(&self, setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
         let mut outcome = (self.run)(setting)?;
         let of = Row::new().with("experiment", self.name);

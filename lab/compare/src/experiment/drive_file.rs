@@ -1,4 +1,4 @@
-//! A file on a real drive: made, measured, and removed.
+//! A file on a real drive: created, probed, and removed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use runtime::file::is_locked;
 
 use super::error::ExperimentError;
 
-/// How long the system may take to let go of a file, and how often it is asked.
+/// Longest wait until the system unlocks a file, and the interval between checks.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// A file that is there for an experiment, and gone when this is dropped.
+/// A file for an experiment. Dropping this removes the file.
 pub(super) struct DriveFile<'a> {
     path: &'a Path,
     len_bytes: u64,
 }
 
 impl<'a> DriveFile<'a> {
-    /// Makes a file of `len_bytes`, writes and reads it through and probes the drive under it.
-    /// Nothing opens it meanwhile; afterwards its beginning is empty.
+    /// Creates a file of `len_bytes`, writes and reads all of it, and probes the drive under it. The file stays locked
+    /// meanwhile. Afterwards its beginning is zero.
     pub(super) fn probed(
         path: &'a Path,
         len_bytes: u64,
@@ -46,8 +46,8 @@ impl<'a> DriveFile<'a> {
         })
     }
 
-    /// Where it is, once nobody has it open: the system lets go of a file a moment after the ring
-    /// that has read it.
+    /// Returns the path once the file is unlocked, or after [`PATIENCE`]. The system unlocks a file shortly after the ring that
+    /// read it is gone.
     pub(super) fn path(&self) -> &Path {
         let begun = Instant::now();
         while is_locked(self.path).unwrap_or(false) && begun.elapsed() < PATIENCE {
@@ -63,7 +63,7 @@ impl<'a> DriveFile<'a> {
 
 impl Drop for DriveFile<'_> {
     fn drop(&mut self) {
-        // What cannot be removed is where the user asked for it.
+        // If the file cannot be removed, it remains at the path that the user named.
         let _ = std::fs::remove_file(self.path);
     }
 }

@@ -1,4 +1,4 @@
-//! How well the model of a drive does what the drive does: a real file, and virtual time.
+//! How well a drive model matches its drive: the same probe on a real file, and under virtual time.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::calibrate::{drive_model, probe_model};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::{PART, Row};
 
-/// Bytes of the file, and how long each measurement lasts.
+/// Returns the bytes of the file, and the duration of each measurement.
 const fn extent(scale: Scale) -> (u64, Duration) {
     match scale {
         Scale::Tiny => (64 << 20, Duration::from_millis(20)),
@@ -52,7 +52,7 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
 
 struct Pair {
     part: &'static str,
-    /// Reads at once.
+    /// Number of concurrent reads.
     depth: Option<u32>,
     bytes: usize,
     write_bytes: Option<usize>,
@@ -116,7 +116,7 @@ fn pairs(measured: &Profile, modelled: &Profile) -> Vec<Pair> {
     pairs
 }
 
-/// The reads, and the writes beside them.
+/// Returns a pair for the reads and a pair for the writes beside them.
 fn beside(one: &Mixed, other: &Mixed) -> [Pair; 2] {
     let pair = |part, bytes, measured, modelled| Pair {
         part,

@@ -1,4 +1,4 @@
-//! Why an experiment could not be run.
+//! Errors of an experiment.
 
 use device::{ConfigError, DeviceError, OpenError};
 use workload::WorkloadError;
@@ -6,7 +6,7 @@ use workload::WorkloadError;
 use crate::calibrate::MeasureError;
 use crate::compare::CompareError;
 
-/// Why an experiment could not be run.
+/// Error of an experiment.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each is")]
 pub enum ExperimentError {

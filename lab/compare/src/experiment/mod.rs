@@ -5,11 +5,10 @@
 //!                               as there are cores            rows, plots, findings
 //! ```
 //!
-//! An experiment is a file with a function `run` and an entry in [`CATALOG`]. It cuts its work into
-//! cells that do not know of each other, each of which follows from the setting alone; so the
-//! rows do, to the byte, whatever the machine and the number of its cores, but for the experiments
-//! that measure a real file. What the papers found
-//! and why we find something else is in `docs/papers/reproduction.md`.
+//! An experiment is a file with a function `run` and an entry in [`CATALOG`]. It cuts its work into independent cells. Each
+//! cell follows from the setting alone, so the rows are equal byte for byte on every machine, whatever the number of its cores.
+//! Experiments that measure a real file are the exception. `docs/papers/reproduction.md` lists the results of the papers, and
+//! explains where ours differ.
 
 mod ancs;
 mod cells;
@@ -34,7 +33,7 @@ pub use cells::Cells;
 pub use descriptor::{Experiment, Finding, Outcome, Scale, Setting};
 pub use error::ExperimentError;
 
-/// All experiments, in the order in which they are listed.
+/// All experiments, in the order of the listing.
 #[rustfmt::skip]
 pub const CATALOG: &[Experiment] = &[
     experiment("flashield-fig1", "Flashield, NSDI '19, figure 1", flashield::fig1::run,
@@ -139,7 +138,7 @@ pub const CATALOG: &[Experiment] = &[
         "bits of memory an item against reads of flash for a hit and for a miss, and bytes written").drawn(),
 ];
 
-/// The experiment of that name.
+/// Returns the experiment with this name.
 pub fn find(name: &str) -> Option<&'static Experiment> {
     CATALOG.iter().find(|experiment| experiment.name == name)
 }

@@ -1,4 +1,4 @@
-//! What is read from the rows of all presets.
+//! Selects and compares figures in the rows of all presets.
 
 use serde_json::Value;
 
@@ -9,13 +9,13 @@ pub(in crate::experiment) fn quotient(one: Option<f64>, other: Option<f64>) -> O
     Some(one? / other?).filter(|quotient| quotient.is_finite())
 }
 
-/// The number of a field in the row of a preset.
+/// Returns a numeric field of the row of a preset.
 pub(in crate::experiment) fn figure(rows: &[Row], preset: &str, field: &str) -> Option<f64> {
     let is_it = |row: &&Row| row.text("preset") == Some(preset);
     rows.iter().find(is_it)?.number(field)
 }
 
-/// The same figure of two presets, the first over the second.
+/// Returns a field of the first preset's row over the same field of the second's.
 pub(in crate::experiment) fn over(
     rows: &[Row],
     [one, other]: [&str; 2],
@@ -24,7 +24,7 @@ pub(in crate::experiment) fn over(
     quotient(figure(rows, one, field), figure(rows, other, field))
 }
 
-/// The same, the first less the second, in hundredths.
+/// Returns a field of the first preset's row less the same field of the second's, in hundredths.
 pub(in crate::experiment) fn points(
     rows: &[Row],
     [one, other]: [&str; 2],
@@ -39,7 +39,7 @@ pub(in crate::experiment) fn among(rows: &[Row], field: &str, value: impl Into<V
     rows.iter().filter(has_it).cloned().collect()
 }
 
-/// A line for each preset: one field against the other.
+/// Returns a line for each preset: the field `upwards` against the field `across`.
 pub(in crate::experiment) fn lines(
     rows: &[Row],
     presets: &[&str],

@@ -1,4 +1,4 @@
-//! Every experiment at a tiny scale: rows, figures, the same bytes for the same seed.
+//! Runs every experiment at scale tiny: checks rows and figures, and that equal seeds give equal bytes.
 
 use std::collections::HashSet;
 
@@ -38,7 +38,7 @@ fn names_are_unique_and_what_a_command_line_takes() {
 fn every_experiment_gives_rows_and_figures() {
     for experiment in CATALOG {
         let outcome = tiny(experiment.name, 1, 2);
-        // What is measured may be wrong on a machine that does other things, too.
+        // A measurement on a busy machine may fail its check.
         if !experiment.needs_file {
             assert_eq!(outcome.wrong, None, "{}", experiment.name);
         }
@@ -75,7 +75,7 @@ fn small_random_writes_to_a_full_drive_cost_most() {
     };
     assert!(dlwa("random", 1, 1.0) > 4.0);
     assert!(dlwa("random", 1, 0.5) < 1.5);
-    // A whole stripe.
+    // Writes of a whole stripe.
     assert!(dlwa("random", 16, 1.0) < 1.05);
     assert!(dlwa("sequential", 1, 1.0) < 1.05);
 }
@@ -102,9 +102,9 @@ fn the_compact_index_finds_what_it_has_not_displaced() {
         let lost = share("displaced_hot_share") + share("displaced_ghost_share");
         assert!((share("found_share") + lost - 1.0).abs() < 1e-9, "{row:?}");
         assert!(share("reads_a_miss") < 0.2, "{row:?}");
-        // With 16 segments, many an entry in front of a key's own names the key's segment.
+        // With 16 segments, many an entry before a key's own entry names the key's segment.
         assert!((1.0..1.6).contains(&share("reads_a_hit")), "{row:?}");
-        // Hot flash is bounded, and what is displaced is no longer hot.
+        // The share of hot flash is bounded, and a displaced entry is no longer hot.
         let hot = share("found_share") - share("ghost_share");
         assert!(hot < share("hot_share") + 1e-3, "{row:?}");
     }

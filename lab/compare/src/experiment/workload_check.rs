@@ -1,4 +1,4 @@
-//! Every workload generator against its closed form (`docs/papers/workloads.md`).
+//! Checks every workload generator against its closed form (`docs/papers/workloads.md`).
 
 use workload::CheckRow;
 

@@ -1,4 +1,4 @@
-//! No figure of a paper: presets whose drive may get half of what they would write (`docs/guide/endurance.md`).
+//! No figure of a paper: presets under a write limit of half of their usual writes (`docs/guide/endurance.md`).
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -23,19 +23,19 @@ const PRESETS: [&str; 8] = [
 ];
 const FREE: &str = "no limit";
 const LIMITED: &str = "half of that";
-/// Items of 300 bytes, with their part of everything around them.
+/// Bytes of flash for an item of 300 bytes, with its share of metadata.
 const ITEM_FLASH_BYTES: u64 = 376;
-/// Of the keys the flash has space for so many, in percent.
+/// Percentage of the keys that the flash has space for.
 const SPACE_PERCENT: u64 = 40;
 const GETS_PER_SET: f64 = 10.0;
 const CLIENTS: u32 = 16;
-/// Between an answer and the client's next request, so that the processor is not what decides.
+/// Time between an answer and the client's next request: long enough that the processor is not the bottleneck.
 const TURNAROUND: Duration = Duration::from_micros(400);
 
-/// Bytes of flash, and requests that are measured.
+/// Returns the bytes of flash and the number of measured requests.
 const fn sizes(scale: Scale) -> (u64, u64) {
     match scale {
-        // With less flash ripq has too few segments for its priorities.
+        // With less flash, ripq has too few segments for its priorities.
         Scale::Tiny => (64 << 20, 100_000),
         Scale::Small => (64 << 20, 1_200_000),
         Scale::Paper => (1 << 30, 12_000_000),
@@ -76,7 +76,7 @@ impl Cell {
     }
 }
 
-/// From when the cache was opened to the end.
+/// Returns the seconds from the first request to the end.
 fn seconds(ran: &Ran) -> f64 {
     let nanos = ran.curve.samples.last().map_or(0, |sample| sample.nanos);
     nanos as f64 / 1e9

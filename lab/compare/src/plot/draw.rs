@@ -1,4 +1,4 @@
-//! Draws figures below each other as one SVG document.
+//! Draws figures below each other in one SVG document.
 
 use std::ops::Range;
 
@@ -11,23 +11,23 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::figure::{Line, Plot, Scale};
 
-/// A figure in units of half a pixel: plotters draws at whole units only.
+/// Size of a figure in units of half a pixel: plotters draws at whole units only.
 const WIDTH: u32 = 1520;
 const HEIGHT: u32 = 840;
 const FONT: &str = "Helvetica, Arial, sans-serif";
 const LETTERS: (&str, i32) = (FONT, 24);
-/// A little more than one of these letters is wide.
+/// Width reserved for a letter of this size, a little more than it needs.
 const LETTER: u32 = 13;
-/// Between two names of the legend.
+/// Distance between two names of the legend.
 const LEGEND_STEP: i32 = 36;
-/// Share of a linear axis that is above the highest value.
+/// Share of a linear axis that lies above the highest value.
 const ABOVE: f64 = 0.05;
-/// Ticks are off their values by less.
+/// Largest rounding error of a tick's value.
 const ROUNDED: f64 = 1e-6;
-/// Share of a name's place that its bars take.
+/// Share of the space of a name that its bars fill.
 const BARS: f64 = 0.75;
 
-/// Okabe and Ito's colours, which colour-blind readers can tell apart, the yellow darkened.
+/// Colours of Okabe and Ito, which colour-blind readers can tell apart. The yellow is darkened.
 const COLORS: [RGBColor; 8] = [
     RGBColor(0x00, 0x72, 0xb2),
     RGBColor(0xd5, 0x5e, 0x00),
@@ -45,7 +45,7 @@ type Svg<'a> = SVGBackend<'a>;
 type Area<'a> = DrawingArea<Svg<'a>, Shift>;
 type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
-/// Several figures below each other as one SVG document.
+/// Draws `plots` below each other and returns the SVG document.
 pub fn page(plots: &[Plot]) -> String {
     let panels = plots.len().max(1);
     let height = HEIGHT * panels as u32;
@@ -175,7 +175,7 @@ fn color(nth: usize) -> RGBColor {
     COLORS[nth % COLORS.len()]
 }
 
-/// Bars of a dashed line are faint.
+/// Returns the style of a bar. Bars of a dashed line are faint.
 fn fill(nth: usize, line: &Line) -> ShapeStyle {
     let opacity = if line.is_dashed { 0.45 } else { 1.0 };
     color(nth).mix(opacity).filled()
@@ -194,9 +194,9 @@ fn stroke<'s, C: Clone + 'static>(
     }
 }
 
-/// Three shapes in turn, so that lines can be told apart in print too.
+/// Returns the marker of a line: one of three shapes in turn, so that lines differ in print too.
 fn marker<'s, C: Clone + 'static>(at: C, nth: usize) -> DynElement<'static, Svg<'s>, C> {
-    // Past the last colour the shapes are hollow.
+    // Beyond the last colour, circles and triangles are hollow.
     let style = match nth < COLORS.len() {
         true => color(nth).filled(),
         false => color(nth).stroke_width(2),
@@ -212,7 +212,7 @@ fn is_drawable(scale: &Scale, value: f64) -> bool {
     value.is_finite() && (value > 0.0 || matches!(scale, Scale::Linear | Scale::Named(_)))
 }
 
-/// The least and the greatest value that can be drawn; 1 if there is none.
+/// Returns the smallest and the largest drawable value, or 1 and 1 if no value is drawable.
 fn range(scale: &Scale, values: impl Iterator<Item = f64>) -> (f64, f64) {
     let drawable = values.filter(|&value| is_drawable(scale, value));
     drawable
@@ -221,7 +221,7 @@ fn range(scale: &Scale, values: impl Iterator<Item = f64>) -> (f64, f64) {
         .unwrap_or((1.0, 1.0))
 }
 
-/// Just what the values take; a single one gets some space.
+/// Returns the range of the horizontal axis: exactly that of the values, widened if they are all equal.
 fn across(scale: &Scale, values: impl Iterator<Item = f64>) -> Range<f64> {
     match (scale, range(scale, values)) {
         (Scale::Named(names), _) => -0.5..names.len().max(1) as f64 - 0.5,
@@ -231,7 +231,7 @@ fn across(scale: &Scale, values: impl Iterator<Item = f64>) -> Range<f64> {
     }
 }
 
-/// From zero, or from a power below, to above all values.
+/// Returns the range of the vertical axis: from zero or a power of the base to above the highest value.
 fn upwards(scale: &Scale, values: impl Iterator<Item = f64>) -> Range<f64> {
     let (low, high) = range(scale, values);
     let base = match scale {
@@ -246,14 +246,14 @@ fn upwards(scale: &Scale, values: impl Iterator<Item = f64>) -> Range<f64> {
     base.powf(floor)..base.powf(high.log(base).ceil().max(floor + 1.0))
 }
 
-/// The name whose place this is the middle of.
+/// Returns the name at the centre of which `value` lies, or an empty string.
 fn name(names: &[String], value: f64) -> String {
     let is_middle = value > -ROUNDED && (value - value.round()).abs() < ROUNDED;
     let name = names.get(value.round() as usize).filter(|_| is_middle);
     name.cloned().unwrap_or_default()
 }
 
-/// With a comma between thousands.
+/// Formats a number with commas between thousands.
 fn number(value: f64) -> String {
     let plain = ((value.abs() * 1e6).round() / 1e6).to_string();
     let (whole, rest) = plain.split_at(plain.find('.').unwrap_or(plain.len()));

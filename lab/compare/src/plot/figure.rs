@@ -1,50 +1,50 @@
-//! What a figure shows, and its numbers as a table for people.
+//! The data of a figure, and its numbers as a text table.
 
 use crate::row::{aligned, measure};
 
 /// One figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plot {
-    /// What it shows.
+    /// Title above the figure.
     pub title: String,
-    /// Across. A named one makes bars of the lines.
+    /// Horizontal axis. On a [`Scale::Named`] axis the lines are drawn as bars.
     pub x: Axis,
-    /// Upwards. A linear one begins at zero, unless something is below.
+    /// Vertical axis. A linear axis begins at zero, or below if a value is negative.
     pub y: Axis,
-    /// What is drawn, in the order of the legend.
+    /// Lines, in the order of the legend.
     pub lines: Vec<Line>,
 }
 
-/// One of the two axes.
+/// An axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
-    /// What is measured along it.
+    /// Name of the measured quantity.
     pub title: String,
-    /// In what; empty for what has no unit.
+    /// Unit, empty if the quantity has none.
     pub unit: String,
-    /// How values become places.
+    /// Mapping from values to positions.
     pub scale: Scale,
 }
 
-/// How values become places on an axis.
+/// Mapping from values to positions on an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scale {
     /// Equal differences are equal distances.
     Linear,
     /// Equal ratios are equal distances; ticks at powers of this base.
     Log(f64),
-    /// Values are indexes of these names. Only across.
+    /// Values are indexes into this list of names. For the horizontal axis only.
     Named(Vec<String>),
 }
 
-/// Points that belong together.
+/// A series of points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// Its name in the legend.
+    /// Name in the legend.
     pub name: String,
-    /// Whether it is dashed, as what was found elsewhere is.
+    /// Whether the line is dashed, such as the values of a paper or a model.
     pub is_dashed: bool,
-    /// Values across and upwards, in drawing order.
+    /// (x, y) values, in drawing order.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -57,27 +57,27 @@ impl Axis {
         }
     }
 
-    /// An axis on which equal differences are equal distances, without a unit.
+    /// Returns a linear axis without a unit.
     pub fn linear(title: &str) -> Self {
         Self::new(title, Scale::Linear)
     }
 
-    /// The same with ticks at powers of two.
+    /// Returns a logarithmic axis with ticks at powers of two, without a unit.
     pub fn log2(title: &str) -> Self {
         Self::new(title, Scale::Log(2.0))
     }
 
-    /// The same with ticks at powers of ten.
+    /// Returns a logarithmic axis with ticks at powers of ten, without a unit.
     pub fn log10(title: &str) -> Self {
         Self::new(title, Scale::Log(10.0))
     }
 
-    /// An axis of names.
+    /// Returns an axis of names.
     pub fn named(title: &str, names: Vec<String>) -> Self {
         Self::new(title, Scale::Named(names))
     }
 
-    /// The same axis, in `unit`.
+    /// Sets the unit.
     pub fn unit(mut self, unit: impl Into<String>) -> Self {
         self.unit = unit.into();
         self
@@ -92,7 +92,7 @@ impl Axis {
 }
 
 impl Line {
-    /// A drawn-through line.
+    /// Returns a solid line.
     pub fn new(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
         Self {
             name: name.into(),
@@ -101,7 +101,7 @@ impl Line {
         }
     }
 
-    /// The same line, dashed.
+    /// Makes the line dashed.
     pub fn dashed(mut self) -> Self {
         self.is_dashed = true;
         self
@@ -109,7 +109,7 @@ impl Line {
 }
 
 impl Plot {
-    /// A figure of these lines.
+    /// Returns a figure of `lines`.
     pub fn new(title: impl Into<String>, x: Axis, y: Axis, lines: Vec<Line>) -> Self {
         Self {
             title: title.into(),
@@ -119,7 +119,7 @@ impl Plot {
         }
     }
 
-    /// The figure's numbers as a table for people.
+    /// Returns the figure's numbers as a text table.
     pub fn table(&self) -> String {
         let mut across: Vec<f64> = Vec::new();
         for (x, _) in self.lines.iter().flat_map(|line| &line.points) {

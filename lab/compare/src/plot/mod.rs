@@ -1,7 +1,7 @@
 //! Figures as SVG: lines with markers, or bars, a legend, ticks, titles.
 //!
-//! The text of a figure follows from its data alone, to the byte. A point that cannot be drawn (not
-//! finite, or not above zero on a logarithmic axis) is left out.
+//! The text of a figure follows from its data alone, byte for byte. Points that cannot be drawn are left out: values that are
+//! not finite, and values at or below zero on a logarithmic axis.
 
 mod draw;
 mod figure;

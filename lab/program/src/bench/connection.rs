@@ -1,12 +1,13 @@
-//! One client: a socket, the requests it makes, and the responses it waits for.
+//! A client: a socket, the requests it makes, and the responses it waits for.
 //!
-//! A batch of responses costs one `read`, and the requests that take their place one `write`.
-//! Nothing is allocated per request. What is held per connection is bounded: the output buffer by
-//! [`OUTPUT_BYTES`] and one request, because long values are produced as the socket takes them; the
-//! input by a single cut-off line, because values are passed over in the thread's shared buffer.
-//! With `set_on_miss`, a get that found nothing is followed by a set of its key; those for which the
-//! last request left no time are not sent. Of a trace, a request waits until those of its key before it have been
-//! answered, whichever client has made them; what is behind it on its own connection waits with it.
+//! A batch of responses takes one `read`, and the next requests one `write`. A request allocates nothing.
+//! Memory for a connection is bounded: the output buffer by [`OUTPUT_BYTES`] and one request, because long
+//! values are produced as the socket takes them; the input by a single incomplete line, because values pass
+//! through the thread's shared buffer.
+//!
+//! With `set_on_miss`, a get that found nothing is followed by a set of its key; sets still due when the
+//! client has finished are not sent. A request of a trace waits until earlier requests for its key have been
+//! answered, whichever client made them; later requests of its own connection wait with it.
 
 use std::io::{self, ErrorKind, Read, Write};
 
@@ -20,9 +21,10 @@ use super::inflight::{Inflight, Judge};
 use super::request::Writer;
 use super::target::Socket;
 
-/// No further request is added to an output buffer that holds this much.
+/// Bytes in the output buffer from which on no request is added.
 const OUTPUT_BYTES: usize = 128 << 10;
-/// How often a connection looks whether a request's turn has come: others may be served by another thread.
+/// Interval at which a connection checks whether a request's turn has come: other threads may serve the
+/// earlier requests.
 const TURN_PAUSE_NS: u64 = 20_000;
 
 #[derive(Debug)]
@@ -34,7 +36,7 @@ pub(super) enum Source {
         step: u64,
         end: u64,
     },
-    /// The workload's requests, `left` of them after the warm-up.
+    /// The workload's requests, `left` of which may still be sent after the warm-up.
     Run {
         stream: Box<ClientStream>,
         left: u64,
@@ -50,18 +52,18 @@ pub(super) struct Rules<'a> {
     pub(super) warm_up_ns: u64,
     /// No request is sent at or after this time.
     pub(super) end_ns: u64,
-    /// Whether what a get did not find is stored.
+    /// Whether a get that misses is followed by a set.
     pub(super) set_on_miss: bool,
 }
 
-/// Why a client sends nothing more for now.
+/// Reasons why a client sends nothing more for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
     Responses,
     Room,
-    /// For this time, in nanoseconds since the start.
+    /// Until this time, in nanoseconds since the start.
     Time(u64),
-    /// For nothing: it has asked for everything.
+    /// Nothing more: the client has sent all requests.
     Finished,
 }
 
@@ -79,9 +81,9 @@ pub(super) enum Broken {
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) socket: Option<Socket>,
-    /// Whether the poll has been told to report room for output.
+    /// Whether the poll reports when the socket takes output again.
     pub(super) awaits_room: bool,
-    /// Whether it will send nothing more in this phase.
+    /// Whether the client sends nothing more in this phase.
     pub(super) finished: bool,
     pub(super) timed: bool,
     pub(super) inflight: Inflight,
@@ -90,13 +92,13 @@ pub(super) struct Connection {
     parser: Parser,
     out: Vec<u8>,
     written: usize,
-    /// The rest of a value that did not fit the output buffer.
+    /// Rest of a value that did not fit in the output buffer.
     body: Option<ValueBytes>,
     version: u64,
     keys: Vec<KeyId>,
-    /// A request that waits for its turn, and when it should have been sent.
+    /// A request that waits for its turn, and the time at which it should have been sent.
     waiting: Option<(Request, Turn, u64)>,
-    /// Why the trace that it replays cannot be read further.
+    /// Error that ended the reading of the trace.
     pub(super) damage: Option<TraceError>,
 }
 
@@ -119,7 +121,7 @@ impl Connection {
             out: Vec::new(),
             written: 0,
             body: None,
-            // Versions of different clients differ.
+            // Versions differ between clients.
             version: client << 40,
             keys: Vec::new(),
             waiting: None,
@@ -127,7 +129,7 @@ impl Connection {
         }
     }
 
-    /// Forgets the connection; returns how many requests stay unanswered.
+    /// Drops the connection. Returns the number of requests that stay unanswered.
     pub(super) fn disconnect(&mut self) -> u64 {
         let lost = self.inflight.requests();
         self.inflight.clear();
@@ -140,8 +142,8 @@ impl Connection {
         lost
     }
 
-    /// Reads what has arrived, through `buffer`: to its end if the server has `closed` the
-    /// connection, of which nothing more will be reported.
+    /// Reads arrived bytes through `buffer`. If the server has `closed` the connection, reads to its end,
+    /// because the poll reports nothing more.
     pub(super) fn receive(
         &mut self,
         buffer: &mut [u8],
@@ -167,16 +169,16 @@ impl Connection {
             if inflight.is_confused() {
                 return Err(Violation::Unasked.into());
             }
-            // Less than asked for: the socket is empty, and more will be reported.
+            // A short read: the socket is empty, and the poll reports further bytes.
             if count < buffer.len() && !closed {
                 return Ok(());
             }
         }
     }
 
-    /// Sends what may be sent.
+    /// Sends as many requests as the pipeline, the schedule and the socket allow.
     pub(super) fn send(&mut self, now_ns: u64, rules: &Rules<'_>) -> Result<Wait, Broken> {
-        // What the socket did not take goes first; until then nothing is added to it.
+        // Bytes that the socket refused go first; no request is added before that.
         if !self.flush()? {
             return Ok(Wait::Room);
         }
@@ -191,7 +193,7 @@ impl Connection {
         }
     }
 
-    /// Adds requests to the output until something has to be waited for.
+    /// Adds requests to the output until the client has to wait.
     fn fill(&mut self, now_ns: u64, rules: &Rules<'_>) -> Wait {
         loop {
             if let Some(body) = &mut self.body {
@@ -220,7 +222,7 @@ impl Connection {
                     self.waiting = Some((request, turn, sent_ns));
                     return Wait::Time(now_ns + TURN_PAUSE_NS);
                 }
-                // Without a schedule it is sent when it can be.
+                // A request without a schedule counts from the time when it can be sent.
                 let sent_ns = self.schedule.as_ref().map_or(now_ns, |_| sent_ns);
                 self.append_one((&request, turn), sent_ns, rules);
                 continue;
@@ -258,7 +260,7 @@ impl Connection {
                 let (request, turn) = match stream.next_in_turn() {
                     Ok(Some(next)) => next,
                     ended => {
-                        // The end of a trace, as it should be or before.
+                        // The trace has ended, or cannot be read further.
                         *left = 0;
                         self.damage = ended.err();
                         return;
@@ -317,7 +319,7 @@ impl Connection {
         }
     }
 
-    /// Writes the output buffer; false if the socket takes no more for now.
+    /// Writes the output buffer. Returns false if the socket takes no more for now.
     fn flush(&mut self) -> Result<bool, Broken> {
         let Some(socket) = &mut self.socket else {
             return Ok(false);
@@ -344,7 +346,7 @@ impl Connection {
         has_asked && self.waiting.is_none()
     }
 
-    /// Requests whose time had come by `end_ns` but which have not been sent.
+    /// Returns how many requests whose time came before `end_ns` have not been sent.
     pub(super) fn overdue(&mut self, end_ns: u64) -> u64 {
         let mut left = match &self.source {
             Source::Sweep {

@@ -1,4 +1,4 @@
-//! Processor time of processes, and how many descriptors this one may open.
+//! Processor time of processes, and the number of descriptors that this process may open.
 
 use std::fs;
 use std::time::Duration;
@@ -8,8 +8,8 @@ pub(super) fn of_this_process() -> Duration {
     used.user + used.system
 }
 
-/// User and system time that process `pid` has used, in steps of the kernel's clock tick (10 ms);
-/// none if there is no such process.
+/// Returns the user and system time of process `pid`, in steps of the kernel's clock tick (10 ms), or `None`
+/// if there is no such process.
 pub(super) fn of_process(pid: u32) -> Option<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let ticks = ticks_of_stat(&stat)?;
@@ -18,8 +18,8 @@ pub(super) fn of_process(pid: u32) -> Option<Duration> {
     ))
 }
 
-/// Fields 14 and 15 of `/proc/PID/stat`. The second field, a name in parentheses, may hold
-/// anything, so counting begins behind its end.
+/// Returns the sum of fields 14 and 15 of `/proc/PID/stat`. The second field, a name in parentheses, may hold
+/// anything, so counting begins behind it.
 fn ticks_of_stat(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace().skip(11);
@@ -28,10 +28,10 @@ fn ticks_of_stat(stat: &str) -> Option<u64> {
     Some(user + system)
 }
 
-/// Descriptors that are needed besides connections.
+/// Descriptors needed in addition to connections.
 const OTHER_DESCRIPTORS: u64 = 64;
 
-/// Lets this process open so many connections. The error says how many files are allowed.
+/// Lets this process open `connections` connections. The error says how many files are allowed.
 pub(super) fn allow_connections(connections: u64) -> Result<(), String> {
     let allowed = runtime::process::allow_files(connections + OTHER_DESCRIPTORS);
     allowed.map_err(|error| error.to_string())

@@ -1,4 +1,4 @@
-//! Figures that the reports of both loops have, and their lines for people.
+//! Figures that the reports of both loops share, and their text lines.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -10,19 +10,19 @@ use workload::Workload;
 use super::options::Plan;
 use super::stats::Stats;
 
-/// What is to be said of a run, or of a part of it.
+/// Report on a run, or on part of one.
 #[derive(Debug, Default)]
 pub(super) struct Report {
-    /// As one JSON object.
+    /// The report as a JSON object.
     pub(super) row: Row,
-    /// For people, in lines.
+    /// The report as lines of text.
     pub(super) text: String,
 }
 
 /// Kinds of requests in the order of [`workload::Op`].
 const KINDS: [&str; 3] = ["get", "set", "delete"];
 
-/// The workload. How many keys a trace has, nobody knows before its end.
+/// Reports the workload. The number of keys of a trace is unknown before its end.
 pub(super) fn subject(workload: &Workload) -> Report {
     let (name, keys) = (workload.name(), workload.keys());
     let text = match keys {
@@ -43,8 +43,8 @@ pub(super) fn load(keys: u64, seconds: f64) -> Row {
         .with("load_ops_per_s", rate(keys, seconds))
 }
 
-/// Of a phase of so many seconds in which this process worked for `own_cpu`; `cached` if there was
-/// a cache to be hit.
+/// Reports a phase of `seconds` in which this process used `own_cpu`. `cached` says whether there was a
+/// cache.
 pub(super) fn run(stats: &Stats, seconds: f64, own_cpu: Duration, cached: bool) -> Row {
     let [gets, sets, deletes] = stats.requests;
     let requests = stats.total();
@@ -66,7 +66,7 @@ pub(super) fn run(stats: &Stats, seconds: f64, own_cpu: Duration, cached: bool) 
         .with("generator_cpu_us_per_op", us_per(own_cpu, requests.max(1)))
 }
 
-/// The line of a run's requests.
+/// Returns the line about a run's requests.
 pub(super) fn requests_line(stats: &Stats, seconds: f64) -> String {
     let ([gets, sets, deletes], requests) = (stats.requests, stats.total());
     let per_s = rate(requests, seconds);
@@ -75,7 +75,7 @@ pub(super) fn requests_line(stats: &Stats, seconds: f64) -> String {
     )
 }
 
-/// Latencies of one kind of request, in microseconds.
+/// Returns the latencies of one kind of request, in microseconds.
 pub(super) fn latency<C: Counter>(all: &Histogram<C>) -> Row {
     let us = |ns: u64| ns as f64 / 1e3;
     Row::new()
@@ -86,12 +86,12 @@ pub(super) fn latency<C: Counter>(all: &Histogram<C>) -> Row {
         .with("max_us", us(all.max()))
 }
 
-/// The same; none where nothing was measured.
+/// The same, or `None` if nothing was measured.
 pub(super) fn any_latency<C: Counter>(all: &Histogram<C>) -> Option<Row> {
     (!all.is_empty()).then(|| latency(all))
 }
 
-/// The line of some latencies.
+/// Returns the line about some latencies.
 pub(super) fn latency_line(name: &str, latency: &Row) -> String {
     let us = |field| latency.number(field).unwrap_or_default();
     format!(
@@ -104,14 +104,14 @@ pub(super) fn latency_line(name: &str, latency: &Row) -> String {
     )
 }
 
-/// A line for each kind of request that there was.
+/// Returns a line for each kind of request that was made.
 pub(super) fn latency_lines(stats: &Stats) -> String {
     let kinds = KINDS.into_iter().zip(&stats.latencies);
     let lines = kinds.filter_map(|(kind, all)| Some(latency_line(kind, &any_latency(all)?)));
     lines.collect()
 }
 
-/// What went wrong: the last line of a report.
+/// Reports the failures: the last line of a report.
 pub(super) fn errors(stats: &Stats) -> Report {
     let errors = stats.failures.total();
     let first = stats.first_failure.as_deref();
@@ -134,12 +134,12 @@ pub(super) fn rate(count: u64, seconds: f64) -> f64 {
     }
 }
 
-/// Microseconds of `time` for each of `count`.
+/// Returns the microseconds of `time` for each of `count` requests.
 pub(super) fn us_per(time: Duration, count: u64) -> f64 {
     time.as_secs_f64() * 1e6 / count as f64
 }
 
-/// Prints a report as the plan says: as JSON or for people.
+/// Prints a report as JSON or text, as the plan says.
 pub(super) fn print(plan: &Plan, report: &Report) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if plan.args.json {

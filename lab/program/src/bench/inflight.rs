@@ -1,8 +1,8 @@
-//! What one connection waits for: the commands sent and not yet answered, in order.
+//! The commands in flight on one connection: sent, not yet answered, in order.
 //!
-//! Responses come in the order of the commands, so the oldest command is always the one that is
-//! answered. With verification, the keys asked for are kept as well, and every byte of every value
-//! is compared with what was written.
+//! Responses come in the order of the commands, so a response always answers the oldest command. With
+//! verification the keys asked for are kept as well, and every byte of every value is compared with the byte
+//! written.
 
 use std::collections::VecDeque;
 
@@ -19,9 +19,9 @@ struct Pending {
     /// Keys of this command that are still in `Inflight::keys`.
     unseen: u32,
     hits: u32,
-    /// When it was, or should have been, sent: nanoseconds since the start.
+    /// Time at which it was, or should have been, sent, in nanoseconds since the start.
     sent_ns: u64,
-    /// What to send if it finds nothing.
+    /// Set to send if the command finds nothing.
     fill: Option<Request>,
     turn: Turn,
 }
@@ -30,7 +30,7 @@ pub(super) struct Judge<'a> {
     pub(super) workload: &'a Workload,
     pub(super) stats: &'a mut Stats,
     pub(super) now_ns: u64,
-    /// Commands sent before are not counted.
+    /// Commands sent before this time are not counted.
     pub(super) warm_up_ns: u64,
 }
 
@@ -41,11 +41,11 @@ pub(super) struct Inflight {
     verify: bool,
     commands: VecDeque<Pending>,
     keys: VecDeque<KeyId>,
-    /// The value that is arriving.
+    /// Check of the value that is arriving.
     check: Option<ValueCheck>,
-    /// An answer came that nobody had asked for.
+    /// Whether an answer came without a command.
     confused: bool,
-    /// Sets that follow gets which found nothing; at most as many as there were gets in flight.
+    /// Sets that follow gets that missed: at most as many as gets were in flight.
     fills: VecDeque<(Request, Turn)>,
 }
 
@@ -66,7 +66,7 @@ impl Inflight {
         self.commands.len()
     }
 
-    /// How many keys are asked for by unanswered commands.
+    /// Returns the number of keys in unanswered commands.
     pub(super) fn requests(&self) -> u64 {
         self.commands
             .iter()
@@ -74,13 +74,13 @@ impl Inflight {
             .sum()
     }
 
-    /// Whether the answers no longer fit the questions.
+    /// Returns whether the answers no longer match the commands.
     pub(super) fn is_confused(&self) -> bool {
         self.confused
     }
 
-    /// Notes a command that is sent: `request`, and `more` keys that it asks for. With `fill`, a get
-    /// that finds nothing is followed by a set. The turn goes on when all that has been answered.
+    /// Notes that a command is sent: `request`, and `more` keys that it asks for. With `fill`, a get that
+    /// misses is followed by a set. The turn ends when the command and its set have been answered.
     #[inline]
     pub(super) fn push(
         &mut self,
@@ -108,7 +108,7 @@ impl Inflight {
         });
     }
 
-    /// A set that follows a get which found nothing.
+    /// Returns a set that follows a get that missed.
     #[inline]
     pub(super) fn next_fill(&mut self) -> Option<(Request, Turn)> {
         self.fills.pop_front()
@@ -123,14 +123,14 @@ impl Inflight {
         self.fills.clear();
     }
 
-    /// Takes a part of a response.
+    /// Takes part of a response.
     #[inline]
     pub(super) fn on(&mut self, event: &Event<'_>, judge: &mut Judge<'_>) {
         let Some(oldest) = self.commands.front_mut() else {
             self.confused = true;
             return;
         };
-        // A quiet command of several is never answered alone; the `mn` behind them is.
+        // Quiet commands of a group are never answered alone; the `mn` behind them is.
         let several = self.dialect == Dialect::Meta && oldest.keys > 1;
         match event {
             Event::Value { line, len } => {
@@ -156,7 +156,7 @@ impl Inflight {
                     return;
                 }
             }
-            // Nobody asks for statistics.
+            // No command asks for statistics.
             Event::Statistic(_) => {
                 self.confused = true;
                 return;
@@ -196,7 +196,7 @@ impl Inflight {
         }
     }
 
-    /// A value begins: finds out whose it is among the keys asked for.
+    /// Finds the key of an arriving value among the keys asked for, and starts its check.
     fn begin_check(&mut self, line: &[u8], len: usize, judge: &mut Judge<'_>) {
         let Some(oldest) = self.commands.front_mut() else {
             return;
@@ -338,7 +338,7 @@ mod tests {
             stats.failures[Failure::Corrupt]
         };
         assert_eq!(corrupt(3, &good), 0);
-        // Another key's value, announced under its own name and under the name asked for.
+        // Another key's value, under its own name and under the name asked for.
         assert_eq!(corrupt(4, &good), 1);
         let mut renamed = good.clone();
         renamed[13] = b'4';

@@ -1,4 +1,4 @@
-//! `flowstone bench`: puts load on any memcached-speaking server and measures it.
+//! `flowstone bench`: puts load on a memcached-speaking server and measures it.
 //!
 //! ```text
 //!   options ──▶ plan ──▶ phase (load, then run)
@@ -10,19 +10,18 @@
 //!   connection = source of requests (+ schedule) ─▶ request ─▶ socket ─▶ replies ─▶ inflight ─▶ stats
 //! ```
 //!
-//! It runs on the same cores as the server under test, so what it costs is taken from the server:
-//! a batch of responses is one `read`, the requests that follow it one `write`; nothing is
-//! allocated and no value is copied. What it does cost is reported.
+//! The generator runs on the same cores as the server under test, so its processor time is taken from the
+//! server. It therefore reads a batch of responses with one `read`, sends the next requests with one `write`,
+//! allocates nothing for a request and copies no value. The report shows its processor time.
 //!
-//! Closed loop (default): every connection sends its next request when an answer arrives. Open
-//! loop (`--rate`): requests have times; one that the connection's pipeline had no room for is sent
-//! late, and its latency counts from its time.
+//! Closed loop (default): every connection sends its next request when an answer arrives. Open loop
+//! (`--rate`): requests have times. A request that finds the connection's pipeline full is sent late, and its
+//! latency counts from its time.
 //!
-//! With `--backend`, another loop runs instead of this one: [`look_aside`], in programs built with the
-//! feature `backends`.
+//! With `--backend` another loop runs, [`look_aside`], in programs built with the feature `backends`.
 //!
-//! Failures are counted and reported. The exit code is 0 if anything succeeded, no value was wrong
-//! and the trace could be read to its end, 1 otherwise, and 2 for a wrong option.
+//! Failures are counted and reported. The exit code is 0 if a request succeeded, no value was wrong and the
+//! trace could be read to its end; 2 for a wrong option; and 1 otherwise.
 
 use std::io;
 use std::process::ExitCode;
@@ -53,7 +52,7 @@ use report::report;
 use stats::Failure;
 use target::{Socket, Target};
 
-/// How long opening one silent connection may take.
+/// Longest time to open a silent connection.
 const IDLE_PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(args: BenchArgs) -> ExitCode {
@@ -130,7 +129,7 @@ fn running(plan: &Plan) -> Phase {
     }
 }
 
-/// In the place of the loop that this program was built without.
+/// Refuses `--backend` in a program built without database drivers.
 #[cfg(not(feature = "backends"))]
 mod look_aside {
     use std::process::ExitCode;

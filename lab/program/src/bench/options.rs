@@ -17,19 +17,18 @@ pub(crate) struct BenchArgs {
     /// The server: HOST:PORT, or the path of a unix socket
     #[arg(long, value_name = "HOST:PORT|PATH")]
     pub(super) server: Target,
-    /// What is asked for: uniform, zipfian, etc, memcachier, twitter:NN, trace:PATH, ... [--help
-    /// lists all]
+    /// The workload: uniform, zipfian, etc, memcachier, twitter:NN, trace:PATH, ... [--help lists all]
     #[arg(long, default_value = "uniform", value_name = "NAME", long_help = workloads())]
     workload: String,
     #[command(flatten)]
     chosen: WorkloadArgs,
-    /// Share of the sets that go to keys nobody asks for
+    /// Share of the sets that go to keys that no get asks for
     #[arg(long, value_name = "SHARE")]
     unread: Option<f64>,
-    /// Share of the sets that bring a new key in the place of the oldest
+    /// Share of the sets that replace the oldest key by a new one
     #[arg(long, value_name = "SHARE")]
     renewing: Option<f64>,
-    /// Connections, each with requests of its own
+    /// Connections, each with its own requests
     #[arg(long, default_value = "64", value_name = "N")]
     clients: NonZeroU32,
     /// Commands in flight on each connection
@@ -41,8 +40,8 @@ pub(crate) struct BenchArgs {
     /// Threads of the generator [default: half the cores]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
-    /// Open loop: send so many commands a second, whatever the answers take; latency counts from
-    /// the intended time
+    /// Open loop: send this many commands a second, however long the answers take; latency counts from the
+    /// intended time
     #[arg(long, value_name = "PER_SECOND", value_parser = rate)]
     rate: Option<f64>,
     /// Gaps between the commands of an open loop
@@ -77,12 +76,12 @@ pub(crate) struct BenchArgs {
         ]
     )]
     pub(super) scan: bool,
-    /// Check every byte of every value against what --load and sets of this program write
+    /// Check every byte of every value against the bytes that --load and sets of this program write
     #[arg(long)]
     pub(super) verify: bool,
-    /// Put a database behind the server: what a get does not find there is read from it and stored;
-    /// measured without and with the cache. --load and --load-only fill the database. For programs built
-    /// with --features backends
+    /// Put a database behind the server: a get that misses reads the database and stores the value; measured
+    /// without and with the cache. --load and --load-only fill the database. For programs built with
+    /// --features backends
     #[arg(
         long,
         value_name = "sqlite|sqlite:PATH|mysql://...|postgres://...",
@@ -101,7 +100,7 @@ pub(crate) struct BenchArgs {
     /// Report every second of the measured time as well
     #[arg(long)]
     pub(super) timeline: bool,
-    /// Open so many further connections, which stay silent
+    /// Open this many further connections, which stay silent
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub(super) idle_connections: u32,
     /// All connections ask for the same key at the same time: short for --workload single, once for
@@ -129,7 +128,7 @@ pub(super) struct Plan {
     pub(super) pipeline: usize,
     pub(super) multiget: usize,
     pub(super) rate: Option<(Pace, f64)>,
-    /// None: as many requests as wanted. Unless it is a scan, one of both is there.
+    /// `None` if the number of requests ends the run. A run that is no scan has `duration` or `requests`.
     pub(super) duration: Option<Duration>,
     pub(super) requests: Option<u64>,
     pub(super) load: bool,
@@ -139,7 +138,7 @@ pub(super) struct Plan {
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 
 impl BenchArgs {
-    /// Checks the options against each other.
+    /// Checks the options against each other, and returns the plan.
     pub(super) fn plan(self) -> Result<Plan, WorkloadError> {
         let clients = self.clients.get() as usize;
         let settings = Settings {
@@ -194,7 +193,7 @@ impl BenchArgs {
 }
 
 impl Plan {
-    /// What appends the requests of the plan.
+    /// Returns the writer of the plan's requests.
     pub(super) fn writer(&self) -> Writer {
         Writer {
             dialect: self.dialect,
@@ -203,21 +202,21 @@ impl Plan {
         }
     }
 
-    /// What `client` makes of `all` requests that the clients share.
+    /// Returns the share of `client` in `all` requests of the clients.
     pub(super) fn share(&self, all: u64, client: u64) -> u64 {
         let clients = self.clients as u64;
         all / clients + u64::from(client < all % clients)
     }
 }
 
-/// When the measured part of a phase begins and ends, in nanoseconds since its start.
+/// Returns the start and the end of a phase's measured part, in nanoseconds since the start of the phase.
 pub(super) fn measured_ns(warm_up: Duration, duration: Option<Duration>) -> (u64, u64) {
     let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let end = duration.map(|duration| nanoseconds(warm_up.saturating_add(duration)));
     (nanoseconds(warm_up), end.unwrap_or(u64::MAX))
 }
 
-/// The help on workloads: all of them, with a line about each.
+/// Returns the help on workloads: a line about each.
 fn workloads() -> String {
     let mut text = "What is asked for:\n".to_owned();
     for Known { form, about } in CATALOG {
@@ -238,7 +237,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| wrong(text, "a number of seconds, such as 30, 0.5 or 5m"))
 }
 
-/// The kinds of gaps between commands.
+/// Parses the kind of gaps between commands.
 fn paces() -> impl TypedValueParser<Value = Pace> {
     let poisson = "Exponentially distributed: independent users";
     let names = [("poisson", poisson), ("constant", "Equal")];

@@ -16,17 +16,17 @@ use super::options::{Plan, measured_ns};
 use super::stats::Stats;
 use super::worker::{Shared, Worker};
 
-/// What a phase does beyond what the whole plan says.
+/// Settings of a phase in addition to the plan.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Phase {
-    /// Shown beside the progress bar.
+    /// Name beside the progress bar.
     pub(super) name: &'static str,
     pub(super) kind: Kind,
     pub(super) pipeline: usize,
     /// Open loop: commands a second of all clients together.
     pub(super) rate: Option<(Pace, f64)>,
     pub(super) warm_up: Duration,
-    /// How long requests are sent after the warm-up.
+    /// Time after the warm-up in which requests are sent.
     pub(super) duration: Option<Duration>,
     pub(super) timeline: bool,
 }
@@ -35,17 +35,17 @@ pub(super) struct Phase {
 pub(super) enum Kind {
     Load,
     Scan,
-    /// The workload; at most so many requests.
+    /// The workload; `requests` is the maximum number of requests.
     Run {
         requests: Option<u64>,
     },
 }
 
-/// What a phase has measured.
+/// Results of a phase.
 #[derive(Debug)]
 pub(super) struct Measured {
     pub(super) stats: Stats,
-    /// From the end of the warm-up to the last response.
+    /// Seconds from the end of the warm-up to the last response.
     pub(super) seconds: f64,
     /// Processor time of this process in the measured part.
     pub(super) generator_cpu: Duration,
@@ -53,11 +53,11 @@ pub(super) struct Measured {
     pub(super) server_cpu: Option<Duration>,
 }
 
-/// How often the progress bar moves.
+/// Interval at which the progress bar moves.
 pub(super) const REFRESH: Duration = Duration::from_millis(100);
 
-/// Runs `phase` to its end. Fails only if this machine gives no poll or thread; what goes wrong
-/// with the server is in the statistics.
+/// Runs `phase` to its end. Fails only if the system gives no poll or thread; failures of the server are in
+/// the statistics.
 pub(super) fn run(plan: &Plan, phase: &Phase) -> io::Result<Measured> {
     let shared = Shared {
         ready: Barrier::new(plan.threads + 1),
@@ -87,7 +87,7 @@ pub(super) fn run(plan: &Plan, phase: &Phase) -> io::Result<Measured> {
         for worker in workers {
             let sender = sender.clone();
             scope.spawn(move || {
-                // The receiver outlives all threads unless one of them has failed already.
+                // The receiver outlives all threads unless a thread has failed already.
                 let _ = sender.send(worker.run().map(Box::new));
             });
         }
@@ -98,7 +98,7 @@ pub(super) fn run(plan: &Plan, phase: &Phase) -> io::Result<Measured> {
     })
 }
 
-/// Collects the threads' results and shows progress meanwhile.
+/// Collects the threads' results and shows progress.
 fn watch(
     plan: &Plan,
     phase: &Phase,
@@ -193,7 +193,7 @@ fn connection(plan: &Plan, phase: &Phase, clients_of_run: &Clients, client: u64)
     )
 }
 
-/// A bar on a terminal, and nothing in a pipe.
+/// Returns a bar that shows on a terminal and not in a pipe.
 fn progress_bar(plan: &Plan, phase: &Phase) -> ProgressBar {
     let (length, unit) = match (phase.duration, phase.kind) {
         (Some(duration), _) => ((phase.warm_up + duration).as_secs(), "s"),
@@ -203,7 +203,7 @@ fn progress_bar(plan: &Plan, phase: &Phase) -> ProgressBar {
     bar(length, unit, phase.name)
 }
 
-/// A bar of `length` units.
+/// Returns a bar of `length` units.
 pub(super) fn bar(length: u64, unit: &str, name: &'static str) -> ProgressBar {
     let template =
         format!("{{msg:>8}} {{wide_bar}} {{pos}}/{{len}} {unit}, {{per_sec}}, {{eta}} left");

@@ -1,7 +1,7 @@
-//! What was measured, as JSON or as text.
+//! The results, as JSON or as text.
 //!
-//! The names of the fields are those of the other commands where they mean the same; a field that
-//! makes no sense in a run is absent.
+//! Fields have the names that other commands use for the same figures. A field that does not apply to a run
+//! is absent.
 
 use lab::row::Row;
 use workload::Op;
@@ -11,8 +11,8 @@ use super::options::Plan;
 use super::phase::Measured;
 use super::stats::{Second, Stats};
 
-/// What `plan` was and what its phases have measured; `idle` are the silent connections, and those of
-/// them that the server has closed.
+/// Returns the report of a run. `idle` holds the number of silent connections, and the number of silent
+/// connections that the server has closed.
 pub(super) fn report(
     plan: &Plan,
     load: Option<&Measured>,
@@ -108,7 +108,7 @@ fn ran(plan: &Plan, measured: &Measured) -> Report {
     Report { row, text }
 }
 
-/// One second of the timeline, as a row and as a line.
+/// Returns one second of the timeline, as a row and as a line.
 fn second((second, slot): (usize, &Second)) -> (Row, String) {
     let latency = latency(&slot.latencies);
     let us = |field| latency.number(field).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Writes requests of the memcached text and meta protocols.
 //!
-//! Numbers and names are written digit by digit into the connection's buffer; nothing is allocated
-//! once that buffer has grown to what one batch needs.
+//! Numbers and names are written digit by digit into the connection's buffer. Nothing is allocated once the
+//! buffer has grown to the size of a batch.
 
 use workload::{KeyId, KeyNames, MAX_KEY_BYTES, Request};
 
@@ -17,12 +17,12 @@ pub(super) enum Dialect {
 pub(super) struct Writer {
     pub(super) dialect: Dialect,
     pub(super) names: KeyNames,
-    /// Ask for keys to be returned where the protocol leaves them out.
+    /// Whether to ask for keys in answers where the protocol leaves them out.
     pub(super) return_keys: bool,
 }
 
 impl Writer {
-    /// A read of the key of `first` and of `more` keys.
+    /// Writes a read of the key of `first` and of `more` keys.
     #[inline]
     pub(super) fn get(&self, first: &Request, more: &[KeyId], out: &mut Vec<u8>) {
         let several = !more.is_empty();
@@ -57,7 +57,7 @@ impl Writer {
         }
     }
 
-    /// The line that announces the value that `request` stores; value and `\r\n` follow.
+    /// Writes the line that announces the value of `request`; the value and `\r\n` follow.
     #[inline]
     pub(super) fn set(&self, request: &Request, out: &mut Vec<u8>) {
         let ttl = request.ttl_s.min(LONGEST_TTL_S);
@@ -109,7 +109,7 @@ impl Writer {
     }
 }
 
-/// Longer times to live are taken as dates by memcached: 30 days.
+/// Longest time to live, in seconds: memcached takes longer ones as dates.
 const LONGEST_TTL_S: u32 = 30 * 24 * 3600;
 
 #[inline]

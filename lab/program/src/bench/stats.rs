@@ -1,22 +1,23 @@
-//! What one thread has counted; merged when the run is over.
+//! The counts of one thread; they are merged when the run is over.
 //!
-//! A request is counted once its response is complete and if it was to be sent after the warm-up.
-//! A `get` of several keys is one latency and as many requests as it has keys. Failures are counted
-//! always: a connection refused in the warm-up is no less of a finding.
+//! A request is counted once its response is complete, if its time to be sent came after the warm-up. A `get`
+//! of several keys has one latency and counts as one request for each key. Failures always count, in the
+//! warm-up as well.
 
 use std::ops::Index;
 
 use hdrhistogram::Histogram;
 use workload::Op;
 
-/// Latencies of up to a minute, three significant digits, in nanoseconds.
+/// The longest latency recorded, in nanoseconds: a minute.
 const LONGEST_NS: u64 = 60_000_000_000;
-/// Nothing over a socket is faster; a coarser unit keeps the histogram small enough for the cache.
+/// Resolution of latencies, in nanoseconds. No response over a socket is faster, and a coarse unit keeps the
+/// histogram small enough for the processor's cache.
 const UNIT_NS: u64 = 64;
 const DIGITS: u8 = 3;
-/// The timeline holds a histogram for each second, so it is coarser.
+/// Significant digits of latencies in the timeline, fewer because each second has its own histogram.
 const TIMELINE_DIGITS: u8 = 2;
-/// The longest timeline, in seconds; what is later falls into the last one.
+/// The longest timeline, in seconds; later requests count for the last second.
 pub(super) const MAX_TIMELINE_S: usize = 24 * 3600;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +28,13 @@ pub(super) enum Failure {
     Closed,
     /// A request that was unanswered when its connection ended.
     Lost,
-    /// A request that was answered by an error.
+    /// A request answered by an error.
     Server,
     /// A connection given up because the answer was no memcached response.
     Protocol,
     /// A request without an answer when the run had to end.
     Timeout,
-    /// A value that was not what had been written.
+    /// A value that differs from the value written.
     Corrupt,
     /// A trace that could not be read to its end.
     Workload,
@@ -45,7 +46,7 @@ pub(super) enum Failure {
     Database,
 }
 
-/// What the kinds of failures are called in reports, in their order.
+/// Names of the kinds of failures in reports, in order.
 const FAILURES: [&str; 9] = [
     "connections_refused",
     "connections_closed",
@@ -66,7 +67,7 @@ impl Failures {
         self.0.iter().sum()
     }
 
-    /// Those that happened, by name.
+    /// Returns the kinds of failures that happened, by name.
     pub(super) fn happened(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let all = FAILURES.into_iter().zip(self.0);
         all.filter(|(_, count)| *count > 0)
@@ -89,7 +90,7 @@ pub(super) struct Second {
     pub(super) latencies: Histogram<u32>,
 }
 
-/// The counters of one thread, or of all of them.
+/// The counters of one thread, or their sum over all threads.
 #[derive(Clone, Debug)]
 pub(super) struct Stats {
     /// Requests by [`Op`].
@@ -98,11 +99,11 @@ pub(super) struct Stats {
     /// Latencies of commands by [`Op`], in nanoseconds.
     pub(super) latencies: [Histogram<u64>; 3],
     pub(super) failures: Failures,
-    /// The first failure, in words.
+    /// Message of the first failure.
     pub(super) first_failure: Option<String>,
-    /// Open loop: requests whose time had come but which were never sent.
+    /// Open loop: requests whose time came but which were never sent.
     pub(super) unsent: u64,
-    /// When the last counted response arrived, in nanoseconds since the start.
+    /// Time of the last counted response, in nanoseconds since the start.
     pub(super) last_ns: u64,
     timeline: Option<Vec<Second>>,
 }
@@ -129,8 +130,8 @@ impl Stats {
         }
     }
 
-    /// Counts a completed command on `keys` keys, of which `hits` were found; times are nanoseconds
-    /// since the end of the warm-up.
+    /// Counts a completed command on `keys` keys, `hits` of which were found. Times are nanoseconds since the
+    /// end of the warm-up.
     #[inline]
     pub(super) fn completed(&mut self, op: Op, keys: u32, hits: u32, sent_ns: u64, now_ns: u64) {
         let latency = now_ns.saturating_sub(sent_ns);
@@ -156,7 +157,7 @@ impl Stats {
         }
     }
 
-    /// Counts failures of one kind and remembers the words of the first.
+    /// Counts failures of one kind and keeps the message of the first.
     #[cold]
     pub(super) fn failed(&mut self, kind: Failure, count: u64, words: impl FnOnce() -> String) {
         self.failures.0[kind as usize] += count;
@@ -165,7 +166,7 @@ impl Stats {
         }
     }
 
-    /// Completed requests of all kinds.
+    /// Returns the number of completed requests of all kinds.
     pub(super) fn total(&self) -> u64 {
         self.requests.iter().sum()
     }
@@ -182,7 +183,7 @@ impl Stats {
         self.timeline.as_deref()
     }
 
-    /// Adds what another thread has counted.
+    /// Adds the counts of another thread.
     pub(super) fn merge(&mut self, other: &Self) {
         let requests = self.requests.iter_mut().zip(other.requests);
         let failures = self.failures.0.iter_mut().zip(other.failures.0);

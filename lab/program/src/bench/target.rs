@@ -20,7 +20,7 @@ pub(super) enum Target {
 impl FromStr for Target {
     type Err = String;
 
-    /// `HOST:PORT`, or the path of a unix socket: anything with a slash, or after `unix:`.
+    /// Parses `HOST:PORT`, or the path of a unix socket: any text with a slash, or behind `unix:`.
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             return Ok(Self::Unix(PathBuf::from(path)));
@@ -51,7 +51,7 @@ impl fmt::Display for Target {
 }
 
 impl Target {
-    /// Opens a non-blocking connection. Waits until it stands, for at most `patience` over TCP.
+    /// Opens a non-blocking connection. Waits until it is established, for at most `patience` over TCP.
     pub(super) fn connect(&self, patience: Duration) -> io::Result<Socket> {
         match self {
             Self::Tcp(address) => {
@@ -72,9 +72,9 @@ impl Target {
 /// A non-blocking connection to a [`Target`].
 pub(super) type Socket = Box<dyn Stream>;
 
-/// What a socket of either kind does.
+/// The operations of both kinds of sockets.
 pub(super) trait Stream: Read + Write + Source + Send + fmt::Debug {
-    /// Whether the server has closed a connection on which nothing was asked.
+    /// Returns whether the server has closed a connection without requests.
     fn is_closed(&mut self) -> bool {
         match self.read(&mut [0]) {
             Ok(count) => count == 0,

@@ -21,17 +21,17 @@ pub(super) enum Manner {
     Corrupt,
     /// Every set is refused.
     Full,
-    /// Closes each connection after so many requests.
+    /// Closes each connection after this many requests.
     Closes(u32),
     /// Closes each connection with its first answer, in one packet.
     ClosesAtOnce,
-    /// Answers what is no response.
+    /// Answers with lines that are no responses.
     Babbles,
 }
 
 type Store = Arc<Mutex<HashMap<Vec<u8>, Vec<u8>>>>;
 
-/// A server on a port of its own, for as long as the test runs.
+/// Starts a server on its own port, for as long as the test runs.
 pub(super) fn server(manner: Manner) -> (String, Arc<AtomicU64>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -110,14 +110,14 @@ fn serve(stream: TcpStream, store: &Store, manner: Manner) -> std::io::Result<()
     Ok(())
 }
 
-/// The plan of `flowstone bench` with `options`.
+/// Returns the plan of `flowstone bench` with `options`.
 pub(super) fn plan(options: &str) -> Plan {
     let line = format!("bench {options}");
     let args = BenchArgs::parse_from(line.split_ascii_whitespace());
     args.plan().unwrap()
 }
 
-/// Both phases of `flowstone bench` with `options`, and the report.
+/// Runs both phases of `flowstone bench` with `options`. Returns the results and the report.
 fn bench(address: &str, options: &str) -> (Option<Measured>, Option<Measured>, String) {
     let keys = match options.contains("--keys") {
         true => "",
@@ -171,7 +171,7 @@ fn a_scan_asks_for_every_key_once() {
     let (_, run, _) = bench(&address, "--load --ratio 1:0 --clients 3 --requests 1");
     assert_eq!(run.unwrap().stats.total(), 1);
     for options in ["", "--clients 1", "--clients 7 --pipeline 4 --verify"] {
-        // Twice as many keys as were stored, the first half of them there.
+        // Twice as many keys as were stored: the first half exists.
         let plan = plan(&format!("--server {address} --keys 400 --scan {options}"));
         let stats = phase::run(&plan, &running(&plan)).unwrap().stats;
         assert_eq!(
@@ -290,7 +290,7 @@ fn an_open_loop_keeps_its_rate_and_counts_waiting_as_latency() {
     assert_eq!(run.stats.total() + run.stats.unsent, 1000, "{json}");
     assert!(run.seconds > 0.4, "{json}");
     assert!(json.contains("\"timeline\":[{\"second\":0"), "{json}");
-    // A rate that one connection cannot reach: what is sent late has waited.
+    // One connection cannot reach this rate: late requests have waited.
     let options = "--rate 10000000 --duration 0.3 --clients 1 --requests 100000";
     let stats = bench(&address, options).1.unwrap().stats;
     let late_ns = stats.all_latencies().max();
@@ -338,7 +338,7 @@ fn a_trace_is_replayed_once_with_the_requests_of_each_key_in_its_order() {
         );
         assert_eq!(stats.failures.total(), 0, "{json}");
     }
-    // Who loses a connection holds nobody up.
+    // A client that loses its connection delays no other client.
     let (address, _) = server(Manner::Closes(7));
     let options_of_three = format!("{} --clients 3 --pipeline 4", options(&trace));
     let (_, run, json) = bench(&address, &options_of_three);

@@ -5,13 +5,13 @@
 //!     └─────▶ timer ──▶ connections whose time has come, or that may try again ──▶ write
 //! ```
 //!
-//! Readiness is edge-triggered, so a request and its response cost one `write`, one `read` and a
-//! share of one `epoll_wait`. Times to the nanosecond come from a timer descriptor, because the
-//! timeout of a poll counts in milliseconds.
+//! Readiness is edge-triggered, so a request and its response take one `write`, one `read` and a share of one
+//! `epoll_wait`. A timer descriptor gives times to the nanosecond, because the timeout of a poll counts in
+//! milliseconds.
 //!
-//! A broken connection is counted and opened again after [`RETRY_NS`]; what it had asked for is
-//! lost, never repeated. A thread gives up when no connection has stood for [`GONE_NS`], or when
-//! nothing has been answered for [`STALL_NS`] while requests were waiting.
+//! A broken connection is counted and opened again after [`RETRY_NS`]; its unanswered requests are lost and
+//! never repeated. A thread gives up if it had no connection for [`GONE_NS`], or if no answer came for
+//! [`STALL_NS`] while requests were waiting.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -33,21 +33,21 @@ use super::inflight::Judge;
 use super::stats::{Failure, Stats};
 use super::target::Target;
 
-/// How long opening a connection may take.
+/// Longest time to open a connection.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
-/// The same while other connections of the thread are waiting for it.
+/// The same while other connections of the thread wait for it.
 const RECONNECT_PATIENCE: Duration = Duration::from_millis(200);
 /// Pause before a broken connection is opened again.
 const RETRY_NS: u64 = 100_000_000;
-/// Without any connection for this long, the server is gone.
+/// Time without any connection after which the server counts as gone.
 const GONE_NS: u64 = 5_000_000_000;
-/// Without any answer for this long, while requests wait, the server hangs.
+/// Time without any answer to waiting requests after which the server counts as hung.
 const STALL_NS: u64 = 30_000_000_000;
-/// How long answers are awaited after the end of the run.
+/// Time for which answers are awaited after the end of the run.
 const DRAIN_NS: u64 = 5_000_000_000;
-/// The poll returns at least this often, to look at the limits above.
+/// Longest wait of the poll, so that the limits above are checked.
 const TICK_NS: u64 = 100_000_000;
-/// What one `read` may return.
+/// Maximum bytes of one `read`.
 const READ_BYTES: usize = 256 << 10;
 /// Events taken from one poll.
 const EVENTS: usize = 1024;
@@ -56,9 +56,9 @@ const TIMER: Token = Token(usize::MAX - 1);
 
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// All threads, and the one that watches them, pass it when all connections stand.
+    /// Barrier for all threads and the watching thread: passed when every thread has opened its connections.
     pub(super) ready: Barrier,
-    /// Time 0 of the phase, set by the first to pass.
+    /// Time 0 of the phase, set by the first thread to pass the barrier.
     pub(super) epoch: OnceLock<Instant>,
     /// Connections that could be opened.
     pub(super) connected: AtomicU64,
@@ -74,9 +74,9 @@ pub(super) struct Worker<'a> {
     stats: Stats,
     poll: Poll,
     timer: OwnedFd,
-    /// When the timer will fire.
+    /// Time at which the timer will fire.
     armed_ns: u64,
-    /// Times at which connections want to be looked at.
+    /// Times at which connections want to be served, with their indexes.
     timers: BinaryHeap<Reverse<(u64, usize)>>,
     buffer: Box<[u8]>,
     epoch: Instant,
@@ -84,15 +84,15 @@ pub(super) struct Worker<'a> {
     inflight: usize,
     /// Connections that will send more.
     unfinished: usize,
-    /// Connections that stand.
+    /// Open connections.
     live: usize,
-    /// When a response last arrived, or a connection last stood.
+    /// Times of the last response (`progress_ns`) and of the last moment with an open connection (`live_ns`).
     progress_ns: u64,
     live_ns: u64,
 }
 
 impl<'a> Worker<'a> {
-    /// A thread that will serve `connections`. Fails if the system gives no poll or timer.
+    /// Returns a thread's worker that will serve `connections`. Fails if the system gives no poll or timer.
     pub(super) fn new(
         shared: &'a Shared,
         target: &'a Target,
@@ -185,7 +185,7 @@ impl<'a> Worker<'a> {
         self.epoch.elapsed().as_nanos() as u64
     }
 
-    /// Whether there is nothing more to do, or no use in going on.
+    /// Returns whether all requests are done, or going on is of no use.
     fn is_over(&mut self, now_ns: u64) -> bool {
         if self.live > 0 {
             self.live_ns = now_ns;
@@ -208,7 +208,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Opens a connection; on failure it will be tried again.
+    /// Opens a connection. After a failure it will be tried again.
     fn connect(&mut self, index: usize, patience: Duration) {
         let opened = self.target.connect(patience).and_then(|mut socket| {
             self.poll
@@ -231,8 +231,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// A connection has something to read, its end too if the server has `closed` it, or room to
-    /// write. Returns how many commands completed.
+    /// Serves a connection that can be read or takes output again. If the server has `closed` it, reads to
+    /// its end. Returns how many commands completed.
     fn ready(&mut self, index: usize, readable: bool, closed: bool) -> usize {
         let epoch = self.epoch;
         let clock = move || epoch.elapsed().as_nanos() as u64;
@@ -263,7 +263,7 @@ impl<'a> Worker<'a> {
         completed
     }
 
-    /// Lets a connection send what it may, and sees to it that it is woken for the rest.
+    /// Lets a connection send, and arranges its next wake-up.
     fn send(&mut self, index: usize, now_ns: u64) {
         let connection = &mut self.connections[index];
         if connection.finished || connection.socket.is_none() {
@@ -292,7 +292,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Tells the poll whether room for output matters.
+    /// Tells the poll whether to report that the socket takes output again.
     fn await_room(&mut self, index: usize, wanted: bool) {
         let connection = &mut self.connections[index];
         if connection.awaits_room == wanted {
@@ -312,12 +312,12 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// A connection has ended: counts why, and will open it again if it has more to ask.
+    /// Counts the end of a connection and its cause, and will open it again if it has more to send.
     #[cold]
     fn broken(&mut self, index: usize, broken: &Broken) {
         let connection = &mut self.connections[index];
         if let Some(socket) = &mut connection.socket {
-            // The descriptor is closed with the socket; the poll forgets it then anyway.
+            // Closing the socket closes the descriptor, which removes it from the poll anyway.
             let _ = self.poll.registry().deregister(socket);
             self.live -= 1;
         }
@@ -346,7 +346,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Has a connection looked at when `due_ns` comes, unless it will be looked at anyway.
+    /// Arranges that a connection is served at `due_ns`, unless a wake-up is already arranged.
     fn wake_at(&mut self, index: usize, due_ns: u64) {
         let connection = &mut self.connections[index];
         if !connection.timed {
@@ -355,7 +355,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Looks at the connections whose time has come.
+    /// Serves the connections whose time has come.
     fn wake_due(&mut self, now_ns: u64) {
         while let Some(&Reverse((due_ns, index))) = self.timers.peek() {
             if due_ns > now_ns {
@@ -370,7 +370,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Sets the timer to the earliest time that somebody waits for.
+    /// Sets the timer to the earliest wake-up.
     fn arm(&mut self, now_ns: u64) -> io::Result<()> {
         let Some(&Reverse((due_ns, _))) = self.timers.peek() else {
             return Ok(());
@@ -379,7 +379,7 @@ impl<'a> Worker<'a> {
             return Ok(());
         }
         self.armed_ns = due_ns;
-        // A zero would disarm it.
+        // Zero would disarm the timer.
         let gap_ns = due_ns.saturating_sub(now_ns).max(1);
         let at = Timespec {
             tv_sec: (gap_ns / 1_000_000_000) as i64,

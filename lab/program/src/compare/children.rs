@@ -1,7 +1,7 @@
 //! One child process for each preset: this program again, with the same options.
 //!
-//! A child prints one line of JSON, its outcome, on standard output. On standard error it tells how
-//! far it has come, in lines that begin with [`PROGRESS`]; all other lines are for the user.
+//! A child prints one line of JSON, its outcome, on standard output. On standard error it prints its progress
+//! in lines that begin with [`PROGRESS`]; all other lines are for the user.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -20,7 +20,7 @@ const PROGRESS: &str = "progress ";
 /// Tells the waiting process how many requests have been made.
 ///
 /// # Panics
-/// If that process has ended. It ends this one as well, which gives back what it has used.
+/// If that process has ended. The panic ends this process as well and releases its resources.
 pub(super) fn tell(requests: u64) {
     eprintln!("{PROGRESS}{requests}");
 }
@@ -34,32 +34,32 @@ pub(super) fn print_json(what: &impl Serialize) -> io::Result<()> {
 
 enum Event {
     Progress(usize, u64),
-    /// It has no more to say; what it said to the user where there is no outcome.
+    /// The child has ended. The error holds the lines that it printed for the user.
     Ended(usize, Result<Box<Outcome>, String>),
 }
 
-/// Children, ended with their owner.
+/// Child processes; dropping this kills them.
 struct Running(Vec<Child>);
 
 impl Drop for Running {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // Those that have ended already cannot be killed.
+            // A child that has ended cannot be killed.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-/// Runs every preset in a process of its own; `each` is called in the order of the presets. After a
-/// failure the others are ended, and the exit code is the one of the child that failed.
+/// Runs every preset in its own process, and calls `each` in the order of the presets. After a failure the
+/// other processes are killed, and the exit code is that of the failed child.
 pub(super) fn run(
     plan: &Plan,
     presets: &[&'static Preset],
     mut each: impl FnMut(&Outcome) -> io::Result<()>,
 ) -> Result<Vec<Outcome>, ExitCode> {
     let (terminal, bars) = bars(plan, presets);
-    // A terminal that is gone shows nothing anyway.
+    // A closed terminal shows nothing anyway.
     let clear = || drop(terminal.clear());
     let (events, received) = channel();
     let mut running = Running(Vec::new());
@@ -99,7 +99,7 @@ pub(super) fn run(
     Ok(ended.into_iter().flatten().collect())
 }
 
-/// How many processes run at once: in real time they would disturb each other.
+/// Returns the number of processes at once: one in real time, since several would disturb each other.
 fn at_once(plan: &Plan) -> usize {
     match plan.device {
         DeviceChoice::Emulated(_) | DeviceChoice::Modelled { .. } => runtime::process::cores(),
@@ -116,7 +116,7 @@ fn tell_failure(preset: &Preset, words: &str, code: Option<i32>) -> ExitCode {
         };
         return fail(format!("the process of preset {} ended {how}", preset.name));
     }
-    // It has said it as this process would.
+    // The child's words have the prefix that this process would add.
     let words = words.strip_prefix("flowstone: ").unwrap_or(words);
     match code {
         Some(code) if code == i32::from(cli::exit::USAGE) => cli::exit::refuse(words),
@@ -153,13 +153,13 @@ fn start(
     let events = events.clone();
     thread::spawn(move || {
         let outcome = listen(number, out, err, &events);
-        // The receiver is gone after a failure of another.
+        // The receiver is gone if another child has failed.
         let _ = events.send(Event::Ended(number, outcome));
     });
     Ok(())
 }
 
-/// Listens to a child until it has no more to say.
+/// Listens to a child until it closes its outputs.
 fn listen(
     number: usize,
     mut out: impl Read + Send + 'static,
@@ -174,7 +174,7 @@ fn listen(
     for line in BufReader::new(err).lines().map_while(Result::ok) {
         match line.strip_prefix(PROGRESS).map(str::parse) {
             Some(Ok(requests)) => {
-                // The receiver is gone after a failure of another.
+                // The receiver is gone if another child has failed.
                 let _ = events.send(Event::Progress(number, requests));
             }
             _ => {
@@ -187,7 +187,7 @@ fn listen(
     serde_json::from_str(&text).map_err(|_| words)
 }
 
-/// What shows a bar for each preset, and the bars.
+/// Returns the display of the progress bars, and one bar for each preset.
 fn bars(plan: &Plan, presets: &[&'static Preset]) -> (MultiProgress, Vec<ProgressBar>) {
     let all = MultiProgress::new();
     let requests = plan.total_requests();

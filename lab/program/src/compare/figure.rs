@@ -1,4 +1,4 @@
-//! How the presets went on, as a figure: hit ratio and requests a second over the run.
+//! The course of the presets as a figure: hit ratio and requests a second over the run.
 
 use lab::compare::{Curve, Outcome, Plan};
 use lab::plot::{Axis, Line, Plot, page};

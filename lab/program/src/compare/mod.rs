@@ -3,11 +3,11 @@
 //! ```text
 //!   options ──▶ plan, checked for every preset ──▶ one child process for each preset
 //!                                                    (this program, --worker PRESET)
-//!   rows in the order asked for ◀── standard output    │ as many at once as there are cores;
+//!   rows in order of --presets  ◀── standard output    │ as many at once as there are cores;
 //!   progress bars, errors      ◀── standard error ─────┘ in real time one after the other
 //! ```
 //!
-//! The exit code is 0 if every preset has a row, 2 when the input is at fault, 1 otherwise.
+//! The exit code is 0 if every preset has a row, 2 if the input is wrong, and 1 otherwise.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -43,7 +43,7 @@ fn compare(args: &CompareArgs) -> Result<(), ExitCode> {
     report(args, &plan, &outcomes).map_err(cannot_write("report"))
 }
 
-/// Prints a row at once, where rows are lines.
+/// Prints a row at once if rows are lines of JSON.
 fn show(args: &CompareArgs, outcome: &Outcome) -> io::Result<()> {
     if args.json {
         children::print_json(&outcome.row)?;

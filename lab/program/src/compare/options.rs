@@ -14,9 +14,9 @@ use workload::Workload;
 
 use crate::workload_args::WorkloadArgs;
 
-/// Requests to measure when nothing is said.
+/// Default number of requests to measure.
 const DEFAULT_REQUESTS: u64 = 1_000_000;
-/// Processors under virtual time, and the most worker threads, when nothing is said.
+/// Default number of processors under virtual time, and default maximum of worker threads in real time.
 const DEFAULT_CPUS: u32 = 4;
 
 /// Run presets side by side on the same work.
@@ -25,8 +25,7 @@ pub(crate) struct CompareArgs {
     /// The presets, separated by commas; they are listed below
     #[arg(long, value_name = "NAMES", value_delimiter = ',', required = true)]
     presets: Vec<String>,
-    /// What is asked for: etc, zipfian, memcachier, twitter:NN, ... [`flowstone bench --help`
-    /// lists all]
+    /// The workload: etc, zipfian, memcachier, twitter:NN, ... [`flowstone bench --help` lists all]
     #[arg(long, default_value = "etc", value_name = "NAME")]
     workload: String,
     /// Replay a recorded trace: short for --workload trace:FILE
@@ -36,8 +35,8 @@ pub(crate) struct CompareArgs {
     /// ,program_us=T, ftl: ,cache=S, emulated under virtual time, or file:PATH in real time
     #[arg(long, default_value = "ftl:didacache", value_name = "DEVICE")]
     device: String,
-    /// nvm:optane, with ,size=S ,channels=N ,read_us=T ,write_us=T, or ftl:PRESET: a device of its own for the index of
-    /// presets that have a part of it on flash [default: a part of the device]
+    /// A separate device for the part of an index on flash: nvm:optane, with ,size=S ,channels=N ,read_us=T
+    /// ,write_us=T, or ftl:PRESET [default: a part of the device]
     #[arg(long, value_name = "DEVICE")]
     index_device: Option<String>,
     /// Memory of the cache
@@ -49,16 +48,17 @@ pub(crate) struct CompareArgs {
     /// Size of a segment on a drive; on flash it is an erase block [default: the preset's choice]
     #[arg(long, value_name = "SIZE")]
     segment_size: Option<Size>,
-    /// Memory for segments being filled and written, of that of the cache [default: the preset's choice]
+    /// Memory for segments being filled and written, part of the cache's memory [default: the preset's
+    /// choice]
     #[arg(long, value_name = "SIZE")]
     write_buffers: Option<Size>,
     /// Requests to measure [default: 1000000, all of a trace]
     #[arg(long, value_name = "N")]
     requests: Option<NonZeroU64>,
-    /// Requests to make before those [default: as many, none of a trace]
+    /// Requests to make before measuring [default: as many as are measured, none of a trace]
     #[arg(long, value_name = "N")]
     warmup: Option<u64>,
-    /// First store every key once [default: only where the workload stores nothing on a miss]
+    /// First store every key once [default: only if the workload stores nothing on a miss]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     load: Option<bool>,
     /// Clients, each with one request at a time
@@ -68,13 +68,13 @@ pub(crate) struct CompareArgs {
     /// than there are cores]
     #[arg(long, value_name = "N")]
     cpus: Option<NonZeroU32>,
-    /// What the processor costs under virtual time: 0 nothing, 1 what was measured, 2 twice that
+    /// Processor cost under virtual time: 0 nothing, 1 as measured, 2 twice as much
     #[arg(long, default_value_t = 1, value_name = "0|1|2")]
     cpu_scale: u32,
-    /// The same for the copying of items alone, by writes and by reclaim
+    /// The same for copying items alone, by writes and by reclaim
     #[arg(long, default_value_t = 1, value_name = "0|1|2")]
     copy_scale: u32,
-    /// Microseconds of processor that a request costs beside what the cache does for it, under virtual time [default: as
+    /// Microseconds of processor time of a request outside of the cache, under virtual time [default: as
     /// measured without sockets]
     #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     request_us: Option<u32>,
@@ -88,21 +88,21 @@ pub(crate) struct CompareArgs {
     /// Segments written at once, and segments reclaimed at once [default: the preset's choice]
     #[arg(long, value_name = "N")]
     workers: Option<NonZeroU32>,
-    /// The most of a segment that reclaim copies, in sixteenths [default: the preset's choice]
+    /// Maximum share of a segment that reclaim copies, in sixteenths [default: the preset's choice]
     #[arg(long, value_name = "N")]
     max_copy: Option<u32>,
     /// Items that go to flash when they leave memory: all, random:PERCENT, ghosts:READS or learned:READS [default: the
     /// preset's choice]
     #[arg(long, value_name = "POLICY")]
     admission: Option<Admission>,
-    /// Seconds in which samples are taken, and then counted, where admission learns [default: an hour]
+    /// Seconds in which samples are taken, and then counted, if admission learns [default: an hour]
     #[arg(long, value_name = "SECONDS")]
     admission_window: Option<NonZeroU32>,
-    /// Watermarks of free segments in percent of the flash: below the low one reclaim is pressing, below the high one it
-    /// begins [default: the preset's choice]
+    /// Watermarks of free segments in percent of the flash: reclaim is urgent below the low one and starts
+    /// below the high one [default: the preset's choice]
     #[arg(long, value_name = "LOW-HIGH", value_parser = watermarks)]
     watermarks: Option<StaticReserve>,
-    /// Microseconds that a database takes to answer what the cache did not find
+    /// Microseconds that a database takes to answer a miss of the cache
     #[arg(long, default_value_t = 0, value_name = "MICROSECONDS")]
     database_us: u64,
     #[command(flatten)]
@@ -113,12 +113,12 @@ pub(crate) struct CompareArgs {
     /// Draw hit ratio and requests a second over the run
     #[arg(long, value_name = "FILE.svg")]
     pub(super) plot: Option<PathBuf>,
-    /// Run this preset alone, for the process that waits
+    /// Run this preset alone, for the parent process
     #[arg(long, hide = true, value_name = "PRESET")]
     worker: Option<String>,
 }
 
-/// Two watermarks as `2-5`.
+/// Parses two watermarks such as `2-5`.
 fn watermarks(text: &str) -> Result<StaticReserve, String> {
     let shares = text
         .split_once('-')
@@ -135,19 +135,19 @@ fn watermarks(text: &str) -> Result<StaticReserve, String> {
 }
 
 impl CompareArgs {
-    /// The presets in the order asked for.
+    /// Returns the presets in the order of the option.
     pub(super) fn presets(&self) -> Result<Vec<&'static Preset>, CompareError> {
         let presets = self.presets.iter().map(|name| systems::PRESETS.named(name));
         Ok(presets.collect::<Result<_, _>>()?)
     }
 
-    /// The preset to run in this process, where that is what it was started for.
+    /// Returns the preset to run in this process if this is a child process.
     pub(super) fn worker_preset(&self, presets: &[&'static Preset]) -> Option<&'static Preset> {
         let worker = self.worker.as_deref()?;
         presets.iter().copied().find(|preset| preset.name == worker)
     }
 
-    /// Checks the options against each other.
+    /// Checks the options against each other, and returns the plan.
     pub(super) fn plan(&self) -> Result<Plan, CompareError> {
         let settings = self.chosen.settings(self.clients.get().into());
         let name = match &self.trace {

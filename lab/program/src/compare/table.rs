@@ -1,5 +1,5 @@
-//! The rows as text for people: a column for each preset, a line for each figure that one of them
-//! has, and as many tables of that kind as fit one beside the other on a screen.
+//! The rows as text: a column for each preset, a line for each figure that some preset has. Columns that do
+//! not fit the screen go into further tables.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,10 +8,10 @@ use device::Bytes;
 use lab::compare::{FIELDS, Outcome, Plan};
 use serde_json::Value;
 
-/// Figures that are the same for all presets, and are in the heading.
+/// Figures that all presets share; the heading shows them.
 const COMMON: [&str; 3] = ["workload", "virtual_time", "seed"];
 
-/// Columns of a screen, and blank ones between two of a table.
+/// Columns of a screen, and blank columns between two columns of a table.
 const MOST_COLUMNS: usize = 120;
 const GAP: usize = 2;
 
@@ -30,7 +30,7 @@ pub(super) fn text(plan: &Plan, outcomes: &[Outcome]) -> String {
             let mut line = format!("{name:first$}");
             for row in here {
                 let (width, cell) = (width(row), row.get(*name).map_or("", String::as_str));
-                // A string takes it all.
+                // Writing to a string cannot fail.
                 let _ = write!(line, "  {cell:>width$}");
             }
             text.push_str(line.trim_end());
@@ -43,7 +43,7 @@ pub(super) fn text(plan: &Plan, outcomes: &[Outcome]) -> String {
     }
     for outcome in outcomes.iter().filter(|outcome| outcome.refused_sets > 0) {
         let (preset, sets) = (&outcome.row.preset, outcome.refused_sets);
-        // A string takes it all.
+        // Writing to a string cannot fail.
         let _ = writeln!(
             text,
             "{preset} refused {sets} sets: too large, or no memory"
@@ -52,7 +52,7 @@ pub(super) fn text(plan: &Plan, outcomes: &[Outcome]) -> String {
     text
 }
 
-/// How many columns fit beside one of names, one at least.
+/// Returns the number of columns that fit beside a column of names: at least one.
 fn fitting(rows: &[Cells], names: usize) -> usize {
     let mut taken = names;
     let mut fits = |row: &&Cells| {
@@ -84,7 +84,7 @@ fn heading(plan: &Plan, outcomes: &[Outcome]) -> String {
     )
 }
 
-/// The figures of a row, as people read them, by their names.
+/// Returns the figures of a row as text, by their names.
 fn cells(outcome: &Outcome) -> Cells {
     let Ok(Value::Object(fields)) = serde_json::to_value(&outcome.row) else {
         return Cells::new();

@@ -1,4 +1,5 @@
-//! Look-ups and inserts of many clients, each with one request under way, and the bare reads of the same drives beside.
+//! Look-ups and inserts by many clients, each with one request in flight, and bare reads of the same drives
+//! for comparison.
 
 use std::cell::RefCell;
 use std::io::{self, Write};
@@ -12,28 +13,28 @@ use slices::SliceError;
 
 use super::drives::CommandError;
 
-/// What is measured. Keys are numbers from 0 on; of those that have been inserted last, as many as it holds are there.
+/// The structure under test. Keys are numbers from 0. It holds the keys inserted last, as many as fit.
 pub(super) trait Subject: Clone + 'static {
-    /// Inserts a key, with a value that tells which key's it is.
+    /// Inserts a key, with a value that identifies the key.
     async fn insert(&self, key: u64) -> Result<(), SliceError>;
 
-    /// Looks a key up: whether it is there, with its own value.
+    /// Looks up a key. Returns whether it was found with its own value.
     async fn get(&self, key: u64) -> Result<bool, SliceError>;
 }
 
-/// What the clients of a benchmark ask for.
+/// The load of a benchmark.
 #[derive(Args)]
 pub(super) struct LoadArgs {
     /// Keys to insert first [default: as many as it holds].
     #[arg(long, value_name = "N")]
     pub(super) keys: Option<u64>,
-    /// An earlier run has filled it with as many keys: insert none first.
+    /// An earlier run has inserted these keys: insert none first.
     #[arg(long)]
     pub(super) filled: bool,
     /// Requests to measure, of all clients together.
     #[arg(long, default_value_t = 1_000_000, value_name = "N")]
     pub(super) requests: u64,
-    /// How many of the requests are inserts; the others are look-ups.
+    /// Share of inserts among the requests, in percent; the others are look-ups.
     #[arg(long, default_value_t = 0, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(0..=100))]
     pub(super) inserts: u64,
     /// Requests under way at once.
@@ -41,7 +42,7 @@ pub(super) struct LoadArgs {
     pub(super) clients: u32,
 }
 
-/// What the clients of a benchmark have done.
+/// The counts of a benchmark's clients.
 pub(super) struct Tally {
     left: u64,
     next_key: u64,
@@ -72,12 +73,12 @@ impl Tally {
         self.gets as f64 / self.seconds
     }
 
-    /// For each look-up, of a count.
+    /// Returns `count` for each look-up.
     pub(super) fn per_get(&self, count: u64) -> f64 {
         count as f64 / self.gets.max(1) as f64
     }
 
-    /// What every benchmark tells of its requests.
+    /// Returns the fields that every benchmark reports.
     pub(super) fn row(&self, load: &LoadArgs) -> serde_json::Map<String, serde_json::Value> {
         let us = |quantile| self.latency_ns.value_at_quantile(quantile) as f64 / 1e3;
         let row = serde_json::json!({
@@ -99,7 +100,7 @@ impl Tally {
     }
 }
 
-/// Lets clients loose on what has been filled with `keys` keys.
+/// Runs the clients on a structure that was filled with `keys` keys.
 pub(super) async fn measure(
     subject: &impl Subject,
     load: &LoadArgs,
@@ -173,7 +174,8 @@ async fn request(
     }
 }
 
-/// How many reads of `bytes`, whole pages, at random places, drives do a second, with `depth` under way at once on each.
+/// Returns how many reads a second the drives do at random places, each of `bytes` in whole pages, with
+/// `depth` reads in flight on each drive.
 pub(super) async fn bare_reads_per_s(
     disks: &[Arc<dyn Disk>],
     (reads, bytes): (u64, usize),
@@ -204,7 +206,7 @@ pub(super) async fn bare_reads_per_s(
     Ok(count as f64 / runtime::now().since(begin).as_secs_f64())
 }
 
-/// Xorshift numbers, other ones for each client.
+/// Xorshift numbers, different for each client.
 struct Random(u64);
 
 impl Random {
@@ -220,7 +222,7 @@ impl Random {
     }
 }
 
-/// Prints what has been measured.
+/// Prints the results.
 pub(super) fn print(
     row: serde_json::Map<String, serde_json::Value>,
     as_json: bool,

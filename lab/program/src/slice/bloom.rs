@@ -1,4 +1,4 @@
-//! `flowstone slice bloom`: make a SliceBloom, put lines into it, and ask which lines it may have.
+//! `flowstone slice bloom`: creates and fills a SliceBloom, and asks which lines it may hold.
 
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
@@ -16,11 +16,11 @@ use super::input::records;
 pub(super) enum BloomCommand {
     /// Make an empty filter.
     Create(CreateArgs),
-    /// Insert lines, as they are.
+    /// Insert lines, taken as they are.
     Insert(LineArgs),
-    /// Print the lines that it may have.
+    /// Print the lines that the filter may hold.
     Check(LineArgs),
-    /// Tell its shape, how often it is wrong, and what it takes of memory.
+    /// Print the filter's shape, false positive rate and memory.
     Stats(DriveArgs),
 }
 
@@ -31,10 +31,10 @@ pub(super) struct CreateArgs {
     /// Bytes of each drive.
     #[arg(long, value_name = "SIZE")]
     size: Size,
-    /// How often it may be wrong about a line that it does not have, when it is full.
+    /// False positive rate of a full filter.
     #[arg(long, default_value_t = 0.01, value_name = "SHARE")]
     rate: f64,
-    /// Incarnations: the more, the less memory a line, and the more is written for one.
+    /// Incarnations: with more, a line takes less memory and an insert writes more.
     #[arg(long, default_value_t = 256, value_name = "N")]
     incarnations: u32,
     /// Memory for filters [default: as much as the drives need].
@@ -43,10 +43,11 @@ pub(super) struct CreateArgs {
     /// Bytes of a filter in memory.
     #[arg(long, default_value = "128KiB", value_name = "SIZE")]
     filter_size: Size,
-    /// As the paper has it: 3 functions, each with a page of its own, 32 bits a line. Wrong about one line in six.
+    /// As the paper has it: 3 functions, each with a page of its own, 32 bits a line. Wrong about one line in
+    /// six.
     #[arg(long, conflicts_with = "rate")]
     paper: bool,
-    /// Lose what the files hold.
+    /// Overwrite the contents of the files.
     #[arg(long)]
     force: bool,
 }
@@ -90,7 +91,7 @@ async fn create(args: &CreateArgs) -> Result<(), CommandError> {
         settings.placement = BitPlacement::OnePage;
         settings = settings.for_rate(args.rate)?;
     }
-    // What can be refused is, before anything is made.
+    // Wrong settings are refused before any file is made.
     let most = settings
         .shape(&vec![args.size.0; args.on.drives.len()])?
         .partitions;

@@ -1,4 +1,4 @@
-//! What all structures have: the drives they lie on, and how a command ends.
+//! Parts that all structures share: the options of their drives, and the end of a command.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,22 +10,22 @@ use slices::{Scheduling, SliceError};
 use super::input::InputError;
 use cli::exit;
 
-/// Where a structure lies, and how it is read.
+/// The drives of a structure, and the way to read them.
 #[derive(Args)]
 pub(super) struct DriveArgs {
-    /// The files or block devices it lies on, in the order in which they were when it was made.
+    /// The files or block devices of the structure, in the order in which it was created.
     #[arg(long, required = true, value_delimiter = ',', value_name = "FILE,...")]
     pub(super) drives: Vec<PathBuf>,
     /// Reads in a drive at once.
     #[arg(long, default_value_t = 32, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     queue_depth: u32,
-    /// One JSON object a line instead of words.
+    /// Print one JSON object a line instead of words.
     #[arg(long)]
     pub(super) json: bool,
 }
 
 impl DriveArgs {
-    /// Where channels are not known all reads count as of one.
+    /// Returns the scheduling. Without known channels all reads count as reads of one channel.
     pub(super) fn scheduling(&self) -> Scheduling {
         Scheduling {
             queue_depth: self.queue_depth,
@@ -35,7 +35,7 @@ impl DriveArgs {
     }
 }
 
-/// What went wrong, in one line.
+/// An error in one line.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CommandError {
     #[error(transparent)]
@@ -50,8 +50,8 @@ pub(super) enum CommandError {
     Stopped { done: u64, source: Box<Self> },
 }
 
-/// Does `change` for each piece of the input, then `sync`: how many pieces there were. Where one stops it, those before it are synced
-/// first, and the error says how many.
+/// Does `change` for each piece of the input, then `sync`, and returns the number of pieces. If a change
+/// fails, the changes before it are synced first, and the error names their number.
 pub(super) async fn change_all<T>(
     input: impl Iterator<Item = Result<T, InputError>>,
     mut change: impl AsyncFnMut(T) -> Result<(), CommandError>,
@@ -80,7 +80,7 @@ pub(super) async fn change_all<T>(
     Ok(done)
 }
 
-/// How a command ends: a reader that closes its end early has seen enough.
+/// Returns the exit code of a command. A reader that closes its end early has seen enough.
 pub(super) fn ended(outcome: Result<(), CommandError>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! `flowstone slice hash`: make a SliceHash, change it, ask it, and see how fast it is.
+//! `flowstone slice hash`: creates, changes, queries and measures a SliceHash.
 
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use super::bench::{LoadArgs, Subject, measure, print};
 use super::drives::{CommandError, DriveArgs, change_all, ended};
 use super::input::{InputError, lines, number};
 
-/// Keys of text become numbers with this seed.
+/// Seed with which keys of text are hashed.
 const TEXT_SEED: u64 = 0;
 
 #[derive(Subcommand)]
@@ -24,13 +24,13 @@ pub(super) enum HashCommand {
     Create(CreateArgs),
     /// Insert pairs: a key and a value a line.
     Insert(ChangeArgs),
-    /// Print the value of each key that is there: a key a line.
+    /// Look up keys, one a line, and print each key found with its value.
     Get(ChangeArgs),
-    /// Delete keys: a key a line.
+    /// Delete keys, one a line.
     Delete(ChangeArgs),
-    /// Tell its shape, and what it takes of memory.
+    /// Print the table's shape and memory.
     Stats(DriveArgs),
-    /// Fill it with numbers, and measure look-ups and inserts. What it holds goes.
+    /// Fill the table with numbers, and measure look-ups and inserts. Its old contents are lost.
     Bench(BenchArgs),
 }
 
@@ -41,7 +41,7 @@ pub(super) struct CreateArgs {
     /// Bytes of each drive.
     #[arg(long, value_name = "SIZE")]
     size: Size,
-    /// Incarnations: the more, the less memory an entry, and the more is written for an insert.
+    /// Incarnations: with more, an entry takes less memory and an insert writes more.
     #[arg(long, default_value_t = 32, value_name = "N")]
     incarnations: u32,
     /// Memory for tables [default: as much as the drives need].
@@ -53,7 +53,7 @@ pub(super) struct CreateArgs {
     /// Entries of a bucket [default: as many as fill a page].
     #[arg(long, value_name = "N")]
     bucket_entries: Option<u32>,
-    /// How full a table gets.
+    /// Share of a table that is filled.
     #[arg(long, default_value_t = slices::FILL, value_name = "SHARE")]
     fill: f64,
     /// Full tables of a drive that may wait in memory in a burst of inserts.
@@ -62,16 +62,16 @@ pub(super) struct CreateArgs {
     /// Spread slices over all drives: less memory instead of more look-ups.
     #[arg(long)]
     spread: bool,
-    /// Channels of a drive, where they are known.
+    /// Channels of a drive, if they are known.
     #[arg(long, default_value_t = 1, value_name = "N")]
     channels: u32,
     /// Consecutive bytes on one channel.
     #[arg(long, default_value = "8KiB", value_name = "SIZE")]
     chunk_size: Size,
-    /// Find out how the first drive divides its bytes among channels. Takes seconds, on a drive that does nothing else.
+    /// Find out how the first drive divides its bytes among channels. Takes seconds; the drive must be idle.
     #[arg(long, conflicts_with_all = ["channels", "chunk_size"])]
     probe: bool,
-    /// Lose what the files hold.
+    /// Overwrite the contents of the files.
     #[arg(long)]
     force: bool,
 }
@@ -82,10 +82,10 @@ pub(super) struct ChangeArgs {
     on: DriveArgs,
     /// The lines [default: standard input].
     input: Option<PathBuf>,
-    /// Memory for Bloom filters of the partitions that are looked up most.
+    /// Memory for Bloom filters of the partitions with the most look-ups.
     #[arg(long, default_value = "0KiB", value_name = "SIZE")]
     filters: Size,
-    /// Keys are text, of which 8 bytes of hash are stored.
+    /// Keys are text; 8 bytes of hash are stored for each.
     #[arg(long)]
     text: bool,
     /// Requests under way at once.
@@ -97,7 +97,7 @@ pub(super) struct ChangeArgs {
 pub(super) struct BenchArgs {
     #[command(flatten)]
     on: DriveArgs,
-    /// Memory for Bloom filters of the partitions that are looked up most.
+    /// Memory for Bloom filters of the partitions with the most look-ups.
     #[arg(long, default_value = "0KiB", value_name = "SIZE")]
     filters: Size,
     #[command(flatten)]
@@ -147,7 +147,7 @@ async fn create(args: &CreateArgs) -> Result<(), CommandError> {
         ..usual
     };
     whole_pieces(&mut settings);
-    // What can be refused is, before anything is made.
+    // Wrong settings are refused before any file is made.
     let sizes = vec![args.size.0; args.on.drives.len()];
     let most = settings.shape(&sizes)?.partitions;
     if let Some(memory) = args.memory {
@@ -175,7 +175,7 @@ async fn create(args: &CreateArgs) -> Result<(), CommandError> {
     describe(&table, args.on.json)
 }
 
-/// Makes the pieces of a flush whole stripes.
+/// Rounds the pieces of a flush up to whole stripes.
 fn whole_pieces(settings: &mut HashSettings) {
     let stripe = settings.channels.stripe_bytes().max(1);
     let pieces = u64::from(settings.piece_bytes).div_ceil(stripe);
@@ -281,7 +281,7 @@ fn said(as_json: bool, what: &str, count: u64, table: &SliceHash) -> Result<(), 
     Ok(())
 }
 
-/// Looks up many keys at once; what is found is printed in the order of the lines.
+/// Looks up many keys at once, and prints the values found in the order of the lines.
 async fn get(args: &ChangeArgs) -> Result<(), CommandError> {
     let table = open(&args.on, args.filters).await?;
     let mut out = BufWriter::new(io::stdout().lock());

@@ -4,12 +4,12 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// Bytes of a line, at most: more than the numbers of the longest vector take.
+/// Maximum bytes of a line: more than the numbers of the longest vector take.
 const MOST_LINE_BYTES: usize = 32 << 20;
 /// Characters of a line that a message shows.
 const SHOWN: usize = 80;
 
-/// What is wrong with the input, in one line.
+/// An error of the input, in one line.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum InputError {
     #[error("{}: {source}", path.display())]
@@ -36,7 +36,7 @@ fn shortened(text: &str) -> String {
     format!("{}{more}", shown.escape_debug())
 }
 
-/// A file, or standard input where there is no path.
+/// Opens a file, or standard input if there is no path.
 pub(super) fn open(path: Option<&Path>) -> Result<Box<dyn BufRead>, InputError> {
     let Some(path) = path else {
         return Ok(Box::new(io::stdin().lock()));
@@ -48,14 +48,15 @@ pub(super) fn open(path: Option<&Path>) -> Result<Box<dyn BufRead>, InputError> 
     Ok(Box::new(BufReader::new(opened?)))
 }
 
-/// The lines that are not blank, each with its number; standard input where there is no path.
+/// Returns the lines that are not blank, each with its number. Reads standard input if there is no path.
 pub(super) fn lines(
     path: Option<&Path>,
 ) -> Result<impl Iterator<Item = Result<(u64, String), InputError>>, InputError> {
     Ok(lines_of(open(path)?))
 }
 
-/// The lines that are not blank, each with its number. They end with `\n` or `\r\n`; what is no text is an error.
+/// Returns the lines that are not blank, each with its number. Lines end with `\n` or `\r\n`. A line that is
+/// not UTF-8 is an error.
 pub(super) fn lines_of(
     reader: impl BufRead,
 ) -> impl Iterator<Item = Result<(u64, String), InputError>> {
@@ -82,15 +83,16 @@ fn text_of(line: u64, mut bytes: Vec<u8>) -> Result<(u64, String), InputError> {
     }
 }
 
-/// All lines as they are, each with its number: any bytes, without the `\n` that ends them; standard input where there is no path.
+/// Returns all lines unchanged, each with its number: any bytes, without the `\n` at the end. Reads standard
+/// input if there is no path.
 pub(super) fn records(
     path: Option<&Path>,
 ) -> Result<impl Iterator<Item = Result<(u64, Vec<u8>), InputError>>, InputError> {
     Ok(records_of(open(path)?))
 }
 
-/// All lines as they are, each with its number. None is read any further than [`MOST_LINE_BYTES`]; the first that cannot be read is
-/// the last.
+/// Returns all lines unchanged, each with its number. At most [`MOST_LINE_BYTES`] of a line are read. The
+/// first error ends the lines.
 fn records_of(
     mut reader: impl BufRead,
 ) -> impl Iterator<Item = Result<(u64, Vec<u8>), InputError>> {
@@ -123,7 +125,7 @@ fn next_line(reader: &mut impl BufRead, line: u64) -> Result<Option<Vec<u8>>, In
     Ok(Some(bytes))
 }
 
-/// A number of 8 bytes, decimal or hexadecimal with `0x`.
+/// Parses a number of 8 bytes, decimal or hexadecimal with `0x`.
 pub(super) fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),

@@ -1,4 +1,4 @@
-//! `flowstone slice lsh`: make a SliceLSH, put vectors into it, and ask for those that are near.
+//! `flowstone slice lsh`: creates and changes a SliceLSH, and looks for near vectors.
 
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use super::drives::{CommandError, DriveArgs, change_all, ended};
 use super::input::{InputError, lines, number};
 use super::vectors::{sample, vectors};
 
-/// Vectors of a sample, where there are so many; fewer than twice that.
+/// Target size of a sample. It holds fewer than twice as many vectors, and all vectors if there are fewer.
 const MOST_SAMPLES: usize = 1_000;
 
 #[derive(Subcommand)]
@@ -24,19 +24,19 @@ pub(super) enum LshCommand {
     Create(CreateArgs),
     /// Insert vectors, and print their ids.
     Insert(VectorArgs),
-    /// Print for each vector the nearest that are found: ids and distances.
+    /// Print the nearest vectors found for each vector: ids and distances.
     Query(QueryArgs),
-    /// Delete vectors: an id a line.
+    /// Delete vectors by id, one a line.
     Delete(VectorArgs),
-    /// Tell its shape, and what it takes of memory.
+    /// Print the index's shape and memory.
     Stats(DriveArgs),
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Distance {
-    /// 1 less the cosine of the angle between two vectors.
+    /// 1 minus the cosine of the angle between two vectors.
     Cosine,
-    /// The length of their difference.
+    /// The length of the difference of two vectors.
     Euclidean,
 }
 
@@ -47,22 +47,22 @@ pub(super) struct CreateArgs {
     /// Bytes of each drive.
     #[arg(long, value_name = "SIZE")]
     size: Size,
-    /// What is near.
+    /// The measure of distance.
     #[arg(long, value_enum)]
     distance: Distance,
     /// The distance up to which vectors count as near.
     #[arg(long, value_name = "DISTANCE")]
     near: f64,
-    /// Vectors like those that will be inserted: lines of numbers, .fvecs, or idx3-ubyte images.
+    /// Sample of the vectors to be inserted: lines of numbers, .fvecs, or idx3-ubyte images.
     #[arg(long, value_name = "FILE")]
     sample: PathBuf,
-    /// How likely a vector that is near is to be found.
+    /// Probability of finding a near vector.
     #[arg(long, default_value_t = 0.95, value_name = "SHARE")]
     recall: f64,
     /// LSH tables.
     #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     tables: u32,
-    /// Incarnations: the more, the less memory a vector, and the more is written for one.
+    /// Incarnations: with more, a vector takes less memory and an insert writes more.
     #[arg(long, default_value_t = 32, value_name = "N")]
     incarnations: u32,
     /// Memory for entries [default: as much as the drives need].
@@ -71,7 +71,7 @@ pub(super) struct CreateArgs {
     /// Components are bytes, 0 to 255.
     #[arg(long)]
     bytes: bool,
-    /// Lose what the files hold.
+    /// Overwrite the contents of the files.
     #[arg(long)]
     force: bool,
 }
@@ -88,10 +88,10 @@ pub(super) struct VectorArgs {
 pub(super) struct QueryArgs {
     #[command(flatten)]
     of: VectorArgs,
-    /// How many.
+    /// Number of neighbours.
     #[arg(short = 'k', long, default_value_t = 10, value_name = "N")]
     neighbours: usize,
-    /// Pages of tables that are read beside one of each: the more, the more is found.
+    /// Further pages of tables to read, beyond one of each table: with more, more vectors are found.
     #[arg(long, default_value_t = 30, value_name = "N")]
     probes: u32,
 }
@@ -113,7 +113,7 @@ async fn open(on: &DriveArgs, probes: u32) -> Result<SliceLsh, SliceError> {
     let settings = LshSettings {
         scheduling: on.scheduling(),
         probes,
-        // What the index was made with takes the place of the rest.
+        // The index's own settings replace these.
         ..LshSettings::new(1, Family::Cosine)
     };
     SliceLsh::open(files.disks, files.journal, &settings).await
@@ -142,7 +142,7 @@ async fn create(args: &CreateArgs) -> Result<(), CommandError> {
         scheduling: args.on.scheduling(),
         ..LshSettings::chosen(dimensions, &choice)
     };
-    // What can be refused is, before anything is made.
+    // Wrong settings are refused before any file is made.
     let most = settings
         .shape(&vec![args.size.0; args.on.drives.len()])?
         .partitions;

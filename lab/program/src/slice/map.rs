@@ -1,4 +1,4 @@
-//! `flowstone slice map`: make a SliceMap, change it, ask it, and see how fast it is.
+//! `flowstone slice map`: creates, changes, queries and measures a SliceMap.
 
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
@@ -17,15 +17,17 @@ use super::input::{InputError, records};
 pub(super) enum MapCommand {
     /// Make an empty map.
     Create(CreateArgs),
-    /// Insert pairs: a key, a tab and a value a line. A key has no tab, a value may; both are taken as they are.
+    /// Insert pairs: a key, a tab and a value a line. A key has no tab, a value may; both are taken as they
+    /// are.
     Insert(LineArgs),
-    /// Print each key that is there with its value, a tab between them: a key a line, as it is.
+    /// Look up keys, one a line, and print each key found with a tab and its value.
     Get(LineArgs),
-    /// Delete keys: a key a line, as it is.
+    /// Delete keys, one a line, taken as they are.
     Delete(LineArgs),
-    /// Tell its shape, and what it takes of memory.
+    /// Print the map's shape and memory.
     Stats(DriveArgs),
-    /// Fill it with numbers, and measure look-ups and inserts, beside reads of the drives alone. What it holds goes.
+    /// Fill the map with numbers, and measure look-ups and inserts, and reads of the drives alone. Its old
+    /// contents are lost.
     Bench(BenchArgs),
 }
 
@@ -36,13 +38,14 @@ pub(super) struct CreateArgs {
     /// Bytes of each drive.
     #[arg(long, value_name = "SIZE")]
     size: Size,
-    /// Bytes of a key and its value together, on average: what divides the drives between values and table.
+    /// Mean bytes of a key and its value together; they decide how the drives are divided between values and
+    /// table.
     #[arg(long, default_value_t = 1024, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
     mean: u32,
-    /// Bytes of keys and values that are written at once; a key and its value have less.
+    /// Bytes of keys and values that are written at once: a bound on a key and its value.
     #[arg(long, default_value = "1MiB", value_name = "SIZE")]
     segment_size: Size,
-    /// Incarnations: the more, the less memory an entry, and the more is written for one.
+    /// Incarnations: with more, an entry takes less memory and an insert writes more.
     #[arg(long, default_value_t = 32, value_name = "N")]
     incarnations: u32,
     /// Bytes of a table in memory.
@@ -51,7 +54,7 @@ pub(super) struct CreateArgs {
     /// Full tables of a drive that may wait in memory in a burst of inserts.
     #[arg(long, default_value_t = 0, value_name = "N")]
     side_tables: u32,
-    /// Lose what the files hold.
+    /// Overwrite the contents of the files.
     #[arg(long)]
     force: bool,
 }
@@ -71,7 +74,7 @@ pub(super) struct LineArgs {
 pub(super) struct BenchArgs {
     #[command(flatten)]
     on: DriveArgs,
-    /// Bytes of a value; the first 8 are its number.
+    /// Bytes of a value; its first 8 hold its number.
     #[arg(long, default_value_t = 1000, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(8..=1_000_000))]
     value_size: u32,
     #[command(flatten)]
@@ -118,7 +121,7 @@ async fn create(args: &CreateArgs) -> Result<(), CommandError> {
         mean_bytes: args.mean,
         segment_bytes: u32::try_from(args.segment_size.0).unwrap_or(u32::MAX),
     };
-    // What can be refused is, before anything is made.
+    // Wrong settings are refused before any file is made.
     settings.shape(&vec![args.size.0; args.on.drives.len()])?;
     let log_words = async |disks: &[_]| SliceMap::log_words_for(&settings, disks);
     let files = Files::create(&args.on.drives, args.size.0, args.force, log_words).await?;
@@ -126,12 +129,12 @@ async fn create(args: &CreateArgs) -> Result<(), CommandError> {
     describe(&map, args.on.json)
 }
 
-/// Incarnations of all slicetables of a partition.
+/// Returns the number of incarnations in all slicetables of a partition.
 fn incarnations(map: &SliceMap) -> u64 {
     (map.slicetables_of_a_partition() * map.shape().table.page.incarnations) as u64
 }
 
-/// Entries of so many full tables of each partition.
+/// Returns the number of entries in `tables` full tables of each partition.
 fn entries_of(map: &SliceMap, tables: u64) -> u64 {
     let table = map.shape().table;
     u64::from(table.partitions) * tables * u64::from(table.table_entries)
@@ -210,7 +213,7 @@ fn said(as_json: bool, what: &str, count: u64) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Looks up many keys at once; what is found is printed in the order of the lines.
+/// Looks up many keys at once, and prints the values found in the order of the lines.
 async fn get(args: &LineArgs) -> Result<(), CommandError> {
     let map = open(&args.on).await?;
     let mut out = BufWriter::new(io::stdout().lock());
@@ -237,7 +240,7 @@ async fn get(args: &LineArgs) -> Result<(), CommandError> {
     }
 }
 
-/// A map whose keys and values are numbers; values have so many bytes.
+/// A map whose keys and values are numbers. The second field is the length of a value in bytes.
 #[derive(Clone)]
 struct Numbers(SliceMap, usize);
 
@@ -273,7 +276,8 @@ async fn bench(args: &BenchArgs) -> Result<(), CommandError> {
     }
     let filled = runtime::now().since(begin).as_secs_f64();
     let of_filling = map.stats();
-    // Half of the reads before and half behind, so that what else the machine does falls on both.
+    // One half of the bare reads comes before the load and one half after it, so that other work of the
+    // machine affects both.
     let of_one = record_bytes.next_multiple_of(device::PAGE_BYTES as u64) as usize;
     let reads = (args.load.requests / 2, of_one);
     let depth = args.on.scheduling().queue_depth;

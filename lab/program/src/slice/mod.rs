@@ -1,4 +1,5 @@
-//! `flowstone slice`: hash tables, maps, Bloom filters and similarity indexes larger than memory, built and asked from files.
+//! `flowstone slice`: builds and queries hash tables, maps, Bloom filters and similarity indexes that are
+//! larger than memory, from files.
 
 mod bench;
 mod bloom;
@@ -31,7 +32,7 @@ enum Kind {
     /// A Bloom filter of lines of any bytes.
     #[command(subcommand)]
     Bloom(bloom::BloomCommand),
-    /// An index of vectors that finds those that are near.
+    /// An index of vectors that finds near neighbours.
     #[command(subcommand)]
     Lsh(lsh::LshCommand),
 }

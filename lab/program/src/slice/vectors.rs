@@ -1,30 +1,31 @@
-//! Vectors in files: lines of numbers, `.fvecs`, or `idx3-ubyte` images. One is in memory at a time.
+//! Vectors in files: lines of numbers, `.fvecs`, or `idx3-ubyte` images. One vector is in memory at a time.
 
 use std::io::{self, BufRead, Cursor, ErrorKind, Read};
 use std::path::Path;
 
 use super::input::{InputError, lines_of, open};
 
-/// What an `idx3-ubyte` file begins with: unsigned bytes in three dimensions.
+/// The first bytes of an `idx3-ubyte` file: unsigned bytes in three dimensions.
 const IDX3: [u8; 4] = [0, 0, 8, 3];
-/// Components of a vector, at most: what an index takes.
+/// Maximum number of components of a vector, as in an index.
 const MOST_COMPONENTS: u32 = 1 << 20;
 const WHAT: &str = "vector: write numbers with spaces or commas between them";
 const CUT: &str = "the file ends in the middle of it";
 
-/// Vectors in order; the first that is wrong is the last.
+/// Vectors in order; the first error ends them.
 pub(super) type Vectors = Box<dyn Iterator<Item = Result<Vec<f32>, InputError>>>;
 
-/// How vectors are written.
+/// Formats of vectors.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum VectorFormat {
-    /// Numbers of 4 bytes behind their count.
+    /// Each vector is its number of components and then 4 bytes for each component.
     Fvecs,
-    /// What begins with [`IDX3`] is images, everything else lines of numbers.
+    /// Images if the file begins with [`IDX3`], otherwise lines of numbers.
     ImagesOrText,
 }
 
-/// The vectors of a file, or lines of standard input; a name that ends in `.fvecs` has numbers of 4 bytes behind their count.
+/// Returns the vectors of a file, or of lines of standard input. A name that ends in `.fvecs` selects that
+/// format.
 pub(super) fn vectors(path: Option<&Path>) -> Result<Vectors, InputError> {
     let extension = path.and_then(Path::extension);
     let format = match extension.is_some_and(|extension| extension == "fvecs") {
@@ -33,7 +34,7 @@ pub(super) fn vectors(path: Option<&Path>) -> Result<Vectors, InputError> {
     };
     let vectors = vectors_in(format, open(path)?);
     vectors.map_err(|error| match (error, path) {
-        // Nothing of it has been read.
+        // Nothing of the file has been read.
         (InputError::ReadVector { source, .. }, Some(path)) => InputError::Open {
             path: path.to_owned(),
             source,
@@ -42,7 +43,7 @@ pub(super) fn vectors(path: Option<&Path>) -> Result<Vectors, InputError> {
     })
 }
 
-/// The vectors that `reader` gives.
+/// Returns the vectors that `reader` gives.
 pub(super) fn vectors_in(
     format: VectorFormat,
     mut reader: impl BufRead + 'static,
@@ -64,7 +65,7 @@ pub(super) fn vectors_in(
     Ok(until_wrong(move |vector| images.next(&mut reader, vector)))
 }
 
-/// What `next` gives for vectors 1, 2 and so on, up to the first that is none or wrong.
+/// Returns the results of `next` for vectors 1, 2 and so on, up to the end or the first error.
 fn until_wrong(
     mut next: impl FnMut(u64) -> Result<Option<Vec<f32>>, InputError> + 'static,
 ) -> Vectors {
@@ -93,7 +94,7 @@ fn parsed((line, text): (u64, String)) -> Result<Vec<f32>, InputError> {
     })
 }
 
-/// So many bytes; `None` at the end.
+/// Reads `len` bytes. Returns `None` at the end.
 fn read(reader: &mut impl Read, len: usize, vector: u64) -> Result<Option<Vec<u8>>, InputError> {
     let mut bytes = Vec::new();
     let read = reader.take(len as u64).read_to_end(&mut bytes);
@@ -129,7 +130,7 @@ struct Images {
 }
 
 impl Images {
-    /// Reads how many there are, of how many rows and columns.
+    /// Reads the number of images, rows and columns.
     fn of(reader: &mut impl Read) -> Result<Self, InputError> {
         let mut numbers = [0; 12];
         if let Err(source) = reader.read_exact(&mut numbers) {
@@ -175,7 +176,8 @@ fn cut_head() -> InputError {
     }
 }
 
-/// Some of many vectors, evenly: `most` at least where there are as many, and fewer than twice that.
+/// Returns an evenly spaced sample of the vectors: fewer than `2 * most`, and at least `most` if there are as
+/// many.
 pub(super) fn sample(
     vectors: impl Iterator<Item = Result<Vec<f32>, InputError>>,
     most: usize,

@@ -1,18 +1,18 @@
 //! `memcachier`: the twenty largest applications of a commercial memcached service, a week of 2014.
 //!
-//! Per application: how many distinct keys it used, its mean object size and its operations, as
-//! measured on the trace by the authors of lsm-sim. Of all twenty together: objects of 257 bytes on
-//! average, 90.0 % reads, 9.5 % writes and 0.5 % updates, and 60.6 % of the writes never read
-//! (Flashield, NSDI 2019, table 2 and section 2.2).
+//! For each application: its number of distinct keys, its mean object size and its operations, as measured on
+//! the trace by the authors of lsm-sim. All twenty together have objects of 257 bytes on average, 90.0 %
+//! reads, 9.5 % writes and 0.5 % updates, and 60.6 % of the writes are never read (Flashield, NSDI 2019,
+//! table 2 and section 2.2).
 //!
-//! The shares by the number of requests do not give these averages (they give 82 % reads and
-//! objects of 986 bytes), so the applications are weighted: the weights are the shares of requests
-//! times `exp(a r + b s)`, with `r` and `s` chosen so that reads and object size come out as stated.
-//! Of all weights that do, these are the closest to the shares of requests.
+//! Shares by the number of requests do not give these averages (they give 82 % reads and objects of 986
+//! bytes), so the applications are weighted. The weights are the shares of requests times `exp(a r + b s)`,
+//! with `r` and `s` chosen so that reads and object size come out as stated. Among all weights that do so,
+//! these are the closest to the shares of requests.
 //!
-//! What is not known and assumed: popularity is Zipf's with exponent 0.99; value sizes are
-//! geometric; the split of writes (new keys that are read, new keys that are not, updates) is the
-//! same in all applications. An object's size counts key and value.
+//! Assumptions: popularity is Zipf's with exponent 0.99; value sizes are geometric; the split of writes (new
+//! keys that are read, new keys that are not, updates) is the same in all applications. An object's size
+//! counts key and value.
 
 use crate::error::WorkloadError;
 use crate::keys::KeySize;
@@ -29,7 +29,7 @@ struct Application {
     object_bytes: f64,
     /// Gets, in percent of the requests.
     gets: f64,
-    /// Puts with increments, likewise.
+    /// Puts with increments, in percent of the requests.
     puts: f64,
     deletes: f64,
     /// Its share of the mixed workload.
@@ -78,19 +78,19 @@ const APPLICATIONS: [Application; 20] = [
     application(227, 35_492, 261.097, [97.233_9, 2.308_5, 0.005_7], 0.061_374_1),
 ];
 
-/// Share of the puts of all applications that are no updates of an object in use: 9.5 of 9.5 + 0.5.
+/// Share of the puts of all applications that are not updates of an object in use: 9.5 of 9.5 + 0.5.
 const WRITES_OF_PUTS: f64 = 0.95;
 
-/// Share of the writes that are no updates whose object is never read.
+/// Among the writes that are not updates, the share whose object is never read.
 const UNREAD_OF_WRITES: f64 = 0.606;
 
-/// The exponent of the popularity within an application, unless told otherwise.
+/// Default exponent of the popularity within an application.
 const THETA: f64 = 0.99;
 
-/// Room for `227:` and eight digits. The smallest mean object has 14 bytes.
+/// Length of names: `227:` and eight digits. The smallest mean object has 14 bytes.
 pub(crate) const KEY_BYTES: usize = 12;
 
-/// The mix of all applications, or the application with number `only`.
+/// Returns the mix of all applications, or the application with number `only`.
 pub(super) fn preset(only: Option<u16>, settings: &Settings) -> Result<Preset, WorkloadError> {
     let chosen: Vec<&Application> = APPLICATIONS
         .iter()
@@ -163,8 +163,8 @@ fn divide(keys: u64, chosen: &[&Application]) -> Result<Vec<u64>, WorkloadError>
     Ok(parts)
 }
 
-/// The share of the writes that must go to passing keys, so that with those whose new key is
-/// replaced before anybody reads it [`UNREAD_OF_WRITES`] stay unread.
+/// Returns the share of the writes that must go to passing keys, so that [`UNREAD_OF_WRITES`] stay unread
+/// together with new keys that are replaced before any read.
 fn passing_share(chosen: &[&Application], keys: &[u64], theta: f64) -> f64 {
     let puts = |application: &Application| application.weight * application.puts;
     let all: f64 = chosen.iter().map(|application| puts(application)).sum();
@@ -188,12 +188,13 @@ fn passing_share(chosen: &[&Application], keys: &[u64], theta: f64) -> f64 {
     low
 }
 
-/// The share of occupants of `keys` slots that nobody reads, where each lives for `reads_per_life`
-/// reads per slot: the mean of `exp(-reads_per_life x keys x p)` over the slots' probabilities `p`.
+/// Returns the share of keys in `keys` slots that no request reads, given that each lives for
+/// `reads_per_life` reads per slot: the mean of `exp(-reads_per_life x keys x p)` over the slots'
+/// probabilities `p`.
 fn unread_lives(keys: u64, theta: f64, reads_per_life: f64) -> f64 {
     let first = Zipf::new(keys, theta).probability(0);
     let reads = reads_per_life * keys as f64 * first;
-    // Ranks in runs that grow by a sixteenth, each by its middle.
+    // Ranks in runs that grow by a sixteenth; the middle of a run stands for its ranks.
     let (mut sum, mut from) = (0.0, 0u64);
     while from < keys {
         let to = (from + 1 + from / 16).min(keys);

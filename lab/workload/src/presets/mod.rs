@@ -1,4 +1,4 @@
-//! What the named workloads are made of.
+//! The presets of the named workloads.
 
 mod memcachier;
 mod twitter;
@@ -20,17 +20,17 @@ use crate::settings::Settings;
 use crate::sizes::{DEFAULT_MAX_VALUE_BYTES, ValueSize};
 use crate::tenant::{Preset, Share};
 
-/// Keys and values where nothing else is said.
+/// Default lengths of keys and values, in bytes.
 const KEY_BYTES: usize = 30;
 const VALUE_BYTES: u32 = 270;
 
-/// Zipf's exponent where nothing else is said: YCSB's.
+/// Default exponent of Zipf's law: YCSB's.
 const THETA: f64 = 0.99;
 
 /// Reads to each write of Facebook's ETC pool (Atikoglu et al., SIGMETRICS 2012, section 3.2).
 const ETC_READS_PER_WRITE: f64 = 30.0;
 
-/// The preset called `name`; traces are none.
+/// Returns the preset called `name`, a placeholder for traces.
 pub(crate) fn preset(name: &Name, settings: &Settings) -> Result<Preset, WorkloadError> {
     let theta = settings.theta.unwrap_or(THETA);
     let popularity = match name {
@@ -49,7 +49,7 @@ pub(crate) fn preset(name: &Name, settings: &Settings) -> Result<Preset, Workloa
         Name::CacheLib(prefix) => return cachelib(prefix, settings),
         Name::Memcachier(application) => return memcachier::preset(*application, settings),
         Name::Twitter(cluster) => return twitter::preset(*cluster, settings),
-        // A trace has no keys but those it names.
+        // A trace has only the keys that its requests name.
         Name::Trace(..) => Popularity::Single,
     };
     let share = Share::reading(settings.keys, popularity, ValueSize::Fixed(VALUE_BYTES));
@@ -75,7 +75,7 @@ impl Preset {
     }
 }
 
-/// The histograms `PREFIX_sizes.json` and `PREFIX_pop.json`, read by look-aside clients.
+/// Returns the preset of the histograms `PREFIX_sizes.json` and `PREFIX_pop.json`, with look-aside clients.
 fn cachelib(prefix: &Path, settings: &Settings) -> Result<Preset, WorkloadError> {
     let file = |suffix: &str| {
         let mut name = prefix.as_os_str().to_owned();

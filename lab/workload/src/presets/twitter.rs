@@ -1,9 +1,9 @@
 //! `twitter:NN`: a cluster of [`CLUSTERS`] as a workload.
 //!
-//! What the statistics leave open is assumed: value sizes are geometric with the cluster's mean, all
-//! keys have its mean length, a key keeps its time to live, and an object requested once is as
-//! likely read as any other. Where no exponent is published (clusters 43 and 46), it is that of
-//! their likeliest siblings: 40 and 41, with the same key length and the same share of writes.
+//! Assumptions where the statistics leave details open: value sizes are geometric with the cluster's mean,
+//! all keys have its mean length, a key keeps its time to live, and an object requested once is as likely to
+//! be read as any other. If no exponent is published (clusters 43 and 46), the preset uses that of their
+//! likeliest siblings: 40 and 41, with the same key length and the same share of writes.
 
 use crate::error::WorkloadError;
 use crate::keys::KeySize;
@@ -16,7 +16,7 @@ use crate::weighted::Weighted;
 
 use super::twitter_clusters::{CLUSTERS, Cluster};
 
-/// The exponent of clusters for which none is published.
+/// Exponent of clusters for which none is published.
 const UNKNOWN_ALPHA: f64 = 0.855;
 
 pub(super) fn preset(number: u16, settings: &Settings) -> Result<Preset, WorkloadError> {
@@ -50,8 +50,8 @@ pub(super) fn preset(number: u16, settings: &Settings) -> Result<Preset, Workloa
     })
 }
 
-/// The share of the requests that go to objects requested once: such objects per object, over
-/// requests per object.
+/// Returns the share of the requests that go to objects requested once: the number of such objects per
+/// object, divided by the requests per object.
 fn once_share(cluster: &Cluster) -> f64 {
     cluster.once_percent / 100.0 / cluster.mean_frequency.max(1.0)
 }

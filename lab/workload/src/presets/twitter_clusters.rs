@@ -1,12 +1,12 @@
-//! `twitter:NN`: synthesized from what is published about each of Twitter's cache clusters.
+//! `twitter:NN`: synthesized from the statistics published about each of Twitter's cache clusters.
 //!
-//! The statistics are those that Yang, Yue and Rashmi published with their traces of March 2020 ("A
-//! large scale analysis of hundreds of in-memory cache clusters at Twitter", OSDI 2020;
-//! github.com/twitter/cache-trace, CC-BY-4.0): mean key and value size, requests per object, share
-//! of objects requested once, times to live, operations, and the exponent of the popularity. Shares
-//! are in percent as printed there, and so do not always add up to 100.
+//! Yang, Yue and Rashmi published the statistics with their traces of March 2020 ("A large scale analysis of
+//! hundreds of in-memory cache clusters at Twitter", OSDI 2020; github.com/twitter/cache-trace, CC-BY-4.0):
+//! mean key and value size, requests per object, share of objects requested once, times to live, operations,
+//! and the exponent of the popularity. Shares are in percent as printed there, and so do not always add up to
+//! 100.
 
-/// What is known about one cluster.
+/// Statistics of one cluster.
 pub(crate) struct Cluster {
     pub(crate) number: u16,
     /// Mean length of keys, in bytes.
@@ -21,7 +21,7 @@ pub(crate) struct Cluster {
     pub(crate) percents: [f64; 3],
     /// Times to live in seconds, and the share of the writes that set each, in percent.
     pub(crate) ttls: &'static [(u32, f64)],
-    /// None: the fit is not published.
+    /// Exponent of the popularity; `None` if the fit is not published.
     pub(crate) zipf_alpha: Option<f64>,
 }
 

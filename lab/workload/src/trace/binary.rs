@@ -1,4 +1,4 @@
-//! Records of binary traces. All of them are reads.
+//! Records of binary traces. All are reads.
 
 use crate::key_id::KeyId;
 use crate::mix::Op;

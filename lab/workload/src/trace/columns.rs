@@ -1,4 +1,4 @@
-//! Columns of text: where they are, and the keys and numbers in them.
+//! Columns of text: their positions, and the keys and numbers in them.
 
 use std::num::NonZeroU8;
 
@@ -13,7 +13,7 @@ pub(super) struct Header {
     names: Vec<String>,
 }
 
-/// Columns of a row that are looked at.
+/// Maximum number of columns of a row.
 pub(super) const MAX_COLUMNS: usize = 16;
 
 pub(super) struct Row<'a> {
@@ -36,12 +36,12 @@ impl Header {
         Ok(Self { names })
     }
 
-    /// Where the column called `name` is.
+    /// Returns the position of the column called `name`.
     pub(super) fn find(&self, name: &str) -> Option<usize> {
         self.names.iter().position(|known| known == name)
     }
 
-    /// Where the column called `name` is, which must be there.
+    /// Returns the position of the column called `name`, or an error if it is missing.
     pub(super) fn require(&self, name: &str) -> Result<usize, Trouble> {
         self.find(name).ok_or_else(|| {
             let names = self.names.join(",");
@@ -70,7 +70,7 @@ impl<'a> Row<'a> {
             count: 0,
         };
         let mut from = 0;
-        // Columns are short: byte by byte is faster than a search for each.
+        // Columns are short, so going byte by byte is faster than a search for each.
         for (comma, _) in line.iter().enumerate().filter(|(_, byte)| **byte == b',') {
             row.add(&line[from..comma]);
             from = comma + 1;
@@ -96,7 +96,7 @@ impl<'a> Row<'a> {
         self.columns[at]
     }
 
-    /// The number in column `at`, which is called `name` in messages.
+    /// Returns the number in column `at`, which messages call `name`.
     #[inline]
     pub(super) fn number(&self, at: usize, name: &str) -> Result<u64, Trouble> {
         number(self.column(at), name)
@@ -109,7 +109,7 @@ pub(super) fn wrong_count(count: usize, expected: usize) -> Trouble {
     Trouble::Row(format!("{count} {columns}, where {expected} are expected"))
 }
 
-/// A number in decimal, which is called `name` in messages.
+/// Parses a decimal number, which messages call `name`.
 #[inline]
 pub(super) fn number(digits: &[u8], name: &str) -> Result<u64, Trouble> {
     parse_decimal(digits).ok_or_else(|| {
@@ -118,19 +118,19 @@ pub(super) fn number(digits: &[u8], name: &str) -> Result<u64, Trouble> {
     })
 }
 
-/// The beginning of some bytes, for messages.
+/// Returns the first bytes as text, for messages.
 pub(super) fn shown(bytes: &[u8]) -> String {
     let text = bytes[..bytes.len().min(40)].escape_ascii();
     text.to_string()
 }
 
-/// The id of a key that is no number.
+/// Returns the id of a key that is not a number.
 #[inline]
 pub(super) fn hashed(key: &[u8]) -> KeyId {
     KeyId(xxhash_rust::xxh3::xxh3_64(key))
 }
 
-/// A key's length as a row states it; 0 stands for unknown.
+/// Returns a key's length as a row states it; 0 stands for unknown.
 #[inline]
 pub(super) fn key_len(bytes: u64) -> Result<Option<NonZeroU8>, Trouble> {
     if bytes > MAX_KEY_BYTES as u64 {
@@ -141,7 +141,7 @@ pub(super) fn key_len(bytes: u64) -> Result<Option<NonZeroU8>, Trouble> {
     Ok(NonZeroU8::new(bytes as u8))
 }
 
-/// A value's length as a row states it.
+/// Returns a value's length as a row states it.
 #[inline]
 pub(super) fn value_len(bytes: u64) -> Result<u32, Trouble> {
     match u32::try_from(bytes) {

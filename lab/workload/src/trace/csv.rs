@@ -1,8 +1,8 @@
-//! Rows of files whose header says which column is which.
+//! Rows of files whose header names the columns.
 //!
-//! - Meta's kvcache traces: those published in different years have different columns.
-//! - The CloudPhysics block traces in libCacheSim's form. A block number is a key; the bytes read
-//!   or written are its value.
+//! - Meta's kvcache traces: traces published in different years have different columns.
+//! - The CloudPhysics block traces in libCacheSim's form. A block number is a key; the bytes read or written
+//!   are its value.
 
 use crate::key_id::KeyId;
 use crate::mix::Op;
@@ -11,21 +11,21 @@ use crate::request::Request;
 use super::columns::{Header, Row, hashed, key_len, shown, value_len};
 use super::error::Trouble;
 
-/// Where the columns are; those that a trace lacks are none.
+/// Positions of the columns; `None` for columns that a trace lacks.
 #[derive(Debug)]
 pub(super) struct Csv {
     columns: usize,
     op: usize,
     size: usize,
     key: usize,
-    /// Keys are block numbers, and operations SCSI commands.
+    /// Whether keys are block numbers, and operations are SCSI commands.
     is_block_trace: bool,
     key_size: Option<usize>,
     op_count: Option<usize>,
     ttl: Option<usize>,
 }
 
-/// A row may stand for so many requests.
+/// Maximum number of requests in a row.
 const MAX_COUNT: u64 = 1 << 24;
 
 impl Csv {
@@ -55,7 +55,7 @@ impl Csv {
         })
     }
 
-    /// The request of one line, and how many times it is made.
+    /// Returns the request of one line, and how many times it is made.
     #[inline]
     pub(super) fn request(&self, line: &[u8]) -> Result<(Request, u32), Trouble> {
         let row = Row::of(line, self.columns)?;

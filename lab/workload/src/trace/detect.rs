@@ -1,4 +1,4 @@
-//! Which format a trace has, from its name and its first line.
+//! Detection of a trace's format, from its name and its first line.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use super::format::Format;
 /// Endings of the names of compressed files.
 const COMPRESSED: [&str; 5] = [".xz", ".zst", ".zstd", ".gz", ".gzip"];
 
-/// The format of the trace at `path` that begins with `bytes`.
+/// Returns the format of the trace at `path` that begins with `bytes`.
 pub(super) fn format(path: &Path, bytes: &[u8]) -> Result<Format, Trouble> {
     let name = path.file_name().unwrap_or_default();
     let name = name.to_string_lossy().to_ascii_lowercase();

@@ -1,18 +1,18 @@
-//! Why a trace cannot be read, and where.
+//! Reasons why a trace cannot be read, with the place.
 
 use std::path::Path;
 
-/// A trace that cannot be read; the message names the file, the line or record, and what is wrong.
+/// A trace that cannot be read. The message names the file, the line or record, and the error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TraceError(Box<str>);
 
-/// What went wrong, before it is known where.
+/// An error whose place is not yet known.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// No byte behind the last row could be had.
+    /// The bytes behind the last row could not be read.
     Input(String),
-    /// The row read last is not as it should be.
+    /// The row read last is wrong.
     Row(String),
 }
 

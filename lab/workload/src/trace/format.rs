@@ -31,7 +31,7 @@ pub(super) const FORMATS: [(Format, &str); 6] = [
 ];
 
 impl Format {
-    /// The format called `name`: `twitter`, `kvcache`, `cloudphysics`, `oraclegeneral`, `be64` or
+    /// Returns the format called `name`: `twitter`, `kvcache`, `cloudphysics`, `oraclegeneral`, `be64` or
     /// `be32`.
     pub(crate) fn by_name(name: &str) -> Option<Self> {
         let known = FORMATS
@@ -44,7 +44,7 @@ impl Format {
         FORMATS.map(|(_, name)| name).join(", ")
     }
 
-    /// What a trace consists of, for messages.
+    /// Returns the name of a row of the trace, for messages.
     pub(super) fn unit(self) -> &'static str {
         match self {
             Self::Twitter | Self::CacheLib | Self::CloudPhysics => "line",

@@ -1,4 +1,4 @@
-//! The plain bytes of a file that may be compressed, told by its first bytes.
+//! The plain bytes of a file that may be compressed. Its first bytes tell the compression.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -12,10 +12,10 @@ use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 
 use super::error::Trouble;
 
-/// Bytes that are read from the file at a time.
+/// Bytes read from the file at a time.
 const FILE_BUFFER_BYTES: usize = 256 << 10;
 
-/// What xz data may make the decoder allocate, in KiB: more than any preset of xz needs.
+/// Memory that xz data may make the decoder allocate, in KiB: more than any preset of xz needs.
 const XZ_MEMORY_KIB: u32 = 256 << 10;
 
 type File256 = BufReader<File>;
@@ -56,7 +56,7 @@ pub(super) fn open(path: &Path) -> Result<Input, Trouble> {
 }
 
 impl Input {
-    /// Reads bytes into `out`; 0 at the end.
+    /// Reads bytes into `out`. Returns 0 at the end.
     pub(super) fn read(&mut self, out: &mut [u8]) -> Result<usize, Trouble> {
         loop {
             match self.bytes.read(out) {
@@ -92,7 +92,7 @@ impl Zstd {
         }
     }
 
-    /// Begins the next frame with data in it; false at the end of the file.
+    /// Starts the next frame that holds data. Returns false at the end of the file.
     fn begin_frame(&mut self) -> io::Result<bool> {
         loop {
             if self.source.fill_buf()?.is_empty() {
@@ -117,7 +117,7 @@ impl Zstd {
         }
     }
 
-    /// Whether the checksum that the frame ends with, if any, is that of its data.
+    /// Returns whether the frame's checksum, if it has one, matches its data.
     fn is_intact(&self) -> bool {
         let stored = self.decoder.get_checksum_from_data();
         stored.is_none() || stored == self.decoder.get_calculated_checksum()

@@ -5,12 +5,12 @@
 //!          xz, zstd, gzip         bounded window
 //! ```
 //!
-//! A trace is read once, from the beginning, through a window of bounded size, whatever its length.
-//! Where a trace has numbers for keys, they are the key ids; other keys are hashed to 64 bits, so
-//! that of a hundred million keys some ten-thousandth part of one pair is expected to collide.
+//! A trace is read once, from the start, through a window of bounded size, whatever its length. If a trace
+//! has numbers for keys, they are the key ids. Other keys are hashed to 64 bits: among 100 million keys,
+//! fewer than 0.001 colliding pairs are expected.
 //!
-//! A file that is cut off, corrupt, or of another format fails with one line that names the file and
-//! the line or record; nothing is skipped and nothing guessed.
+//! A file that is cut off, corrupt, or of another format fails with one line that names the file and the line
+//! or record; nothing is skipped or guessed.
 
 mod binary;
 mod columns;
@@ -40,16 +40,16 @@ pub(crate) struct TraceReader {
     path: Box<Path>,
     window: Window,
     format: Format,
-    /// The columns of a format with a header.
+    /// Columns of a format with a header.
     csv: Option<Csv>,
     /// Lines or records read so far.
     position: u64,
-    /// A request that its row asks for so many times more.
+    /// A request that its row repeats, and the number of repetitions left.
     again: Option<(Request, u32)>,
 }
 
 impl TraceReader {
-    /// Opens the trace at `path`. Without a `format`, its name and its first line decide.
+    /// Opens the trace at `path`. Without a `format`, the file's name and its first line decide.
     pub(crate) fn open(path: &Path, format: Option<Format>) -> Result<Self, TraceError> {
         let fail = |trouble: Trouble| trouble.at(path, "", 0);
         let mut window = Window::new(input::open(path).map_err(fail)?);
@@ -76,12 +76,12 @@ impl TraceReader {
         })
     }
 
-    /// Whether the trace knows how long values are.
+    /// Returns whether the trace states the lengths of values.
     pub(crate) fn has_sizes(&self) -> bool {
         !matches!(self.format, Format::Be64 | Format::Be32)
     }
 
-    /// The next request, none at the end. After an error, the trace cannot be read further.
+    /// Returns the next request, or `None` at the end. After an error the trace cannot be read further.
     #[inline]
     pub(crate) fn next_request(&mut self) -> Result<Option<Request>, TraceError> {
         if let Some((request, times)) = self.again {

@@ -30,7 +30,7 @@ const CLOUDPHYSICS: &str = "version,time,op,size,lbn\n\
                             1,5633898,2a,512,42932745\n\
                             1,5633899,28,4096,42932746\n";
 
-/// All requests of a file of that name and content; what is wrong without the file's name.
+/// Reads all requests of a file of that name and content. The error leaves out the file's name.
 fn read_file(
     name: &str,
     bytes: impl AsRef<[u8]>,
@@ -64,7 +64,7 @@ fn read_as(format: Format, bytes: impl AsRef<[u8]>) -> Result<Vec<Request>, Stri
     read_file("trace", bytes, Some(format))
 }
 
-/// Panics unless reading fails with a message that goes on with `words` behind the file's name.
+/// Panics unless reading fails with a message that continues with `words` behind the file's name.
 fn assert_fails(format: Format, bytes: impl AsRef<[u8]>, words: &str) {
     let error = read_as(format, bytes).unwrap_err();
     assert!(error.starts_with(words), "{error}");

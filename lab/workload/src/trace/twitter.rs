@@ -1,7 +1,7 @@
 //! Rows of Twitter's traces: `timestamp,key,key size,value size,client,operation,TTL`.
 //!
-//! Keys may hold commas, so the columns are counted from the right. A `gets` is a read; `add`,
-//! `replace`, `append`, `prepend`, `cas`, `incr` and `decr` are taken as the writes they are.
+//! Keys may hold commas, so the columns are counted from the right. A `gets` is a read; `add`, `replace`,
+//! `append`, `prepend`, `cas`, `incr` and `decr` are writes.
 
 use crate::mix::Op;
 use crate::request::Request;

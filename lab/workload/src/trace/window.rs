@@ -1,17 +1,17 @@
-//! A window over the bytes of a trace: whole lines and whole records, without copying them.
+//! A window over the bytes of a trace that gives whole lines and whole records, lines without a copy.
 
 use super::error::Trouble;
 use super::input::Input;
 
-/// Bytes in the window, and so the longest line there can be.
+/// Bytes of the window, and so the longest possible line.
 const WINDOW_BYTES: usize = 64 << 10;
 
-/// Slides over the input. Bounded by [`WINDOW_BYTES`].
+/// A window that slides over the input. Holds at most [`WINDOW_BYTES`].
 #[derive(Debug)]
 pub(super) struct Window {
     input: Input,
     bytes: Box<[u8]>,
-    /// The part that has been read and not yet taken.
+    /// Start (`from`) and end (`to`) of the bytes that have been read and not yet taken.
     from: usize,
     to: usize,
     ended: bool,
@@ -28,7 +28,7 @@ impl Window {
         }
     }
 
-    /// What lies ahead, without taking it: a window full of bytes, or all there are.
+    /// Returns the bytes ahead without taking them: a full window, or all bytes left.
     pub(super) fn peek(&mut self) -> Result<&[u8], Trouble> {
         while !self.ended && self.to - self.from < WINDOW_BYTES {
             self.fill()?;
@@ -36,7 +36,8 @@ impl Window {
         Ok(&self.bytes[self.from..self.to])
     }
 
-    /// The next line, without its end; none at the end of the input. A last line need not be ended.
+    /// Returns the next line without its end, or `None` at the end of the input. The last line may lack its
+    /// end.
     #[inline]
     pub(super) fn line(&mut self) -> Result<Option<&[u8]>, Trouble> {
         let mut searched = 0;
@@ -65,7 +66,8 @@ impl Window {
         }
     }
 
-    /// The next record of `N` bytes, counted in `position`; none at the end of the input.
+    /// Returns the next record of `N` bytes and counts it in `position`. Returns `None` at the end of the
+    /// input.
     #[inline]
     pub(super) fn record<const N: usize>(
         &mut self,
@@ -90,7 +92,7 @@ impl Window {
         Ok(record)
     }
 
-    /// Reads more behind what is there, moving it to the front if there is no room.
+    /// Reads more bytes. Moves the bytes ahead to the front of the window if it has no space left.
     #[cold]
     fn fill(&mut self) -> Result<(), Trouble> {
         if self.to == WINDOW_BYTES {

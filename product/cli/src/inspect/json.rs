@@ -59,7 +59,7 @@ pub(super) fn object(subject: &Subject<'_>) -> Value {
     })
 }
 
-/// A count by its name in JSON.
+/// Returns the JSON name of a count, and the count.
 fn field((name, _, count): Count) -> (&'static str, u64) {
     (name, count)
 }
@@ -98,7 +98,7 @@ fn journal(subject: &Subject<'_>) -> Value {
     })
 }
 
-/// A word for the state of a journal.
+/// Returns the word for the state of a journal.
 fn state(state: JournalState) -> &'static str {
     match state {
         JournalState::Usable => "usable",
@@ -165,7 +165,7 @@ fn recovery(inspection: &Inspection) -> Value {
     object
 }
 
-/// A word for why a start would be empty.
+/// Returns the word for the reason why a start would be empty.
 fn reason(why: Distrust) -> &'static str {
     match why {
         Distrust::Journal(_) => "journal",

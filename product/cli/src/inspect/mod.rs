@@ -1,7 +1,7 @@
-//! `flowstone inspect`: the contents of an image, without changing anything.
+//! `flowstone inspect`: shows the contents of an image, without changing anything.
 //!
-//! Exit code 0 when the next start finds everything, 1 when something is damaged or the image would
-//! start empty, 2 when there is no image that could be inspected.
+//! Exit code 0 if the next start finds everything, 1 if something is damaged or the image would start empty, 2 if there
+//! is no image to inspect.
 
 mod json;
 mod report;
@@ -35,7 +35,7 @@ pub struct InspectArgs {
     json: bool,
 }
 
-/// Runs the inspection; 1 when the image is not sound, 2 when it cannot be looked at.
+/// Runs the inspection. Returns 1 if the image is damaged or would start empty, 2 if it cannot be inspected.
 pub fn run(args: &InspectArgs) -> ExitCode {
     let subject = match look(args) {
         Ok(subject) => subject,
@@ -68,7 +68,7 @@ fn look(args: &InspectArgs) -> Result<Subject<'_>, String> {
     if log.is_none() && args.journal.is_some() {
         return Err(format!("{}: no such journal", journal.display()));
     }
-    // Where the system does not tell, a change has to.
+    // If the system does not tell, a change of the image has to.
     let is_locked = || {
         let is_locked = |path: &Path| runtime::file::is_locked(path).unwrap_or(false);
         is_locked(path) || is_locked(&journal)

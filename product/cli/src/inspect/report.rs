@@ -9,7 +9,7 @@ use indicatif::{HumanBytes, HumanCount};
 
 use super::subject::{Count, Subject};
 
-/// Damaged places that are shown.
+/// Most damaged places to show.
 const PLACES: usize = 10;
 
 pub(super) fn table(subject: &Subject<'_>) -> String {
@@ -25,13 +25,13 @@ pub(super) fn table(subject: &Subject<'_>) -> String {
     table.0
 }
 
-/// The counted noun, in the plural unless the count is one.
+/// Returns the counted noun, in the plural unless the count is one.
 fn plural(count: u64, of: &str) -> String {
     let s = if count == 1 { "" } else { "s" };
     format!("{of}{s}")
 }
 
-/// The text so far. A string takes all that is written to it.
+/// The text so far. Writing to a string cannot fail.
 struct Table(String);
 
 impl Table {

@@ -9,16 +9,16 @@ pub(super) struct Subject<'a> {
     pub(super) path: &'a Path,
     pub(super) device_bytes: u64,
     pub(super) journal: PathBuf,
-    /// Somebody has the image's lock.
+    /// Whether a process holds the image's lock.
     pub(super) in_use: bool,
     pub(super) inspection: Inspection,
 }
 
-/// A count, or a number of bytes: its name in JSON, its name in the table, the number.
+/// A count, or a number of bytes: name in JSON, name in the table, number.
 pub(super) type Count = (&'static str, &'static str, u64);
 
 impl Subject<'_> {
-    /// Whether the image is in use, or has been while it was looked at.
+    /// Whether the image is in use, or has been during the inspection.
     pub(super) fn is_live(&self) -> bool {
         self.in_use || self.inspection.is_changing
     }

@@ -2,38 +2,38 @@
 //!
 //! ```text
 //!   window of sampling                          window of counting
-//!   reads and updates of a key, a sample        reads and updates again ──▶ label: at least n reads, no update
-//!   of them chosen among its accesses                                        │
+//!   reads and updates of a key, one access      reads and updates again ──▶ label: at least n reads, no update
+//!   chosen as its sample                                                     │
 //!            └──────────────────────────────────▶ examples ◀────────────────┘ ──▶ svm::train ──▶ Flashiness
 //! ```
 //!
-//! What is known of a key are how often it has been read, how often updated, and how often it had been read before it was stored,
-//! where that is remembered. One sample of each key counts,
-//! chosen evenly among its accesses: the n-th takes the place of the one before with probability 1/n. Collecting begins with the
-//! first read; what has not been read is not flashy.
+//! The features of a key are how often it has been read, how often it has been updated, and, if that is remembered, how
+//! often it had been read before it was stored. One sample of each key counts, chosen evenly among its accesses: the
+//! n-th access replaces the previous sample with probability 1/n. Sampling begins with the first read, since an item
+//! that has not been read is not flashy.
 
 use std::collections::BTreeMap;
 
 use super::svm::{self, Example, PARTS, Separator};
 
-/// Counts are told apart up to here: what has been read a thousand times is as what has been read more often.
+/// Highest count that is told apart: a thousand reads count like any higher number.
 const MOST: u16 = 1000;
-/// What all examples together may cost, to the norm's one: from some tens on more of it hardly changes a decision.
+/// Cost of all examples together, relative to the norm. From some tens on, a higher cost hardly changes a decision.
 const COST: f64 = 100.0;
 
-/// What is known of a key when it is judged.
+/// Features by which a key is judged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Features {
-    /// Times it has been read.
+    /// Number of reads.
     pub reads: u16,
-    /// Times it has been updated since it was stored first.
+    /// Number of updates since the key was first stored.
     pub updates: u16,
-    /// Times it had been read before it was stored, as far as that is remembered.
+    /// Number of reads before the key was stored, as far as that is remembered.
     pub reads_before: u16,
 }
 
 impl Features {
-    /// Counts are compared by their orders of magnitude.
+    /// Returns the parts of an example: counts on a logarithmic scale, and the constant.
     fn parts(self) -> [f64; PARTS] {
         let part = |count: u16| f64::from(1 + count.min(MOST)).log2();
         [
@@ -44,7 +44,7 @@ impl Features {
         ]
     }
 
-    /// Whether it has ever been read.
+    /// Returns whether the key has ever been read.
     pub fn is_read(self) -> bool {
         self.reads > 0 || self.reads_before > 0
     }
@@ -58,7 +58,7 @@ impl Features {
     }
 }
 
-/// What a window of sampling, and then one of counting, have seen of a key.
+/// Tally of a key in a window of sampling, and then in one of counting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     now: Features,
@@ -67,7 +67,7 @@ pub struct Tally {
     later: Later,
 }
 
-/// What a window of counting has seen of a key.
+/// Tally of a key in a window of counting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Later {
     reads: u16,
@@ -76,12 +76,12 @@ pub struct Later {
 }
 
 impl Later {
-    /// It has been read.
+    /// Counts a read.
     pub fn read(&mut self) {
         self.reads = self.reads.saturating_add(1);
     }
 
-    /// It has been updated.
+    /// Counts an update.
     pub fn update(&mut self) {
         if self.updates == 0 {
             self.reads_until_update = self.reads;
@@ -89,12 +89,12 @@ impl Later {
         self.updates = self.updates.saturating_add(1);
     }
 
-    /// Whether it has turned out to be worth a place on flash: read `n` times or more, and not updated.
+    /// Returns whether the key was worth a place on flash: read `n` times or more, and not updated.
     pub fn is_flashy(&self, n: u32) -> bool {
         u32::from(self.reads) >= n && self.updates == 0
     }
 
-    /// How often it would have been found on flash: until it was updated.
+    /// Returns how often the key would have been found on flash, up to its first update.
     pub fn reads_until_update(&self) -> u16 {
         match self.updates {
             0 => self.reads,
@@ -104,13 +104,14 @@ impl Later {
 }
 
 impl Tally {
-    /// It has been read while samples are taken. `draw` decides with the given odds, one in so many.
+    /// Counts a read in the sampling window. `draw` decides, with odds of one in its argument, whether it is the
+    /// sample.
     pub fn read(&mut self, draw: impl FnOnce(u32) -> bool) {
         self.now.reads = self.now.reads.saturating_add(1);
         self.take(draw);
     }
 
-    /// It has been updated while samples are taken.
+    /// Counts an update in the sampling window.
     pub fn update(&mut self, draw: impl FnOnce(u32) -> bool) {
         self.now.updates = self.now.updates.saturating_add(1);
         if self.now.reads > 0 {
@@ -118,7 +119,7 @@ impl Tally {
         }
     }
 
-    /// It has been read or updated while samples are taken, and this is known of it by then.
+    /// Notes a read or an update in the sampling window, of a key with these features.
     pub fn accessed_as(&mut self, known: Features, draw: impl FnOnce(u32) -> bool) {
         self.now = known;
         self.take(draw);
@@ -131,47 +132,48 @@ impl Tally {
         }
     }
 
-    /// It has been read in the window after.
+    /// Counts a read in the counting window.
     pub fn read_later(&mut self) {
         self.later.read();
     }
 
-    /// It has been updated in the window after.
+    /// Counts an update in the counting window.
     pub fn update_later(&mut self) {
         self.later.update();
     }
 
-    /// The sample, if there is one.
+    /// Returns the sample, if there is one.
     pub fn sample(&self) -> Option<Features> {
         self.sample
     }
 
-    /// Whether it has turned out to be worth a place on flash: read `n` times or more in the window after, and not updated.
+    /// Returns whether the key was worth a place on flash: read `n` times or more in the counting window, and not
+    /// updated.
     pub fn is_flashy(&self, n: u32) -> bool {
         self.later.is_flashy(n)
     }
 
-    /// What the window after has seen.
+    /// Returns the tally of the counting window.
     pub fn later(&self) -> Later {
         self.later
     }
 }
 
-/// How often features have been seen, of keys that turned out flashy, and of others.
+/// Numbers of flashy and of other keys, for each combination of features.
 #[derive(Clone, Debug, Default)]
 pub struct Samples(BTreeMap<Features, Outcomes>);
 
-/// What became of the keys that had the same features.
+/// Outcomes of the keys with the same features.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcomes {
-    /// How many were not flashy, and how many were.
+    /// Number of keys that were not flashy, and number of keys that were.
     counts: [u64; 2],
-    /// What is lost if those are admitted that are not worth it, and what if those are refused that are.
+    /// Cost of admitting the keys that were not worth it, and cost of refusing the keys that were.
     costs: [f64; 2],
 }
 
 impl Samples {
-    /// Those of keys that have a sample, labelled with `n`.
+    /// Collects the keys that have a sample, labelled with `n`.
     pub fn of<'a>(tallies: impl IntoIterator<Item = &'a Tally>, n: u32) -> Self {
         let mut samples = Self::default();
         for tally in tallies {
@@ -182,37 +184,37 @@ impl Samples {
         samples
     }
 
-    /// One more key that had these features when it was sampled, and turned out so. To refuse a flashy one is as bad as to
-    /// admit another.
+    /// Adds a key with these features when it was sampled, and its outcome. Refusing a flashy key costs as much as
+    /// admitting another key.
     pub fn add(&mut self, sample: Features, is_flashy: bool) {
         self.add_worth(sample, is_flashy, if is_flashy { 1.0 } else { -1.0 });
     }
 
-    /// One more key that had these features when it was sampled, turned out so, and would have gained so much from a place on
-    /// flash: less than nothing where that was not worth its write.
+    /// Adds a key with these features when it was sampled, its outcome, and the worth of a place on flash, which is
+    /// negative if the place was not worth its write.
     pub fn add_worth(&mut self, sample: Features, is_flashy: bool, worth: f64) {
         let outcomes = self.0.entry(sample.capped()).or_default();
         outcomes.counts[usize::from(is_flashy)] += 1;
         outcomes.costs[usize::from(worth > 0.0)] += worth.abs();
     }
 
-    /// Sampled keys that have been added.
+    /// Returns the number of keys added.
     pub fn len(&self) -> u64 {
         self.0.values().flat_map(|outcomes| outcomes.counts).sum()
     }
 
-    /// Whether no key has been added.
+    /// Returns whether no key has been added.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The share of those that are flashy.
+    /// Returns the share of flashy keys.
     pub fn flashy_share(&self) -> f64 {
         let flashy: u64 = self.0.values().map(|outcomes| outcomes.counts[1]).sum();
         flashy as f64 / self.len().max(1) as f64
     }
 
-    /// The share of which `judge` is right.
+    /// Returns the share of keys that `judge` judges right.
     pub fn accuracy(&self, judge: impl Fn(Features) -> bool) -> f64 {
         let right = |(&features, outcomes): (&Features, &Outcomes)| {
             outcomes.counts[usize::from(judge(features))]
@@ -220,13 +222,13 @@ impl Samples {
         self.0.iter().map(right).sum::<u64>() as f64 / self.len().max(1) as f64
     }
 
-    /// The number of reads from which on it is best to expect a key to be flashy, if reads are all that is known: a decision tree
-    /// of depth 1 (table 4).
+    /// Returns the best number of reads from which on to expect a key to be flashy, if reads are all that is known: a
+    /// decision tree of depth 1 (table 4).
     pub fn best_threshold(&self) -> u16 {
         let thresholds = self.0.keys().map(|features| features.reads);
         let all = thresholds.chain([0, MOST + 1]);
         let accuracy = |reads: u16| self.accuracy(|features| features.reads >= reads);
-        // Of several that are as good the lowest.
+        // Takes the lowest of equally good thresholds.
         let mut best = (0, f64::MIN);
         for threshold in std::collections::BTreeSet::from_iter(all) {
             let reached = accuracy(threshold);
@@ -243,7 +245,7 @@ impl Samples {
 pub struct Flashiness(Separator);
 
 impl Flashiness {
-    /// The classifier that fits these samples best.
+    /// Trains the classifier that fits these samples best.
     pub fn train(samples: &Samples) -> Self {
         let examples: Vec<Example> = samples
             .0
@@ -260,7 +262,8 @@ impl Flashiness {
         Self(svm::train(&examples, COST))
     }
 
-    /// How flashy: above zero is worth a place on flash, and more is better. Zero for what has not been read.
+    /// Returns the score: an item above zero is worth a place on flash, and a higher score is better. It is zero for an
+    /// item that has never been read.
     pub fn score(&self, features: Features) -> f64 {
         if !features.is_read() {
             return 0.0;
@@ -268,7 +271,7 @@ impl Flashiness {
         self.0.score(&features.parts())
     }
 
-    /// Rounds over its samples that training has taken.
+    /// Returns the number of rounds over the samples that training took.
     pub fn rounds(&self) -> usize {
         self.0.rounds
     }
@@ -288,7 +291,7 @@ mod tests {
         }
     }
 
-    /// The paper's example: the first read gives a sample, an update takes its place in one of two cases.
+    /// The paper's example: the first read gives a sample; a later update replaces it in one case of two.
     #[test]
     fn every_access_is_as_likely_to_be_the_sample() {
         let random = &mut SmallRng::seed_from_u64(1);

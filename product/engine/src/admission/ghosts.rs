@@ -1,25 +1,26 @@
-//! What has been refused not long ago: the ghost queue of S3-FIFO, as fingerprints, with what was known of each.
+//! Ghosts: items refused not long ago. The ghost queue of S3-FIFO as fingerprints, with the known features of each
+//! item.
 //!
 //! ```text
-//!   hash ── mixed: top bits ──▶ bucket of 8 words of 32 bits, and which is the oldest
+//!   hash ── mixed: top bits ──▶ bucket of 8 words of 32 bits, and the number of the oldest
 //!                          fingerprint: 24 bits │ asked for since │ updates: 3 │ reads before: 4
 //! ```
 //!
-//! A bucket is a queue of its own: what is remembered takes the place of its oldest. Of two that come at once in one bucket
-//! one may be forgotten, and one in two million others is taken for one that is remembered: both decide where an item goes,
-//! and nothing else.
+//! Each bucket is a queue of its own: a new ghost replaces the oldest. If two ghosts come into a bucket at once, one
+//! may be lost; and one in two million other keys is taken for a ghost. Either decides only whether an item goes to
+//! flash.
 
 use super::flashiness::Features;
 use crate::key::KeyHash;
 use crate::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-/// The part of the memory that fingerprints take at most.
+/// Fingerprints take at most the memory divided by this.
 const MEMORY_SHARE: u64 = 32;
-/// Bytes of flash for each: as many are remembered as flash may have items, where memory does for that.
+/// Bytes of flash for each ghost: as many are remembered as flash may have items, if memory suffices.
 const ITEM_BYTES: u64 = 256;
 const BUCKET: usize = 8;
 
-/// Of the word of a ghost; the fingerprint is above them.
+/// Bits of a ghost's word, below the fingerprint.
 const ASKED: u32 = 1 << 7;
 const UPDATES_SHIFT: u32 = 4;
 const MOST_READS: u32 = (1 << UPDATES_SHIFT) - 1;
@@ -32,13 +33,14 @@ struct Bucket {
     oldest: AtomicU8,
 }
 
-/// The ghosts. Shared by all threads.
+/// All ghosts. Shared by all threads.
 pub(super) struct Ghosts(Box<[Bucket]>);
 
-/// No ghost has this word.
+/// The word of an empty place.
 const NONE: u32 = 0;
 
-/// Counts up to what a ghost has space for: all reads are of the time before, when it comes back.
+/// Packs features into a ghost's word, up to the highest counts that fit. All reads count as reads before the store,
+/// since the item has to be stored again.
 fn known(features: Features) -> u32 {
     let reads = u32::from(features.reads_before) + u32::from(features.reads);
     reads.min(MOST_READS) | u32::from(features.updates).min(MOST_UPDATES) << UPDATES_SHIFT
@@ -65,14 +67,14 @@ impl Ghosts {
     }
 
     fn bucket(&self, hash: KeyHash) -> (&Bucket, u32) {
-        // Mixed, as the top bits chose the partition and bits 16 to 39 are the fingerprint.
+        // Mixed, because the top bits chose the partition and bits 16 to 39 are the fingerprint.
         let mixed = hash.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let bucket = (u128::from(mixed) * self.0.len() as u128) >> 64;
         let fingerprint = (hash.0 >> 8) as u32 >> FINGERPRINT_SHIFT;
         (&self.0[bucket as usize], fingerprint.max(1))
     }
 
-    /// The ghost of a key, and its word.
+    /// Finds the ghost of a key. Returns its place and its word.
     fn find(&self, hash: KeyHash) -> Option<(&AtomicU32, u32)> {
         let (bucket, fingerprint) = self.bucket(hash);
         let mut ghosts = bucket
@@ -97,20 +99,20 @@ impl Ghosts {
         bucket.ghosts[usize::from(oldest) % BUCKET].store(word, Ordering::Relaxed);
     }
 
-    /// Somebody asks for a key that is not there: counts that, and returns what is known of it, if it is remembered.
+    /// Counts a request for a key that the cache does not have. Returns the key's features, if it is remembered.
     pub(super) fn asked(&self, hash: KeyHash) -> Option<Features> {
         let (ghost, word) = self.find(hash)?;
         let mut features = features(word);
         features.reads_before += 1;
         let asked = word & !(ASKED - 1) | ASKED | known(features);
-        // Where another key has come instead, that has not been asked for.
+        // Fails if another ghost has taken the place in between, which has not been asked for.
         let order = Ordering::Relaxed;
         let _ = ghost.compare_exchange(word, asked, order, order);
         Some(features)
     }
 
-    /// A key is stored: what is known of it, if it is remembered, and not any longer. Where nobody has asked for it since it
-    /// was refused this is an update.
+    /// Forgets the ghost of a key that is stored now, and returns its features, if it is remembered. If no request has
+    /// asked for the key since it was refused, the store counts as an update.
     pub(super) fn take(&self, hash: KeyHash) -> Option<Features> {
         let (ghost, word) = self.find(hash)?;
         let order = Ordering::Relaxed;

@@ -1,17 +1,17 @@
-//! Learning what deserves flash while the cache runs: samples of some keys, a classifier for each application.
+//! Learns which items deserve flash while the cache runs: samples of some keys, a classifier for each application.
 //!
 //! ```text
 //!   window k      sampling: reads and updates of keys, one sample each ─┐
-//!   window k + 1  the same of others                                    └▶ counting: what became of them ──▶ examples
-//!                                                                             applications ──▶ Flashiness each, one of the rest
+//!   window k + 1  sampling of other keys                                └▶ counting: their later reads and updates ─▶ examples
+//!                                                             applications ──▶ a Flashiness each, one for the others
 //! ```
 //!
-//! Keys are watched whose hash is below a bound, which falls by half when there are too many: so a share of all keys, hot or
-//! cold, and always the same. A sample has the counts that the item in memory has when it is read or updated, since these are
-//! what it is judged by; what becomes of it afterwards is what requests ask for, found or not, so that it does not depend on
-//! what the cache has kept.
+//! The learner watches the keys whose mixed hash is at most a bound. The bound is halved when too many keys are
+//! watched. So the watched keys are always the same share of all keys, hot or cold. A sample has the counts of the item
+//! in memory at the time of a read or an update, because admission judges by the same counts. Its outcome is counted
+//! from requests, hits and misses alike, so that it does not depend on which items the cache has kept.
 //!
-//! While nothing has been learned an item deserves flash if it has been read.
+//! Before the first lesson an item deserves flash if it has been read.
 
 #[cfg(test)]
 mod tests;
@@ -30,29 +30,29 @@ use crate::key::{Key, KeyHash};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Mutex, RwLock};
 
-/// The part of the memory that samples take.
+/// Samples take the memory divided by this.
 const MEMORY_SHARE: u64 = 64;
-/// Keys of a window at least, whatever the memory.
+/// Minimum number of keys of a window, whatever the memory.
 const LEAST_KEYS: usize = 512;
-/// Keys are watched, one of so many at the beginning: each request of one takes a lock that all share.
+/// One in this many keys is watched at first: every request for a watched key takes a lock that all threads share.
 const ONE_IN_AT_FIRST: u64 = 16;
-/// Applications with a classifier of their own, at most: those with the most samples.
+/// Maximum number of applications with a classifier of their own: the ones with the most samples.
 const MOST_APPLICATIONS: usize = 256;
-/// With fewer samples an application shares that of all others.
+/// An application with fewer samples shares the classifier of the others.
 const LEAST_SAMPLES: u64 = 64;
-/// The application of keys without a delimiter, and of all where there is none.
+/// The application of keys without a delimiter, and of all keys if no delimiter is set.
 const DEFAULT: u64 = 0;
-/// Thousandths of a score by which the bar rises each time that a limit holds items back, and falls for so many items that
-/// find space.
+/// Step of the bar, in thousandths of a score: it rises by one each time that a write limit holds items back, and falls
+/// by one for every [`BAR_FALLS_AFTER`] items that find space.
 const BAR_STEP: u32 = 20;
 const BAR_FALLS_AFTER: u32 = 64;
-/// The bar is no higher than this, in thousandths: hardly any score is.
+/// Highest bar, in thousandths; hardly any score exceeds it.
 const HIGHEST_BAR: u32 = 100_000;
 
-/// Of judgements and of accesses to keys that are watched, the time of one in so many is taken.
+/// One in this many judgements, and accesses to watched keys, is timed.
 const TIMED_ONE_IN: u64 = 64;
 
-/// A key that is watched.
+/// A watched key.
 #[derive(Clone, Debug)]
 struct Watched {
     hash: u64,
@@ -60,14 +60,14 @@ struct Watched {
     tally: Tally,
 }
 
-/// What is known of the keys that are watched.
+/// The watched keys and their tallies.
 struct Windows {
     sampling: HashTable<Watched>,
     counting: HashTable<Watched>,
     most_keys: usize,
     ends: Instant,
     drawn: u64,
-    /// Bytes that went to flash in a window, of late; nothing before the first has ended.
+    /// Bytes written to flash in a window, averaged over recent windows; `None` before the first window has ended.
     written_bytes: Option<f32>,
 }
 
@@ -78,7 +78,7 @@ fn sampled(groups: &[Group<'_>]) -> u64 {
     groups.iter().map(|group| group.len() as u64).sum()
 }
 
-/// The samples of each application that has a classifier of its own, and those of each of the others.
+/// Returns the samples of each application that has a classifier of its own, and of each other application.
 fn by_application(seen: &[Seen]) -> (Vec<Group<'_>>, Vec<Group<'_>>) {
     let groups = seen.chunk_by(|one, other| one.application == other.application);
     let has_own =
@@ -89,57 +89,57 @@ fn by_application(seen: &[Seen]) -> (Vec<Group<'_>>, Vec<Group<'_>>) {
     (own, rest)
 }
 
-/// What has been learned.
+/// The classifiers learned so far.
 #[derive(Default)]
 struct Lessons {
     of_application: HashMap<u64, Flashiness>,
-    /// Of the others; nothing before the first window has been counted.
+    /// The classifier of the other applications; `None` before the first window has been counted.
     of_rest: Option<Flashiness>,
 }
 
-/// What a policy that learns has learned.
+/// Counters of a policy that learns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LearnerStats {
-    /// Windows that have been learned from.
+    /// Windows whose samples have been learned from.
     pub lessons: u64,
     /// Applications with a classifier of their own.
     pub applications: u64,
-    /// Samples that the last lesson was learned from.
+    /// Samples of the last lesson.
     pub samples: u64,
-    /// The share of these whose place on flash would have been worth its write, per mille.
+    /// Share of the samples whose place on flash would have been worth its write, per mille.
     pub flashy_per_mille: u64,
-    /// The share of these that the classifiers of the last lesson tell right, per mille.
+    /// Share of the samples that the classifiers of the last lesson judge right, per mille.
     pub right_per_mille: u64,
-    /// Keys that are watched, one of so many.
+    /// One in this many keys is watched.
     pub one_in: u64,
-    /// Microseconds that learning has taken.
+    /// Microseconds spent on learning.
     pub learn_us: u64,
-    /// Microseconds that judging items and sampling accesses have taken, by one in 64 of them.
+    /// Microseconds spent on judging items and sampling accesses, estimated from one in 64 of each.
     pub score_us: u64,
-    /// What a score has to be above, in thousandths: zero unless a limit holds writes back.
+    /// Score that an item has to exceed, in thousandths: zero unless a write limit holds writes back.
     pub bar: u64,
 }
 
-/// Learns. Shared by all threads.
+/// Learns which items deserve flash. Shared by all threads.
 pub(super) struct Learner {
     learning: Learning,
-    /// Keys are watched whose mixed hashes are no higher.
+    /// Keys are watched if their mixed hash is at most this.
     bound: AtomicU64,
     windows: Mutex<Windows>,
     lessons: RwLock<Lessons>,
     flash_bytes: u64,
-    /// Bytes that have gone to flash since the window began.
+    /// Bytes written to flash since the window began.
     written_bytes: AtomicU64,
-    /// Thousandths of a score.
+    /// Score that an item has to exceed, in thousandths.
     bar: AtomicU32,
     passed: AtomicU32,
-    /// Nanoseconds of the judgements and samples that were timed.
+    /// Nanoseconds of the timed judgements and samples.
     timed_nanos: AtomicU64,
     stats: Mutex<LearnerStats>,
 }
 
 impl Features {
-    /// What is known of an item in memory.
+    /// Returns the features of an item in memory.
     pub(crate) fn of(header: &ItemHeader) -> Self {
         Self {
             reads: header.reads().into(),
@@ -148,7 +148,7 @@ impl Features {
         }
     }
 
-    /// The same, of an item that comes into memory.
+    /// Writes the features into the header of an item that comes into memory.
     pub(crate) fn note_in(self, header: &mut ItemHeader) {
         let count = |count: u16| u8::try_from(count).unwrap_or(u8::MAX);
         header.set_reads(count(self.reads));
@@ -173,14 +173,14 @@ impl Windows {
         }
     }
 
-    /// The tables, and what a lesson holds meanwhile: each sample once more, and of an application where its samples are.
+    /// Returns the bytes of the tables and of a lesson, which copies each sample and has a slice for each application.
     fn memory_bytes(&self) -> u64 {
         let tables = self.sampling.allocation_size() + self.counting.allocation_size();
         let lesson = self.most_keys * (size_of::<Seen>() + size_of::<Group<'_>>());
         (tables + lesson) as u64
     }
 
-    /// The tally of a key in the window of sampling, from now on.
+    /// Returns the tally of a key in the sampling window; creates it if there is none.
     fn sampling(&mut self, hash: u64, application: u64) -> &mut Tally {
         let is_it = |watched: &Watched| watched.hash == hash;
         let entry = self.sampling.entry(hash, is_it, |watched| watched.hash);
@@ -199,7 +199,7 @@ impl Windows {
         Some(&mut found.tally)
     }
 
-    /// One in so many, in turn with all that is drawn.
+    /// Draws a pseudo-random number. The result says whether a draw with odds of one in its argument succeeds.
     fn draw(&mut self) -> impl FnOnce(u32) -> bool + use<> {
         self.drawn = self
             .drawn
@@ -212,7 +212,7 @@ impl Windows {
 
 impl Learner {
     pub(super) fn new(learning: Learning, memory_bytes: u64, flash_bytes: u64) -> Self {
-        // Two tables, at most half empty, of entries and a byte for each; and a lesson.
+        // Two tables, each at most half empty, with a byte for each entry; and a lesson.
         let entry = 4 * (size_of::<Watched>() + 1) + size_of::<Seen>() + size_of::<Group<'_>>();
         let most_keys = (memory_bytes / MEMORY_SHARE) as usize / entry;
         let ends = runtime::now() + learning.window;
@@ -242,7 +242,7 @@ impl Learner {
         }
     }
 
-    /// Does something that concerns a key, and counts how long that takes.
+    /// Does some work for a key, and times it for one in [`TIMED_ONE_IN`] keys.
     fn timed<R>(&self, hash: KeyHash, work: impl FnOnce() -> R) -> R {
         if !hash.0.is_multiple_of(TIMED_ONE_IN) {
             return work();
@@ -254,7 +254,7 @@ impl Learner {
         done
     }
 
-    /// Whether an item deserves flash.
+    /// Returns whether an item deserves flash.
     pub(super) fn admits(&self, hash: KeyHash, key: &[u8], features: Features) -> bool {
         self.timed(hash, || self.score_passes(key, features))
     }
@@ -275,15 +275,15 @@ impl Learner {
         learned.score(features) > bar
     }
 
-    /// A limit has held an item back: of what deserves flash, only what deserves it more goes there.
+    /// Raises the bar after a write limit has held an item back: only items with higher scores go to flash.
     pub(super) fn raise_the_bar(&self) {
         let raised = |bar: u32| Some((bar + BAR_STEP).min(HIGHEST_BAR));
         let order = Ordering::Relaxed;
-        // The closure never refuses.
+        // The closure always returns a value.
         let _ = self.bar.fetch_update(order, order, raised);
     }
 
-    /// An item of so many bytes has found space.
+    /// Notes that an item of `bytes` found space on flash.
     pub(super) fn placed(&self, bytes: usize) {
         let order = Ordering::Relaxed;
         self.written_bytes.fetch_add(bytes as u64, order);
@@ -323,7 +323,7 @@ impl Learner {
         if let Some(tally) = windows.counting(hash) {
             later(tally);
         }
-        // What has never been read has no sample.
+        // An item that has never been read gives no sample.
         let Some(features) = known.filter(|features| features.is_read()) else {
             return;
         };
@@ -343,12 +343,12 @@ impl Learner {
         self.windows.lock().ends.since(runtime::now())
     }
 
-    /// Ends the window, and learns from what has been counted in it.
+    /// Ends the window, and learns from the outcomes counted in it.
     pub(super) async fn learn(&self) {
         let begun = runtime::now();
         let (seen, stay) = self.end_window(begun);
         if (seen.len() as u64) < LEAST_SAMPLES {
-            // What was learned before holds.
+            // The previous lesson stays in force.
             return;
         }
         let (own, rest) = by_application(&seen);
@@ -392,17 +392,18 @@ impl Learner {
         stats.learn_us += u64::try_from(runtime::now().since(begun).as_micros()).unwrap_or(0);
     }
 
-    /// Windows that an item stays on flash, about: until as much has been written as it holds.
+    /// Estimates how many windows an item stays on flash: until as many bytes have been written as flash holds.
     fn stay(&self, windows: &mut Windows) -> f32 {
         let written = self.written_bytes.swap(0, Ordering::Relaxed) as f32;
-        // Half of it is of windows before: what is written follows from what is learned, and that from this.
+        // Half of the average is from earlier windows: the bytes written depend on the last lesson, and that on this
+        // average.
         let of_late = f32::midpoint(windows.written_bytes.unwrap_or(written), written);
         windows.written_bytes = Some(of_late);
         (self.flash_bytes as f32 / of_late).min(LONGEST_STAY)
     }
 
-    /// What has been counted, in order of application, and how many windows an item stays on flash; what has been sampled is
-    /// counted from now on.
+    /// Returns the samples counted in this window, sorted by application, and how many windows an item stays on flash.
+    /// The sampled keys are counted from now on.
     fn end_window(&self, now: Instant) -> (Vec<Seen>, f32) {
         let windows = &mut *self.windows.lock();
         let stay = self.stay(windows);

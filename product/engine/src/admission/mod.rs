@@ -1,23 +1,23 @@
-//! Admission: whether an item that leaves memory goes to flash.
+//! Admission: decides whether an item that leaves memory goes to flash.
 //!
-//! This is the one place where that is decided. The memory tier asks when its CLOCK hand comes to an item that flash
-//! does not have; what is not admitted is gone. Older copies on flash have been outdated since the item was set, so
-//! that a refusal makes a miss and nothing worse.
+//! The decision is made here alone. The memory tier asks when its CLOCK hand comes to an item that flash does not have;
+//! an item that is not admitted is gone. Its older copies on flash have been outdated since the item was set, so that a
+//! refusal causes a miss and nothing worse.
 //!
 //! ```text
-//!   requests ──stored, read, removed──▶ Learner: what became of some keys ──every window──▶ a classifier for each
-//!                                                                                           application
+//!   requests ──stored, read, removed──▶ Learner: outcomes of some keys ──every window──▶ a classifier for each
+//!                                                                                        application
 //!   CLOCK hand ──judge──▶ Gate ──▶ Verdict: admitted? stays if it has been read lately?
 //! ```
 //!
-//! | policy | admits | before that |
+//! | policy | admits | stays in memory before |
 //! |---|---|---|
-//! | [`All`](Admission::All) | everything | what has been read lately stays once more |
+//! | [`All`](Admission::All) | every item | items read lately, once more |
 //! | [`Random`](Admission::Random) | a share, drawn by key and version | the same |
-//! | [`Ghosts`](Admission::Ghosts) | what has been read twice, or was refused not long ago: S3-FIFO (SOSP '23) | nothing stays |
-//! | [`Learned`](Admission::Learned) | what is expected to be read again and not updated: Flashield | what is not admitted stays if it has been read lately |
+//! | [`Ghosts`](Admission::Ghosts) | items read twice, or refused not long ago: S3-FIFO (SOSP '23) | none |
+//! | [`Learned`](Admission::Learned) | items likely to be read again and not updated: Flashield | refused items read lately |
 //!
-//! Ghosts remember what has been refused, and for `Learned` how often that had been read and updated.
+//! Ghosts remember refused items; for `Learned` they also remember how often these had been read and updated.
 
 pub mod flashiness;
 mod ghosts;
@@ -36,34 +36,34 @@ use learner::Learner;
 pub use learner::LearnerStats;
 pub use worth::Learning;
 
-/// Reads of S3-FIFO: one more than the one that may follow a store at once.
+/// Reads that S3-FIFO asks for: two, since one read may follow a store at once.
 const GHOST_READS: u32 = 2;
 
-/// Which items that leave memory go to flash.
+/// Policy that decides which items that leave memory go to flash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Admission {
     /// Every item that leaves memory goes to flash.
     #[default]
     All,
-    /// A share of the items, drawn by key and version: a baseline for policies that learn.
+    /// A share of the items, drawn by key and version: a baseline for the policies that learn.
     Random {
-        /// How many out of a thousand.
+        /// Admitted items per thousand.
         per_mille: u32,
     },
-    /// Items that have been read often enough while they were in memory, and those that come back soon after they have
-    /// been refused: the small queue and the ghosts of S3-FIFO.
+    /// Items that were read often enough while in memory, and items that come back soon after a refusal: the small
+    /// queue and the ghosts of S3-FIFO.
     Ghosts {
-        /// Reads that are often enough.
+        /// Number of reads that is often enough.
         reads: u32,
     },
-    /// Items that are expected to be read again and not to be updated, as far as that can be learned: Flashield.
+    /// Items expected to be read again and not updated, as far as that can be learned: Flashield.
     Learned(Learning),
 }
 
 impl std::str::FromStr for Admission {
     type Err = String;
 
-    /// `all`, `random:30` (percent), `ghosts:2` and `learned:1` (reads).
+    /// Parses `all`, `random:30` (percent), `ghosts:2` and `learned:1` (reads).
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
@@ -94,29 +94,29 @@ impl std::str::FromStr for Admission {
     }
 }
 
-/// What becomes of an item that flash does not have.
+/// Admission's decision on an item that flash does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
-    /// It goes to flash when it leaves memory.
+    /// The item goes to flash when it leaves memory.
     pub(crate) is_admitted: bool,
-    /// It stays in memory if it has been read since the CLOCK hand last passed.
+    /// The item stays in memory if it has been read since the CLOCK hand last passed.
     pub(crate) stays_if_read: bool,
 }
 
-/// What admission has done.
+/// Counters of admission.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AdmissionStats {
-    /// Items that left memory for flash, as they were judged.
+    /// Items that left memory for flash because they were admitted.
     pub admitted: u64,
-    /// Items that left memory and were gone, as they were judged.
+    /// Items that left memory and are gone because they were refused.
     pub refused: u64,
-    /// Of a policy that remembers what it has refused, items admitted for that alone.
+    /// Items admitted only because an earlier refusal was remembered, for a policy with ghosts.
     pub remembered: u64,
-    /// Of a policy that learns, what it has learned.
+    /// Counters of the learner, for a policy that learns.
     pub learner: Option<LearnerStats>,
 }
 
-/// Decides. Shared by all threads.
+/// Decides on admission. Shared by all threads.
 pub(crate) struct Gate {
     policy: Admission,
     ghosts: Option<Ghosts>,
@@ -127,7 +127,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// The gate of a cache with so much memory, before so much flash, in bytes.
+    /// Creates the gate of a cache with this much memory and flash, in bytes.
     pub(crate) fn new(policy: Admission, memory_bytes: u64, flash_bytes: u64) -> Self {
         let (ghosts, learner) = match policy {
             Admission::All | Admission::Random { .. } => (None, None),
@@ -149,14 +149,14 @@ impl Gate {
         }
     }
 
-    /// Bytes of memory it has beside its own, which never change.
+    /// Returns the bytes of memory of ghosts and learner, which never change.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let ghosts = self.ghosts.as_ref().map_or(0, Ghosts::memory_bytes);
         let learner = self.learner.as_ref().map_or(0, Learner::memory_bytes);
         ghosts + learner
     }
 
-    /// What becomes of an item.
+    /// Returns the verdict on an item.
     pub(crate) fn judge(&self, hash: KeyHash, key: &[u8], header: &ItemHeader) -> Verdict {
         let once_more = |is_admitted| Verdict {
             is_admitted,
@@ -165,7 +165,7 @@ impl Gate {
         match (self.policy, &self.ghosts, &self.learner) {
             (Admission::Random { per_mille }, ..) => {
                 let drawn = (hash.0 ^ header.version.get()).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                // The upper half of the product, mapped to 0 … 999.
+                // Maps the upper half of the product to 0 … 999.
                 once_more(((drawn >> 32) * 1000) >> 32 < u64::from(per_mille))
             }
             (Admission::Ghosts { reads }, Some(ghosts), _) => {
@@ -186,7 +186,7 @@ impl Gate {
         }
     }
 
-    /// An item leaves memory for flash, as it was judged.
+    /// Notes that an item left memory for flash because it was admitted.
     pub(crate) fn admitted(&self, header: &ItemHeader) {
         self.admitted.add(1);
         if let Admission::Ghosts { reads } = self.policy
@@ -197,33 +197,34 @@ impl Gate {
         self.placed(header);
     }
 
-    /// An item has been placed on flash, and memory may still have it.
+    /// Notes that an item has been placed on flash; memory may still have it.
     pub(crate) fn placed(&self, header: &ItemHeader) {
         if let Some(learner) = &self.learner {
             learner.placed(header.body_bytes());
         }
     }
 
-    /// An item leaves memory and does not go to flash, as it was judged.
+    /// Notes that an item left memory and is gone because it was refused.
     pub(crate) fn refused(&self, hash: KeyHash, header: &ItemHeader) {
         self.refused.add(1);
         self.remember(hash, header);
     }
 
-    /// An item is gone that may come back.
+    /// Remembers an item that is gone and may come back.
     pub(crate) fn remember(&self, hash: KeyHash, header: &ItemHeader) {
         if let Some(ghosts) = &self.ghosts {
             ghosts.remember(hash, Features::of(header));
         }
     }
 
-    /// An item comes into memory that was not there: how often it has been read and updated before, if that is remembered.
+    /// Returns how often an item new to memory had been read and updated before, if that is remembered, and forgets it.
     pub(crate) fn known_before(&self, hash: KeyHash) -> Option<Features> {
         let (ghosts, _) = self.ghosts.as_ref().zip(self.learner.as_ref())?;
         ghosts.take(hash)
     }
 
-    /// An item comes back from flash that has been read there: at least how often, if that is remembered.
+    /// Returns the features of an item that comes back from flash after a read there: at least one read, if the policy
+    /// remembers any.
     pub(crate) fn known_of_hot(&self) -> Option<Features> {
         let remembers = self.learner.is_some() && self.ghosts.is_some();
         remembers.then_some(Features {
@@ -232,20 +233,20 @@ impl Gate {
         })
     }
 
-    /// Items were admitted, and a limit on writes left no space for them.
+    /// Notes that a write limit left no space for admitted items.
     pub(crate) fn held_back(&self) {
         if let Some(learner) = &self.learner {
             learner.raise_the_bar();
         }
     }
 
-    /// Whether reads of items in memory have to be counted.
+    /// Returns whether reads of items in memory have to be counted.
     #[inline]
     pub(crate) fn counts_reads(&self) -> bool {
         self.ghosts.is_some() || self.learner.is_some()
     }
 
-    /// Whether what becomes of this key is to be told.
+    /// Returns whether reads and updates of this key have to be reported.
     #[inline]
     pub(crate) fn watches(&self, hash: KeyHash) -> bool {
         self.learner
@@ -253,7 +254,7 @@ impl Gate {
             .is_some_and(|learner| learner.watches(hash))
     }
 
-    /// A key that is not in memory has been asked for.
+    /// Notes a request for a key that is not in memory.
     #[inline]
     pub(crate) fn missed(&self, key: Key<'_>) {
         let Some(learner) = &self.learner else {
@@ -266,7 +267,7 @@ impl Gate {
         }
     }
 
-    /// A key that it [watches](Self::watches) has been read; what is known of it by then, if it is in memory.
+    /// Notes a read of a key that it [watches](Self::watches). `known` are the item's features, if it is in memory.
     #[cold]
     pub(crate) fn read(&self, key: Key<'_>, known: Option<Features>) {
         if let Some(learner) = &self.learner {
@@ -274,7 +275,7 @@ impl Gate {
         }
     }
 
-    /// A key that it [watches](Self::watches), which the cache had before, has been stored again or removed.
+    /// Notes that a key that it [watches](Self::watches), and that the cache had, was stored again or removed.
     #[cold]
     pub(crate) fn updated(&self, key: Key<'_>, known: Option<Features>) {
         if let Some(learner) = &self.learner {
@@ -282,12 +283,12 @@ impl Gate {
         }
     }
 
-    /// How long it is until there is something to learn; `None` where there never is.
+    /// Returns the time until the next lesson; `None` for a policy that does not learn.
     pub(crate) fn next_lesson(&self) -> Option<Duration> {
         self.learner.as_ref().map(Learner::next_lesson)
     }
 
-    /// Ends a window, and learns from it.
+    /// Ends a window, and learns from its samples.
     pub(crate) async fn learn(&self) {
         if let Some(learner) = &self.learner {
             learner.learn().await;

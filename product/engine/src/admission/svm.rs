@@ -1,53 +1,53 @@
 //! A linear support vector machine, trained exactly (Flashield, section 3.2).
 //!
 //! ```text
-//!   minimize  1/2 |w|^2 + C sum_i c_i max(0, 1 - y_i w.x_i)      c_i: how often example i came, of all; y_i: 1 or -1
+//!   minimize  1/2 |w|^2 + C sum_i c_i max(0, 1 - y_i w.x_i)      c_i: share of example i among all; y_i: 1 or -1
 //! ```
 //!
-//! with the constant 1 as the last part of every `x`. Solved in its dual by coordinate descent (Hsieh et al., ICML 2008): one
-//! multiplier for each example, each set to its best in turn, until the gap between the two objectives says that no other `w` is
-//! better by more than [`GAP`] of the objective. Examples that are the same are one with a larger `c`, so that the work does not
-//! grow with how many came.
+//! The last part of every `x` is the constant 1. The dual is solved by coordinate descent (Hsieh et al., ICML 2008):
+//! there is one multiplier for each example, and each in turn is set to its best value, until the gap between the two
+//! objectives shows that no other `w` is better by more than [`GAP`] of the objective. Equal examples are merged into
+//! one with a larger `c`, so that the work does not grow with their number.
 
-/// Parts of an example, the constant included.
+/// Number of parts of an example, including the constant.
 pub const PARTS: usize = 4;
-/// The relative gap at which the solution is as good as exact.
+/// Relative gap at which the solution is as good as exact.
 const GAP: f64 = 1e-3;
-/// Rounds over all examples, at most. A round over a few hundred takes microseconds.
+/// Maximum number of rounds over all examples. A round over a few hundred examples takes microseconds.
 const MOST_ROUNDS: usize = 20_000;
-/// Rounds between two looks at the gap.
+/// Number of rounds between two computations of the gap.
 const LOOK_ROUNDS: usize = 8;
 
-/// An example, and how often it came.
+/// An example, with the number of times it occurred.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Example {
-    /// What is known of it; the last part is 1.
+    /// Features; the last part is 1.
     pub parts: [f64; PARTS],
-    /// Whether it is of the positive class.
+    /// Whether the example is of the positive class.
     pub is_positive: bool,
-    /// How many such examples there were.
+    /// Number of times that the example occurred.
     pub count: f64,
 }
 
-/// What has been learned.
+/// A trained separator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Separator {
-    /// What each part of an example counts.
+    /// Weight of each part of an example.
     pub weights: [f64; PARTS],
-    /// The objective at these, and what no other weights can be below.
+    /// The objective with these weights, and a lower bound of the objective with any weights.
     pub bounds: (f64, f64),
-    /// Rounds over all examples.
+    /// Rounds over all examples that training took.
     pub rounds: usize,
 }
 
 impl Separator {
-    /// On which side of the boundary something is, and how far: positive for the positive class.
+    /// Returns the side of the boundary, and the distance from it: positive for the positive class.
     pub fn score(&self, parts: &[f64; PARTS]) -> f64 {
         dot(&self.weights, parts)
     }
 }
 
-/// The best separator of the examples, where a mistake costs `cost` times as much as a margin that is smaller by one.
+/// Trains the best separator of the examples. A mistake costs `cost` times as much as a margin that is smaller by one.
 pub fn train(examples: &[Example], cost: f64) -> Separator {
     let all: f64 = examples.iter().map(|example| example.count).sum();
     let most = |example: &Example| cost * example.count / all.max(1.0);
@@ -94,7 +94,7 @@ pub fn train(examples: &[Example], cost: f64) -> Separator {
     }
 }
 
-/// Another order, the same for every run: one after the other in a fixed order converges slowly.
+/// Shuffles the examples in the same way in every run. In a fixed order descent converges slowly.
 fn shuffle(order: &mut [usize], drawn: &mut u64) {
     for at in (1..order.len()).rev() {
         *drawn = drawn.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
@@ -114,7 +114,7 @@ mod tests {
 
     fn example(one: f64, other: f64, is_positive: bool, count: f64) -> Example {
         Example {
-            // The third follows from these, but not linearly.
+            // The third part depends on the first two, but not linearly.
             parts: [one, other, (one * other).sqrt(), 1.0],
             is_positive,
             count,
@@ -125,7 +125,8 @@ mod tests {
     fn two_points_are_separated_in_the_middle() {
         let examples = [example(0.0, 0.0, false, 1.0), example(2.0, 0.0, true, 1.0)];
         let learned = train(&examples, 1e6);
-        // w = (1, 0), and -1 at the origin: the margins are 1. The constant is a part like others, so that the norm counts it.
+        // w = (1, 0), and -1 at the origin: the margins are 1. The constant is a part like any other, so that the norm
+        // counts it.
         for (weight, right) in learned.weights.iter().zip([1.0, 0.0, 0.0, -1.0]) {
             assert!((weight - right).abs() < 1e-2, "{learned:?}");
         }
@@ -133,8 +134,8 @@ mod tests {
         assert!(score(1.5) > 0.0 && score(0.5) < 0.0);
     }
 
-    /// Whatever the examples: no weights that a search tries are better than what was learned by more than the gap, and the dual
-    /// says that none are.
+    /// For any examples, none of the weights that a search tries is better than the trained ones by more than the gap,
+    /// and the dual confirms that none can be.
     #[test]
     fn no_other_separator_is_better() {
         for seed in 1..=30 {

@@ -1,39 +1,40 @@
-//! What a place on flash is worth: hits while an item stays there, less those that its write has to bring.
+//! The worth of a place on flash: the hits of an item during its stay, less the hits that its write has to bring.
 //!
-//! A window of counting tells what a key was asked for until it was updated. An item stays on flash for longer than that, or
-//! less long: until as much has been written as flash holds, or until it is updated. How likely that is in a window is counted
-//! for each application, of keys that had been updated before and of those that had not.
+//! A counting window gives the requests for a key until its first update. An item's stay on flash may be longer or
+//! shorter than the window: it ends once as many bytes have been written as flash holds, or when the item is updated.
+//! The probability of an update in a window is counted for each application, separately for keys that had been updated
+//! before and for keys that had not.
 
 use std::time::Duration;
 
 use super::flashiness::{Features, Later, Samples};
 
-/// An item is not expected to stay on flash for more windows than these.
+/// Longest expected stay of an item on flash, in windows.
 pub(super) const LONGEST_STAY: f32 = 16.0;
-/// One key counts for no more hits than these: the hottest are not all that there is.
+/// Most hits that one key counts for, so that the hottest keys do not outweigh all others.
 const MOST_HITS: f32 = 16.0;
 
-/// How it is learned what deserves flash.
+/// Settings of learning which items deserve flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Learning {
-    /// Reads that count as one hit. With `hits_per_100_writes` of 0 the paper's threshold: an item deserves flash if it is read so many
-    /// times in the window after, and not updated.
+    /// Reads that count as one hit. If `hits_per_100_writes` is 0, the paper's threshold: an item deserves flash if it
+    /// is read this many times in the window after, and not updated.
     pub reads: u32,
-    /// How long samples are taken, and then counted.
+    /// Time for which samples are taken, and then for which their outcomes are counted.
     pub window: Duration,
-    /// The byte that ends the part of a key which tells its application; `None` where all are one. Keys without it are of
-    /// the default application.
+    /// The byte that ends the part of a key which names its application; `None` if all keys are of one application.
+    /// Keys without the byte belong to the default application.
     pub delimiter: Option<u8>,
-    /// Hits that a write to flash has to bring, of 100 writes: an item goes there that is expected to have as many while it
-    /// stays. With 0 what is more likely to be flashy than not.
+    /// Hits that 100 writes to flash have to bring: an item goes to flash if it is expected to have a hundredth of that
+    /// while it stays. With 0, an item goes to flash if it is more likely flashy than not.
     pub hits_per_100_writes: u32,
-    /// What has been refused is remembered for a while: its reads and updates go on counting when it comes back, and those
-    /// that it misses meanwhile.
+    /// Whether refused items are remembered for a while. When one comes back, its reads and updates go on
+    /// counting, including requests that missed it.
     pub remembers: bool,
 }
 
 impl Default for Learning {
-    /// One read, an hour, what is before a colon, two hits for a write, and memory of what has been refused.
+    /// One read, one hour, a colon as delimiter, two hits for a write, and refused items are remembered.
     fn default() -> Self {
         Self {
             reads: 1,
@@ -45,7 +46,7 @@ impl Default for Learning {
     }
 }
 
-/// A sample, and what has become of it.
+/// A sample and its outcome.
 pub(super) struct Seen {
     pub(super) application: u64,
     pub(super) sample: Features,
@@ -58,7 +59,8 @@ impl Seen {
     }
 }
 
-/// Windows until an item is updated or its stay is over, where it is updated in a window with this probability.
+/// Returns the windows until an item is updated or its `stay` is over, if it is updated in a window with probability
+/// `updated`.
 fn windows(updated: f32, stay: f32) -> f32 {
     if updated == 0.0 {
         return stay;
@@ -67,7 +69,7 @@ fn windows(updated: f32, stay: f32) -> f32 {
 }
 
 impl Learning {
-    /// The samples of these applications, each with what its place would have been worth for a stay of so many windows.
+    /// Returns the samples of these applications, each with the worth of its place for a stay of `stay` windows.
     pub(super) fn samples_of(&self, groups: &[&[Seen]], stay: f32) -> Samples {
         let all = || groups.iter().copied().flatten();
         let windows = [false, true].map(|was_updated| {
@@ -83,8 +85,8 @@ impl Learning {
         samples
     }
 
-    /// What a place on flash would have been worth to a key for so many windows, in writes. Where no write has to bring hits,
-    /// all that are flashy are worth the same.
+    /// Returns the worth of a place on flash for this many windows, in writes. If writes need not bring hits, all
+    /// flashy keys are worth the same.
     fn worth(&self, later: &Later, windows: f32) -> f32 {
         if self.hits_per_100_writes == 0 {
             return if later.is_flashy(self.reads) {

@@ -1,4 +1,4 @@
-//! The request paths: what reads and writes do with memory and flash.
+//! The request paths: how reads and writes use memory and flash.
 //!
 //! ```text
 //!   lookup ──> DRAM tier ──hit──> view
@@ -10,9 +10,9 @@
 //!                 └─> version, then the flash copy is invalidated, all under the partition's lock
 //! ```
 //!
-//! A partition's lock is held for memory operations only. An operation that has to wait, for a flash read or for
-//! space, lets go of the lock and starts over, so that every change is made against the state it was decided on.
-//! Nothing here knows memcached: what `append` or `mg` mean is the server's business.
+//! A partition's lock is held for memory operations only. An operation that has to wait, for a flash read or for space,
+//! releases the lock and starts over, so that every change is made against the state it was decided on. Nothing here
+//! knows memcached: the meaning of `append` or `mg` is the server's business.
 
 mod modify;
 mod read;
@@ -48,17 +48,17 @@ use crate::store::SegmentStore;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 
-/// An item larger than this fraction of what a partition has of memory is not kept there: it goes
-/// to flash at once, and is read from there.
+/// An item larger than a partition's memory divided by this is not kept in memory: it goes to flash at once and is read
+/// from there.
 const LARGEST_SHARE: usize = 4;
 
-/// Why a write was not carried out. The old value is gone all the same.
+/// Reason why a write failed. The old value is gone in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CacheError {
     /// The item is larger than the settings allow.
     #[error("object too large for cache")]
     TooLarge,
-    /// There is no memory for the item, and flash cannot take others out of memory.
+    /// There is no memory for the item, and flash cannot take other items out of memory.
     #[error("out of memory storing object")]
     OutOfMemory,
 }
@@ -70,50 +70,50 @@ pub struct Engine {
     pub(crate) flash: Arc<FlashTier>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) cutoffs: Arc<FlushCutoffs>,
-    /// Held by a `flush_all` from its record to the last partition, and by a checkpoint that notes the cutoffs.
+    /// Held by a `flush_all` from its record to the last partition, and by a checkpoint while it notes the cutoffs.
     pub(crate) flushing: Mutex<()>,
     pub(crate) seed: u64,
     /// Bytes of memory that never change: segment buffers, tables, reads of large items.
     pub(crate) fixed_bytes: u64,
     pub(crate) largest_body: usize,
-    /// Versions below it have been reserved.
+    /// Versions below this limit have been reserved.
     pub(crate) version_limit: AtomicU64,
     /// Items with lower versions are stale.
     pub(crate) stale_below: u64,
     pub(crate) config: EngineConfig,
     pub(crate) gate: Box<Gate>,
-    /// Whether reads of items in memory are counted: something goes by them.
+    /// Whether reads of items in memory are counted, because admission or item priorities depend on the counts.
     pub(crate) counts_reads: bool,
-    /// CLOCK value of what has just been read in memory.
+    /// CLOCK value of an item that has just been read in memory.
     pub(crate) clock_read: u8,
     pub(crate) persistence: Persistence,
     pub(crate) syncs: Requests,
     pub(crate) checkpoints: Requests,
-    /// Writes that stalled on flash.
+    /// Number of times that a write stalled on flash.
     pub(crate) write_stalls: AtomicU64,
-    /// Syncs and stops for which reclaim returns nothing to memory.
+    /// Number of syncs and stops in progress for which reclaim returns no items to memory.
     pub(crate) returning_nothing: AtomicUsize,
-    /// Bytes of the memory that others hold at present.
-    /// The partition whose DRAM tier gives up memory for them next.
+    /// Number of loans of memory so far; modulo the number of partitions, the partition whose DRAM tier shrinks next.
     pub(crate) next_to_shrink: AtomicUsize,
 }
 
-/// Everything counted, added up over the partitions.
+/// All counters, added up over the partitions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EngineStats {
     /// Request paths.
     pub paths: PathStats,
     /// DRAM tier.
     pub tier: TierStats,
-    /// Items, in memory, on flash or both. An estimate: [`Engine::stats`] says what of.
+    /// Items in memory, on flash or both. An estimate; [`Engine::stats`] gives its limits.
     pub items: u64,
-    /// Bytes of these items: of an item in memory and on flash, of its copy on flash.
+    /// Bytes of all items. An item both in memory and on flash counts with its flash copy.
     pub item_bytes: u64,
     /// Items on flash that no flush has made dead, an estimate.
     pub flash_items: u64,
-    /// Bytes of these items, an estimate.
+    /// Bytes of the items on flash that no flush has made dead, an estimate.
     pub flash_item_bytes: u64,
-    /// Unix second of the last access to the oldest item, as far as it is known: of one on flash, of its writing.
+    /// Unix second of the last access to the oldest item, if known. For items on flash it is the second in which their
+    /// segment was sealed.
     pub oldest_access: Option<u32>,
     /// Items in memory.
     pub dram_items: u64,
@@ -131,11 +131,11 @@ pub struct EngineStats {
     pub placement: FlashStats,
     /// Memory of the flash tier.
     pub memory: MemoryUse,
-    /// What admission has done.
+    /// Counters of admission.
     pub admission: AdmissionStats,
-    /// Writes that stalled on flash.
+    /// Number of times that a write stalled on flash.
     pub write_waits: u64,
-    /// The limit on what is written to flash, if there is one, in bytes a second, and what it has held back.
+    /// Limit on flash writes in bytes a second, if one is set, and counters of the writes it has delayed.
     pub write_limit: Option<(u64, LimitCounts)>,
 }
 
@@ -176,7 +176,7 @@ impl ReturnToMemory for Engine {
             }
             header.set_clock(entry.clock);
         }
-        // Under the partition's lock no write has come between.
+        // The partition's lock is still held, so that no write has come in between.
         let is_taken = placement.check(item, &mut |_| false) == Named::Removed;
         self.keep_one_clock(&mut partition, item.hash, &context);
         is_taken
@@ -194,18 +194,19 @@ impl ReturnToMemory for Engine {
 }
 
 impl Engine {
-    /// The bit of an item's state that says that it was down for too long.
+    /// Returns the state bit of an item that went stale during a long downtime; 0 for any other item.
     pub(crate) fn downtime_mark(&self, header: &ItemHeader) -> u8 {
         u8::from(header.version.get() < self.stale_below) * state::STALE
     }
 
-    /// `bytes` as a key of this cache; `None` when it is empty or longer than 250 bytes.
+    /// Returns `bytes` as a key of this cache; `None` if it is empty or longer than 250 bytes.
     #[inline]
     pub fn key<'a>(&self, bytes: &'a [u8]) -> Option<Key<'a>> {
         Key::new(bytes, self.seed)
     }
 
-    /// Everything stored before Unix second `deadline` is gone from then on. Waits while the journal has no space.
+    /// Makes everything stored before Unix second `deadline` dead from that second on. Waits while the journal has no
+    /// space.
     pub async fn flush_all(&self, deadline: u32) {
         let mut stall = Stall::default();
         while !self.try_flush_all(deadline) {
@@ -214,17 +215,17 @@ impl Engine {
     }
 
     fn try_flush_all(&self, deadline: u32) -> bool {
-        // One after the other: a delayed flush would replace another that is still being applied.
+        // One flush at a time: a delayed flush would replace another one that is still being applied.
         let _flushing = self.flushing.lock();
         if !self.flash.may_displace() {
             return false;
         }
         let now = runtime::unix_seconds();
-        // An earlier flush whose deadline has come holds, also where nobody has asked since.
+        // Applies an earlier flush whose deadline has passed, even if no request has come since.
         self.apply_due_flush(now);
         {
-            // All at once: a request that applied the earlier flush meanwhile would say so behind the record of this one,
-            // and a start would take this one for applied.
+            // All partitions at once: otherwise a request could apply the earlier flush now and record it behind the
+            // record of this one, and a start would take this one for applied.
             let numbers = 0..self.partitions.len();
             let _partitions: Vec<_> = numbers
                 .map(|number| self.lock_partition(number, now))
@@ -237,7 +238,7 @@ impl Engine {
             self.cutoffs.flush_at(deadline);
         }
         if deadline <= now {
-            // Applied now, so that nothing stored after this call falls under it.
+            // Applied now, so that it affects nothing stored after this call.
             self.apply_due_flush(now);
         }
         true
@@ -249,7 +250,7 @@ impl Engine {
         }
     }
 
-    /// The lock of the partition of `hash`, brought up to date with `flush_all`.
+    /// Locks the partition of `hash` and brings it up to date with `flush_all`.
     #[inline]
     pub(crate) fn lock(&self, hash: KeyHash, now: u32) -> MutexGuard<'_, Partition> {
         self.lock_partition(hash.partition(self.partition_bits), now)
@@ -278,7 +279,7 @@ impl Engine {
         partition
     }
 
-    /// What eviction needs to know, for the partition of `hash`.
+    /// Returns the context of an eviction in a partition.
     pub(crate) fn evict_context(&self, partition: usize, now: u32) -> EvictContext<'_> {
         EvictContext {
             flash: &*self.flash,
@@ -292,8 +293,8 @@ impl Engine {
         }
     }
 
-    /// Where memory and flash have one CLOCK: moves its hand, if more is hot than may be. Called when something has come into
-    /// memory.
+    /// If memory and flash share one CLOCK, moves its hand when too many items are hot. Called when an item has come
+    /// into memory.
     fn keep_one_clock(&self, partition: &mut Partition, hash: KeyHash, context: &EvictContext<'_>) {
         if !context.one_clock {
             return;
@@ -309,13 +310,14 @@ impl Engine {
         }
     }
 
-    /// Whether an item with a body of this many bytes may be kept in memory; else it goes to flash at once.
+    /// Returns whether an item with a body of `body_bytes` may be kept in memory; if not, it goes to flash at once.
     fn may_keep(&self, body_bytes: usize, context: &EvictContext<'_>) -> bool {
         let keeps_items = !matches!(self.config.dram, Dram::WriteBuffers { .. });
         keeps_items && body_bytes <= context.limit_bytes / LARGEST_SHARE
     }
 
-    /// Bytes of memory the DRAM tier of a partition may use at present: an equal share of what is left.
+    /// Returns the bytes of memory that the DRAM tier of a partition may use at present: an equal share of the
+    /// remainder.
     ///
     /// ```text
     ///   memory = fixed (segment buffers, tables) + index (grows with the objects on flash) + lent + DRAM tier
@@ -331,8 +333,8 @@ impl Engine {
         &self.flash.upkeep.index_use.lent_bytes
     }
 
-    /// Whether `bytes` more can be lent beside what the index has now and the DRAM tier has in any case, or are left to be
-    /// lent in any case.
+    /// Returns whether `bytes` more may be lent: all loans together stay within `lendable_bytes`, or they fit beside
+    /// the present index and the least memory of the DRAM tier.
     pub fn may_lend_memory(&self, bytes: u64) -> bool {
         let lent_bytes = self.lent().load(Ordering::Relaxed) + bytes;
         let index_bytes = self.flash.memory().index_bytes;
@@ -340,17 +342,16 @@ impl Engine {
             || self.flash.upkeep.index_use.leaves(lent_bytes, index_bytes)
     }
 
-    /// Takes `bytes` of the memory for something outside the cache. The DRAM tier gives up as much:
-    /// of one partition now, of the others in the calls that follow, as new items come and in
-    /// [`shrink`](Engine::shrink).
+    /// Lends `bytes` of the memory to a user outside the cache. The DRAM tier gives up as much: one partition shrinks
+    /// now, the others in later calls, as new items come, and in [`shrink`](Engine::shrink).
     pub fn lend_memory(&self, bytes: u64) {
         self.lent().fetch_add(bytes, Ordering::Relaxed);
         let number = self.next_to_shrink.fetch_add(1, Ordering::Relaxed) % self.partitions.len();
         self.shrink_partition(number);
     }
 
-    /// The same if the DRAM tier gives up all that has been lent now, or all that it can; else takes nothing and returns
-    /// false.
+    /// Lends `bytes` if the DRAM tier can give up all lent memory now or shrink to its least size; otherwise lends
+    /// nothing and returns false.
     pub fn try_lend_memory(&self, bytes: u64) -> bool {
         self.lent().fetch_add(bytes, Ordering::Relaxed);
         let mut is_given = true;
@@ -363,14 +364,15 @@ impl Engine {
         is_given
     }
 
-    /// Has the DRAM tier give up what has been lent, as far as flash takes it now: to be called again while much is.
+    /// Makes the DRAM tier give up lent memory, as far as flash has space for its items now. Called repeatedly while
+    /// much memory is lent.
     pub fn shrink(&self) {
         for number in 0..self.partitions.len() {
             self.shrink_partition(number);
         }
     }
 
-    /// Whether the partition's part of the tier keeps to its limit then, or is as small as it gets.
+    /// Shrinks a partition's DRAM tier. Returns false if flash had no space for an item that had to leave.
     fn shrink_partition(&self, number: usize) -> bool {
         let now = runtime::unix_seconds();
         let mut partition = self.lock_partition(number, now);
@@ -378,12 +380,12 @@ impl Engine {
         partition.tier.shrink(&context)
     }
 
-    /// Gives back what [`lend_memory`](Engine::lend_memory) took.
+    /// Returns memory taken by [`lend_memory`](Engine::lend_memory).
     pub fn return_memory(&self, bytes: u64) {
         self.lent().fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// The segments underneath, for statistics.
+    /// Returns the segment store, for statistics.
     pub fn store(&self) -> &SegmentStore {
         self.flash.store()
     }
@@ -398,37 +400,37 @@ impl Engine {
         IndexStats::of(self.flash.placement())
     }
 
-    /// Counters of the flash tier alone: takes no partition's lock.
+    /// Returns the counters of the flash tier alone, without taking a partition's lock.
     pub fn flash_stats(&self) -> FlashStats {
         self.flash.upkeep.stats()
     }
 
-    /// How far recovery has come.
+    /// Returns the progress of recovery.
     pub fn recovery(&self) -> RecoveryStats {
         self.flash.recovery()
     }
 
-    /// The journal, for statistics.
+    /// Returns the journal, for statistics.
     pub fn journal(&self) -> &Journal {
         &self.journal
     }
 
-    /// The settings.
+    /// Returns the settings.
     pub fn config(&self) -> &EngineConfig {
         &self.config
     }
 
-    /// Counters, added up.
+    /// Returns all counters, added up.
     ///
-    /// Items that a flush has made dead are counted no more, though they may still hold space. Expired ones are
-    /// counted until the crawler finds them in memory, within seconds, or reclaim on flash. Of items on flash a few
-    /// more or less may be counted, their bytes are those of the average item of their segment, and an item that
-    /// only memory has left because its segment was reclaimed is counted from its next write to flash on.
+    /// Items made dead by a flush are not counted, though they may still take space. Expired items are counted until
+    /// the crawler finds them in memory, which takes seconds, or reclaim finds them on flash. The number of items on
+    /// flash is off by a few; their bytes are estimated from the average item of their segment. An item whose flash
+    /// copy was reclaimed while memory kept it is not counted again before its next write to flash.
     pub fn stats(&self) -> EngineStats {
         let on_flash = self.store().in_use();
         let placement = self.flash.upkeep.stats();
         let mut stats = EngineStats {
-            // Segments that are being reclaimed count though the index names nothing of them any more.
+            // Segments being reclaimed still count their items, although the index no longer names them.
             flash_items: on_flash.items.min(placement.objects),
             flash_item_bytes: on_flash.bytes,
             oldest_access: on_flash.oldest,
@@ -461,7 +463,7 @@ impl Engine {
         stats
     }
 
-    /// Sets the counters of the request paths and the DRAM tier to zero.
+    /// Resets the counters of the request paths and of the DRAM tier to zero.
     pub fn reset_stats(&self) {
         for partition in &self.partitions {
             let mut partition = partition.0.lock();
@@ -471,8 +473,8 @@ impl Engine {
         self.write_stalls.store(0, Ordering::Relaxed);
     }
 
-    /// Visits live items in memory, a partition at a time, from where the cursor stands until `visit` has had
-    /// enough; false once all have been visited. An item that is moved meanwhile may come twice.
+    /// Visits live items in memory, one partition at a time, from the cursor on until `visit` breaks. Returns false
+    /// once all items have been visited. An item that moves during the dump may be visited twice.
     pub fn dump_memory(
         &self,
         cursor: &mut MemoryCursor,
@@ -484,7 +486,7 @@ impl Engine {
         let now = runtime::unix_seconds();
         let guard = self.lock_partition(cursor.partition, now);
         let cutoff = self.cutoffs.cutoff(cursor.partition);
-        // What comes later, or is appended again, is not waited for.
+        // Items appended later, or appended again, are not visited.
         let end = *cursor.end.get_or_insert_with(|| guard.tier.end());
         for (behind, item) in guard.tier.items_from(cursor.at) {
             if behind > end {
@@ -505,7 +507,7 @@ impl Engine {
         true
     }
 
-    /// Visits live items of one more segment that have no newer copy in memory, until `visit` has had enough; false
+    /// Visits live items of one more segment that have no newer copy in memory, until `visit` breaks. Returns false
     /// once all segments have been visited.
     pub async fn dump_flash(
         &self,
@@ -528,11 +530,11 @@ impl Engine {
     }
 }
 
-/// Where a dump of memory has come to.
+/// Position of a dump of memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemoryCursor {
     partition: usize,
     at: LogPosition,
-    /// Behind all items that the partition had when its turn came.
+    /// Position behind the last item that the partition had when the dump reached it.
     end: Option<LogPosition>,
 }

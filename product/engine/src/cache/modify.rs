@@ -18,11 +18,11 @@ use crate::store::{AppendItem, FlashItem, Priority};
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
 
-/// Flash reads of one operation before it gives up. Each but the first means that somebody else has
-/// changed the item meanwhile, so that this is out of reach of any number of clients.
+/// Maximum flash reads of one operation. Each read after the first means that another request has changed the item in
+/// between; no number of clients reaches this limit.
 const MAX_READS: usize = 100_000;
 
-/// What becomes of an item.
+/// Change of an item.
 #[derive(Clone, Debug)]
 pub enum Change<'v> {
     /// The item stays as it is.
@@ -31,7 +31,7 @@ pub enum Change<'v> {
     Access,
     /// The item is removed.
     Remove,
-    /// The item is stored, whatever was there before.
+    /// The item is stored, and replaces any older one.
     Put(Put<'v>),
     /// The item's properties change; its value stays.
     Amend(Amend),
@@ -44,60 +44,59 @@ pub struct Put<'v> {
     pub value: Cow<'v, [u8]>,
     /// The client's own flags.
     pub client_flags: u32,
-    /// Unix second from which on it is gone; 0 for never.
+    /// Unix second from which on the item is expired; 0 for never.
     pub expiry: u32,
-    /// A CAS unique of the client's choice; otherwise a new one.
+    /// CAS unique chosen by the client; `None` for a new one.
     pub cas_unique: Option<u64>,
-    /// Marked stale.
+    /// Whether the item is marked stale.
     pub stale: bool,
-    /// A client has been given the task to recache it.
+    /// Whether a client has been given the task to recache it.
     pub won: bool,
-    /// The key came base64-encoded.
+    /// Whether the key came base64-encoded.
     pub binary_key: bool,
 }
 
-/// Changes that leave the value alone; `None` leaves a property as it is.
+/// Changes of an item's properties; `None` leaves a property as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amend {
-    /// Expiry.
+    /// Unix second of expiry; 0 for never.
     pub expiry: Option<u32>,
-    /// Marked stale.
+    /// Whether the item is marked stale.
     pub stale: Option<bool>,
-    /// A client has been given the task to recache it.
+    /// Whether a client has been given the task to recache it.
     pub won: Option<bool>,
-    /// Give it a new CAS unique: the one given, or one of the cache's own.
+    /// Gives the item a new CAS unique: the given one, or one of the cache's own.
     pub cas_unique: Option<Option<u64>>,
-    /// Count it as read.
+    /// Counts the change as a read.
     pub access: bool,
 }
 
 /// The outcome of [`Engine::modify`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Modified<R> {
-    /// What the operation returned.
+    /// The result that the operation returned.
     pub result: R,
     /// CAS unique of the item after the change; 0 when there is none.
     pub cas_unique: u64,
 }
 
-/// How one start of an operation ended.
+/// Outcome of one attempt of an operation.
 enum Attempt<R> {
     Done(Result<Modified<R>, CacheError>),
-    /// The item may be on flash and has to be in memory first.
+    /// The item may be on flash and has to be read first.
     OnFlash(FlashRead),
-    /// There is no space on flash for what has to leave memory.
+    /// Flash has no space for items that have to leave memory, or the journal is full.
     NoSpace,
 }
 
 impl Engine {
     /// Changes the item of `key` as `decide` says, at Unix second `now`.
     ///
-    /// `decide` sees the live item, or `None`, and returns the change with a result of its own. It
-    /// may be called again when the change has to wait for space: what counts is the last call. An
-    /// item on flash is read into memory first.
+    /// `decide` sees the live item, or `None`, and returns the change with a result of its own. If the change has to
+    /// wait for space, `decide` is called again; only its last call counts. An item on flash is read into memory first.
     ///
     /// # Errors
-    /// [`CacheError`]; an item that was to be replaced is then gone.
+    /// [`CacheError`]; the old item is then gone.
     pub async fn modify<'v, R>(
         self: &Arc<Self>,
         key: Key<'_>,
@@ -115,7 +114,7 @@ impl Engine {
                 }
                 Attempt::NoSpace => {
                     if stall.space.is_some() {
-                        // It is going to wait.
+                        // The next stall waits: frees the item's memory before.
                         drop(fetched.take());
                     }
                     self.stall(&mut stall).await;
@@ -126,7 +125,7 @@ impl Engine {
                 }
                 Attempt::OnFlash(read) => {
                     reads += 1;
-                    // Nobody waits while holding memory that others wait for.
+                    // Frees the item's memory, since the next read may wait for memory as well.
                     drop(fetched.take());
                     fetched = self.fetch(key, read, now).await?;
                 }
@@ -134,10 +133,10 @@ impl Engine {
         }
     }
 
-    /// Stores an item whatever was there before.
+    /// Stores an item, whether or not the key has one.
     ///
     /// # Errors
-    /// [`CacheError`]; what was there before is then gone.
+    /// [`CacheError`]; the old item is then gone.
     pub async fn set(
         self: &Arc<Self>,
         key: Key<'_>,
@@ -156,8 +155,8 @@ impl Engine {
         }
     }
 
-    /// Waits until flash may have space, or has failed to make some. A listener is taken only after an attempt has found no
-    /// space, and then the attempt is repeated.
+    /// Waits until flash may have space, or has failed to make some. The first call only takes a listener, so that the
+    /// caller repeats the attempt before it waits.
     pub(super) async fn stall(&self, stall: &mut Stall) {
         let Some(space) = stall.space.take() else {
             stall.space = Some(self.flash.space().listener());
@@ -169,8 +168,8 @@ impl Engine {
         space.await;
     }
 
-    /// Stores an item whatever was there before, without waiting: `None` when there is no space at
-    /// present, and then nothing has changed.
+    /// Stores an item, whether or not the key has one, without waiting. Returns `None`, and changes nothing, if there
+    /// is no space at present.
     pub fn try_set(
         &self,
         key: Key<'_>,
@@ -187,7 +186,7 @@ impl Engine {
         }
     }
 
-    /// Removes whatever a key has, in memory and on flash. Waits while the journal has no space.
+    /// Removes the item of a key, in memory and on flash. Waits while the journal has no space.
     pub async fn remove(&self, key: Key<'_>, now: u32) {
         let mut stall = Stall::default();
         while !self.try_remove(key, now) {
@@ -195,8 +194,8 @@ impl Engine {
         }
     }
 
-    /// [`remove`](Engine::remove) without waiting: false when the journal has no space at present, and then nothing
-    /// has changed.
+    /// [`remove`](Engine::remove) without waiting. Returns false, and changes nothing, if the journal has no space at
+    /// present.
     #[must_use]
     pub fn try_remove(&self, key: Key<'_>, now: u32) -> bool {
         let has_space = self.flash.may_displace();
@@ -236,7 +235,7 @@ impl Engine {
             present = None;
         }
         if present.is_none() {
-            // What was read counts only as long as nobody has written to the key since.
+            // A fetched item counts only as long as nobody has written to the key since.
             let generation = held.partition.write_generation(key.hash());
             match fetched.filter(|fetched| fetched.write_generation == generation) {
                 Some(fetched) if self.flash.probe(key.hash(), Look::Peek) != Probe::Absent => {
@@ -265,7 +264,7 @@ impl Engine {
         }
     }
 
-    /// Reads an item that is on flash. `None` when the read has to be tried again.
+    /// Reads an item from flash. Returns `None` if the read has to be repeated.
     async fn fetch(
         self: &Arc<Self>,
         key: Key<'_>,
@@ -279,11 +278,11 @@ impl Engine {
             ReadOutcome::Abandoned | ReadOutcome::Crowded => return Ok(None),
             ReadOutcome::Busy => return Err(CacheError::OutOfMemory),
             ReadOutcome::Failed => {
-                // What cannot be read is a miss; after a change it must not come back either.
+                // An unreadable item is a miss. It must not come back after a change either.
                 let mut held = self.hold(key, now);
                 held.partition.stats.failed_reads += 1;
                 if held.partition.write_generation(key.hash()) != write_generation {
-                    // Another request has changed it meanwhile.
+                    // Another request has changed the item in between.
                     return Ok(None);
                 }
                 held.erase();
@@ -302,7 +301,7 @@ impl Engine {
 struct Held<'a> {
     engine: &'a Engine,
     partition: MutexGuard<'a, Partition>,
-    /// The number of the partition that is locked.
+    /// The number of the locked partition.
     number: usize,
     key: Key<'a>,
     /// Unix second of the request.
@@ -360,14 +359,14 @@ impl Held<'_> {
         }
     }
 
-    /// What admission knows of the item, if it is in memory.
+    /// Returns the features of the item that admission uses, if the item is in memory.
     fn known(&self) -> Option<Features> {
         let tier = &self.partition.tier;
         let handle = tier.find(self.key)?;
         Some(Features::of(tier.header(handle)))
     }
 
-    /// Whether the cache has the key, or may have it.
+    /// Returns whether the cache has the key, or may have it.
     fn may_be_there(&self) -> bool {
         self.known().is_some()
             || self.engine.flash.probe(self.key.hash(), Look::Peek) != Probe::Absent
@@ -405,7 +404,7 @@ impl Held<'_> {
         Ok(cas_unique)
     }
 
-    /// Stores an item under a new version; the copy on flash is outdated from then on.
+    /// Stores an item under a new version. Copies on flash are outdated from then on.
     fn store_new(&mut self, new: &NewItem<'_>) -> Result<u64, Refused> {
         let engine = self.engine;
         let is_update = engine.gate.watches(self.key.hash()) && self.may_be_there();
@@ -437,8 +436,7 @@ impl Held<'_> {
         Ok(new.cas_unique.unwrap_or(version))
     }
 
-    /// Stores an item that memory does not keep in the segment being filled. Its index entry takes the
-    /// place of an older one.
+    /// Stores an item that memory does not keep, in the segment being filled. Its index entry replaces an older one.
     fn place_at_once(&mut self, new: &NewItem<'_>) -> Result<(), Refused> {
         let (key, hash) = (self.key, self.key.hash());
         let header = new.header(key);
@@ -458,7 +456,7 @@ impl Held<'_> {
         flash.place(&items, true, |_, placed| outcome = placed);
         let refused = match outcome {
             Placed::NoSpace if self.engine.flash.is_held_back() => {
-                // Stored, and the first to go.
+                // Held back by a write limit: counts as stored, and as evicted at once.
                 self.partition.tier.remove(key);
                 self.engine.flash.invalidate(hash, new.version);
                 self.partition.tier.count_held_back(&header);
@@ -474,7 +472,7 @@ impl Held<'_> {
         };
         self.partition.tier.remove(key);
         refused.map_or(Ok(()), |error| {
-            // What is recorded of the refused version must not hit the next one.
+            // Skips the version: records about the refused item must not apply to the next one.
             self.partition.take_version();
             self.partition.count_write(hash);
             Err(Refused::Never(error))
@@ -510,7 +508,7 @@ impl Held<'_> {
             self.partition.count_write(self.key.hash());
             return Ok(cas_unique);
         }
-        // A value in the log is copied out: its place may go while space is made for the new one.
+        // A value in the log is copied out: its chunk may go while space is made for the new item.
         let shared = shared.cloned();
         let value = match present {
             Present::InMemory(_) if shared.is_none() => Cow::Owned(item.value.to_vec()),
@@ -531,9 +529,9 @@ impl Held<'_> {
     }
 }
 
-/// What a read of flash found for a change.
+/// Outcome of a flash read for a change.
 struct Fetched {
-    /// Writes to the key before the read.
+    /// Write counter of the key before the read.
     write_generation: u32,
     item: Option<Arc<FlashItem>>,
 }
@@ -541,7 +539,7 @@ struct Fetched {
 /// A live item that is to be changed.
 enum Present {
     InMemory(crate::dram::Handle),
-    /// On flash and not in memory: too large for it, or gone again.
+    /// On flash and not in memory: too large for memory, or evicted again.
     Fetched(Arc<FlashItem>),
 }
 
@@ -564,7 +562,7 @@ impl Present {
     }
 }
 
-/// Why an item was not stored.
+/// Reason why an item was not stored.
 enum Refused {
     Never(CacheError),
     NoSpace,

@@ -1,4 +1,4 @@
-//! Reading: from memory, or with a flash read that requests for one key share.
+//! Reading: from memory, or by a flash read that requests for one key share.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use crate::settings::Dram;
 use crate::store::{FlashItem, Patience, ReadError};
 use runtime::work::{self, Work};
 
-/// Of the flash reads that find no space in memory, one in this many makes some, a chunk at a time, at the cost of other
-/// items' places; those that follow use what is left of it.
+/// One flash read in this many is promoted even if memory has no free space: it evicts a chunk of other items. The
+/// reads after it use the rest of that chunk.
 const PROMOTE_ONE_IN: u32 = 4;
 
 /// An item as readers see it.
@@ -27,30 +27,30 @@ pub struct ItemView<'a> {
     pub key: &'a [u8],
     /// The value.
     pub value: &'a [u8],
-    /// What keeps the value, where it need not be copied to be kept.
+    /// Owner of the value, if the value can be kept without a copy.
     pub owner: Owner<'a>,
-    /// The version: another item of this key never has the same.
+    /// The version. No other item of this key ever has the same.
     pub version: u64,
     /// The client's own flags.
     pub client_flags: u32,
     /// The CAS unique.
     pub cas_unique: u64,
-    /// Unix second from which on it is gone; 0 for never.
+    /// Unix second from which on the item is expired; 0 for never.
     pub expiry: u32,
     /// Unix second of the last access before this one.
     pub last_access: u32,
-    /// Read before.
+    /// Whether the item has been read before.
     pub fetched: bool,
-    /// Marked stale.
+    /// Whether the item is marked stale.
     pub stale: bool,
-    /// A client has been given the task to recache it.
+    /// Whether a client has been given the task to recache it.
     pub won: bool,
-    /// The key came base64-encoded.
+    /// Whether the key came base64-encoded.
     pub binary_key: bool,
 }
 
 impl<'a> ItemView<'a> {
-    /// An item, and the owner of its value.
+    /// Creates the view of an item, with the owner of its value.
     pub fn new(item: ItemRef<'a>, owner: Owner<'a>) -> Self {
         let header = item.header;
         Self {
@@ -70,19 +70,19 @@ impl<'a> ItemView<'a> {
     }
 }
 
-/// What keeps a value.
+/// The memory that a value lies in.
 #[derive(Clone, Copy, Debug)]
 pub enum Owner<'a> {
-    /// Something that cannot be shared: a chunk of the log, a buffer.
+    /// Memory that cannot be shared: a chunk of the log, a buffer.
     None,
-    /// The value is long and lies beside the log.
+    /// A long value, beside the log.
     Memory(&'a LongValue),
-    /// The value lies in what a flash read has brought.
+    /// The buffer of a flash read.
     Flash(&'a Arc<FlashItem>),
 }
 
 impl Owner<'_> {
-    /// The value, to be kept for a while; `None` where it has to be copied.
+    /// Returns the value in a form that can be kept; `None` if it has to be copied.
     pub fn share(self) -> Option<SharedValue> {
         match self {
             Self::None => None,
@@ -92,18 +92,17 @@ impl Owner<'_> {
     }
 }
 
-/// A value that stays where it lies, whatever becomes of the item meanwhile. It holds memory that the cache counts no
-/// longer once the item has gone.
+/// A value that stays in place after its item has gone. From then on the cache no longer counts its memory.
 #[derive(Clone, Debug)]
 pub enum SharedValue {
-    /// It was in memory.
+    /// A value from memory.
     Memory(LongValue),
-    /// It was read from flash, and has a share of the memory for that.
+    /// A value read from flash; it holds a share of the memory for reads.
     Flash(Arc<FlashItem>),
 }
 
 impl SharedValue {
-    /// The same for the same bytes, and for no others.
+    /// Returns a fingerprint of the value: equal for equal bytes, different for different bytes.
     pub fn fingerprint(&self) -> u128 {
         xxh3_128(self.as_ref())
     }
@@ -118,18 +117,18 @@ impl AsRef<[u8]> for SharedValue {
     }
 }
 
-/// Whether a look counts as an access.
+/// Whether a lookup counts as an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peek {
-    /// The look counts: the item is fetched, referenced, accessed now.
+    /// The lookup counts: the item becomes fetched, referenced and accessed now.
     No,
-    /// The look leaves no trace.
+    /// The lookup leaves no trace.
     Yes,
 }
 
-/// What memory knows of a key.
+/// Outcome of a lookup in memory.
 pub enum Lookup<T> {
-    /// The item is in memory; what the viewer made of it.
+    /// The item is in memory; contains the result of the viewer.
     Hit(T),
     /// There is no such item.
     Miss,
@@ -139,32 +138,32 @@ pub enum Lookup<T> {
 
 /// A flash read of one request, to be carried out with [`Engine::read_flash`].
 ///
-/// Others may be waiting for it. Unless the very next thing its task waits for is
-/// [`read_flash`](Engine::read_flash), it must be [started](FlashRead::start) first: two tasks that
-/// each hold back what the other waits for would wait for ever.
+/// Other requests may be waiting for it. A task that waits for anything else before it calls
+/// [`read_flash`](Engine::read_flash) must [start](FlashRead::start) the read first: otherwise two tasks, each with a
+/// read that the other waits for, wait for ever.
 ///
-/// Dropped before it has ended, the read that is this request's to make ends as abandoned.
+/// If it is dropped before the read has ended and the read was this request's to make, the read ends as abandoned.
 pub struct FlashRead {
     engine: Arc<Engine>,
     hash: KeyHash,
-    /// Writes to the key before the read.
+    /// Write counter of the key before the read.
     pub(super) write_generation: u32,
     /// Unix second of the request.
     now: u32,
     peek: Peek,
-    /// Whether a hit is counted where the read completes; a change counts its own.
+    /// Whether a hit is counted when the read completes; a change counts its own hits.
     counts_hit: bool,
-    /// What the index said, for the request that was the first to ask; the others wait.
+    /// The index's answer, in the first request for the key; `None` in requests that wait for it.
     first: Option<Probe>,
-    /// Set while the read is this value's to make.
+    /// Whether the read is still this request's to make.
     leads: bool,
     patience: Patience,
     in_flight: Arc<InFlightRead>,
 }
 
 impl FlashRead {
-    /// Starts the read as a task of the calling thread, if it is this request's to make and has not
-    /// been started; it then ends whatever becomes of those that wait for it. If there is no memory for it at once,
+    /// Starts the read as a task of the calling thread, if it is this request's to make and has not been started. The
+    /// read then ends even if all waiting requests go away. If no memory is free for it,
     /// [`read_flash`](Engine::read_flash) waits for some.
     pub fn start(&mut self, key: Key<'_>) {
         if !std::mem::take(&mut self.leads) {
@@ -185,10 +184,10 @@ impl FlashRead {
         });
     }
 
-    /// How the read ended: makes it, or waits for the request that does.
+    /// Makes the read, or waits for the request that does, and returns its outcome.
     ///
-    /// An item that nothing has been written over meanwhile is kept in memory where that is worth
-    /// it, and the hit of the request that makes the read is counted, all in one hold of the lock.
+    /// The request that makes the read counts its hit, and keeps the item in memory if that is worth it and no write
+    /// has come in between, all in one hold of the lock.
     pub(super) async fn outcome(&mut self, key: Key<'_>) -> ReadOutcome {
         let Some(probe) = self.first.filter(|_| self.leads) else {
             return self.in_flight.outcome().await;
@@ -233,23 +232,23 @@ impl FlashRead {
             }
         };
         if is_dead && is_current && engine.flash.may_displace() {
-            // An older copy must not come back in its place. What has been written meanwhile stays.
+            // Removes the index entry, so that no older copy comes back in its place. A newer item stays.
             engine
                 .flash
                 .forget(self.hash, probe, partition.next_version);
         }
         drop(partition);
         self.leads = false;
-        // Nobody joins any more: without another reference there is nobody to tell.
+        // No request can join any more, and without another reference none is waiting.
         if Arc::strong_count(&self.in_flight) > 1 {
             self.in_flight.end(outcome.clone());
         }
         outcome
     }
 
-    /// Keeps an item in memory, clean, where that is worth it: one that several requests share, one for which there is
-    /// space, and one in [`PROMOTE_ONE_IN`] of the others: what is hot comes again soon. Before a victim cache, each.
-    /// Returns whether the item was kept.
+    /// Keeps an item in memory, clean, if that is worth it: if several requests share the read, if there is free space,
+    /// or once in [`PROMOTE_ONE_IN`] calls, since a hot item comes again soon. Before a victim cache every item is
+    /// worth it. Returns whether the item was kept.
     fn promote(&self, partition: &mut Partition, key: Key<'_>, item: &FlashItem, now: u32) -> bool {
         let engine = &self.engine;
         let item = item.item();
@@ -288,16 +287,16 @@ impl Drop for FlashRead {
 }
 
 impl FlashItem {
-    /// The item, as readers see it.
+    /// Returns the item as readers see it.
     pub fn view(self: &Arc<Self>) -> ItemView<'_> {
         ItemView::new(self.item(), Owner::Flash(self))
     }
 }
 
 impl Engine {
-    /// Looks a key up, at Unix second `now`. A hit in memory is shown to `view` under the partition's lock. For what
-    /// may be on flash a [`FlashRead`] comes back; until that has been carried out, a write to the key may or may not
-    /// be seen by it.
+    /// Looks a key up at Unix second `now`. Shows a hit in memory to `view` under the partition's lock. Returns a
+    /// [`FlashRead`] if the item may be on flash; until that has been carried out, it may or may not see a write to the
+    /// key.
     #[inline]
     pub fn lookup<T>(
         self: &Arc<Self>,
@@ -334,7 +333,8 @@ impl Engine {
                 }
                 return Lookup::Hit(shown);
             }
-            // Dead by expiry or flush: its copy on flash, if any, is as dead. Nobody waits for space to say so.
+            // Dead by expiry or flush, and so is a copy on flash. A read does not wait for journal space to record
+            // that.
             let expired = item.header.is_expired(now);
             partition.count_dead(expired);
             if !self.flash.may_displace() {
@@ -356,8 +356,8 @@ impl Engine {
         }
     }
 
-    /// The read of a key that is not in memory, if flash may have it: one that is in flight already,
-    /// or a new one.
+    /// Returns the flash read of a key that is not in memory, if flash may have the key: one already in flight, or a
+    /// new one.
     #[inline]
     pub(super) fn ask_flash(
         self: &Arc<Self>,
@@ -394,14 +394,14 @@ impl Engine {
         })
     }
 
-    /// Completes when somebody waits for memory to read an item: whoever holds [started](FlashRead::start) reads and
-    /// waits for another drops them then, or two such would wait for each other.
+    /// Completes when a request waits for memory to read an item. A caller that holds [started](FlashRead::start) reads
+    /// and waits for something else must drop them then, or two such callers would wait for each other.
     pub async fn read_memory_wanted(&self) {
         self.store().read_memory_wanted().await;
     }
 
-    /// Carries a [`FlashRead`] out. `None` when there is no such item, or it could not be read; both
-    /// are counted as misses.
+    /// Carries out a [`FlashRead`]. Returns `None` if there is no such item or it could not be read; both count as
+    /// misses.
     pub async fn read_flash(
         self: &Arc<Self>,
         key: Key<'_>,
@@ -413,13 +413,13 @@ impl Engine {
             if let ReadOutcome::Item { item, .. } = &outcome
                 && read.first.is_some()
             {
-                // Counted where the read ended.
+                // The hit was counted when the read ended.
                 return Some(Arc::clone(item));
             }
             let mut partition = self.lock(key.hash(), now);
             match outcome {
-                // An in-flight read is found by the hash; another key with the same one reads for
-                // itself. So does a later reader of an item that has expired since the read began.
+                // In-flight reads are found by hash: a request for another key with the same hash reads for itself. So
+                // does a request that finds the item expired since the read began.
                 ReadOutcome::Item { item, kept }
                     if item.item().key == key.bytes()
                         && self.cutoffs.is_item_live(key.hash(), item.header(), now) =>
@@ -436,7 +436,7 @@ impl Engine {
                     partition.stats.failed_reads += 1;
                     return None;
                 }
-                // Written while this read was on its way: the new item is in memory.
+                // Written during the read: the new item is in memory.
                 _ if let Some(item) = self.copy_from_memory(&partition, key, now) => {
                     partition.stats.dram_hits += 1;
                     return Some(Arc::new(item));
@@ -462,7 +462,7 @@ impl Engine {
     }
 }
 
-/// Remembers in memory that an item kept there was read from flash. The CLOCK hand gives no second chance for it.
+/// Notes that an item kept in memory was read from flash. The CLOCK hand gives no second chance for this read.
 fn mark_fetched(partition: &mut Partition, key: Key<'_>, now: u32) {
     if let Some(handle) = partition.tier.find(key) {
         let header = partition.tier.header_mut(handle);

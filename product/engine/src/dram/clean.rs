@@ -1,8 +1,8 @@
-//! Cleaning: dirty items are placed on flash while they stay in memory, a chunk of the log at a time.
+//! Cleaning: dirty items are placed on flash and stay in memory, one chunk of the log at a time.
 //!
-//! A walk goes over the chunks by their numbers, oldest first, and lets go of the partition's lock between two of them;
-//! chunks that are evicted meanwhile are passed over. Of a chunk the lowest version of its dirty items is known, as a
-//! lower bound, so that one in which nothing is due is not looked into.
+//! A walk goes over the chunks by number, oldest first, and releases the partition's lock between two chunks; chunks
+//! evicted in between are skipped. Each chunk has a lower bound on the versions of its dirty items, so that a chunk
+//! without due items is not searched.
 
 use super::log::Handle;
 use super::tier::{DramTier, EvictContext};
@@ -10,22 +10,22 @@ use super::{Held, NoSpace};
 use crate::format::item::state;
 use crate::key::KeyHash;
 
-/// Items placed at a time.
+/// Number of items placed at a time.
 const BATCH: usize = 256;
 
 /// Which items a walk places.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Due {
-    /// Dirty items with lower versions.
+    /// Dirty items with lower versions are due.
     pub(crate) below: u64,
-    /// Also clean items whose copy has left the flash, or may have.
+    /// Clean items are due as well if their copy has left the flash, or may have.
     pub(crate) unplaced: bool,
-    /// Not those that admission would refuse.
+    /// Dirty items that admission would refuse are not due.
     pub(crate) admitted: bool,
 }
 
 impl Due {
-    /// Everything that flash does not have.
+    /// Every item that flash does not have is due.
     pub(crate) const ALL: Self = Self {
         below: u64::MAX,
         unplaced: true,
@@ -33,22 +33,22 @@ impl Due {
     };
 }
 
-/// How far a walk has come.
+/// Progress of a walk.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Walked {
-    /// Number of the chunk that is next.
+    /// Number of the next chunk.
     chunk: u64,
-    /// Entries of it that are done.
+    /// Number of entries of that chunk already handled.
     entries: usize,
-    /// A full index has refused some, which stay dirty.
+    /// Whether a full index has refused items, which stay dirty.
     pub(crate) has_refused: bool,
 }
 
 impl DramTier {
-    /// Places what is due of the next chunk in which something may be. False when there is none.
+    /// Places the due items of the next chunk that may have any. Returns false if there is no further chunk.
     ///
     /// # Errors
-    /// [`NoSpace`] when flash has none at present; calling again goes on behind what was placed.
+    /// [`NoSpace`] if flash has no space at present; the next call goes on behind the items already placed.
     pub(crate) fn clean_chunk(
         &mut self,
         walked: &mut Walked,
@@ -84,7 +84,7 @@ impl DramTier {
         Ok(false)
     }
 
-    /// How many items are due.
+    /// Returns the number of due items.
     pub(crate) fn count_due(&self, due: &Due, context: &EvictContext<'_>) -> u64 {
         let (mut count, mut next) = (0, 0);
         while let Some((slot, chunk)) = self.log.chunk_from(next) {
@@ -94,8 +94,8 @@ impl DramTier {
         count
     }
 
-    /// What is due of the chunk in `slot` behind its first `done` entries, each with its number, and the lowest version
-    /// of what else is dirty.
+    /// Returns the due entries of the chunk in `slot` behind its first `done` entries, each with its number in the
+    /// chunk, and the lowest version of the dirty items that are too new to be due.
     fn due_of(
         &self,
         slot: u32,
@@ -126,7 +126,7 @@ impl DramTier {
             } else {
                 context.flash.holds(hash) != Held::Yes
             };
-            // What is not admitted is asked about again when it leaves memory.
+            // Items not admitted now are judged again when they leave memory.
             if is_due {
                 entries.push((number, hash, handle));
             }
@@ -134,8 +134,8 @@ impl DramTier {
         (entries, dirty_from)
     }
 
-    /// Places entries, and lowers `refused_from` to the lowest version that a full index has refused. The error is the
-    /// number of the first for which there was no space.
+    /// Places entries. Lowers `refused_from` to the lowest version that a full index has refused. The error is the
+    /// number of the first entry for which there was no space.
     fn clean(
         &mut self,
         entries: &[(usize, KeyHash, Handle)],

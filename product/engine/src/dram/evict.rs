@@ -12,17 +12,18 @@ use crate::key::{Key, KeyHash};
 use crate::store::{AppendItem, Priority};
 use runtime::work::{self, Work};
 
-/// Chunks that the CLOCK hand may pass to make space for one item before it stops giving second chances.
+/// Chunks that the CLOCK hand may evict to make space for one item before it stops giving second chances.
 const PATIENCE: usize = 16;
 
-/// The part of a tier's memory that values beside one chunk may take, beyond the first of them.
+/// Values whose stubs share a chunk may take the tier's memory divided by this, beside the log; a single value may take
+/// more.
 const BESIDE_SHARE: usize = 4;
 
-/// What the CLOCK hand does with an entry.
+/// The CLOCK hand's decision on an entry.
 enum Fate {
-    /// The entry goes, and nothing is lost with it.
+    /// The entry is removed; nothing is lost with it, or admission has refused it.
     Drop,
-    /// The entry was read: it is appended again.
+    /// The entry has been read and is appended again.
     Again,
     /// The item has to be placed on flash first.
     Place,
@@ -31,9 +32,8 @@ enum Fate {
 impl DramTier {
     /// Makes space for an entry of `bytes` in the log and `value_bytes` beside it.
     ///
-    /// Every round gives up the oldest chunk, and after [`PATIENCE`] rounds nothing is appended
-    /// again, so that it ends. One chunk with nothing beside it is the least a tier can do with,
-    /// whatever the bound.
+    /// Every round evicts the oldest chunk. After [`PATIENCE`] rounds no entry is appended again, so that the loop
+    /// ends. A tier always has one chunk with nothing beside it, whatever the bound.
     pub(super) fn make_space(
         &mut self,
         bytes: usize,
@@ -42,7 +42,7 @@ impl DramTier {
     ) -> Result<(), NoSpace> {
         let mut rounds = 0;
         loop {
-            // A chunk of stubs goes with all their values: it is closed before these are many.
+            // A chunk of stubs is evicted with all their values: it is closed before its values take too much.
             let beside = self.log.head_beside_bytes + value_bytes;
             let fits = self.log.fits(bytes)
                 && (value_bytes == 0 || beside <= context.limit_bytes / BESIDE_SHARE);
@@ -56,7 +56,7 @@ impl DramTier {
                 return Ok(());
             }
             if self.log.open_chunks() == 1 {
-                // What is appended again has to lie elsewhere.
+                // Entries that are appended again need another chunk.
                 self.log.open_head();
             }
             self.evict_tail(context, rounds < PATIENCE)?;
@@ -65,8 +65,7 @@ impl DramTier {
         }
     }
 
-    /// Gives up memory beyond the bound, as far as flash has space for what only memory has. Whether there is no more to
-    /// give up then.
+    /// Frees memory above the bound. Stops and returns false if flash has no space for an item that only memory has.
     pub(crate) fn shrink(&mut self, context: &EvictContext<'_>) -> bool {
         let mut rounds = 0;
         while self.memory_bytes() > context.limit_bytes && self.log.open_chunks() > 1 {
@@ -78,8 +77,8 @@ impl DramTier {
         true
     }
 
-    /// The CLOCK hand comes by so many of the items, as it passes those on flash: their oldest chunks go, whether there is
-    /// space or not.
+    /// Moves the CLOCK hand past `items` items, in step with the hand on flash: the oldest chunks are evicted, even if
+    /// there is free space.
     pub(crate) fn pass(&mut self, items: u64, context: &EvictContext<'_>) {
         self.passed += items;
         while self.log.open_chunks() > 1 {
@@ -96,15 +95,15 @@ impl DramTier {
         self.passed = 0;
     }
 
-    /// Bytes that the table grows by when one more entry is inserted.
+    /// Returns the bytes by which the table grows when one more entry is inserted.
     fn table_growth(&self) -> usize {
         let is_full = self.table.len() == self.table.capacity();
         usize::from(is_full) * self.table.allocation_size()
     }
 
-    /// Takes the oldest chunk: its entries leave, or are appended again.
+    /// Evicts the oldest chunk: its entries leave, or are appended again.
     ///
-    /// When flash has no space for one, those placed before it have left, it and the others stay.
+    /// If flash has no space for an entry, the entries placed before it have left; it and the following entries stay.
     fn evict_tail(&mut self, context: &EvictContext<'_>, chances: bool) -> Result<(), NoSpace> {
         let Some(slot) = self.log.tail() else {
             return Ok(());
@@ -134,7 +133,7 @@ impl DramTier {
         Ok(())
     }
 
-    /// Gives up most of a table that has become a quarter full.
+    /// Frees most of a table that is less than a quarter full.
     fn shrink_table(&mut self) {
         let len = self.table.len();
         if len * 4 < self.table.capacity() {
@@ -159,7 +158,7 @@ impl DramTier {
         if header.is_expired(context.now) || header.version.get() < context.cutoff {
             self.stats.reclaimed += 1;
             self.count_expired(&header, context.now);
-            // A clean item's copy is as dead; reclaim finds out by itself.
+            // The flash copy of a clean item is dead as well; reclaim detects that by itself.
             return Fate::Drop;
         }
         let may_stay = chances && header.clock() > 0;
@@ -167,8 +166,9 @@ impl DramTier {
             self.stats.second_chances += 1;
             return Fate::Again;
         }
-        // The copy of a clean item may have been reclaimed while this one stayed. Where only a read would tell, it goes: another
-        // copy of nearly all such items would be one too many.
+        // The flash copy of a clean item may have been reclaimed while the item stayed in memory. If only a read of the
+        // index would tell, the item is dropped: nearly all of its kind still have a copy, and writing a second one is
+        // a waste.
         let may_be_on_flash = || {
             let held = if header.has(state::REFERENCED) || header.has(state::FETCHED) {
                 context.flash.access(hash)
@@ -196,7 +196,7 @@ impl DramTier {
         Fate::Drop
     }
 
-    /// Whether an item that flash does not have goes there, and when.
+    /// Returns admission's verdict on an item that flash does not have.
     pub(super) fn judge(
         &self,
         handle: Handle,
@@ -207,7 +207,7 @@ impl DramTier {
         context.gate.judge(hash, self.log.key(handle), header)
     }
 
-    /// Counts an item that does not go to flash since that may not be written to any faster.
+    /// Counts an item that does not go to flash because of a write limit.
     pub(crate) fn count_held_back(&mut self, header: &ItemHeader) {
         self.count_rejected(header);
         self.stats.held_back += 1;
@@ -220,7 +220,7 @@ impl DramTier {
         self.stats.rejections_nonzero += u64::from(header.expiry.get() != 0);
     }
 
-    /// Counts an item that goes because it has expired, if it has.
+    /// Counts an item that leaves the tier expired and unread.
     pub(super) fn count_expired(&mut self, header: &ItemHeader, now: u32) {
         let unfetched = header.is_expired(now) && !header.has(state::FETCHED);
         self.stats.expired_unfetched += u64::from(unfetched);
@@ -230,11 +230,11 @@ impl DramTier {
     pub(super) fn append_again(&mut self, handle: Handle, hash: KeyHash, clock: u8) {
         let mut header = *self.log.header(handle);
         header.set_clock(clock);
-        // The crawler may have passed the head by now.
+        // The crawler may have passed the head already, so the expiry is noted for its next pass.
         self.note_expiry(header.expiry.get());
         let (item, shared) = self.log.item(handle);
         let (cas_unique, shared) = (item.cas_unique, shared.cloned());
-        // Copied out: the chunk it lies in and the one it goes to are borrowed alike.
+        // Copied out: the log cannot be borrowed both for the old entry and for the new one.
         let mut key = [0; MAX_KEY_BYTES];
         let key = &mut key[..item.key.len()];
         key.copy_from_slice(item.key);
@@ -265,7 +265,7 @@ impl DramTier {
         if context.flash.takes_larger_first() {
             entries.sort_by_key(|(_, handle)| Reverse(self.log.header(*handle).body_bytes()));
         }
-        // Whatever became of an item, it leaves memory.
+        // An item for which there was space leaves memory, even if flash has dropped it.
         let taken = self.hand_over(entries, context).len();
         for &(hash, handle) in &entries[..taken] {
             context.gate.admitted(self.log.header(handle));
@@ -281,7 +281,7 @@ impl DramTier {
             return Err(NoSpace);
         }
         context.gate.held_back();
-        // What was on flash of them has been outdated since they were set.
+        // Older copies on flash have been outdated since the items were set.
         for &(hash, handle) in left {
             let header = *self.log.header(handle);
             context.gate.remember(hash, &header);
@@ -292,7 +292,7 @@ impl DramTier {
         Ok(())
     }
 
-    /// Hands items to flash; tells of those for which there was space whether flash has them.
+    /// Hands items to flash. Returns whether flash has the item, for each item for which there was space.
     pub(super) fn hand_over(
         &self,
         entries: &[(KeyHash, Handle)],

@@ -1,15 +1,15 @@
-//! The crawler: finds what has expired or been flushed, and gives its memory back.
+//! The crawler: finds items that have expired or been flushed, and frees their memory.
 //!
-//! Memory comes free a chunk at a time. A pass walks the chunks, oldest first: dead items leave the table, and of a
-//! chunk of which enough is dead, what is left is appended again at the head, and the chunk goes.
+//! Memory is freed one chunk at a time. A pass walks the chunks, oldest first, and removes dead items from the table.
+//! If enough of a chunk is dead, its live items are appended again at the head, and the chunk goes.
 //!
 //! ```text
 //!   chunk ──> dead items leave ──> is a quarter dead? ──no──> next chunk
-//!                                    └─yes──> the others move to the head ──> the chunk goes
+//!                                    └─yes──> live items move to the head ──> the chunk goes
 //! ```
 //!
-//! A step looks at [`STEP_ENTRIES`] entries at most, so that the partition's lock is held for microseconds; between
-//! two steps the log may change in any way. There is no pass while nothing in the tier can have expired.
+//! A step looks at [`STEP_ENTRIES`] entries at most, so that the partition's lock is held for microseconds; between two
+//! steps the log may change in any way. No pass begins while nothing in the tier can have expired.
 
 use runtime::work::{self, Work};
 
@@ -17,21 +17,21 @@ use super::log::Handle;
 use super::tier::{Crawler, DramTier, EvictContext};
 use crate::format::item::{ItemHeader, state};
 
-/// Entries that a step looks at.
+/// Number of entries that a step looks at.
 const STEP_ENTRIES: usize = 128;
 
-/// One in this many bytes of a chunk must be dead for the rest to be moved.
+/// The live items of a chunk are moved if at least one in this many of its bytes is dead.
 const DEAD_SHARE: usize = 4;
 
 impl DramTier {
-    /// Carries the pass over the tier on, or begins one if something may have expired. Returns whether there is more
-    /// to do now.
+    /// Continues the pass over the tier, or begins one if an item may have expired. Returns whether more work is due
+    /// now.
     pub(crate) fn expire_some(&mut self, context: &EvictContext<'_>) -> bool {
         if !self.crawler.is_passing {
             if self.soonest_expiry > context.now {
                 return false;
             }
-            // What is found alive, and what comes meanwhile, lowers it again.
+            // Items found alive, and items that come later, lower it again.
             self.soonest_expiry = u32::MAX;
             self.stats.crawls += 1;
             self.crawler = Crawler {
@@ -46,7 +46,7 @@ impl DramTier {
             return false;
         };
         if opened != self.crawler.opened {
-            // The chunk that it was in has gone.
+            // The crawler's chunk has gone.
             self.enter(opened, false);
         }
         let entries: Vec<(Handle, usize)> = self
@@ -87,7 +87,7 @@ impl DramTier {
             self.stats.crawler_reclaimed += 1;
             self.count_expired(&header, context.now);
             self.count_hole(&header);
-            // The copy of a clean item is as dead; reclaim finds out by itself.
+            // The flash copy of a clean item is dead as well; reclaim detects that by itself.
             self.unlink(self.hash_of(handle, context.seed), handle);
         } else if self.crawler.is_moving {
             self.append_again(handle, self.hash_of(handle, context.seed), header.clock());
@@ -101,7 +101,7 @@ impl DramTier {
         self.crawler.dead_bytes += self.log.entry_bytes(header).0;
     }
 
-    /// All entries of the chunk have been looked at.
+    /// Leaves a chunk whose entries have all been looked at.
     fn leave(&mut self, slot: u32, context: &EvictContext<'_>) {
         let Crawler {
             opened,
@@ -109,7 +109,7 @@ impl DramTier {
             has_live,
             ..
         } = self.crawler;
-        // The head is still being filled, and takes what is moved.
+        // The head is still being filled, and takes the moved items.
         let is_head = opened == self.log.head_opened();
         if !is_head && !has_live {
             // Within the bound the chunk is kept for the next head.

@@ -1,4 +1,4 @@
-//! The log: fixed chunks, appended at the head, given up at the tail.
+//! The log: fixed chunks, appended at the head, evicted at the tail.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use crate::format::item::{BESIDE, CAS_BYTES, HEADER_BYTES, ItemHeader, ItemRef, 
 
 /// Entries start at multiples of this many bytes.
 const UNIT: usize = 8;
-/// Bytes that follow the key of a stub: the number of its value.
+/// Bytes behind the key of a stub: the number of its value.
 const STUB_BYTES: usize = 4;
 
-/// The longest body that lies in a chunk, as a part of it; a longer item's value lies beside the log.
+/// A body longer than a chunk divided by this has its value beside the log.
 const LARGEST_INLINE: usize = 4;
 
-/// Where an entry starts: chunk slot and unit within it.
+/// Position of an entry: chunk slot and unit within the chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handle(u32);
 
@@ -31,17 +31,17 @@ pub(super) struct Log {
     vacant: Vec<u32>,
     /// Slots in the order they were opened.
     order: VecDeque<u32>,
-    /// When the chunk of each slot was opened, as the number of chunks opened until then.
+    /// Number of the chunk in each slot, in the order in which chunks were opened.
     opened: Vec<u64>,
     /// Chunks opened so far.
     chunks_opened: u64,
-    /// By slot: no dirty entry of the chunk has a lower version.
+    /// For each slot, a lower bound on the versions of the dirty entries of its chunk.
     dirty_from: Vec<u64>,
     /// Bytes used in the head chunk.
     head_bytes: usize,
-    /// A chunk kept for what the next eviction appends again.
+    /// A spare chunk, for the entries that the next eviction appends again.
     spare: Option<Pages>,
-    /// Where chunks come from.
+    /// The pool that chunks are taken from.
     pool: Arc<PagePool>,
     /// Values beside the log.
     large: Vec<Option<LongValue>>,
@@ -52,15 +52,15 @@ pub(super) struct Log {
     pub(super) head_beside_bytes: usize,
 }
 
-/// A place in the log that stays what it is while chunks come and go: a chunk by how many were opened before it, and a
-/// byte of it.
+/// A position in the log that stays valid while chunks come and go: the number of a chunk, in the order in which chunks
+/// were opened, and a byte in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LogPosition {
     chunk: u64,
     byte: usize,
 }
 
-/// Where an entry's parts lie in its chunk.
+/// Offsets of an entry's parts in its chunk.
 #[derive(Clone, Copy)]
 struct Extent {
     key: usize,
@@ -69,7 +69,7 @@ struct Extent {
 }
 
 impl Log {
-    /// An empty log of chunks of `chunk_bytes`, a power of two, from a pool.
+    /// Creates an empty log whose chunks of `chunk_bytes`, a power of two, come from a pool.
     pub(super) fn new(chunk_bytes: usize, pool: Arc<PagePool>) -> Self {
         assert!(
             chunk_bytes.is_power_of_two() && chunk_bytes >= 4096,
@@ -84,12 +84,12 @@ impl Log {
         }
     }
 
-    /// Bytes of a chunk.
+    /// Returns the bytes of a chunk.
     pub(super) fn chunk_bytes(&self) -> usize {
         self.chunk_bytes
     }
 
-    /// Chunks in the log.
+    /// Returns the number of chunks in the log.
     pub(super) fn open_chunks(&self) -> usize {
         self.order.len()
     }
@@ -99,12 +99,12 @@ impl Log {
         chunks * self.chunk_bytes + self.beside_bytes
     }
 
-    /// Whether an entry of `bytes` bytes can be appended to the head chunk.
+    /// Returns whether an entry of `bytes` bytes can be appended to the head chunk.
     pub(super) fn fits(&self, bytes: usize) -> bool {
         self.head_bytes + bytes.next_multiple_of(UNIT) <= self.chunk_bytes
     }
 
-    /// Bytes of memory that opening a head takes.
+    /// Returns the bytes of memory that opening a head takes.
     pub(super) fn next_head_bytes(&self) -> usize {
         if self.spare.is_some() {
             0
@@ -113,14 +113,14 @@ impl Log {
         }
     }
 
-    /// Opens a new head chunk: the spare, or a new one.
+    /// Opens a new head chunk: the spare, or a chunk from the pool.
     pub(super) fn open_head(&mut self) {
         let chunk = self
             .spare
             .take()
             .unwrap_or_else(|| self.pool.take(self.chunk_bytes));
         let slot = put_vacant(&mut self.slots, &mut self.vacant, chunk);
-        // What is left of the old head is marked so that the tail's walk ends there.
+        // Marks the end of the old head's entries for walks over that chunk.
         if let Some(&old) = self.order.back() {
             let at = self.head_bytes;
             let old = self.chunk_mut(old as usize);
@@ -138,12 +138,12 @@ impl Log {
         self.head_beside_bytes = 0;
     }
 
-    /// The slot of the oldest chunk.
+    /// Returns the slot of the oldest chunk.
     pub(super) fn tail(&self) -> Option<u32> {
         self.order.front().copied()
     }
 
-    /// No dirty entry of the chunk in `slot` has a lower version.
+    /// Returns a lower bound on the versions of the dirty entries of the chunk in `slot`.
     pub(super) fn dirty_from(&self, slot: u32) -> u64 {
         self.dirty_from[slot as usize]
     }
@@ -152,7 +152,7 @@ impl Log {
         self.dirty_from[slot as usize] = version;
     }
 
-    /// Notes that an entry has become what its header says.
+    /// Lowers the bound of the chunk if the entry's new header is dirty.
     pub(super) fn note_dirty(&mut self, handle: Handle, header: &ItemHeader) {
         if header.has(state::DIRTY) {
             let from = &mut self.dirty_from[(handle.0 >> self.unit_bits) as usize];
@@ -160,7 +160,7 @@ impl Log {
         }
     }
 
-    /// The slot of the first chunk opened as number `opened` or later, with its own number.
+    /// Returns the slot of the first chunk with number `opened` or higher, and the chunk's number.
     pub(super) fn chunk_from(&self, opened: u64) -> Option<(u32, u64)> {
         let number = |slot: u32| self.opened[slot as usize];
         let place = self.order.partition_point(|&slot| number(slot) < opened);
@@ -168,13 +168,13 @@ impl Log {
         Some((slot, number(slot)))
     }
 
-    /// The number of the chunk that is filled, 0 when there is none.
+    /// Returns the number of the head chunk, 0 if there is none.
     pub(super) fn head_opened(&self) -> u64 {
         let head = self.order.back();
         head.map_or(0, |&slot| self.opened[slot as usize])
     }
 
-    /// The place behind all entries there are.
+    /// Returns the position behind the last entry.
     pub(super) fn end(&self) -> LogPosition {
         LogPosition {
             chunk: self.chunks_opened + 1,
@@ -182,7 +182,7 @@ impl Log {
         }
     }
 
-    /// The entries from a place on, oldest first, dead ones included, each with the place behind it.
+    /// Returns the entries from a position on, oldest first, dead ones included, each with the position behind it.
     pub(super) fn entries_behind(
         &self,
         from: LogPosition,
@@ -199,14 +199,14 @@ impl Log {
         })
     }
 
-    /// Gives up the oldest chunk, as [`close`](Log::close) does.
+    /// Removes the oldest chunk, as [`close`](Log::close) does.
     pub(super) fn close_tail(&mut self, keep: bool) {
         if let Some(slot) = self.tail() {
             self.close(slot, keep);
         }
     }
 
-    /// Gives up a chunk all of whose entries are dead; it becomes the spare when there is none and `keep` is set.
+    /// Removes a chunk whose entries are all dead. It becomes the spare if there is none and `keep` is set.
     pub(super) fn close(&mut self, slot: u32, keep: bool) {
         let opened = self.opened[slot as usize];
         let number = |slot: u32| self.opened[slot as usize];
@@ -222,7 +222,7 @@ impl Log {
         }
     }
 
-    /// Bytes that an item takes in the log and beside it: its value lies in one or the other.
+    /// Returns the bytes that an item takes in the log and beside it. Its value lies in one of the two.
     pub(super) fn entry_bytes(&self, header: &ItemHeader) -> (usize, usize) {
         let (body, value) = (header.body_bytes(), header.value_bytes.get() as usize);
         if body <= self.chunk_bytes / LARGEST_INLINE {
@@ -232,8 +232,8 @@ impl Log {
         }
     }
 
-    /// Appends an item, which fits the head chunk. `shared` is its value when one is at hand that can lie beside
-    /// the log as it is.
+    /// Appends an item, which fits the head chunk. `shared` is its value, if the caller has it in a form that can lie
+    /// beside the log without a copy.
     pub(super) fn append(
         &mut self,
         header: &ItemHeader,
@@ -319,7 +319,7 @@ impl Log {
         }
     }
 
-    /// The chunk that an entry lies in, the entry's fixed part, and where the others are.
+    /// Returns an entry's chunk, its header, and the offsets of its other parts.
     fn entry(&self, handle: Handle) -> (&[u8], &ItemHeader, Extent) {
         let (slot, start) = self.place(handle);
         let chunk = self.chunk(slot);
@@ -327,13 +327,13 @@ impl Log {
         (chunk, header, Self::extent(header, start))
     }
 
-    /// The fixed part of an entry.
+    /// Returns the header of an entry.
     pub(super) fn header(&self, handle: Handle) -> &ItemHeader {
         let (slot, start) = self.place(handle);
         Self::header_at(self.chunk(slot), start)
     }
 
-    /// The fixed part of an entry, to be changed in all but its lengths.
+    /// Returns the header of an entry, to change any field except its lengths.
     pub(super) fn header_mut(&mut self, handle: Handle) -> &mut ItemHeader {
         let (slot, start) = self.place(handle);
         ItemHeader::mut_from_prefix(&mut self.chunk_mut(slot)[start..])
@@ -341,7 +341,7 @@ impl Log {
             .0
     }
 
-    /// The value of an entry that lies in its chunk, to be overwritten; `None` for one beside it.
+    /// Returns the value of an entry, to be overwritten; `None` if the value lies beside the log.
     pub(super) fn value_mut(&mut self, handle: Handle) -> Option<&mut [u8]> {
         let (slot, _) = self.place(handle);
         let (_, header, extent) = self.entry(handle);
@@ -354,7 +354,7 @@ impl Log {
         &chunk[extent.key..extent.value]
     }
 
-    /// An entry's item, with its value's owner when that lies beside the log.
+    /// Returns an entry's item, and the owner of its value if that lies beside the log.
     pub(super) fn item(&self, handle: Handle) -> (ItemRef<'_>, Option<&LongValue>) {
         let (chunk, header, extent) = self.entry(handle);
         let cas_unique = if header.has(state::HAS_CAS) {
@@ -378,7 +378,7 @@ impl Log {
         (item, owner)
     }
 
-    /// Marks an entry dead and gives up its value if that lies beside the log.
+    /// Marks an entry dead, and frees its value if that lies beside the log.
     pub(super) fn kill(&mut self, handle: Handle) {
         let (chunk, header, extent) = self.entry(handle);
         if header.is_beside() && !header.has(state::DEAD) {
@@ -391,13 +391,13 @@ impl Log {
         self.header_mut(handle).state |= state::DEAD;
     }
 
-    /// The entries of the chunk in `slot`, in order, dead ones included.
+    /// Returns the entries of the chunk in `slot`, in order, dead ones included.
     pub(super) fn entries(&self, slot: u32) -> impl Iterator<Item = Handle> + '_ {
         let entries = self.entries_from(slot, 0);
         entries.map(|(handle, _)| handle)
     }
 
-    /// The entries of the chunk in `slot` from the one at byte `at` on, each with the byte at which it ends.
+    /// Returns the entries of the chunk in `slot` from byte `at` on, each with the byte at which it ends.
     pub(super) fn entries_from(
         &self,
         slot: u32,
@@ -425,7 +425,7 @@ impl Log {
     }
 }
 
-/// Puts a value into a vacant place of a table, or a new one; returns its number.
+/// Puts a value into a vacant place of a table, or a new one. Returns the number of the place.
 fn put_vacant<T>(table: &mut Vec<Option<T>>, vacant: &mut Vec<u32>, value: T) -> u32 {
     let number = vacant.pop().unwrap_or_else(|| {
         table.push(None);

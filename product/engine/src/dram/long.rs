@@ -5,23 +5,23 @@ use std::sync::Arc;
 
 use runtime::pages::{PagePool, Pages};
 
-/// Values of at least so many bytes lie in pages of their own, of which the last is half empty on average. Only a cache of
-/// little memory has some below 16 KiB beside its log; the allocator would keep of them what one thread takes and
-/// another gives back.
+/// Values of at least this many bytes lie in pages of their own; on average, half of the last page is unused. Values
+/// below 16 KiB lie beside the log only in a cache with little memory. The allocator would not return the memory of
+/// values that one thread allocates and another frees.
 const LEAST_PAGED_BYTES: usize = 4 << 10;
 
-/// A value that can be shared. Its memory goes back to the system with the last clone, on whichever thread, if it is
-/// long enough for pages of its own.
+/// A value that can be shared between threads. When its last clone is dropped, on any thread, its memory returns to the
+/// system if the value is long enough for pages of its own.
 #[derive(Clone, Debug)]
 pub enum LongValue {
-    /// In memory of the allocator.
+    /// In memory from the allocator.
     Allocated(Arc<[u8]>),
     /// In pages of its own.
     Paged(Arc<Pages>),
 }
 
 impl LongValue {
-    /// A copy of a value, for the log.
+    /// Copies a value for the log.
     pub(super) fn copy(value: &[u8], pool: &Arc<PagePool>) -> Self {
         if value.len() < LEAST_PAGED_BYTES {
             return value.into();
@@ -31,7 +31,7 @@ impl LongValue {
         Self::Paged(Arc::new(pages))
     }
 
-    /// Bytes of memory that a value of `len` bytes takes beside the log.
+    /// Returns the bytes of memory that a value of `len` bytes takes beside the log.
     pub(super) fn bytes_for(len: usize) -> usize {
         if len < LEAST_PAGED_BYTES {
             len

@@ -1,11 +1,10 @@
 //! The DRAM tier of one partition: items in memory, ranked by CLOCK.
 //!
-//! Items lie in a log of fixed chunks, appended at the head; memory comes free only a chunk at a
-//! time, at the tail, so that there is no fragmentation and the bound is exact. CLOCK on a log: when
-//! the oldest chunk goes, items read since the hand last passed are appended again with their bit
-//! cleared, the others leave. A clean item leaves silently, its copy is on flash; a dirty one is
-//! placed on flash first. Values too long for a chunk lie beside the log, shared, and are counted
-//! against the same bound.
+//! Items lie in a log of fixed chunks and are appended at the head. Memory is freed one whole chunk at a time, at the
+//! tail, so that there is no fragmentation and the bound is exact. CLOCK on a log: when the oldest chunk goes, items
+//! read since the hand last passed are appended again with their bit cleared, and the other items leave. A clean item
+//! leaves without a write, since its copy is on flash; a dirty item is placed on flash first. Values too long for a
+//! chunk lie beside the log, shared, and count against the same bound.
 //!
 //! ```text
 //!   tail                                  head
@@ -13,10 +12,10 @@
 //!      └─ evict: dead: skip │ referenced: append again │ clean: forget │ dirty: place on flash
 //! ```
 //!
-//! What has been dirty for long is placed on flash and stays, clean ([`clean`]).
+//! Items that have been dirty for long are placed on flash and stay in memory, clean ([`clean`]).
 //!
-//! Everything here runs under the partition's lock and never waits; when flash has no space,
-//! [`NoSpace`] goes up to the request path, which waits outside the lock.
+//! Everything here runs under the partition's lock and never waits. If flash has no space, [`NoSpace`] goes up to the
+//! request path, which waits outside the lock.
 
 mod clean;
 mod evict;
@@ -38,15 +37,15 @@ use crate::key::KeyHash;
 use crate::placement::{DeadCopies, Look, Probe};
 use crate::store::AppendItem;
 
-/// Flash has no space at present for what has to leave memory.
+/// Flash has no space at present for an item that has to leave memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoSpace;
 
-/// Whether flash has a copy of an item that is in memory, clean.
+/// Whether flash has a copy of a clean item in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Held {
     Yes,
-    /// It had, and only a read of the index would tell.
+    /// Flash had a copy; only a read of the index would tell whether it still does.
     Perhaps,
     No,
 }
@@ -61,35 +60,35 @@ impl From<Probe> for Held {
     }
 }
 
-/// What the tier needs of the flash below it.
+/// The DRAM tier's view of the flash below it.
 pub(crate) trait Below {
-    /// Whether the index names a copy of a key.
+    /// Returns whether the index names a copy of a key.
     fn holds(&self, hash: KeyHash) -> Held;
 
-    /// As [`holds`](Below::holds), and counts as a read of the copy.
+    /// Does the same as [`holds`](Below::holds), and counts as a read of the copy.
     fn access(&self, hash: KeyHash) -> Held;
 
-    /// What is asked for next concerns these keys, all of one partition.
+    /// Announces that the next calls concern these keys, all of one partition.
     fn warm(&self, _keys: &[(KeyHash, Handle)]) {}
 
-    /// Whether it is a limit on writes that there is no space for: waiting would be for the drive's sake.
+    /// Returns whether a write limit is the cause of missing space. The caller then drops items rather than wait.
     fn is_held_back(&self) -> bool {
         false
     }
 
-    /// Whether the longer items of those that leave memory together are better placed first.
+    /// Returns whether items that leave memory together are better placed in order of length, longest first.
     fn takes_larger_first(&self) -> bool {
         false
     }
 
-    /// Places items until there is no space, and tells what became of each.
+    /// Places items until there is no space, and reports the outcome of each.
     fn place(&self, items: &[AppendItem<'_>], each: &mut dyn FnMut(usize, Placed));
 }
 
 impl Below for FlashTier {
     fn holds(&self, hash: KeyHash) -> Held {
         match Held::from(self.probe(hash, Look::Peek)) {
-            // Nothing leads to most keys that flash does not have.
+            // For most keys that flash does not have the index says so, hence `Perhaps` counts as a copy.
             Held::Perhaps if self.upkeep.dead_copies == DeadCopies::LocatedLater => Held::Yes,
             held => held,
         }

@@ -1,4 +1,4 @@
-//! The tier above a flash that is a plain map.
+//! Tests of the DRAM tier above a flash that is a plain map.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -23,13 +23,13 @@ fn key_of(name: &[u8]) -> Key<'_> {
     Key::new(name, SEED).unwrap()
 }
 
-/// Keeps what is placed, in order, until it has no space left.
+/// Keeps the placed items, in order, until it has no space left.
 #[derive(Default)]
 struct MapFlash {
     items: Mutex<HashMap<u64, Vec<u8>>>,
     order: Mutex<Vec<Vec<u8>>>,
     touched: Mutex<Vec<KeyHash>>,
-    /// Keys of which only a read would tell.
+    /// Keys for which only a read would tell whether flash has them.
     unclear: Mutex<HashSet<u64>>,
     space_left: AtomicUsize,
     larger_first: AtomicBool,
@@ -193,7 +193,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Lets the crawler make steps until there is nothing to do.
+    /// Runs steps of the crawler until it has nothing to do.
     fn crawl(&mut self) {
         while self.crawl_step() {}
     }
@@ -203,7 +203,7 @@ impl Bench {
         tier.expire_some(&context)
     }
 
-    /// Everything that is there is dead.
+    /// Makes all items dead.
     fn flush(&mut self) {
         self.cutoff = self.next_version;
         self.tier.flush(self.cutoff);
@@ -253,7 +253,7 @@ fn the_oldest_leave_first_and_the_referenced_get_one_more_turn() {
         let handle = bench.find(&name(survivor)).unwrap();
         assert!(!bench.tier.header(handle).has(state::REFERENCED));
     }
-    // The next time the hand comes they go.
+    // The next time the hand comes, both leave.
     bench.put_all(number..number + 500);
     assert!(bench.find(&name(0)).is_none() && bench.find(&name(5)).is_none());
     assert_eq!(bench.tier.stats.second_chances, 2);
@@ -277,7 +277,7 @@ fn clean_items_leave_silently_while_flash_has_them() {
     assert_eq!(bench.flash.placed().len(), 20);
     let fetched = bench.find(&name(3)).unwrap();
     bench.tier.header_mut(fetched).state |= state::FETCHED;
-    // The copy of one of them is reclaimed.
+    // The copy of one item is reclaimed.
     bench.flash.invalidate(key_of(&name(7)).hash());
     let unclear = key_of(&name(9)).hash();
     bench.flash.unclear.lock().insert(unclear.0);
@@ -326,7 +326,7 @@ fn what_is_dead_is_not_placed() {
     assert_eq!(bench.tier.stats.reclaimed, 20);
 }
 
-/// Puts items of 100 bytes, of which all but one in `one_in` expire at 1500.
+/// Puts items of 100 bytes; all but one in `one_in` expire at 1500.
 fn put_expiring(bench: &mut Bench, count: usize, one_in: usize) {
     for number in 0..count {
         let expiry = if number % one_in == 0 { 0 } else { 1500 };
@@ -489,7 +489,7 @@ fn placing_all_goes_on_where_it_stopped() {
     assert_eq!(bench.flash.touched.lock().len(), 1);
     assert_eq!(bench.clean(), Ok(()));
     assert_eq!(bench.flash.placed().len(), 1000);
-    // One whose copy was lost is placed again, where that is looked for.
+    // An item whose copy was lost is placed again, if the walk looks for lost copies.
     bench.flash.invalidate(key_of(&name(50)).hash());
     bench.flash.space_left.store(9, Ordering::Relaxed);
     bench.clean().unwrap();
@@ -509,7 +509,7 @@ fn what_is_younger_than_what_is_due_stays_dirty_wherever_it_lies() {
         unplaced: false,
         admitted: true,
     };
-    // Overwritten where they lie, and longer than before.
+    // Some items are overwritten in place, others by longer values.
     let below = bench.next_version;
     for number in (0..200).step_by(10) {
         bench.put(&name(number), &[2; 100]).unwrap();
@@ -528,7 +528,7 @@ fn what_is_younger_than_what_is_due_stays_dirty_wherever_it_lies() {
     assert_eq!(bench.flash.placed().len(), 200);
     assert_eq!((bench.tier.dirty, bench.tier.dirty_bytes), (0, 0));
     assert_eq!(bench.flash.value(&name(10)).unwrap(), [2; 100]);
-    // What is not admitted waits for its eviction.
+    // Items that are not admitted wait for their eviction.
     bench.put(b"refused", &[3; 100]).unwrap();
     bench.gate = gate(Admission::Random { per_mille: 0 });
     bench.clean_due(&due(bench.next_version)).unwrap();
@@ -537,7 +537,7 @@ fn what_is_younger_than_what_is_due_stays_dirty_wherever_it_lies() {
     assert_eq!(bench.tier.dirty, 0);
 }
 
-/// Admission goes by it, so it must not begin anew with each overwrite, nor when the CLOCK hand passes.
+/// Admission uses the count, so neither an overwrite nor the CLOCK hand may reset it.
 #[test]
 fn reads_and_updates_are_counted_from_the_first_store_on() {
     let mut bench = Bench::new(8 * CHUNK, usize::MAX);
@@ -564,7 +564,7 @@ fn reads_and_updates_are_counted_from_the_first_store_on() {
     assert_eq!(known(&bench), (0, 0));
 }
 
-/// Where memory and flash have one CLOCK, an item has as many more turns as its value.
+/// If memory and flash share one CLOCK, an item survives as many turns of the hand as its CLOCK value.
 #[test]
 fn two_bits_of_clock_are_counted_down_and_kept_by_overwrites() {
     let mut bench = Bench::new(8 * CHUNK, usize::MAX);
@@ -598,7 +598,7 @@ fn the_hand_takes_chunks_as_it_passes_though_there_is_space() {
     let kept = bench.find(&name(0)).unwrap();
     bench.tier.header_mut(kept).set_clock(1);
     let (tier, context) = bench.parts();
-    // Half a round in small steps, and no more than was passed.
+    // Half a round in small steps: no more chunks go than the hand has passed.
     for _ in 0..items / 2 {
         tier.pass(1, &context);
     }
@@ -730,7 +730,7 @@ proptest! {
             }
             prop_assert!(bench.tier.memory_bytes() <= bench.limit_bytes + CHUNK);
         }
-        // What a pass under way has passed may have expired since.
+        // Items behind a pass in progress may have expired since.
         bench.crawl();
         bench.crawl();
         model.retain(|_, (_, expiry)| *expiry == 0 || *expiry > bench.now);

@@ -16,7 +16,7 @@ use crate::counter::summed;
 use crate::format::item::{CAS_BYTES, HEADER_BYTES, ItemHeader, ItemRef, state};
 use crate::key::{Key, KeyHash};
 
-/// What the table keeps of an item: 8 bytes.
+/// A table entry of an item: 8 bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
     pub(super) hash: u32,
@@ -28,11 +28,11 @@ pub(super) struct Slot {
 pub(crate) struct NewItem<'a> {
     /// Version of the item.
     pub version: u64,
-    /// CAS unique, where it is not the version.
+    /// CAS unique, if it differs from the version.
     pub cas_unique: Option<u64>,
     /// The client's own flags.
     pub client_flags: u32,
-    /// Unix second from which on it is gone; 0 for never.
+    /// Unix second from which on the item is expired; 0 for never.
     pub expiry: u32,
     /// Unix second of the last access.
     pub last_access: u32,
@@ -40,12 +40,13 @@ pub(crate) struct NewItem<'a> {
     pub state: u8,
     /// The value.
     pub value: &'a [u8],
-    /// The whole value, when it is at hand in a form that can be shared.
+    /// The whole value in a form that can be shared, if the caller has one.
     pub shared: Option<LongValue>,
 }
 
 impl<'a> NewItem<'a> {
-    /// The same item as that read from flash: what else its state says in memory are `bits`.
+    /// Copies an item read from flash. Of its state the [`ON_FLASH`](state::ON_FLASH) bits are kept, and `bits` are
+    /// added.
     pub(crate) fn copy_of(item: &ItemRef<'a>, bits: u8) -> Self {
         let header = item.header;
         Self {
@@ -84,15 +85,15 @@ impl<'a> NewItem<'a> {
 summed! {
     /// Counters of a tier.
     TierStats {
-        /// Items that left while they had not expired.
+        /// Items that left before they had expired.
         evictions,
         /// Items placed on flash.
         demotions,
-        /// Items that left with their copy on flash.
+        /// Items that left while their copy was on flash.
         clean_evictions,
-        /// Items that the CLOCK hand passed because they had been read.
+        /// Items that the CLOCK hand passed over because they had been read.
         second_chances,
-        /// Items that had expired, or been flushed, when the CLOCK hand came.
+        /// Items that had expired or been flushed when the CLOCK hand came.
         reclaimed,
         /// Items that left and were not admitted to flash.
         rejections,
@@ -100,13 +101,13 @@ summed! {
         rejections_unfetched,
         /// Items among the rejections that had an expiry.
         rejections_nonzero,
-        /// Items among the rejections for which a limit on writes left no space.
+        /// Items among the rejections that had no space on flash because of a write limit.
         held_back,
-        /// Chunks that the CLOCK hand took to make space for a request.
+        /// Chunks that the CLOCK hand evicted to make space for a request.
         direct_reclaims,
-        /// Chunks that the CLOCK hand took as it passed the items on flash.
+        /// Chunks that the CLOCK hand evicted in step with the hand on flash.
         chunks_passed,
-        /// Expired items that went, whoever found them, and that nobody had read.
+        /// Expired items that left without ever having been read.
         expired_unfetched,
         /// Expired or flushed items that the crawler found.
         crawler_reclaimed,
@@ -114,12 +115,12 @@ summed! {
         crawler_items_checked,
         /// Passes of the crawler over a tier.
         crawls,
-        /// Items placed on flash that stayed in memory.
+        /// Items placed on flash that stayed in memory, clean.
         written_back,
     }
 }
 
-/// Items in memory that a flush has made dead and that still hold space.
+/// Items in memory that a flush has made dead and that still take space.
 #[derive(Clone, Copy, Debug, Default)]
 struct Flushed {
     /// Items with lower versions are flushed.
@@ -130,7 +131,7 @@ struct Flushed {
     dirty_bytes: u64,
 }
 
-/// What the items of a tier come to that no flush has made dead.
+/// Items and bytes of a tier, without items that a flush has made dead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TierUse {
     /// Items in memory, dirty and clean.
@@ -143,22 +144,22 @@ pub(crate) struct TierUse {
     pub(crate) dirty_bytes: u64,
 }
 
-/// How far the crawler has come in its pass over the log.
+/// Progress of the crawler in its pass over the log.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Crawler {
-    /// A pass is under way.
+    /// Whether a pass is in progress.
     pub(super) is_passing: bool,
-    /// The chunk it is in, by the number of chunks opened until that one.
+    /// Number of the crawler's chunk, in the order in which chunks were opened.
     pub(super) opened: u64,
-    /// The last chunk of this pass.
+    /// Number of the last chunk of this pass.
     pub(super) last: u64,
     /// Byte of the chunk at which the next entry starts.
     pub(super) at: usize,
-    /// Bytes of the chunk's entries, so far, that are dead.
+    /// Bytes of dead entries in the chunk so far.
     pub(super) dead_bytes: usize,
-    /// An entry of the chunk, so far, is live and stays where it is.
+    /// Whether the chunk so far has a live entry that stays in place.
     pub(super) has_live: bool,
-    /// The chunk's live entries are moved to the head, so that the chunk can go.
+    /// Whether the chunk's live entries are being moved to the head, so that the chunk can go.
     pub(super) is_moving: bool,
 }
 
@@ -172,34 +173,34 @@ pub(crate) struct DramTier {
     pub(crate) dirty: u64,
     pub(crate) dirty_bytes: u64,
     flushed: Flushed,
-    /// No item has expired before this Unix second; 0 for at once, after a flush.
+    /// Unix second before which no item expires; 0 after a flush: at once.
     pub(super) soonest_expiry: u32,
     pub(super) crawler: Crawler,
-    /// Items that the CLOCK hand has passed on its way over flash, less those of the chunks that it took.
+    /// Items that the hand of the CLOCK shared with flash has passed, less the items of the chunks evicted for it.
     pub(super) passed: u64,
     pub(crate) stats: TierStats,
 }
 
-/// What an eviction needs to know of the world.
+/// Context of an eviction: the flash below, admission, the time and the limits.
 pub(crate) struct EvictContext<'a> {
     pub(crate) flash: &'a dyn Below,
     pub(crate) gate: &'a Gate,
     /// Hash seed of the image.
     pub(crate) seed: u64,
-    /// Versions below this are dead.
+    /// Items with lower versions are dead.
     pub(crate) cutoff: u64,
-    /// Unix seconds.
+    /// Unix second of the eviction.
     pub(crate) now: u32,
     /// Bytes of memory this tier may use.
     pub(crate) limit_bytes: usize,
-    /// Whether items go to flash that may have a copy there.
+    /// Whether a clean item is placed on flash even if flash has a copy.
     pub(crate) rewrites_clean: bool,
-    /// Whether the CLOCK of memory is that of flash, of two bits.
+    /// Whether memory and flash share one CLOCK, of two bits.
     pub(crate) one_clock: bool,
 }
 
 impl EvictContext<'_> {
-    /// The CLOCK value of an item that had this one when the hand passed.
+    /// Returns the CLOCK value of an item after the hand has passed it.
     pub(super) fn passed(&self, clock: u8) -> u8 {
         match self.one_clock {
             true => clock.saturating_sub(1),
@@ -208,10 +209,10 @@ impl EvictContext<'_> {
     }
 }
 
-/// Where copies were of a key that has been put again.
+/// Where copies of a key may have been when the key was put again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Older {
-    /// In memory alone: what flash had was outdated when that was put.
+    /// In memory alone: copies on flash were outdated when the old item was put.
     InMemory,
     PerhapsOnFlash,
 }
@@ -236,12 +237,13 @@ impl DramTier {
         self.table.len()
     }
 
-    /// Bytes of memory in use: log, values beside it, table.
+    /// Returns the bytes of memory in use: log, values beside it, table.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.log.memory_bytes() + self.table.allocation_size()
     }
 
-    /// What the items come to that no flush has made dead; expired ones count until somebody finds them.
+    /// Returns the items and bytes that no flush has made dead. Expired items count until the hand or the crawler finds
+    /// them.
     pub(crate) fn in_use(&self) -> TierUse {
         let flushed = &self.flushed;
         TierUse {
@@ -252,12 +254,12 @@ impl DramTier {
         }
     }
 
-    /// Bytes of the table.
+    /// Returns the bytes of the table.
     pub(crate) fn table_bytes(&self) -> usize {
         self.table.allocation_size()
     }
 
-    /// Unix second of the last access to the first item of the chunk that the CLOCK hand takes next.
+    /// Returns the Unix second of the last access to the first item of the chunk that the CLOCK hand takes next.
     pub(crate) fn oldest_access(&self) -> Option<u32> {
         let headers = self.log.entries(self.log.tail()?);
         let mut headers = headers.map(|handle| self.log.header(handle));
@@ -265,7 +267,7 @@ impl DramTier {
         Some(first.last_access.get())
     }
 
-    /// Every item with a version below `cutoff` is dead: all that are there.
+    /// Makes every item with a version below `cutoff` dead: all items now in the tier.
     pub(crate) fn flush(&mut self, cutoff: u64) {
         self.flushed = Flushed {
             cutoff,
@@ -279,14 +281,14 @@ impl DramTier {
         }
     }
 
-    /// An item of the tier has this expiry.
+    /// Notes the expiry of an item of the tier.
     pub(crate) fn note_expiry(&mut self, expiry: u32) {
         if expiry != 0 {
             self.soonest_expiry = self.soonest_expiry.min(expiry);
         }
     }
 
-    /// Accounts for an item that comes.
+    /// Accounts for an item that enters the tier.
     fn count_in(&mut self, header: &ItemHeader) {
         let bytes = header.body_bytes() as u64;
         self.live_bytes += bytes;
@@ -297,7 +299,7 @@ impl DramTier {
         self.note_expiry(header.expiry.get());
     }
 
-    /// Accounts for an item that goes.
+    /// Accounts for an item that leaves the tier.
     fn count_out(&mut self, header: &ItemHeader) {
         let bytes = header.body_bytes() as u64;
         self.live_bytes -= bytes;
@@ -311,7 +313,7 @@ impl DramTier {
         }
     }
 
-    /// Accounts for an item, dirty until now, of which flash has a copy.
+    /// Accounts for a dirty item that now has a copy on flash.
     pub(super) fn set_clean(&mut self, header: &ItemHeader) {
         let bytes = header.body_bytes() as u64;
         self.dirty -= 1;
@@ -322,7 +324,7 @@ impl DramTier {
         }
     }
 
-    /// The entry of `key`, dead by expiry or flush or not.
+    /// Returns the entry of `key`, even if it is expired or flushed.
     pub(crate) fn find(&self, key: Key<'_>) -> Option<Handle> {
         let low = key.hash().low();
         self.table
@@ -336,17 +338,18 @@ impl DramTier {
         self.log.item(handle)
     }
 
-    /// An entry's fixed part.
+    /// Returns the header of an entry.
     pub(crate) fn header(&self, handle: Handle) -> &ItemHeader {
         self.log.header(handle)
     }
 
-    /// An entry's fixed part, to be changed in all but its lengths and `HAS_CAS`.
+    /// Returns the header of an entry, to change any field except its lengths and `HAS_CAS`.
     pub(crate) fn header_mut(&mut self, handle: Handle) -> &mut ItemHeader {
         self.log.header_mut(handle)
     }
 
-    /// Puts an item in place of what the tier has of `key`, making space first. Tells where copies of that were.
+    /// Puts an item in place of the tier's item of `key`, making space first. Returns where copies of the old item may
+    /// be.
     pub(crate) fn put(
         &mut self,
         key: Key<'_>,
@@ -366,7 +369,7 @@ impl DramTier {
         let (bytes, value_bytes) = self.log.entry_bytes(&header);
         self.make_space(bytes, value_bytes, context)?;
         let mut older = Older::PerhapsOnFlash;
-        // Looked up again: making space may have evicted it.
+        // Looked up again, since making space may have evicted the old item.
         if let Some(handle) = old.and_then(|_| self.find(key)) {
             older = self.older(handle);
             self.unlink(key.hash(), handle);
@@ -395,7 +398,7 @@ impl DramTier {
         Ok(older)
     }
 
-    /// Where copies may be of the key that an entry is of.
+    /// Returns where copies of an entry's key may be.
     fn older(&self, handle: Handle) -> Older {
         if self.log.header(handle).has(state::DIRTY) {
             Older::InMemory
@@ -404,7 +407,7 @@ impl DramTier {
         }
     }
 
-    /// Overwrites an entry of the same size where it lies.
+    /// Overwrites an entry of the same size in place. Returns false if the sizes differ.
     fn overwrite(&mut self, handle: Handle, header: &ItemHeader, new: &NewItem<'_>) -> bool {
         let old = self.log.header(handle);
         let same = old.value_bytes == header.value_bytes
@@ -421,7 +424,7 @@ impl DramTier {
         value.copy_from_slice(new.value);
         self.count_out(&{ *self.log.header(handle) });
         self.count_in(header);
-        // An item being rewritten keeps its place in the CLOCK's order, and its chance.
+        // A rewritten item keeps its place in the CLOCK order, and its CLOCK value.
         let clock = self.log.header(handle).clock();
         *self.log.header_mut(handle) = *header;
         self.log.header_mut(handle).set_clock(clock);
@@ -429,7 +432,7 @@ impl DramTier {
         true
     }
 
-    /// Whether an item with this header can be put without evicting another.
+    /// Returns whether an item with this header can be put without an eviction.
     pub(crate) fn has_space(&self, header: &ItemHeader, limit_bytes: usize) -> bool {
         let (bytes, value_bytes) = self.log.entry_bytes(header);
         let fits = self.log.fits(bytes);
@@ -437,7 +440,7 @@ impl DramTier {
         self.memory_bytes() + value_bytes + chunk <= limit_bytes
     }
 
-    /// Removes what the tier has of `key`.
+    /// Removes the tier's item of `key`. Returns whether it had one.
     pub(crate) fn remove(&mut self, key: Key<'_>) -> bool {
         let low = key.hash().low();
         let log = &self.log;
@@ -457,7 +460,7 @@ impl DramTier {
         }
     }
 
-    /// Takes an entry out of the table and marks it dead.
+    /// Removes an entry from the table and marks it dead.
     pub(super) fn unlink(&mut self, hash: KeyHash, handle: Handle) {
         let low = hash.low();
         if let Ok(occupied) = self
@@ -470,7 +473,7 @@ impl DramTier {
         }
     }
 
-    /// The items from a place of the log on, oldest first, each with the place behind it.
+    /// Returns the items from a position of the log on, oldest first, each with the position behind it.
     pub(crate) fn items_from(
         &self,
         from: LogPosition,
@@ -480,13 +483,13 @@ impl DramTier {
         live.map(|(behind, handle)| (behind, self.log.item(handle).0))
     }
 
-    /// The place behind all items there are.
+    /// Returns the position behind the last item.
     pub(crate) fn end(&self) -> LogPosition {
         self.log.end()
     }
 }
 
-/// Spreads 32 bits over the 64 the table's probing looks at.
+/// Spreads 32 bits over the 64 bits that the table probes with.
 pub(super) fn table_hash(low: u32) -> u64 {
     u64::from(low).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

@@ -1,15 +1,15 @@
-//! Writing a checkpoint: what has died in every live segment, and the placement's section. See
+//! Writing a checkpoint: the dead positions of every live segment, the dead keys, and the placement's section. See
 //! `docs/internals/recovery.md`.
 //!
-//! Live segments go by rising number. Their lists are merged from two sources in the same order: the last
-//! checkpoint and the journal's chunks before the cut. Chunks are gone through once for each range of segments,
-//! so that no more than [`batch_positions`] positions are in memory at a time. Where journal or last checkpoint
-//! cannot be gone by, the index is: what it does not name of a segment's summary is dead.
+//! Live segments are written by rising number. Their lists are merged from two sources in the same order: the last
+//! checkpoint and the journal's chunks before the cut. The chunks are read once for each range of segments, so that at
+//! most [`batch_positions`] positions are in memory at a time. If the journal or the last checkpoint cannot be used,
+//! the index is: entries of a summary that it does not name are dead.
 //!
-//! A dead key stays in the list until no dead copy of it can be left. Segments that could hold one are those that had
-//! been opened when the next chunk of the journal was begun. Either all of them are gone, or a copy with the key's
-//! version or a higher one is durable in a segment that is not older than any of them: placements whose displaced
-//! copies are known by key alone reclaim in order of age, so that this copy goes last.
+//! A dead key stays in the list until no dead copy of it can be left. Only segments that had been opened when the next
+//! chunk of the journal was begun can hold one. The key goes when all these segments are gone, or when a copy with its
+//! version or a higher one is durable in a segment that is not older than any of them: placements that know displaced
+//! copies by key alone reclaim in order of age, so this copy goes last.
 
 #[cfg(test)]
 mod tests;
@@ -29,20 +29,20 @@ use crate::store::{
 };
 use crate::sync::Mutex;
 
-/// Positions held in memory at once, at least.
+/// Least number of positions held in memory at once.
 const BATCH_POSITIONS: usize = 1 << 15;
-/// Segment numbers that a range spans at most.
+/// Largest number of segment numbers in a range.
 const BATCH_SPAN: u32 = 1 << 15;
-/// Dead keys of a batch.
+/// Number of dead keys in a batch.
 const KEYS_AT_ONCE: usize = 1 << 10;
-/// Times that a checkpoint is begun, at most: its blocks may go bad under it.
+/// Largest number of times that a checkpoint is begun: its blocks may go bad during the write.
 const MAX_TRIES: usize = 4;
 
-/// What a checkpoint is made of beside the journal and the store.
+/// Input of a checkpoint, beside the journal and the store.
 pub(crate) struct CheckpointInput<'a> {
-    /// Clock, pending flush, cutoffs, and what the section covers.
+    /// Clock, pending flush, cutoffs, and the coverage of the section.
     pub(crate) head: Head,
-    /// Versions that have been given out are lower.
+    /// Version above all versions given out so far.
     pub(crate) next_version: u64,
     pub(crate) deaths: Deaths<'a>,
     pub(crate) section: Section,
@@ -51,39 +51,40 @@ pub(crate) struct CheckpointInput<'a> {
     pub(crate) recovery: &'a RecoveryQueue,
 }
 
-/// Where it is known from what has died in the live segments.
+/// Source of the dead positions of the live segments.
 #[derive(Clone, Copy)]
 pub(crate) enum Deaths<'a> {
-    /// The checkpoint that is in force, and the journal's chunks before `end`.
+    /// The checkpoint in force, and the journal's chunks before `end`.
     Recorded {
         last: Option<&'a SavedCheckpoint>,
         end: u64,
     },
-    /// The index, which names whatever is alive.
+    /// The index, which names every live item.
     Indexed(IsNamed<'a>),
-    /// The section, which is the index; of what recovery had still to find when the checkpoint was begun, what is recorded.
+    /// The section, which is the index. For segments that recovery had still to read when the checkpoint was begun,
+    /// their recorded positions.
     InSection(&'a [Uncovered]),
 }
 
 type IsNamed<'a> = &'a dyn Fn(&SegmentRecord, &SummaryEntry) -> bool;
 
-/// A checkpoint that is on flash.
+/// A checkpoint written to flash.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Written {
     pub(crate) saved: SavedCheckpoint,
     pub(crate) flash_bytes: u64,
-    /// Segments whose summaries are lost: it holds none of their items.
+    /// Segments whose summaries are lost: the checkpoint holds none of their items.
     pub(crate) lost: Vec<SegmentRecord>,
 }
 
-/// Why a checkpoint was not written.
+/// Reason for which a checkpoint was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotWritten {
-    /// The checkpoint in force, the journal, or a summary that may come back cannot be read.
+    /// The checkpoint in force, the journal, or a summary with a transient error cannot be read.
     Unreadable,
     /// There is no free segment, or the device fails.
     NoSegment,
-    /// Recovery has ended meanwhile, and what was to be noted of it is gone.
+    /// Recovery ended during the write, and its dead keys are gone.
     Overtaken,
 }
 
@@ -91,11 +92,11 @@ pub(crate) enum NotWritten {
 pub(crate) struct Checkpointer {
     store: Arc<SegmentStore>,
     journal: Arc<Journal>,
-    /// Generations of segments in whose summaries superseding copies have been looked for.
+    /// Sequence numbers of segments whose summaries have been searched for superseding copies.
     searched: Mutex<HashSet<u64>>,
 }
 
-/// Bytes of memory that writing a checkpoint takes.
+/// Returns the bytes of memory that writing a checkpoint takes.
 pub(crate) fn memory_bytes(segments: u32, journal_bytes: u64) -> u64 {
     let batch = batch_positions((journal_bytes / 8) as usize) * size_of::<u32>();
     let places = BATCH_SPAN.min(segments) as usize * size_of::<Run>();
@@ -103,7 +104,8 @@ pub(crate) fn memory_bytes(segments: u32, journal_bytes: u64) -> u64 {
     (batch + places + counts) as u64 + CHECKPOINT_STREAM_BYTES
 }
 
-/// Positions held in memory at once for this many records: few enough passes, little enough memory.
+/// Returns the number of positions held in memory at once for this many records: a compromise between memory and passes
+/// over the chunks.
 fn batch_positions(records: usize) -> usize {
     BATCH_POSITIONS.max(records / 8)
 }
@@ -117,7 +119,7 @@ impl Checkpointer {
         }
     }
 
-    /// Writes a checkpoint. It goes elsewhere when a block fails under it.
+    /// Writes a checkpoint. Begins again in other segments when a block fails.
     pub(crate) async fn write(&self, input: &CheckpointInput<'_>) -> Result<Written, NotWritten> {
         for _ in 0..MAX_TRIES {
             let mut sink = CheckpointSink::new(Arc::clone(&self.store));
@@ -139,7 +141,7 @@ impl Checkpointer {
         Err(NotWritten::NoSegment)
     }
 
-    /// Returns the segments whose summaries are lost.
+    /// Fills a checkpoint. Returns the segments whose summaries are lost.
     async fn fill(
         &self,
         sink: &mut CheckpointSink,
@@ -170,7 +172,7 @@ impl Checkpointer {
                     .survey(&chunks, input.next_version, next_sequence)
                     .await?;
                 if input.recovery.is_running() {
-                    // A power cut may have left them without the records by place that came before.
+                    // After a power cut these records may remain without the records by place that preceded them.
                     survey.located.clear();
                 }
                 let lists = (&live[..], &chunks[..]);
@@ -205,7 +207,8 @@ impl Checkpointer {
                     push_packed(sink, record.segment, record.sequence, dead).await?;
                 }
                 push_recovering(sink, input.recovery).await?;
-                // The first thing that goes at the end of a recovery.
+                // The end of a recovery drops the dead set before the keys: without it, the keys pushed may be
+                // incomplete.
                 if !uncovered.is_empty() && input.recovery.dead().is_none() {
                     return Err(NotWritten::Overtaken);
                 }
@@ -221,7 +224,7 @@ impl Checkpointer {
         Ok(lost)
     }
 
-    /// Appends the lists of the live segments as the last checkpoint and the journal's chunks have them.
+    /// Appends the lists of the live segments, merged from the last checkpoint and the journal's chunks.
     async fn push_recorded(
         &self,
         sink: &mut CheckpointSink,
@@ -259,8 +262,8 @@ impl Checkpointer {
         Ok(())
     }
 
-    /// Appends the lists of the live segments as the index has them: all that it does not name. Returns those whose
-    /// summaries are lost.
+    /// Appends the lists of the live segments by the index: all entries that it does not name. Returns the segments
+    /// whose summaries are lost.
     async fn push_indexed(
         &self,
         sink: &mut CheckpointSink,
@@ -293,7 +296,7 @@ impl Checkpointer {
                         return Err(NotWritten::Unreadable);
                     }
                 },
-                // Reclaimed since: the list of no generation.
+                // Reclaimed since: its list is of no generation.
                 None => sequence = 0,
             }
             push_list(sink, record.segment, sequence, &packed).await?;
@@ -331,7 +334,7 @@ impl Checkpointer {
                 Record::KeyDead { hash, version } => {
                     survey.dead_keys.push(DeadKey {
                         hash: kept_hash(hash),
-                        // What is left of an earlier chunk could say more than any version there is.
+                        // The remains of an earlier chunk could name a version that does not exist yet.
                         version: version.min(next_version),
                         before,
                     });
@@ -343,14 +346,15 @@ impl Checkpointer {
         Ok(survey)
     }
 
-    /// Leaves out the keys of which a copy that is not lower is durable in a segment that has not been searched yet.
+    /// Removes the keys that a durable copy with the same or a higher version supersedes. Reads only summaries that
+    /// have not been searched before.
     async fn without_superseded(&self, mut keys: HashMap<u64, DeadKey>) -> HashMap<u64, DeadKey> {
         let written = self.store.written();
         let searched = std::mem::take(&mut *self.searched.lock());
         let mut now_searched = HashSet::new();
         for record in &written {
             if self.store.is_doubtful(record.segment) {
-                // A power cut may take it, and with it the copy: the keys stay until it has been written again.
+                // A power cut may take the segment with the copy: the keys stay until it has been written again.
                 continue;
             }
             let is_new = !searched.contains(&record.sequence);
@@ -378,16 +382,16 @@ impl Checkpointer {
     }
 }
 
-/// What the chunks hold.
+/// Counts and keys found in the chunks.
 #[derive(Default)]
 struct Survey {
-    /// DEAD and ENTRY LOST records in all.
+    /// Number of DEAD and ENTRY LOST records.
     records: usize,
-    /// DEAD and ENTRY LOST records of each segment.
+    /// Number of DEAD and ENTRY LOST records of each segment.
     dead: Vec<u32>,
     dead_keys: Vec<DeadKey>,
-    /// Dead keys, by hash and version, of which all copies are recorded by themselves: those of the last checkpoint, and
-    /// so many at the front of `dead_keys`.
+    /// Dead keys, by hash and version, all of whose copies are recorded by place. Applies to the keys of the last
+    /// checkpoint and to the given number of keys at the front of `dead_keys`.
     located: HashMap<(u64, u64), usize>,
 }
 
@@ -423,8 +427,8 @@ async fn push_keys(sink: &mut CheckpointSink, keys: &[DeadKey]) -> Result<(), No
     Ok(())
 }
 
-/// Appends the keys of which a recovery that is under way has yet to find the dead copies. Once it has ended, all of
-/// these are recorded by their places.
+/// Appends the keys whose dead copies a running recovery has yet to find. Once it has ended, all these copies are
+/// recorded by place.
 async fn push_recovering(
     sink: &mut CheckpointSink,
     recovery: &RecoveryQueue,
@@ -451,8 +455,8 @@ async fn push_recovering(
     Ok(())
 }
 
-/// The keys that the last checkpoint listed with those of the journal, but for those that have been located since: of each the
-/// highest version.
+/// Joins the dead keys of the last checkpoint with those of the journal, less those located since. Keeps the highest
+/// version of each.
 fn join_dead_keys(known: Vec<DeadKey>, survey: Survey) -> HashMap<u64, DeadKey> {
     let known_keys = known.len();
     let all = known.into_iter().chain(survey.dead_keys).enumerate();
@@ -470,19 +474,19 @@ fn join_dead_keys(known: Vec<DeadKey>, survey: Survey) -> HashMap<u64, DeadKey> 
     keys
 }
 
-/// Positions of a range of segments, each segment's together.
+/// Positions of a range of segments, grouped by segment.
 struct PositionBatch {
     first: u32,
     len: usize,
-    /// By segment number, from `first` on.
+    /// Runs by segment number, from `first` on.
     runs: Vec<Run>,
     positions: Vec<u32>,
 }
 
-/// Where the positions of a segment are, and how far they have been filled in.
+/// Place of a segment's positions in the batch, and how far it has been filled.
 #[derive(Clone, Copy, Default)]
 struct Run {
-    /// 0 for a segment that is not in the range.
+    /// Sequence number; 0 for a segment that is not in the range.
     sequence: u64,
     start: u32,
     filled: u32,
@@ -490,8 +494,8 @@ struct Run {
 }
 
 impl PositionBatch {
-    /// An empty batch for as many of the segments at the front of `rest`, at least one, as have no more than
-    /// `most` positions by the `counts` of all segments.
+    /// Returns an empty batch for as many segments at the front of `rest`, at least one, as have at most `most`
+    /// positions together. `counts` has the positions of all segments.
     fn next(rest: &[SegmentRecord], counts: &[u32], most: usize) -> Self {
         let first = rest[0].segment.0;
         let (mut len, mut end) = (0, 0);
@@ -520,12 +524,12 @@ impl PositionBatch {
         }
     }
 
-    /// Segments in the range.
+    /// Returns the number of segments in the range.
     fn len(&self) -> usize {
         self.len
     }
 
-    /// Adds a position of a segment in the range if `is_generation` of the segment's sequence number.
+    /// Adds a position of a segment in the range if `is_generation` accepts the segment's sequence number.
     fn insert(&mut self, segment: SegmentId, position: u32, is_generation: impl Fn(u64) -> bool) {
         let offset = segment.0.wrapping_sub(self.first) as usize;
         if let Some(run) = self.runs.get_mut(offset)
@@ -537,14 +541,14 @@ impl PositionBatch {
         }
     }
 
-    /// The positions of a segment.
+    /// Returns the positions of a segment.
     fn of(&mut self, record: &SegmentRecord) -> &mut [u32] {
         let run = self.runs[(record.segment.0 - self.first) as usize];
         &mut self.positions[run.start as usize..run.filled as usize]
     }
 }
 
-/// The lists of the last checkpoint, in rising order of their segments.
+/// The lists of the last checkpoint, by rising segment number.
 struct LastLists {
     from: CheckpointSource,
     segment_bytes: u32,
@@ -580,7 +584,7 @@ impl LastLists {
         Ok(())
     }
 
-    /// The packed positions listed for a generation of a segment; segments are asked for in rising order.
+    /// Returns the packed positions of a generation of a segment. Segments must be asked for in rising order.
     async fn take(&mut self, record: &SegmentRecord) -> Result<Vec<u8>, NotWritten> {
         while let Some(list) = self.next.take() {
             if list.segment > record.segment {
@@ -595,7 +599,7 @@ impl LastLists {
         Ok(Vec::new())
     }
 
-    /// The dead keys, which follow the lists.
+    /// Reads the dead keys, which follow the lists.
     async fn dead_keys(mut self) -> Result<Vec<DeadKey>, NotWritten> {
         while self.next.is_some() {
             self.advance().await?;

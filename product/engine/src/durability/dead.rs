@@ -1,13 +1,14 @@
-//! [`DeadSet`]: what has died, by the last checkpoint's lists and the journal's records, put together at a start.
+//! [`DeadSet`]: the dead items of an image, put together at a start from the lists of the last checkpoint and the
+//! records of the journal.
 //!
-//! Records only ever declare items dead. Those of positions name a segment and the low bits of its sequence number,
-//! so that what one says of an earlier generation of a segment says nothing of a later one. What counts is what lies on
-//! flash: of each of its generations there is a packed list of positions, as in a checkpoint, into which the journal's
-//! are merged, a batch at a time. When a segment is looked at, its list is unpacked into a bit for each unit of it.
+//! Records only ever declare items dead. A record of a position names a segment and the low bits of its sequence
+//! number, so a record about one generation has no effect on a later one. Only generations on flash count. Each has a
+//! packed list of dead positions, as in a checkpoint; the journal's positions are merged into the lists in batches. To
+//! classify the items of a segment, its list is unpacked into a bit for each unit.
 //!
-//! What this takes of memory is bounded, whatever image and journal say. Where the lists are longer, the oldest segments
-//! are given up: they are dead as a whole, by the image's floor, which rises above their sequence numbers
-//! ([`DeadSet::floor`]). Dead keys cannot be given up so; too many of them are an error.
+//! Memory is bounded, whatever image and journal say. If the lists exceed the bound, the oldest segments are given up:
+//! they are dead as a whole, because the image's floor rises above their sequence numbers ([`DeadSet::floor`]). Dead
+//! keys cannot be given up; too many dead keys are an error.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -45,69 +46,70 @@ pub enum DeadCopies {
 use crate::store::{CheckpointSource, ReadError, SegmentRecord, SegmentStore};
 use crate::sync::Mutex;
 
-/// What a start may take of memory before it serves.
+/// Memory that a start may take before it serves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StartBounds {
-    /// Bytes of what has died.
+    /// Bytes for the lists of dead positions; bounds on dead keys and on the placement's section follow from it.
     pub(crate) dead_bytes: u64,
     /// Items for which the index has space.
     pub(crate) items: u64,
 }
 
 impl StartBounds {
-    /// All that there is.
+    /// No bounds.
     pub(crate) const NONE: Self = Self {
         dead_bytes: u64::MAX,
         items: u64::MAX,
     };
 }
 
-/// What has died.
+/// The dead items of an image.
 #[derive(Debug)]
 pub(crate) struct DeadSet {
     codec: LocationCodec,
     segment_bytes: u32,
     max_bytes: u64,
-    /// The sequence number of each segment's generation on flash; 0 for none.
+    /// Sequence number of each segment's generation on flash; 0 for none.
     on_flash: Vec<u64>,
-    /// What has not been merged into the lists: the segment above a position or a mark.
+    /// Places not merged into the lists yet: the segment in the high 32 bits, a position or a mark in the low ones.
     places: Vec<u64>,
     lists: Mutex<Lists>,
     /// Segments whose generation on flash is dead.
     segments: HashSet<u32>,
-    /// Of what copies of a key are dead, by the key's kept hash.
+    /// Version below which copies of a key are dead, by the key's kept hash.
     keys: HashMap<u64, DeadBelow>,
-    /// What an index that survives has.
+    /// Items that a persistent index names already.
     pub(crate) covered: Coverage,
     retired: BTreeSet<u32>,
-    /// Segments that a checkpoint says were live when it was written, in their generations on flash. `None` when there
-    /// is no checkpoint.
+    /// Segments that were live when the checkpoint was written, if their generation is on flash. `None` if there is no
+    /// checkpoint.
     living: Option<HashSet<u32>>,
-    /// The sequence number that the first segment after the checkpoint has got.
+    /// Sequence number of the first segment opened after the checkpoint.
     next_sequence: u64,
     /// The placement's own part of the checkpoint.
     pub(crate) section: Option<Section>,
     /// Flush cutoff of each partition.
     pub(crate) cutoffs: Vec<u64>,
     flush: Option<Flush>,
-    /// Partitions that a flush before that one has come to, and that do not say when: a power cut has taken it.
+    /// Partitions without a cutoff record of an earlier flush whose time had come: a power cut may have taken the
+    /// record.
     flushed: HashSet<u32>,
-    /// The latest Unix second that is known to have been.
+    /// Latest Unix second that is known to have been.
     pub(crate) clock: u32,
 }
 
-/// The packed positions of what has died, of each generation on flash of which something has, by its sequence number.
+/// Packed dead positions of each generation on flash that has any, by sequence number.
 #[derive(Debug, Default)]
 struct Lists {
     packed: BTreeMap<u64, Box<[u8]>>,
-    /// Bytes of memory that they take.
+    /// Bytes of memory of the lists.
     bytes: u64,
-    /// Generations with lower sequence numbers are given up.
+    /// Sequence number below which all generations are given up; 0 for none.
     floor: u64,
 }
 
 impl Lists {
-    /// Sets the list of a generation; gives the oldest up as long as they take more than `max_bytes`.
+    /// Sets the list of a generation. Gives up the oldest lists while all take more than `max_bytes`.
     fn set(&mut self, sequence: u64, packed: Box<[u8]>, max_bytes: u64) {
         if sequence < self.floor {
             return;
@@ -123,7 +125,7 @@ impl Lists {
         }
     }
 
-    /// Gives up what has a lower sequence number.
+    /// Gives up the generations with lower sequence numbers.
     fn raise_floor(&mut self, floor: u64) {
         self.floor = self.floor.max(floor);
         while let Some(oldest) = self.packed.first_entry().filter(|list| *list.key() < floor) {
@@ -132,44 +134,44 @@ impl Lists {
     }
 }
 
-/// Bytes of memory of a list in the table.
+/// Returns the bytes of memory of a list in the table.
 fn list_bytes(packed: &[u8]) -> u64 {
     (LIST_BYTES + packed.len()) as u64
 }
 
-/// Bytes of memory of a list beside its positions: its place in the table, which is half full at least, and the
-/// allocator's own.
+/// Bytes of memory of a list beside its positions: its entry in the table, which is at least half full, and the
+/// allocator's overhead.
 const LIST_BYTES: usize = 2 * size_of::<(u64, Box<[u8]>)>() + 16;
 
-/// Places that are merged into the lists at once, at least.
+/// Least number of places merged into the lists at once.
 const LEAST_BATCH: usize = 1 << 12;
-/// The part of its memory that a batch may take.
+/// Part of the memory that a batch may take, as a fraction with this denominator.
 const BATCH_SHARE: u64 = 8;
-/// The part of its memory that the placement's section may take.
+/// Part of the memory that the placement's section may take, as a fraction with this denominator.
 const SECTION_SHARE: u64 = 8;
-/// Dead keys may take so many times as much memory as lists: a run whose recovery does not end leaves many.
+/// Largest ratio of the memory of dead keys to that of lists: a run whose recovery does not end leaves many dead keys.
 const KEYS_TO_LISTS: u64 = 2;
-/// Items in the index that take the memory of a dead key.
+/// Number of items in the index that take as much memory as a dead key.
 const KEY_ITEMS: u64 = 4;
-/// Bytes of memory of a key in a table that may be half full.
+/// Bytes of memory of a key in a table that may be only half full.
 const KEY_BYTES: usize = 34;
 
-/// How much a checkpoint says.
+/// Counts of the content of a checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckpointContents {
     /// Segments that were live when it was written.
     pub living: u64,
-    /// Positions of items that had died in them.
+    /// Positions of dead items in the live segments.
     pub dead: u64,
     /// Keys whose copies are dead wherever they lie.
     pub dead_keys: u64,
-    /// Segments used no more.
+    /// Retired segments.
     pub retired: u64,
     /// Bytes of the placement's section.
     pub section_bytes: u64,
 }
 
-/// What a record says of one segment, as the segment's list has it.
+/// A position or mark that a record declares dead, as an entry of its segment's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Listed {
     pub(super) segment: SegmentId,
@@ -180,7 +182,7 @@ pub(super) struct Listed {
 }
 
 impl Listed {
-    /// What a record says; `None` where it is of no position and no mark.
+    /// Returns the entry for a record; `None` if the record has no position and no mark.
     pub(super) fn of(record: &Record, codec: &LocationCodec) -> Option<Self> {
         match *record {
             Record::Dead {
@@ -208,7 +210,7 @@ impl Listed {
     }
 }
 
-/// Whether an item found in a live segment is live by what is recorded of it alone.
+/// State of an item found in a live segment, by its records alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ItemState {
     Live,
@@ -221,7 +223,8 @@ pub(crate) enum ItemState {
     Expired,
 }
 
-/// The version below which copies of a key are dead, and whether the journal has said so since the checkpoint.
+/// The version below which copies of a key are dead, and a bit for whether the journal has said so since the
+/// checkpoint.
 #[derive(Clone, Copy, Debug, Default)]
 struct DeadBelow(u64);
 
@@ -249,7 +252,7 @@ struct Flush {
 }
 
 impl DeadSet {
-    /// Nothing is known to have died of what has been `found` on flash.
+    /// Returns a set without dead items for the segments `found` on flash.
     pub(crate) fn new(
         partitions: u32,
         store: &SegmentStore,
@@ -337,7 +340,7 @@ impl DeadSet {
         }
     }
 
-    /// The sequence number of what lies on flash in a segment; 0 where nothing does.
+    /// Returns the sequence number of a segment's generation on flash; 0 if there is none.
     fn sequence_on_flash(&self, segment: u32) -> u64 {
         self.on_flash.get(segment as usize).copied().unwrap_or(0)
     }
@@ -348,20 +351,21 @@ impl DeadSet {
         }
     }
 
-    /// Versions below `first_version` are all there are: what is left of an earlier chunk could say more.
+    /// Limits the versions of dead keys to `first_version`, below which all versions lie: the remains of an earlier
+    /// chunk could name a higher one.
     pub(crate) fn clamp_keys(&mut self, first_version: u64) {
         for below in self.keys.values_mut() {
             *below = DeadBelow::new(first_version.min(below.version()), below.is_new());
         }
     }
 
-    /// The keys whose copies have been outdated since the checkpoint, with the version below which they are.
+    /// Returns the keys declared dead since the checkpoint, with the version below which their copies are dead.
     pub(crate) fn outdated(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let keys = self.keys.iter().filter(|(_, below)| below.is_new());
         keys.map(|(&hash, below)| (hash, below.version()))
     }
 
-    /// The keys whose copies are dead below a version.
+    /// Returns all dead keys, with the version below which their copies are dead.
     pub(crate) fn keys(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.keys
             .iter()
@@ -377,7 +381,7 @@ impl DeadSet {
         *known = DeadBelow::new(version, below.is_new() || known.is_new());
     }
 
-    /// Whether there have been more dead keys than there is memory for: some of them are not known.
+    /// Returns whether the dead keys exceed their memory: some are not known then.
     pub(crate) fn has_too_many_keys(&self) -> bool {
         self.key_bytes() / KEYS_TO_LISTS > self.max_bytes
     }
@@ -386,7 +390,7 @@ impl DeadSet {
         (self.keys.len() * KEY_BYTES) as u64
     }
 
-    /// Adds what the records of a chunk say.
+    /// Adds the records of a chunk.
     pub(crate) fn read_chunk(
         &mut self,
         log: &dyn Log,
@@ -398,7 +402,7 @@ impl DeadSet {
                     self.note(&listed);
                 }
             }
-            // The record that it is about is kept until a checkpoint: what it says is true all the same.
+            // The KEY DEAD record that it refers to is kept until a checkpoint, and is still true.
             Record::KeyLocated { .. } => {}
             Record::SegmentDead {
                 segment,
@@ -444,7 +448,7 @@ impl DeadSet {
         })
     }
 
-    /// Notes what is listed of a generation on flash.
+    /// Notes a dead position or mark, if it is of a generation on flash.
     fn note(&mut self, listed: &Listed) {
         let sequence = self.sequence_on_flash(listed.segment.0);
         if sequence == 0 || !is_generation(listed.generation, sequence) {
@@ -455,7 +459,7 @@ impl DeadSet {
             self.merge();
         }
         if self.places.len() == self.places.capacity() {
-            // Not twice as many as before, or a batch would take more than its part.
+            // Grows by its length, but by no more than a whole batch.
             let more = self
                 .places
                 .len()
@@ -491,14 +495,14 @@ impl DeadSet {
         self.places.clear();
     }
 
-    /// Gives the memory of the last batch back, once all records have been read.
+    /// Merges the last batch and frees its memory, once all records have been read.
     pub(crate) fn finish(&mut self) {
         self.merge();
         self.places = Vec::new();
     }
 
-    /// Gives up the oldest of these segments, oldest first, so that the others hold no more than `most` items that may
-    /// be live, less what the memory of the dead keys would hold.
+    /// Gives up the oldest of these segments so that the others hold at most `most` items that may be live. The memory
+    /// of the dead keys reduces `most`.
     pub(crate) fn give_up_beyond(&mut self, living: &[SegmentRecord], most: u64) {
         let most = most.saturating_sub(KEY_ITEMS * self.keys.len() as u64);
         let mut items = 0;
@@ -511,12 +515,12 @@ impl DeadSet {
         }
     }
 
-    /// Generations with lower sequence numbers are given up: 0 for none.
+    /// Returns the sequence number below which all generations are given up; 0 for none.
     pub(crate) fn floor(&self) -> u64 {
         self.lists.lock().floor
     }
 
-    /// Positions in the list of a generation.
+    /// Returns the number of positions in the list of a generation.
     fn dead_in(&self, sequence: u64) -> u64 {
         let lists = self.lists.lock();
         let list = lists.packed.get(&sequence).map_or(&[][..], |list| list);
@@ -530,8 +534,8 @@ impl DeadSet {
         });
     }
 
-    /// Applies a flush whose time has come by `now`: partitions that have not done so themselves had
-    /// nothing to do since. Returns the deadline of one whose time has not.
+    /// Applies a flush whose deadline has passed at `now` to the partitions that have not applied it themselves: these
+    /// had no operation since. Returns the deadline of a flush that is still pending.
     pub(crate) fn apply_flush(&mut self, now: u32, first_version: u64) -> Option<u32> {
         for &partition in &self.flushed {
             self.cutoffs[partition as usize] = first_version;
@@ -548,12 +552,13 @@ impl DeadSet {
         None
     }
 
-    /// Segments that are not used any more.
+    /// Returns the retired segments.
     pub(crate) fn retired(&self) -> impl Iterator<Item = SegmentId> + '_ {
         self.retired.iter().map(|&segment| SegmentId(segment))
     }
 
-    /// Whether the generation of a segment on flash was live when the checkpoint was written, or has been opened since.
+    /// Returns whether the generation of a segment on flash was live when the checkpoint was written, or has been
+    /// opened since.
     fn was_living(&self, segment: u32) -> bool {
         match &self.living {
             Some(living) if self.sequence_on_flash(segment) < self.next_sequence => {
@@ -563,7 +568,7 @@ impl DeadSet {
         }
     }
 
-    /// Whether a generation of a segment, found on flash, still counts.
+    /// Returns whether a generation found on flash still counts.
     pub(crate) fn is_living(&self, record: &SegmentRecord) -> bool {
         let number = record.segment.0;
         self.was_living(number)
@@ -571,7 +576,7 @@ impl DeadSet {
             && record.sequence >= self.lists.lock().floor
     }
 
-    /// What has died in a segment: how to ask, once for all of its items.
+    /// Unpacks the list of a segment, to classify its items.
     pub(crate) fn of_segment(&self, record: &SegmentRecord) -> DeadItems<'_> {
         let mut items = DeadItems {
             dead: self,
@@ -597,7 +602,7 @@ impl DeadSet {
         items
     }
 
-    /// Nobody asks for a segment any more.
+    /// Frees the list of a segment that will not be asked for again.
     pub(crate) fn let_go(&self, record: &SegmentRecord) {
         let mut lists = self.lists.lock();
         if let Some(list) = lists.packed.remove(&record.sequence) {
@@ -605,7 +610,7 @@ impl DeadSet {
         }
     }
 
-    /// The packed positions of what has died in a generation.
+    /// Returns the packed list of a generation.
     pub(crate) fn packed(&self, record: &SegmentRecord) -> Box<[u8]> {
         let lists = self.lists.lock();
         lists
@@ -615,30 +620,30 @@ impl DeadSet {
             .unwrap_or_default()
     }
 
-    /// How many positions have died.
+    /// Returns the number of dead positions.
     pub(crate) fn positions(&self) -> u64 {
         let lists = self.lists.lock();
         let lists = lists.packed.values();
         lists.map(|list| Positions::of(list).count() as u64).sum()
     }
 
-    /// Bytes of memory it takes, about.
+    /// Estimates the bytes of memory that the set takes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let others = self.on_flash.len() * size_of::<u64>();
         self.lists.lock().bytes + self.key_bytes() + others as u64
     }
 }
 
-/// Positions of one segment, a bit for each unit. A large item takes the bit of its first units that
-/// its size class points to: no other item starts there.
+/// Positions of one segment, a bit for each unit. A large item takes the bit of the one among its first units to which
+/// its size class points: no other item starts there.
 struct PositionSet {
     units: u64,
-    /// Empty until something is inserted.
+    /// Empty until a position is inserted.
     words: Vec<u64>,
 }
 
 impl PositionSet {
-    /// Inserts a position; one that no segment has is passed over.
+    /// Inserts a position. Ignores one that no segment has.
     fn insert(&mut self, bits: u32) {
         self.words.resize(self.units.div_ceil(64) as usize, 0);
         let (word, bit) = Self::place(bits);
@@ -660,11 +665,11 @@ impl PositionSet {
     }
 }
 
-/// What has died in one segment.
+/// The dead items of one segment.
 pub(crate) struct DeadItems<'a> {
     dead: &'a DeadSet,
     positions: PositionSet,
-    /// Those of lost entries, rising.
+    /// Marks of lost entries, rising.
     marks: Vec<u32>,
 }
 
@@ -674,8 +679,8 @@ impl DeadItems<'_> {
         self.marks
     }
 
-    /// What an item of the segment is at Unix second `now`. Whether there is a later one of its key, the index
-    /// knows.
+    /// Returns the state of an item of the segment at Unix second `now`. Only the index knows whether the key has a
+    /// later item.
     pub(crate) fn classify(
         &self,
         entry: &SummaryEntry,
@@ -688,7 +693,8 @@ impl DeadItems<'_> {
         if self.positions.contains(entry.position.get()) {
             ItemState::Displaced
         } else if dead_below().is_some_and(|below| version < below.version()) {
-            // Expired or not: it supersedes nothing, and must not be taken for later than what the index has.
+            // Checked before expiry: the item supersedes nothing, and must not be taken for newer than the index's
+            // item.
             ItemState::Overwritten
         } else if is_expired(expiry, now) {
             ItemState::Expired
@@ -709,7 +715,7 @@ mod tests {
         let list = || vec![1; 1000].into_boxed_slice();
         let most = 3 * list_bytes(&list());
         let mut lists = Lists::default();
-        // Not in the order of their ages, as segments are listed.
+        // Not in the order of their ages: segments are listed by number.
         for sequence in [7, 3, 9] {
             lists.set(sequence, list(), most);
         }

@@ -1,11 +1,11 @@
-//! Why an image cannot be opened, and why one that can starts empty.
+//! Reasons for which an image cannot be opened, or is opened empty.
 
 use device::{Bytes, DeviceError};
 
 use super::journal::{JournalError, Unusable};
 use crate::settings::ConfigError;
 
-/// Why an image cannot be opened.
+/// Reason for which an image cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum OpenError {
@@ -36,7 +36,7 @@ pub enum OpenError {
          overwrite it"
     )]
     Foreign,
-    /// The device holds what somebody may miss.
+    /// The device holds a file system or the like, which somebody may miss.
     #[error("it holds {what}; name another path, or use --overwrite-filesystem to lose that")]
     FileSystem { what: &'static str },
     /// An image of another format version.
@@ -67,7 +67,7 @@ pub enum OpenError {
         Bytes(*image), Bytes(*device)
     )]
     FlashSize { image: u64, device: u64 },
-    /// The superblock alone.
+    /// The device holds a superblock and no segments.
     #[error(
         "it is the superblock of an image on emulated flash: name the file with the flash, as \
          nand:PRESET,file=PATH; or a size was given at which nothing of an image on it is left: give it the size that it \
@@ -86,14 +86,14 @@ pub enum OpenError {
         device: u64,
         device_channels: u32,
     },
-    /// The device of the index is missing, or the image has its index inside.
+    /// The device of the index is missing, or is given for an image with its index inside.
     #[error(
         "the index of this cache is {}: start it {} one (--index-flash), or --force to start empty",
         if *is_apart { "on a device of its own" } else { "not on a device of its own" },
         if *is_apart { "with that" } else { "without" }
     )]
     IndexFlash { is_apart: bool },
-    /// The placement has nothing on flash but items.
+    /// The placement has no index on flash.
     #[error(
         "the `{placement}` placement keeps its whole index in memory: leave the index's device (--index-flash) out, or \
          choose another preset"
@@ -105,7 +105,7 @@ pub enum OpenError {
     /// The device of the index cannot be opened.
     #[error(transparent)]
     IndexFile(device::OpenError),
-    /// It is the device of an index.
+    /// The device is that of an index.
     #[error(
         "it is the device with the index of the cache {image:016x}: name it with --index-flash, and here the one with \
          the items; --force overwrites it"
@@ -122,7 +122,7 @@ pub enum OpenError {
     },
 }
 
-/// Why the device of an index cannot be used. An image is named by its hash seed.
+/// Reason for which the device of an index cannot be used. An image is named by its hash seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum IndexDeviceError {
@@ -138,48 +138,48 @@ pub enum IndexDeviceError {
          use --force to start empty"
     )]
     Blank { image: u64 },
-    /// The index of another image.
+    /// The device holds the index of another image.
     #[error(
         "it holds the index of the cache {found:016x}, not of {image:016x}: name the device of that with --index-flash, \
          or use --force to overwrite it and start empty"
     )]
     OtherImage { found: u64, image: u64 },
-    /// The index of an image, for a new one.
+    /// The device for a new image holds the index of another one.
     #[error(
         "it holds the index of the cache {found:016x}, and there is a new one to be made: name another with \
          --index-flash, or use --force to overwrite it"
     )]
     InUse { found: u64 },
-    /// A copy from another run.
+    /// The index is of another run: an older copy.
     #[error(
         "it holds the index of the cache {image:016x} as of run {found}, and the cache has come to run {run}: one of \
          the two is an older copy; give it the right one, or use --force to start empty"
     )]
     OtherRun { image: u64, found: u32, run: u32 },
-    /// The superblock of an image.
+    /// The device holds the superblock of an image.
     #[error(
         "it holds a cache, {image:016x}, not the index of one; name another with --index-flash, or use --force to \
          overwrite it"
     )]
     IsImage { image: u64 },
-    /// Another program's data.
+    /// The device holds another program's data.
     #[error(
         "it holds something that is not an index of Flowstone; name another with --index-flash, or use --force to \
          overwrite it"
     )]
     Foreign,
-    /// What somebody may miss.
+    /// The device holds a file system or the like, which somebody may miss.
     #[error(
         "it holds {what}; name another with --index-flash, or use --overwrite-filesystem to lose that"
     )]
     FileSystem { what: &'static str },
-    /// An index of another format version.
+    /// The index has another format version.
     #[error(
         "it holds an index of format {found} and this program reads format {expected}: use the program that made it, or \
          --force to start empty"
     )]
     Version { found: u32, expected: u32 },
-    /// Neither copy of its header verifies.
+    /// Neither copy of the header verifies.
     #[error("both copies of its header are damaged; use --force to start empty")]
     Damaged,
     /// The device is too small for the index.
@@ -192,30 +192,30 @@ pub enum IndexDeviceError {
         image: u64,
         needed: u64,
     },
-    /// The device has fewer bytes than the index has been made with.
+    /// The device has fewer bytes than the index was made with.
     #[error("it has {:.2} of an index of {:.2}: give it back the rest, or use --force to start empty", Bytes(*device), Bytes(*needed))]
     Truncated { device: u64, needed: u64 },
 }
 
-/// Why an image starts empty.
+/// Reason for which an image starts empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Distrust {
-    /// The journal cannot be used to tell what has died.
+    /// The journal cannot be used to tell which items are dead.
     #[error("its journal cannot be used: {0}")]
     Journal(#[from] Unusable),
-    /// Records that were durable are not in the journal any more.
+    /// Durable records are missing from the journal.
     #[error("part of its journal is missing or damaged")]
     JournalGap,
     /// The checkpoint does not verify.
     #[error("its checkpoint does not verify")]
     Checkpoint,
-    /// The index that it tells cannot be read, or is larger than there is memory for.
+    /// The index in the checkpoint cannot be read, or does not fit in memory.
     #[error("the index of its checkpoint cannot be read")]
     Index,
     /// Too many segments cannot be read.
     #[error("its flash cannot be read")]
     Unreadable,
-    /// There is no memory for the keys that its journal and its checkpoint declare dead.
+    /// The dead keys of journal and checkpoint do not fit in memory.
     #[error("more has died while it was recovering than there is memory to tell")]
     Memory,
     /// The cache was down for longer than allowed.

@@ -1,6 +1,6 @@
-//! What an earlier run has left: found the same way by an open and by an inspection.
+//! The state that an earlier run left, found in the same way by an open and by an inspection.
 //!
-//! Nothing in this file writes.
+//! This file writes nothing.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,32 +16,32 @@ use crate::format::journal::{BEGUN_WORD, VOID_WORD, usable_bytes};
 use crate::format::superblock::{Superblock, run_number};
 use crate::store::{SavedCheckpoint, SegmentId, SegmentRecord, SegmentStore};
 
-/// What an earlier run has left.
+/// The state that an earlier run left.
 pub(crate) struct LastRun {
     pub(crate) dead: DeadSet,
-    /// Segments that hold items, oldest first.
+    /// Segments with live items, oldest first.
     pub(crate) living: Vec<SegmentRecord>,
-    /// Segments that held some and have died since.
+    /// Segments with items that are dead as a whole.
     pub(crate) gone: Vec<SegmentRecord>,
-    /// Segments that cannot be read: what they hold may come and go, so that they are used no more.
+    /// Segments that cannot be read. They are not used again, because their items may come and go.
     pub(crate) unreadable: Vec<SegmentId>,
     pub(crate) checkpoint: Option<SavedCheckpoint>,
 }
 
 impl LastRun {
-    /// Items in live segments, dead ones among them.
+    /// Returns the number of items in live segments, dead ones included.
     pub(crate) fn items(&self) -> u64 {
         let items = self.living.iter().map(|record| u64::from(record.items));
         items.sum()
     }
 
-    /// Items that probably live.
+    /// Estimates the number of live items.
     pub(crate) fn items_expected(&self) -> usize {
         self.items().saturating_sub(self.dead.positions()) as usize
     }
 
-    /// Sets the cutoffs of a run that starts `now` and whose versions start at `first_version`. Returns
-    /// the latest second known to have been.
+    /// Sets the cutoffs of a run that starts `now` and whose versions start at `first_version`. Returns the latest
+    /// second known to have been.
     pub(crate) fn apply_time(
         &mut self,
         log: &dyn Log,
@@ -49,7 +49,7 @@ impl LastRun {
         first_version: u64,
         cutoffs: &FlushCutoffs,
     ) -> u32 {
-        // The clock never goes back: what had expired stays so.
+        // The clock never goes back: expired items stay expired.
         let clock = now.max(Journal::clock(log)).max(self.dead.clock);
         cutoffs.restore_clock(clock, first_version);
         if let Some(deadline) = self.dead.apply_flush(clock, first_version) {
@@ -57,7 +57,7 @@ impl LastRun {
         }
         self.dead.clamp_keys(first_version);
         for (partition, cutoff) in self.dead.cutoffs.iter_mut().enumerate() {
-            // What is left of an earlier chunk could say more than any version there is.
+            // The remains of an earlier chunk could name a version that does not exist yet.
             *cutoff = first_version.min(*cutoff);
             cutoffs.restore_cutoff(partition, *cutoff);
         }
@@ -65,7 +65,7 @@ impl LastRun {
     }
 }
 
-/// Whether the journal tells all that has died since the superblock's checkpoint.
+/// Checks whether the journal holds all deaths since the superblock's checkpoint.
 pub(crate) fn look_at_journal(
     log: &dyn Log,
     superblock: &Superblock,
@@ -82,12 +82,12 @@ pub(crate) fn look_at_journal(
         Ok(None) => Unusable::Missing,
         Ok(Some(_)) if log.load(VOID_WORD) != 0 || superblock.is_journal_void() => Unusable::Void,
         Ok(Some(head)) if head.chunks != ring_chunks(log, shape.partitions) => Unusable::Size,
-        // A new image takes over what the one before it at the same path has left.
+        // A new image takes over the journal of an earlier image at the same path.
         Ok(Some(head)) if head.image != shape.hash_seed && (is_new || force) => Unusable::Missing,
         Ok(Some(head)) if head.image != shape.hash_seed => return Err(JournalError::OtherImage),
         Ok(Some(_)) if !Journal::is_head_sound(log) => Unusable::Damaged,
         Ok(Some(head)) if head.run == run => return Ok(Ok(())),
-        // A start that had not ended; one that has ended is of a later image of the flash than this.
+        // A start that did not end. If it had ended, the journal would belong to a later state of the flash.
         Ok(Some(head))
             if run_number(head.run) == run_number(run) + 1 && log.load(BEGUN_WORD) != head.run =>
         {
@@ -107,9 +107,9 @@ pub(crate) fn look_at_journal(
     Ok(Err(unusable))
 }
 
-/// Reads what an earlier run has left, within `bounds` of memory: where it is more, the oldest segments are left out, and
-/// the floor of what is [dead](LastRun::dead) is to be raised in the superblock before anything else is done. `progress`
-/// is told of every segment looked at.
+/// Reads the state that an earlier run left, within `bounds` of memory. If it exceeds them, the oldest segments are
+/// left out; the caller has to raise the superblock's floor to that of [`dead`](LastRun::dead) before anything else.
+/// Calls `progress` for every segment looked at.
 pub(crate) async fn find(
     store: &Arc<SegmentStore>,
     log: &dyn Log,
@@ -169,7 +169,7 @@ pub(crate) async fn find(
     })
 }
 
-/// The checkpoint that a superblock names.
+/// Returns the checkpoint that a superblock names.
 pub(crate) fn saved_checkpoint(superblock: &Superblock) -> Option<SavedCheckpoint> {
     let segments: Vec<SegmentId> = superblock.checkpoint_segments().map(SegmentId).collect();
     (!segments.is_empty()).then(|| SavedCheckpoint {
@@ -179,7 +179,7 @@ pub(crate) fn saved_checkpoint(superblock: &Superblock) -> Option<SavedCheckpoin
     })
 }
 
-/// The journal's chunks that the checkpoint does not hold.
+/// Returns the chunks of the journal that are not in the checkpoint.
 pub(crate) fn unsaved_chunks(
     log: &dyn Log,
     superblock: &Superblock,
@@ -187,7 +187,7 @@ pub(crate) fn unsaved_chunks(
     let shape = superblock.shape();
     let first = superblock.journal_first.get();
     let chunks = Journal::chunks(log, shape.hash_seed, shape.partitions, first)?;
-    // More than a ring's worth lie between the first and one that is not of this ring.
+    // If the first and the last chunk are a ring or more apart, one of them is not of this ring.
     let ring = ring_chunks(log, shape.partitions);
     let last = chunks.last().map_or(first, |chunk| chunk.header.sequence);
     if last - first < ring {

@@ -1,34 +1,35 @@
-//! [`FlushCutoffs`]: what makes an item dead though nobody removed it, expiry and `flush_all`.
+//! [`FlushCutoffs`]: expiry and `flush_all`, which make items dead without a removal.
 //!
-//! `flush_all` is a version cutoff per partition with a deadline. When the deadline has come, each
-//! partition sets its cutoff to its next version, under its own lock, before its next operation;
-//! items below the cutoff are dead. A later `flush_all` replaces one whose deadline has not come.
+//! `flush_all` is a version cutoff for each partition, with a deadline. When the deadline has come, each partition sets
+//! its cutoff to its next version, under its own lock, before its next operation; items below the cutoff are dead. A
+//! later `flush_all` replaces one whose deadline has not come.
 
 use crate::format::item::{ItemHeader, is_expired};
 use crate::key::KeyHash;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// No flush is pending.
+/// Deadline when no flush has been requested.
 const NEVER: u32 = u32::MAX;
-/// The deadline of a flush that has come: it stays so where the clock is set back.
+/// Deadline of a flush that has come: it stays so if the clock is set back.
 const COME: u32 = 0;
 
 /// The flush cutoffs of all partitions. Shared by the request paths and reclaim.
 #[derive(Debug)]
 pub(crate) struct FlushCutoffs {
     partition_bits: u32,
-    /// Unix second from which on the flush of this generation holds.
+    /// Unix second from which the flush of this generation holds.
     deadline: AtomicU32,
-    /// Counts the calls of `flush_all`.
+    /// Number of calls of `flush_all`.
     generation: AtomicU64,
     cutoffs: Box<[AtomicU64]>,
-    /// Versions of earlier runs are lower, and the second that these have seen.
+    /// First version of this run, above all versions of earlier runs. `clock` is the latest second that those runs have
+    /// seen.
     first_version: AtomicU64,
     clock: AtomicU32,
 }
 
 impl FlushCutoffs {
-    /// No flush so far, in `1 << partition_bits` partitions.
+    /// Returns cutoffs without a flush, for `1 << partition_bits` partitions.
     pub(crate) fn new(partition_bits: u32) -> Self {
         Self {
             partition_bits,
@@ -42,34 +43,33 @@ impl FlushCutoffs {
         }
     }
 
-    /// What earlier runs have written, in versions below `first_version`, and what had expired by Unix second `clock`,
-    /// stays expired where the clock has been set back.
+    /// Keeps items of earlier runs expired if the clock is set back: those with versions below `first_version` that had
+    /// expired by Unix second `clock`.
     pub(crate) fn restore_clock(&self, clock: u32, first_version: u64) {
         self.clock.store(clock, Ordering::Release);
         self.first_version.store(first_version, Ordering::Release);
     }
 
-    /// Everything written before Unix second `deadline` is dead from then on.
+    /// Requests a flush: items written before Unix second `deadline` are dead from then on.
     pub(crate) fn flush_at(&self, deadline: u32) {
         self.deadline
             .store(deadline.min(NEVER - 1), Ordering::Release);
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The deadline of a flush that has not come by Unix second `now`.
+    /// Returns the deadline of a flush that has not come by Unix second `now`.
     pub(crate) fn pending(&self, now: u32) -> Option<u32> {
         let deadline = self.deadline.load(Ordering::Acquire);
         (deadline != NEVER && deadline > now).then_some(deadline)
     }
 
-    /// Whether the last flush has come, and all partitions have been brought up to date since.
+    /// Returns whether the last flush has come: at least one partition has applied it.
     pub(crate) fn has_come(&self) -> bool {
         self.deadline.load(Ordering::Acquire) == COME
     }
 
-    /// Brings a partition up to date: called under its lock before every operation with the
-    /// generation it has `applied` and the version it will give next. Returns whether that is its
-    /// cutoff from now on.
+    /// Brings a partition up to date. Called under its lock before every operation, with the generation that it has
+    /// `applied` and its next version. Returns whether that version is its cutoff from now on.
     #[inline]
     pub(crate) fn apply_due(
         &self,
@@ -88,7 +88,7 @@ impl FlushCutoffs {
         due
     }
 
-    /// The cutoff of a partition: versions below it are dead.
+    /// Returns the cutoff of a partition: versions below it are dead.
     #[inline]
     pub(crate) fn cutoff(&self, partition: usize) -> u64 {
         self.cutoffs[partition].load(Ordering::Acquire)
@@ -99,7 +99,7 @@ impl FlushCutoffs {
         self.cutoffs[partition].store(cutoff, Ordering::Release);
     }
 
-    /// Whether an item with these properties can still be served at Unix second `now`.
+    /// Returns whether an item with these properties can be served at Unix second `now`.
     #[inline]
     pub(crate) fn is_live(&self, hash: KeyHash, version: u64, expiry: u32, now: u32) -> bool {
         let seen = if version < self.first_version.load(Ordering::Acquire) {
@@ -111,7 +111,7 @@ impl FlushCutoffs {
             && version >= self.cutoff(hash.partition(self.partition_bits))
     }
 
-    /// [`is_live`](FlushCutoffs::is_live) of an item's header.
+    /// Returns [`is_live`](FlushCutoffs::is_live) for an item's header.
     #[inline]
     pub(crate) fn is_item_live(&self, hash: KeyHash, header: &ItemHeader, now: u32) -> bool {
         self.is_live(hash, header.version.get(), header.expiry.get(), now)

@@ -1,14 +1,14 @@
-//! A device that holds nothing but the index of an image: whose it is, and of which run.
+//! A device that holds only the index of an image; its header names the image and the run.
 //!
-//! Its header tells the image and the run. A run writes it before the superblock, durably, and once more behind it:
+//! A run writes the header durably before the superblock, and once more after it:
 //!
 //! ```text
 //!   journal's head ─> header: run ─> superblock, both copies ─> header: begun
 //! ```
 //!
-//! So at each moment the header tells of the superblock's run, or of the next one, which has not begun. Anything else is a
-//! copy that somebody has put back. A header of which no run has begun is of an image that never came to be, and gives way
-//! to any.
+//! So at each moment the header names the superblock's run, or the next one, which has not begun. Anything else is a
+//! copy that somebody has put back. A header of which no run has begun belongs to an image that never came to be, and
+//! may be overwritten for any image.
 
 use std::sync::Arc;
 
@@ -21,32 +21,32 @@ use crate::format::index_device::{
 };
 use crate::format::superblock::{Superblock, run_number};
 
-/// What the device of an index has to be.
+/// Requirements on the device of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexDeviceNeed {
-    /// What it holds is not asked for: where there is none it may be made.
+    /// Whether its content does not matter, so that a missing device may be created.
     pub may_be_new: bool,
-    /// Bytes that it must have.
+    /// Bytes that the device must have.
     pub bytes: u64,
 }
 
-/// Opens the device of an index; nothing where there is none and none may be made.
+/// Opens the device of an index; `None` if there is none and none may be created.
 pub(crate) type OpenIndexDevice =
     Box<dyn FnOnce(IndexDeviceNeed) -> Result<Option<Arc<dyn Disk>>, device::OpenError> + Send>;
 
-/// What the head of a device says.
+/// Content of the head of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IndexHead {
-    /// There is nothing but zeros where its header should be.
+    /// The head is zero.
     Blank,
-    /// That it is the index of an image.
+    /// The device holds the index of an image.
     Index(IndexHeader),
-    /// Something else, and why it is that.
+    /// The device holds other data, described by the error.
     Other(IndexDeviceError),
 }
 
 impl IndexHead {
-    /// What is at the beginning of a device, which may be anything.
+    /// Decodes the beginning of a device with any content.
     pub(crate) fn of(head: &[u8]) -> Self {
         if head.iter().all(|&byte| byte == 0) {
             return Self::Blank;
@@ -93,7 +93,7 @@ impl IndexDevice {
         Ok(Self { disk, head })
     }
 
-    /// Bytes behind its head.
+    /// Returns the bytes behind the head.
     pub(crate) fn region_bytes(&self) -> u64 {
         self.disk.len_bytes().saturating_sub(INDEX_HEAD_BYTES)
     }
@@ -102,11 +102,10 @@ impl IndexDevice {
         Region::new(Arc::clone(&self.disk), INDEX_HEAD_BYTES, bytes)
     }
 
-    /// Whether a new image of `image_bytes` may have its index on it, of `needed` bytes at least. What it holds gives way
-    /// to that where it is `forced`, and a file system where it `may_lose` that, too.
+    /// Checks that a new image of `image_bytes` may have its index, of at least `needed` bytes, on the device. Other
+    /// content is given up only if `is_forced`, a file system only if `may_lose_file_system`.
     ///
-    /// # Errors
-    /// [`IndexDeviceError`], where a new index cannot lie on it.
+    /// [`IndexDeviceError`] if a new index cannot lie on it.
     pub(crate) fn check_new(
         &self,
         (image_bytes, needed): (u64, u64),
@@ -135,10 +134,9 @@ impl IndexDevice {
         Ok(())
     }
 
-    /// Whether it has the index of the image of `superblock`, of `region_bytes`, as the last run has left it.
+    /// Checks that the device has the index of the image of `superblock`, with `region_bytes`, as the last run left it.
     ///
-    /// # Errors
-    /// What it has instead.
+    /// [`IndexDeviceError`] with the content that it has instead.
     pub(crate) fn check(
         &self,
         superblock: &Superblock,
@@ -175,8 +173,8 @@ impl IndexDevice {
         Ok(())
     }
 
-    /// Writes, durably, that the device is for the run that `superblock` is about to tell of; or, where that `has_begun`,
-    /// that it does.
+    /// Durably writes a header for the run that `superblock` is about to name; if `has_begun`, a header that says that
+    /// this run has begun.
     pub(crate) async fn tell(
         &mut self,
         superblock: &Superblock,

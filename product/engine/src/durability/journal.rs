@@ -1,18 +1,18 @@
-//! The journal: what has died since the last checkpoint, in memory that survives the process.
+//! The journal: the deaths since the last checkpoint, in memory that survives the process.
 //!
 //! ```text
 //!   placement, flush_all ── append ──> chunk being filled ── full ──> … ── checkpoint ──> free
 //! ```
 //!
-//! An append is a few stores under one mutex and never fails. Requests ask
-//! [`has_space`](Journal::has_space) first and wait if there is none; what goes on in background has a
-//! reserve. Where a record is lost all the same the journal is void: a start would find nothing. That is so when even
-//! the reserve is used up, and when a sync fails: the system takes the pages it could not write for written. A
-//! checkpoint of what the index says heals it ([`restart`](Journal::restart)).
+//! An append is a few stores under one mutex and never fails. Requests ask [`has_space`](Journal::has_space) first and
+//! wait if there is none; background tasks have a reserve. A lost record makes the journal void: a start would be
+//! empty. Records are lost when even the reserve is used up, and when a sync fails, because the operating system then
+//! takes the pages that it could not write for clean. A checkpoint made from the index heals the journal
+//! ([`restart`](Journal::restart)).
 //!
-//! What was once durable is known by its checksums: a chunk that is closed gets a seal, and the head tells of the one
-//! being filled how far the last sync had come. A page that rots or is not there is not taken for the journal's end.
-//! See `docs/internals/recovery.md`.
+//! Checksums tell which records were once durable: a closed chunk gets a seal, and for the chunk being filled the head
+//! records how far the last sync had come. So a rotten or missing page is not taken for the end of the journal. See
+//! `docs/internals/recovery.md`.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,42 +28,42 @@ use crate::format::journal::{
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Chunks kept for what cannot wait.
+/// Chunks kept for records that cannot wait for space.
 const RESERVE_CHUNKS: u64 = 3;
 
-/// Chunks of the ring in a log.
+/// Returns the number of chunks of the ring in a log.
 pub(crate) fn ring_chunks(log: &dyn Log, partitions: u32) -> u64 {
     ((log.words() - HEAD_WORDS) / chunk_words(partitions)) as u64
 }
 
-/// Why what a journal holds cannot be used.
+/// Reason for which the content of a journal cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
-    /// The journal is new, has been cut short, or is that of another image that was here before.
+    /// The journal is new, has been cut short, or belongs to an image that was here before.
     #[error("it is missing, cut short, or holds nothing")]
     Missing,
-    /// The journal is of another run than the image.
+    /// The journal belongs to another run than the image.
     #[error("it is of another run of the cache")]
     Run,
-    /// The journal has another size than when it was used.
+    /// The size of the journal has changed since it was used.
     #[error("its size has changed")]
     Size,
-    /// Records had to be left out.
+    /// Records have been lost.
     #[error("records of it were lost, and no checkpoint could be written since")]
     Void,
     /// The journal's head is damaged.
     #[error("its head is damaged")]
     Damaged,
-    /// The journal is of another version of the format.
+    /// The journal has another version of the format.
     #[error("it is of another format")]
     Format,
 }
 
-/// A journal that cannot be taken over.
+/// Reason for which a journal cannot be taken over.
 #[allow(missing_docs, reason = "the messages say what the fields are")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JournalError {
-    /// The log holds something that is no journal.
+    /// The log holds other data than a journal.
     #[error(
         "it holds something that is not a Flowstone journal; name another file with cache.journal, or use --force to \
          overwrite it"
@@ -88,7 +88,7 @@ pub struct Journal {
     image: u64,
     chunk_words: usize,
     chunks: u64,
-    /// The sequence number of the next segment, as the store counts.
+    /// Sequence number of the next segment, shared with the store.
     next_segment: Arc<AtomicU64>,
     cursor: Mutex<Cursor>,
     /// Segments declared dead in this run that the store may still have, with their sequence numbers.
@@ -96,52 +96,52 @@ pub struct Journal {
     is_tight: AtomicBool,
     is_void: AtomicBool,
     is_void_durable: AtomicBool,
-    /// Times that records have been lost.
+    /// Number of times that records have been lost.
     losses: AtomicU64,
     is_dirty: AtomicBool,
     records: AtomicU64,
-    /// Held while a sync goes on, until what it has lost is noted: the system tells one sync of an error, and the next
+    /// Held during a sync until its losses are noted: the operating system reports an error to one sync, and the next
     /// one succeeds.
     syncing: Semaphore,
     /// Notified when a checkpoint is due.
     pub(crate) pressure: Notify,
-    /// Notified when there is something to sync.
+    /// Notified when there are records to sync.
     pub(crate) dirtied: Notify,
 }
 
 struct Cursor {
-    /// The chunk being filled.
+    /// Sequence number of the chunk being filled.
     sequence: u64,
-    /// How far it is filled.
+    /// Fill of this chunk.
     filled: Filled,
-    /// Whether it takes no more records.
+    /// Whether the chunk takes no more records.
     is_closed: bool,
-    /// What the head tells of the last sync, and in which of its two places the next is told of.
+    /// The last sync according to the head. `next_slot` is the one of the head's two slots that the next sync is noted
+    /// in.
     synced: Synced,
     next_slot: usize,
-    /// The first chunk that no checkpoint has taken.
+    /// Sequence number of the first chunk whose records are in no checkpoint.
     first: u64,
-    /// Whether requests wait for space: not where nothing is going to make some.
+    /// Whether requests wait for space: `false` while no checkpoint is going to free any.
     makes_wait: bool,
 }
 
 impl Cursor {
-    /// Chunks that hold records no checkpoint has taken, the one being filled included.
+    /// Returns the number of chunks whose records are in no checkpoint, the one being filled included.
     fn used(&self) -> u64 {
         self.sequence + 1 - self.first
     }
 }
 
 impl Journal {
-    /// The latest Unix second a journal has seen.
+    /// Returns the latest Unix second that a journal has seen.
     pub(crate) fn clock(log: &dyn Log) -> u32 {
         decode_clock(log.load(CLOCK_WORD)).unwrap_or(0)
     }
 
-    /// What the head of a journal says.
+    /// Reads the head of a journal.
     ///
-    /// # Errors
-    /// [`FormatError`]; one that cannot be read does not verify.
+    /// [`FormatError`]; a head that cannot be read counts as one that does not verify.
     pub(crate) fn head(log: &dyn Log) -> Result<Option<Head>, FormatError> {
         let mut words = [0; HEAD_WORDS];
         let read = log.read(0, &mut words);
@@ -149,19 +149,18 @@ impl Journal {
         Head::decode(&std::array::from_fn(|word| words[word]))
     }
 
-    /// Whether what the head of a journal says beside [`Head`] verifies. Of what it tells of the last syncs one half
-    /// may be what a crash has left half written.
+    /// Returns whether the other words of the head verify, beside [`Head`]. A crash may leave one of the two notes of
+    /// the last syncs half written.
     pub(crate) fn is_head_sound(log: &dyn Log) -> bool {
         let is_written = |at: &usize| (*at..at + Synced::WORDS).any(|word| log.load(word) != 0);
         decode_clock(log.load(CLOCK_WORD)).is_ok()
             && (last_synced(log).is_some() || !SYNCED_WORDS.iter().all(is_written))
     }
 
-    /// The chunks of `image` in a log from sequence number `first` on, in order. Whether each holds what was durable
-    /// shows when its records are visited.
+    /// Returns the chunks of `image` in a log from sequence number `first` on, in order. A chunk is checked for its
+    /// durable records when they are visited.
     ///
-    /// # Errors
-    /// [`Damaged`] when one is missing though it was durable. Others may be: a power cut takes what was not synced in
+    /// [`Damaged`] when a durable chunk is missing. Other chunks may be missing: a power cut loses unsynced chunks in
     /// any order.
     pub(crate) fn chunks(
         log: &dyn Log,
@@ -189,15 +188,15 @@ impl Journal {
         Ok(found)
     }
 
-    /// The highest sequence number of a chunk of `image` in a log, as far as is known.
+    /// Returns the highest known sequence number of a chunk of `image` in a log.
     pub(crate) fn last_chunk(log: &dyn Log, image: u64, partitions: u32) -> u64 {
         let found = headers(log, image, partitions, 1);
         let last = found.last().map_or(0, |chunk| chunk.header.sequence);
         last_synced(log).map_or(last, |synced| last.max(synced.sequence))
     }
 
-    /// Makes a log that of a run, durably. From one run to the next a single word changes, so that a
-    /// crash leaves one or the other.
+    /// Durably makes a log the journal of a run. From one run to the next a single word changes, so that a crash leaves
+    /// one run or the other.
     pub(crate) async fn write_head(log: &dyn Log, head: Head) -> Result<(), DeviceError> {
         for (number, word) in head.encode().into_iter().enumerate() {
             if log.load(number) != word {
@@ -207,8 +206,8 @@ impl Journal {
         log.sync().await
     }
 
-    /// Takes a log over for a run: its chunks from `first` on stay, new records go behind `last`. What a
-    /// power cut has taken between them is empty from then on.
+    /// Takes a log over for a run. The chunks from `first` to `last` stay, and new records go behind them. Chunks among
+    /// them that a power cut has taken become empty.
     pub(crate) fn take_over(
         log: Arc<dyn Log>,
         image: u64,
@@ -249,7 +248,7 @@ impl Journal {
             pressure: Notify::new(),
             dirtied: Notify::new(),
         };
-        // What had been closed when the last sync began has been found to be sound.
+        // Chunks that were closed when the last sync began have been verified already.
         for sequence in first.max(synced.sequence)..=last {
             let filled = match journal.chunk(sequence) {
                 Some(chunk) => chunk.found(&*journal.log),
@@ -266,14 +265,14 @@ impl Journal {
         journal
     }
 
-    /// Zeros the head where it cannot be read, so that it can be used again.
+    /// Zeros the head if it cannot be read, so that it can be used again.
     pub(crate) fn renew_head(log: &dyn Log) {
         if log.read(0, &mut [0; HEAD_WORDS]).is_err() {
             log.clear(0..HEAD_WORDS);
         }
     }
 
-    /// Forgets that records were left out, and what was durable: the image starts empty from here.
+    /// Clears the mark of lost records and the notes of the last syncs: the image starts empty.
     pub(crate) fn start_empty(log: &dyn Log) {
         for at in SYNCED_WORDS {
             log.clear(at..at + Synced::WORDS);
@@ -281,8 +280,8 @@ impl Journal {
         log.store(VOID_WORD, 0);
     }
 
-    /// Appends a record, one of a flush with the chunk it comes to lie in: what it says holds after a
-    /// crash of the process as soon as this returns.
+    /// Appends a record; a record of a flush gets the number of its chunk. The record survives a crash of the process
+    /// as soon as this returns.
     pub(crate) fn append(&self, mut record: Record) {
         if let Record::SegmentDead {
             segment,
@@ -319,44 +318,47 @@ impl Journal {
         }
     }
 
-    /// Whether a request that may need records can go ahead.
+    /// Returns whether a request that may need records can go ahead.
     #[inline]
     pub(crate) fn has_space(&self) -> bool {
         !self.is_tight.load(Ordering::Acquire)
     }
 
-    /// Whether there is space for what can wait longest: a quarter of the ring is left to others, and more than the reserve.
+    /// Returns whether there is space for the records that can wait longest: a quarter of the ring, and more than the
+    /// reserve, stays free for others.
     pub(crate) fn has_space_to_spare(&self) -> bool {
         let left = (self.chunks / 4).max(RESERVE_CHUNKS + 1);
         self.cursor.lock().used() + left < self.chunks
     }
 
-    /// Whether a checkpoint is due: half of the ring is full.
+    /// Returns whether a checkpoint is due: half of the ring is full.
     pub(crate) fn is_due(&self) -> bool {
         self.cursor.lock().used() >= self.chunks / 2
     }
 
-    /// Segments declared dead in this run that the store may still have, with their sequence numbers.
+    /// Returns the segments declared dead in this run that the store may still have, with their sequence numbers.
     pub(crate) fn dead_segments(&self) -> HashSet<(u32, u64)> {
         self.dead_segments.lock().clone()
     }
 
-    /// Forgets segments that the store does not have any more: such a generation does not come back.
+    /// Forgets dead segments for which `is_there` is false: the store no longer has the generation, and it does not
+    /// come back.
     pub(crate) fn forget_dead_segments(&self, is_there: impl Fn(&(u32, u64)) -> bool) {
         self.dead_segments.lock().retain(is_there);
     }
 
-    /// Whether records have been lost that no checkpoint holds.
+    /// Returns whether records have been lost that no checkpoint holds.
     pub fn is_void(&self) -> bool {
         self.is_void.load(Ordering::Acquire)
     }
 
-    /// Times that records have been lost.
+    /// Returns the number of times that records have been lost.
     pub(crate) fn losses(&self) -> u64 {
         self.losses.load(Ordering::Acquire)
     }
 
-    /// Records are lost, and why: nobody waits for space until the journal has been [healed](Journal::heal).
+    /// Notes that records are lost, and logs `why`. Requests do not wait for space until the journal is
+    /// [restarted](Journal::restart).
     pub(crate) fn lose(&self, why: &str) {
         self.lose_at(&mut self.cursor.lock(), why);
     }
@@ -364,7 +366,7 @@ impl Journal {
     fn lose_at(&self, cursor: &mut Cursor, why: &str) {
         cursor.makes_wait = false;
         self.is_tight.store(false, Ordering::Release);
-        // Each time: the sync that fails may have lost this word, too.
+        // Stored each time: the failed sync may have lost this word, too.
         self.log.store(VOID_WORD, 1);
         if !self.is_void.swap(true, Ordering::AcqRel) {
             tracing::error!(
@@ -377,14 +379,14 @@ impl Journal {
         self.losses.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// [`losses`](Journal::losses) and [`is_void`](Journal::is_void), of one moment.
+    /// Returns [`losses`](Journal::losses) and [`is_void`](Journal::is_void) as of one moment.
     pub(crate) fn losses_and_void(&self) -> (u64, bool) {
         let _cursor = self.cursor.lock();
         (self.losses(), self.is_void())
     }
 
-    /// Gives up what the journal holds and takes records again; what it is begun afresh for is a checkpoint that
-    /// needs none of them. Returns, as [`cut`](Journal::cut) does, the first chunk of the records from now on.
+    /// Discards the records of the journal and takes new ones. Called for a checkpoint that needs none of the old
+    /// records. Returns, like [`cut`](Journal::cut), the first chunk of the new records.
     pub(crate) fn restart(&self) -> u64 {
         let mut cursor = self.cursor.lock();
         self.close(&mut cursor);
@@ -394,7 +396,8 @@ impl Journal {
         cursor.first
     }
 
-    /// A checkpoint holds what has died before chunk `end`, and nothing has been lost since `losses`.
+    /// Ends the void state once a checkpoint holds all deaths before the restart, unless records have been lost since
+    /// `losses` was read.
     pub(crate) fn heal(&self, losses: u64) {
         let _cursor = self.cursor.lock();
         if self.losses() == losses && self.is_void.swap(false, Ordering::AcqRel) {
@@ -405,53 +408,52 @@ impl Journal {
         }
     }
 
-    /// Whether the superblock says durably that records have been lost.
+    /// Notes whether the superblock durably says that records have been lost.
     pub(crate) fn note_void_durable(&self, is: bool) {
         self.is_void_durable.store(is, Ordering::Release);
     }
 
-    /// Whether what starts after a power cut knows that records have been lost.
+    /// Returns whether a start after a power cut would know that records have been lost.
     pub(crate) fn is_void_durable(&self) -> bool {
         self.is_void_durable.load(Ordering::Acquire)
     }
 
-    /// Records appended in this run.
+    /// Returns the number of records appended in this run.
     pub fn records(&self) -> u64 {
         self.records.load(Ordering::Relaxed)
     }
 
-    /// Bytes of the ring.
+    /// Returns the bytes of the ring.
     pub(crate) fn ring_bytes(&self) -> u64 {
         self.chunks * 8 * self.chunk_words as u64
     }
 
-    /// Bytes of memory that a journal takes which is kept in a log: the chunk being filled and the one before.
+    /// Returns the bytes of memory of a journal kept in a log: the chunk being filled and the one before.
     pub(crate) fn memory_of(partitions: u32) -> u64 {
         2 * 8 * chunk_words(partitions) as u64
     }
 
-    /// Bytes of the ring, and how many of them hold records.
+    /// Returns the bytes of the ring, and the bytes of its chunks in use.
     pub fn fill(&self) -> (u64, u64) {
         let used = self.cursor.lock().used();
         (self.ring_bytes(), used * 8 * self.chunk_words as u64)
     }
 
-    /// Times that its ring has been gone round.
+    /// Returns the number of times that the ring has been filled.
     pub fn laps(&self) -> u64 {
         self.cursor.lock().sequence / self.chunks
     }
 
-    /// Closes the chunk being filled. The chunks before the one returned are complete.
+    /// Closes the chunk being filled. Returns the number of the next chunk; the chunks before it are complete.
     pub(crate) fn cut(&self) -> u64 {
         let mut cursor = self.cursor.lock();
         self.close(&mut cursor);
         cursor.sequence + 1
     }
 
-    /// The complete chunks before `end`.
+    /// Returns the complete chunks before `end`.
     ///
-    /// # Errors
-    /// [`Damaged`] when one is not there any more.
+    /// [`Damaged`] when one of the chunks is missing.
     pub(crate) fn before(&self, end: u64) -> Result<Vec<ChunkRecords>, Damaged> {
         let first = self.cursor.lock().first;
         let chunk = |sequence| {
@@ -462,21 +464,21 @@ impl Journal {
         (first..end).map(chunk).collect()
     }
 
-    /// A checkpoint holds what the chunks before `end` say: they are free.
+    /// Frees the chunks before `end`: a checkpoint holds their records.
     pub(crate) fn retire(&self, end: u64) {
         let mut cursor = self.cursor.lock();
         cursor.first = cursor.first.max(end);
         self.update(&cursor);
     }
 
-    /// Makes every record so far durable, and remembers that it is `now`.
+    /// Makes every record so far durable, and notes the time `now` in the head.
     pub(crate) async fn sync(&self, now: u32) -> Result<(), DeviceError> {
         let _turn = self.syncing.acquire().await;
         self.sync_in_turn(now).await
     }
 
-    /// The same for the records up to where it had [`reached`](Self::reached), unless a sync since has, or a checkpoint
-    /// holds them. What has been lost is beyond every sync until a start would know.
+    /// Makes the records before [`reached`](Self::reached) durable, unless a sync since then or a checkpoint has done
+    /// so. While records are lost and the superblock does not durably say so, always syncs.
     pub(crate) async fn sync_to(&self, reached: &Synced, now: u32) -> Result<(), DeviceError> {
         let _turn = self.syncing.acquire().await;
         let is_needed = {
@@ -490,7 +492,7 @@ impl Journal {
         self.sync_in_turn(now).await
     }
 
-    /// How far it is filled.
+    /// Returns the fill of the journal: the chunk being filled, and its fill.
     pub(crate) fn reached(&self) -> Synced {
         let cursor = self.cursor.lock();
         Synced {
@@ -505,14 +507,14 @@ impl Journal {
         let reached = self.reached();
         if let Err(error) = self.log.sync().await {
             let mut cursor = self.cursor.lock();
-            // All that the checkpoint holds is safe.
+            // Nothing is lost if the checkpoint holds every record.
             if cursor.sequence >= cursor.first {
                 self.lose_at(&mut cursor, "the journal cannot be synced");
             }
             return Err(error);
         }
         let mut cursor = self.cursor.lock();
-        // Another word would make the journal dirty again for nothing.
+        // Only on progress: any store would make the journal dirty again.
         if reached.is_beyond(&cursor.synced) {
             let at = SYNCED_WORDS[cursor.next_slot];
             for (number, word) in reached.encode().into_iter().enumerate() {
@@ -520,23 +522,23 @@ impl Journal {
             }
             cursor.synced = reached;
             cursor.next_slot ^= 1;
-            // What it tells is durable with the next sync, so that it never tells of more than is.
+            // The note is durable with the next sync, so it never covers records that are not.
             self.mark_dirty();
         }
         Ok(())
     }
 
-    /// Whether anything has been appended since the last sync began.
+    /// Returns whether a record, a loss or the note of a sync has been stored since the last sync began.
     pub(crate) fn is_dirty(&self) -> bool {
         self.is_dirty.load(Ordering::Relaxed)
     }
 
-    /// The word at which a chunk starts.
+    /// Returns the word at which a chunk starts.
     fn place(&self, sequence: u64) -> usize {
         HEAD_WORDS + ((sequence - 1) % self.chunks) as usize * self.chunk_words
     }
 
-    /// Opens the next chunk; false when there is none, and then the journal is void.
+    /// Opens the next chunk. Returns `false` if the ring is full; the journal is void then.
     fn open_chunk(&self, cursor: &mut Cursor) -> bool {
         if cursor.used() >= self.chunks {
             self.lose_at(
@@ -558,7 +560,7 @@ impl Journal {
         true
     }
 
-    /// Takes no more records into the chunk being filled.
+    /// Closes the chunk being filled.
     fn close(&self, cursor: &mut Cursor) {
         if !cursor.is_closed {
             cursor.is_closed = true;
@@ -566,7 +568,7 @@ impl Journal {
         }
     }
 
-    /// Tells in a chunk how far it is filled.
+    /// Writes the seal of a chunk: how far it is filled.
     fn seal(&self, sequence: u64, filled: Filled) {
         let seal = self.place(sequence) + SEAL_WORD;
         if self.log.load(seal) != filled.encode() {
@@ -574,10 +576,10 @@ impl Journal {
         }
     }
 
-    /// Makes the chunk with a sequence number an empty one.
+    /// Makes the chunk with this sequence number an empty one.
     fn begin(&self, sequence: u64) {
         let start = self.place(sequence);
-        // The old header first: until the new one is there, the chunk holds nothing.
+        // The old header goes first: until the new header is complete, the chunk is empty.
         self.log.clear(start..start + self.chunk_words);
         let header = ChunkHeader {
             image: self.image,
@@ -589,7 +591,7 @@ impl Journal {
         }
     }
 
-    /// The chunk with a sequence number, if it is there.
+    /// Returns the chunk with this sequence number, if it is there.
     fn chunk(&self, sequence: u64) -> Option<ChunkRecords> {
         let start = self.place(sequence);
         ChunkRecords::read(&*self.log, start, start + self.chunk_words)
@@ -607,7 +609,7 @@ impl Journal {
     }
 }
 
-/// The chunks of `image` in a log from sequence number `first` on, in order.
+/// Returns the chunks of `image` in a log from sequence number `first` on, in order.
 fn headers(log: &dyn Log, image: u64, partitions: u32, first: u64) -> Vec<ChunkRecords> {
     let chunk_words = chunk_words(partitions);
     let chunks = ring_chunks(log, partitions) as usize;
@@ -625,7 +627,7 @@ fn headers(log: &dyn Log, image: u64, partitions: u32, first: u64) -> Vec<ChunkR
     found
 }
 
-/// In which of its two places the head tells of the last sync it knows of.
+/// Returns the slot of the head with the note of the latest sync.
 fn newest_slot(log: &dyn Log) -> Option<usize> {
     let [first, second] = SYNCED_WORDS.map(|at| synced_at(log, at));
     match (first, second) {
@@ -635,7 +637,7 @@ fn newest_slot(log: &dyn Log) -> Option<usize> {
     }
 }
 
-/// How far the last sync had come of which the head tells.
+/// Returns how far the last sync noted in the head had come.
 fn last_synced(log: &dyn Log) -> Option<Synced> {
     newest_slot(log).and_then(|slot| synced_at(log, SYNCED_WORDS[slot]))
 }
@@ -644,42 +646,42 @@ fn synced_at(log: &dyn Log, at: usize) -> Option<Synced> {
     Synced::decode(&std::array::from_fn(|word| log.load(at + word)))
 }
 
-/// The clock never goes back, even if the system's does.
+/// Notes the time. The clock never goes back, even if the system's does.
 fn note_time(log: &dyn Log, now: u32) {
     if now > Journal::clock(log) {
         log.store(CLOCK_WORD, encode_clock(now));
     }
 }
 
-/// Records that were durable are not in the journal any more.
+/// Durable records are missing from the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Damaged;
 
-/// What is known to have been durable of a chunk.
+/// The part of a chunk that is known to have been durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Durable {
-    /// No sync is known to have covered any of it.
+    /// No part: no sync is known to have covered the chunk.
     Unknown,
-    /// It was filled so far.
+    /// The chunk up to this point.
     UpTo(Filled),
-    /// All of it, its seal included.
+    /// The whole chunk, its seal included.
     Closed,
 }
 
 /// A chunk of records in a log.
 #[derive(Clone, Copy, Debug)]
 pub struct ChunkRecords {
-    /// What the header of the chunk says.
+    /// Header of the chunk.
     pub header: ChunkHeader,
     start: usize,
     end: usize,
-    /// How far it was filled when it was closed.
+    /// Fill of the chunk when it was closed.
     seal: Option<Filled>,
     durable: Durable,
 }
 
 impl ChunkRecords {
-    /// The chunk in these words of a log; `None` where its header does not verify.
+    /// Reads the chunk in these words of a log; `None` if its header does not verify.
     fn read(log: &dyn Log, start: usize, end: usize) -> Option<Self> {
         let mut header = [0; CHUNK_HEADER_WORDS];
         log.read(start, &mut header).ok()?;
@@ -692,7 +694,7 @@ impl ChunkRecords {
         })
     }
 
-    /// Its words behind the header. They do not stay in memory.
+    /// Reads the words behind the header. They do not stay in memory.
     fn words(&self, log: &dyn Log) -> Result<Vec<u64>, Damaged> {
         let mut words = vec![0; self.end - self.start - CHUNK_HEADER_WORDS];
         match log.read(self.start + CHUNK_HEADER_WORDS, &mut words) {
@@ -704,8 +706,8 @@ impl ChunkRecords {
         }
     }
 
-    /// Its records among its words: up to the seal where that verifies. Where it does not, a power cut has left any
-    /// part of what had not been synced, and what was in the place before.
+    /// Returns the words that hold records: up to the seal if that verifies, else all. Without a valid seal, a power
+    /// cut has left any part of the unsynced records, among words of an earlier chunk.
     fn records<'a>(&self, words: &'a [u64]) -> Result<&'a [u64], Damaged> {
         let closed = self.seal.and_then(|seal| seal.records(words));
         let is_durable_there = match self.durable {
@@ -720,7 +722,7 @@ impl ChunkRecords {
         }
     }
 
-    /// How far it is filled, by what [`each`](Self::each) visits.
+    /// Returns how far the chunk is filled with records that [`each`](Self::each) visits.
     fn found(&self, log: &dyn Log) -> Option<Filled> {
         let words = self.words(log).ok()?;
         let mut filled = Filled::EMPTY;
@@ -728,10 +730,9 @@ impl ChunkRecords {
         Some(filled)
     }
 
-    /// Visits its records in the order they were appended.
+    /// Visits the records in the order in which they were appended.
     ///
-    /// # Errors
-    /// [`Damaged`] when it does not hold what was durable; none has been visited then.
+    /// [`Damaged`] when durable records are missing; none has been visited then.
     pub(crate) fn each(&self, log: &dyn Log, mut visit: impl FnMut(Record)) -> Result<(), Damaged> {
         let words = self.words(log)?;
         let mut rest = self.records(&words)?;
@@ -755,7 +756,7 @@ mod tests {
 
     const NOW: u32 = 1_800_000_000;
 
-    /// A new journal, and the log that it is in.
+    /// Returns a new journal, and its log.
     fn begun() -> (Journal, Arc<MemoryJournal>) {
         let log = Arc::new(MemoryJournal::new(HEAD_WORDS + 8 * chunk_words(1)));
         let journal = Journal::take_over(log.clone(), 7, 1, (1, 0), Arc::default());

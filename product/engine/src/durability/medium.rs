@@ -1,4 +1,4 @@
-//! What an image lies on.
+//! The device or devices of an image.
 
 use std::sync::Arc;
 
@@ -9,22 +9,22 @@ use super::superblocks::read_superblock;
 use crate::format::superblock::ImageShape;
 use crate::settings::META_BYTES;
 
-/// What an image lies on.
+/// The device or devices of an image.
 #[derive(Clone)]
 pub enum Medium {
-    /// A drive: the superblock at its start, behind it segments of whatever size is chosen.
+    /// A drive: the superblock at its start, and behind it segments of any chosen size.
     Disk(Arc<dyn Disk>),
-    /// Flash each of whose blocks is a segment.
+    /// Flash with one segment in each block.
     Flash {
         /// The segments.
         flash: Arc<dyn Flash>,
-        /// A place for the superblock, which is overwritten: [`META_BYTES`] of it are used.
+        /// Place for the superblock, which is overwritten: [`META_BYTES`] of it are used.
         meta: Arc<dyn Disk>,
     },
 }
 
 impl Medium {
-    /// Bytes of the whole image: the superblock's and the segments'.
+    /// Returns the bytes of the whole image: superblock and segments.
     pub(crate) fn image_bytes(&self) -> u64 {
         match self {
             Self::Disk(disk) => disk.len_bytes(),
@@ -35,7 +35,7 @@ impl Medium {
         }
     }
 
-    /// Bytes of one program where nothing else is said: few enough for reads to pass between two.
+    /// Returns the default bytes of one program: few enough for reads to pass between two programs.
     pub(crate) fn usual_write_bytes(&self) -> u32 {
         match self {
             Self::Disk(_) => 256 << 10,
@@ -43,7 +43,7 @@ impl Medium {
         }
     }
 
-    /// The same, written to within a limit.
+    /// Returns the same medium with a limit on its writes.
     pub(crate) fn limited(self, limit: &Arc<WriteLimit>) -> Self {
         let disk = |disk| Arc::new(LimitedDisk::new(disk, Arc::clone(limit)));
         match self {
@@ -55,7 +55,8 @@ impl Medium {
         }
     }
 
-    /// What is overwritten in place: the superblock, and behind it the index if it has a part inside the image.
+    /// Returns the disk that is overwritten in place: it holds the superblock, and behind it the index if a part of
+    /// that is inside the image.
     fn overwritten(&self) -> &Arc<dyn Disk> {
         match self {
             Self::Disk(disk) => disk,
@@ -63,14 +64,14 @@ impl Medium {
         }
     }
 
-    /// Where the superblock lies.
+    /// Returns the region of the superblock.
     pub(crate) fn meta(&self) -> Result<Region, DeviceError> {
         let disk = self.overwritten();
         Region::new(Arc::clone(disk), 0, META_BYTES.min(disk.len_bytes()))
     }
 
-    /// Segments of a new image on `flash_bytes` beside superblock and index: bytes of one, how many, and on how many
-    /// channels.
+    /// Returns the shape of a new image with `flash_bytes` beside superblock and index: bytes of a segment, number of
+    /// segments, number of channels.
     /// On a disk a segment has `segment_bytes`.
     pub(crate) fn segments(&self, segment_bytes: u32, flash_bytes: u64) -> (u32, u32, u32) {
         match self {
@@ -86,7 +87,7 @@ impl Medium {
         }
     }
 
-    /// Whether an image of this shape can lie on it.
+    /// Checks that an image of this shape can lie on the medium.
     pub(crate) fn check(&self, shape: &ImageShape) -> Result<(), OpenError> {
         let (image, device) = (shape.image_bytes, self.image_bytes());
         let Self::Flash { flash, .. } = self else {
@@ -117,20 +118,19 @@ impl Medium {
         Ok(())
     }
 
-    /// Bytes of a segment of the image that lies on it; `None` where there is none that an open would
-    /// take.
+    /// Returns the bytes of a segment of the image on the medium; `None` if there is none that an open would take.
     pub async fn image_segment_bytes(&self) -> Option<u32> {
         let superblock = read_superblock(&self.meta().ok()?).await.ok()??;
         let shape = superblock.shape();
         self.check(&shape).is_ok().then_some(shape.segment_bytes)
     }
 
-    /// The part of the image that its index overwrites in place.
+    /// Returns the part of the image that its index overwrites in place.
     pub(crate) fn inside_index(&self, bytes: u64) -> Result<Region, DeviceError> {
         Region::new(Arc::clone(self.overwritten()), META_BYTES, bytes)
     }
 
-    /// The segments of an image of this shape.
+    /// Returns the segments of an image of this shape.
     pub(crate) fn flash(
         self,
         shape: &ImageShape,

@@ -1,15 +1,15 @@
-//! Durability: what survives the process, and what an earlier one has left.
+//! Durability: the state that survives the process, and the start from the state that an earlier process has left.
 //!
 //! ```text
-//!   journal ── what has died since ──┐
-//!   checkpoint ── what had died ─────┴─> DeadSet ─> LastRun: live segments, less what has died
-//!   superblocks ── what the image is, which checkpoint counts
-//!   index_device ── whose index a device of its own has
+//!   journal ───── deaths since the checkpoint ──┐
+//!   checkpoint ── deaths before it ─────────────┴─> DeadSet ─> LastRun: live segments, with their dead items
+//!   superblocks ── identity of the image, and the checkpoint in force
+//!   index_device ── header of a separate device for the index
 //!   recovery ── the live segments whose summaries are still to be read
 //!   flush ── version cutoffs of `flush_all`, and expiry
 //! ```
 //!
-//! Records and checkpoints only ever kill; `docs/internals/recovery.md` says why that is enough.
+//! Records and checkpoints only ever declare items dead; `docs/internals/recovery.md` says why that is enough.
 
 pub(crate) mod checkpoint;
 pub(crate) mod dead;

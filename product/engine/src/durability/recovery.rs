@@ -1,11 +1,11 @@
-//! The recovery queue: live segments whose summaries have not been read yet, and which keys this run has
-//! written meanwhile.
+//! The recovery queue: the live segments whose summaries have not been read yet, and the keys that this run writes
+//! until they are.
 //!
-//! Several tasks share the queue, newest segment first. Reclaim takes a segment that nobody has claimed out of
-//! it, and waits for one that is being read. Who reads it does not wait for space meanwhile, which a checkpoint is to make
-//! and reclaim for the checkpoint: the segment is left off, and what of it the index has goes. Until all is read, writes
-//! note their key here *before* they change the index, and what recovery finds goes into the index under the same lock:
-//! one of the two sees the other.
+//! Several tasks share the queue, newest segment first. Reclaim takes an unclaimed segment out of the queue, and waits
+//! for a claimed one. A task does not wait for space in the journal while reclaim waits for its segment: a checkpoint
+//! is to make that space, and the checkpoint may wait for reclaim. Instead the task leaves the segment off, and the
+//! index forgets the segment's items. Until all segments are read, writes note their key here *before* they change the
+//! index, and recovery adds items to the index under the same lock: one of the two sees the other.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasherDefault;
@@ -23,30 +23,31 @@ use crate::store::SegmentRecord;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 
-/// Bytes of memory of a table of the keys that have been written meanwhile, for each that it has space for.
+/// Bytes of memory for each slot of a table of the keys written during recovery.
 const WRITTEN_KEY_BYTES: u64 = 20;
 
-/// Tasks that read segments, at most.
+/// Largest number of tasks that read segments.
 pub(crate) const RECOVERY_TASKS: usize = 8;
 
-/// The keys that are written meanwhile may take this fraction of the memory.
+/// Part of the memory that the keys written during recovery may take, as a fraction with this denominator.
 const WRITTEN_KEYS_SHARE: u64 = 4;
-/// Segments that are read at once take no more than this fraction of the memory, unless it is a single one.
+/// Part of the memory that the segments being read may take, as a fraction with this denominator. One segment is always
+/// read.
 const READING_SHARE: u64 = 16;
 
-/// Bytes of memory for each item of a segment that is being read: its entry in the summary, as read and as decoded, and
-/// what is known of it on its way into the index.
+/// Bytes of memory for each item of a segment being read: its summary entry, as read and as decoded, and its state on
+/// the way into the index.
 const READING_ITEM_BYTES: u64 = 2 * size_of::<SummaryEntry>() as u64 + 160;
 
 counters! {
     RecoveryCounters, read as
-    /// How far a recovery has come.
+    /// Progress of a recovery.
     RecoveryStats {
         /// Items of earlier runs that were found to be live.
         items,
         /// Items of earlier runs that were found to be dead.
         items_dead,
-        /// Among these, those whose entries an index without keys had lost.
+        /// Items among the dead ones whose entries an index without keys had lost.
         items_unnamed,
         /// Segments whose summary could not be read.
         segments_unreadable,
@@ -58,12 +59,12 @@ counters! {
         segments: u64,
         /// Segments read, or taken by reclaim, so far.
         segments_done: u64,
-        /// Whether it goes on: when all is read, what has been found to be dead is still made durable.
+        /// Whether recovery is running. After the last segment is read, the deaths found are still to be made durable.
         is_running: bool,
     }
 }
 
-/// The queue, with what a recovery counts.
+/// The queue, and the counters of the recovery.
 pub(crate) struct RecoveryQueue {
     queue: Mutex<Queue>,
     is_running: AtomicBool,
@@ -71,72 +72,72 @@ pub(crate) struct RecoveryQueue {
     progress: Notify,
     /// Notified when reclaim begins to wait for a segment that is being read.
     pub(crate) wanted: Notify,
-    /// The Unix second by which items are classified: one moment for all, remembered by the journal, so that a
-    /// later start decides alike.
+    /// Unix second by which items are classified: the same for all, and kept by the journal, so that a later start
+    /// decides alike.
     pub(crate) clock: u32,
     started: runtime::Instant,
     segments: u64,
     pub(crate) counters: RecoveryCounters,
-    /// Bytes of memory that the keys written meanwhile take.
+    /// Bytes of memory of the keys written during recovery.
     key_bytes: AtomicU64,
-    /// Bytes of memory from which on they are too many.
+    /// Bytes of memory above which these keys are too many.
     max_key_bytes: u64,
-    /// Bytes of memory that what earlier runs have said to be dead takes.
+    /// Bytes of memory of the dead set of earlier runs.
     dead_bytes: AtomicU64,
-    /// Segments that may be read at once, and the bytes of memory for each.
+    /// Number of segments that may be read at once; `segment_reading_bytes` is the memory for each.
     most_claimed: usize,
     segment_reading_bytes: u64,
-    /// What this run has superseded, for each partition.
+    /// Keys that this run has written, for each partition.
     superseded: Box<[Mutex<Superseded>]>,
-    /// Held while items of a partition are put into an index of which a part is on flash.
+    /// Held while items of a partition are put into an index with a part on flash.
     pub(crate) restoring: Box<[Semaphore]>,
-    /// Items at the front of segments that the index has had from the start.
+    /// Number of items at the front of each segment that the index has had from the start.
     covered: HashMap<SegmentId, u32>,
 }
 
 struct Queue {
-    /// The last is the newest.
+    /// Unread segments, the newest last.
     unread: Vec<SegmentRecord>,
     claimed: HashMap<SegmentId, SegmentRecord>,
-    /// Of those that are claimed, the ones that reclaim waits for.
+    /// Claimed segments that reclaim waits for.
     wanted: HashSet<SegmentId>,
-    /// Those that have been left off for it.
+    /// Segments that have been left off for reclaim.
     left_off: HashSet<SegmentId>,
     dead: Option<Arc<DeadSet>>,
 }
 
-/// A segment that a recovery has still to read.
+/// A segment that recovery has still to read.
 #[derive(Clone, Debug)]
 pub(crate) struct Uncovered {
     pub(crate) record: SegmentRecord,
-    /// Items at its front that the index has had from the start.
+    /// Number of items at its front that the index has had from the start.
     pub(crate) covered_items: u32,
-    /// Packed positions of what has died in it, as far as that is recorded by place.
+    /// Packed positions of its items that are recorded as dead by place.
     pub(crate) dead: Box<[u8]>,
 }
 
-/// Keys of one partition with the version below which what recovery finds of them is dead.
+/// Keys of one partition, with the version below which copies found by recovery are dead.
 #[derive(Default)]
 pub(crate) struct Superseded(HashMap<u64, u64, BuildHasherDefault<Passthrough>>);
 
 impl Superseded {
-    /// The keys, each with its version.
+    /// Returns the keys, each with its version.
     pub(crate) fn keys(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.0.iter().map(|(&hash, &version)| (hash, version))
     }
 
-    /// Whether a copy with this version is dead.
+    /// Returns whether a copy with this version is dead.
     pub(crate) fn kills(&self, hash: KeyHash, version: u64) -> bool {
         let dead_below = self.0.get(&kept_hash(hash.0));
         dead_below.is_some_and(|&dead_below| version < dead_below)
     }
 
-    /// Bytes of memory it takes.
+    /// Returns the bytes of memory of the table.
     fn memory_bytes(&self) -> u64 {
         self.0.capacity() as u64 * WRITTEN_KEY_BYTES
     }
 
-    /// Copies with lower versions are dead; whether nothing had been known of the key.
+    /// Declares copies with lower versions dead. Returns whether the key was not known yet.
     pub(crate) fn insert(&mut self, hash: KeyHash, version: u64) -> bool {
         let known = self.0.insert(kept_hash(hash.0), version);
         if let Some(known) = known.filter(|&known| known > version) {
@@ -146,7 +147,7 @@ impl Superseded {
     }
 }
 
-/// Of each of these segments what is covered, if anything is.
+/// Returns the number of covered items of each segment opened before the coverage ends.
 fn covered_items(records: &[SegmentRecord], covered: &Coverage) -> HashMap<SegmentId, u32> {
     let partly: HashMap<SegmentId, u32> = covered.partly.iter().copied().collect();
     let below = records
@@ -165,7 +166,8 @@ fn items_covered(covered: &HashMap<SegmentId, u32>, record: &SegmentRecord) -> u
 }
 
 impl RecoveryQueue {
-    /// The queue of these segments, oldest first, in a cache with so much memory. What is `covered` of them the index has.
+    /// Returns the queue of these segments, given oldest first, in a cache with `memory_bytes` of memory. The index
+    /// already has the `covered` items.
     pub(crate) fn new(
         mut unread: Vec<SegmentRecord>,
         covered: &Coverage,
@@ -207,12 +209,12 @@ impl RecoveryQueue {
         }
     }
 
-    /// Items at the front of a segment that the index has had from the start.
+    /// Returns the number of items at the front of a segment that the index has had from the start.
     pub(crate) fn covered(&self, record: &SegmentRecord) -> u32 {
         items_covered(&self.covered, record)
     }
 
-    /// The segments that have not been read to their ends.
+    /// Returns the segments that have not been read to their ends.
     pub(crate) fn uncovered(&self) -> Vec<Uncovered> {
         let queue = self.queue.lock();
         let Some(dead) = &queue.dead else {
@@ -227,12 +229,12 @@ impl RecoveryQueue {
         left.map(uncovered).collect()
     }
 
-    /// Whether it has not ended.
+    /// Returns whether recovery has not ended.
     pub(crate) fn is_running(&self) -> bool {
         self.is_running.load(Ordering::SeqCst)
     }
 
-    /// Bytes of memory that it takes, until it has ended.
+    /// Returns the bytes of memory that recovery takes, until it has ended.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let reading_bytes = if self.is_running() {
             self.segment_reading_bytes * self.most_claimed as u64
@@ -253,8 +255,8 @@ impl RecoveryQueue {
         }
     }
 
-    /// A key is about to be written or deleted under a version, in the hold of its partition's lock. Returns
-    /// whether its older copies have to be declared dead by key: recovery has yet to find where they lie.
+    /// Notes that a key is about to be written or deleted with this version; called with its partition's lock held.
+    /// Returns whether its older copies have to be declared dead by key: recovery has yet to find their places.
     #[inline]
     pub(crate) fn note_write(&self, partition: usize, hash: KeyHash, version: u64) -> bool {
         self.is_running() && {
@@ -270,28 +272,28 @@ impl RecoveryQueue {
         }
     }
 
-    /// Whether the keys that have been written meanwhile take too much memory.
+    /// Returns whether the keys written during recovery take too much memory.
     pub(crate) fn is_overgrown(&self) -> bool {
         self.key_bytes.get() > self.max_key_bytes
     }
 
-    /// What is dead of a partition, for as long as the index must not change against it.
+    /// Locks the written keys of a partition, while the index must not change against them.
     pub(crate) fn superseded(&self, partition: usize) -> MutexGuard<'_, Superseded> {
         self.superseded[partition].lock()
     }
 
-    /// How many partitions there are.
+    /// Returns the number of partitions.
     pub(crate) fn partitions(&self) -> usize {
         self.superseded.len()
     }
 
-    /// What earlier runs have said to be dead; `None` once the recovery has ended.
+    /// Returns the dead set of earlier runs; `None` once recovery has ended.
     pub(crate) fn dead(&self) -> Option<Arc<DeadSet>> {
         self.queue.lock().dead.clone()
     }
 
-    /// Takes the newest segment that nobody has read; `None` where there is none, or others read as many as there is
-    /// memory for: they go on.
+    /// Claims the newest unread segment. `None` if there is none, or if as many segments are being read as there is
+    /// memory for: their readers go on.
     pub(crate) fn claim(&self) -> Option<(SegmentRecord, Arc<DeadSet>)> {
         let mut queue = self.queue.lock();
         if queue.claimed.len() >= self.most_claimed {
@@ -303,7 +305,7 @@ impl RecoveryQueue {
         Some((record, dead))
     }
 
-    /// A claimed segment has been read.
+    /// Notes that a claimed segment has been read.
     pub(crate) fn finish(&self, record: &SegmentRecord) {
         let mut queue = self.queue.lock();
         queue.claimed.remove(&record.segment);
@@ -317,12 +319,12 @@ impl RecoveryQueue {
         self.progress.notify_all();
     }
 
-    /// Whether reclaim waits for a claimed segment.
+    /// Returns whether reclaim waits for a claimed segment.
     pub(crate) fn is_wanted(&self, record: &SegmentRecord) -> bool {
         self.queue.lock().wanted.contains(&record.segment)
     }
 
-    /// A claimed segment is not read to its end, since reclaim wants it. The index has nothing of it any more.
+    /// Gives up reading a claimed segment that reclaim waits for. The index has forgotten its items.
     pub(crate) fn leave_off(&self, record: &SegmentRecord) {
         let mut queue = self.queue.lock();
         queue.claimed.remove(&record.segment);
@@ -333,7 +335,7 @@ impl RecoveryQueue {
         self.progress.notify_all();
     }
 
-    /// A segment that nobody has claimed need not be read any more.
+    /// Removes the unclaimed segments for which `keep` is false, and returns them.
     pub(crate) fn forget_unread(
         &self,
         keep: impl Fn(&SegmentRecord) -> bool,
@@ -344,8 +346,8 @@ impl RecoveryQueue {
         forgotten
     }
 
-    /// Reclaim wants a segment: it need not be read any more. Waits while it is being read. Of one that nobody had
-    /// begun to read, or that has been left off, it returns what tells which of its items are dead.
+    /// Takes a segment out of recovery for reclaim. Waits while it is being read. Returns the dead set of its items if
+    /// it was unclaimed or has been left off, else `None`.
     pub(crate) async fn give_up(&self, segment: SegmentId) -> Option<Arc<DeadSet>> {
         loop {
             let progress = self.progress.listener();
@@ -367,7 +369,7 @@ impl RecoveryQueue {
         }
     }
 
-    /// Waits until everything has been read.
+    /// Waits until recovery has ended.
     pub(crate) async fn wait(&self) {
         loop {
             let progress = self.progress.listener();
@@ -378,13 +380,13 @@ impl RecoveryQueue {
         }
     }
 
-    /// Whether nothing is left to read, and the recovery has not been ended.
+    /// Returns whether no segment is left to read and recovery has not been ended.
     pub(crate) fn is_all_read(&self) -> bool {
         let queue = self.queue.lock();
         queue.dead.is_some() && queue.unread.is_empty() && queue.claimed.is_empty()
     }
 
-    /// Ends the recovery if nothing is left to read; whether this call has.
+    /// Ends the recovery if no segment is left to read. Returns whether this call has ended it.
     pub(crate) fn end_if_done(&self) -> bool {
         let dead = {
             let mut queue = self.queue.lock();
@@ -418,7 +420,7 @@ mod tests {
     use crate::store::Layout;
     use crate::store::tests::{SEGMENT, append, store_on_disk};
 
-    /// Of a segment that is being read.
+    /// Returns a queue with one segment, which is being read.
     async fn reading() -> (Arc<RecoveryQueue>, SegmentRecord) {
         let disk = MemoryDisk::new(4 * u64::from(SEGMENT));
         let store = store_on_disk(disk, Layout::Packed, 4);

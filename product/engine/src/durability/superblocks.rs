@@ -1,4 +1,4 @@
-//! The two copies of the superblock, written in turn, and what a running engine keeps of its image.
+//! The two copies of the superblock, written in turn, and the state that a running engine keeps of its image.
 
 use device::{AlignedBuf, DeviceError, Disk, Region};
 use runtime::sync::{Notify, Semaphore};
@@ -13,17 +13,17 @@ use crate::store::{SavedCheckpoint, SegmentId};
 use crate::sync::Mutex;
 use crate::sync::atomic::AtomicBool;
 
-/// Where they lie.
+/// Offsets of the two copies.
 pub(crate) const SUPERBLOCK_OFFSETS: [u64; 2] = [0, META_BYTES / 2];
 
-/// What one copy of the superblock holds.
+/// Content of one copy of the superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SuperblockCopy {
     /// Zeros.
     Blank,
     /// A superblock that verifies.
     Valid(Box<Superblock>),
-    /// Something else.
+    /// Other data.
     Invalid(FormatError),
 }
 
@@ -31,17 +31,17 @@ pub enum SuperblockCopy {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Copies {
     pub(crate) copies: [SuperblockCopy; 2],
-    /// There is nothing but zeros, in all that belongs to the superblock.
+    /// Whether the whole region of the superblock is zero.
     is_blank: bool,
-    /// What another program has there.
+    /// Name of another program's file system in the region.
     file_system: Option<&'static str>,
-    /// It is the device of the index of an image.
+    /// The image whose index lies on the device.
     index_of: Option<u64>,
 }
 
 impl Copies {
     pub(crate) async fn read(meta: &Region) -> Result<Self, DeviceError> {
-        // All of the region is looked at: other programs have their first bytes elsewhere.
+        // Reads the whole region: other programs have their first bytes elsewhere.
         let head = meta.read(0, AlignedBuf::new(META_BYTES as usize)).await?;
         let copies = SUPERBLOCK_OFFSETS.map(|offset| {
             let bytes = &head[offset as usize..][..SUPERBLOCK_BYTES];
@@ -65,7 +65,7 @@ impl Copies {
         })
     }
 
-    /// The valid copy with the higher generation; `None` on a device that holds nothing.
+    /// Returns the valid copy with the higher generation; `None` on a device that holds only zeros.
     pub(crate) fn newest(&self) -> Result<Option<Superblock>, OpenError> {
         let mut newest: Option<Superblock> = None;
         let foreign = || match (self.file_system, self.index_of) {
@@ -85,7 +85,7 @@ impl Copies {
                 &SuperblockCopy::Invalid(FormatError::Version { found, expected }) => {
                     refusal = OpenError::Version { found, expected };
                 }
-                // Another program's data begins where the device does: the second copy says nothing more.
+                // Another program's data begins where the device does: the second copy tells nothing more.
                 SuperblockCopy::Invalid(FormatError::Magic) if number == 0 => {
                     return Err(foreign());
                 }
@@ -101,7 +101,7 @@ impl Copies {
     }
 }
 
-/// The valid copy with the higher generation; `None` on a device that holds nothing.
+/// Returns the valid copy with the higher generation; `None` on a device that holds only zeros.
 pub(crate) async fn read_superblock(meta: &Region) -> Result<Option<Superblock>, OpenError> {
     if meta.len_bytes() < META_BYTES {
         return Ok(None);
@@ -123,25 +123,25 @@ pub(crate) async fn write_superblock(
     meta.sync().await
 }
 
-/// What an open found.
+/// Result of opening an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// There was no image: a new one was made.
+    /// There was no image: a new one has been made.
     New,
-    /// What the last run has left on flash.
+    /// The items that the last run left on flash.
     Warm {
-        /// Items in live segments, dead ones among them.
+        /// Items in live segments, dead ones included.
         items: u64,
-        /// The image was stopped orderly: what was in memory is there, too.
+        /// The image was stopped orderly: the items in memory were saved, too.
         orderly: bool,
     },
-    /// Nothing that can be trusted.
+    /// The content of the image could not be trusted.
     Empty(Distrust),
-    /// Something else that `force` overwrote.
+    /// Other data, which `force` overwrote.
     Forced,
 }
 
-/// What an engine keeps of its image: where the superblock lies and what it says, and what is under way.
+/// State of an engine's image: its superblock and checkpoint, and the operations under way.
 pub(crate) struct Persistence {
     pub(crate) meta: Region,
     pub(crate) superblock: Mutex<Superblock>,
@@ -149,16 +149,16 @@ pub(crate) struct Persistence {
     pub(crate) superblock_turn: Semaphore,
     /// The checkpoint that the superblock names.
     pub(crate) checkpoint: Mutex<Option<SavedCheckpoint>>,
-    /// Segments of checkpoints of which it is not known whether the superblock names them.
+    /// Segments of checkpoints that the superblock may name: the write of the superblock has an unknown outcome.
     pub(crate) perhaps_named: Mutex<Vec<SegmentId>>,
     pub(crate) stopped: AtomicBool,
-    /// The stop has saved all that it is going to save.
+    /// Whether the stop has saved all that it is going to save.
     pub(crate) saved: AtomicBool,
     /// Notified when `stopped` is set, and again when `saved` is.
     pub(crate) stopping: Notify,
-    /// A checkpoint is being written.
+    /// Whether a checkpoint is being written.
     pub(crate) checkpointing: AtomicBool,
-    /// Notified when a checkpoint is not being written any more.
+    /// Notified when the write of a checkpoint has ended.
     pub(crate) checkpointed: Notify,
     pub(crate) start: Start,
     pub(crate) counters: CheckpointCounters,
@@ -166,17 +166,17 @@ pub(crate) struct Persistence {
 
 counters! {
     CheckpointCounters, read as
-    /// What has been done to survive a crash; only grows.
+    /// Counts of the work done to survive a crash; they only grow.
     CheckpointStats {
-        /// Checkpoints that were written and named by the superblock.
+        /// Checkpoints written and named by the superblock.
         written,
         /// Bytes of the checkpoints written, on flash.
         bytes,
         /// Checkpoints that could not be written.
         failed,
-        /// Times that the journal was synced.
+        /// Syncs of the journal.
         syncs,
-        /// Times that the journal could not be synced.
+        /// Syncs of the journal that failed.
         sync_errors,
     }
 }

@@ -1,4 +1,4 @@
-//! A small cache whose items are on flash, and what is left of one that dies.
+//! A small cache with items on flash, and its media after a stop or a kill.
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
@@ -12,12 +12,12 @@ use crate::{Engine, EngineConfig, Lookup, Opening, Peek, Put, Stop};
 const DISK_BYTES: u64 = 16 << 20;
 /// Words of its journal.
 const JOURNAL_WORDS: usize = 512 + 16 * 8192;
-/// The value of each item that was there from the start.
+/// Value of each item that the cache has from the start.
 pub(super) const OLD: &[u8] = b"old";
-/// Keys that have [`OLD`] from the start, and lie on flash.
+/// Keys with the value [`OLD`] on flash from the start.
 pub(super) const KEYS: [&[u8]; 4] = [b"one", b"two", b"three", b"four"];
 
-/// What outlives an engine.
+/// Disk and journal, which outlive an engine.
 #[derive(Clone)]
 pub(super) struct Media {
     disk: Arc<MemoryDisk>,
@@ -32,7 +32,7 @@ impl Media {
         }
     }
 
-    /// What an orderly stop has left of [`KEYS`].
+    /// Returns the media with [`KEYS`] after an orderly stop.
     pub(super) fn stopped() -> Self {
         static LEFT: OnceLock<(Image, Vec<u64>)> = OnceLock::new();
         let (image, words) = LEFT.get().cloned().unwrap_or_else(|| {
@@ -44,12 +44,12 @@ impl Media {
         Self::new(image, words)
     }
 
-    /// What the end of the process in this very moment would leave.
+    /// Returns the media as they would be if the process ended at this very moment.
     pub(super) fn killed(&self) -> Self {
         Self::new(self.disk.snapshot(), self.journal.crash())
     }
 
-    /// An engine that has found what is there. Its background tasks are the simulation's.
+    /// Opens an engine and waits for its recovery. Its background tasks are the simulation's.
     pub(super) async fn open(&self) -> Arc<Engine> {
         let mut config = EngineConfig {
             memory_bytes: 16 << 20,

@@ -1,4 +1,4 @@
-//! `flush_all`, now and later, against each other and reads; and what is left of it by a kill.
+//! `flush_all`, immediate and delayed, against each other, against reads, and after a kill.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use super::cache::{KEYS, Media, OLD, get, set};
 use super::{explore, join, start};
 use crate::Peek;
 
-/// Whether a start on what is left finds nothing of what was flushed.
+/// Returns whether an engine started on these media finds none of the flushed items.
 async fn is_gone(left: &Media) -> bool {
     let engine = left.open().await;
     for key in KEYS {
@@ -75,7 +75,7 @@ fn a_flush_that_has_come_is_not_taken_for_one_that_replaces_it() {
         let cache = Arc::clone(&engine);
         let flusher = start(async move || cache.flush_all(now + 5).await);
         let cache = Arc::clone(&engine);
-        // Its second has come while the other still goes by the one before.
+        // The second of this reader has come, while the flusher still goes by the one before.
         let reader = start(async move || {
             for key in KEYS {
                 let key = cache.key(key).unwrap();

@@ -1,5 +1,5 @@
-//! Appends, syncs, failed ones among them, checkpoints and the end of it all, on a ring that has lapped: what was
-//! acknowledged is found, or what is found is known to be void.
+//! Appends, syncs, failed syncs, checkpoints and the end of the process, on a ring that has lapped: a start finds every
+//! acknowledged record, or finds that the journal is void.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -18,7 +18,7 @@ const PARTITIONS: u32 = 1;
 const CHUNKS: usize = 8;
 const NOW: u32 = 1_800_000_000;
 
-/// A journal in memory of which each store is a step.
+/// A journal in memory. Each load, store, clear and sync is a step of the schedule.
 struct Stepped(MemoryJournal);
 
 impl Log for Stepped {
@@ -50,7 +50,7 @@ impl Log for Stepped {
         Box::pin(async {
             let synced = self.0.sync().await;
             if synced.is_err() {
-                // The system tells of an error once.
+                // The operating system reports an error once.
                 self.0.set_sync_fails(false);
             }
             synced
@@ -62,18 +62,19 @@ impl Log for Stepped {
     }
 }
 
-/// Records, by the number that each has.
+/// Records, by their numbers.
 type Numbers = BTreeSet<u64>;
 
-/// What is known besides the journal. Its lock is the system's: never held where another thread has a turn.
+/// State known besides the journal. Its lock is the system's, so it is never held at a point where another thread may
+/// get its turn.
 #[derive(Clone, Default)]
 struct Known {
-    /// What has been appended, or is just being.
+    /// Records appended, or being appended.
     begun: Numbers,
     acknowledged: Numbers,
-    /// What was acknowledged before a sync began that succeeded.
+    /// Records acknowledged before the begin of a sync that succeeded.
     synced: Numbers,
-    /// What the checkpoint holds, and the first chunk behind it.
+    /// Records in the checkpoint. `first` is the first chunk behind it.
     checkpoint: Numbers,
     first: u64,
     /// Whether the superblock says that the journal is void.
@@ -89,7 +90,7 @@ struct Cache {
 }
 
 impl Cache {
-    /// A journal that has begun its second lap.
+    /// Returns a cache whose journal has begun its second lap.
     fn new() -> Self {
         let words = HEAD_WORDS + CHUNKS * chunk_words(PARTITIONS);
         let log = Arc::new(Stepped(MemoryJournal::new(words)));
@@ -121,7 +122,7 @@ impl Cache {
         self.known.lock().unwrap().acknowledged.insert(number);
     }
 
-    /// A sync as the cache makes it.
+    /// Syncs the journal like the engine.
     async fn sync(&self, seed: u64) -> bool {
         let before = self.known.lock().unwrap().acknowledged.clone();
         let is_synced = self.journal.sync(NOW).await.is_ok();
@@ -136,13 +137,13 @@ impl Cache {
         is_synced
     }
 
-    /// The next sync fails.
+    /// Makes the next sync fail.
     fn fail(&self) {
         self.known.lock().unwrap().has_failed = true;
         self.log.0.set_sync_fails(true);
     }
 
-    /// The superblock names a checkpoint with what the journal says before chunk `end`.
+    /// Makes the superblock name a checkpoint with the records before chunk `end`.
     fn write_down(&self, end: u64) {
         let found = self.journal.before(end);
         let found = found.and_then(|chunks| records(&*self.log, chunks));
@@ -154,7 +155,7 @@ impl Cache {
         self.journal.retire(end);
     }
 
-    /// A checkpoint as the cache makes it.
+    /// Makes a checkpoint like the engine.
     async fn checkpoint(&self, seed: u64) {
         if !self.journal.is_void() {
             let losses = self.journal.losses();
@@ -169,7 +170,7 @@ impl Cache {
         if !self.sync(seed).await {
             return;
         }
-        // The index says of everything that is dead, of what is just being appended, too.
+        // The index knows every death, including those being recorded.
         let held = self.known.lock().unwrap().begun.clone();
         if self.journal.losses() != losses {
             return;
@@ -183,8 +184,8 @@ impl Cache {
         self.journal.heal(losses);
     }
 
-    /// A start after the end of the process now, or after a power cut, finds what it has to, or knows that it cannot:
-    /// only where a sync has failed.
+    /// Checks that a start, after the end of the process or a power cut at this moment, finds the records that it must
+    /// find, or finds the journal void. It may be void only if a sync has failed.
     fn check(&self, seed: u64) {
         let known = self.known.lock().unwrap().clone();
         let left = [
@@ -265,7 +266,7 @@ fn what_was_acknowledged_is_found_whatever_is_synced_and_retired_meanwhile() {
         while cache.journal.is_dirty() {
             cache.sync(seed).await;
         }
-        // The journal is not dirty: all that is acknowledged is durable.
+        // The journal is not dirty: all acknowledged records are durable.
         let mut known = cache.known.lock().unwrap();
         known.synced = known.acknowledged.clone();
         drop(known);

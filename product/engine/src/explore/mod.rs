@@ -1,9 +1,9 @@
-//! The engine's code under a schedule explorer: threads that take turns at every lock and every atomic, in orders drawn
-//! from a seed, so that what one does comes between any two steps of another. All orderings of atomics count as
+//! The engine's code under a schedule explorer: threads take turns at every lock and every atomic, in orders drawn from
+//! a seed, so that a step of one thread comes between any two steps of another. All orderings of atomics count as
 //! sequentially consistent.
 //!
-//! The threads of a test are the explorer's and run on one thread of the system, inside a simulation, whose clock stands
-//! still while they do. What the simulation's own tasks do goes on before and after.
+//! The threads of a test belong to the explorer and run on one thread of the system, inside a simulation whose clock
+//! stands still while they run. The simulation's own tasks run before and after.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers are tests")]
 
@@ -22,14 +22,14 @@ use shuttle::{Config, FailurePersistence, Runner};
 
 use crate::sync::Exploring;
 
-/// Schedules of one seed.
+/// Number of schedules of one seed.
 const SCHEDULES: usize = 50;
 /// Bytes of a thread's stack.
 const STACK_BYTES: usize = 1 << 20;
 
-/// Runs `test`, the test called `name`, under many schedules of each of `seeds` seeds, or of `FLOWSTONE_SEED` alone; it
-/// is given the seed. A failure names its seed. Half of the seeds change threads at random, the others seldom, which
-/// has one thread stand still for long.
+/// Runs `test`, the test called `name`, under [`SCHEDULES`] schedules of each of `seeds` seeds, or of `FLOWSTONE_SEED`
+/// alone. `test` gets the seed. A failure names its seed. Half of the seeds change threads at random; the others change
+/// them rarely, so that a thread stands still for long.
 fn explore<F>(name: &str, seeds: u64, test: impl Fn(u64) -> F + Copy + Send + Sync + 'static)
 where
     F: Future<Output = ()>,
@@ -73,7 +73,7 @@ impl Drop for NamesSeed<'_> {
     }
 }
 
-/// Starts a thread of the exploration that does what `work` says.
+/// Starts a thread of the exploration that runs `work`.
 fn start<F>(work: impl FnOnce() -> F + Send + 'static) -> JoinHandle<F::Output>
 where
     F: Future,

@@ -1,4 +1,4 @@
-//! What is read from flash is kept in memory, against a write to the same key.
+//! An item read from flash is kept in memory, against a concurrent write to its key.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ fn what_is_promoted_does_not_outlive_a_write_to_its_key() {
     });
 }
 
-/// Appends to what a key has, by a change that may have to read it from flash first.
+/// Appends to the value of the first key, by a change that may have to read it from flash first.
 async fn append(engine: &Arc<Engine>, tail: &[u8]) {
     let key = engine.key(KEYS[0]).unwrap();
     let longer = |item: Option<&ItemView<'_>>| {

@@ -1,4 +1,4 @@
-//! The work that goes on in background, and how it is brought to an end.
+//! Background work of the flash tier, and how it ends.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use super::{BackgroundTask, FlashTier, recover};
 use crate::durability::recovery::RECOVERY_TASKS;
 use crate::sync::atomic::Ordering;
 
-/// `count` tasks that do the same work on one tier.
+/// Creates `count` tasks that do the same work on one tier.
 fn tasks<F, W>(tier: &Arc<FlashTier>, count: usize, work: W) -> impl Iterator<Item = BackgroundTask>
 where
     F: Future<Output = ()> + 'static,
@@ -21,7 +21,7 @@ where
 }
 
 impl FlashTier {
-    /// Writing, reclaiming and recovery, until [`end`](FlashTier::end). Each runs on some worker.
+    /// Returns the tasks that write, reclaim and recover until [`end`](FlashTier::end). Each runs on some worker.
     pub(crate) fn background(self: &Arc<Self>) -> Vec<BackgroundTask> {
         let upkeep = &self.upkeep;
         let on_demand = if upkeep.works_in_background() {
@@ -45,8 +45,8 @@ impl FlashTier {
         .collect()
     }
 
-    /// Where versions alone decide, segments are read one after the other: an unreadable one takes all older ones
-    /// with it, which must not have been read yet.
+    /// Returns the number of recovery tasks. If versions alone decide, one task reads the segments in order: an
+    /// unreadable segment takes all older ones with it, which must not have been read yet.
     fn recovery_tasks(&self) -> usize {
         if self.upkeep.is_located() {
             RECOVERY_TASKS
@@ -69,8 +69,8 @@ impl FlashTier {
         }
     }
 
-    /// For each caller that has found no space, and while a checkpoint finds none: writes a segment, and reclaims as many as
-    /// are missing. Until background tasks do.
+    /// For each caller that has found no space, and while a checkpoint finds none, writes a segment and reclaims as
+    /// many as are missing. Ends when background tasks take over.
     async fn work_on_demand(&self) {
         let upkeep = &self.upkeep;
         loop {
@@ -86,19 +86,19 @@ impl FlashTier {
             }
             upkeep.write_one(&*self.placement).await;
             while upkeep.reclaim_one(&*self.placement).await
-                // The next in order may only have been sealed.
+                // The next segment in order may only have been sealed.
                 || !upkeep.is_located() && upkeep.write_one(&*self.placement).await
             {}
             match asked {
                 Some(done) => done.send(()),
-                // The checkpoint says so when that was not enough.
+                // If this was not enough, the checkpoint asks again.
                 None => work.await,
             }
         }
     }
 
-    /// From now on the segments held for an orderly stop may be filled, again after a
-    /// [`quiesce`](FlashTier::quiesce) too.
+    /// Begins a stop: from now on, and again after a [`quiesce`](FlashTier::quiesce), the segments kept for an orderly
+    /// stop may be filled.
     pub(crate) fn begin_stop(&self) {
         self.upkeep.is_frozen.store(false, Ordering::SeqCst);
         self.upkeep.is_stopping.store(true, Ordering::SeqCst);
@@ -106,15 +106,15 @@ impl FlashTier {
         self.store().reopen();
     }
 
-    /// Ends the background work: what is not being written yet never will be.
+    /// Ends the background work. Segments whose write has not begun are never written.
     pub(crate) fn end(&self) {
         self.upkeep.is_ended.store(true, Ordering::Release);
         self.store().work().notify_all();
         self.space().notify_all();
     }
 
-    /// Places nothing any more and resolves once everything placed so far is on flash or given up, and reclaim
-    /// has finished what it had begun. Requests that go on do not hold it up; those that need space wait.
+    /// Stops placing items. Resolves once every item placed so far is on flash or given up, and reclaim has finished
+    /// the segments it had begun. Requests that go on do not delay this; requests that need space wait.
     pub(crate) async fn drain(&self) {
         let upkeep = &self.upkeep;
         upkeep.store.close();
@@ -128,8 +128,8 @@ impl FlashTier {
         }
     }
 
-    /// Drains, waits for reclaim to free what the checkpoint needs, and ends it: from then on neither
-    /// the index names other places nor the segments change.
+    /// Drains, waits until reclaim has freed the space that the checkpoint needs, and ends reclaim: from then on
+    /// neither the places in the index nor the segments change.
     pub(crate) async fn quiesce(&self) {
         let upkeep = &self.upkeep;
         loop {

@@ -14,43 +14,43 @@ use crate::key::KeyHash;
 use crate::reclaim::{Entered, Resident, next_run};
 use crate::store::{ReadError, SegmentRecord};
 
-/// Items that the placement is asked of at once: some replies' worth, since a reply that is full ends a part.
+/// Maximum items for which the placement is asked at once: enough for some replies, since a full reply ends a part.
 const PART: usize = 1024;
 /// Look-ups on flash at once: requests have most of those that read flash.
 const LOOKUPS: usize = 16;
 
-/// An item seen while dumping the flash.
+/// An item visited by a dump of the flash.
 pub struct DumpItem<'a> {
     /// The item.
     pub item: ItemRef<'a>,
-    /// Hash of its key.
+    /// Hash of the item's key.
     pub hash: KeyHash,
 }
 
-/// Where a dump of the flash has come to.
+/// Position of a dump of the flash.
 #[derive(Debug, Default)]
 pub struct DumpCursor {
     /// The sequence number of the last segment begun.
     after_sequence: u64,
-    /// The part that is left.
+    /// The rest of that segment.
     rest: Option<SegmentRest>,
 }
 
-/// Items of a segment that are still to be visited.
+/// Items of a segment still to be visited.
 #[derive(Debug)]
 struct SegmentRest {
     record: SegmentRecord,
     entries: Vec<SummaryEntry>,
-    /// How many of the entries have been visited.
+    /// Number of entries already visited.
     visited: usize,
 }
 
-/// Callback for each item, until it returns that it has had enough.
+/// Callback for each item, called until it breaks.
 type Visit<'a> = &'a mut dyn FnMut(DumpItem<'_>) -> ControlFlow<()>;
 
 impl FlashTier {
-    /// Visits live items of the oldest segment after the cursor, in memory or on flash, until `visit` has had enough;
-    /// false once there is none, and while nothing on flash is found because it is being recovered.
+    /// Visits live items of the oldest segment after the cursor, in memory or on flash, until `visit` breaks. Returns
+    /// false if there is no further segment, and while recovery hides all items on flash.
     pub(crate) async fn dump(&self, cursor: &mut DumpCursor, visit: Visit<'_>) -> bool {
         if self.is_hidden() {
             return false;
@@ -80,17 +80,17 @@ impl FlashTier {
         true
     }
 
-    /// The oldest segment after a sequence number.
+    /// Returns the oldest segment after a sequence number.
     fn next_segment(&self, after_sequence: u64) -> Option<SegmentRecord> {
         let store = self.store();
-        // In this order: a segment that is written meanwhile is in both.
+        // In this order: a segment written in between is in both lists.
         let in_memory = store.in_memory();
         let all = store.written().into_iter().chain(in_memory);
         all.filter(|record| record.sequence > after_sequence)
             .min_by_key(|record| record.sequence)
     }
 
-    /// The summary of a segment; `None` when it has gone, or cannot be read.
+    /// Returns the summary of a segment; `None` if the segment is gone or cannot be read.
     async fn entries_of(&self, record: &SegmentRecord) -> Option<Vec<SummaryEntry>> {
         let store = self.store();
         let pin = store.pin(record.segment, record.sequence)?;
@@ -124,7 +124,7 @@ impl FlashTier {
         named
     }
 
-    /// Visits items of a segment: in its buffer while it has one, else in long reads of the flash.
+    /// Visits items of a segment: from its buffer while it has one, else with long reads of the flash.
     async fn dump_segment(
         &self,
         rest: &mut SegmentRest,
@@ -135,7 +135,7 @@ impl FlashTier {
         let is_live =
             |hash, header: &ItemHeader| self.upkeep.cutoffs.is_item_live(hash, header, now);
         while rest.visited < rest.entries.len() {
-            // A segment that has gone holds nothing that the index names.
+            // The index names nothing in a segment that is gone.
             let Some(pin) = store.pin(record.segment, record.sequence) else {
                 return Ok(ControlFlow::Continue(()));
             };

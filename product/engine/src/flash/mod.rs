@@ -1,4 +1,4 @@
-//! [`FlashTier`]: the flash as requests and the memory tier see it, whatever the placement.
+//! [`FlashTier`]: the flash as requests and the memory tier see it, for any placement.
 //!
 //! ```text
 //!   place ──> open segment of the item's stream ──> Placement::insert ──> the displaced copy is journalled
@@ -6,8 +6,8 @@
 //!   background: writers, reclaimers, recovery │ drain, quiesce, checkpoint, dump
 //! ```
 //!
-//! Whatever an index lets go of is journalled here, in the hold of the partition's lock in which it is called and so
-//! before the request is answered: a placement cannot forget it.
+//! Every copy that an index displaces is journalled here, in the caller's hold of the partition's lock and so before
+//! the request is answered: a placement cannot forget to do so.
 
 mod background;
 mod dump;
@@ -45,23 +45,24 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 pub(crate) enum Placed {
     /// The item is on flash, or will be.
     OnFlash,
-    /// There is no space at present: all items from this one on wait for [`FlashTier::space`].
+    /// There is no space at present; this item and the items behind it wait for [`FlashTier::space`].
     NoSpace,
     /// The item is longer than a segment.
     NeverFits,
-    /// The item is gone: the index is full, or no flash is left.
+    /// The item is gone: the index is full, or no usable flash is left.
     Dropped,
 }
 
-/// Part of a second's writes that may wait for a limit, beside the segments being written.
+/// Sealed segments with one second's writes divided by this may wait for a write limit, in addition to the segments
+/// being written.
 const WAITING_SHARE: u64 = 2;
 
 /// Memory in use, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// Memory that grows with the number of objects on flash.
+    /// Bytes that grow with the number of objects on flash.
     pub index_bytes: u64,
-    /// Memory that does not: buffers, the segment table, journal and checkpoints.
+    /// Bytes that do not: buffers, the segment table, journal and checkpoints.
     pub fixed_bytes: u64,
 }
 
@@ -77,10 +78,10 @@ pub(crate) struct FlashTier {
     pub(crate) clock: Arc<SharedClock>,
     checkpoint_wanted: Arc<Notify>,
     checkpointer: Checkpointer,
-    /// The generation of the last flush whose items are counted no more.
+    /// The generation of the last flush whose items have been counted out.
     flushes_counted: AtomicU64,
     partition_bits: u32,
-    /// The longest item body, in bytes, that can be placed.
+    /// The longest item body that can be placed, in bytes.
     pub(crate) largest_body: usize,
     fixed_bytes: u64,
     write_limit: Option<Arc<WriteLimit>>,
@@ -94,8 +95,8 @@ pub(crate) struct Indexed {
     pub(crate) checkpoint_wanted: Arc<Notify>,
 }
 
-/// Bytes of memory of the flash tier that never change, with this store and this log: buffers, the segment table, journal
-/// and checkpoints.
+/// Returns the bytes of memory of the flash tier that never change, with this store and this log: buffers, the segment
+/// table, journal and checkpoints.
 pub(crate) fn fixed_bytes(store: &SegmentStore, log: &dyn Log, partitions: u32) -> u64 {
     let ring_bytes = ring_chunks(log, partitions) * 8 * chunk_words(partitions) as u64;
     let for_checkpoints = crate::durability::checkpoint::memory_bytes(store.segments(), ring_bytes);
@@ -144,27 +145,27 @@ impl FlashTier {
         self.placement.probe(hash, look)
     }
 
-    /// Where versions alone decide which copy of a key counts, none does before all have been found.
+    /// Returns whether no copy may be found yet: if versions alone decide which copy of a key counts, all copies have
+    /// to be recovered first.
     fn is_hidden(&self) -> bool {
         !self.upkeep.is_located() && self.upkeep.recovery.is_running()
     }
 
-    /// Whether a request that displaces something can go ahead; if not, it waits for
-    /// [`space`](FlashTier::space).
+    /// Returns whether a request that displaces copies can go ahead. If not, it waits for [`space`](FlashTier::space).
     #[inline]
     pub(crate) fn may_displace(&self) -> bool {
         self.upkeep.journal.has_space() && self.placement.pressure().space < Space::Full
     }
 
-    /// Whether writes wait for a limit, so that a caller without space does better to go on without it.
+    /// Returns whether a write limit holds writes back. A caller without space then does better to go on without it.
     pub(crate) fn is_held_back(&self) -> bool {
         self.write_limit
             .as_ref()
             .is_some_and(|limit| limit.holds_back())
     }
 
-    /// Whether what waits to be written keeps a limit busy for a while: more would only make a checkpoint wait that comes after
-    /// all of it, and all that waits for space in the journal with it.
+    /// Returns whether the sealed segments keep a write limit busy for a while. Further segments would only delay
+    /// a checkpoint, which is written after them, and the requests that wait for journal space until then.
     fn has_enough_waiting(&self) -> bool {
         let Some(limit) = self.write_limit.as_ref().filter(|_| self.upkeep.survives()) else {
             return false;
@@ -180,25 +181,26 @@ impl FlashTier {
         Some((limit.bytes_per_s(), limit.counts()))
     }
 
-    /// Notified when a caller that found no space may find some.
+    /// Returns the event that is notified when a caller that found no space may find some.
     pub(crate) fn space(&self) -> &Notify {
         self.store().space()
     }
 
-    /// A caller has found no space and is going to wait for [`space`](FlashTier::space). Where nothing is written or
-    /// reclaimed but on demand, resolves once that has been done for this caller, or waits for a failing journal.
+    /// Announces that a caller has found no space and is going to wait for [`space`](FlashTier::space). If segments are
+    /// written and reclaimed on demand, resolves once that has been done for this caller, or when the journal keeps
+    /// failing.
     pub(crate) async fn ask_for_space(&self) {
         let is_failing = self.upkeep.is_failing.listener();
         if let Some(round) = self.upkeep.ask_for_round() {
-            // Dropped where background tasks have taken over.
+            // The round is dropped if background tasks have taken over.
             select(round, is_failing).await;
         }
     }
 
-    /// Places items, each under the lock of its partition, and tells `each` the outcome, in order. Items
-    /// behind one for which there is no space are left out.
+    /// Places items, each under the lock of its partition, and reports the outcomes to `each`, in order. Items behind
+    /// one for which there was no space are left out.
     ///
-    /// `new` ones outdate what else there is of their keys; others have done so when they were set.
+    /// `new` items outdate all other copies of their keys; other items did so when they were set.
     pub(crate) fn place(
         &self,
         items: &[AppendItem<'_>],
@@ -228,7 +230,7 @@ impl FlashTier {
         }
     }
 
-    /// Appends items that fit a segment; returns how many of the first were placed or dropped.
+    /// Appends items that fit a segment. Returns the number placed or dropped, from the first on.
     fn append(
         &self,
         batch: &[AppendItem<'_>],
@@ -237,7 +239,7 @@ impl FlashTier {
     ) -> usize {
         let upkeep = &self.upkeep;
         if upkeep.index_use.headroom() == 0 && self.store().written_segments() > 0 {
-            // Reclaim makes space in the index as it does on flash.
+            // Reclaim makes space in the index as well as on flash.
             self.store().work().notify_all();
             return 0;
         }
@@ -262,15 +264,15 @@ impl FlashTier {
                 Inserted::Yes(displaced) => (displaced, Placed::OnFlash),
                 Inserted::Full(displaced) => {
                     upkeep.counters.index_full.add(1);
-                    // Neither this copy nor an older one may be found again at a later start.
+                    // Neither this copy nor an older one may be found by a later start.
                     if upkeep.is_located() {
                         upkeep.displace(place);
                     } else {
-                        // By its version: a copy that is dead by its place would still supersede the record.
+                        // Recorded by key and version: a copy dead by its place would still supersede the key's record.
                         self.store().count_out(place.segment, place.generation);
                         self.journal_dead_key(hash, version + 1);
                         if locates_later {
-                            // The key's record goes when its copies have been located, and this one never is.
+                            // The key's record goes once its copies have been located, but this copy never is.
                             upkeep.declare_dead(place);
                         }
                     }
@@ -290,7 +292,7 @@ impl FlashTier {
         if placed == batch.len() || !self.store().is_exhausted() {
             return placed;
         }
-        // Waiting would be for ever: a cache without flash drops the items that memory cannot hold.
+        // Waiting would never end: a cache without usable flash drops the items that memory cannot hold.
         for (index, item) in batch.iter().enumerate().skip(placed) {
             self.invalidate(item.hash, item.item.header.version.get());
             upkeep.counters.items_lost.add(1);
@@ -299,14 +301,14 @@ impl FlashTier {
         batch.len()
     }
 
-    /// The copies of a key on flash with versions below `version` are outdated.
+    /// Makes the copies of a key on flash with versions below `version` outdated.
     pub(crate) fn invalidate(&self, hash: KeyHash, version: u64) {
         self.note_write(hash, version);
         let displaced = self.placement.invalidate(hash, version);
         self.journal_displaced(hash, version, displaced);
     }
 
-    /// Forgets the entry of a key, which is wrong or dead, as are copies with versions below `version`.
+    /// Removes the entry of a key, which is wrong or dead, as are copies with versions below `version`.
     pub(crate) fn forget(&self, hash: KeyHash, probe: Probe, version: u64) {
         match probe {
             Probe::Absent => {}
@@ -325,8 +327,9 @@ impl FlashTier {
         }
     }
 
-    /// While recovery goes on, what a write displaces may not be known yet: all older copies of the key are declared
-    /// dead. Called before the index changes, or recovery could put an older copy into it behind the write.
+    /// Notes a write during recovery, when the copies that it displaces may not be known yet: declares all older copies
+    /// of the key dead. Called before the index changes; otherwise recovery could put an older copy into it after the
+    /// write.
     fn note_write(&self, hash: KeyHash, version: u64) {
         let partition = hash.partition(self.partition_bits);
         if self.upkeep.recovery.note_write(partition, hash, version) {
@@ -340,7 +343,7 @@ impl FlashTier {
             Displaced::Known(place) => {
                 self.upkeep.displace(place);
                 if !self.upkeep.is_located() {
-                    // There may be others.
+                    // There may be further copies.
                     self.journal_dead_key(hash, version);
                 }
             }
@@ -355,23 +358,24 @@ impl FlashTier {
             .append(Record::KeyDead { hash, version });
     }
 
-    /// Whether the index needs a checkpoint: it would free a resource, or much has changed.
+    /// Returns whether the index needs a checkpoint, because that would free a resource or much has changed.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         self.placement.pressure().wants_checkpoint
     }
 
-    /// Resolves when the index begins to need one.
+    /// Resolves when the index begins to need a checkpoint.
     pub(crate) fn checkpoint_wanted(&self) -> impl Future<Output = ()> + use<> {
         self.checkpoint_wanted.listener()
     }
 
-    /// Ends what a checkpoint has to hold with `cut`. Returns what that does; and, where the index is to be a part of the
-    /// checkpoint, what it has by then, and what a recovery has still to find.
+    /// Calls `cut`, which ends the contents of a checkpoint, and returns its result. If the index is part of the
+    /// checkpoint, also returns the items that the index has by then, and the segments that a recovery still has to
+    /// read.
     pub(crate) fn cut<T>(&self, cut: impl FnOnce() -> T) -> (T, Coverage, Vec<Uncovered>) {
         if !self.upkeep.survives() {
             return (cut(), Coverage::default(), Vec::new());
         }
-        // Not later than the cut: a segment read in between is read once more.
+        // Taken before the cut: a segment recovered in between is read once more.
         let uncovered = self.upkeep.recovery.uncovered();
         let (cut, mut covered) = self.store().appended_before(cut);
         let partly = |left: &Uncovered| (left.record.segment, left.covered_items);
@@ -379,9 +383,10 @@ impl FlashTier {
         (cut, covered, uncovered)
     }
 
-    /// Writes a checkpoint of what has died, by the `last` checkpoint and the journal's chunks before `end`; by the
-    /// index where there is no `end` or the last checkpoint cannot be read, or where it is in the section. The last of a
-    /// run `is_last`.
+    /// Writes a checkpoint of the dead items. It gets them from the index section, if the index is part of the
+    /// checkpoint; else from the `last` checkpoint and the journal's chunks before `end`; else, if there is no `end` or
+    /// the last checkpoint cannot be read, from the index. `is_last` marks the last checkpoint of a run. Returns the
+    /// checkpoint and its bytes on flash.
     pub(crate) async fn checkpoint(
         &self,
         (head, next_version): (Head, u64),
@@ -410,14 +415,14 @@ impl FlashTier {
             recovery: &self.upkeep.recovery,
         };
         let mut written = self.checkpointer.write(&input).await;
-        // Before all is recovered the index does not name all that lives.
+        // Before recovery has ended the index does not name every live item.
         if written == Err(NotWritten::Unreadable) && !self.upkeep.recovery.is_running() {
             input.deaths = by_index;
             written = self.checkpointer.write(&input).await;
         }
         let written = written.ok()?;
         for record in &written.lost {
-            // Else it has been reclaimed since.
+            // Otherwise the segment has been reclaimed since.
             if let Some(_pin) = self.store().pin(record.segment, record.sequence) {
                 self.lose_segment(record);
             }
@@ -425,7 +430,7 @@ impl FlashTier {
         Some((written.saved, written.flash_bytes))
     }
 
-    /// The flush of this generation has made all items dead: from now on only those that come are counted.
+    /// Counts all items out that the flush of this generation has made dead. Only items that come later are counted.
     pub(crate) fn count_flush(&self, generation: u64) {
         let last = self
             .flushes_counted
@@ -435,18 +440,18 @@ impl FlashTier {
         }
     }
 
-    /// Makes all written segments durable, except those in doubt.
+    /// Makes all written segments durable, except segments in doubt.
     pub(crate) async fn sync(&self) -> Result<(), DeviceError> {
         self.store().sync().await
     }
 
-    /// [`sync`](Self::sync), once the segments that an earlier sync may have lost have been written again.
+    /// Writes the segments again that an earlier sync may have lost, then does the same as [`sync`](Self::sync).
     pub(crate) async fn sync_all(&self) -> Result<(), DeviceError> {
         let lose = |record: &SegmentRecord| self.lose_segment(record);
         self.store().sync_all(&lose).await
     }
 
-    /// The contents of a segment cannot be known any more: neither the index names it from now on, nor does a start find it.
+    /// Gives up a segment that can no longer be read: the index stops naming it, and no start will find it.
     fn lose_segment(&self, record: &SegmentRecord) {
         self.upkeep.declare_segment_dead(record);
         let lost = self.forget_segment(record);
@@ -458,7 +463,7 @@ impl FlashTier {
         );
     }
 
-    /// Removes the items of a segment from the index; returns their number.
+    /// Removes the items of a segment from the index. Returns their number.
     fn forget_segment(&self, record: &SegmentRecord) -> u64 {
         let forgotten = self.placement.forget_segment(record);
         for _ in 0..forgotten {
@@ -467,17 +472,17 @@ impl FlashTier {
         forgotten
     }
 
-    /// How far recovery has come.
+    /// Returns the progress of recovery.
     pub(crate) fn recovery(&self) -> RecoveryStats {
         self.upkeep.recovery.stats()
     }
 
-    /// Resolves once everything of the last run that is live is found again.
+    /// Resolves once all live items of the last run are found again.
     pub(crate) async fn recovered(&self) {
         self.upkeep.recovery.wait().await;
     }
 
-    /// Memory in use.
+    /// Returns the memory in use.
     pub(crate) fn memory(&self) -> MemoryUse {
         let index_use = &self.upkeep.index_use;
         let index_bytes = index_use.bytes.get() + index_use.recovery_bytes.get();

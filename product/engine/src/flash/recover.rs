@@ -1,18 +1,18 @@
-//! Recovery: the summaries of live segments, less dead items, become the index.
+//! Recovery: the index is rebuilt from the summaries of live segments, less dead items.
 //!
 //! ```text
 //!   unread segments, newest first ──claim──> summary ──> each live item ──> Placement::restore
-//!                                                          │ a write of this run has had the key, or a
-//!                                                          │ higher version is there: it is dead
+//!                                                          │ dead if this run has written the key,
+//!                                                          │ or if there is a higher version
 //! ```
 //!
-//! Where displaced copies are located, what loses is journalled as dead. Where they are not, versions decide at every
-//! start: an expired item is removed once it has superseded others, and a segment that cannot be read takes all older
-//! ones with it, since it may have held what superseded their items.
+//! If displaced copies are located, a copy that loses is journalled as dead. If they are not, versions decide at every
+//! start: an expired item is removed only after it has superseded older copies, and an unreadable segment takes all
+//! older segments with it, since it may have held items that superseded theirs.
 //!
-//! What recovery appends to the journal waits for space as requests do, but not in a segment that reclaim waits for: a
-//! checkpoint makes that space, and may need the segment. Once the keys that have been written meanwhile take too much
-//! memory, the segments that nobody has read yet are given up.
+//! Recovery waits for journal space as requests do, except in a segment that reclaim waits for: a checkpoint makes that
+//! space, and may need the segment. If the keys written during recovery take too much memory, the segments not read yet
+//! are given up.
 
 use std::collections::HashSet;
 
@@ -28,12 +28,12 @@ use crate::reclaim::Resident;
 use crate::store::{ReadError, SegmentRecord};
 use crate::sync::atomic::Ordering;
 
-/// Records that one task appends between two looks at the journal's space.
+/// Records that a task appends before it checks the journal's space again.
 const RECORDS_AT_ONCE: usize = 128;
-/// Keys of which it is read at once which copy is the later one, where versions alone decide that.
+/// Contested keys whose copies are read at once to find the later one, if versions alone decide.
 const CONTESTS_AT_ONCE: usize = 16;
 
-/// Reads segments until none is left. The task that finishes the last one ends the recovery.
+/// Reads segments until none is left. The task that finishes the last segment ends the recovery.
 pub(super) async fn read_segments(tier: &FlashTier) {
     let recovery = &tier.upkeep.recovery;
     while !tier.upkeep.is_ended.load(Ordering::Acquire) {
@@ -49,7 +49,7 @@ pub(super) async fn read_segments(tier: &FlashTier) {
                 recovery.finish(&record);
             }
             Reading::LeftOff => {
-                // A later copy of the same segment may not have come to the index yet.
+                // A later copy of a key, in the same segment, may not have come to the index yet.
                 tier.forget_segment(&record);
                 end_segment(tier, &record, &[], &[]);
                 drop(dead);
@@ -61,7 +61,7 @@ pub(super) async fn read_segments(tier: &FlashTier) {
     end_if_done(tier).await;
 }
 
-/// Gives up the segments that nobody has read, so that recovery comes to an end.
+/// Gives up the segments not read yet, so that recovery ends.
 async fn give_up_unread(tier: &FlashTier) {
     let unread = tier.upkeep.recovery.forget_unread(|_| false);
     if !unread.is_empty() {
@@ -77,7 +77,7 @@ async fn give_up_unread(tier: &FlashTier) {
     }
 }
 
-/// Waits until the journal has space for [`RECORDS_AT_ONCE`], or the cache ends.
+/// Waits until the journal has space for [`RECORDS_AT_ONCE`] records, or the cache ends.
 async fn wait_for_journal(tier: &FlashTier) {
     loop {
         let space = tier.space().listener();
@@ -88,8 +88,8 @@ async fn wait_for_journal(tier: &FlashTier) {
     }
 }
 
-/// Waits until journal and index have space for [`RECORDS_AT_ONCE`] items of a segment, or the cache ends. False where there
-/// is none, and reclaim waits for the segment.
+/// Waits until journal and index have space for [`RECORDS_AT_ONCE`] items of a segment, or the cache ends. Returns
+/// false if there is no space and reclaim waits for the segment.
 async fn has_space_for(tier: &FlashTier, record: &SegmentRecord) -> bool {
     let recovery = &tier.upkeep.recovery;
     loop {
@@ -107,10 +107,10 @@ async fn has_space_for(tier: &FlashTier, record: &SegmentRecord) -> bool {
     }
 }
 
-/// Ends the recovery when everything has been read.
+/// Ends the recovery once every segment has been read.
 ///
-/// What it has declared dead is durable first: a checkpoint that is being written has its records behind its cut, and has
-/// the keys that they are in place of only for as long as recovery goes on.
+/// Makes its records of dead items durable first: a checkpoint in progress has them behind its cut, and keeps the dead
+/// keys that they replace only while recovery runs.
 async fn end_if_done(tier: &FlashTier) {
     let recovery = &tier.upkeep.recovery;
     if !recovery.is_all_read() {
@@ -137,19 +137,19 @@ async fn end_if_done(tier: &FlashTier) {
     );
 }
 
-/// An item of an earlier run that is live; where displaced copies are not located, one that has expired and supersedes
-/// others, too.
+/// A live item of an earlier run. If displaced copies are not located, also an expired item, which supersedes older
+/// copies.
 #[derive(Clone, Copy)]
 struct Offer {
     item: Resident,
     is_expired: bool,
 }
 
-/// Which items of a segment have been taken, so that those are told which have not.
+/// Positions of the items of a segment that were taken, from which the left out ones follow.
 #[derive(Default)]
 struct LeftOut {
     taken: Vec<Position>,
-    /// Those that have superseded others, and are dead themselves.
+    /// Items that have superseded older copies and are dead themselves.
     expired: Vec<Resident>,
 }
 
@@ -161,7 +161,7 @@ impl LeftOut {
         }
     }
 
-    /// The items of a segment that have not been taken.
+    /// Returns the items of a segment that have not been taken.
     fn dead(&mut self, record: &SegmentRecord, entries: &[SummaryEntry]) -> Vec<Resident> {
         self.taken.sort_unstable();
         let items = entries.iter().map(|entry| Resident::of(record, entry));
@@ -173,11 +173,11 @@ impl LeftOut {
     }
 }
 
-/// How the reading of a segment has come to its end.
+/// How the reading of a segment ended.
 enum Reading {
-    /// All of it has been read, or it cannot be.
+    /// The whole segment has been read, or it cannot be read.
     Ended,
-    /// Reclaim wants it.
+    /// Reclaim waits for the segment.
     LeftOff,
 }
 
@@ -214,7 +214,8 @@ async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) 
     let mut alive = 0;
     for (partition, group) in by_partition(tier, offers) {
         let mut contested = Vec::new();
-        // Where a copy lies below Tier 1 it takes time to say which is the later: nobody puts another one in its place meanwhile.
+        // It takes time to find out whether a copy below Tier 1 is later: nobody may put another copy in its place
+        // meanwhile.
         let _turn = match tier.upkeep.is_located() {
             true => None,
             false => Some(recovery.restoring[partition].acquire().await),
@@ -246,7 +247,7 @@ async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) 
             if !has_space_for(tier, record).await {
                 return Reading::LeftOff;
             }
-            // Items of one key go one after the other: the second contends with the first.
+            // Items of one key go one after the other, since the second contends with the first.
             let mut keys = HashSet::new();
             let mut is_next = |hash| keys.len() < at_once && keys.insert(hash);
             let (batch, later): (Vec<_>, Vec<_>) = contested
@@ -282,7 +283,8 @@ fn end_segment(tier: &FlashTier, segment: &SegmentRecord, dead: &[Resident], exp
     });
 }
 
-/// A segment whose summary cannot be read now must not be found by a later start.
+/// Declares a segment with an unreadable summary dead, so that no later start finds it. If versions alone decide, older
+/// unread segments as well.
 fn lose(tier: &FlashTier, record: &SegmentRecord) {
     let upkeep = &tier.upkeep;
     let mut lost = vec![*record];
@@ -309,7 +311,7 @@ fn classify(
         let item = Resident::of(record, entry);
         let state = items.classify(entry, &upkeep.cutoffs, upkeep.recovery.clock);
         if state == ItemState::Overwritten && upkeep.records_places() {
-            // The record that says so by key is not kept, or not until the last of its copies goes.
+            // The key's record is not kept for as long as copies of the key exist, so this copy is recorded by its place.
             upkeep.declare_dead(item.place);
         }
         let is_expired = state == ItemState::Expired && !is_located;
@@ -318,7 +320,7 @@ fn classify(
     entries.iter().filter_map(offer).collect()
 }
 
-/// The offers by the partition they belong to.
+/// Groups the offers by partition.
 fn by_partition(tier: &FlashTier, offers: Vec<Offer>) -> Vec<(usize, Vec<Offer>)> {
     let mut groups: Vec<Vec<Offer>> = Vec::new();
     groups.resize_with(1 << tier.partition_bits, Vec::new);
@@ -334,8 +336,8 @@ fn by_partition(tier: &FlashTier, offers: Vec<Offer>) -> Vec<(usize, Vec<Offer>)
 enum Answer {
     Taken,
     Refused,
-    /// Another copy has its place in the index: whichever has the higher version is to stay. Where none is named, the index
-    /// has to be asked first.
+    /// Another copy has the item's place in the index, and the higher version is to stay. `None` if the index has to be
+    /// asked for that copy first.
     Contested(Option<Place>),
 }
 
@@ -410,14 +412,14 @@ fn restore(tier: &FlashTier, claim: &Claim<'_>, mut each: impl FnMut(&Offer, Ans
 }
 
 fn refuse(tier: &FlashTier, item: &Resident) -> Answer {
-    // The copy that outranks it may be dead one day, by a record of its own.
+    // The copy that outranks it may die some day, by a record of its own.
     if tier.upkeep.records_places() {
         tier.upkeep.declare_dead(item.place);
     }
     Answer::Refused
 }
 
-/// Decides about an offer whose place another copy has: the higher version stays. Whether it is the one offered.
+/// Decides on an offer whose place another copy has: the higher version stays. Returns whether the offer was taken.
 async fn contest(
     tier: &FlashTier,
     partition: usize,
@@ -457,19 +459,19 @@ async fn contest(
     }
 }
 
-/// Whether the copy at a place is to stay, and not `item`.
+/// Returns whether the copy at a place is to stay instead of `item`.
 async fn is_later(tier: &FlashTier, rival: Place, item: &Resident) -> bool {
     let version = version_at(tier, rival).await;
     let is_there = tier.store().sequence(rival.segment) == rival.generation;
-    // A copy that cannot be read may be the later one: where versions alone decide, neither copy counts.
+    // An unreadable copy may be the later one: if versions alone decide, neither copy counts.
     let is_unknown = version.is_err() && is_there && !tier.upkeep.is_located();
     let version = version.ok().flatten();
-    // If two copies have one version, the copy in the younger segment will be reclaimed later.
+    // If both copies have the same version, the one in the younger segment stays: it will be reclaimed later.
     let rank = version.map(|version| (version, rival.generation));
     is_unknown || rank >= Some((item.version, item.place.generation))
 }
 
-/// The version of the item at a place; `None` where there is none.
+/// Returns the version of the item at a place; `None` if there is none.
 async fn version_at(tier: &FlashTier, place: Place) -> Result<Option<u64>, ReadError> {
     let Some(pin) = tier.store().pin(place.segment, place.generation) else {
         return Ok(None);

@@ -1,8 +1,7 @@
 //! Counting items by state, from the summaries of live segments.
 //!
-//! Which of several items of a key is the latest is told by sorting their hashes and versions. Where
-//! that takes more memory than allowed, the summaries are gone through several times, each time for a
-//! part of the hashes.
+//! The latest of several items of a key is found by sorting hashes and versions. If that takes more memory than
+//! allowed, the summaries are read several times, each time for a part of the hashes.
 
 use std::collections::HashSet;
 
@@ -20,10 +19,10 @@ pub const ITEM_BYTES: u64 = size_of::<Live>() as u64;
 
 const _: () = assert!(ITEM_BYTES == 24, "as the documentation says");
 
-/// Summaries read at once.
+/// Number of summaries read at once.
 const SUMMARY_DEPTH: usize = 16;
 
-/// Items in live segments. Each is in one state; bytes are what they take, up to the next one.
+/// Items in live segments. Each is in one state. The bytes of an item reach up to the next item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ItemCounts {
     /// Items that the summaries of live segments list.
@@ -40,7 +39,7 @@ pub struct ItemCounts {
     pub superseded: u64,
     /// Items in segments whose summary is damaged.
     pub unreadable: u64,
-    /// Live: what a recovery would find.
+    /// Live items, which a recovery would find.
     pub alive: u64,
     /// Bytes of live items.
     pub alive_bytes: u64,
@@ -48,14 +47,14 @@ pub struct ItemCounts {
     pub dead_bytes: u64,
     /// Bytes of summaries and footers.
     pub summary_bytes: u64,
-    /// Bytes of live segments that nothing lies in.
+    /// Unused bytes of live segments.
     pub unused_bytes: u64,
 }
 
 /// Hash, version and bytes of a live item: sorted by hash, the latest version last.
 type Live = (u64, u64, u32);
 
-/// Counts what is in live segments. Returns the segments whose summary does not verify, too.
+/// Counts the items in live segments. Also returns the segments whose summary does not verify.
 pub(super) async fn count(
     look: &Look,
     found: &LastRun,
@@ -110,7 +109,7 @@ pub(super) async fn count(
         for pair in live.windows(2) {
             let ((hash, _, bytes), (next, ..)) = (pair[0], pair[1]);
             if hash == next {
-                // Taken for live, and not the latest of its key.
+                // Counted as live, but not the latest item of its key.
                 counts.alive -= 1;
                 counts.alive_bytes -= u64::from(bytes);
                 counts.superseded += 1;
@@ -125,12 +124,12 @@ pub(super) async fn count(
     (counts, unread.into_iter().collect())
 }
 
-/// The part of all hashes that one is in, out of `parts`.
+/// Returns the part, out of `parts`, that a hash belongs to.
 fn part(hash: u64, parts: u64) -> u64 {
     ((u128::from(hash) * u128::from(parts)) >> 64) as u64
 }
 
-/// Bytes from an item to the next one, or to the end of the data.
+/// Returns the bytes from an item to the next one, or to the end of the data.
 fn bytes_of(entry: &SummaryEntry, next: Option<&SummaryEntry>, footer: &Footer) -> u32 {
     let offset = |entry: &SummaryEntry| Position::from_bits(entry.position.get()).offset();
     let end = next.map_or(footer.data_bytes.get(), offset);

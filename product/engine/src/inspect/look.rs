@@ -1,4 +1,4 @@
-//! What superblock, journal, checkpoint and footers say, at about one moment.
+//! The state of superblock, journal, checkpoint and footers, at about one moment.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,49 +20,49 @@ use crate::format::superblock::Superblock;
 use crate::settings::META_BYTES;
 use crate::store::{Layout, SegmentId, SegmentStore, SlabClasses, StoreConfig};
 
-/// The placement whose images can be inspected.
+/// Placement whose images can be inspected.
 const PLACEMENT: &str = "exact";
 
-/// Whether a journal can tell what has died.
+/// Whether a journal can tell which items are dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JournalState {
-    /// The journal can tell.
+    /// The journal can be used.
     Usable,
-    /// The journal cannot tell: a start would be empty.
+    /// The journal cannot be used: a start would be empty.
     Unusable(Unusable),
-    /// The journal is not this image's: a start would be refused.
+    /// The journal does not belong to this image: a start would be refused.
     Refused(JournalError),
 }
 
-/// Records of each kind.
+/// Number of records of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordCounts {
-    /// Items displaced.
+    /// Displaced items.
     pub dead: u64,
-    /// Whole segments.
+    /// Segments dead as a whole.
     pub segment_dead: u64,
     /// Keys whose copies are dead wherever they lie.
     pub key_dead: u64,
-    /// Keys whose copies are known to be dead one by one since.
+    /// Dead keys all of whose copies have since been recorded by place.
     pub key_located: u64,
     /// Entries that an index without keys has lost.
     pub entry_lost: u64,
-    /// Segments given up.
+    /// Retired segments.
     pub retired: u64,
     /// Partitions that have applied a `flush_all`.
     pub cutoff: u64,
-    /// `flush_all` with a delay.
+    /// Calls of `flush_all`.
     pub flush_at: u64,
 }
 
-/// What is known of the journal. The counts are of what the checkpoint does not hold.
+/// State of the journal. Chunks and records are those that are not in the checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalReport {
-    /// Whether it can be used.
+    /// Whether the journal can be used.
     pub state: JournalState,
-    /// The run that it is of.
+    /// The run that the journal belongs to.
     pub run: Option<u64>,
-    /// The latest Unix second it has seen; 0 for none.
+    /// Latest Unix second that the journal has seen; 0 for none.
     pub clock: u32,
     /// Chunks of the ring.
     pub ring_chunks: u64,
@@ -70,39 +70,39 @@ pub struct JournalReport {
     pub chunks: u64,
     /// Bytes of a chunk.
     pub chunk_bytes: u64,
-    /// Records that were durable are missing or damaged.
+    /// Whether durable records are missing or damaged.
     pub has_gap: bool,
-    /// Records of each kind.
+    /// Number of records of each kind.
     pub records: RecordCounts,
 }
 
-/// What is known of the checkpoint.
+/// State of the checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointReport {
     /// Bytes of its stream.
     pub bytes: u64,
-    /// The segments it lies in.
+    /// The segments of the checkpoint.
     pub segments: Vec<SegmentId>,
-    /// What it says, or why it cannot be read.
+    /// Counts of its content, or the reason for which it cannot be read.
     pub contents: Result<CheckpointContents, String>,
 }
 
-/// Segments by state; each is in one of them.
+/// Number of segments in each state; a segment is in one state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SegmentCounts {
-    /// Holding items that a recovery would look at.
+    /// Segments with items that a recovery would read.
     pub living: u64,
     /// Segments that hold the checkpoint.
     pub checkpoint: u64,
-    /// Holding items that have all died: not written again yet.
+    /// Segments whose items are all dead, and that have not been written again.
     pub dead: u64,
-    /// Holding items that cannot be trusted: a start would be empty.
+    /// Segments with items that cannot be trusted: a start would be empty.
     pub distrusted: u64,
-    /// Used no more.
+    /// Retired segments.
     pub retired: u64,
-    /// Whose last page cannot be read.
+    /// Segments whose last page cannot be read.
     pub unreadable: u64,
-    /// Never written, or holding nothing.
+    /// Segments never written, or without items.
     pub free: u64,
 }
 
@@ -114,7 +114,7 @@ pub(super) struct Look {
     pub(super) journal: JournalReport,
     pub(super) checkpoint: Option<CheckpointReport>,
     pub(super) outlook: Outlook,
-    /// What a start would find, unless it would be empty.
+    /// The state that a start would find, unless it would be empty.
     pub(super) found: Option<LastRun>,
     pub(super) segments: SegmentCounts,
     pub(super) flush_deadline: Option<u32>,
@@ -206,19 +206,19 @@ impl Look {
         Ok(look)
     }
 
-    /// Whether a recovery would take the item of a summary entry for live.
+    /// Returns whether a recovery would take the item of a summary entry for live.
     pub(super) fn is_live(&self, items: &DeadItems<'_>, entry: &SummaryEntry) -> bool {
         self.classify(items, entry) == ItemState::Live
     }
 
-    /// What a recovery would take the item of a summary entry for.
+    /// Returns the state in which a recovery would find the item of a summary entry.
     pub(super) fn classify(&self, items: &DeadItems<'_>, entry: &SummaryEntry) -> ItemState {
         items.classify(entry, &self.cutoffs, self.clock)
     }
 }
 
 impl SegmentCounts {
-    /// Each state's name, with its count.
+    /// Returns the name and the count of each state.
     pub fn by_state(&self) -> [(&'static str, u64); 7] {
         [
             ("living", self.living),
@@ -231,7 +231,7 @@ impl SegmentCounts {
         ]
     }
 
-    /// What is in no other state is free.
+    /// Counts the segments that are in no other state as free.
     fn with_free(self, segments: u32) -> Self {
         let taken: u64 = self.by_state().iter().map(|(_, count)| count).sum();
         let free = u64::from(segments).saturating_sub(taken);
@@ -247,7 +247,7 @@ pub(super) async fn read_copies(disk: &Arc<dyn Disk>) -> Result<Copies, InspectE
     Ok(Copies::read(&meta).await?)
 }
 
-/// The superblock that counts, of an image that can be inspected.
+/// Returns the superblock in force, if the image can be inspected.
 fn chosen(copies: &Copies, device: u64) -> Result<Box<Superblock>, InspectError> {
     let superblock = match copies.newest() {
         Ok(Some(found)) => Box::new(found),
@@ -277,14 +277,14 @@ fn chosen(copies: &Copies, device: u64) -> Result<Box<Superblock>, InspectError>
     Ok(superblock)
 }
 
-/// A store to read the segments with. It is never written to.
+/// Returns a store that reads the segments and never writes.
 fn open_store(
     disk: &Arc<dyn Disk>,
     superblock: &Superblock,
 ) -> Result<Arc<SegmentStore>, DeviceError> {
     let shape = superblock.shape();
     let flash = Medium::Disk(Arc::clone(disk)).flash(&shape, false)?;
-    // No segment is ever filled, so that the layout does not matter.
+    // No segment is ever filled, so the layout does not matter.
     let streams = Arc::new(SlabClasses::new(Layout::Packed, shape.segment_bytes));
     let config = StoreConfig {
         buffers: 2,

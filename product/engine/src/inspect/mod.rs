@@ -1,19 +1,19 @@
-//! What an image holds and what a recovery would find, without changing anything.
+//! Inspecting an image: its content, and the items that a recovery would find. Nothing is changed.
 //!
 //! ```text
 //!   superblock ─> journal head ─> checkpoint ─> journal ─> footers      the code of an open: find
-//!        └ changed meanwhile: again
-//!   summaries ──> each item classified as recovery does ──> by key hash: which is the latest
-//!   segments  ──> each live item: checksum, key (where asked for)
+//!        └ again, if it has changed
+//!   summaries ──> each item classified as recovery does ──> by key hash: the latest item of each key
+//!   segments  ──> each live item: checksum, key (if asked for)
 //! ```
 //!
-//! It works beside a running cache, of which it takes no lock. Then things change under it. What the
-//! superblock names is read again until it stays the same meanwhile; what does not verify is read a
-//! second time, and counts as damaged only if a look at journal and superblock after that says that it
-//! should still be there. Everything else is of about the moment it was read.
+//! An inspection works beside a running cache and takes none of its locks, so the image may change during it. The
+//! superblock is read again until it has not changed while its parts were read. Data that does not verify is read a
+//! second time; it counts as damaged only if a look at journal and superblock after that says that it should still be
+//! there. All other results are as of about the moment of their read.
 //!
-//! Memory: what has died, as for a recovery, and [`InspectOptions::memory_bytes`] for telling which of
-//! several items of a key is the latest: [`ITEM_BYTES`] for each item alive, or several passes.
+//! Memory: the dead items, as for a recovery, and [`InspectOptions::memory_bytes`] to find the latest of several items
+//! of a key. That takes [`ITEM_BYTES`] for each live item, or several passes.
 
 mod items;
 mod look;
@@ -30,7 +30,7 @@ use device::{Bytes, DeviceError};
 use crate::durability::Distrust;
 use crate::durability::journal::JournalError;
 
-/// What an inspection is reading.
+/// Phase of an inspection, by the data that it reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// The last page of every segment.
@@ -41,10 +41,10 @@ pub enum Phase {
     Items,
 }
 
-/// How far an inspection has come.
+/// Progress of an inspection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// What the inspection is reading.
+    /// Present phase.
     pub phase: Phase,
     /// Segments done in this phase.
     pub done: u64,
@@ -52,13 +52,13 @@ pub struct Progress {
     pub total: u64,
 }
 
-/// Why there is nothing to inspect.
+/// Reason for which there is nothing to inspect.
 #[derive(Debug, thiserror::Error)]
 pub enum InspectError {
     /// The device failed while the image was read.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The device holds nothing but zeros.
+    /// The device holds only zeros.
     #[error("it holds nothing yet; start a server on it to make an image")]
     Nothing,
     /// The device holds another program's data.
@@ -75,13 +75,13 @@ pub enum InspectError {
         /// The version this program reads.
         expected: u32,
     },
-    /// An image whose superblocks are both damaged.
+    /// Both superblocks of the image are damaged.
     #[error(
         "both copies of its superblock are damaged, and nothing else tells what it holds; only \
          `serve --force` makes it usable again, empty"
     )]
     Damaged,
-    /// A part of an image.
+    /// The device holds a part of an image.
     #[error("it has {:.2} of an image of {:.2}: give it back the rest", Bytes(*device), Bytes(*image))]
     Truncated {
         /// Bytes of the image.
@@ -89,13 +89,13 @@ pub enum InspectError {
         /// Bytes of the device.
         device: u64,
     },
-    /// The superblock of an image on emulated flash.
+    /// The device holds the superblock of an image on emulated flash.
     #[error(
         "it is the superblock of an image on emulated flash, which cannot be inspected: ask the \
          server for `stats flash`"
     )]
     SuperblockOnly,
-    /// The device of an index.
+    /// The device is that of an index.
     #[error(
         "it is the device with the index of the cache {image:016x}: name the one with the items"
     )]
@@ -103,7 +103,7 @@ pub enum InspectError {
         /// The image: its hash seed.
         image: u64,
     },
-    /// A running cache writes superblocks faster than they can be looked at.
+    /// A running cache writes superblocks faster than they can be read.
     #[error("it changes faster than it can be looked at; try again")]
     Busy,
     /// An image of another placement.
@@ -116,16 +116,16 @@ pub enum InspectError {
     },
 }
 
-/// What the next start would do.
+/// Expected outcome of the next start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outlook {
-    /// Find again what is alive.
+    /// The start would find the live items.
     Warm {
-        /// The image was stopped orderly: memory is there, too.
+        /// The image was stopped orderly: the items in memory were saved, too.
         orderly: bool,
     },
-    /// The next start is going to be empty.
+    /// The start would be empty.
     Empty(Distrust),
-    /// Refuse, until somebody decides.
+    /// The start would be refused until the operator decides.
     Refused(JournalError),
 }

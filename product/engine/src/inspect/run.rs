@@ -1,4 +1,5 @@
-//! Inspecting: looks until nothing changes meanwhile, counts, verifies, and looks again at what does not verify.
+//! Inspecting: looks at the image until it does not change during the look, counts, verifies, and looks again at data
+//! that does not verify.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,15 +15,15 @@ use crate::durability::find::LastRun;
 use crate::format::superblock::Superblock;
 use crate::store::SegmentRecord;
 
-/// How often an image that changes is looked at before what is known of it has to do.
+/// Largest number of looks at a changing image; the last one is used as it is.
 const LOOKS: usize = 5;
 
-/// What to look at.
+/// Scope and memory of an inspection.
 #[derive(Clone, Copy, Debug)]
 pub struct InspectOptions {
-    /// Read every live segment and verify every live item in it.
+    /// Whether every live segment is read and every live item in it verified.
     pub verify: bool,
-    /// Bytes of memory to tell by which items are the latest of their keys.
+    /// Bytes of memory for finding the latest item of each key.
     pub memory_bytes: u64,
 }
 
@@ -35,14 +36,14 @@ impl Default for InspectOptions {
     }
 }
 
-/// What an image holds.
+/// Result of an inspection.
 #[derive(Debug)]
 pub struct Inspection {
-    /// The superblock that counts.
+    /// The superblock in force.
     pub superblock: Box<Superblock>,
-    /// What lies in both places of one.
+    /// Content of both copies of the superblock.
     pub copies: [SuperblockCopy; 2],
-    /// What the next start would do.
+    /// Expected outcome of the next start.
     pub outlook: Outlook,
     /// The journal.
     pub journal: JournalReport,
@@ -50,24 +51,24 @@ pub struct Inspection {
     pub checkpoint: Option<CheckpointReport>,
     /// Segments by state.
     pub segments: SegmentCounts,
-    /// Items by state; none where nothing could be trusted.
+    /// Items by state; zero if the image could not be trusted.
     pub items: ItemCounts,
     /// Deadline of a `flush_all` whose time has not come, Unix seconds.
     pub flush_deadline: Option<u32>,
-    /// What has been verified, where it was asked for.
+    /// Counts of the verification, if it was asked for.
     pub verified: Option<Verified>,
-    /// Damage, beyond doubt; the first [`FlawedPlace`]s.
+    /// The first certain damages, as [`FlawedPlace`]s.
     pub flaws: Vec<FlawedPlace>,
-    /// How many flaws there are.
+    /// Number of all certain damages.
     pub flaw_count: u64,
-    /// The image has changed meanwhile: a cache is running on it.
+    /// Whether the image has changed during the inspection: a cache is running on it.
     pub is_changing: bool,
-    /// Segments that were written again while they were looked at; what they held is left out.
+    /// Segments that were written again while they were read; their items are not counted.
     pub segments_changed: u64,
 }
 
 impl Inspection {
-    /// Whether the next start finds everything that should be there.
+    /// Returns whether the next start finds everything that should be there.
     pub fn is_sound(&self) -> bool {
         let is_warm = matches!(self.outlook, Outlook::Warm { .. });
         is_warm && self.flaw_count == 0 && self.segments.unreadable == 0
@@ -120,8 +121,8 @@ pub async fn inspect(
     Ok(inspection)
 }
 
-/// Looks until nothing changes meanwhile that would make the parts of it disagree. Tells whether
-/// anything has.
+/// Looks at the image until the superblock does not change during a look, so that all parts of it agree. Returns
+/// whether it took more than one look.
 async fn steady_look(
     disk: &Arc<dyn Disk>,
     log: Option<&dyn Log>,
@@ -134,7 +135,7 @@ async fn steady_look(
             return Ok((look, looks > 1));
         }
         if looks == LOOKS {
-            // What is found is true of about now; that nothing is, need not be.
+            // A warm result is roughly true now; an empty one need not be.
             let found = look.found.is_some();
             return found.then_some((look, true)).ok_or(InspectError::Busy);
         }
@@ -142,8 +143,8 @@ async fn steady_look(
     }
 }
 
-/// Reads what did not verify again, then looks whether it should be there. Returns whether something
-/// has changed meanwhile.
+/// Reads segments that did not verify again, then checks whether they should still be there. Returns whether the image
+/// has changed.
 async fn check_again(
     disk: &Arc<dyn Disk>,
     log: Option<&dyn Log>,

@@ -11,24 +11,24 @@ use crate::format::segment::{Position, SummaryEntry, decode_tail};
 use crate::key::Key;
 use crate::store::{ReadError, SegmentRecord};
 
-/// Places of damage that are remembered.
+/// Largest number of damaged places that are kept.
 pub(super) const FLAWS_KEPT: usize = 100;
 
-/// Segments read at once, whole.
+/// Number of whole segments read at once.
 const SEGMENT_DEPTH: usize = 2;
 
-/// What has been verified.
+/// Counts of a verification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
     /// Segments read.
     pub segments: u64,
-    /// Live items that are as they were written.
+    /// Live items that verify.
     pub items_sound: u64,
-    /// Live items that are not.
+    /// Live items that do not verify.
     pub items_corrupt: u64,
-    /// Dead items in those segments that are as they were written.
+    /// Dead items in these segments that verify.
     pub dead_sound: u64,
-    /// Dead items that are not. Nobody misses them, but the device has changed them.
+    /// Dead items that do not verify. No data is lost, but the device has changed them.
     pub dead_corrupt: u64,
 }
 
@@ -41,51 +41,51 @@ impl Verified {
     }
 }
 
-/// What is wrong at some place.
+/// Kind of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Flaw {
-    /// An item is not what was written there.
+    /// An item does not verify.
     #[error("an item that does not verify: {0}")]
     Item(FormatError),
-    /// An item of another key than the summary says.
+    /// The item has another key than the summary says.
     #[error("an item of another key than the summary says")]
     Key,
-    /// Another version of an item than the summary says.
+    /// The item has another version than the summary says.
     #[error("another version of an item than the summary says")]
     Version,
-    /// A summary is not what was written there: all of the segment's items are lost.
+    /// A summary does not verify: all of the segment's items are lost.
     #[error("a summary that does not verify: {0}")]
     Summary(FormatError),
-    /// The device cannot read it.
+    /// The device cannot read the place.
     #[error("the device cannot read it")]
     Device,
 }
 
 impl Flaw {
-    /// Whether it concerns one item and not a whole segment.
+    /// Returns whether the damage is of one item and not of a whole segment.
     pub(crate) fn is_of_an_item(&self) -> bool {
         matches!(self, Self::Item(_) | Self::Key | Self::Version)
     }
 }
 
-/// Where something is wrong.
+/// Place and kind of a damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlawedPlace {
     /// The segment.
     pub segment: u32,
-    /// Offset in it, in bytes.
+    /// Offset in the segment, in bytes.
     pub offset: u32,
-    /// What it is.
+    /// Kind of damage.
     pub flaw: Flaw,
 }
 
-/// What a look at one segment has found.
+/// Result of checking one segment.
 #[derive(Debug, Default)]
 pub(super) struct Checked {
     pub(super) sound: u64,
     dead_sound: u64,
     dead_corrupt: u64,
-    /// What is wrong with live items or the summary; with the item's entry, where it is an item.
+    /// Damage to live items or to the summary, with the item's entry if it is an item.
     pub(super) flawed: Vec<(Option<SummaryEntry>, FlawedPlace)>,
 }
 
@@ -103,8 +103,7 @@ impl Checked {
     }
 }
 
-/// Verifies every live segment that is not to be skipped. Returns those that are not sound; they are
-/// not counted.
+/// Verifies every live segment that `skip` does not exclude. Returns the segments with damage; they are not counted.
 pub(super) async fn all(
     look: &Look,
     found: &LastRun,
@@ -170,7 +169,7 @@ pub(super) async fn check(look: &Look, found: &LastRun, record: &SegmentRecord) 
     checked
 }
 
-/// Reads the summary of a segment, and nothing else.
+/// Reads and checks the summary of a segment alone.
 pub(super) async fn check_summary(look: &Look, record: &SegmentRecord) -> Checked {
     match look.store.read_tail(record).await {
         Ok(_) => Checked::default(),

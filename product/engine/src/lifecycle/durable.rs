@@ -22,46 +22,47 @@ use crate::placement::Event;
 use crate::store::SavedCheckpoint;
 use crate::sync::atomic::Ordering;
 
-/// How often an idle cache notes the time in the journal: what the next start counts as downtime begins then.
+/// Interval at which an idle cache notes the time in the journal. The next start counts downtime from the last note.
 const HEARTBEAT: Duration = Duration::from_secs(10);
-/// Checkpoints that fail one after the other before nobody waits for space in the journal any more.
+/// Number of consecutive failed checkpoints after which a full journal is declared void, so that no request waits for
+/// its space.
 const MAX_FAILURES: u32 = 5;
-/// Times an orderly stop places what segments that could not be written have lost.
+/// Number of rounds in which an orderly stop places items, if segments could not be written.
 const MAX_ROUNDS: usize = 3;
-/// Times an orderly stop tries to write its checkpoint, and has space made for it.
+/// Number of times that an orderly stop makes space for its checkpoint and tries to write it.
 const MAX_CHECKPOINTS: usize = 16;
-/// Pause after a checkpoint that could not be written; in a run whose journal is void, twice as long each time.
+/// Pause after a failed checkpoint. It doubles each time while the journal is void.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// How often it is looked whether the index needs a checkpoint.
+/// Interval of checking whether the index needs a checkpoint.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
-/// The longest such pause.
+/// The longest pause after a failed checkpoint.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// The highest limit on versions that a superblock may name: what would need more is refused.
+/// The highest limit on versions that a superblock may name. Writes beyond it are refused.
 const LAST_LIMIT: u64 = VERSION_LIMIT - 1;
 
-/// What an orderly stop left behind.
+/// Result of an orderly stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// Nothing was lost: the next start has everything.
+    /// Nothing was lost: the next start finds every item.
     Complete {
-        /// Objects on flash.
+        /// Number of objects on flash.
         objects: u64,
     },
-    /// The deadline passed or the device failed; the next start misses what was in memory only.
+    /// The deadline passed or the device failed; the next start misses the items that were in memory only.
     Incomplete {
-        /// Items that flash does not have: in memory, or in segments that have not been written. About, where some of
-        /// a segment is on flash.
+        /// Number of items that flash does not have: in memory, or in segments not yet written. An estimate if a part
+        /// of a segment is on flash.
         items_left: u64,
         /// The journal has lost records: the next start finds nothing.
         next_is_empty: bool,
     },
-    /// The cache had been stopped before.
+    /// The cache had already been stopped.
     Already,
 }
 
 impl Engine {
-    /// The work that goes on in background until [`stop`](Engine::stop). `spawn` starts each part on
-    /// some worker; the engine does not write anything to flash before.
+    /// Starts the background work, which runs until [`stop`](Engine::stop). `spawn` starts each task on some worker.
+    /// The engine writes nothing to flash before.
     pub fn start_background(self: &Arc<Self>, mut spawn: impl FnMut(BackgroundTask)) {
         for task in self.flash.background() {
             spawn(task);
@@ -80,7 +81,7 @@ impl Engine {
         }
     }
 
-    /// Learns what deserves flash, at the end of each window, until an orderly stop.
+    /// Trains admission at the end of each window, until an orderly stop.
     async fn learn(self: Arc<Self>) {
         while let Some(left) = self.gate.next_lesson() {
             let stopping = self.persistence.stopping.listener();
@@ -90,13 +91,13 @@ impl Engine {
             if left.is_zero() {
                 self.gate.learn().await;
             } else {
-                // Whichever comes first, both are looked at again.
+                // Ends early if a stop begins; the loop checks both.
                 let _ = runtime::timeout(left, stopping).await;
             }
         }
     }
 
-    /// What has been done to survive a crash.
+    /// Returns the counters of checkpoints and syncs.
     pub fn checkpoint_stats(&self) -> CheckpointStats {
         self.persistence.counters.read()
     }
@@ -109,8 +110,7 @@ impl Engine {
         self.persistence.saved.load(Ordering::Acquire)
     }
 
-    /// Syncs the journal, an interval after something has been appended, until an orderly stop is
-    /// through with what it saves.
+    /// Syncs the journal, one interval after a record has been appended, until an orderly stop has saved everything.
     async fn sync_journal(self: Arc<Self>) {
         loop {
             let dirtied = self.journal.dirtied.listener();
@@ -120,7 +120,7 @@ impl Engine {
             }
             if !self.journal.is_dirty() {
                 let either = select(dirtied, stopping);
-                // Whichever comes first, the journal is looked at again.
+                // Whichever event ends the wait, the journal is checked again.
                 let _ = runtime::timeout(HEARTBEAT, either).await;
             }
             if self.journal.is_dirty() {
@@ -133,7 +133,7 @@ impl Engine {
         }
     }
 
-    /// Whether the journal has been synced.
+    /// Syncs the journal. Returns whether that succeeded.
     pub(super) async fn sync_now(&self) -> bool {
         let counters = &self.persistence.counters;
         let synced = self.journal.sync(runtime::unix_seconds()).await;
@@ -150,9 +150,9 @@ impl Engine {
         is_synced
     }
 
-    /// Where the journal has lost records, says so in the superblock, which outlives the system's power.
+    /// Marks the journal void in the superblock if it has lost records: the superblock survives a power cut.
     async fn note_void(&self) {
-        // The journal's next sync does not wait for the superblock without need.
+        // A sync takes its turn at the superblock only if the journal is void.
         if !self.journal.is_void() {
             return;
         }
@@ -170,10 +170,10 @@ impl Engine {
         }
     }
 
-    /// Writes the superblock, while nobody else syncs the flash: an error is told to one sync alone.
+    /// Writes the superblock while nobody else syncs the flash, since an error is reported to one sync alone.
     async fn write_superblock(&self, superblock: &mut Superblock) -> Result<(), DeviceError> {
         let is_void = superblock.is_journal_void();
-        // A power cut may leave what is being written.
+        // A power cut may leave the old superblock or the new one: the mark is durable only if both have it.
         self.journal
             .note_void_durable(is_void && self.journal.is_void_durable());
         let written = write_superblock(&self.persistence.meta, superblock);
@@ -182,7 +182,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Reserves more versions where half of what is reserved has been given out.
+    /// Reserves more versions when half of the reserved ones have been used.
     async fn reserve_versions(&self) {
         let next_version = self.next_version();
         let reserved = self.version_limit.load(Ordering::Relaxed);
@@ -192,12 +192,12 @@ impl Engine {
         let _turn = self.persistence.superblock_turn.acquire().await;
         let mut superblock = *self.persistence.superblock.lock();
         if superblock.is_clean() {
-            // The run has ended and given back what it did not need: the next one may have begun.
+            // The run has ended and returned its unused versions; the next run may have begun.
             return;
         }
         let limit = (next_version + VERSION_RESERVE).min(LAST_LIMIT);
         superblock.version_limit = limit.into();
-        // Both copies: a start that finds one damaged goes by the other.
+        // Both copies: a start that finds one damaged uses the other.
         for _ in SUPERBLOCK_OFFSETS {
             if let Err(error) = self.write_superblock(&mut superblock).await {
                 tracing::warn!(%error, "no more versions could be reserved; it is tried again");
@@ -208,8 +208,8 @@ impl Engine {
         self.version_limit.fetch_max(limit, Ordering::Relaxed);
     }
 
-    /// Writes a checkpoint whenever half of the journal is full, one that heals it when it has lost records, and those
-    /// that are asked for.
+    /// Writes checkpoints: when half of the journal is full, when the index needs one, when the journal has lost
+    /// records and has to be healed, and on request.
     async fn keep_checkpoints(self: Arc<Self>) {
         let (mut failures, mut pause) = (0, RETRY_PAUSE);
         loop {
@@ -219,7 +219,7 @@ impl Engine {
             let asked = select(stopping, come);
             let wanted = self.flash.checkpoint_wanted();
             let is_recovering = self.flash.upkeep.recovery.is_running();
-            // A stop that waits for the recovery waits for its space in the journal, too.
+            // A stop that waits for recovery also waits for the journal space that recovery needs.
             if self.is_stopped() && !is_recovering {
                 return;
             }
@@ -227,9 +227,9 @@ impl Engine {
             if self.journal.is_void() {
                 self.note_void().await;
                 if is_recovering {
-                    // Recovery itself may have waited for space, of which there is plenty now.
+                    // Recovery itself may be waiting for journal space, which a void journal has.
                     self.flash.space().notify_all();
-                    // The index does not name everything yet.
+                    // The index does not name every live item yet.
                     self.flash.recovered().await;
                     continue;
                 }
@@ -251,7 +251,7 @@ impl Engine {
                 return;
             }
             if is_recovering && !self.flash.upkeep.recovery.is_running() {
-                // The end of the recovery has overtaken it, perhaps; another one is not.
+                // The end of the recovery may have overtaken this checkpoint; it cannot overtake the next one.
                 continue;
             }
             failures += 1;
@@ -268,15 +268,15 @@ impl Engine {
         }
     }
 
-    /// Has a checkpoint written now, by the background task: a caller who stops waiting leaves no half of one behind.
-    /// False when it cannot be written, or the cache is being stopped.
+    /// Has the background task write a checkpoint now: a caller that stops waiting leaves no half-written one. Returns
+    /// false if it cannot be written, or the cache is being stopped.
     pub async fn checkpoint_now(&self) -> bool {
         self.served(&self.checkpoints).await == Some(true)
     }
 
     async fn checkpoint_unless_stopping(&self) -> bool {
         let checkpointing = &self.persistence.checkpointing;
-        // A stop looks at this once it has begun.
+        // A stop waits for this flag after it has set `stopped`.
         checkpointing.store(true, Ordering::SeqCst);
         let may_be = !self.is_stopped() || self.flash.upkeep.recovery.is_running();
         let is_written = may_be && self.checkpoint(false).await;
@@ -285,8 +285,8 @@ impl Engine {
         is_written
     }
 
-    /// Writes a checkpoint and frees what it takes the place of. False when it cannot be written:
-    /// the one before counts on.
+    /// Writes a checkpoint and frees the one that it replaces. Returns false if it cannot be written; the previous one
+    /// then stays in force.
     async fn checkpoint(&self, is_last: bool) -> bool {
         let is_named = self.write_checkpoint(is_last).await;
         let placement = self.flash.placement();
@@ -294,7 +294,7 @@ impl Engine {
         is_named == Some(true)
     }
 
-    /// Whether a checkpoint has been written and named; nothing where that is not known.
+    /// Returns whether a checkpoint has been written and named in the superblock; `None` if that is unknown.
     async fn write_checkpoint(&self, is_last: bool) -> Option<bool> {
         let (mut losses, heals) = self.journal.losses_and_void();
         let counters = &self.persistence.counters;
@@ -306,7 +306,7 @@ impl Engine {
             return Some(false);
         }
         let (end, head, uncovered) = {
-            // A flush is in the head, or its records are behind the cut.
+            // A flush is either in the head, or its records are behind the cut.
             let _flushing = self.flushing.lock();
             let (end, covered, uncovered) = self.flash.cut(|| {
                 if heals {
@@ -317,7 +317,7 @@ impl Engine {
                     self.journal.cut()
                 }
             });
-            // Later than the cut: a flush that is due by then is applied here, and its records are behind the cut.
+            // Later than the cut: a flush due by now is applied here, and its records are behind the cut.
             let now = runtime::unix_seconds();
             let cutoffs = (0..self.partitions.len())
                 .map(|number| {
@@ -336,7 +336,7 @@ impl Engine {
             (end, head, uncovered)
         };
         if heals {
-            // Those who have waited for space find some.
+            // Requests that wait for journal space find some.
             self.flash.space().notify_all();
             if !self.sync_now().await {
                 counters.failed.add(1);
@@ -362,12 +362,12 @@ impl Engine {
             return Some(false);
         };
         if is_last && self.back_in_memory() != placed {
-            // What memory has of them is to be placed again first.
+            // Items are in memory alone again, and have to be placed first.
             self.store().free_checkpoint(&saved.segments);
             return Some(false);
         }
-        // Of a copy that the section names and that is not written, an earlier one may be on flash. An orderly stop has
-        // written everything.
+        // The section may name a copy that is not written yet, while flash has an older copy of the item. An orderly
+        // stop has written everything.
         if self.flash.upkeep.survives() && !is_last && !self.write_placed(true).await {
             self.store().free_checkpoint(&saved.segments);
             counters.failed.add(1);
@@ -377,7 +377,7 @@ impl Engine {
         if let Err(error) = &synced {
             tracing::warn!(%error, "a checkpoint could not be made durable");
         }
-        // Another sync may have been told of an error that concerns this checkpoint.
+        // Another sync may have received an error that concerns this checkpoint.
         if synced.is_err() || self.store().failed_syncs() != failed_syncs {
             self.store().free_checkpoint(&saved.segments);
             counters.failed.add(1);
@@ -391,7 +391,7 @@ impl Engine {
                 return Some(false);
             }
             Err(error) => {
-                // Whether the superblock was written is not known: neither checkpoint is freed.
+                // Whether the superblock was written is unknown: neither checkpoint is freed.
                 self.persistence.perhaps_named.lock().extend(saved.segments);
                 tracing::warn!(%error, "a checkpoint could not be made durable");
                 counters.failed.add(1);
@@ -404,13 +404,13 @@ impl Engine {
         self.journal.retire(end);
         self.journal.heal(losses);
         let freed = before.map(|before| before.segments).unwrap_or_default();
-        // Wakes those who wait for space in the journal, too.
+        // Also wakes requests that wait for journal space.
         self.store().free_checkpoint(&freed);
         Some(true)
     }
 
-    /// Frees checkpoints of which it is not known whether the superblock names them, by writing in its place the one
-    /// before. False when that cannot be done: then no other checkpoint takes more of the flash.
+    /// Frees checkpoints whose superblock write has an unknown outcome, by writing the superblock in force once more.
+    /// Returns false if that fails; no other checkpoint may take flash space then.
     async fn free_perhaps_named(&self) -> bool {
         if self.persistence.perhaps_named.lock().is_empty() {
             return true;
@@ -427,8 +427,8 @@ impl Engine {
         true
     }
 
-    /// Points the superblock to a checkpoint, and reserves more versions; at the end of a run gives back those that
-    /// are not used. False when records have been lost since there were so many `losses`: it may lack them.
+    /// Points the superblock to a checkpoint and reserves more versions; at the end of a run returns the unused ones.
+    /// Returns false if the journal has lost records since it had counted `losses`: the checkpoint may lack them.
     async fn name_checkpoint(
         &self,
         saved: &SavedCheckpoint,
@@ -457,7 +457,8 @@ impl Engine {
         self.write_superblock(&mut superblock).await?;
         *self.persistence.superblock.lock() = superblock;
         if !is_last {
-            // The copy before is still there, and a start that finds this one damaged goes by it.
+            // The other copy of the superblock has this lower limit, and a start that finds the new copy damaged uses
+            // it.
             self.version_limit.fetch_max(other_copy, Ordering::Relaxed);
         }
         Ok(true)
@@ -469,8 +470,8 @@ impl Engine {
         next.max().unwrap_or(0)
     }
 
-    /// Stops orderly: makes everything durable, memory included, within the configured deadline.
-    /// A write that is acknowledged while this goes on is a miss at the next start, at worst.
+    /// Stops orderly: makes everything durable, memory included, within the configured deadline. A write acknowledged
+    /// during the stop is at worst a miss after the next start.
     pub async fn stop(self: &Arc<Self>) -> Stop {
         if self.persistence.stopped.swap(true, Ordering::SeqCst) {
             return Stop::Already;
@@ -489,7 +490,7 @@ impl Engine {
                 "flash was full: so many items have made way for what memory had"
             );
         }
-        // Whatever was not saved in time, the records of what has died are durable.
+        // Even if not everything was saved in time, the records of dead items become durable.
         self.sync_now().await;
         let is_void = self.journal.is_void();
         if saved && !is_void {
@@ -504,7 +505,7 @@ impl Engine {
         }
     }
 
-    /// False when not everything can be made durable.
+    /// Makes everything durable. Returns false if some of it cannot be.
     async fn save(self: &Arc<Self>) -> bool {
         self.flash.recovered().await;
         loop {
@@ -520,7 +521,7 @@ impl Engine {
             if placed != Some(self.back_in_memory()) {
                 placed = self.place_all(now).await;
             }
-            // Blocks that went bad under a checkpoint have taken what was kept free for it.
+            // Blocks that went bad during a checkpoint may have used up the space kept free for it.
             self.flash.quiesce().await;
             let failed_syncs = self.store().failed_syncs();
             let is_synced = self.flash.sync_all().await.is_ok();
@@ -534,8 +535,8 @@ impl Engine {
         false
     }
 
-    /// Places everything that only memory has and waits until it is written. What [`back_in_memory`](Self::back_in_memory)
-    /// says from then on, until some of it is lost; `None` when not all of it can be placed.
+    /// Places every item that only memory has, and waits until it is written. Returns the value that
+    /// [`back_in_memory`](Self::back_in_memory) has until one of these items is lost; `None` if not all can be placed.
     async fn place_all(&self, now: u32) -> Option<[u64; 3]> {
         let mut returning = None;
         for round in 0..MAX_ROUNDS {
@@ -553,15 +554,16 @@ impl Engine {
         None
     }
 
-    /// Changes when items that had been placed are in memory alone again, or in none: lost to a segment that could not
-    /// be written, returned by reclaim, or moved to a segment that is not written yet.
+    /// Returns counters that change when placed items are in memory alone again, or nowhere: lost with a segment that
+    /// could not be written, returned by reclaim, or moved to a segment that is not written yet.
     pub(super) fn back_in_memory(&self) -> [u64; 3] {
         let stats = self.flash.upkeep.stats();
         let moved = self.store().counters().segments_moved.get();
         [stats.items_lost, stats.items_returned, moved]
     }
 
-    /// Places everything on flash that only memory has; it stays in memory. False when a full index has refused some.
+    /// Places every item on flash that only memory has; the items stay in memory. Returns false if a full index has
+    /// refused some.
     async fn clean_memory(&self, now: u32) -> bool {
         let mut are_all_placed = true;
         for number in 0..self.partitions.len() {
@@ -577,7 +579,7 @@ impl Engine {
                 match cleaned {
                     Ok(true) => {}
                     Ok(false) => break,
-                    // The task that does so has ended.
+                    // The task that writes checkpoints has ended.
                     Err(NoSpace) if self.flash.wants_checkpoint() => {
                         if !self.checkpoint(false).await {
                             runtime::sleep(RETRY_PAUSE).await;
@@ -593,7 +595,7 @@ impl Engine {
         are_all_placed
     }
 
-    /// Items in memory that flash does not have, those among them whose copy has been lost.
+    /// Returns the number of items in memory that flash does not have, including items whose copy has been lost.
     fn count_unplaced(&self) -> u64 {
         let now = runtime::unix_seconds();
         let unplaced = |number| {

@@ -1,9 +1,8 @@
-//! The crawler's task: has every partition's tier give back the memory of what has expired.
+//! The crawler's task: makes the tier of every partition free the memory of expired items.
 //!
-//! It works in bursts of microseconds and rests [`BURST_REST`] times as long after each; after a sweep over all
-//! partitions it rests [`SWEEP_REST`] times as long as that took. So it never takes more than a fifth of one core, and
-//! a fiftieth where items expire all the time. Where nothing can have expired, it takes each partition's lock once an
-//! interval.
+//! It works in bursts of microseconds. After a burst it rests [`BURST_REST`] times as long, and after a sweep over all
+//! partitions [`SWEEP_REST`] times as long as the sweep took. So it takes at most a fifth of one core, and a fiftieth
+//! while items expire all the time. If nothing can have expired, it takes each partition's lock once an interval.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,17 +11,17 @@ use crate::cache::Engine;
 
 /// The shortest rest between two sweeps.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// A rest between two sweeps is as many times as long as the sweep before it.
+/// Ratio of the rest between two sweeps to the sweep before it.
 const SWEEP_REST: u32 = 9;
-/// Steps of a burst: nobody else runs on the worker meanwhile.
+/// Steps of a burst; no other task runs on the worker during a burst.
 const BURST_STEPS: usize = 8;
-/// A rest between two bursts is as many times as long as the burst before it.
+/// Ratio of the rest between two bursts to the burst before it.
 const BURST_REST: u32 = 4;
 /// The shortest rest between two bursts.
 const LEAST_REST: Duration = Duration::from_micros(250);
 
 impl Engine {
-    /// Gives back the memory of what has expired or been flushed, until an orderly stop.
+    /// Frees the memory of items that have expired or been flushed, until an orderly stop.
     pub(super) async fn crawl(self: Arc<Self>) {
         let mut rest = INTERVAL;
         loop {
@@ -30,7 +29,7 @@ impl Engine {
             if self.is_stopped() {
                 return;
             }
-            // Whichever comes first, the phase is looked at again.
+            // Ends early if a stop begins; the loop checks for that.
             let _ = runtime::timeout(rest, stopping).await;
             let begun = runtime::now();
             for number in 0..self.partitions.len() {

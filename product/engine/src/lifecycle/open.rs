@@ -1,4 +1,4 @@
-//! Opening an image, or making one.
+//! Opening an image, or creating one.
 
 use std::sync::Arc;
 
@@ -38,30 +38,29 @@ use crate::store::{SegmentId, SegmentStore, StoreConfig};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
-/// What an earlier run has declared dead may take this fraction of the memory, until it has been recovered.
+/// The dead set of an earlier run may take the memory divided by this, until recovery ends.
 const DEAD_SHARE: u64 = 4;
-/// The DRAM tier keeps this fraction of the memory, at least, however large the index.
+/// The DRAM tier keeps at least the memory divided by this, however large the index.
 const LEAST_TIER_SHARE: u64 = 16;
 /// Bytes of the smallest chunk of the DRAM tier.
 const LEAST_CHUNK_BYTES: u64 = 4 << 10;
 
-/// This fraction of the memory stays in the process when the DRAM tier gives it back, to be taken again, and as much
-/// when the index does.
+/// Each of the two page pools, of the DRAM tier and of the index, keeps at most the memory divided by this for reuse.
 const KEPT_SHARE: u64 = 256;
 
-/// Bytes that stay in the process when the DRAM tier gives them back, or the index.
+/// Returns the bytes that each page pool keeps in the process when its pages are given back.
 fn kept_bytes(config: &EngineConfig) -> u64 {
     config.memory_bytes / KEPT_SHARE
 }
 
-/// How the memory is split.
+/// Division of the memory.
 struct Budget {
     /// Bytes of the flash tier that never change.
     flash_bytes: u64,
-    /// The most that the index may take, and what there is for it.
+    /// Bytes that the index may take, and bytes that are left for it.
     index_bytes: u64,
     index_room_bytes: u64,
-    /// What the start may take meanwhile.
+    /// Limits of the state that the start reads into memory.
     bounds: StartBounds,
     sizes: IndexSizes,
 }
@@ -74,7 +73,7 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// Of the image on `medium`, with the placement that `config` names.
+    /// Prepares to open the image on `medium`, with the placement that `config` names.
     pub fn new(medium: impl Into<Medium>, config: EngineConfig) -> Self {
         Self {
             medium: medium.into(),
@@ -83,8 +82,8 @@ impl Opening {
         }
     }
 
-    /// With a device of its own for what the index overwrites in place. It is opened by `open` once it is clear what it has
-    /// to be; that gives nothing where there is none and none may be made.
+    /// Sets a device of its own for the part of the index that is overwritten in place. `open` opens it once its
+    /// required size is known; it returns `None` if there is no device and none may be created.
     #[must_use]
     pub fn with_index_device(
         mut self,
@@ -96,16 +95,15 @@ impl Opening {
         self
     }
 
-    /// The same with a device that is open.
+    /// Sets an open device for the part of the index that is overwritten in place.
     #[must_use]
     pub fn with_index_disk(self, disk: Arc<dyn Disk>) -> Self {
         self.with_index_device(move |_| Ok(Some(disk)))
     }
 
-    /// Opens the image with its `journal`, or makes one. The journal is opened once it
-    /// is clear that the image can be. Nothing on either has been touched when this fails with
-    /// anything but [`OpenError::Device`]. What an earlier run has left is found again by the
-    /// background tasks: see [`recovered`](Engine::recovered).
+    /// Opens the image with its `journal`, or creates one. The journal is opened once it is clear that the image can
+    /// be. If this fails with any error but [`OpenError::Device`], nothing on either has been written. The background
+    /// tasks find the items of an earlier run again: see [`recovered`](Engine::recovered).
     ///
     /// # Errors
     /// [`OpenError`].
@@ -134,7 +132,7 @@ impl Opening {
         let log = journal()?;
         let usable = look_at_journal(&*log, &superblock, is_new, self.config.force)?;
         let store = self.store(&superblock)?;
-        // Before anything is read that takes memory.
+        // Checked before anything is read that takes memory.
         let flash_bytes = u64::from(shape.segments) * u64::from(shape.segment_bytes);
         let gate = Box::new(Gate::new(
             self.config.admission,
@@ -156,7 +154,7 @@ impl Opening {
                 Err(why) => (None, Start::Empty(why)),
             },
         };
-        // Whether the index can be set up is known before anything is written.
+        // Set up before anything is written, since it may fail.
         let index_use = Arc::new(IndexUse::new(
             budget.index_bytes,
             budget.index_room_bytes + self.config.lendable_bytes,
@@ -281,7 +279,7 @@ impl Opening {
         Ok(engine)
     }
 
-    /// The superblock of the image that is there, or of a new one with how it comes about, and the device of its index.
+    /// Returns the superblock of the existing image, or of a new one with the reason for it, and the index device.
     async fn image(
         &mut self,
         meta: &Region,
@@ -309,7 +307,7 @@ impl Opening {
         Ok((self.new_image(device.as_ref())?, Some(start), device))
     }
 
-    /// Whether a new image is made in spite of what has been `refused`.
+    /// Returns `Ok` if the settings permit a new image in spite of the error `refused`; otherwise returns the error.
     fn is_forced(&self, refused: OpenError) -> Result<(), OpenError> {
         let is_lost_if_asked = match refused {
             OpenError::Device(_) => false,
@@ -326,7 +324,7 @@ impl Opening {
         }
     }
 
-    /// Opens the device of the index, of the image that has been found or of a new one.
+    /// Opens the index device, of the existing image or of a new one.
     async fn open_index_device(
         &mut self,
         found: Option<&Superblock>,
@@ -355,7 +353,7 @@ impl Opening {
         }
     }
 
-    /// Bytes that the index of a new image overwrites in place, on a device of its own.
+    /// Returns the bytes that the index of a new image overwrites in place, on a device of its own.
     fn least_region_bytes(&self) -> Result<u64, ConfigError> {
         let bytes = self.index_sizes(0, None)?.region_bytes;
         Ok(bytes.next_multiple_of(PAGE_BYTES.into()))
@@ -411,7 +409,8 @@ impl Opening {
             index_region,
         };
         let mut superblock = Superblock::new(&shape, config.placement.describe().name);
-        // Not the numbers of an image that was here before: what a lost write leaves of it must not verify.
+        // A random number, far from the numbers of an earlier image here: its segments, left by lost writes, must not
+        // verify.
         superblock.sequence_limit = (1 + (runtime::random_u64() >> 8)).into();
         superblock.floor_sequence = superblock.sequence_limit;
         Ok(superblock)
@@ -437,7 +436,7 @@ impl Opening {
         }
     }
 
-    /// What the index overwrites in place, where there is such a part. Writes nothing yet.
+    /// Returns the region that the index overwrites in place, if it has one. Writes nothing yet.
     fn index_region(
         &self,
         shape: &ImageShape,
@@ -474,7 +473,7 @@ impl Opening {
         Ok(Arc::new(store))
     }
 
-    /// How the memory is split, if it is enough for an image of this shape.
+    /// Divides the memory. Fails if it is not enough for an image of this shape.
     fn budget(
         &self,
         shape: &ImageShape,
@@ -496,7 +495,7 @@ impl Opening {
             flash_bytes + config.read_bytes() + 2 * kept_bytes(config) + gate.memory_bytes();
         let chunk_bytes = match config.dram {
             Dram::ItemCache | Dram::BeforeVictims | Dram::Filter => LEAST_CHUNK_BYTES,
-            // No item is kept.
+            // The tier keeps no items.
             Dram::WriteBuffers { .. } => 0,
         };
         let partition_bytes = partition::least_bytes(chunk_bytes);
@@ -518,7 +517,7 @@ impl Opening {
         };
         let taken = fixed_bytes + tier_bytes + config.lendable_bytes;
         let left = memory_bytes.saturating_sub(taken).max(least_index_bytes);
-        // With less memory than the image was made with, it needs more than its share.
+        // With less memory than the image was created with, the index needs more than its share.
         let index_bytes = room.max_index_bytes().max(least_index_bytes).min(left);
         Ok(Budget {
             flash_bytes,
@@ -532,7 +531,7 @@ impl Opening {
         })
     }
 
-    /// What the last run has left, unless it cannot be trusted.
+    /// Returns the state that the last run has left, unless it cannot be trusted.
     async fn last_run(
         &self,
         store: &Arc<SegmentStore>,
@@ -556,7 +555,7 @@ impl Opening {
             DeadCopies::ByVersion | DeadCopies::LocatedLater
         );
         if goes_by_versions && !last_run.unreadable.is_empty() {
-            // An unreadable segment may have held what superseded items of other segments.
+            // An unreadable segment may have had newer versions of items in other segments.
             return Err(Distrust::Unreadable);
         }
         let has_section = last_run.dead.section.as_ref();
@@ -578,9 +577,9 @@ fn outdated(last: &mut LastRun, version_limit: u64) -> Vec<(KeyHash, u64)> {
         .collect()
 }
 
-/// Begins a run: raises what is reserved, durably, and takes the journal over. The journal's head goes first: one
-/// that is a run ahead holds all that has been recorded. So does the head of the index's device. The segments below the `floor` of what is taken over are given
-/// up; without one the image starts empty.
+/// Begins a run: durably raises the reserved limits, and takes the journal over. The heads of the journal and of the
+/// index device are written before the superblock: a journal whose head is one run ahead still holds all records.
+/// Segments below `floor`, of the state taken over, are given up; without a floor the image starts empty.
 async fn begin_run(
     log: Arc<dyn Log>,
     (meta, mut index_device): (&Region, Option<&mut IndexDevice>),
@@ -604,7 +603,8 @@ async fn begin_run(
         }
         None => {
             if last_run > 0 {
-                // What cannot be read may have had higher numbers: up to a lap beyond what a sync or a checkpoint tells.
+                // Unreadable chunks may have had higher numbers: up to a lap beyond the last number known from a sync
+                // or a checkpoint.
                 let known = last_chunk.max(superblock.journal_first.get());
                 last_chunk = known + ring_chunks(&*log, shape.partitions);
             }
@@ -624,7 +624,7 @@ async fn begin_run(
     let first_chunk = superblock.journal_first.get();
     let last_chunk = last_chunk.max(first_chunk - 1);
     if starts_empty && run > 1 {
-        // The head makes the journal this image's; until the superblock says that the image is empty, it tells nothing.
+        // The head makes the journal this image's. It stays void until the superblock says that the image is empty.
         log.store(VOID_WORD, 1);
     }
     Journal::write_head(&*log, head).await?;
@@ -635,14 +635,14 @@ async fn begin_run(
     if let Some(device) = &mut index_device {
         device.tell(superblock, index_bytes, false).await?;
     }
-    // Both copies, so that none is left whose limits have been passed.
+    // Both copies, so that no copy keeps limits that have been passed.
     for _ in SUPERBLOCK_OFFSETS {
         write_superblock(meta, superblock).await?;
     }
     if let Some(device) = index_device {
         device.tell(superblock, index_bytes, true).await?;
     }
-    // From here on both tell of this run: a flash that is put back to an earlier one is found out.
+    // From here on superblock and journal both name this run, so that a flash put back to an earlier state is detected.
     log.store(BEGUN_WORD, run);
     if starts_empty {
         Journal::start_empty(&*log);
@@ -654,15 +654,16 @@ async fn begin_run(
         (first_chunk, last_chunk),
         store.next_sequence(),
     );
-    // Not before: until then this start has not happened, and the time away counts on. It is remembered durably: what
-    // recovery finds expired or flushed by then is not declared dead one by one, and must stay so when the clock is set
-    // back. With the second sync it is durable how far the first has come: what was found is known from then on.
+    // Not before: until here this start has not happened, and the downtime goes on. The clock has to be durable:
+    // recovery does not record as dead the items that it finds expired or flushed by now, and they must stay dead if
+    // the clock is set back. The second sync makes durable how far the first one has reached, so that later starts
+    // expect the records found now.
     journal.sync(clock).await?;
     journal.sync(clock).await?;
     Ok(Arc::new(journal))
 }
 
-/// Takes over what the last run has left: what is to be recovered, and the checkpoint in force.
+/// Takes over the state of the last run: the segments to recover, and the checkpoint in force.
 fn take_over(
     mut last_run: LastRun,
     (store, journal, cutoffs): (&SegmentStore, &Journal, &FlushCutoffs),
@@ -672,7 +673,7 @@ fn take_over(
     let clock = last_run.apply_time(&*journal.log, now, first_version, cutoffs);
     for (partition, &cutoff) in (0u32..).zip(&last_run.dead.cutoffs) {
         if cutoff == first_version {
-            // Without this record the next start would flush what this run writes, too.
+            // Without this record the next start would also flush the items that this run writes.
             journal.append(Record::Cutoff {
                 partition,
                 version: cutoff,
@@ -724,7 +725,7 @@ fn assemble(
         flash.memory().fixed_bytes + config.read_bytes() + 2 * kept_bytes + gate.memory_bytes();
     let partitions = u64::from(shape.partitions);
     let tier_bytes = config.memory_bytes.saturating_sub(fixed_bytes) / partitions;
-    // Some sixteen chunks a partition, so that one being evicted is a small part of it.
+    // About sixteen chunks a partition, so that each eviction takes a small part of it.
     let chunk_bytes = (tier_bytes / 16).clamp(LEAST_CHUNK_BYTES, 64 << 10);
     let stale_below = persistence.superblock.lock().stale_below.get();
     let partition = |number| {
@@ -748,7 +749,7 @@ fn assemble(
         fixed_bytes,
         clock_read: match clock_is_shared {
             true => CLOCK_HIGHEST,
-            // The bit that says it has been read.
+            // The higher bit of the CLOCK value: the item has been read.
             false => CLOCK_HIGHEST - 1,
         },
         counts_reads: gate.counts_reads() || has_priorities,
@@ -764,13 +765,12 @@ fn assemble(
 }
 
 impl Engine {
-    /// What the open found.
+    /// Returns how the cache started.
     pub fn start(&self) -> Start {
         self.persistence.start
     }
 
-    /// Resolves once everything of the last run that is live is found again. Until then a read may miss what is
-    /// there.
+    /// Resolves once all live items of the last run are found again. Until then a read may miss an item that flash has.
     pub async fn recovered(&self) {
         self.flash.recovered().await;
     }

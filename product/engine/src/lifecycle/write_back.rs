@@ -1,22 +1,22 @@
-//! Write-back: what has been in memory alone for a while is placed on flash and stays in memory, clean.
+//! Write-back: items that have been in memory alone for a while are placed on flash and stay in memory, clean.
 //!
 //! ```text
 //!   a round, STEPS of them in a window:
-//!      partition 0 │ partition 1 │ … │ last │ flush what is being filled, sync
-//!          └─ older than AGE rounds? place │ note the version that comes next
+//!      partition 0 │ partition 1 │ … │ last │ flush the segments being filled, sync
+//!          └─ older than AGE rounds? place │ note the next version
 //! ```
 //!
-//! Nothing is kept of an item's age: versions rise in each partition, so that what was stored before some moment are
-//! the versions below the one that came next then. Each visit of a partition notes that version, and places what is
-//! below the one noted `AGE` visits ago: it is `AGE` to `AGE` + 1 rounds old, and on flash a round later. An item that
-//! is stored again begins anew.
+//! No item's age is stored. Versions rise in each partition, so that all items stored before some moment have versions
+//! below the next version at that moment. Each visit of a partition notes the next version, and places the items below
+//! the version noted `AGE` visits ago: they are `AGE` to `AGE` + 1 rounds old, and on flash one round later. The age of
+//! an item that is stored again starts anew.
 //!
-//! Visits are spread over the round. Between two chunks of the log the lock is free, and as long as a sealed segment
-//! waits to be written the walk waits too, up to the time of its next visit: evictions go first. Once a window, where
-//! segments have gone meanwhile, items are placed again whose copies went with them.
+//! Visits are spread over the round. The lock is released between two chunks of the log. As long as a sealed segment
+//! waits to be written the walk waits too, until its next visit is due: evictions go first. Once a window, if segments
+//! have been reclaimed, items whose flash copies were lost with them are placed again.
 //!
-//! A crash leaves what was flushed. A device that refuses keeps items dirty, or takes them out of the index with their
-//! segment: both are found by a later visit.
+//! After a crash, flushed items are found again. If the device refuses a write, items stay dirty, or leave the index
+//! with their segment; a later visit finds both.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,28 +33,27 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 
 /// Rounds in a write-back window.
 const STEPS: u32 = 8;
-/// Rounds after which an item is placed: the last ones are for the walk, for the flush and for a slow device.
+/// Rounds after which an item is placed. The remaining rounds are for the walk, the flush and a slow device.
 const AGE: usize = 5;
-/// A flash, and an index, that hold so many times what memory does are large enough to have it copied to them again and
-/// again as segments are reclaimed.
+/// Items whose copies were reclaimed are placed again only if flash and index hold this many times as much as memory.
 const LARGE_FLASH: u64 = 2;
-/// Times that everything is placed again when segments could not be written.
+/// Rounds of placing everything, if segments could not be written.
 const MAX_ROUNDS: usize = 3;
 
-/// Where the walk is.
+/// State of the walk.
 struct Walk {
-    /// Of each partition the versions that came next at the last visits.
+    /// For each partition, its next version at each of the last visits.
     marks: Vec<[u64; AGE]>,
     round: usize,
     partition: usize,
-    /// When the next visit is due; never where there is no window.
+    /// When the next visit is due; `None` without a write-back window.
     next: Option<Instant>,
     pause: Duration,
-    /// Segments gone when items were last looked for whose copies are gone.
+    /// Number of segments reclaimed and items lost when lost copies were last looked for.
     gone_seen: u64,
-    /// Whether this round looks for them.
+    /// Whether this round also places clean items whose copies are gone.
     unplaced: bool,
-    /// Bytes written to the flash when it was last synced.
+    /// Bytes that had been written to the flash at the last sync.
     synced: u64,
 }
 
@@ -74,7 +73,7 @@ impl Walk {
         }
     }
 
-    /// What is due of the partition whose turn it is, and its next version is noted.
+    /// Returns which items of the current partition are due, and notes the partition's next version.
     fn turn(&mut self, next_version: u64) -> Due {
         let mark = &mut self.marks[self.partition][self.round % AGE];
         Due {
@@ -86,11 +85,11 @@ impl Walk {
 }
 
 impl Engine {
-    /// Makes everything durable that has been acknowledged before, what only memory holds included: a crash from then
-    /// on leaves it. Requests go on meanwhile. Needs the background tasks, and may take as long as an orderly stop.
+    /// Makes every write acknowledged so far durable, including items in memory alone: a crash after this loses none.
+    /// Requests go on during the sync. Needs the background tasks, and may take as long as an orderly stop.
     ///
     /// # Errors
-    /// [`SyncError`]: some of it may be lost with a crash.
+    /// [`SyncError`]: a crash may lose some of the items.
     pub async fn sync(&self) -> Result<(), SyncError> {
         let outcome = runtime::timeout(self.config.stop_deadline, self.served(&self.syncs)).await;
         match outcome {
@@ -101,7 +100,8 @@ impl Engine {
         }
     }
 
-    /// Asks, and waits for what is done; `None` once the cache is being stopped.
+    /// Makes a request and waits for its answer: whether it was carried out. Returns `None` once the cache is being
+    /// stopped.
     pub(super) async fn served(&self, requests: &Requests) -> Option<bool> {
         let number = requests.ask();
         loop {
@@ -145,22 +145,22 @@ impl Engine {
         }
     }
 
-    /// Visits the next partition; ends the round behind the last one.
+    /// Visits the next partition. Ends the round behind the last one.
     async fn visit(&self, walk: &mut Walk) {
         let now = runtime::now();
-        // Of visits that were missed none is made up for.
+        // Missed visits are not made up for.
         let on_time = walk.next.unwrap_or(now) + walk.pause;
         walk.next = Some(on_time.max(now));
         let number = walk.partition;
         let due = walk.turn(self.partitions[number].0.lock().next_version);
         let mut walked = Walked::default();
-        // Where a limit holds writes back, they are for what leaves memory.
+        // While a write limit holds writes back, the flash is for items that leave memory.
         while !self.flash.is_held_back() {
             let space = self.flash.space().listener();
             match self.clean_chunk(number, &mut walked, &due) {
                 Ok(true) => self.let_writers_catch_up(walk.pause).await,
                 Ok(false) => break,
-                // What is left is due at the next visit.
+                // The remaining items are due at the next visit.
                 Err(NoSpace) if runtime::timeout(walk.pause, space).await.is_err() => break,
                 Err(NoSpace) => {}
             }
@@ -173,13 +173,13 @@ impl Engine {
         }
     }
 
-    /// Has what was placed written.
+    /// Writes the items placed in this round to flash, and syncs.
     async fn end_round(&self, walk: &mut Walk) {
         let is_last = walk.round.is_multiple_of(STEPS as usize);
         if !self.store().can_flush() && is_last {
             self.store().flush();
         }
-        // What one segment meets does not concern the others.
+        // The error of one segment does not concern the other segments.
         let _ = self.flash.upkeep.flush_filling(Unflushed::Items).await;
         let written = self.store().counters().bytes_written.get();
         let is_due = written != walk.synced || self.store().is_in_doubt();
@@ -194,7 +194,8 @@ impl Engine {
         }
     }
 
-    /// Whether the index tells of each item if flash has it, and flash and index are large enough to have it once more.
+    /// Returns whether lost copies may be placed again: the index knows for each item whether flash has it, and flash
+    /// and index are large enough for another copy of everything in memory.
     fn may_place_again(&self) -> bool {
         let store = self.store();
         let flash_bytes = u64::from(store.segments()) * u64::from(store.segment_bytes());
@@ -206,8 +207,8 @@ impl Engine {
             && upkeep.index_use.holds(LARGE_FLASH * items.sum::<u64>())
     }
 
-    /// Places what is due of the next chunk of a partition in which something is; false past its last one, and once the
-    /// cache is stopping.
+    /// Places the due items of the next chunk of a partition that has any. Returns false behind the last chunk, and
+    /// once the cache is being stopped.
     fn clean_chunk(&self, number: usize, walked: &mut Walked, due: &Due) -> Result<bool, NoSpace> {
         if self.is_stopped() {
             return Ok(false);
@@ -218,7 +219,7 @@ impl Engine {
         partition.tier.clean_chunk(walked, due, &context)
     }
 
-    /// Lets others go on, and what waits to be written be written, but not longer than `patience`.
+    /// Yields, and waits until no sealed segment waits to be written, but not longer than `patience`.
     async fn let_writers_catch_up(&self, patience: Duration) {
         runtime::yield_now().await;
         let written = async {
@@ -230,11 +231,11 @@ impl Engine {
                 progress.await;
             }
         };
-        // What is late goes on all the same: the window counts for more than the order.
+        // After the timeout the walk goes on: the window matters more than the order.
         let _ = runtime::timeout(patience, written).await;
     }
 
-    /// Places and writes everything that memory holds, and syncs it. False when that cannot be done.
+    /// Places and writes every item that only memory has, and syncs. Returns false if that is not possible.
     async fn place_everything(&self) -> bool {
         let mut returning = None;
         for round in 0..MAX_ROUNDS {
@@ -259,15 +260,15 @@ impl Engine {
         false
     }
 
-    /// Reclaim returns nothing to memory from now on, and drops it: else what memory has is never all on flash where space is
-    /// made for it by returning what has been read.
+    /// Makes reclaim drop items instead of returning them to memory, until the result is dropped. Otherwise memory may
+    /// never be all on flash: reclaim makes space for its items by returning other items that have been read.
     pub(super) fn return_nothing(&self) -> ReturnNothing<'_> {
         self.returning_nothing.fetch_add(1, Ordering::Relaxed);
         ReturnNothing(&self.returning_nothing)
     }
 
-    /// Places everything of a partition that flash does not have; false when a full index has refused some, `None` when
-    /// the cache is stopped meanwhile.
+    /// Places all items of a partition that flash does not have. Returns false if a full index has refused some, and
+    /// `None` once the cache is being stopped.
     async fn place_partition(&self, number: usize) -> Option<bool> {
         let mut walked = Walked::default();
         loop {
@@ -283,7 +284,7 @@ impl Engine {
         }
     }
 
-    /// Has everything that has been placed so far written and synced. Unless it goes on during a stop, it is given up then.
+    /// Writes and syncs everything placed so far. Gives up when a stop begins, unless it `goes_on`.
     pub(super) async fn write_placed(&self, goes_on: bool) -> bool {
         let upkeep = &self.flash.upkeep;
         if !self.store().can_flush() {
@@ -292,7 +293,7 @@ impl Engine {
         let before = self.store().next_sequence().load(Ordering::Acquire);
         let failed_syncs = self.store().failed_syncs();
         if upkeep.flush_filling(Unflushed::Items).await.is_err() {
-            // What cannot be flushed is written as any other segment is, or moved.
+            // A segment that cannot be flushed is written like any other segment, or its items are moved.
             self.store().flush();
         }
         let is_given_up = || !goes_on && self.is_stopped();
@@ -309,7 +310,7 @@ impl Engine {
             }
         }
         upkeep.writes_all(false);
-        // One that has failed meanwhile puts what this flush has written in doubt.
+        // A sync that has failed in between puts the segments written here in doubt.
         !is_given_up()
             && self.flash.sync_all().await.is_ok()
             && self.store().failed_syncs() == failed_syncs
@@ -323,7 +324,7 @@ impl Engine {
     }
 }
 
-/// For as long as reclaim [returns nothing](Engine::return_nothing).
+/// Guard during which reclaim [returns nothing](Engine::return_nothing) to memory.
 pub(super) struct ReturnNothing<'e>(&'e AtomicUsize);
 
 impl Drop for ReturnNothing<'_> {

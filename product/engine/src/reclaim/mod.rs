@@ -1,4 +1,4 @@
-//! Writing sealed segments and reclaiming old ones, whatever indexes the items in them.
+//! Writing sealed segments and reclaiming old ones, for any index of the items in them.
 //!
 //! ```text
 //!   upkeep      sealed ──> flash │ failed: items that the index names move to another block, or are forgotten
@@ -6,8 +6,8 @@
 //!                 └─> each item: does the index name it? ── dropped │ copied │ back to memory ──> release
 //! ```
 //!
-//! A policy is a pure function from what is seen to a choice; [`Upkeep`] carries it out and asks whoever
-//! indexes the items through [`Residents`].
+//! A policy is a pure function from a view of the flash to a choice. [`Upkeep`] carries the choice out, and asks the
+//! index of the items through [`Residents`].
 
 mod policy;
 mod reclaimer;
@@ -32,16 +32,16 @@ use crate::store::{Priority, SegmentRecord};
 /// An item as its segment's summary names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resident {
-    /// Hash of its key.
+    /// Hash of the item's key.
     pub hash: KeyHash,
     /// The version under which the item was written.
     pub version: u64,
-    /// Where the item lies.
+    /// Place of the item on flash.
     pub place: Place,
 }
 
 impl Resident {
-    /// The item of a summary entry of a segment.
+    /// Returns the item of a summary entry of a segment.
     pub(crate) fn of(record: &SegmentRecord, entry: &SummaryEntry) -> Self {
         Self {
             hash: KeyHash(entry.hash.get()),
@@ -60,9 +60,9 @@ impl Resident {
 pub enum Named {
     /// The index does not name the item: it is dead.
     No,
-    /// The index names the item, and goes on naming it.
+    /// The index names the item, and continues to.
     Kept,
-    /// The index named the item, and does not any more.
+    /// The index named the item, and no longer does.
     Removed,
 }
 
@@ -111,35 +111,34 @@ pub trait Residents: Send + Sync {
     /// a place goes by the place alone, and not by the item's version.
     fn check(&self, item: &Resident, keep: &mut dyn FnMut(Priority) -> bool) -> Named;
 
-    /// The item has been copied. Whether the index names the copy now; false when it did not name the old one.
+    /// Makes the index name the copy of an item that has been moved. Returns false if it did not name the old copy.
     fn moved(&self, item: &Resident, to: Place) -> bool;
 
-    /// A segment has gone without its summary: removes every entry that names it, and returns how many there
-    /// were. Where entries tell by themselves that it has gone, only counts them out.
+    /// Removes every entry that names a segment which has gone without its summary, and returns their number. If
+    /// entries show by themselves that the segment is gone, only counts them out.
     fn forget_segment(&self, record: &SegmentRecord) -> u64;
 }
 
-/// The part of its memory that the index may have whatever is lent, as a fraction of this denominator.
+/// The index may always have its memory divided by this, however much is lent.
 const LEAST_SHARE: u64 = 16;
 
-/// By this part of its memory the index may still grow where more is lent, as a fraction of this denominator: reclaim makes
-/// space for half of it.
+/// Loans leave the index its memory divided by this to grow; when half of that is used, reclaim makes space.
 const KEPT_SHARE: u64 = 32;
 
-/// How much the index holds; kept by the placement, read by everybody without a lock.
+/// Memory use of the index. The placement keeps it up to date; all threads read it without a lock.
 #[derive(Debug)]
 pub struct IndexUse {
-    /// Items that are found on flash.
+    /// Number of items that the index finds on flash.
     pub objects: AtomicU64,
     /// Bytes of memory that the index holds.
     pub bytes: AtomicU64,
-    /// Bytes of memory held until everything is recovered, no part of `max_bytes`: reclaim cannot free them.
+    /// Bytes of memory held until recovery ends. They do not count towards `max_bytes`, since reclaim cannot free them.
     pub recovery_bytes: AtomicU64,
     /// Bytes of memory at which reclaim has to make space in the index.
     pub max_bytes: u64,
-    /// Bytes of memory that the index and lent memory have together.
+    /// Bytes of memory for the index and loans together.
     pub room_bytes: u64,
-    /// Bytes of memory that are lent to others.
+    /// Bytes of memory that are lent.
     pub lent_bytes: AtomicU64,
 }
 
@@ -155,31 +154,32 @@ impl IndexUse {
         }
     }
 
-    /// Bytes of memory that it may have at present. Some it has whatever is lent: else nothing could leave memory.
+    /// Returns the bytes of memory that the index may have at present. Loans leave it a minimum; otherwise no item
+    /// could leave memory.
     fn most_bytes(&self) -> u64 {
         let left = self.room_bytes.saturating_sub(self.lent_bytes.get());
         left.clamp(self.max_bytes / LEAST_SHARE, self.max_bytes)
     }
 
-    /// Whether so much can be lent in all beside an index that takes `index_bytes`, so that reclaim need not make space
-    /// in it for that.
+    /// Returns whether `lent_bytes` in all can be lent beside an index of `index_bytes` without making reclaim free
+    /// space in the index.
     pub(crate) fn leaves(&self, lent_bytes: u64, index_bytes: u64) -> bool {
         let kept = index_bytes + self.max_bytes / KEPT_SHARE;
         lent_bytes + kept.max(self.max_bytes / LEAST_SHARE) <= self.room_bytes
     }
 
-    /// Whether it has next to no space left, so that reclaim makes some.
+    /// Returns whether the index has next to no space left, so that reclaim makes some.
     pub(crate) fn is_short(&self) -> bool {
         self.headroom() < self.most_bytes() / 64
     }
 
-    /// Whether so many objects fit, at as many bytes each as those that are there take.
+    /// Returns whether `objects` objects fit, at the average size of the present ones.
     pub(crate) fn holds(&self, objects: u64) -> bool {
         let wanted = u128::from(objects) * u128::from(self.bytes.get());
         wanted <= u128::from(self.objects.get()) * u128::from(self.max_bytes)
     }
 
-    /// Bytes by which the index may still grow.
+    /// Returns the bytes by which the index may still grow.
     pub(crate) fn headroom(&self) -> u64 {
         self.most_bytes().saturating_sub(self.bytes.get())
     }

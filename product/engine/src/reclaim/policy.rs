@@ -1,83 +1,84 @@
-//! Reclaim policies: which segment goes next and what becomes of its items, as pure functions of what is seen.
+//! Reclaim policies: which segment goes next and which of its items stay, as pure functions of a view of the flash.
 //!
 //! | policy | segment | its items |
 //! |---|---|---|
 //! | drop | as configured | dropped |
-//! | copy recent | as configured | those read since they were written are copied, up to a bound |
-//! | copy promoted | the oldest of the lowest priority | those promoted since they were written are copied, all of them |
-//! | copy valid, by age or by reads | as configured | all valid ones are copied if that gains; writes stall meanwhile |
-//! | copy valid, fewest valid bytes | one of which copying gains | all valid ones are copied; writes stall meanwhile |
-//! | integrated | fewest valid bytes, if that gains enough | all valid ones are copied |
-//! | return recent | as configured | those read since they were written go back to memory |
+//! | copy recent | as configured | items read since they were written are copied, up to a bound |
+//! | copy promoted | the oldest of the lowest priority | items promoted since they were written are copied, all of them |
+//! | copy valid, by age or by reads | as configured | all valid items are copied if that gains space; writes stall meanwhile |
+//! | copy valid, fewest valid bytes | one of which copying gains space | all valid items are copied; writes stall meanwhile |
+//! | integrated | fewest valid bytes, if that gains enough | all valid items are copied |
+//! | return recent | as configured | items read since they were written go back to memory |
 //!
-//! Below the low watermark policies that do not make writes wait drop whole segments: `DIDACache`, TOS 2018,
-//! section 4.1.3. Between the watermarks what a copy has to gain depends on how short space is. Where victims are
-//! taken in order of age, one may be all valid though others have next to nothing in them; so the average of all
-//! segments says whether copying gains.
+//! Below the low watermark, policies that do not make writes wait drop whole segments: `DIDACache`, TOS 2018, section
+//! 4.1.3. Between the watermarks, the gain that a copy needs depends on how short space is. If victims are taken in
+//! order of age, one may be all valid though others are nearly empty; so the average of all segments says whether
+//! copying gains.
 
 use crate::settings::ReclaimPolicy;
 use crate::store::{SegmentReads, SegmentRecord, Victim, Wear};
 
-/// One in so many segments is moved in one round of wear leveling at most: the least worn first.
+/// Wear leveling moves at most the segments divided by this in one round, least worn first.
 const LEVELED_SHARE: usize = 4;
-/// The power of the shortage of free segments to which what may be copied rises. Were it proportional, a quarter of what
-/// lies between the watermarks would be held free of items where the emptiest segments are three quarters valid.
+/// Exponent in the bound on copied bytes, which rises with the shortage of free segments. If the bound were
+/// proportional to it, a quarter of the segments between the watermarks would be held free of items when the emptiest
+/// segments are three quarters valid.
 const GRADE: i32 = 4;
-/// With fewer reads of the average segment nobody can tell which ones are seldom read.
+/// With fewer reads of the average segment, segments that are seldom read cannot be told apart.
 const ENOUGH_READS: u64 = 64;
-/// A segment is seldom read that has had less than one in so many reads of the average one.
+/// A segment is seldom read if it has had less than the reads of the average segment divided by this.
 const SELDOM_SHARE: u64 = 16;
 
-/// What a policy sees before a segment has been picked.
+/// View of the flash that a policy has before a segment is picked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FlashView {
     pub(crate) free: u32,
-    /// Free ones and those that are being reclaimed.
+    /// Number of free segments and segments being reclaimed.
     pub(crate) free_or_reclaiming: u32,
     pub(crate) dropping: u32,
-    /// The low free-segment watermark: reclaim presses below it.
+    /// The low free-segment watermark: reclaim is urgent below it.
     pub(crate) low: u32,
-    /// Free segments at which reclaim stops.
+    /// Number of free segments at which reclaim stops.
     pub(crate) target: u32,
-    /// Free segments that only copies may open.
+    /// Number of free segments that only copies may open.
     pub(crate) reserved: u32,
-    /// Segments that are reclaimed at once.
+    /// Number of segments reclaimed at once.
     pub(crate) reclaimers: u32,
-    /// The index has next to no space left; of a cache that stops, none.
+    /// Whether the index has next to no space left; in a cache that stops, none.
     pub(crate) is_index_short: bool,
-    /// Recovery goes on: what is not known yet cannot be kept.
+    /// Whether recovery is in progress: items that it has not found yet cannot be kept.
     pub(crate) is_recovering: bool,
-    /// An orderly stop has begun.
+    /// Whether an orderly stop has begun.
     pub(crate) is_stopping: bool,
-    /// The last copies have gained more space than they took.
+    /// Whether the last copies have gained more space than they took.
     pub(crate) copies_gain: bool,
-    /// No segment worth copying from was found a short while ago, and little has been written since.
+    /// Whether a search found no segment worth copying from a short while ago, and little has been written since.
     pub(crate) copying_rests: bool,
-    /// The most bytes of a segment that are kept.
+    /// Maximum bytes of a segment that are kept.
     pub(crate) max_copy_bytes: u64,
 }
 
-/// What a policy sees of the segment that was picked.
+/// View of the picked segment that a policy has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SegmentView {
-    /// Bytes of its items that the index names.
+    /// Bytes of the segment's items that the index names.
     pub(crate) valid_bytes: u64,
-    /// The average of that over all written segments, where victims that are copied are taken by age.
+    /// Average valid bytes of all written segments, if victims that are copied are taken by age.
     pub(crate) average_valid_bytes: Option<u64>,
-    /// How it is read; `None` where that is not counted.
+    /// How the segment is read; `None` if reads are not counted.
     pub(crate) reads: Option<SegmentReads>,
 }
 
-/// Which segment to take.
+/// The segment to take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pick {
-    /// The first in this order of those with no more valid bytes than this.
+    /// The first victim in this order among segments with at most this many valid bytes.
     Victim(Victim, u64),
-    /// A segment that wear leveling wants erased.
+    /// A segment that wear leveling has marked to be erased.
     LeastWorn,
 }
 
-/// What becomes of the items that the index still names.
+/// Which items that the index still names are kept, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
     /// All items are dropped.
@@ -86,18 +87,18 @@ pub(crate) enum Keep {
     Recent(u64),
     /// All items are copied.
     Valid,
-    /// All items are copied if that gains, else dropped.
+    /// All items are copied if that gains space, else dropped.
     ValidIfGain,
-    /// All items are copied, unless it is known that the segment is seldom read: wear leveling.
+    /// All items are copied for wear leveling, unless the segment is known to be seldom read.
     ValidUnlessSeldomRead,
-    /// All items are copied for the sake of wear leveling.
+    /// All items are copied for wear leveling.
     ValidForWear,
     /// Items read since they were written go back to memory.
     Return,
 }
 
 impl Keep {
-    /// Whether anything may be copied from one segment to another.
+    /// Returns whether any items may be copied to another segment.
     pub(crate) fn may_copy(self) -> bool {
         match self {
             Self::Nothing | Self::Return | Self::Recent(0) => false,
@@ -110,7 +111,7 @@ impl Keep {
     }
 }
 
-/// Segments to try for, in this order; the first there is is reclaimed.
+/// Segments to try, in this order; the first one available is reclaimed.
 pub(crate) type Choices = [Option<(Pick, Keep)>; 2];
 
 const NOTHING: Choices = [None, None];
@@ -123,8 +124,8 @@ fn keep_if(condition: bool, keep: Keep) -> Keep {
     if condition { keep } else { Keep::Nothing }
 }
 
-/// Wear leveling waits while free segments are short, and while the cache stops: what is there then is to be there
-/// when it starts. It drops nothing while there is enough space.
+/// Returns the choice of wear leveling. It waits while free segments are short, and while the cache stops, which is to
+/// keep its items for the next start. It drops nothing while there is enough space.
 fn level_wear(view: &FlashView) -> Option<(Pick, Keep)> {
     let keep = if view.free_or_reclaiming < least_above(view) {
         Keep::ValidUnlessSeldomRead
@@ -135,8 +136,9 @@ fn level_wear(view: &FlashView) -> Option<(Pick, Keep)> {
     may.then_some((Pick::LeastWorn, keep))
 }
 
-/// What gains space, and wear leveling: the latter first while not all that may be is copied for space. Else it must not use
-/// free segments up: it comes last, and has no other reclaim beside it.
+/// Combines the reclaim that gains space with wear leveling. Leveling goes first while copies are still limited by the
+/// shortage of space. Afterwards it must not use up free segments: it goes last, and only if no other reclaim is
+/// running.
 fn beside_leveling(view: &FlashView, gains: Option<(Pick, Keep)>) -> Choices {
     let level = level_wear(view);
     if view.free_or_reclaiming >= least_above(view) {
@@ -146,9 +148,10 @@ fn beside_leveling(view: &FlashView, gains: Option<(Pick, Keep)>) -> Choices {
     [gains, level.filter(|_| is_alone)]
 }
 
-/// The written segments to move for a round of wear leveling, the least worn first: of those whose blocks have had
-/// less than half as many erases of use as the average one, or have had more than `round` erases less than the most worn
-/// one (as many as the average block has between two rounds), a share of all `segments` at most.
+/// Returns the written segments that a round of wear leveling moves, least worn first, at most a share of all
+/// `segments`. A segment qualifies if its blocks have had less than half as many erases of use as the average block, or
+/// more than `round` erases fewer than the most worn block. `round` is the number of erases of the average block
+/// between two rounds.
 pub(crate) fn least_worn(
     wear: &Wear,
     round: u32,
@@ -165,19 +168,20 @@ pub(crate) fn least_worn(
     moved.map(|(record, _)| record).collect()
 }
 
-/// Whether it is known that a segment is read far less than others.
+/// Returns whether a segment is known to be read far less than others.
 fn is_seldom_read(reads: &SegmentReads) -> bool {
     reads.is_settled && reads.average >= ENOUGH_READS && reads.reads < reads.average / SELDOM_SHARE
 }
 
-/// Free segments at which all that may be is copied: as many above the low watermark as can be in work.
+/// Returns the number of free segments at which copies are no longer limited: as far above the low watermark as there
+/// are reclaimers, but at most half way up to the target.
 fn least_above(view: &FlashView) -> u32 {
     (view.low + view.reclaimers).min(view.low.midpoint(view.target))
 }
 
-/// The most bytes of a segment that are copied, by how short space is: none at the high watermark, next to nothing
-/// below it, and all that may be once as many are left above the low one as can be in work, so that it is not reached while
-/// they are. What is copied late has had time to die.
+/// Returns the most bytes of a segment to copy, by the shortage of free segments: none at the high watermark, next to
+/// nothing just below it, and the maximum once only as many segments are left above the low watermark as reclaimers can
+/// work on, so that it is not reached while they work. Items that are copied late have had time to die.
 fn graded(view: &FlashView) -> u64 {
     let least = least_above(view);
     let missing = view.target.saturating_sub(view.free_or_reclaiming);
@@ -186,23 +190,23 @@ fn graded(view: &FlashView) -> u64 {
     (view.max_copy_bytes as f64 * share.powi(GRADE)) as u64
 }
 
-/// What has to be reclaimed now.
+/// Returns the segments to reclaim now.
 pub(crate) fn choose(policy: ReclaimPolicy, view: &FlashView) -> Choices {
     if !view.is_recovering {
         return choose_recovered(policy, view);
     }
     if view.free > view.reserved {
-        // Only writes that stall are worth what has not been found yet.
+        // Only stalled writes are worth items that recovery has not found yet.
         return NOTHING;
     }
-    // In order of age: how much of a segment is valid is not known yet.
+    // In order of age: the valid bytes of segments are not known yet.
     choose_recovered(policy, view).map(|choice| match choice {
         Some((Pick::Victim(..), keep)) => Some((Pick::Victim(Victim::Oldest, u64::MAX), keep)),
         Some((Pick::LeastWorn, _)) | None => None,
     })
 }
 
-/// What has to be reclaimed where the index names all that lives.
+/// Returns the segments to reclaim when the index names every live item.
 fn choose_recovered(policy: ReclaimPolicy, view: &FlashView) -> Choices {
     if view.free_or_reclaiming >= view.target && !view.is_index_short {
         return [level_wear(view), None];
@@ -222,7 +226,7 @@ fn choose_recovered(policy: ReclaimPolicy, view: &FlashView) -> Choices {
             let recent = Keep::Recent(view.max_copy_bytes);
             only(victim, keep_if(view.copies_gain, recent))
         }
-        // Bounded by reads: a copy has not been promoted before it is read again.
+        // Bounded by reads: a copy is not promoted again before it is read.
         ReclaimPolicy::CopyPromoted => only(Victim::LowestPriority, Keep::Recent(u64::MAX)),
         ReclaimPolicy::CopyValid {
             victim: Victim::FewestValid,
@@ -238,8 +242,8 @@ fn choose_recovered(policy: ReclaimPolicy, view: &FlashView) -> Choices {
                 let gains = (view.copies_gain && !view.copying_rests).then(|| gains(graded(view)));
                 return beside_leveling(view, gains);
             }
-            // Writes stall, and what is being reclaimed will not let them go on: nothing is overwritten any more. If
-            // nothing gains, nothing ever will.
+            // Writes stall, and the segments being reclaimed will not let them go on. Nothing is overwritten any more,
+            // so if no segment gains now, none ever will.
             let gains = view.copies_gain.then(|| gains(view.max_copy_bytes));
             [gains, only(Victim::FewestValid, Keep::Nothing)[0]]
         }
@@ -255,7 +259,7 @@ fn choose_recovered(policy: ReclaimPolicy, view: &FlashView) -> Choices {
     }
 }
 
-/// What becomes of the items of the segment that was picked.
+/// Decides which items of the picked segment are kept, and how.
 pub(crate) fn keep(keep: Keep, max_copy_bytes: u64, segment: &SegmentView) -> Keep {
     match keep {
         Keep::ValidUnlessSeldomRead => {
@@ -263,7 +267,7 @@ pub(crate) fn keep(keep: Keep, max_copy_bytes: u64, segment: &SegmentView) -> Ke
             keep_if(!is_seldom_read, Keep::ValidForWear)
         }
         Keep::ValidIfGain => {
-            // One may be all valid though the next have next to nothing in them.
+            // By the average: one segment may be all valid though the next ones are nearly empty.
             let bytes = segment.average_valid_bytes.unwrap_or(segment.valid_bytes);
             keep_if(bytes <= max_copy_bytes, Keep::Valid)
         }
@@ -290,7 +294,7 @@ mod tests {
         under_pressure: Victim::LeastRecentlyRead,
     };
     const DROP_OLDEST: Choices = only(Victim::Oldest, Keep::Nothing);
-    /// Between the watermarks.
+    /// A view between the watermarks.
     const VIEW: FlashView = FlashView {
         free: 20,
         free_or_reclaiming: 21,
@@ -445,8 +449,8 @@ mod tests {
     }
 
     proptest! {
-        /// Section 4.3 of `SlickCache`: below the low watermark the oldest segment is dropped, between the two what is hot
-        /// in it is copied, and above the high one nothing is done.
+        /// Section 4.3 of `SlickCache`: below the low watermark the oldest segment is dropped, between the two its hot
+        /// items are copied, and above the high one nothing is done.
         #[test]
         fn the_two_phases_are_told_by_what_is_free(
             free in 0u32..80,
@@ -490,7 +494,7 @@ mod tests {
             free: 2,
             ..recovering
         };
-        // The oldest, whatever the policy picks otherwise.
+        // The oldest segment, whatever else the policy picks.
         assert_eq!(choose(COPY_RECENT, &stalled), DROP_OLDEST);
         assert_eq!(choose(INTEGRATED, &stalled), DROP_OLDEST);
     }

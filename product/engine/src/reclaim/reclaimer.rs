@@ -1,8 +1,8 @@
-//! Reclaim: a segment goes; items that its policy keeps are copied, or go back to memory, the others are dropped.
+//! Reclaim: a segment goes. Items that its policy keeps are copied or go back to memory; all others are dropped.
 //!
-//! Valid items of many slab classes may fill as many segments as they come from, however few they are, and leave no
-//! buffers to writes. So the bytes of sealed segments that copies take are counted, and when they are more than a
-//! share of the segments that are reclaimed, the next segment is dropped.
+//! Valid items of many slab classes, however few they are, may fill as many segments as they come from, and leave no
+//! buffers to writes. So the bytes of sealed segments that copies take are counted. If they exceed a share of the
+//! segments reclaimed, the next segment is dropped.
 
 use runtime::sync::Permit;
 
@@ -17,21 +17,21 @@ use crate::format::segment::{PAGE_BYTES, Position, SummaryEntry};
 use crate::store::{AppendItem, Priority, SegmentRecord, Source};
 use crate::sync::atomic::Ordering;
 
-/// Bytes read at once while copying; holes shorter than [`HOLE_BYTES`] are read through.
+/// Bytes read at once while copying. Holes shorter than [`HOLE_BYTES`] are read along with their neighbours.
 const RUN_BYTES: u32 = 256 << 10;
 const HOLE_BYTES: u32 = 32 << 10;
-/// Segments by which copying may be ahead or behind.
+/// Number of segments by which copying may be ahead or behind.
 const GAIN_LIMIT: i64 = 4;
-/// When copying has found nothing that gains, it rests until one in this many written segments is new.
+/// After a search for a segment that gains has failed, copying rests until one in this many written segments is new.
 const RESTING_SHARE: u32 = 64;
-/// Entries looked at, or items copied, before others get a turn.
+/// Entries checked, or items copied, before other tasks get a turn.
 const ITEMS_A_TURN: usize = 64;
 
-/// A segment that is reclaimed.
+/// A segment to reclaim.
 struct Chosen<'a> {
     record: SegmentRecord,
     keep: Keep,
-    /// For the sake of wear leveling.
+    /// Whether it is reclaimed for wear leveling.
     is_leveling: bool,
     claim: Claim<'a>,
 }
@@ -39,7 +39,7 @@ struct Chosen<'a> {
 /// The next task.
 enum Task<'a> {
     None,
-    /// Copies have to be written before others are made.
+    /// Copies have to be written before more are made.
     WriteCopies,
     Reclaim(Chosen<'a>),
 }
@@ -58,9 +58,9 @@ impl Upkeep {
         }
     }
 
-    /// Reclaims a segment if one has to go, or writes the segments that keep it from that; returns whether it did either.
+    /// Reclaims a segment if one has to go, or writes the copies that prevent it. Returns whether it did either.
     pub(crate) async fn reclaim_one(&self, residents: &dyn Residents) -> bool {
-        // Counted before the choice: quiescing freezes the choice first, and then looks at the count.
+        // Counted before the choice: `quiesce` freezes the choice first, and reads the count afterwards.
         let under_way = Counted::begin(&self.reclaiming);
         let is_done = match self.choose() {
             Task::None => false,
@@ -76,7 +76,7 @@ impl Upkeep {
         is_done
     }
 
-    /// Takes the segment that has to go, if there is one, and returns which of its items are kept.
+    /// Takes the segment that has to go, if there is one, and decides which of its items are kept.
     fn choose(&self) -> Task<'_> {
         if self.is_frozen.load(Ordering::SeqCst) {
             return Task::None;
@@ -98,7 +98,7 @@ impl Upkeep {
             let segment = self.view_segment(&record);
             let keep = policy::keep(keep, view.max_copy_bytes, &segment);
             let claim = self.claim(&record, keep);
-            // Before anything of it leaves the index: from here on a start finds nothing in it.
+            // Recorded before any item leaves the index: from here on a start finds none of its items.
             self.declare_segment_dead(&record);
             return Task::Reclaim(Chosen {
                 record,
@@ -113,7 +113,8 @@ impl Upkeep {
     fn view(&self) -> FlashView {
         let opened = self.store.counters().segments_opened.get();
         let is_stopping = self.is_stopping.load(Ordering::SeqCst);
-        // What is there when the cache stops is to be there when it starts, but for what the items in memory need.
+        // A stopping cache keeps its items for the next start, and drops some only if the items in memory need index
+        // space.
         let is_index_short = if is_stopping {
             self.index_use.headroom() == 0
         } else {
@@ -149,7 +150,7 @@ impl Upkeep {
     fn take(&self, pick: Pick) -> Option<SegmentRecord> {
         match pick {
             Pick::LeastWorn => self.take_least_worn(),
-            // Versions alone decide: an item must outlive the items that it supersedes.
+            // If versions alone decide, an item must outlive the items that it supersedes.
             Pick::Victim(..) if !self.is_located() => self.store.take_in_order(),
             Pick::Victim(victim, max_valid) => {
                 let record = self.store.take_victim(victim, max_valid);
@@ -163,16 +164,16 @@ impl Upkeep {
         }
     }
 
-    /// A segment that is erased for the sake of wear leveling (section 4.1.5): at regular counts of erases of use a
-    /// round begins, in which the least worn ones are marked. They are taken one by one until the next, so that for each
-    /// a block is free by then which has been erased often.
+    /// Takes a segment that is erased for wear leveling (section 4.1.5). A round begins at regular counts of erases of
+    /// use, and marks the least worn segments. They are taken one by one until the next round, so that for each of
+    /// their items a free block that has been erased often is available by then.
     fn take_least_worn(&self) -> Option<SegmentRecord> {
         let multiple = self.wear_leveling?;
         let erases = self.store.counters().erases_of_use.get();
         let last = self.leveled_at.get();
         let in_use = self.store.segments_in_use();
         let due = u64::from(multiple) * u64::from(in_use);
-        // Victims are taken one at a time, so that nobody else levels meanwhile.
+        // Victims are taken one at a time, so that no other task starts a round in between.
         if erases.saturating_sub(last) >= due {
             self.leveled_at.store(erases, Ordering::Relaxed);
             let (wear, written) = self.store.wear_of_use();
@@ -191,12 +192,12 @@ impl Upkeep {
         is_its_turn.then(|| self.store.take_worn_least())?
     }
 
-    /// Whether the last copies have gained: slots may fill as many short segments as they came from, and keep
-    /// writes from filling theirs.
+    /// Returns whether the last copies have gained space: slots may fill as many short segments as they came from, and
+    /// keep writes from filling theirs.
     fn copies_gain(&self) -> bool {
         let sixteenths = self.policy.max_copy_sixteenths();
         let segments = if self.policy.copies_valid_by_age() {
-            // In order of age all that is seldom overwritten may come in a row.
+            // In order of age, many segments in a row may hold only items that are seldom overwritten.
             GAIN_LIMIT.max(i64::from(self.store.segments()) / 16)
         } else {
             GAIN_LIMIT
@@ -205,7 +206,7 @@ impl Upkeep {
         let limit = segments * segment_bytes;
         let mut balance = self.balance.lock();
         let reclaimed = self.counters.segments_reclaimed.get();
-        // Wear leveling gains nothing, and its copies do not count either.
+        // Wear leveling gains nothing, and its copies are not counted either.
         let reclaimed = reclaimed as i64 - self.counters.segments_leveled.get() as i64;
         let for_copies = self.store.counters().bytes_for_copies.get();
         let allowed = (reclaimed - balance.reclaimed) * segment_bytes * i64::from(sixteenths) / 16;
@@ -249,7 +250,7 @@ impl Upkeep {
             }
         }
         if !self.is_located() {
-            // Older segments must not come back without the items that supersede theirs.
+            // Made durable first: older segments must not come back without the items that supersede theirs.
             self.sync_deaths().await;
         }
         self.store.release(record.segment).await;
@@ -263,16 +264,16 @@ impl Upkeep {
         }
     }
 
-    /// Drops what is left of a segment without a look at its items. What is counted of them is by what memory has: how many
-    /// the index may have named, of which some had been outdated or had expired; as long as the average item of the segment;
-    /// none of them known to have been read, or to have an expiry.
+    /// Drops the remaining items of a segment without looking at them. Counts them by estimate: as many items
+    /// as the index may have named, including some that were outdated or expired; each as long as the segment's average
+    /// item; none as read or with an expiry.
     fn drop_unseen(&self, residents: &dyn Residents, record: &SegmentRecord, is_unread: bool) {
         let named = residents.forget_segment(record);
-        // A segment that recovery has not come to is not in the index.
+        // The index has no items of a segment that recovery has not reached.
         let items = if is_unread {
             u64::from(record.items)
         } else {
-            // A flush has made the others dead.
+            // A flush has made the other items dead.
             named.min(u64::from(self.store.valid_items(record.segment)))
         };
         if items == 0 {
@@ -287,7 +288,7 @@ impl Upkeep {
         counters.bytes_evicted.add(bytes);
     }
 
-    /// Notes how long the items of a segment that are dropped unread have been on flash.
+    /// Notes how long the items of a segment, dropped unread, have been on flash.
     fn count_age(&self, record: &SegmentRecord) {
         if let Some(sealed_at) = self.store.sealed_at(record.segment) {
             let age = runtime::unix_seconds().saturating_sub(sealed_at);
@@ -295,7 +296,7 @@ impl Upkeep {
         }
     }
 
-    /// Counts the items dropped with a segment that recovery had not come to: those live at the start.
+    /// Counts the items that were live at the start and are dropped with a segment that recovery had not reached.
     fn count_unread(&self, record: &SegmentRecord, entries: &[SummaryEntry], dead: &DeadSet) {
         let items = dead.of_segment(record);
         let clock = self.recovery.clock;
@@ -327,7 +328,7 @@ impl Upkeep {
             .add(u64::from(entry.expiry.get() != 0));
     }
 
-    /// Removes every item that is not kept from the index; returns the kept items.
+    /// Removes every item that is not kept from the index. Returns the kept items.
     async fn classify(
         &self,
         residents: &dyn Residents,
@@ -391,7 +392,7 @@ impl Upkeep {
                     continue;
                 }
             };
-            // The whole segment in one turn: a half copied segment has freed nothing yet.
+            // The whole segment in one turn, since a half copied segment has freed nothing yet.
             let mut turn = Some(self.turns.acquire().await);
             for entries in run.chunks(ITEMS_A_TURN) {
                 let items = self.decode_items(residents, record, entries, (&bytes, start));
@@ -412,7 +413,7 @@ impl Upkeep {
         }
     }
 
-    /// The items of these entries, in bytes that begin at an offset of the segment. Those that are damaged are dropped.
+    /// Decodes the items of these entries, in bytes that begin at an offset of the segment. Drops damaged items.
     fn decode_items<'a>(
         &self,
         residents: &dyn Residents,
@@ -435,7 +436,7 @@ impl Upkeep {
         items
     }
 
-    /// Copies items to open segments; gives its `turn` up while there is no space.
+    /// Copies items to open segments. Gives its `turn` up while there is no space.
     async fn copy(
         &self,
         residents: &dyn Residents,
@@ -460,7 +461,7 @@ impl Upkeep {
         };
         let mut done = 0;
         while done < items.len() {
-            // An item that has died since it was read is not written again: a power cut could take the record that
+            // An item that has died since it was read is not written again: a power cut could lose the record that
             // declares the copy dead, and leave the copy.
             let now = runtime::unix_seconds();
             let is_named = |number: usize, to: &mut Priority| {
@@ -501,7 +502,7 @@ impl Upkeep {
                             self.counters.bytes_copied_to_level.add(bytes);
                         }
                     } else {
-                        // Overwritten or deleted meanwhile: the copy is dead from the start.
+                        // Overwritten or deleted in between: the copy is dead from the start.
                         self.displace(place);
                     }
                 });
@@ -512,7 +513,7 @@ impl Upkeep {
             if starved.is_some()
                 && self.starved.load(Ordering::SeqCst) >= self.store.reclaiming_segments()
             {
-                // Every other reclaim waits, too: only this one can free a segment.
+                // Every other reclaim waits as well, so that only this one can free a segment.
                 let left: Vec<SummaryEntry> =
                     items[done..].iter().map(|(entry, _)| *entry).collect();
                 return self.drop_items(residents, record, &left);
@@ -521,7 +522,7 @@ impl Upkeep {
             if self.works_in_background() || starved.is_some() {
                 space.await;
             } else if !self.write_one(residents).await && !self.store.has_buffer_for_copies() {
-                // All sealed segments are being written by other tasks.
+                // Other tasks are writing all sealed segments.
                 space.await;
             }
             drop(starved);
@@ -556,7 +557,7 @@ impl Upkeep {
     }
 }
 
-/// Bytes from an entry's item to the next one's, or of its slot.
+/// Returns the bytes from an entry's item to the next item, or the bytes of its slot.
 fn entry_bytes(entry: &SummaryEntry, next: Option<&SummaryEntry>, slot_bytes: u32) -> u64 {
     let position = Position::from_bits(entry.position.get());
     match next {
@@ -568,7 +569,7 @@ fn entry_bytes(entry: &SummaryEntry, next: Option<&SummaryEntry>, slot_bytes: u3
     }
 }
 
-/// The entries at the front of `kept` that one read covers, with its offset and length in bytes.
+/// Returns the entries at the front of `kept` that one read covers, with the read's offset and length in bytes.
 pub(crate) fn next_run(
     kept: &[SummaryEntry],
     slot_bytes: u32,
@@ -603,7 +604,7 @@ mod tests {
 
     const SEGMENT_BYTES: u32 = 4 << 20;
 
-    /// Entries of items that lie one after the other, with their lengths.
+    /// Creates entries of items that lie one after the other, with their lengths.
     fn entries(lengths: &[u32]) -> Vec<(SummaryEntry, u32)> {
         let mut cursor = 0;
         let mut entries = Vec::new();

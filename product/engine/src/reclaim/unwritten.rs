@@ -1,21 +1,21 @@
-//! Copies of reclaim that a kill would take, and the bound on their bytes.
+//! Reclaim's copies that a killed process would lose, and the bound on their bytes.
 //!
-//! A victim is declared dead before the first of its items moves, so from then on until its copies are on flash memory
-//! alone has them, whether they have been made yet or not:
+//! A victim is declared dead before its first item moves. From then on, until the copies are on flash, memory alone has
+//! its items, whether or not they have been copied yet:
 //!
 //! ```text
 //!   victim taken ──> copied to a buffer ──> buffer sealed ──> written
 //!   claimed          unwritten                                on flash
 //! ```
 //!
-//! Claimed and unwritten bytes together never pass [`Upkeep::most_unwritten`]: a victim of which something may be copied is
-//! only taken when all that may be fits. Where it does not, the reclaim writes what is in its way. A sealed segment is
-//! written before its turn and stays in its buffer, so that this costs no byte of flash and no read from memory. One that
-//! is being filled is flushed, once for each half of the bound at most, or when nothing else goes on.
+//! Claimed and unwritten bytes together never exceed [`Upkeep::most_unwritten`]: a victim with items to copy is taken
+//! only if the most that it may copy fits. If it does not fit, the reclaimer writes the copies in its way. A sealed
+//! segment is written before its turn and stays in its buffer, so that this costs no flash byte and no read from
+//! memory. A segment being filled is flushed, at most once for each half of the bound, or when nothing else can go on.
 //!
-//! Without [`ReclaimSettings::bound_copies`](crate::ReclaimSettings::bound_copies) nothing is claimed, and copies wait for
-//! their buffers as other items do. So it is, too, on flash whose pages cannot be written twice: it cannot be flushed in
-//! parts. There all that the buffers hold may be copies.
+//! Without [`ReclaimSettings::bound_copies`](crate::ReclaimSettings::bound_copies) nothing is claimed, and copies wait
+//! for their buffers like other items. The same holds on flash whose pages cannot be written twice, because segments
+//! cannot be flushed in parts: all items in the buffers may then be copies.
 
 use super::Residents;
 use super::policy::Keep;
@@ -23,12 +23,12 @@ use super::upkeep::Upkeep;
 use crate::store::{SegmentRecord, Unflushed};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// The part of the flash that copies may have in memory alone, as a fraction of this denominator.
+/// Copies may have the flash divided by this in memory alone.
 const UNWRITTEN_SHARE: u32 = 256;
-/// Segments of copies that they may have there at least: one is copied while another is written.
+/// Minimum of that bound, in segments: copies go to one while another is written.
 const LEAST_UNWRITTEN: u32 = 2;
 
-/// Bytes that a reclaim may copy, for as long as it goes on.
+/// Bytes that a reclaim in progress may copy.
 pub(super) struct Claim<'a> {
     claimed: &'a AtomicU64,
     pub(super) bytes: u64,
@@ -41,22 +41,22 @@ impl Drop for Claim<'_> {
 }
 
 impl Upkeep {
-    /// The most bytes of a victim that its policy copies.
+    /// Returns the most bytes of a victim that the policy copies.
     pub(super) fn max_copy_bytes(&self) -> u64 {
         let segment_bytes = u64::from(self.store.segment_bytes());
         let sixteenths = u64::from(self.policy.max_copy_sixteenths());
-        // All of it frees nothing.
+        // Copying a whole segment frees nothing.
         (segment_bytes * sixteenths / 16).min(segment_bytes - 1)
     }
 
-    /// The most bytes of copies that a kill takes.
+    /// Returns the most bytes of copies that a kill may lose.
     fn most_unwritten(&self) -> u64 {
         let segments = (self.store.segments() / UNWRITTEN_SHARE).max(LEAST_UNWRITTEN);
         u64::from(segments) * u64::from(self.store.segment_bytes())
     }
 
-    /// Whether a kill could take more than it may, were another victim copied now. Whoever takes victims asks in the hold
-    /// in which it claims.
+    /// Returns whether a kill could lose more than the bound if another victim were copied now. A task that takes
+    /// victims asks and claims in one hold of the lock.
     pub(super) fn copies_wait(&self) -> bool {
         if !self.bounds_copies {
             return false;
@@ -66,13 +66,13 @@ impl Upkeep {
             None => self.max_copy_bytes(),
         };
         let claimed = self.claimed.load(Ordering::SeqCst);
-        // In this order: what is no more claimed has been copied.
+        // In this order: bytes that are no longer claimed have been copied.
         let unwritten = self.store.unwritten_copies();
         let waiting = claimed + unwritten.filling + unwritten.sealed;
         next > 0 && waiting + next > self.most_unwritten()
     }
 
-    /// Claims what a reclaim that keeps so much of a segment copies at most.
+    /// Claims the most bytes that a reclaim with this `keep` copies from a segment.
     pub(super) fn claim(&self, record: &SegmentRecord, keep: Keep) -> Claim<'_> {
         let valid_bytes = self.store.valid_bytes(record.segment);
         let bytes = match keep {
@@ -88,7 +88,7 @@ impl Upkeep {
         }
     }
 
-    /// All that was claimed has been copied or dropped: others may go on.
+    /// Ends a claim whose items have all been copied or dropped, and wakes waiting reclaims.
     pub(super) fn end_claim(&self, claim: Claim<'_>) {
         let was_any = claim.bytes > 0;
         drop(claim);
@@ -98,7 +98,7 @@ impl Upkeep {
         }
     }
 
-    /// Writes copies that keep others from being made; false where that is not to be done, or done by others.
+    /// Writes the copies that keep other copies from being made. Returns false if none may be written, or others do so.
     pub(super) async fn write_copies(&self, residents: &dyn Residents) -> bool {
         if self.write_sealed_copies(residents).await {
             return true;
@@ -111,14 +111,14 @@ impl Upkeep {
         true
     }
 
-    /// Writes the sealed segment with copies that is the next; false when none waits.
+    /// Writes the next sealed segment with copies. Returns false if none waits.
     async fn write_sealed_copies(&self, residents: &dyn Residents) -> bool {
         let ahead = async || self.sync_deaths().await;
         let written = self.store.write_copies(ahead).await;
         self.note_written(residents, written).await
     }
 
-    /// Writes a sealed segment with copies before its turn where they come near the bound: false where none is due.
+    /// Writes a sealed segment with copies before its turn if copies come near the bound. Returns false if none is due.
     pub(crate) async fn write_copies_ahead(&self, residents: &dyn Residents) -> bool {
         let is_near = || {
             let claimed = self.claimed.load(Ordering::SeqCst);
@@ -132,7 +132,8 @@ impl Upkeep {
         self.write_sealed_copies(residents).await
     }
 
-    /// Whether what is being filled has so many copies that a flush is worth its pages, or nothing else can go on.
+    /// Returns whether a flush of the segments being filled is worth its pages, by the number of copies, or nothing else
+    /// can go on.
     fn flushes_copies(&self) -> bool {
         let unwritten = self.store.unwritten_copies().filling;
         let is_still = self.claimed.load(Ordering::SeqCst) == 0;
@@ -141,7 +142,7 @@ impl Upkeep {
 
     async fn flush_copies(&self) {
         if self.flush_filling(Unflushed::Copies).await.is_err() {
-            // A segment that cannot be flushed is written as any other, or given up.
+            // A segment that cannot be flushed is written like any other segment, or given up.
             self.store.flush();
         }
         self.store.work().notify_all();

@@ -1,5 +1,5 @@
-//! [`Upkeep`]: state that writing and reclaim share: the store, the journal, the phase of the cache, counters. Writing is
-//! here, too, and the treatment of a segment that could not be written.
+//! [`Upkeep`]: state that writing and reclaim share: the store, the journal, the phase of the cache, counters. Also
+//! writes segments, and handles segments that could not be written.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
@@ -24,38 +24,38 @@ use crate::store::{SegmentRecord, SegmentStore, Unflushed, WriteFailure};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Pause after a sync that failed.
+/// Pause after a failed sync.
 const SYNC_PAUSE: Duration = Duration::from_secs(1);
-/// Syncs that fail one after the other before writes that wait are told.
+/// Number of consecutive failed syncs after which waiting writes are told.
 const FAILURES_TO_TELL: u32 = 10;
-/// Reclaims that take processor time at once: requests are served beside them.
+/// Number of reclaims that take processor time at once, beside requests.
 const TURNS: usize = 2;
-/// Bytes an object takes in a checkpoint at most: dead, or read since it was written.
+/// Maximum bytes of an object in a checkpoint: dead, or read since it was written.
 const CHECKPOINT_ENTRY_BYTES: u64 = 2;
-/// Segments a checkpoint may need beyond those of its lists.
+/// Segments that a checkpoint may need in addition to its lists.
 const CHECKPOINT_SPARE_SEGMENTS: u32 = 2;
 
-/// Takes items back into memory whose segment is being reclaimed.
+/// Takes items of segments being reclaimed back into memory.
 pub(crate) trait ReturnToMemory: Send + Sync {
-    /// Takes an item that the index still names out of the index and into memory, dirty. False when the index
-    /// names it no more, or memory has no space.
+    /// Moves an item from the index into memory, dirty. Returns false if the index no longer names it, or memory has no
+    /// space.
     fn take_back(&self, item: &Resident, contents: &ItemRef<'_>) -> bool;
 
-    /// Items that only memory holds at present.
+    /// Returns the items that only memory has at present.
     fn dirty(&self) -> Dirty;
 }
 
 /// Items without a copy on flash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Dirty {
-    /// How many there are.
+    /// Number of items.
     pub(crate) items: u64,
     /// Bytes of their bodies.
     pub(crate) bytes: u64,
 }
 
 impl Dirty {
-    /// Segments of this size that they fill, about. Items of their mean length take as many pages as they do.
+    /// Estimates how many segments of this size the items fill: items of their mean length take as many pages.
     fn segments(self, segment_bytes: u32) -> u32 {
         let summary = self.items * u64::from(SUMMARY_ENTRY_BYTES);
         let mean = self.bytes / self.items.max(1) + CHECKSUM_BYTES as u64;
@@ -77,41 +77,41 @@ counters! {
         segments_reclaimed,
         /// Segments reclaimed by dropping all of their items.
         segments_dropped,
-        /// How often wear was leveled.
+        /// Rounds of wear leveling.
         wear_levelings,
         /// Segments erased for wear leveling.
         segments_leveled,
-        /// Bytes of the items that were copied for wear leveling.
+        /// Bytes of the items copied for wear leveling.
         bytes_copied_to_level,
         /// Items that reclaim kept by copying.
         items_copied,
         /// Bytes of the items that reclaim copied.
         bytes_copied,
-        /// Items that reclaim gave back to memory.
+        /// Items that reclaim returned to memory.
         items_returned,
         /// Live items that reclaim dropped.
         items_evicted,
-        /// Items among these that had not been read since they were written to flash.
+        /// Live items dropped by reclaim that had not been read since they were written to flash.
         evicted_unfetched,
-        /// Items among these that had an expiry.
+        /// Live items dropped by reclaim that had an expiry.
         evicted_nonzero,
         /// Bytes of the live items that reclaim dropped.
         bytes_evicted,
         /// Expired or flushed items that reclaim found.
         items_expired,
-        /// Items dropped because the index had reached its bound.
+        /// Items dropped because the index was full.
         index_full,
         /// Items lost with segments that could not be written or read.
         items_lost,
     }
     also {
-        /// Items the index finds on flash.
+        /// Items that the index finds on flash.
         objects: u64,
-        /// Free segments below which reclaim presses.
+        /// Free segments below which reclaim is urgent.
         low_watermark: u32,
         /// Free segments below which reclaim begins.
         high_watermark: u32,
-        /// Seconds that the live item which reclaim dropped last had been on flash without being read.
+        /// Seconds that the live item dropped last had been on flash without being read.
         evicted_age: u32,
     }
 }
@@ -131,7 +131,7 @@ pub(crate) struct Upkeep {
     pub(super) policy: ReclaimPolicy,
     pub(super) wear_leveling: Option<u32>,
     schedule: Schedule,
-    /// Whether the bytes of copies that only memory has are bounded.
+    /// Whether the bytes of copies in memory alone are bounded.
     pub(super) bounds_copies: bool,
     spare_buffers: Option<usize>,
     writers: usize,
@@ -139,45 +139,45 @@ pub(crate) struct Upkeep {
     /// Segments that an orderly stop needs for dirty items; `None` if their number follows from the dirty items.
     for_stop: Option<u32>,
     regulator: Regulator,
-    /// Memory that takes items back; set once, when the engine has been put together.
+    /// Memory that takes items back; set once, after the engine has been put together.
     pub(crate) memory: OnceLock<Weak<dyn ReturnToMemory>>,
 
-    /// Where segments are written and reclaimed on demand: who waits for a round of that.
+    /// Callers that wait for a round of on-demand writing and reclaim.
     rounds: Mutex<VecDeque<Sender<()>>>,
-    /// Notified while work waits for a journal whose syncs have failed for long.
+    /// Notified while work waits for a journal whose syncs keep failing.
     pub(crate) is_failing: Notify,
-    /// Those for whom sealed segments are written whatever the schedule says.
+    /// Number of callers for whom sealed segments are written whatever the schedule says.
     syncing: AtomicU32,
-    /// An orderly stop has begun: the segments held for it may be filled.
+    /// Whether an orderly stop has begun: the segments kept for it may be filled.
     pub(crate) is_stopping: AtomicBool,
-    /// Reclaim begins no more.
+    /// Whether no further reclaim begins.
     pub(crate) is_frozen: AtomicBool,
-    /// Background work ends.
+    /// Whether background work has ended.
     pub(crate) is_ended: AtomicBool,
-    /// Reclaims under way, and those about to choose a segment.
+    /// Number of reclaims in progress, and of tasks about to choose a segment.
     pub(crate) reclaiming: AtomicU32,
-    /// Notified whenever a segment has been written or given up, or a reclaim has ended.
+    /// Notified when a segment has been written or given up, and when a reclaim has ended.
     pub(crate) progress: Notify,
 
-    /// Held by a reclaim that looks at items or copies them.
+    /// Held by a reclaim that checks items or copies them.
     pub(super) turns: Semaphore,
-    /// Held while a victim is taken and declared dead: victims die in the order in which they are taken.
+    /// Held while a victim is taken and declared dead, so that victims die in the order in which they are taken.
     pub(super) taking: Mutex<()>,
     pub(super) balance: Mutex<CopyBalance>,
-    /// Reclaims whose copies wait for a free segment.
+    /// Number of reclaims whose copies wait for a free segment.
     pub(super) starved: AtomicU32,
-    /// Seconds that the live item which was dropped last had been on flash without being read.
+    /// Seconds that the live item dropped last had been on flash without being read.
     pub(super) evicted_age: AtomicU32,
-    /// EWMA of the time it takes to drop a segment.
+    /// EWMA of the time to drop a segment.
     pub(super) drop_time: Ewma,
     pub(super) dropping: AtomicU32,
-    /// Bytes that the reclaims under way may copy.
+    /// Bytes that the reclaims in progress may copy.
     pub(super) claimed: AtomicU64,
-    /// No segment to copy from is looked for before `segments_opened` reaches this count.
+    /// Count of `segments_opened` before which no segment to copy from is searched.
     pub(super) copying_rests_until: AtomicU64,
-    /// Erases of use when wear was leveled last.
+    /// Number of erases of use at the last wear leveling.
     pub(super) leveled_at: AtomicU64,
-    /// Segments that were marked then.
+    /// Number of segments marked at the last wear leveling.
     pub(super) leveled_segments: AtomicU64,
 }
 
@@ -194,18 +194,17 @@ pub(crate) struct UpkeepPlan {
     pub(crate) for_stop: Option<u32>,
 }
 
-/// Bytes gained by copying: a share of the segments that were reclaimed, less the bytes of sealed segments
-/// that copies take.
+/// Bytes gained by copying: a share of the reclaimed segments, less the bytes of sealed segments that copies take.
 #[derive(Default)]
 pub(super) struct CopyBalance {
     pub(super) gained: i64,
-    /// Segments reclaimed to gain space when it was last brought up to date.
+    /// Number of segments reclaimed for space at the last update.
     pub(super) reclaimed: i64,
-    /// Bytes of sealed segments taken by copies when it was last brought up to date.
+    /// Bytes of sealed segments taken by copies at the last update.
     pub(super) for_copies: u64,
 }
 
-/// Counted for as long as this value exists, also when the task that holds it is dropped.
+/// Counts one for as long as it exists, even if the task that holds it is dropped.
 pub(super) struct Counted<'a>(&'a AtomicU32);
 
 impl<'a> Counted<'a> {
@@ -309,7 +308,8 @@ impl Upkeep {
         self.memory.get()?.upgrade()
     }
 
-    /// Returns the free segments that only copies may fill: stalled writes must not take the segments that copies need.
+    /// Returns the number of free segments that only copies may fill: stalled writes must not take the segments that
+    /// copies need.
     pub(super) fn reserved_segments(&self) -> u32 {
         match self.policy.under_pressure() {
             Some(_) => 0,
@@ -317,8 +317,8 @@ impl Upkeep {
         }
     }
 
-    /// Everything counted, with the watermarks: as they were found last where they go by what is in memory, since the
-    /// caller may hold locks of that.
+    /// Returns all counters and the watermarks. Watermarks that depend on the items in memory are the ones found last,
+    /// since the caller may hold a partition's lock.
     pub(crate) fn stats(&self) -> FlashStats {
         let Watermarks { low, high } = if self.regulator.follows_load() {
             self.watermarks()
@@ -334,7 +334,7 @@ impl Upkeep {
         }
     }
 
-    /// The watermarks at present.
+    /// Returns the present watermarks.
     pub(super) fn watermarks(&self) -> Watermarks {
         let segments = self.store.segments();
         let dirty = || {
@@ -358,7 +358,7 @@ impl Upkeep {
         })
     }
 
-    /// Free segments to keep at present: when stopping, those that the checkpoint will fill.
+    /// Returns the number of free segments to keep at present; during a stop, the number that the checkpoint will fill.
     pub(crate) fn free_target(&self) -> u32 {
         if !self.is_stopping.load(Ordering::SeqCst) {
             // Writes need one segment more than are reserved for copies.
@@ -369,14 +369,15 @@ impl Upkeep {
         segments as u32 + CHECKPOINT_SPARE_SEGMENTS
     }
 
-    /// Whether segments are written and reclaimed without being asked for: where they are not, they are
-    /// once the cache is stopping.
+    /// Returns whether segments are written and reclaimed in background. Under any schedule they are once the cache is
+    /// stopping.
     pub(crate) fn works_in_background(&self) -> bool {
         self.schedule == Schedule::Background || self.is_stopping.load(Ordering::SeqCst)
     }
 
-    /// A caller has found no space. Where that is what makes work, resolves once a round of it has been done for this caller:
-    /// who stalls waits for all that its write takes, and others go on.
+    /// Requests a round for a caller that has found no space, if writing and reclaim are done on demand. The result
+    /// resolves once the round has been done for this caller: a stalled caller waits for all the work that its write
+    /// causes, and others go on.
     pub(crate) fn ask_for_round(&self) -> Option<Receiver<()>> {
         let is_over = || self.works_in_background() || self.is_ended.load(Ordering::Acquire);
         if is_over() {
@@ -391,17 +392,17 @@ impl Upkeep {
         Some(round)
     }
 
-    /// The caller whose round is next.
+    /// Returns the caller whose round is next.
     pub(crate) fn next_round(&self) -> Option<Sender<()>> {
         self.rounds.lock().pop_front()
     }
 
-    /// Background tasks do the work from now on.
+    /// Ends the waits for rounds: background tasks do the work from now on.
     pub(crate) fn end_rounds(&self) {
         drop(std::mem::take(&mut *self.rounds.lock()));
     }
 
-    /// Whether a sealed segment is to be written now.
+    /// Returns whether a sealed segment is to be written now.
     pub(crate) fn writes_now(&self) -> bool {
         if self.syncing.load(Ordering::SeqCst) > 0 {
             return true;
@@ -413,7 +414,7 @@ impl Upkeep {
                 && self.store.free_segments() >= self.watermarks().low
         };
         let spare = self.spare_buffers.filter(may_wait);
-        // As many at once as are missing, in proportion: all writers are woken alike.
+        // Writes go on in proportion to the missing buffers, since all writers are woken alike.
         let are_missing = |spare: usize| {
             let missing = spare.saturating_sub(self.store.free_buffers());
             self.store.segments_being_written() * spare < missing * self.writers
@@ -421,8 +422,8 @@ impl Upkeep {
         self.works_in_background() && spare.is_none_or(are_missing)
     }
 
-    /// From now on every sealed segment is written, whatever the schedule says, until as many calls with false as with
-    /// true.
+    /// With true, makes writers write every sealed segment, whatever the schedule says, until a matching call with
+    /// false.
     pub(crate) fn writes_all(&self, yes: bool) {
         if yes {
             self.syncing.fetch_add(1, Ordering::SeqCst);
@@ -432,14 +433,14 @@ impl Upkeep {
         self.store.work().notify_all();
     }
 
-    /// Writes the sealed segment whose turn it is; false when none waits.
+    /// Writes the sealed segment whose turn it is. Returns false if none waits.
     pub(crate) async fn write_one(&self, residents: &dyn Residents) -> bool {
         let ahead = async || self.sync_deaths().await;
         let written = self.store.write_next(ahead).await;
         self.note_written(residents, written).await
     }
 
-    /// A sealed segment has been written, or could not be; false where none waited.
+    /// Handles the outcome of writing a sealed segment. Returns false if none waited.
     pub(super) async fn note_written(
         &self,
         residents: &dyn Residents,
@@ -454,16 +455,16 @@ impl Upkeep {
         true
     }
 
-    /// Writes the items that the segments being filled hold so far.
+    /// Writes the items of the segments being filled to flash.
     pub(crate) async fn flush_filling(&self, which: Unflushed) -> Result<(), DeviceError> {
         let ahead = async || self.sync_deaths().await;
         self.store.flush_filling(which, ahead).await
     }
 
-    /// Moves the items of a segment that could not be written to another, or forgets them.
+    /// Moves the items of a segment that could not be written to another segment, or forgets them.
     pub(super) async fn give_up(&self, residents: &dyn Residents, failure: WriteFailure) {
         let record = failure.record;
-        // Parts of the segment may be on flash all the same: no start may find them.
+        // Parts of the segment may be on flash all the same; no start may find them.
         self.declare_segment_dead(&record);
         let of = |entry: &SummaryEntry| Resident::of(&record, entry);
         let is_moved = self.store.move_elsewhere(
@@ -494,9 +495,9 @@ impl Upkeep {
         }
     }
 
-    /// Resolves once a start will know of all that has died so far, or that it cannot know. What supersedes a copy is
-    /// not durable before that: of two copies of a key that a start finds, one is known to be dead. Goes on after the
-    /// end of background work, until its task is dropped.
+    /// Resolves once a start will know of all items that have died so far, or will know that it cannot. A newer copy
+    /// does not become durable before that: if a start finds two copies of a key, it knows that one is dead. Goes on
+    /// after the end of background work, until its task is dropped.
     pub(crate) async fn sync_deaths(&self) {
         let reached = self.journal.reached();
         let mut failures = 0;
@@ -509,7 +510,7 @@ impl Upkeep {
             tracing::warn!(%error, "what is to be written waits for the journal to be synced");
             failures += 1;
             if failures >= FAILURES_TO_TELL {
-                // Writes that wait for space see how long that goes on.
+                // Writes that wait for space see that the failures persist.
                 self.is_failing.notify_all();
                 self.store.space().notify_all();
             }
@@ -517,7 +518,7 @@ impl Upkeep {
         }
     }
 
-    /// A generation of a segment will never be read again: says so in the journal.
+    /// Records in the journal that a generation of a segment will never be read again.
     pub(crate) fn declare_segment_dead(&self, record: &SegmentRecord) {
         self.journal.append(Record::SegmentDead {
             segment: record.segment.0,
@@ -525,7 +526,7 @@ impl Upkeep {
         });
     }
 
-    /// The copy at a place will never be read again: says so in the journal.
+    /// Records in the journal that the copy at a place will never be read again.
     pub(crate) fn declare_dead(&self, place: Place) {
         self.journal.append(Record::Dead {
             location: self.store.codec.encode(place.segment, place.position),
@@ -533,15 +534,15 @@ impl Upkeep {
         });
     }
 
-    /// The index does not name the copy at a place any more.
+    /// Counts out a copy that the index no longer names, and records it as dead.
     pub(crate) fn displace(&self, place: Place) {
         self.store.count_out(place.segment, place.generation);
         self.declare_dead(place);
     }
 }
 
-/// Enough is kept free for an orderly stop to write so many segments and the checkpoint, but never more than a quarter
-/// of the flash.
+/// Returns watermarks that keep enough segments free for an orderly stop to write `for_stop` segments and the
+/// checkpoint, but at most a quarter of the flash.
 fn stop_watermarks(for_stop: u32, segments: u32) -> Watermarks {
     let spare = (segments / 64).clamp(2, 16);
     Watermarks {
@@ -562,11 +563,11 @@ mod tests {
 
     const WRITERS: usize = 6;
     const BUFFERS: usize = 16;
-    /// Configured spare buffers; an eighth of all is left to writes beside them.
+    /// Configured spare buffers. An eighth of all buffers is left to writes beside them.
     const SPARE_BUFFERS: usize = 7;
     const ALL_SPARE: usize = SPARE_BUFFERS + BUFFERS / 8;
 
-    /// An engine without background tasks, whose writes take a second.
+    /// Opens an engine without background tasks, whose writes take a second.
     async fn open() -> Arc<Engine> {
         let latency = Latency {
             write: Duration::from_secs(1),

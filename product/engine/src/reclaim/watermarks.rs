@@ -1,13 +1,13 @@
 //! How many segments to keep free: the low and the high watermark (`DIDACache`, TOS 2018, section 4.1.4).
 //!
-//! Below the high one reclaim begins; below the low one it is pressing. `Heuristic` and `Queueing` move both
-//! with the load, so that as much of the flash as possible holds items.
+//! Reclaim begins below the high watermark, and is urgent below the low one. `Heuristic` and `Queueing` move both with
+//! the load, so that as much of the flash as possible holds items.
 //!
-//! `Queueing` is the paper's model with as many servers as there are reclaimers. Segments are opened by clients at a
-//! rate λ; each of c reclaimers takes 1/μ to drop one. That is an M/M/c queue, and the low watermark is the number of
-//! segments expected in it, waiting or being dropped: so many are opened before what is dropped for them is free. With
-//! c = 1 this is λ / (μ - λ), equation 1. With λ ≥ cμ no reserve is large enough, and writes go at the pace of reclaim
-//! whatever is free; the queue is as long as it can be then: each buffer waits for a segment, and each reclaimer has one.
+//! `Queueing` is the paper's model, with one server for each reclaimer. Clients open segments at a rate λ; each of c
+//! reclaimers takes 1/μ to drop one. That is an M/M/c queue. The low watermark is the expected number of segments in
+//! it, waiting or being dropped: this many are opened before the segment dropped for them is free. With c = 1 it is λ /
+//! (μ - λ), equation 1. With λ ≥ cμ no reserve is large enough, and writes go at the pace of reclaim whatever is free.
+//! The queue then has its greatest length: each buffer waits for a segment, and each reclaimer has one.
 
 use std::time::Duration;
 
@@ -16,23 +16,23 @@ use runtime::Instant;
 use crate::settings::{Reserve, StaticReserve};
 use crate::sync::Mutex;
 
-/// Distance between the two watermarks, in percent of the flash, as in the paper.
+/// Distance between the watermarks in percent of the flash, as in the paper.
 const APART_PERCENT: u32 = 15;
-/// Where the heuristic begins, in percent.
+/// First low watermark of the heuristic, in percent.
 const FIRST_LOW_PERCENT: u32 = 5;
 /// The highest low watermark, in percent: the static over-provisioning of a conventional drive.
 const MOST_LOW_PERCENT: u32 = 25;
 /// Time constant of the EWMA of rates.
 const AVERAGED: Duration = Duration::from_secs(1);
-/// The least time between two looks at a rate.
+/// The least time between two measurements of a rate.
 const LEAST_STEP: Duration = Duration::from_millis(20);
 
-/// Two numbers of free segments.
+/// Low and high watermark, as numbers of free segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Watermarks {
-    /// With fewer, reclaim is pressing.
+    /// Below this number of free segments reclaim is urgent.
     pub low: u32,
-    /// With fewer, segments are reclaimed.
+    /// Below this number of free segments reclaim begins.
     pub high: u32,
 }
 
@@ -42,19 +42,19 @@ pub(crate) struct Load {
     /// The watermarks that an orderly stop needs.
     pub(super) for_stop: Watermarks,
     pub(super) free: u32,
-    /// Channels in use: a free segment is kept for each.
+    /// Number of channels in use; a free segment is kept for each.
     pub(super) channels: u32,
-    /// Segments in use, those that are free among them.
+    /// Number of segments in use, free ones included.
     pub(super) segments: u32,
-    /// Segments opened for writes so far.
+    /// Number of segments opened for writes so far.
     pub(super) opened: u64,
-    /// How long it takes to drop a segment and to erase it.
+    /// Time to drop a segment and erase it.
     pub(super) service: Duration,
-    /// Segments that are reclaimed at once.
+    /// Number of segments reclaimed at once.
     pub(super) reclaimers: u32,
-    /// Most segments in memory, which bounds those that can wait to be opened.
+    /// Maximum number of segments in memory, which bounds the number that can wait to be opened.
     pub(super) buffers: u32,
-    /// The cache was empty, and nothing has been reclaimed since: whatever is free has never been used.
+    /// Whether the cache was empty at first and nothing has been reclaimed since: free segments have never been used.
     pub(super) is_first_fill: bool,
 }
 
@@ -66,22 +66,22 @@ pub(super) struct Regulator {
 
 struct State {
     last: Watermarks,
-    /// Time of the last look at the rate, and the segments opened by then.
+    /// Time of the last measurement of the rate, and the number of segments opened by then.
     seen_at: Instant,
     opened: u64,
     /// Segments opened a second.
     rate: f64,
     /// The last arguments of [`queued_segments`], and its answer.
     queued: Option<((f64, Duration, u32), f64)>,
-    /// The heuristic's low watermark, and whether it has been passed upwards since it was hit.
+    /// The heuristic's low watermark, and whether free segments have risen above it since it was last hit.
     low: Option<u32>,
     is_armed: bool,
-    /// Segments opened when the heuristic lowered its watermark last.
+    /// Number of segments opened when the heuristic last lowered its watermark.
     lowered_at: u64,
 }
 
 impl Regulator {
-    /// `first` are the watermarks to tell of before they have been asked for.
+    /// Creates a regulator that reports the watermarks `first` until watermarks are first computed.
     pub(super) fn new(reserve: Reserve, first: Watermarks) -> Self {
         let state = State {
             last: first,
@@ -99,17 +99,17 @@ impl Regulator {
         }
     }
 
-    /// Whether the watermarks follow from the load alone, without a look at memory.
+    /// Returns whether the watermarks follow from the load alone, without a look at memory.
     pub(super) fn follows_load(&self) -> bool {
         matches!(self.reserve, Reserve::Heuristic | Reserve::Queueing)
     }
 
-    /// The watermarks as they were found last.
+    /// Returns the watermarks computed last.
     pub(super) fn last(&self) -> Watermarks {
         self.state.lock().last
     }
 
-    /// The watermarks at present.
+    /// Computes the present watermarks.
     pub(super) fn watermarks(&self, load: &Load) -> Watermarks {
         let found = self.find(load);
         self.state.lock().last = found;
@@ -133,16 +133,16 @@ impl Regulator {
                 let queued = self.queued(load);
                 let longest = load.buffers.saturating_add(load.reclaimers);
                 let most = longest.min(most_low(load, least)).max(least);
-                // A float to integer conversion saturates.
+                // A conversion from float to integer saturates.
                 let low = (queued.ceil() as u32).clamp(least, most);
-                // What fills a cache for the first time comes to its end where the flash does.
+                // The first fill needs no reserve: no segment is reclaimed before the flash is full.
                 if load.is_first_fill { least } else { low }
             }
         };
         with_high(load, low)
     }
 
-    /// Segments opened a second. What has passed since the last look counts whether or not any was opened in it.
+    /// Returns the segments opened a second. The time since the last measurement counts even if none was opened in it.
     fn rate(&self, load: &Load) -> f64 {
         let mut state = self.state.lock();
         let now = runtime::now();
@@ -158,8 +158,8 @@ impl Regulator {
         state.rate
     }
 
-    /// [`queued_segments`] at present, found anew where something has changed: it takes a step for each reclaimer, and
-    /// each of them asks.
+    /// Returns [`queued_segments`] at present, recomputed only if an argument has changed: it takes a step for each
+    /// reclaimer, and every reclaimer asks.
     fn queued(&self, load: &Load) -> f64 {
         let asked = (self.rate(load), load.service, load.reclaimers);
         let mut state = self.state.lock();
@@ -181,7 +181,7 @@ impl Regulator {
             .unwrap_or(first)
             .clamp(least, most_low(load, least));
         let mut next = low;
-        // Reclaim stops at the low watermark, so that a little less than that is free most of the time.
+        // Reclaim stops at the low watermark, so that slightly fewer segments are free most of the time.
         if load.free < low / 2 && state.is_armed {
             next = (low * 2).min(most_low(load, least));
             state.is_armed = false;
@@ -199,15 +199,15 @@ impl Regulator {
     }
 }
 
-/// Segments expected in an M/M/c queue, waiting or in service, when `arrivals` a second come to `servers` and each takes
-/// `service`. Of one server, that is equation 1.
+/// Returns the expected number of segments in an M/M/c queue, waiting or in service, if `arrivals` a second come to
+/// `servers` and each takes `service`. With one server, that is equation 1.
 fn queued_segments(arrivals: f64, service: Duration, servers: u32) -> f64 {
     let busy = arrivals * service.as_secs_f64();
     let load = busy / f64::from(servers);
     if load >= 1.0 {
         return f64::INFINITY;
     }
-    // Erlang B by its recursion, and Erlang C from it: how likely it is that all servers are busy.
+    // The Erlang B recursion, and Erlang C from it: the probability that all servers are busy.
     let blocked = (1..=servers).fold(1.0, |blocked, server| {
         busy * blocked / (f64::from(server) + busy * blocked)
     });
@@ -224,7 +224,7 @@ fn with_high(load: &Load, low: u32) -> Watermarks {
     Watermarks { low, high }
 }
 
-/// A share of the segments, one at least.
+/// Returns a share of the segments, at least one.
 fn percent(segments: u32, percent: u32) -> u32 {
     (u64::from(segments) * u64::from(percent) / 100).max(1) as u32
 }

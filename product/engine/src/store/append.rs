@@ -1,4 +1,5 @@
-//! Appending: items go into the buffer of a segment of their stream, which is sealed when the next does not fit.
+//! Appending: items go into the buffer of a segment of their stream. The segment is sealed when the next item does not
+//! fit.
 
 use std::sync::Arc;
 
@@ -18,20 +19,20 @@ use crate::format::segment::{SummaryEntry, decode_tail};
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
 
-/// How full a buffer has to be to be worth sealing short, as a fraction of the segment.
+/// Fill of a buffer from which it is worth sealing short, as a fraction of the segment.
 const WORTH_SEALING: (u32, u32) = (3, 4);
-/// Part of the buffers that copies leave to writes, as a fraction of this denominator.
+/// Part of the buffers that copies leave to writes, as a fraction with this denominator.
 const SHARE_FOR_WRITES: usize = 8;
-/// How many times longer than its stream's slots the slot of an item may be.
+/// Maximum ratio between the slots that an item is put into and the slots of its stream.
 const MOST_WASTE: u32 = 4;
 
 impl SegmentStore {
-    /// Appends `items` in order, telling `placed` where each came to lie before any later append
-    /// can seal its segment. Returns how many were appended: fewer than all when there is no space,
-    /// and then [`space`](SegmentStore::space) tells when to try again.
+    /// Appends `items` in order. Calls `placed` with the place of each before any later append can seal its segment.
+    /// Returns the number of items appended: fewer than all when there is no space, and then
+    /// [`space`](SegmentStore::space) tells when to try again.
     ///
-    /// An item longer than [`largest_item`](crate::format::segment::largest_item) never fits: the
-    /// caller has checked.
+    /// An item longer than [`largest_item`](crate::format::segment::largest_item) never fits: the caller has checked
+    /// that.
     pub(crate) fn append(
         &self,
         items: &[AppendItem<'_>],
@@ -69,7 +70,7 @@ impl SegmentStore {
                     cursor.filling[stream] = None;
                     break;
                 };
-                // Before the index can name it, and so before it can be counted out.
+                // Before the index names the item, and so before `count_out` can be called for it.
                 self.count_in(segment);
                 placed(
                     done,
@@ -86,7 +87,7 @@ impl SegmentStore {
         done
     }
 
-    /// Seals what is being filled, if it holds anything, so that it gets written.
+    /// Seals every segment being filled that holds items, so that it gets written.
     pub(crate) fn flush(&self) {
         let mut cursor = self.filling.lock();
         for filling in &mut cursor.filling {
@@ -99,11 +100,11 @@ impl SegmentStore {
         }
     }
 
-    /// What has been appended before `cut`, which no append comes between. Of what it returns, what has been appended to
-    /// the segments so far.
+    /// Runs `cut` while no append can happen. Returns its result and the items appended to segments before it.
     pub(crate) fn appended_before<T>(&self, cut: impl FnOnce() -> T) -> (T, Coverage) {
         let mut cursor = self.filling.lock();
-        // Their first items are not those that have been appended first.
+        // The items of a hashed segment do not lie in the order of their appends: a count does not say which came
+        // first.
         while let Some(stream) = self.oldest_hashed(&cursor, 0..cursor.filling.len()) {
             self.seal_short(&mut cursor, stream);
         }
@@ -120,7 +121,7 @@ impl SegmentStore {
         (cut, covered)
     }
 
-    /// The segments in memory and what is in them, the one being filled included.
+    /// Returns the records of the segments in memory, segments being filled included.
     pub(crate) fn in_memory(&self) -> Vec<SegmentRecord> {
         let segment = |buffer: &Mutex<Content>| match &*buffer.lock() {
             Content::Filling(filling) => Some((filling.segment, filling.items)),
@@ -136,7 +137,8 @@ impl SegmentStore {
         in_buffers.map(record).collect()
     }
 
-    /// Items that the index names in segments that are not on flash; about, where a part of a segment is.
+    /// Returns the number of items that the index names in segments that are not on flash: an estimate for segments of
+    /// which a part is.
     pub fn unwritten_items(&self) -> u64 {
         let unwritten = |buffer: &Mutex<Content>| {
             let mut content = buffer.lock();
@@ -152,7 +154,7 @@ impl SegmentStore {
         self.buffers.iter().map(unwritten).sum()
     }
 
-    /// The summary of a pinned segment that is in memory; `None` when it is not any more.
+    /// Returns the summary of a pinned segment in memory; `None` when it is not there any more.
     pub(crate) fn summary_in_memory(&self, pin: &SegmentPin<'_>) -> Option<Vec<SummaryEntry>> {
         match &*self.content_of(pin)? {
             Content::Filling(filling) => Some(filling.entries()),
@@ -165,26 +167,26 @@ impl SegmentStore {
         }
     }
 
-    /// From now on no segment is opened but for copies.
+    /// Stops opening segments, except for copies.
     pub(crate) fn close(&self) {
         self.filling.lock().is_closed = true;
     }
 
-    /// Takes a [`close`](SegmentStore::close) back.
+    /// Undoes [`close`](SegmentStore::close).
     pub(crate) fn reopen(&self) {
         self.filling.lock().is_closed = false;
         self.space.notify_all();
         self.work.notify_all();
     }
 
-    /// Whether every appended item has been written.
+    /// Returns whether every appended item has been written.
     pub(crate) fn is_drained(&self) -> bool {
         let filling = self.filling.lock();
         filling.filling.iter().all(Option::is_none) && self.free_buffers() == self.buffers.len()
     }
 
-    /// The buffer that is being filled for a stream, or else one opened for it, or one with longer slots; with the
-    /// stream that the buffer belongs to. `None` when there is no space.
+    /// Returns the stream and the buffer that take the next item of `stream`: the buffer being filled for it, a newly
+    /// opened one, or one with longer slots. `None` when there is no space.
     fn buffer_for(
         &self,
         cursor: &mut Cursor,
@@ -223,21 +225,21 @@ impl SegmentStore {
         Some((stream, buffer))
     }
 
-    /// Whether another segment may be opened for items of that source.
+    /// Returns whether another segment may be opened for items of this source.
     pub(super) fn may_open(&self, cursor: &Cursor, source: Source) -> bool {
         let is_closed = cursor.is_closed && source == Source::Write;
         !is_closed && self.beyond_reserved(source) != Some(0)
     }
 
-    /// Whether what is copied to level wear has a buffer of its own, or may have one. It will lie for long: in blocks that
-    /// have been erased often, and not among what is overwritten soon.
+    /// Returns whether copies made to level wear have, or may have, a buffer of their own. Such items stay for long:
+    /// they belong in blocks that have been erased often, and not among items that are soon overwritten.
     fn may_level_apart(&self, cursor: &Cursor, leveling: usize) -> bool {
         let filling = cursor.filling.iter().flatten().count();
         cursor.filling[leveling].is_some() || 2 * filling < self.max_filling
     }
 
-    /// Free segments beyond those that are reserved from items of that source; `None` when there are fewer than are
-    /// reserved.
+    /// Returns the number of free segments beyond those reserved from items of this source; `None` when fewer are free
+    /// than are reserved.
     fn beyond_reserved(&self, source: Source) -> Option<usize> {
         let reserved = self.reserved.load(Ordering::Relaxed);
         if source != Source::Write || reserved == 0 {
@@ -245,24 +247,24 @@ impl SegmentStore {
         }
         let queues = self.queues.lock();
         if queues.is_still() {
-            // With nothing to reclaim there will be no copies to reserve segments for.
+            // If there is nothing to reclaim, no copies will come that need reserved segments.
             return Some(usize::MAX);
         }
         queues.free.checked_sub(reserved)
     }
 
-    /// Reserves free segments for what reclaim copies.
+    /// Reserves free segments for copies made by reclaim.
     pub(crate) fn reserve_segments(&self, segments: u32) {
         self.reserved.store(segments as usize, Ordering::Relaxed);
         self.space.notify_all();
     }
 
-    /// Buffers that hold nothing.
+    /// Returns the number of free buffers.
     pub(crate) fn free_buffers(&self) -> usize {
         self.free_buffers.load(Ordering::Acquire)
     }
 
-    /// What reclaim has copied that is not on flash.
+    /// Returns the bytes of copies made by reclaim that are not on flash.
     pub(crate) fn unwritten_copies(&self) -> UnwrittenCopies {
         let mut sum = UnwrittenCopies::default();
         for buffer in &self.buffers {
@@ -273,13 +275,13 @@ impl SegmentStore {
         sum
     }
 
-    /// Whether copies that gain space find a free buffer.
+    /// Returns whether copies that gain space find a free buffer.
     pub(crate) fn has_buffer_for_copies(&self) -> bool {
         self.free_buffers() > self.buffers_for_writes()
     }
 
-    /// A free buffer. Copies that gain space leave some to writes, or these would stall for as long as all are written to
-    /// flash.
+    /// Returns a free buffer. Copies that gain space leave some to writes, which would otherwise stall until a buffer
+    /// full of copies has been written to flash.
     pub(super) fn free_buffer_for(&self, source: Source) -> Option<usize> {
         let left_to_others = match source {
             Source::Write | Source::Leveling => 0,
@@ -295,12 +297,13 @@ impl SegmentStore {
         free.nth(left_to_others)
     }
 
-    /// Buffers that copies leave to writes.
+    /// Returns the number of buffers that copies leave to writes.
     pub(crate) fn buffers_for_writes(&self) -> usize {
         self.buffers.len() / SHARE_FOR_WRITES
     }
 
-    /// The shortest slots being filled that are longer than those of `stream`, but not by far.
+    /// Returns the stream and the buffer of the shortest slots being filled that are longer than those of `stream`, at
+    /// most by the factor [`MOST_WASTE`].
     fn longer_slots(&self, cursor: &Cursor, stream: usize) -> Option<(usize, usize)> {
         let stream = stream % self.layouts.len();
         let most = self.layouts[stream].slot_bytes().saturating_mul(MOST_WASTE);
@@ -314,7 +317,7 @@ impl SegmentStore {
             let (_, fullest) = self.fullest(cursor)?;
             self.seal_short(cursor, fullest);
         }
-        // Only who holds the cursor fills a free buffer.
+        // Only the holder of the cursor fills a free buffer.
         let buffer = self.free_buffer_for(source)?;
         let mut content = self.buffers[buffer].lock();
         let which = match source {
@@ -352,9 +355,9 @@ impl SegmentStore {
         Some(buffer)
     }
 
-    /// The slab class to seal short, with the bytes in its buffer: the fullest of those whose items can
-    /// go into longer slots, or else they would soon have another one sealed; if there is none, the
-    /// fullest of all.
+    /// Returns the slab class to seal short, and the filled bytes of its buffer: the fullest class whose items can go
+    /// into longer slots, because the others would soon need a buffer again. If there is no such class, the fullest of
+    /// all.
     pub(super) fn fullest(&self, cursor: &Cursor) -> Option<(u32, usize)> {
         let fill =
             |(stream, buffer): (usize, &Option<usize>)| match &*self.buffers[(*buffer)?].lock() {
@@ -369,7 +372,7 @@ impl SegmentStore {
         Some((bytes, stream))
     }
 
-    /// Seals the buffer of a slab class as it is, so that it becomes free.
+    /// Seals the buffer of a slab class as it is, so that it becomes free once written.
     pub(super) fn seal_short(&self, cursor: &mut Cursor, stream: usize) {
         if let Some(buffer) = cursor.filling[stream].take() {
             self.seal(&mut self.buffers[buffer].lock(), buffer);
@@ -390,7 +393,7 @@ impl SegmentStore {
         self.work.notify_all();
     }
 
-    /// What the buffer of a segment holds once that is sealed.
+    /// Returns the sealed content of a filled buffer, and notes it in the segment table.
     pub(super) fn finish(&self, filling: Filling) -> Content {
         let layout = filling.layout();
         let Filling {

@@ -1,7 +1,7 @@
 //! Checkpoint segments: a byte stream, written and read a piece at a time.
 //!
-//! A part of the stream fills whole pages of a segment from its start; its footer ends the page behind
-//! them. All parts but the last have [`capacity`] bytes.
+//! A part of the stream fills whole pages of a segment from its start. Its footer ends the next page. All parts but the
+//! last have [`checkpoint_capacity`](SegmentStore::checkpoint_capacity) bytes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,13 +21,13 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 /// Bytes written or read at once, unless a page is longer.
 const PIECE_BYTES: u32 = 64 << 10;
 
-/// How long a checkpoint waits for a segment that is being reclaimed.
+/// Time that a checkpoint waits for a free segment.
 const SEGMENT_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Bytes of memory that writing one checkpoint while reading another takes.
+/// Bytes of memory for writing one checkpoint while reading another.
 pub(crate) const CHECKPOINT_STREAM_BYTES: u64 = 3 * PIECE_BYTES as u64;
 
-/// Where a checkpoint lies.
+/// Place of a checkpoint on flash.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SavedCheckpoint {
     /// Bytes of the stream.
@@ -43,13 +43,13 @@ pub(crate) struct CheckpointSink {
     store: Arc<SegmentStore>,
     piece: AlignedBuf,
     used: usize,
-    /// Bytes of the present part that are on flash.
+    /// Bytes of the present part written so far.
     part_bytes: u32,
-    /// Checksum of those `part_bytes`.
+    /// Checksum of these `part_bytes`.
     part_checksum: u32,
-    /// Bytes written to flash, footers and all.
+    /// Bytes written to flash, footers included.
     pub flash_bytes: u64,
-    /// Where what has been written lies.
+    /// Place of the stream written so far.
     pub saved: SavedCheckpoint,
 }
 
@@ -66,7 +66,8 @@ impl CheckpointSink {
         }
     }
 
-    /// Appends to the stream; `None` when no segment becomes free or the device fails.
+    /// Appends to the stream. `None` if no segment becomes free, the checkpoint has too many segments, or the device
+    /// fails.
     pub(crate) async fn push(&mut self, mut bytes: &[u8]) -> Option<()> {
         self.saved.bytes += bytes.len() as u64;
         while !bytes.is_empty() {
@@ -86,7 +87,7 @@ impl CheckpointSink {
         Some(())
     }
 
-    /// Writes what is left; `None` as for [`push`](Self::push).
+    /// Writes the rest of the stream; `None` as for [`push`](Self::push).
     pub(crate) async fn finish(&mut self) -> Option<()> {
         if self.used > 0 {
             self.write_piece().await?;
@@ -121,7 +122,7 @@ impl CheckpointSink {
         if self.saved.segments.is_empty() {
             self.saved.sequence = self.store.filling.lock().take_sequence();
         }
-        // Named before it is written: one that fails is given back, too.
+        // Named before it is written, so that a segment whose write fails is given back, too.
         self.saved.segments.push(segment);
         self.store.erase(segment).await.ok()
     }
@@ -155,7 +156,7 @@ impl CheckpointSink {
         let piece = Arc::new(std::mem::replace(&mut self.piece, AlignedBuf::new(0)));
         let data = SharedBuf::new(Arc::clone(&piece), 0..bytes);
         let programmed = self.store.program_at(segment, first_page, data).await;
-        // A device may still hold a reference for a moment.
+        // The device may still hold a reference for a moment.
         self.piece = Arc::try_unwrap(piece)
             .unwrap_or_else(|_| AlignedBuf::new(self.store.piece_bytes() as usize));
         self.flash_bytes += bytes as u64;
@@ -163,8 +164,8 @@ impl CheckpointSink {
     }
 }
 
-/// Reads a checkpoint, a piece in memory at a time. What it gives counts only once the end of the
-/// stream has been reached without an error: a part is verified when the last byte of it has been read.
+/// Reads a checkpoint, a piece in memory at a time. The bytes count only once the end of the stream has been reached
+/// without an error: a part is verified when its last byte has been read.
 pub(crate) struct CheckpointSource {
     store: Arc<SegmentStore>,
     saved: SavedCheckpoint,
@@ -175,7 +176,7 @@ pub(crate) struct CheckpointSource {
     at: usize,
 }
 
-/// How far a part has been read.
+/// Progress of reading a part.
 #[derive(Default)]
 struct Part {
     bytes: u32,
@@ -184,7 +185,7 @@ struct Part {
     expected: u32,
 }
 
-/// Counted for as long as this value exists, also when the task that holds it is dropped.
+/// Counts one waiting checkpoint as long as this value exists, also if the task that holds it is dropped.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl<'a> Waiting<'a> {
@@ -201,7 +202,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl SegmentStore {
-    /// The start of a checkpoint in this store.
+    /// Opens a checkpoint in this store to read it from the start.
     pub(crate) fn open_checkpoint(self: &Arc<Self>, saved: &SavedCheckpoint) -> CheckpointSource {
         let store = Arc::clone(self);
         CheckpointSource {
@@ -214,7 +215,7 @@ impl SegmentStore {
         }
     }
 
-    /// Takes the next free segment, once there is one; `None` when there will not be any.
+    /// Takes a free segment, once there is one; `None` if none will become free.
     async fn next_free(&self) -> Option<SegmentId> {
         loop {
             let space = self.space.listener();
@@ -222,7 +223,7 @@ impl SegmentStore {
             let _waiting = free
                 .is_none()
                 .then(|| Waiting::begin(&self.waiting_checkpoints));
-            // Reclaim may have something to do: there is one free segment less, or none.
+            // Reclaim may have work to do: one free segment less is left, or none.
             self.work.notify_all();
             if free.is_some() {
                 return free;
@@ -234,7 +235,7 @@ impl SegmentStore {
         }
     }
 
-    /// Whether a checkpoint waits for a free segment.
+    /// Returns whether a checkpoint waits for a free segment.
     pub(crate) fn is_checkpoint_waiting(&self) -> bool {
         self.waiting_checkpoints.load(Ordering::SeqCst) > 0
     }
@@ -247,14 +248,14 @@ impl SegmentStore {
         PIECE_BYTES.next_multiple_of(self.flash_page_bytes())
     }
 
-    /// Bytes of a checkpoint that one segment takes.
+    /// Returns the bytes of a checkpoint that one segment takes.
     fn checkpoint_capacity(&self) -> u32 {
         self.segment_bytes - self.flash_page_bytes()
     }
 }
 
 impl CheckpointSource {
-    /// Whether the whole stream has been taken.
+    /// Returns whether the whole stream has been read.
     pub(crate) fn is_at_end(&self) -> bool {
         self.next == self.saved.segments.len()
             && self.part.read == self.part.bytes

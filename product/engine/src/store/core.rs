@@ -21,35 +21,35 @@ use crate::format::segment::SegmentId;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
-/// Milliseconds that one time may be ahead of another and count as the same.
+/// Milliseconds by which one time may be ahead of another and count as the same.
 const SAME_TIME_MS: u32 = 60_000;
 
-/// Parts of the buffers, and of the segments, that are filled at once at most.
+/// Largest part of the buffers that may be filled at once; [`FILLING_SHARE_OF_FLASH`] likewise for all segments.
 pub(crate) const FILLING_SHARE: (u64, u64) = (3, 4);
 pub(crate) const FILLING_SHARE_OF_FLASH: (u64, u64) = (1, 4);
 
-/// Segments that may be filled at once.
+/// Returns the number of segments that may be filled at once.
 fn max_filling(buffers: usize, segments: usize) -> usize {
     let part = |of: usize, (some, all): (u64, u64)| of * some as usize / all as usize;
     let most = part(segments, FILLING_SHARE_OF_FLASH).max(1);
     part(buffers, FILLING_SHARE).clamp(1, most)
 }
 
-/// What of consecutive bytes one command of a drive takes at most: flash written page by page costs the processor no
-/// more than a drive does.
+/// Largest number of consecutive bytes in one command to a drive. Work is counted in these commands: flash written page
+/// by page then costs the processor no more than a drive does.
 const COMMAND_BYTES: u64 = 256 << 10;
 
-/// Commands that have begun once `bytes` of a segment are written.
+/// Returns the number of commands that have begun once `bytes` of a segment are written.
 pub(super) fn commands(bytes: u64) -> u64 {
     bytes.div_ceil(COMMAND_BYTES)
 }
 
-/// The erase block of a segment.
+/// Returns the erase block of a segment.
 pub(super) fn block(segment: SegmentId) -> BlockId {
     BlockId(segment.0)
 }
 
-/// What a buffer holds.
+/// The content of a buffer.
 pub(super) enum Content {
     Free(AlignedBuf),
     Filling(Filling),
@@ -58,15 +58,15 @@ pub(super) enum Content {
         bytes: Arc<AlignedBuf>,
         layout: StreamLayout,
         flushed: Flushed,
-        /// Bytes of items that reclaim has copied.
+        /// Bytes taken by copies made by reclaim.
         copied_bytes: u32,
     },
-    /// It has no bytes yet, or the device still holds them; the next use makes new ones.
+    /// No bytes: none have been allocated yet, or the device still holds them. The next use allocates new ones.
     Lost,
 }
 
 impl Content {
-    /// How much of what is not wholly on flash is there.
+    /// Returns the part of the segment that is on flash, if the buffer holds one.
     pub(super) fn flushed(&mut self) -> Option<&mut Flushed> {
         match self {
             Self::Filling(filling) => Some(&mut filling.flushed),
@@ -75,7 +75,7 @@ impl Content {
         }
     }
 
-    /// What reclaim has copied that is not on flash.
+    /// Returns the bytes of copies made by reclaim that are not on flash.
     pub(super) fn unwritten_copies(&self) -> UnwrittenCopies {
         let mut unwritten = UnwrittenCopies::default();
         match self {
@@ -94,41 +94,41 @@ impl Content {
     }
 }
 
-/// Bytes of what reclaim has copied that are not on flash.
+/// Bytes of copies made by reclaim that are not on flash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnwrittenCopies {
     /// In segments that are being filled.
     pub(crate) filling: u64,
-    /// In segments that have been sealed, those among them that are being written.
+    /// In sealed segments, segments being written included.
     pub(crate) sealed: u64,
 }
 
-/// Which written segment is reclaimed next.
+/// Rule that chooses the next written segment to reclaim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Victim {
-    /// The one written first.
+    /// The oldest segment.
     #[default]
     Oldest,
-    /// The one with the fewest valid bytes; of several, the oldest.
+    /// The segment with the fewest valid bytes; among equals, the oldest.
     FewestValid,
-    /// The one of which nothing has been read for the longest time.
+    /// The segment whose last read is the longest ago.
     LeastRecentlyRead,
-    /// The oldest of the lowest priority that has one.
+    /// The oldest segment of the lowest priority that has any.
     LowestPriority,
 }
 
-/// What lies in segments and counts.
+/// Use of the segments by items that are not dead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreUse {
-    /// Items in segments, dead ones left out.
+    /// Number of items in segments, dead ones left out.
     pub items: u64,
-    /// Bytes that these items take, with their entries of the summaries.
+    /// Bytes of these items, their slots and their summary entries.
     pub bytes: u64,
-    /// Unix second in which the oldest segment with such items was sealed, of those that this run has sealed.
+    /// Unix second in which the oldest segment with such items was sealed, among the segments sealed in this run.
     pub oldest: Option<u32>,
 }
 
-/// Counters of a segment store; read at any time.
+/// Counters of a segment store; may be read at any time.
 #[derive(Debug, Default)]
 pub struct StoreCounters {
     /// Items appended to segments.
@@ -137,19 +137,21 @@ pub struct StoreCounters {
     pub segments_opened: AtomicU64,
     /// Segments sealed.
     pub segments_sealed: AtomicU64,
-    /// Bytes of items, of their slots and of their summaries in these segments.
+    /// Bytes of items, slots and summary entries in sealed segments.
     pub bytes_sealed: AtomicU64,
-    /// Bytes of sealed segments that copies took: of each segment the share of its content that was copied.
+    /// Bytes of sealed segments that are due to copies made to gain space: of each segment the share of its content
+    /// that was copied.
     pub bytes_for_copies: AtomicU64,
     /// Segments written.
     pub segments_written: AtomicU64,
-    /// Segments opened for writes, not for copies.
+    /// Segments opened for writes by clients, not for copies.
     pub segments_opened_for_writes: AtomicU64,
     /// Erases issued to the flash.
     pub erases: AtomicU64,
-    /// Erases of blocks that had been erased before, where the device counts: the first one is no wear of use.
+    /// Erases of blocks that had been erased before, if the device counts erases. The first erase of a block is no wear
+    /// of use.
     pub erases_of_use: AtomicU64,
-    /// Segments whose write failed and that were written elsewhere.
+    /// Segments whose write failed and whose items were moved to another segment.
     pub segments_moved: AtomicU64,
     /// Bytes written to the flash.
     pub bytes_written: AtomicU64,
@@ -163,16 +165,16 @@ pub struct StoreCounters {
     pub corrupt_items: AtomicU64,
     /// Segments whose write failed.
     pub write_errors: AtomicU64,
-    /// Segments on bad blocks, and those given up after repeated failures.
+    /// Segments on bad blocks, and segments given up after repeated failures.
     pub segments_retired: AtomicU64,
 }
 
-/// How a [`SegmentStore`] is set up.
+/// Settings of a [`SegmentStore`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StoreConfig {
-    /// Segments that may be in memory at once: one filling, the others waiting or being written.
+    /// Number of segments that may be in memory at once, being filled, waiting to be written or being written.
     pub buffers: usize,
-    /// The image that the segments belong to.
+    /// Id of the image that the segments belong to.
     pub image: u64,
     /// First sequence number to use.
     pub first_sequence: u64,
@@ -182,7 +184,7 @@ pub(crate) struct StoreConfig {
     pub small_read_bytes: u64,
     /// Bytes of one program.
     pub write_bytes: u32,
-    /// Count the reads of each segment.
+    /// Whether the reads of each segment are counted.
     pub counts_reads: bool,
 }
 
@@ -197,11 +199,12 @@ pub struct SegmentStore {
     pub(super) streams: Arc<dyn Streams>,
     pub(super) layouts: Box<[StreamLayout]>,
     pub(super) slot_pages: SlotPages,
-    /// Segments that may be filled at once.
+    /// Number of segments that may be filled at once.
     pub(super) max_filling: usize,
     pub(super) segments: Box<[Segment]>,
     pub(super) buffers: Box<[Mutex<Content>]>,
-    /// Buffers that hold nothing. One that is counted is free, or will be when its lock is: only who holds `filling` takes one.
+    /// Number of free buffers. A counted buffer is free, or will be when its lock is released. Only the holder of
+    /// `filling` takes one.
     pub(super) free_buffers: AtomicUsize,
     /// The buffers being filled, and the next sequence number.
     pub(super) filling: Mutex<Cursor>,
@@ -209,7 +212,7 @@ pub struct SegmentStore {
     pub(super) counts_reads: bool,
     /// First sequence number of this run.
     pub(super) first_sequence: u64,
-    /// Reads of segments, where they are counted, and those of them whose generation has ended.
+    /// Reads of segments, if they are counted. `reads_ended` counts the reads of generations that have ended.
     pub(super) reads_counted: Striped,
     pub(super) reads_ended: AtomicU64,
     pub(super) erase_time: Ewma,
@@ -218,16 +221,17 @@ pub struct SegmentStore {
     /// Checkpoints that wait for a free segment.
     pub(super) waiting_checkpoints: AtomicUsize,
     pub(super) large_reads: Arc<Budget>,
-    /// Held while a part of a segment is written that is being filled: all of it is written after that.
+    /// Held while a part of a segment being filled is written; the whole segment is written after that. Also held for
+    /// each segment that [`sync_all`](SegmentStore::sync_all) writes again.
     pub(super) flushing: Semaphore,
     /// Held while the flash is synced.
     pub(super) syncing: Semaphore,
     /// See [`failed_syncs`](SegmentStore::failed_syncs).
     pub(super) failed_syncs: AtomicU64,
-    /// Segments with lower sequence numbers are durable, but for those in doubt.
+    /// Sequence number below which all segments are durable, except those in doubt.
     pub(super) durable_before: AtomicU64,
     pub(super) small_reads: Arc<Budget>,
-    /// What the device has not given.
+    /// Reads that the device has failed.
     pub(super) outages: Outages,
     pub(super) space: Notify,
     pub(super) work: Notify,
@@ -236,10 +240,9 @@ pub struct SegmentStore {
 }
 
 impl SegmentStore {
-    /// The store of `flash`, one segment a block, all of them free but those on bad blocks.
+    /// Returns the store of `flash`, with one segment in each block. All are free, except those on bad blocks.
     ///
-    /// # Panics
-    /// When there are no or more than 254 buffers: the configuration checks that.
+    /// When there are fewer than 2 or more than 254 buffers: the configuration checks that.
     pub(crate) fn new(
         flash: Arc<dyn Flash>,
         streams: Arc<dyn Streams>,
@@ -302,93 +305,92 @@ impl SegmentStore {
         }
     }
 
-    /// Bytes of a segment.
+    /// Returns the bytes of a segment.
     pub fn segment_bytes(&self) -> u32 {
         self.segment_bytes
     }
 
-    /// Segments on the device.
+    /// Returns the number of segments on the device.
     pub fn segments(&self) -> u32 {
         self.segments.len() as u32
     }
 
-    /// Sealed segments on their way to flash.
+    /// Returns the number of sealed segments that are being written.
     pub(crate) fn segments_being_written(&self) -> usize {
         self.queues.lock().writing
     }
 
-    /// Segments that can be opened.
+    /// Returns the number of segments that can be opened.
     pub fn free_segments(&self) -> u32 {
         self.queues.lock().free as u32
     }
 
-    /// Segments that are free or will be when the reclaims under way have ended.
+    /// Returns the number of segments that are free or will be when the reclaims under way have ended.
     pub(crate) fn free_or_reclaiming(&self) -> u32 {
         let queues = self.queues.lock();
         (queues.free + queues.reclaiming) as u32
     }
 
-    /// Whether whatever is free has never been used: the cache was empty, and nothing has been reclaimed since.
+    /// Returns whether the cache was empty when this run began and nothing has been reclaimed since.
     pub(crate) fn is_first_fill(&self) -> bool {
         self.queues.lock().is_first_fill
     }
 
-    /// Segments that may be in memory at once.
+    /// Returns the number of segments that may be in memory at once.
     pub(crate) fn max_buffers(&self) -> u32 {
         self.buffers.len() as u32
     }
 
-    /// Segments that are being reclaimed: of what is copied out of them nothing is on flash yet.
+    /// Returns the number of segments being reclaimed. Their copies may not be on flash yet.
     pub fn reclaiming_segments(&self) -> u32 {
         self.queues.lock().reclaiming as u32
     }
 
-    /// Channels that have a segment to fill or to reclaim, one at least.
+    /// Returns the number of channels that have a segment to fill or to reclaim, one at least.
     pub(crate) fn channels_in_use(&self) -> u32 {
         self.queues.lock().channels_in_use().max(1) as u32
     }
 
-    /// Segments that have not been given up.
+    /// Returns the number of segments that are not retired.
     pub fn segments_in_use(&self) -> u32 {
         let retired = self.counters.segments_retired.get() as u32;
         self.segments().saturating_sub(retired)
     }
 
-    /// Segments written and not yet reclaimed.
+    /// Returns the number of written segments that are not being reclaimed.
     pub fn written_segments(&self) -> u32 {
         self.queues.lock().written as u32
     }
 
-    /// Segments sealed in memory that wait to be written.
+    /// Returns the number of sealed segments that wait to be written.
     pub fn sealed_segments(&self) -> u32 {
         self.queues.lock().sealed.len() as u32
     }
 
-    /// The counters.
+    /// Returns the counters.
     pub fn counters(&self) -> &StoreCounters {
         &self.counters
     }
 
-    /// Notified whenever an append that found no space may find some.
+    /// Returns the signal that is given whenever an append that found no space may find some.
     pub(crate) fn space(&self) -> &Notify {
         &self.space
     }
 
-    /// Notified whenever there is something to write, or fewer free segments than before.
+    /// Returns the signal that is given whenever there is a segment to write, or fewer segments are free than before.
     pub(crate) fn work(&self) -> &Notify {
         &self.work
     }
 
-    /// Bytes of memory in use: buffers, a piece of one being flushed, and the segment table.
+    /// Returns the bytes of memory in use: buffers, a piece of a segment being flushed, and the segment table.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.buffers.len() * self.segment_bytes as usize
             + FLUSH_BYTES as usize
             + self.segments.len() * size_of::<Segment>()
     }
 
-    /// Takes a written segment out of its queue, to reclaim it: one with no more valid bytes than
-    /// `max_valid`, if there is one. Where it is not the oldest that is taken, it is one of a single channel,
-    /// that with the fewest free segments.
+    /// Takes a written segment with at most `max_valid` valid bytes out of its queue, to reclaim it. By fewest valid
+    /// bytes and by last read, only one channel is searched: the one with the fewest free segments.
     pub(crate) fn take_victim(&self, victim: Victim, max_valid: u64) -> Option<SegmentRecord> {
         let now = self.now_ms();
         let may = |segment| self.is_on_flash(segment) && self.valid_bytes(segment) <= max_valid;
@@ -409,8 +411,8 @@ impl SegmentStore {
         Some(self.record(segment))
     }
 
-    /// Takes the written segment with the lowest sequence number, unless one that is not written yet has a lower
-    /// one. What is being filled and holds it up is sealed.
+    /// Takes the written segment with the lowest sequence number, unless a segment in memory has a lower one. Seals the
+    /// segments being filled if one of them is older than all written ones.
     pub(crate) fn take_in_order(&self) -> Option<SegmentRecord> {
         let unwritten = self.in_memory();
         let oldest = unwritten.iter().map(|record| record.sequence).min();
@@ -425,7 +427,7 @@ impl SegmentStore {
         taken.map(|segment| self.record(segment))
     }
 
-    /// Whether a segment is being filled that had been opened before the oldest written one.
+    /// Returns whether a segment being filled was opened before the oldest written one.
     fn is_filling_older(&self) -> bool {
         let written = self.written();
         let oldest = written.first().map_or(0, |record| record.sequence);
@@ -434,17 +436,17 @@ impl SegmentStore {
         })
     }
 
-    /// Whether a written segment's buffer has been freed.
+    /// Returns whether the segment has no buffer, as after its write.
     pub(super) fn is_on_flash(&self, segment: SegmentId) -> bool {
         self.segment(segment).buffer.load(Ordering::Acquire) == 0
     }
 
-    /// Milliseconds of the runtime's clock; they wrap around.
+    /// Returns the milliseconds of the runtime's clock; they wrap around.
     pub(super) fn now_ms(&self) -> u32 {
         (runtime::now().as_nanos() / 1_000_000) as u32
     }
 
-    /// Average of the valid bytes of the written segments.
+    /// Returns the average of the valid bytes of the written segments.
     pub(crate) fn average_valid_bytes(&self) -> u64 {
         let queues = self.queues.lock();
         let valid = queues
@@ -453,13 +455,13 @@ impl SegmentStore {
         valid.sum::<u64>() / (queues.written as u64).max(1)
     }
 
-    /// Items of a segment that the index names, about, and that no flush has made dead.
+    /// Estimates the number of items of a segment that the index names and no flush of the cache has made dead.
     pub(crate) fn valid_items(&self, segment: SegmentId) -> u32 {
         self.segment(segment).live.load(Ordering::Relaxed)
     }
 
-    /// Bytes of a segment that the items in a sealed one take which the index names, slots, summary and all: as many as
-    /// it has where no slot is free and all are valid. So much their copies will take.
+    /// Returns the bytes of a sealed segment that are due to valid items, slots and summary included: the whole segment
+    /// if no slot is free and all items are valid. Their copies take as many bytes.
     pub(crate) fn valid_bytes(&self, segment: SegmentId) -> u64 {
         let state = self.segment(segment);
         let live = u64::from(state.live.load(Ordering::Relaxed));
@@ -475,23 +477,25 @@ impl SegmentStore {
         }
     }
 
-    /// The index names one more item of a segment, or is about to.
+    /// Counts one more item of a segment that the index names, or is about to name.
     pub(crate) fn count_in(&self, segment: SegmentId) {
         self.count_all_in(segment, 1);
     }
 
-    /// The index names so many items more of a segment.
+    /// Counts `items` more items of a segment that the index names.
     pub(crate) fn count_all_in(&self, segment: SegmentId, items: u32) {
         self.segment(segment)
             .live
             .fetch_add(items, Ordering::Relaxed);
     }
 
-    /// The index names one item less of a generation of a segment; nothing changes if the generation has ended.
+    /// Counts one item less of a generation of a segment that the index names; does nothing if the generation has
+    /// ended.
     pub(crate) fn count_out(&self, segment: SegmentId, generation: u64) {
         let state = self.segment(segment);
         if state.sequence.load(Ordering::Acquire) == generation {
-            // The generation may end in this very moment; the count is an estimate then, and never negative.
+            // If the generation ends at this very moment, the count is off by one; it is an estimate, and never
+            // negative.
             let less = |live: u32| live.checked_sub(1);
             let _ = state
                 .live
@@ -499,15 +503,16 @@ impl SegmentStore {
         }
     }
 
-    /// A flush has made dead whatever lies in segments. Of what comes in this very moment some may not be counted.
+    /// Sets the count of live items of every segment to 0: a flush of the cache has made them dead. Items appended at
+    /// this very moment may go uncounted.
     pub(crate) fn count_all_out(&self) {
         for state in &self.segments {
             state.live.store(0, Ordering::Relaxed);
         }
     }
 
-    /// What the index names of the items in segments and no flush has made dead: an estimate by the average item of
-    /// each segment.
+    /// Estimates the items in segments that the index names and no flush of the cache has made dead. The bytes follow
+    /// from the average item of each segment.
     pub fn in_use(&self) -> StoreUse {
         let mut filling = HashMap::new();
         for buffer in &self.buffers {
@@ -541,13 +546,13 @@ impl SegmentStore {
         sum
     }
 
-    /// Unix second in which a segment was sealed, if this run has.
+    /// Returns the Unix second in which a segment was sealed, if this run sealed it.
     pub(crate) fn sealed_at(&self, segment: SegmentId) -> Option<u32> {
         let sealed_at = self.segment(segment).sealed_at.load(Ordering::Relaxed);
         (sealed_at != 0).then_some(sealed_at)
     }
 
-    /// Every written segment, oldest first.
+    /// Returns every written segment, oldest first.
     pub fn written(&self) -> Vec<SegmentRecord> {
         let queues = self.queues.lock();
         let record = |segment| self.record(segment);
@@ -557,7 +562,7 @@ impl SegmentStore {
         records
     }
 
-    /// Items in live segments, dead ones among them.
+    /// Returns the number of items in live segments, dead ones included.
     pub(crate) fn items_placed(&self) -> u64 {
         let (live, _) = self.live_segments();
         live.iter().map(|record| u64::from(record.items)).sum()
@@ -574,18 +579,18 @@ impl SegmentStore {
         }
     }
 
-    /// The priority of a segment at present.
+    /// Returns the present priority of a segment.
     pub(crate) fn priority(&self, segment: SegmentId) -> Priority {
         Priority(self.segment(segment).priority.load(Ordering::Relaxed))
     }
 
-    /// Gives a segment a priority.
+    /// Sets the priority of a segment.
     pub(super) fn set_priority(&self, segment: SegmentId, priority: Priority) {
         let state = self.segment(segment);
         state.priority.store(priority.0, Ordering::Relaxed);
     }
 
-    /// Sequence number of a segment's present generation, 0 when it is free.
+    /// Returns the sequence number of a segment's present generation, 0 when it is free.
     pub(crate) fn sequence(&self, segment: SegmentId) -> u64 {
         self.segment(segment).sequence.load(Ordering::Acquire)
     }
@@ -594,8 +599,8 @@ impl SegmentStore {
         &self.segments[segment.0 as usize]
     }
 
-    /// Gives a segment back that [`take_victim`](SegmentStore::take_victim) gave and that no index
-    /// names any more, once its last reader has left.
+    /// Frees a segment taken by [`take_victim`](SegmentStore::take_victim) that no index names any more, once its last
+    /// reader has left.
     pub(crate) async fn release(&self, segment: SegmentId) {
         self.end_generation(segment).await;
         let mut queues = self.queues.lock();
@@ -605,7 +610,7 @@ impl SegmentStore {
         self.space.notify_all();
     }
 
-    /// Ends the generation of a segment that no index names any more; resolves once its last reader has left.
+    /// Ends the generation of a segment that no index names any more. Resolves once its last reader has left.
     pub(super) async fn end_generation(&self, segment: SegmentId) {
         let state = self.segment(segment);
         state.sequence.store(0, Ordering::SeqCst);
@@ -621,13 +626,13 @@ impl SegmentStore {
         state.pins.fetch_and(!DRAINING, Ordering::AcqRel);
     }
 
-    /// Takes a segment to open.
+    /// Takes a free segment to open.
     pub(super) fn pop_free(&self, which: Worn) -> Option<SegmentId> {
         let load = |channel: u32| self.flash.channel_load(channel);
         self.queues.lock().pop_free(which, load)
     }
 
-    /// Begins a generation of an empty segment, whose bytes are in a buffer.
+    /// Begins a generation of an empty segment whose bytes are in a buffer.
     pub(super) fn begin_generation(
         &self,
         segment: SegmentId,
@@ -651,13 +656,13 @@ impl SegmentStore {
         state.buffer.store(buffer as u8 + 1, Ordering::Release);
     }
 
-    /// A segment can be opened from now on.
+    /// Adds a segment that can be opened.
     pub(super) fn push_free(&self, queues: &mut Queues, segment: SegmentId) {
         queues.push_free(segment, self.erase_count(segment));
     }
 }
 
-/// Segments in the order in which neighbours lie on different channels, then on different LUNs.
+/// Sorts segments so that neighbours lie on different channels, then on different LUNs.
 fn round_robin(mut free: Vec<SegmentId>, geometry: &Geometry) -> Vec<SegmentId> {
     free.sort_by_key(|segment| {
         let lun = segment.0 / geometry.blocks_per_lun;
@@ -671,7 +676,7 @@ fn round_robin(mut free: Vec<SegmentId>, geometry: &Geometry) -> Vec<SegmentId> 
     free
 }
 
-/// Milliseconds from `then` to `now`; none where another thread has noted it after `now` was.
+/// Returns the milliseconds from `then` to `now`; 0 if another thread noted `then` after `now` was read.
 pub(super) fn age_ms(now: u32, then: u32) -> u32 {
     let age = now.wrapping_sub(then);
     if age > u32::MAX - SAME_TIME_MS {

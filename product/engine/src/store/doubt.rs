@@ -1,15 +1,15 @@
-//! Syncs of the flash, and what one that fails may have lost.
+//! Syncs of the flash, and the repair after a sync that failed.
 //!
-//! The system tells of an error once and takes the pages for clean: the sync after it succeeds without them. So one
-//! goes on at a time, and when it fails all that was written since the last good one is in doubt:
+//! The operating system reports an error once and then takes the pages for clean: the next sync succeeds without them.
+//! So one sync runs at a time, and when it fails, everything written since the last good sync is in doubt:
 //!
-//! | what | is made good by |
+//! | data in doubt | repair |
 //! |---|---|
-//! | what a segment in a buffer has flushed | its next flush, or its write: both begin anew |
-//! | a segment that is on flash, or being written | [`sync_all`](SegmentStore::sync_all): the same bytes, in the same place |
-//! | a checkpoint, a superblock | whoever writes it and finds that [`failed_syncs`](SegmentStore::failed_syncs) has changed |
+//! | flushed part of a segment in a buffer | the next flush or write of the segment: both begin anew |
+//! | segment on flash, or being written | [`sync_all`](SegmentStore::sync_all): writes the same bytes to the same place |
+//! | checkpoint, superblock | its writer, once it finds that [`failed_syncs`](SegmentStore::failed_syncs) has changed |
 //!
-//! Emulated flash, whose pages cannot be written twice, has no doubts.
+//! Emulated flash, whose pages cannot be written twice, never has segments in doubt.
 
 use device::{DeviceError, PAGE_BYTES};
 
@@ -21,12 +21,11 @@ use crate::format::segment::{FOOTER_BYTES, Footer, SegmentId, summary_offset};
 use crate::sync::atomic::Ordering;
 
 impl SegmentStore {
-    /// Makes everything written durable, but for what is in doubt.
+    /// Makes all written data durable, except segments in doubt.
     ///
-    /// # Errors
-    /// What the device says; what has been written since the last good sync is in doubt from then on.
+    /// The error of the device; all data written since the last good sync is in doubt from then on.
     pub(crate) async fn sync(&self) -> Result<(), DeviceError> {
-        // In this order: what is opened meanwhile has a higher number.
+        // In this order: a segment opened in between has a higher number.
         let next_sequence = self.next_sequence().load(Ordering::Acquire);
         let in_memory = self.in_memory();
         let in_memory = in_memory.iter().map(|record| record.sequence);
@@ -37,10 +36,9 @@ impl SegmentStore {
         Ok(())
     }
 
-    /// Lets something that syncs the device after a write of its own do so, while nobody else syncs it.
+    /// Runs `sync`, which syncs the device after a write of its own, while no other sync runs.
     ///
-    /// # Errors
-    /// Its own; as for [`sync`](SegmentStore::sync).
+    /// The error of `sync`; its consequence is as for [`sync`](SegmentStore::sync).
     pub(crate) async fn sync_by(
         &self,
         sync: impl Future<Output = Result<(), DeviceError>>,
@@ -53,7 +51,7 @@ impl SegmentStore {
         synced
     }
 
-    /// Changes whenever a sync fails: once before what it may have lost is marked, and once after.
+    /// Returns a counter that changes twice when a sync fails: before and after the segments in doubt are marked.
     pub(crate) fn failed_syncs(&self) -> u64 {
         self.failed_syncs.load(Ordering::SeqCst)
     }
@@ -82,7 +80,7 @@ impl SegmentStore {
         mark.store(is_doubtful, Ordering::Release);
     }
 
-    /// Whether a part of a segment may be lost, as a sync has failed since it was written.
+    /// Returns whether a part of a segment may be lost because a sync has failed since it was written.
     pub(crate) fn is_doubtful(&self, segment: SegmentId) -> bool {
         self.segment(segment).is_doubtful.load(Ordering::Acquire)
     }
@@ -93,18 +91,17 @@ impl SegmentStore {
             .filter(|&segment| self.is_doubtful(segment))
     }
 
-    /// Whether anything that was written may be lost.
+    /// Returns whether any segment is in doubt.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.doubtful().next().is_some()
     }
 
-    /// Makes everything on flash durable: writes what is in doubt again, and syncs. What is in a buffer comes later; what
-    /// a sync of somebody else loses meanwhile is in doubt still, and [`failed_syncs`](Self::failed_syncs) tells.
+    /// Makes all data on flash durable: writes the segments in doubt again, and syncs. Segments in buffers are not
+    /// covered. Segments that a concurrent sync loses stay in doubt, and [`failed_syncs`](Self::failed_syncs) changes.
     ///
-    /// `lose` is told of segments that cannot be read back: no index may name them any more.
+    /// Calls `lose` for each segment that cannot be read back or does not verify: no index may name it any more.
     ///
-    /// # Errors
-    /// The first error of the device; all that it has not met is durable, if the sync was not.
+    /// The first error of the device. All segments except those that failed are durable, unless the sync failed.
     pub(crate) async fn sync_all(
         &self,
         lose: &(dyn Fn(&SegmentRecord) + Sync),
@@ -113,7 +110,7 @@ impl SegmentStore {
         let mut written = Vec::new();
         let mut refused = Ok(());
         for segment in self.doubtful() {
-            // Its copy is the one piece in memory.
+            // One permit: a single piece of a segment is in memory at a time.
             let _turn = self.flushing.acquire().await;
             let sequence = self.sequence(segment);
             let pin = self.pin(segment, sequence).filter(|_| sequence != 0);
@@ -141,8 +138,9 @@ impl SegmentStore {
         refused
     }
 
-    /// Writes the bytes of a segment to where they lie; a power cut meanwhile changes nothing. False when they are lost,
-    /// or are not what was written: of the items each is verified when it is read.
+    /// Writes the bytes of a segment to the place where they lie; a power cut during the write changes nothing. Returns
+    /// `false` if the bytes are lost, or if the footer or the summary does not verify. Items are not checked: each is
+    /// verified when it is read.
     async fn write_again(&self, pin: &SegmentPin<'_>) -> Result<bool, DeviceError> {
         let record = self.record(pin.segment);
         let footer_at = self.segment_bytes - FOOTER_BYTES;

@@ -1,4 +1,4 @@
-//! A segment being filled, and which buffers are.
+//! A segment being filled, and the list of buffers being filled.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use crate::format::segment::{
 };
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Which buffers are being filled, and the next sequence number. Behind the `filling` lock.
+/// The buffers being filled, and the next sequence number. Behind the `filling` lock.
 pub(super) struct Cursor {
-    /// The buffer of each stream; behind these, those of what is copied to level wear.
+    /// The buffer of each stream, followed by the buffer of each stream for copies made to level wear.
     pub(super) filling: Box<[Option<usize>]>,
     /// Shared with the journal, which reads it.
     pub(super) next_sequence: Arc<AtomicU64>,
-    /// No segment is opened for writes any more.
+    /// Whether no segment is opened for writes any more.
     pub(super) is_closed: bool,
-    /// Mean bytes of the items of the hashed segment sealed last: what the next ones are expected to hold.
+    /// Mean bytes of an item in the hashed segment sealed last: the estimate for the next hashed segments.
     pub(super) hashed_item_bytes: u32,
 }
 
@@ -42,29 +42,30 @@ impl Cursor {
     }
 }
 
-/// Mean bytes of an item before a hashed segment has been sealed: that of Flashield's trace (section 3.4) with a header.
+/// Mean bytes of an item before any hashed segment has been sealed: the mean of Flashield's trace (section 3.4) with a
+/// header.
 const FIRST_HASHED_ITEM_BYTES: u32 = 288;
 
-/// Bytes of one write of a part of a segment.
+/// Bytes of one write by a flush.
 pub(super) const FLUSH_BYTES: u32 = 64 << 10;
 
-/// How much of a segment is on flash before all of it is: its first items, with a footer that says so.
+/// The part of a segment that is on flash before all of it is: its first items, with a footer that counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Flushed {
     pub(super) items: u32,
     pub(super) data_bytes: u32,
-    /// Bytes of these that reclaim has copied.
+    /// Bytes of the items on flash that reclaim has copied.
     pub(super) copied_bytes: u32,
-    /// The segment has been erased, and may hold some of its items.
+    /// Whether the segment has been erased, and may hold some of its items.
     pub(super) is_begun: bool,
-    /// It has been sealed, and all of it is on flash.
+    /// Whether it has been sealed, and all of it is on flash.
     pub(super) is_whole: bool,
-    /// Syncs that have failed since: what was under way then counts for nothing.
+    /// Number of syncs that have failed since: a write under way at a failed sync counts for nothing.
     pub(super) forgotten: u32,
 }
 
 impl Flushed {
-    /// A sync has failed: all of it is written again.
+    /// Marks all of the segment to be written again after a failed sync.
     pub(super) fn forget(&mut self) {
         *self = Self {
             is_begun: self.is_begun,
@@ -81,21 +82,21 @@ pub(super) struct Filling {
     pub(super) bytes: AlignedBuf,
     layout: StreamLayout,
     pages: SlotPages,
-    /// Where items lie where their hashes say.
+    /// The space of a hashed segment; `None` in other layouts.
     hashed: Option<HashedSpace>,
     pub(super) data_bytes: u32,
     pub(super) items: u32,
     pub(super) flushed: Flushed,
-    /// Bytes of the segment that items have taken, with their entries of the summary.
+    /// Bytes taken by items, their slots and their summary entries.
     pub(super) taken_bytes: u32,
-    /// Bytes of the segment that copies have taken.
+    /// Bytes taken by copies made by reclaim.
     pub(super) copied_bytes: u32,
-    /// Bytes among these that were copied to gain space.
+    /// Bytes taken by copies made to gain space.
     gaining_bytes: u32,
 }
 
 impl Filling {
-    /// An empty segment, of items of so many bytes on average where that matters.
+    /// Returns an empty segment. `item_bytes` is the expected mean length of its items; only the hashed layout uses it.
     pub(super) fn new(
         segment: SegmentId,
         sequence: u64,
@@ -125,7 +126,7 @@ impl Filling {
         }
     }
 
-    /// Appends an item, or says that it does not fit any more. Where hashes say where items lie, another may.
+    /// Appends an item; `None` if it does not fit. In the hashed layout another item may still fit then.
     pub(super) fn append(&mut self, append: &AppendItem<'_>, source: Source) -> Option<Position> {
         let bytes = u32::try_from(append.item.flash_bytes()).ok()?;
         let (offset, position) = match &mut self.hashed {
@@ -170,13 +171,13 @@ impl Filling {
         Some(position)
     }
 
-    /// Bytes of the segment that copies cost which have to gain, were it sealed now.
+    /// Returns the share of the segment's bytes, were it sealed now, that is due to copies made to gain space.
     pub(super) fn bytes_for_copies(&self) -> u64 {
         let share = u64::from(self.gaining_bytes) * self.bytes.len() as u64;
         share / u64::from(self.taken_bytes.max(1))
     }
 
-    /// Bytes of the segment that no item will take any more.
+    /// Returns the bytes of the segment that are no longer free for items.
     pub(super) fn filled_bytes(&self) -> u32 {
         match self.hashed {
             Some(_) => self.taken_bytes,
@@ -184,18 +185,18 @@ impl Filling {
         }
     }
 
-    /// How its items lie.
+    /// Returns the layout of its items.
     pub(super) fn layout(&self) -> StreamLayout {
         self.layout
     }
 
-    /// Mean bytes of its items.
+    /// Returns the mean bytes of its items.
     pub(super) fn mean_item_bytes(&self) -> u32 {
         let of_entries = self.items * SUMMARY_ENTRY_BYTES;
         (self.taken_bytes - of_entries) / self.items.max(1)
     }
 
-    /// What the summary tells so far, in the order the items lie.
+    /// Returns the summary so far, in the order in which the items lie.
     pub(super) fn entries(&self) -> Vec<SummaryEntry> {
         let summary = &self.bytes[self.summary()];
         let mut entries: Vec<SummaryEntry> = <[SummaryEntry]>::ref_from_bytes(summary)
@@ -211,14 +212,14 @@ impl Filling {
         entries
     }
 
-    /// Where the summary lies.
+    /// Returns the byte range of the summary.
     fn summary(&self) -> Range<usize> {
         let segment_bytes = self.bytes.len() as u32;
         let start = summary_offset(segment_bytes, self.items).expect("append kept space");
         start as usize..(segment_bytes - FOOTER_BYTES) as usize
     }
 
-    /// Writes the footer, and zeros over what an earlier generation left in the gap.
+    /// Writes the footer, and zeros over bytes that an earlier generation left in the gap.
     pub(super) fn finish(mut self, image: u64) -> AlignedBuf {
         let summary = self.summary();
         if self.hashed.is_some() {
@@ -232,7 +233,7 @@ impl Filling {
         self.bytes
     }
 
-    /// The footer of the segment as it is.
+    /// Returns the footer for the items so far.
     pub(super) fn footer(&self, image: u64) -> Footer {
         let checksum = crc32c::crc32c(&self.bytes[self.summary()]);
         Footer::new(

@@ -1,18 +1,18 @@
-//! Flushing: what a segment being filled holds so far goes to the flash before the segment is full.
+//! Flushing: the items of a segment being filled go to flash before the segment is full.
 //!
-//! Items and their summary entries do not change once they have been appended, and lie at opposite ends of the segment
-//! with nothing between them but what comes later. So the pages that have grown since the last flush are written, and
-//! the last page with a footer that counts the items so far:
+//! Items and their summary entries do not change once appended. They lie at opposite ends of the segment, and the space
+//! between them takes later items and entries. A flush writes the pages that have grown since the last flush, then the
+//! last page with a footer that counts the items so far:
 //!
 //! ```text
 //!   │ items on flash │ new items │ ...free... │ new entries │ entries on flash │ footer │
 //!                     1 ───────>               2 ─────────>                      3
 //! ```
 //!
-//! Between 2 and 3 the device is synced. A start finds at any moment what the last footer counts. A footer goes to a
-//! page that has been written before: a drive that tears one page of 4 KiB at a power cut takes the segment with it, and
-//! its items are misses. Where pages cannot be written twice a segment is sealed short instead, and so are all segments of
-//! a store some of whose items lie where their hashes say: these come in any order.
+//! Between 2 and 3 the device is synced, so a start always finds the items that the last footer counts. A footer goes
+//! to a page that has been written before: a drive that tears one page of 4 KiB at a power cut loses the segment, and
+//! its items are misses. If pages cannot be written twice, or a stream of the store is hashed, a segment is sealed
+//! short instead: items of a hashed stream do not lie in the order of their appends.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,16 +28,16 @@ use super::layout::StreamLayout;
 use crate::counter::Count as _;
 use crate::format::segment::{FOOTER_BYTES, Footer, PAGE_BYTES, SegmentId, summary_offset};
 
-/// Which segments being filled are flushed.
+/// The segments being filled that a flush writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unflushed {
-    /// All with items that are not on flash.
+    /// Segments with items that are not on flash.
     Items,
-    /// Those with copies of reclaim's that are not.
+    /// Segments with copies made by reclaim that are not on flash.
     Copies,
 }
 
-/// What is to be flushed of a segment.
+/// One flush of a segment: its state on flash before (`done`) and after (`target`).
 struct Flush {
     segment: SegmentId,
     done: Flushed,
@@ -46,13 +46,13 @@ struct Flush {
 }
 
 impl SegmentStore {
-    /// Writes what the segments being filled hold to the flash, so that a crash of the process leaves it. Must not be dropped before it ends: its last write could then come after that of the whole segment.
+    /// Writes the items of the segments being filled to flash, so that they survive a crash of the process. Must not be
+    /// dropped before it ends: its last write could then come after the write of the whole segment.
     ///
-    /// Where that [cannot be](SegmentStore::can_flush) this does nothing: [`flush`](SegmentStore::flush) seals. `ahead` as for
-    /// [`write_next`](SegmentStore::write_next).
+    /// Does nothing if the store [cannot flush](SegmentStore::can_flush); [`flush`](SegmentStore::flush) seals instead.
+    /// `ahead` as for [`write_next`](SegmentStore::write_next).
     ///
-    /// # Errors
-    /// The first error of the device; what it has met is written with the whole segment, or with the next call.
+    /// The first error of the device. Segments that failed are written by the next call or when they are sealed.
     pub(crate) async fn flush_filling(
         &self,
         which: Unflushed,
@@ -84,13 +84,13 @@ impl SegmentStore {
         refused
     }
 
-    /// Whether a segment being filled can be flushed: pages can be written twice, and items come in the order in which
-    /// they lie.
+    /// Returns whether a segment being filled can be flushed: pages can be written twice, and items lie in the order in
+    /// which they were appended.
     pub(crate) fn can_flush(&self) -> bool {
         self.flash.can_overwrite() && !self.layouts.contains(&StreamLayout::Hashed)
     }
 
-    /// Whether segments that were opened before this sequence number are sealed and wait to be written.
+    /// Returns whether sealed segments that were opened before this sequence number wait to be written.
     pub(crate) fn has_sealed_before(&self, sequence: u64) -> bool {
         self.buffers.iter().any(|buffer| {
             matches!(&*buffer.lock(), Content::Sealed { segment, .. } if self.sequence(*segment) < sequence)
@@ -143,12 +143,13 @@ impl SegmentStore {
         for range in [data, entries] {
             self.write_pages(buffer, flush, range).await?;
         }
-        // A drive may keep the footer and lose what it counts, and with it what was durable.
+        // Without this sync a drive may keep the footer and lose items that it counts; the segment, durable items
+        // included, would not verify.
         let (synced, ()) = join(self.sync(), ahead).await;
         synced?;
         let forgotten = self.buffers[buffer].lock().flushed().map(|it| it.forgotten);
         if forgotten != Some(flush.done.forgotten) {
-            // Another sync has failed since, and may have lost what the footer would count.
+            // Another sync has failed since, and may have lost items that the footer would count.
             return Ok(());
         }
         let footer = last_page..self.segment_bytes;
@@ -170,7 +171,7 @@ impl SegmentStore {
         Ok(())
     }
 
-    /// A copy of whole pages as they are, but for the footer.
+    /// Copies whole pages of a buffer. The last page gets the footer of `flush`.
     fn copy_of(&self, buffer: usize, flush: &Flush, pages: Range<u32>) -> AlignedBuf {
         let mut copy = AlignedBuf::new(pages.len());
         let range = pages.start as usize..pages.end as usize;
@@ -188,7 +189,7 @@ impl SegmentStore {
         copy
     }
 
-    /// Writes what a flush has not of a sealed segment: the last page comes last.
+    /// Writes a sealed segment from the end of its flushed items on. The last page comes last.
     pub(super) async fn program_rest(
         &self,
         segment: SegmentId,
@@ -203,7 +204,7 @@ impl SegmentStore {
             let data = SharedBuf::new(Arc::clone(bytes), start..end);
             self.overwrite_at(segment, start as u32, data).await?;
         }
-        // Where it fails, the segment is in doubt from now on, and will be written again.
+        // If the sync fails, the segment is marked doubtful, and is written again.
         let _ = join(self.sync(), ahead).await;
         let data = SharedBuf::new(Arc::clone(bytes), last_page..bytes.len());
         self.overwrite_at(segment, last_page as u32, data).await

@@ -1,17 +1,17 @@
-//! Appending where the hashes of items say where they lie: to the oldest of several open segments that has room.
+//! Appending to hashed segments: an item goes to the oldest of several open segments that has room for it.
 //!
-//! The functions of a key give it a few positions in each segment (Flashield, NSDI 2019, section 3.4). Of what is
-//! offered to a segment a growing part finds none of them free, long before it is full. Flashield puts such items off
-//! until the next segment is filled (section 4.1); here that segment is open already:
+//! The functions of a key give it a few positions in each segment (Flashield, NSDI 2019, section 3.4). Long before a
+//! segment is full, a growing share of items finds all these positions taken. Flashield puts such items off until the
+//! next segment is filled (section 4.1); here that segment is open already:
 //!
 //! ```text
 //!   item ──▶ oldest open segment ──▶ next oldest ──▶ ... ──▶ newest ──▶ none has room: the oldest is sealed, and
 //!              no room                no room        no room            another one opened
 //! ```
 //!
-//! So no item is put off, and a segment is offered many times what it holds. The streams that share in this follow each
-//! other in [`Streams::layouts`](super::Streams::layouts); each has one open segment. There are fewer where buffers are
-//! few.
+//! So no item is put off, and a segment is offered many times the items that fit. The streams that share the open
+//! segments are adjacent in [`Streams::layouts`](super::Streams::layouts); each has one open segment. Fewer are open if
+//! there are few buffers.
 
 use std::ops::Range;
 
@@ -21,8 +21,8 @@ use super::layout::{AppendItem, Source, StreamLayout};
 use crate::format::location::Place;
 
 impl SegmentStore {
-    /// Appends an item of a hashed stream, and tells `placed` where it came to lie before any later append can seal its
-    /// segment. False when there is no space. Every item has room in an empty segment.
+    /// Appends an item of a hashed stream. Calls `placed` with its place before any later append can seal its segment.
+    /// Returns `false` when there is no space. Every item has room in an empty segment.
     pub(super) fn append_hashed(
         &self,
         cursor: &mut Cursor,
@@ -44,14 +44,14 @@ impl SegmentStore {
         opened.is_some_and(|buffer| self.append_to(buffer, append, source, &mut placed))
     }
 
-    /// The streams that are one with `stream`, from it on.
+    /// Returns `stream` and the hashed streams that follow it: they share their open segments.
     fn hashed_streams(&self, stream: usize) -> Range<usize> {
         let layouts = self.layouts[stream..].iter();
         let others = layouts.take_while(|&&layout| layout == StreamLayout::Hashed);
         stream..stream + others.count()
     }
 
-    /// The oldest open segment of these streams with this sequence number or a higher one, and its buffer.
+    /// Returns the oldest open segment of these streams whose sequence number is at least `from`, and its buffer.
     fn next_hashed(
         &self,
         cursor: &Cursor,
@@ -68,7 +68,7 @@ impl SegmentStore {
         .min()
     }
 
-    /// Of these streams the one whose open hashed segment is the oldest.
+    /// Returns the stream with the oldest open hashed segment among `streams`.
     pub(super) fn oldest_hashed(&self, cursor: &Cursor, streams: Range<usize>) -> Option<usize> {
         let sequence = |stream: usize| match &*self.buffers[cursor.filling[stream]?].lock() {
             Content::Filling(filling) if filling.layout() == StreamLayout::Hashed => {
@@ -98,14 +98,14 @@ impl SegmentStore {
             generation: filling.sequence,
             position,
         };
-        // Before the index can name it, and so before it can be counted out.
+        // Before the index names the item, and so before `count_out` can be called for it.
         self.count_in(place.segment);
         placed(place);
         true
     }
 
-    /// One of these streams without an open segment: if there is none, or too many segments are open, the oldest is
-    /// sealed. `None` where no segment may be opened.
+    /// Returns one of these streams without an open segment. If all have one, or too many segments are open, the oldest
+    /// is sealed. `None` if no segment may be opened.
     fn vacate_hashed(
         &self,
         cursor: &mut Cursor,

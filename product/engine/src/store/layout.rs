@@ -1,8 +1,8 @@
-//! Layouts and streams: where an item lies in a segment, and to which of several open segments it goes.
+//! Layouts and streams: the place of an item in a segment, and its choice among several open segments.
 //!
-//! A store fills a segment for each *stream* in use. Which stream an item belongs to is the placement's to say
-//! ([`Streams`]); how the items of a stream lie in its segments is the stream's [`StreamLayout`]. Where items are
-//! slotted, each slab class is a stream.
+//! A store fills a segment for each *stream* in use. The placement chooses the stream of an item ([`Streams`]); the
+//! [`StreamLayout`] of a stream gives the places of its items in a segment. In the slotted layout each slab class is a
+//! stream.
 
 use device::Geometry;
 
@@ -14,31 +14,31 @@ use crate::format::segment::{
 };
 use crate::key::KeyHash;
 
-/// How items lie in the segments that are filled from now on. What is on flash tells its own layout.
+/// Layout of the segments filled from now on. Segments already on flash record their own layout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layout {
     /// Items lie one after the other, in one segment at a time.
     #[default]
     Packed,
-    /// Items lie in slots of one length a segment; a segment at a time is filled for each length in use.
+    /// Items lie in slots, of one length in each segment. One segment at a time is filled for each length in use.
     Slotted,
 }
 
-/// How the items of one stream lie in its segments.
+/// Layout of the items of one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamLayout {
     /// Items lie one after the other.
     Packed,
     /// Each item lies at the start of a slot of this many bytes.
     Slotted(u32),
-    /// An item lies where a function of its key says ([`hashed`](crate::format::hashed)), if there is room. Streams with
-    /// this layout that follow each other are one: an item of the first goes to the oldest of their open segments with
-    /// room, and when none has any the oldest is sealed.
+    /// An item lies at a position given by a function of its key ([`hashed`](crate::format::hashed)), if that is free.
+    /// Adjacent streams with this layout act as one: an item of the first goes to the oldest of their open segments
+    /// with room, and when none has room the oldest is sealed.
     Hashed,
 }
 
 impl StreamLayout {
-    /// The layout with slots of so many bytes; 0 where items are packed.
+    /// Returns the layout with slots of `bytes` bytes; 0 stands for packed items.
     pub(super) fn of_slots(bytes: u32) -> Self {
         match bytes {
             0 => Self::Packed,
@@ -46,7 +46,7 @@ impl StreamLayout {
         }
     }
 
-    /// Bytes of a slot; 0 where items are packed.
+    /// Returns the bytes of a slot; 0 if items are packed.
     pub(crate) fn slot_bytes(self) -> u32 {
         match self {
             Self::Packed | Self::Hashed => 0,
@@ -54,8 +54,8 @@ impl StreamLayout {
         }
     }
 
-    /// Where the next item, of `bytes` bytes, lies in a segment with `items` items in `data_bytes` bytes. Where the hash
-    /// decides, [`Filling`](super::filling::Filling) asks what knows of every unit.
+    /// Returns the place of the next item, of `bytes` bytes, in a segment with `items` items in `data_bytes` bytes. Not
+    /// used for hashed segments: [`Filling`](super::filling::Filling) asks its `HashedSpace`.
     pub(super) fn next(
         self,
         pages: SlotPages,
@@ -76,19 +76,19 @@ impl StreamLayout {
     }
 }
 
-/// The pages of flash whose ends no slot crosses: two pages of a block are two reads, one after the other. Slots cross
-/// them all the same where more than a fraction of a page would be lost.
+/// The pages of flash whose ends no slot crosses, because two pages of a block take two reads, one after the other.
+/// Slots do cross page ends if aligning them would lose more than one part in [`MOST_LOST`] of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SlotPages(Option<u32>);
 
 impl SlotPages {
-    /// Those of a device. On a drive a read of two pages is one.
+    /// Returns the pages of a device; none for a drive, where a read of two pages is one command.
     pub(super) fn of(geometry: &Geometry) -> Self {
         let page_bytes = geometry.page_bytes;
         Self((page_bytes > PAGE_BYTES).then_some(page_bytes))
     }
 
-    /// A page, and how many slots of a length are in one; `None` where they cross its end.
+    /// Returns the bytes of a page and the number of slots in it; `None` if slots of this length cross page ends.
     fn kept(self, slot_bytes: u32) -> Option<(u32, u32)> {
         let page_bytes = self.0?;
         let slots = page_bytes / slot_bytes;
@@ -96,7 +96,7 @@ impl SlotPages {
         is_kept.then_some((page_bytes, slots))
     }
 
-    /// Where in a segment a slot lies.
+    /// Returns the offset of a slot in its segment, in bytes.
     fn offset(self, number: u32, slot_bytes: u32) -> u32 {
         match self.kept(slot_bytes) {
             Some((page_bytes, slots)) => number / slots * page_bytes + number % slots * slot_bytes,
@@ -104,7 +104,7 @@ impl SlotPages {
         }
     }
 
-    /// Slots of a length that a segment has, one at least.
+    /// Returns the number of slots of this length in a segment, one at least.
     pub(super) fn slots_of(self, segment_bytes: u32, slot_bytes: u32) -> u64 {
         let bytes = u64::from(segment_bytes.saturating_sub(FOOTER_BYTES));
         let (page_bytes, slots) = self.kept(slot_bytes).unwrap_or((slot_bytes, 1));
@@ -113,10 +113,10 @@ impl SlotPages {
     }
 }
 
-/// Where items to append come from.
+/// The origin of items to append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// A write: it stalls while no more segments are free than are reserved for copies.
+    /// A write by a client: it stalls while no more segments are free than are reserved for copies.
     Write,
     /// A segment being reclaimed: its copies may open reserved segments, too.
     Copy,
@@ -127,23 +127,25 @@ pub enum Source {
 /// An item to append.
 #[derive(Clone, Copy, Debug)]
 pub struct AppendItem<'a> {
-    /// Hash of its key.
+    /// Hash of the item's key.
     pub hash: KeyHash,
     /// The item to append, with its key and value.
     pub item: ItemRef<'a>,
-    /// Of a copy, what reads have given it where it lay.
+    /// Priority that reads gave the item in its old segment; for copies alone.
     pub priority: Priority,
 }
 
-/// The streams that a placement fills. Called with the store's locks held: it takes none and does not wait.
+/// The streams that a placement fills. Called with the store's locks held: implementations take no locks and do not
+/// wait.
 pub trait Streams: Send + Sync {
-    /// The layout of each stream, one at least; of slotted ones, shorter slots come first.
+    /// Returns the layout of each stream, one at least. Slotted streams come in order of rising slot length.
     fn layouts(&self) -> Box<[StreamLayout]>;
 
-    /// The number of the stream an item goes to, which fits it.
+    /// Returns the number of the stream for an item; the item fits it.
     fn stream_of(&self, item: &AppendItem<'_>, source: Source) -> usize;
 
-    /// How many priorities segments have. If more than one, each has a stream, and is its number.
+    /// Returns the number of priorities that segments have. If it exceeds one, each priority has the stream with its
+    /// number.
     fn priorities(&self) -> u8 {
         1
     }
@@ -151,10 +153,10 @@ pub trait Streams: Send + Sync {
 
 /// Length of the shortest slots, in bytes.
 const SHORTEST: u32 = 64;
-/// Each slab class has slots longer by a fraction of this denominator than the one before: the
-/// factor 1.25 of memcached and Fatcache.
+/// Each slab class has slots longer than the class before by a fraction with this denominator: the factor 1.25 of
+/// memcached and Fatcache.
 const GROWTH: u32 = 4;
-/// The most of a page that is lost lest a slot crosses its end, as a fraction of this denominator.
+/// Largest part of a page that may be lost so that no slot crosses its end, as a fraction with this denominator.
 const MOST_LOST: u32 = 32;
 
 /// One stream of packed items, or one for each slab class.
@@ -176,12 +178,12 @@ impl Streams for SlabClasses {
 }
 
 impl SlabClasses {
-    /// The classes of a layout.
+    /// Returns the classes of a layout.
     pub fn new(layout: Layout, segment_bytes: u32) -> Self {
         if layout == Layout::Packed {
             return Self(Box::new([0]));
         }
-        // The longest has its segment to itself, the one before shares it with another.
+        // The longest slot has a segment to itself; two of the next shorter ones share a segment.
         let longest = largest_item(segment_bytes);
         let half = summary_offset(segment_bytes, 2).unwrap_or(0) / 2 / UNIT_BYTES * UNIT_BYTES;
         let mut slots = Vec::new();
@@ -195,7 +197,7 @@ impl SlabClasses {
         Self(slots.into())
     }
 
-    /// The class of an item of `bytes` bytes that a segment can hold: the shortest slots it fits.
+    /// Returns the class of an item of `bytes` bytes: the shortest slots that it fits. The item fits a segment.
     fn of_item(&self, bytes: u32) -> usize {
         self.0
             .partition_point(|&slot| slot < bytes)

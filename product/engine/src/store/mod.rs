@@ -7,17 +7,17 @@
 //!   └────────────────────────────── release: waits for the readers' pins ──────────────┘
 //! ```
 //!
-//! It knows nothing of keys or indexes. A reader [`pin`](SegmentStore::pin)s the generation of a segment that the
-//! index named; a released segment is not written again before its last pin is gone. Where items lie in slots, a
+//! The store knows nothing of keys or indexes. A reader [`pin`](SegmentStore::pin)s the generation of a segment that
+//! the index named; a released segment is not written again before its last pin is gone. In the slotted layout one
 //! segment is being filled for each slab class in use; when there are more slab classes than buffers, the fullest
-//! buffer is sealed short, or longer slots are used. Buffers are the back-pressure: when all are filled or being
-//! written, [`append`](SegmentStore::append) finds no space and [`space`](SegmentStore::space) tells when to try
-//! again. Where hashes say where items lie, several segments of a stream are open: the oldest is sealed when an item has
-//! room in none. What is being filled can be [flushed](SegmentStore::flush_filling) before it is full.
+//! buffer is sealed short, or longer slots are used. In the hashed layout several segments of a stream are open; the
+//! oldest is sealed when none has room for an item. A segment can be [flushed](SegmentStore::flush_filling) before it
+//! is full. Buffers are the back-pressure: when all are filled or being written, [`append`](SegmentStore::append) finds
+//! no space, and [`space`](SegmentStore::space) tells when to try again.
 //!
-//! Locks, in the order they may nest: `filling`, then one buffer's content, then `queues`. None is
-//! held across I/O. A crash leaves whatever had been programmed; sequence numbers are never reused,
-//! so nothing of an earlier generation of a segment verifies in a later one.
+//! Locks, in the order in which they may nest: `filling`, then one buffer's content, then `queues`. None is held across
+//! I/O. A crash leaves the pages programmed so far. Sequence numbers are never reused, so no item of an earlier
+//! generation of a segment verifies in a later one.
 
 mod append;
 mod checkpoint;

@@ -1,12 +1,12 @@
-//! Reads that fail at the device: the error may pass, so nothing is lost before it has lasted.
+//! Reads that fail at the device. The error may be transient, so no data is given up before it has lasted for a while.
 //!
-//! | who reads | what an error means |
+//! | reader | consequence of an error |
 //! |---|---|
-//! | a request, reclaim | a miss, an item that is not kept |
-//! | a start, whoever reads a checkpoint | it is read again: all of them together wait for [`PATIENCE`] in a run |
-//! | a checkpoint by the index, a sync that writes again | it fails, and whoever wants it tries again; what has failed each time for [`PATIENCE`] is lost |
+//! | a request, or reclaim | the request misses; reclaim does not keep the item |
+//! | a start, or a reader of a checkpoint | the read is repeated until [`PATIENCE`] after the first error of the run |
+//! | a checkpoint by the index, or a sync that writes again | it fails and is tried again; data is lost after [`PATIENCE`] |
 //!
-//! Bytes that are there and are not what was written are lost at once.
+//! Bytes that can be read but do not verify are lost at once.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -19,19 +19,19 @@ use super::segment::SegmentRecord;
 use crate::format::segment::SegmentId;
 use crate::sync::Mutex;
 
-/// How long a device may fail before what it does not give is lost.
+/// Time that a device may fail before the data that it does not return is lost.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Pause before something is read again.
+/// Pause before a read is repeated.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Between two tries that nobody made for so long, the error may have passed.
+/// Time without a read of a segment after which its last error is forgotten: the device may have recovered unnoticed.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(120);
 
-/// What could not be read.
+/// The reads that have failed.
 #[derive(Default)]
 pub(super) struct Outages {
-    /// When a patient read first failed in this run.
+    /// Time of the first failure of a patient read in this run.
     began: OnceLock<Instant>,
-    /// By segment, what failed when it was read last.
+    /// The failure of the last read of each segment.
     places: Mutex<HashMap<SegmentId, Outage>>,
 }
 
@@ -42,13 +42,14 @@ struct Outage {
     last: Instant,
 }
 
-/// Whether another try may succeed; no program has come to its end on pages that are unreadable.
+/// Returns whether another try may succeed. Unreadable pages stay so: the program of such a page or the erase of its
+/// block never ended.
 fn may_pass(error: &DeviceError) -> bool {
     !matches!(error, DeviceError::Unreadable { .. })
 }
 
 impl Outages {
-    /// Waits before a patient read that failed is tried again; `false` when it is not.
+    /// Waits before a failed patient read is repeated; returns `false` if it is not to be repeated.
     pub(super) async fn wait_to_read_again(&self, error: &DeviceError) -> bool {
         let began = *self.began.get_or_init(runtime::now);
         if !may_pass(error) || runtime::now().since(began) >= PATIENCE {
@@ -58,10 +59,9 @@ impl Outages {
         true
     }
 
-    /// What has been read at `offset` of a segment, `None` if it is lost.
+    /// Returns the result of a read at `offset` of a segment, `None` if the segment is lost.
     ///
-    /// # Errors
-    /// The error of the device, while it may pass.
+    /// The error of the device, while it may be transient.
     pub(super) fn unless_lost<T>(
         &self,
         record: &SegmentRecord,

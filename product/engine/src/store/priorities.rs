@@ -7,12 +7,13 @@
 //!                             └────────^    each its share
 //! ```
 //!
-//! Each priority has a stream of its own. A segment enters at the head of its priority when it has been written. One priority
-//! with more than its share of the written segments hands its oldest down to the head of the next: nothing is copied, the
-//! order is in memory alone. The victim is the oldest segment of the lowest priority that has one.
+//! Each priority has its own stream. A segment enters at the head of its priority when it has been written. A priority
+//! with more than its share of the written segments hands its oldest segment down to the head of the next lower one. No
+//! data is copied: the order exists in memory alone. The victim is the oldest segment of the lowest priority that has
+//! any.
 //!
-//! A start knows the age of segments and nothing else: all enter the lowest priority, the oldest first. So whatever they hold
-//! has as long to be read as the flash takes to be turned over.
+//! A start knows only the age of segments: all enter the lowest priority, the oldest first. So their items can be read
+//! and promoted until the whole flash has been rewritten once.
 
 use std::collections::VecDeque;
 
@@ -45,7 +46,7 @@ impl Streams for InsertionPoints {
 /// The written segments of each priority, oldest first. Behind the `queues` lock.
 #[derive(Default)]
 pub(super) struct Priorities {
-    /// None where there is one priority: segments are taken in another order.
+    /// Empty if there is one priority: segments are then taken in another order.
     queues: Box<[VecDeque<SegmentId>]>,
 }
 
@@ -57,13 +58,14 @@ impl Priorities {
         }
     }
 
-    /// Segments that a priority may have, the lowest aside: as many as there are on average.
+    /// Returns the number of segments that a priority other than the lowest may have: the average of all priorities,
+    /// one at least.
     fn share(&self) -> usize {
         let written: usize = self.queues.iter().map(VecDeque::len).sum();
         (written / self.queues.len()).max(1)
     }
 
-    /// A segment has been written. `moved` is told of those that others have handed down for it.
+    /// Adds a segment that has been written. Calls `moved` for each segment that is handed down as a result.
     pub(super) fn enter(
         &mut self,
         segment: SegmentId,
@@ -85,7 +87,7 @@ impl Priorities {
         }
     }
 
-    /// A segment is no more among the written ones.
+    /// Removes a segment.
     pub(super) fn remove(&mut self, segment: SegmentId) {
         for queue in &mut self.queues {
             if let Some(place) = queue.iter().position(|&other| other == segment) {
@@ -95,7 +97,7 @@ impl Priorities {
         }
     }
 
-    /// The segments in the order in which they are victims.
+    /// Returns the segments in the order in which they become victims.
     pub(super) fn lowest_first(&self) -> impl Iterator<Item = SegmentId> {
         self.queues.iter().flatten().copied()
     }
@@ -141,7 +143,7 @@ mod tests {
         assert_eq!(lens(&priorities), [16, 0, 0, 0]);
         priorities.enter(SegmentId(16), Priority(1), |_, _| unreachable!());
         assert_eq!(priorities.lowest_first().last(), Some(SegmentId(16)));
-        // What has been handed down is younger than what was there: it has just been promoted.
+        // A segment that is handed down is younger than those already there: it has just been promoted.
         for number in 17..21 {
             priorities.enter(SegmentId(number), Priority(1), |_, _| ());
         }
@@ -196,7 +198,8 @@ mod tests {
     }
 
     proptest! {
-        /// Segments come and go: none is lost, none but the lowest has more than its share, and nobody overtakes within one.
+        /// Segments come and go. None is lost, only the lowest priority exceeds its share, and the order within a
+        /// priority never changes.
         #[test]
         fn shares_hold_whatever_comes_and_goes(
             count in 2..=MOST_PRIORITIES,

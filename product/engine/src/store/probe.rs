@@ -1,4 +1,5 @@
-//! Reading where an item may lie: by an index that keeps no keys, so that what it names may be another's, or no item.
+//! Reading at a place where an item may lie. An index that keeps no keys may name a place that holds another key's
+//! item, or no item.
 
 use super::core::{Content, SegmentStore};
 use super::read::{FlashItem, Patience, ReadError, SegmentPin};
@@ -7,14 +8,13 @@ use crate::format::segment::{PAGE_BYTES, Position, SegmentId};
 use crate::sync::atomic::Ordering;
 
 impl SegmentStore {
-    /// The item that starts at `offset` of a generation of a segment, whatever its key and its length, and the pin that keeps
-    /// it there. `None` where the generation has ended, or no item starts there: nobody had said that one does, so that no
-    /// damage is counted. Reads a page, and an item that is longer a second time, whole.
+    /// Returns the item that starts at `offset` of a generation of a segment, whatever its key and length, with the pin
+    /// that keeps the segment. `None` if the generation has ended or no item starts there; that is no damage and is not
+    /// counted as such. Reads one page; an item that is longer is read a second time, whole.
     ///
-    /// Memory is waited for as `patience` says, with no segment pinned.
+    /// Waits for memory as `patience` says, with no segment pinned.
     ///
-    /// # Errors
-    /// [`ReadError::NoMemory`], and those of the device.
+    /// [`ReadError::NoMemory`], and the errors of the device.
     pub async fn find_at(
         &self,
         segment: SegmentId,
@@ -51,10 +51,11 @@ impl SegmentStore {
         }
     }
 
-    /// The generations of segments that are being filled. To any other nothing is appended any more, and of what has been the
-    /// index has been told. Takes the store's locks: nobody calls it who holds one of an index.
+    /// Returns the generations of segments that are being filled. No item is appended to any other generation any more,
+    /// and the index has been told of all items in it. Takes the store's locks: must not be called with a lock of an
+    /// index held.
     pub(crate) fn being_filled(&self) -> Vec<(SegmentId, u64)> {
-        // Whoever moves a segment tells the index while it holds this.
+        // A move of a segment tells the index while it holds this lock.
         let cursor = self.filling.lock();
         let generation = |&buffer: &usize| match &*self.buffers[buffer].lock() {
             Content::Filling(filling) => Some((filling.segment, filling.sequence)),

@@ -1,15 +1,15 @@
-//! Which segments are free, sealed and written, channel by channel: `DIDACache`, TOS 2018, section 4.1.1.
+//! The free, sealed and written segments, channel by channel: `DIDACache`, TOS 2018, section 4.1.1.
 //!
 //! | queue | order |
 //! |---|---|
-//! | free, one a channel | fewest erases first; of those, free for the longest time |
-//! | sealed, in memory | least loaded channel first; of one channel, sealed first |
-//! | written, one a channel | order of writing; victims are picked by what is asked for |
+//! | free, one a channel | fewest erases first; among equals, free for the longest time |
+//! | sealed, in memory | least loaded channel first; within a channel, sealed first |
+//! | written, one a channel | order of writing; a victim is chosen by its rank, its channel, its priority or its wear |
 //!
-//! Where segments have priorities, the written ones are ordered by these, too ([`Priorities`]).
+//! If segments have priorities, [`Priorities`] orders the written ones as well.
 //!
-//! A channel's load is what waits to be written to it, and then the recent work of its device. A device with one
-//! channel, as every drive is, has one queue of each kind.
+//! The load of a channel is the number of its unwritten segments, then the recent work of its device. A device with one
+//! channel, like a drive unless configured otherwise, has one queue of each kind.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -18,16 +18,16 @@ use device::Geometry;
 use super::priorities::Priorities;
 use crate::format::segment::SegmentId;
 
-/// Which of a channel's free segments is opened.
+/// Choice among the free segments of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Worn {
-    /// The one with the fewest erases.
+    /// The segment with the fewest erases.
     Least,
-    /// The one with the most, for what will lie there for long.
+    /// The segment with the most erases, for items that will stay for long.
     Most,
 }
 
-/// A segment that can be opened. Ordered as they are opened.
+/// A segment that can be opened. Sorts in the order of opening.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Free {
     erases: u64,
@@ -43,9 +43,9 @@ struct Channel {
     reclaiming: usize,
     /// Segments being filled, waiting to be written or being written.
     unwritten: usize,
-    /// The device's count of its work when it was last looked at.
+    /// The device's count of its work at the last look.
     work_seen: u64,
-    /// How much `work_seen` has grown: a decaying sum.
+    /// Decaying sum of the growth of `work_seen`.
     recent_work: u64,
 }
 
@@ -54,22 +54,22 @@ struct Channel {
 pub(super) struct Queues {
     segments_per_channel: u32,
     channels: Box<[Channel]>,
-    /// Segments that can be opened.
+    /// Number of segments that can be opened.
     pub(super) free: usize,
-    /// Written segments that are not being reclaimed.
+    /// Number of written segments that are not being reclaimed.
     pub(super) written: usize,
     pub(super) reclaiming: usize,
-    /// Whether nothing has been written but by this run, and nothing reclaimed.
+    /// Whether every written segment was written by this run, and none has been reclaimed.
     pub(super) is_first_fill: bool,
     turn: u64,
-    /// The channel looked at first for the next segment to open, and for the next victim.
+    /// Number of the channel where the search for the next segment to open begins; `next_victim` likewise for victims.
     next_open: usize,
     next_victim: usize,
     /// Sealed segments that wait to be written, with their buffers.
     pub(super) sealed: VecDeque<(SegmentId, usize)>,
-    /// Sealed segments that are being written.
+    /// Number of sealed segments that are being written.
     pub(super) writing: usize,
-    /// Segments on bad blocks, and those given up after repeated failures.
+    /// Segments on bad blocks, and segments given up after repeated failures.
     pub(super) retired: Vec<SegmentId>,
     /// Written segments that wear leveling wants to have erased, with their sequence numbers.
     pub(super) worn_least: VecDeque<(SegmentId, u64)>,
@@ -96,7 +96,7 @@ impl Queues {
         &mut self.channels[self.channel_of(segment)]
     }
 
-    /// Channels that have a segment to fill or to reclaim.
+    /// Returns the number of channels that have a segment to fill or to reclaim.
     pub(super) fn channels_in_use(&self) -> usize {
         let in_use = |channel: &&Channel| {
             let held = channel.free.len() + channel.written.len();
@@ -105,17 +105,17 @@ impl Queues {
         self.channels.iter().filter(in_use).count()
     }
 
-    /// Whether nothing can be opened, and nothing becomes so unless what is being filled is sealed.
+    /// Returns whether no segment can be opened, and none becomes free unless a segment being filled is sealed.
     pub(super) fn has_nothing_left(&self) -> bool {
         self.free == 0 && self.is_still()
     }
 
-    /// Whether no segment becomes free unless another one is sealed.
+    /// Returns whether no segment becomes free unless another one is sealed.
     pub(super) fn is_still(&self) -> bool {
         self.written + self.reclaiming + self.writing == 0 && self.sealed.is_empty()
     }
 
-    /// A segment, which has had `erases`, can be opened from now on.
+    /// Adds a segment that can be opened. `erases` is the erase count of its block.
     pub(super) fn push_free(&mut self, segment: SegmentId, erases: u64) {
         self.turn += 1;
         let turn = self.turn;
@@ -127,13 +127,13 @@ impl Queues {
         self.free += 1;
     }
 
-    /// Takes the segment with the fewest or the most erases out of those that can be opened on the least loaded channel;
-    /// `work` tells of a channel how much its device has had to do so far.
+    /// Takes the free segment with the fewest or the most erases on the least loaded channel. `work` returns the total
+    /// work so far of the device of a channel.
     pub(super) fn pop_free(&mut self, which: Worn, work: impl Fn(u32) -> u64) -> Option<SegmentId> {
         let count = self.channels.len();
         for (number, channel) in (0u32..).zip(&mut self.channels) {
             let seen = work(number);
-            // Half of it fades with each segment of each channel.
+            // The sum fades by 40 % to 50 % for one segment opened on each channel.
             channel.recent_work -= channel.recent_work / (2 * count as u64);
             channel.recent_work += seen.saturating_sub(channel.work_seen);
             channel.work_seen = seen;
@@ -156,12 +156,12 @@ impl Queues {
         Some(free.segment)
     }
 
-    /// A segment that was opened will not be written after all, or for something else than items.
+    /// Forgets an opened segment that will not be written, or that is written with other data than items.
     pub(super) fn forget_opened(&mut self, segment: SegmentId) {
         self.channel(segment).unwritten -= 1;
     }
 
-    /// Takes segments out of those that can be opened.
+    /// Keeps only the free segments for which `keep` returns true.
     pub(super) fn retain_free(&mut self, keep: impl Fn(SegmentId) -> bool) {
         for channel in &mut self.channels {
             channel.free.retain(|free| keep(free.segment));
@@ -169,12 +169,13 @@ impl Queues {
         self.free = self.channels.iter().map(|channel| channel.free.len()).sum();
     }
 
-    /// A segment waits to be written, with its buffer.
+    /// Adds a sealed segment that waits to be written, with its buffer.
     pub(super) fn push_sealed(&mut self, segment: SegmentId, buffer: usize) {
         self.sealed.push_back((segment, buffer));
     }
 
-    /// Takes a sealed segment to write it: one of a channel to which the fewest are being written.
+    /// Takes a sealed segment to write it: the first one of the channel to which the fewest segments are being filled
+    /// or written.
     pub(super) fn pop_sealed(&mut self) -> Option<(SegmentId, usize)> {
         let mut waiting = vec![0usize; self.channels.len()];
         for (segment, _) in &self.sealed {
@@ -192,7 +193,7 @@ impl Queues {
         self.sealed.remove(place)
     }
 
-    /// Takes a certain sealed segment to write it, if it waits for that.
+    /// Takes this sealed segment to write it, if it still waits; returns whether it did.
     pub(super) fn take_sealed(&mut self, segment: SegmentId) -> bool {
         let mut sealed = self.sealed.iter();
         let place = sealed.position(|&(other, _)| other == segment);
@@ -203,38 +204,38 @@ impl Queues {
         place.is_some()
     }
 
-    /// A sealed segment that was taken to write it stays in its buffer: it is the next to leave.
+    /// Puts back a sealed segment that has been written but stays in its buffer. It is the first in the queue.
     pub(super) fn put_back_sealed(&mut self, segment: SegmentId, buffer: usize) {
         self.sealed.push_front((segment, buffer));
         self.writing -= 1;
     }
 
-    /// A segment that was taken to write it is not being written any more.
+    /// Notes that a sealed segment is not being written any more.
     pub(super) fn end_write(&mut self, segment: SegmentId) {
         self.forget_opened(segment);
         self.writing -= 1;
     }
 
-    /// A segment that was opened has been written.
+    /// Adds an opened segment that has been written.
     pub(super) fn push_written(&mut self, segment: SegmentId) {
         self.end_write(segment);
         self.adopt_written(segment);
     }
 
-    /// A segment had been written in an earlier run.
+    /// Adds a written segment that is not counted as being written: one of an earlier run.
     pub(super) fn adopt_written(&mut self, segment: SegmentId) {
         self.channel(segment).written.push_back(segment);
         self.written += 1;
     }
 
-    /// The written segments, those of one channel oldest first.
+    /// Returns the written segments, channel by channel, oldest first in each.
     pub(super) fn each_written(&self) -> impl Iterator<Item = SegmentId> {
         let channels = self.channels.iter();
         channels.flat_map(|channel| channel.written.iter().copied())
     }
 
-    /// Takes the segment out of all written ones for which `rank` is lowest; those without a rank do not count. Only
-    /// the `depth` oldest of each channel are looked at.
+    /// Takes the written segment with the lowest `rank`, among the `depth` oldest of each channel. Segments without a
+    /// rank are skipped.
     pub(super) fn take_least<R: Ord>(
         &mut self,
         depth: usize,
@@ -252,8 +253,8 @@ impl Queues {
         Some(self.take_written(number, place))
     }
 
-    /// Takes a segment out of the written ones of one channel: of that with the fewest free segments in which
-    /// there is one with a rank, that with the lowest.
+    /// Takes the written segment with the lowest `rank` on the channel with the fewest free segments that has a ranked
+    /// one. Segments being reclaimed count as free.
     pub(super) fn take_from_channel<R: Ord>(
         &mut self,
         rank: impl Fn(SegmentId) -> Option<R>,
@@ -281,7 +282,7 @@ impl Queues {
         None
     }
 
-    /// Takes the oldest segment of the lowest priority that has one which `may` be taken.
+    /// Takes the oldest segment of the lowest priority among those for which `may` returns true.
     pub(super) fn take_lowest(&mut self, may: impl Fn(SegmentId) -> bool) -> Option<SegmentId> {
         let segment = self
             .priorities
@@ -306,15 +307,15 @@ impl Queues {
         taken
     }
 
-    /// A segment that was taken as a victim is not reclaimed any more: it is about to become free.
+    /// Notes that a victim is not being reclaimed any more: it is about to become free.
     pub(super) fn end_reclaim(&mut self, segment: SegmentId) {
         self.channel(segment).reclaiming -= 1;
         self.reclaiming -= 1;
         self.is_first_fill = false;
     }
 
-    /// Takes the next segment that wear leveling wants erased, if it is still among the written ones and
-    /// `may` be.
+    /// Takes the next segment that wear leveling wants erased. Skips those that are no longer written or for which
+    /// `may` returns false.
     pub(super) fn take_worn_least(
         &mut self,
         may: impl Fn(SegmentId, u64) -> bool,
@@ -433,13 +434,13 @@ mod tests {
             write(&mut queues, segment);
         }
         assert_eq!((queues.free, queues.written), (12, 12));
-        // All but one of channel 1 are used up.
+        // All free segments of channel 1 but one are used up.
         queues.retain_free(|segment| segment.0 / EACH != 1 || segment.0 == EACH + 7);
         let lowest = |segment: SegmentId| Some(segment.0);
         let victim = queues.take_from_channel(lowest).unwrap();
         assert_eq!((queues.channel_of(victim), victim.0), (1, EACH));
         assert_eq!((queues.written, queues.reclaiming), (11, 1));
-        // Those without a rank do not count, and then another channel's turn comes.
+        // Segments without a rank do not count: another channel is chosen.
         let elsewhere = |segment: SegmentId| (segment.0 / EACH != 1).then_some(segment.0);
         let victim = queues.take_from_channel(elsewhere).unwrap();
         assert_ne!(queues.channel_of(victim), 1);

@@ -1,4 +1,4 @@
-//! Reading: one item, from a buffer while its segment is in memory, else with one flash read.
+//! Reading: one item, from a buffer while its segment is in memory, else with one read of flash.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use crate::format::segment::{
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
 
-/// Reads of up to this many bytes do not wait behind longer ones.
+/// Longest read, in bytes, that does not wait behind longer ones.
 const SMALL_READ_BYTES: usize = PAGE_BYTES as usize;
-/// How long a read may wait for its share of the memory.
+/// Time that a read may wait for its share of the memory.
 const READ_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Keeps a segment from being written again while it is being read.
+/// Keeps a segment from being written again while it is read.
 pub struct SegmentPin<'a> {
     store: &'a SegmentStore,
     pub(super) segment: SegmentId,
@@ -46,9 +46,9 @@ impl Drop for SegmentPin<'_> {
 /// Whether a read waits for memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
-    /// In line with the others.
+    /// Waits in line.
     Waits,
-    /// Not at all: somebody reads ahead of what has to be there first, and would hold what others wait for.
+    /// Does not wait: the reader needs other items first, and its memory would be held while other reads wait for it.
     ReadsAhead,
 }
 
@@ -56,14 +56,14 @@ pub enum Patience {
 #[derive(Debug)]
 pub struct FlashItem {
     bytes: AlignedBuf,
-    /// Where the item's body starts.
+    /// Offset of the item's body in `bytes`.
     body: usize,
-    /// The item's share of the memory for reads, given back when the item is dropped; a copy has none.
+    /// The item's share of the memory for reads, given back when the item is dropped. `None` for a copy.
     share: Option<Share>,
 }
 
 impl FlashItem {
-    /// The item that has been verified at the `start` of what was read.
+    /// Returns the item, already verified, at the `start` of the bytes read.
     pub(super) fn at(bytes: AlignedBuf, start: usize, share: Share) -> Self {
         Self {
             bytes,
@@ -72,7 +72,7 @@ impl FlashItem {
         }
     }
 
-    /// A copy of an item that lies elsewhere.
+    /// Copies an item that lies elsewhere.
     pub fn copy_of(item: &ItemRef<'_>) -> Self {
         let mut bytes = AlignedBuf::new(item.flash_bytes());
         item.encode(&mut bytes, 0, 0);
@@ -93,7 +93,7 @@ impl FlashItem {
         header.state |= bits;
     }
 
-    /// The item.
+    /// Returns the item.
     ///
     /// # Panics
     /// Never: it was parsed when it was read.
@@ -101,15 +101,15 @@ impl FlashItem {
         ItemRef::parse(&self.bytes[self.body..]).expect("verified when it was read")
     }
 
-    /// The item's fixed part.
+    /// Returns the item's fixed part.
     pub fn header(&self) -> &ItemHeader {
         ItemHeader::ref_from_prefix(&self.bytes[self.body..])
             .expect("verified when it was read")
             .0
     }
 
-    /// Completes when somebody waits for the memory that this item holds; never for a copy. Others that share the item
-    /// are told after this one: it goes with the last of them.
+    /// Completes when a read waits for the memory that this item holds; never for a copy. If the item is shared, the
+    /// wish is passed on to the next holder: the memory is freed when the last one drops the item.
     pub async fn wanted(self: &Arc<Self>) {
         let Some(share) = &self.share else {
             return std::future::pending().await;
@@ -126,7 +126,7 @@ impl FlashItem {
     }
 }
 
-/// Why an item could not be read.
+/// Reason for which an item could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The device failed.
@@ -135,7 +135,7 @@ pub enum ReadError {
     /// Too many items are being read, and their readers are slow.
     #[error("no memory to read an item of {:.2}", Bytes(*bytes as u64))]
     NoMemory {
-        /// What the read takes.
+        /// Bytes that the read needs.
         bytes: usize,
     },
     /// The last run ended before the item was written there.
@@ -153,16 +153,16 @@ pub enum ReadError {
         segment: u32,
         /// The item's offset in it, in bytes.
         offset: u32,
-        /// What is wrong.
+        /// The reason for which it does not verify.
         source: FormatError,
     },
 }
 
 impl SegmentStore {
-    /// Pins `segment` if it is still in a generation.
+    /// Pins `segment` if it is still in `generation`.
     ///
-    /// A release ends the generation before it looks for pins, and the pin is set before the generation is
-    /// looked at: one of the two sees the other.
+    /// A release ends the generation before it looks for pins, and a reader sets its pin before it checks the
+    /// generation: one of the two sees the other.
     #[must_use]
     pub fn pin(&self, segment: SegmentId, generation: u64) -> Option<SegmentPin<'_>> {
         let state = self.segment(segment);
@@ -175,7 +175,7 @@ impl SegmentStore {
         (state.sequence.load(Ordering::SeqCst) == generation).then_some(pin)
     }
 
-    /// Bytes that a read at `position` takes.
+    /// Returns the number of bytes to read for the item at `position`.
     pub(super) fn read_bytes(&self, segment: SegmentId, position: Position) -> usize {
         let page = position.offset() / PAGE_BYTES * PAGE_BYTES;
         let slot_bytes = self.segment(segment).slot_bytes.load(Ordering::Relaxed);
@@ -183,8 +183,8 @@ impl SegmentStore {
         position.read_bytes(slot_bytes).min(left) as usize
     }
 
-    /// The memory that a read at `position` takes. To be had before the segment is pinned: whoever waits for memory holds
-    /// up nobody who waits for the segment.
+    /// Takes the memory for a read at `position`. Must be called before the segment is pinned, so that a reader that
+    /// waits for memory delays nobody who waits for the segment.
     ///
     /// # Errors
     /// [`ReadError::NoMemory`].
@@ -210,8 +210,8 @@ impl SegmentStore {
             .ok_or(ReadError::NoMemory { bytes })
     }
 
-    /// Completes when somebody waits for memory to read an item, and this caller, which holds such items and can do
-    /// without them, is the one to give them up.
+    /// Completes when a read waits for memory and this caller, which holds items that it can do without, is the one to
+    /// give them up.
     pub async fn read_memory_wanted(&self) {
         let [small, large] = [&self.small_reads, &self.large_reads].map(Share::empty);
         select(pin!(small.wanted()), pin!(large.wanted())).await;
@@ -232,7 +232,7 @@ impl SegmentStore {
         self.read_into(pin, position, memory).await
     }
 
-    /// [`read`](SegmentStore::read), with [memory](SegmentStore::read_memory) that has been taken before.
+    /// Reads like [`read`](SegmentStore::read), with [memory](SegmentStore::read_memory) that has been taken before.
     ///
     /// # Errors
     /// [`ReadError`]; counted here.
@@ -250,7 +250,7 @@ impl SegmentStore {
         }
         let page = offset / PAGE_BYTES * PAGE_BYTES;
         let len = self.read_bytes(pin.segment, position);
-        // More where the segment has been opened anew meanwhile, for longer slots.
+        // The length has grown if the segment has been opened again, for longer slots, since the memory was taken.
         if !share.try_grow(len as u64) {
             return Err(ReadError::NoMemory { bytes: len });
         }
@@ -261,7 +261,7 @@ impl SegmentStore {
         self.verified(pin, offset, buf, share)
     }
 
-    /// The item at `offset`, in bytes that begin with its page.
+    /// Verifies the item at `offset`. `buf` begins with the item's first page.
     fn verified(
         &self,
         pin: &SegmentPin<'_>,
@@ -276,7 +276,7 @@ impl SegmentStore {
         }
     }
 
-    /// Bytes of the item at `offset`, if its page says that it is longer than one.
+    /// Returns the bytes of the item at `offset` if the header in `page` says that the item is longer than a page.
     pub(super) fn large_at(&self, offset: u32, page: &[u8]) -> Option<u32> {
         let body = (offset % PAGE_BYTES) as usize + CHECKSUM_BYTES;
         let (header, _) = ItemHeader::ref_from_prefix(page.get(body..)?).ok()?;
@@ -287,7 +287,7 @@ impl SegmentStore {
         is_large.then_some(bytes)
     }
 
-    /// A copy of whole pages of the pinned segment; `None` when they are not in memory any more.
+    /// Copies whole pages of the pinned segment; `None` when they are not in memory any more.
     pub(super) fn buffered(
         &self,
         pin: &SegmentPin<'_>,
@@ -306,12 +306,12 @@ impl SegmentStore {
         Some(copy)
     }
 
-    /// Whether the pinned segment lies in a buffer.
+    /// Returns whether the pinned segment is in a buffer.
     pub(crate) fn is_in_memory(&self, pin: &SegmentPin<'_>) -> bool {
         self.content_of(pin).is_some()
     }
 
-    /// What the buffer of the pinned segment holds; `None` when the segment has no buffer any more.
+    /// Returns the buffer of the pinned segment; `None` when the segment has no buffer any more.
     pub(super) fn content_of(&self, pin: &SegmentPin<'_>) -> Option<MutexGuard<'_, Content>> {
         let number = self.segment(pin.segment).buffer.load(Ordering::Acquire);
         let content = self.buffers[usize::from(number).checked_sub(1)?].lock();
@@ -320,14 +320,14 @@ impl SegmentStore {
             Content::Sealed { segment, .. } => Some(*segment),
             Content::Free(_) | Content::Lost => None,
         };
-        // Else the segment has been written meanwhile, and the buffer is another's.
+        // Otherwise the segment has been written since, and the buffer belongs to another one.
         (segment == Some(pin.segment)).then_some(content)
     }
 
-    /// The summary of a pinned segment, from memory or from flash, in the order the items lie; `None` if it is lost.
+    /// Returns the summary of a pinned segment, from memory or from flash, in the order in which the items lie; `None`
+    /// if it is lost.
     ///
-    /// # Errors
-    /// The device's, while it may pass.
+    /// The error of the device, while it may be transient.
     pub(crate) async fn summary_unless_lost(
         &self,
         pin: &SegmentPin<'_>,
@@ -343,7 +343,7 @@ impl SegmentStore {
         Ok(tail.and_then(Result::ok).map(|(_, entries)| entries))
     }
 
-    /// The summary of a written segment, for which the device is given time.
+    /// Reads the summary of a written segment, with repeated reads as in [`read_patiently`](Self::read_patiently).
     ///
     /// # Errors
     /// As for [`read_summary`](SegmentStore::read_summary).
@@ -357,7 +357,7 @@ impl SegmentStore {
         Ok(entries)
     }
 
-    /// Reads the summary of a written segment, in the order the items lie.
+    /// Reads the summary of a written segment, in the order in which the items lie.
     ///
     /// # Errors
     /// [`ReadError`]; a summary that does not verify is counted as one corrupt item.
@@ -368,7 +368,7 @@ impl SegmentStore {
         self.read_tail(record).await.map(|(_, entries)| entries)
     }
 
-    /// Reads the footer and the summary of a written segment, in the order the items lie.
+    /// Reads the footer and the summary of a written segment, the summary in the order in which the items lie.
     ///
     /// # Errors
     /// As for [`read_summary`](SegmentStore::read_summary).
@@ -381,7 +381,7 @@ impl SegmentStore {
         self.decode_tail(record, &bytes)
     }
 
-    /// Where the footer and the summary of a segment lie: offset and length in bytes.
+    /// Returns the offset and the length, in bytes, of the pages with the footer and the summary.
     fn tail(&self, record: &SegmentRecord) -> (u32, usize) {
         let len = (record.items * SUMMARY_ENTRY_BYTES + FOOTER_BYTES)
             .next_multiple_of(PAGE_BYTES)
@@ -399,7 +399,7 @@ impl SegmentStore {
             .map_err(|source| self.corrupt(record.segment, offset, source))
     }
 
-    /// Counts a read of bytes that are not what was written.
+    /// Counts a read of bytes that do not verify, and returns its error.
     fn corrupt(&self, segment: SegmentId, offset: u32, source: FormatError) -> ReadError {
         self.counters.corrupt_items.add(1);
         ReadError::Corrupt {
@@ -409,15 +409,15 @@ impl SegmentStore {
         }
     }
 
-    /// Waits before something that failed at a start is tried again; `false` when it is not.
+    /// Waits before a step that failed at a start is tried again; returns `false` if it is not to be.
     pub(crate) async fn wait_to_try_again(&self, error: &DeviceError) -> bool {
         self.outages.wait_to_read_again(error).await
     }
 
-    /// [`read_range`](Self::read_range), tried again while there is patience left.
+    /// Reads like [`read_range`](Self::read_range); repeats the read for as long as [`Outages`](super::outage::Outages)
+    /// allows.
     ///
-    /// # Errors
-    /// As for it.
+    /// As for [`read_range`](Self::read_range).
     pub(crate) async fn read_patiently(
         &self,
         segment: SegmentId,
@@ -434,8 +434,7 @@ impl SegmentStore {
 
     /// Reads whole pages of a segment that is on flash.
     ///
-    /// # Errors
-    /// What the device says; counted here.
+    /// The error of the device; counted here.
     pub async fn read_range(
         &self,
         segment: SegmentId,

@@ -1,53 +1,54 @@
-//! What is known of a segment: its record, and its entry in the segment table.
+//! The state of a segment: its record, and its entry in the segment table.
 
 use crate::format::segment::SegmentId;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 
-/// A segment as the checkpoint remembers it.
+/// One generation of a segment: its number, its sequence number, and the extent of its items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SegmentRecord {
-    /// The number of the segment on its flash.
+    /// Number of the segment on its flash.
     pub segment: SegmentId,
-    /// The sequence number of its generation.
+    /// Sequence number of its generation.
     pub sequence: u64,
-    /// Items in it.
+    /// Number of items.
     pub items: u32,
-    /// Bytes of each item's slot; 0 where they are packed.
+    /// Bytes of each item's slot; 0 if items are packed.
     pub slot_bytes: u32,
-    /// Where an earlier run has left it, the bytes that its items lie in; else all there are.
+    /// Bytes up to the end of the last item if an earlier run wrote the segment, else all bytes of the segment.
     pub data_bytes: u32,
 }
 
-/// What is known of one segment: [`SEGMENT_TABLE_BYTES`].
+/// Entry of a segment in the segment table: [`SEGMENT_TABLE_BYTES`].
 #[derive(Default)]
 pub(super) struct Segment {
     /// Sequence number of its present generation, 0 when free.
     pub(super) sequence: AtomicU64,
-    /// Items in it, once sealed.
+    /// Number of items, once sealed.
     pub(super) items: AtomicU32,
-    /// Items in it that the index names and no flush has made dead.
+    /// Number of items that the index names and no flush of the cache has made dead.
     pub(super) live: AtomicU32,
-    /// Bytes that its items take, once sealed; 0 where it is what an earlier run has left.
+    /// Bytes of its items, slots and summary entries, once sealed; 0 if an earlier run wrote the segment.
     pub(super) item_bytes: AtomicU32,
-    /// Bytes of each item's slot; 0 where they are packed.
+    /// Bytes of each item's slot; 0 if items are packed.
     pub(super) slot_bytes: AtomicU32,
-    /// Where an earlier run has left it, the bytes that its items lie in: what it had appended behind them is lost.
+    /// Bytes up to the end of the last item if an earlier run wrote the segment: later appends of that run are lost.
+    /// Else all bytes of the segment.
     pub(super) data_bytes: AtomicU32,
-    /// Unix second in which it was sealed; 0 where an earlier run did so.
+    /// Unix second in which it was sealed; 0 if an earlier run sealed it.
     pub(super) sealed_at: AtomicU32,
-    /// Reads of its items since it was opened, where reads are counted.
+    /// Reads of its items since it was opened, if reads are counted.
     pub(super) reads: AtomicU32,
-    /// When an item of it was read last, where reads are counted.
+    /// Time of the last read of one of its items in milliseconds of the runtime's clock, if reads are counted.
     pub(super) last_read_ms: AtomicU32,
-    /// Readers in it, and [`DRAINING`].
+    /// Number of readers, and the bit [`DRAINING`].
     pub(super) pins: AtomicU32,
-    /// One more than the buffer that holds its bytes, 0 when they are on flash.
+    /// Number of the buffer that holds its bytes, plus 1; 0 when they are on flash.
     pub(super) buffer: AtomicU8,
-    /// Its [`Priority`](super::Priority), where there are several.
+    /// Its [`Priority`](super::Priority), if there are several.
     pub(super) priority: AtomicU8,
-    /// Writes that failed in a row.
+    /// Number of writes that failed in a row.
     pub(super) failures: AtomicU8,
-    /// A sync that has failed may have lost a part of it.
+    /// Whether a failed sync may have lost a part of it.
     pub(super) is_doubtful: AtomicBool,
 }
 
@@ -56,7 +57,7 @@ pub(crate) const SEGMENT_TABLE_BYTES: u64 = 48;
 
 const _: () = assert!(size_of::<Segment>() as u64 == SEGMENT_TABLE_BYTES);
 
-/// Set in [`Segment::pins`] while a release waits for the readers.
+/// Bit of [`Segment::pins`] that is set while a release waits for the readers.
 pub(super) const DRAINING: u32 = 1 << 31;
 
 /// Failed writes in a row after which a segment is not used again.

@@ -1,5 +1,5 @@
-//! The store by itself: what is appended is read in every state of its segment, and a segment is
-//! not used again under a reader.
+//! The store by itself: an appended item is read in every state of its segment, and a segment is not reused under a
+//! reader.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -57,7 +57,7 @@ pub(crate) fn store_on_disk(disk: MemoryDisk, layout: Layout, buffers: usize) ->
     Arc::new(SegmentStore::new(Arc::new(flash), streams, &config))
 }
 
-/// Streams of items that lie where their hashes say, of which so many are one.
+/// Hashed streams; this many share their open segments.
 struct HashedStreams(usize);
 
 impl Streams for HashedStreams {
@@ -79,7 +79,7 @@ fn hashed_store(segments: u64, buffers: usize, open: usize) -> Arc<SegmentStore>
     Arc::new(SegmentStore::new(Arc::new(flash), streams, &config))
 }
 
-/// A hash that looks random, as keys have it.
+/// Returns a hash that looks random, like the hash of a key.
 fn hash_of(number: u64) -> KeyHash {
     KeyHash(
         number
@@ -89,7 +89,7 @@ fn hash_of(number: u64) -> KeyHash {
     )
 }
 
-/// Where a hashed item lies by the number of a function, as an index would keep it.
+/// Returns the number of the function that gives the place of a hashed item, as an index would keep it.
 fn function_of(number: u64, place: Place) -> u32 {
     let positions = HashedPositions::new(SEGMENT, place.generation, hash_of(number).0);
     positions.function_of(place.position.offset()).unwrap()
@@ -110,7 +110,7 @@ async fn check_hashed(store: &SegmentStore, (place, number, len): (Place, u64, u
     check(store, (place, number)).await;
 }
 
-/// Lengths of values: most of them short, some longer than a page.
+/// Returns the length of a value: most are short, some are longer than a page.
 fn hashed_len(number: u64) -> u32 {
     match hash_of(number).0 >> 32 {
         word if word % 40 == 0 => 4_000 + word as u32 % 9_000,
@@ -118,7 +118,7 @@ fn hashed_len(number: u64) -> u32 {
     }
 }
 
-/// Blocks that bear one erase.
+/// Returns the endurance of blocks that bear one erase.
 fn one_cycle() -> Endurance {
     Endurance {
         cycles: 1,
@@ -126,7 +126,7 @@ fn one_cycle() -> Endurance {
     }
 }
 
-/// A store on emulated NAND of 32 segments that ends as `endurance` says.
+/// Returns a store on emulated NAND of 32 segments with this endurance.
 fn store_on_nand(endurance: Endurance, layout: Layout) -> (Arc<SegmentStore>, Libssd) {
     streams_on_nand(endurance, Arc::new(SlabClasses::new(layout, SEGMENT)))
 }
@@ -198,7 +198,7 @@ fn append_from(
     at.map(|filled| (filled, number))
 }
 
-/// Appends and writes until there is no space; the items appended.
+/// Appends and writes until there is no space; returns the items appended.
 async fn fill(store: &SegmentStore) -> Vec<(Place, u64)> {
     let mut items = Vec::new();
     loop {
@@ -212,7 +212,7 @@ async fn fill(store: &SegmentStore) -> Vec<(Place, u64)> {
     }
 }
 
-/// Has the write of a segment fail whose block bears one erase.
+/// Makes the write of a segment fail. Its block bears one erase.
 async fn fail(store: &SegmentStore, flash: &Libssd, segment: SegmentId) -> WriteFailure {
     flash.erase(device::BlockId(segment.0)).await.unwrap();
     store.flush();
@@ -326,7 +326,7 @@ fn a_segment_is_not_released_under_a_reader() {
             done.set(true);
         });
         runtime::sleep(Duration::from_secs(1)).await;
-        // Its generation ends when the release begins: a later reader finds it gone, and holds nothing up.
+        // Its generation ends when the release begins: a later reader finds it gone, and does not delay the release.
         assert!(store.pin(record.segment, record.sequence).is_none());
         drop(second);
         runtime::sleep(Duration::from_secs(1)).await;
@@ -350,7 +350,7 @@ fn what_an_earlier_generation_left_does_not_verify() {
         let record = store.take_victim(Victim::Oldest, u64::MAX).unwrap();
         let stale = filled.position;
         store.release(record.segment).await;
-        // The same place in the next generation, which nothing has been written to yet.
+        // The same place in the next generation, to which nothing has been written yet.
         let (again, number) = append(&store, 2).unwrap();
         assert_eq!(again.position, stale);
         store.flush();
@@ -469,7 +469,7 @@ fn what_fails_to_be_written_is_written_elsewhere() {
         let bad = first.0.segment;
         let failure = fail(&store, &flash, bad).await;
         let mut moved = Vec::new();
-        // The second item has been overwritten meanwhile.
+        // The second item has been overwritten since.
         let is_current = |entry: &SummaryEntry| entry.hash.get() == 1;
         assert!(store.move_elsewhere(&failure, is_current, |_, filled| moved.push(filled)));
         assert_eq!(moved.len(), 1);
@@ -618,7 +618,7 @@ fn hashed_items_are_found_by_their_functions_in_every_state_of_their_segment() {
             };
             items.push((place, number, len));
         }
-        // Those of which the oldest items lie were sealed, the others are open; the space for writes is used up.
+        // The segments with the oldest items were sealed and the others are open; the space for writes is used up.
         assert!(store.sealed_segments() > 0);
         for &item in &items {
             check_hashed(&store, item).await;
@@ -708,7 +708,7 @@ fn a_hashed_segment_is_never_flushed_in_parts() {
             .await
             .unwrap();
         assert_eq!(store.counters().bytes_written.get(), 0);
-        // An index that survives is told of whole segments alone.
+        // A persistent index is told of whole segments only.
         let ((), covered) = store.appended_before(|| ());
         assert_eq!((covered.partly.len(), store.sealed_segments()), (0, 1));
         check_hashed(&store, (place, 1, 100)).await;

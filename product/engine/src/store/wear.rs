@@ -1,7 +1,7 @@
-//! What wear leveling goes by: how often blocks have been erased, and how often segments are read.
+//! Input of wear leveling: the erase counts of blocks, and the read counts of segments.
 //!
-//! A block's first erase comes before its first program and is no wear of use: a block that was written once and one
-//! that never was are alike. Where the device counts no erases, none is one of use.
+//! The first erase of a block precedes its first program and is no wear of use: a block written once counts like a
+//! block never written. If the device counts no erases, no erase counts as one of use.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use crate::counter::Count as _;
 use crate::format::segment::SegmentId;
 use crate::sync::atomic::Ordering;
 
-/// How the erases are spread over the segments in use.
+/// Distribution of the erases over the segments in use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Wear {
     /// Erases of the segment with the fewest.
@@ -32,19 +32,20 @@ impl Wear {
     }
 }
 
-/// How a segment is read.
+/// Reads of one segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentReads {
-    /// Reads of its items since it was opened, or since the start.
+    /// Reads of its items since it was opened, or since the start of this run.
     pub(crate) reads: u64,
-    /// Reads of the average segment that is not free.
+    /// Average reads of a segment that is not free.
     pub(crate) average: u64,
-    /// As many segments as there are have been opened since: others have had no longer to be read.
+    /// Whether at least as many segments as are in use have been opened since: the segment has had as long to be read
+    /// as the others.
     pub(crate) is_settled: bool,
 }
 
 impl SegmentStore {
-    /// Segments that wear leveling waits for.
+    /// Returns the number of segments that wear leveling waits for.
     pub fn worn_least(&self) -> usize {
         self.queues.lock().worn_least.len()
     }
@@ -58,7 +59,7 @@ impl SegmentStore {
         Some(self.record(segment))
     }
 
-    /// How the erases are spread over the segments in use, as the device counts them.
+    /// Returns the distribution of the erases over the segments in use, as the device counts them.
     pub fn wear(&self) -> Wear {
         let retired: HashSet<SegmentId> = self.queues.lock().retired.iter().copied().collect();
         let in_use = (0..self.segments()).map(SegmentId);
@@ -72,12 +73,13 @@ impl SegmentStore {
         self.flash.erase_count(block(segment))
     }
 
-    /// Erases of a segment's block but for its first: those that use has cost.
+    /// Returns the erases of a segment's block caused by use: all but the first.
     fn erases_of_use(&self, segment: SegmentId) -> u64 {
         self.erase_count(segment).saturating_sub(1)
     }
 
-    /// How the erases of use are spread over the segments in use, and those of each written one.
+    /// Returns the distribution of the erases of use over the segments in use, and the erases of use of each written
+    /// segment.
     pub(crate) fn wear_of_use(&self) -> (Wear, Vec<(SegmentRecord, u64)>) {
         let queues = self.queues.lock();
         let retired: HashSet<SegmentId> = queues.retired.iter().copied().collect();
@@ -92,7 +94,7 @@ impl SegmentStore {
         (wear, written.into_iter().map(each).collect())
     }
 
-    /// Has these generations of written segments erased, in this order, instead of those marked before.
+    /// Marks these generations of written segments to be erased, in this order. Replaces earlier marks.
     pub(crate) fn mark_worn_least(&self, segments: &[SegmentRecord]) {
         let marks = segments
             .iter()
@@ -100,7 +102,7 @@ impl SegmentStore {
         self.queues.lock().worn_least = marks.collect();
     }
 
-    /// How a segment is read, where that is counted. No segment but this one is looked at.
+    /// Returns the reads of a segment, if reads are counted. Looks at no other segment.
     pub(crate) fn reads_of(&self, record: &SegmentRecord) -> Option<SegmentReads> {
         if !self.counts_reads {
             return None;
@@ -130,7 +132,7 @@ impl SegmentStore {
         }
     }
 
-    /// The reads of a generation that ends do not count any more.
+    /// Removes the reads of a generation that ends from the sum.
     pub(super) fn end_reads(&self, state: &Segment) {
         let reads = state.reads.swap(0, Ordering::Relaxed);
         self.reads_ended.add(u64::from(reads));

@@ -1,7 +1,7 @@
-//! Writing: sealed segments go to the flash, those sealed first first, in chunks.
+//! Writing: sealed segments go to flash in chunks of [`StoreConfig::write_bytes`](super::StoreConfig).
 //!
-//! A segment whose block failed while it was written goes to another one, from its buffer: what had been accepted is
-//! not lost with a block (`DIDACache`, TOS 2018, section 4.2, bad block management).
+//! A segment whose block fails during the write goes from its buffer to another block: no accepted item is lost with a
+//! block (`DIDACache`, TOS 2018, section 4.2, bad block management).
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -30,10 +30,10 @@ use crate::key::KeyHash;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Footers read at once when an image is opened.
+/// Footers read concurrently when an image is opened.
 const SCAN_DEPTH: usize = 64;
 
-/// What the last pages of all segments tell.
+/// The segments found from the last pages of all segments.
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
     /// Segments that hold items, in a generation not below the floor, oldest first.
@@ -42,23 +42,23 @@ pub(crate) struct Scan {
     pub unreadable: Vec<SegmentId>,
 }
 
-/// A segment that could not be written, and never will be. Its items are lost: whoever indexed them forgets them,
-/// then calls [`SegmentStore::abandon`].
+/// A segment that could not be written, and never will be. Its items are lost unless they are moved: the caller removes
+/// them from the index, then calls [`SegmentStore::abandon`].
 #[derive(Debug)]
 pub(crate) struct WriteFailure {
-    /// The segment, in the generation that is lost.
+    /// The segment and its lost generation.
     pub record: SegmentRecord,
-    /// What was in it.
+    /// The summary entries of its items.
     pub entries: Vec<SummaryEntry>,
     pub error: DeviceError,
     pub(super) buffer: usize,
 }
 
 impl SegmentStore {
-    /// Writes the sealed segment that has waited longest; tells which it was. `None` when none waits.
+    /// Writes a sealed segment, the oldest of the least loaded channel, and returns its id. `None` when none waits.
     ///
-    /// What is to be durable before the items of a segment are, is so once `ahead` resolves: the last write, which has
-    /// its footer, waits for it.
+    /// The last write, which carries the footer, waits for `ahead`. Records that must be durable before the items of
+    /// the segment are must be so when `ahead` resolves.
     ///
     /// Segments become reclaimable in the order in which their writes end.
     pub(crate) async fn write_next(
@@ -68,7 +68,7 @@ impl SegmentStore {
         let (segment, buffer) = self.queues.lock().pop_sealed()?;
         let written = self.write_whole(segment, buffer, ahead).await;
         Some(written.map(|()| {
-            // In this order: whoever looks for live segments finds it in one of the two.
+            // In this order: a search for live segments finds it in the buffer or among the written segments.
             let mut queues = self.queues.lock();
             queues.push_written(segment);
             let moved = |moved, to| self.set_priority(moved, to);
@@ -82,9 +82,9 @@ impl SegmentStore {
         }))
     }
 
-    /// Writes the oldest of the sealed segments that hold copies of reclaim's which are not on flash, and leaves it in its
-    /// buffer: it is read from there for as long as no other needs that. `None` when there is none that nobody writes yet.
-    /// `ahead` as for [`write_next`](SegmentStore::write_next).
+    /// Writes the oldest sealed segment with copies made by reclaim that are not on flash. The segment stays in its
+    /// buffer and is read from there until the buffer is needed. `None` if no such segment waits to be written. `ahead`
+    /// as for [`write_next`](SegmentStore::write_next).
     pub(crate) async fn write_copies(
         &self,
         ahead: impl AsyncFnOnce(),
@@ -114,7 +114,7 @@ impl SegmentStore {
         Some((segment, buffer))
     }
 
-    /// Writes what is not yet on flash of a sealed segment that has been taken from its queue.
+    /// Writes the part of a sealed segment that is not on flash. The segment has been taken from its queue.
     async fn write_whole(
         &self,
         segment: SegmentId,
@@ -122,7 +122,7 @@ impl SegmentStore {
         ahead: impl AsyncFnOnce(),
     ) -> Result<(), WriteFailure> {
         if self.flash.can_overwrite() {
-            // A part of it may still be on its way, with a footer that counts fewer items.
+            // A flush of the segment may still be under way, with a footer that counts fewer items.
             drop(self.flushing.acquire().await);
         }
         let (bytes, flushed) = match &*self.buffers[buffer].lock() {
@@ -160,7 +160,8 @@ impl SegmentStore {
         }
     }
 
-    /// All of a sealed segment has been written, begun when so many syncs had failed.
+    /// Notes that a whole sealed segment has been written. `forgotten` is the count of failed syncs when the write
+    /// began.
     fn note_whole(&self, segment: SegmentId, buffer: usize, forgotten: u32) {
         let items = self.record(segment).items;
         if let Content::Sealed {
@@ -171,7 +172,7 @@ impl SegmentStore {
         } = &mut *self.buffers[buffer].lock()
         {
             flushed.is_begun = true;
-            // Else another sync has failed since, and may have lost some of it.
+            // Otherwise a sync has failed since, and may have lost a part of it.
             if flushed.forgotten == forgotten {
                 *flushed = Flushed {
                     items,
@@ -221,7 +222,7 @@ impl SegmentStore {
         Ok(())
     }
 
-    /// EWMA of the time that an erase takes.
+    /// Returns the EWMA of the time of an erase.
     pub(crate) fn erase_time(&self) -> Duration {
         self.erase_time.get()
     }
@@ -248,19 +249,19 @@ impl SegmentStore {
         let Content::Sealed { bytes, .. } = std::mem::replace(&mut *content, Content::Lost) else {
             unreachable!("a sealed segment stays in its buffer until it is freed");
         };
-        // A device may still hold a reference for a moment; then the next use makes a new buffer.
+        // The device may still hold a reference for a moment; the next use then makes a new buffer.
         if let Ok(bytes) = Arc::try_unwrap(bytes) {
             *content = Content::Free(bytes);
         }
         self.free_buffers.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Moves what a segment on a block gone bad holds to a free one, in the same buffer, and has that written.
-    /// Only entries that `is_current` are moved; `moved` is told where each came to lie. Where the hashes of items say
-    /// where they lie, some find no room, and are lost. False when the block is not bad, or no segment is free: then all
-    /// are lost.
+    /// Moves the items of a segment whose block has gone bad to a free segment, in the same buffer, and queues that to
+    /// be written. Moves only entries that `is_current` accepts; calls `moved` with each entry and its new place. In a
+    /// hashed segment some items may find no room, and are lost. Returns `false`, with all items lost, if the block is
+    /// not bad or no segment is free.
     ///
-    /// A reader that had found the old place may miss; it finds the new one when it looks again.
+    /// A reader that had found the old place may miss; it finds the new place when it asks the index again.
     pub(crate) fn move_elsewhere(
         &self,
         failure: &WriteFailure,
@@ -271,7 +272,7 @@ impl SegmentStore {
         if !self.is_bad(lost.segment) {
             return false;
         }
-        // Until the buffer names the new segment: whoever looks for live segments waits for this.
+        // Held until the buffer names the new segment: `live_segments` waits for this lock.
         let mut cursor = self.filling.lock();
         let Some(segment) = self.pop_free(Worn::Least) else {
             return false;
@@ -302,7 +303,7 @@ impl SegmentStore {
             })
             .collect();
         if layout == StreamLayout::Hashed {
-            // Smaller ones find room more easily.
+            // Longest first: shorter items find room more easily.
             items.sort_by_key(|(_, item)| Reverse(item.flash_bytes()));
         }
         for (entry, item) in items {
@@ -321,7 +322,7 @@ impl SegmentStore {
         *content = self.finish(filling);
         let lost = self.segment(lost.segment);
         lost.buffer.store(0, Ordering::Release);
-        // A reader that is sent to the bad block from here on finds that the index names another.
+        // A reader that goes to the bad block from here on finds that the index names the new place.
         for (entry, position) in placed {
             self.count_in(segment);
             let place = Place {
@@ -331,7 +332,7 @@ impl SegmentStore {
             };
             moved(entry, place);
         }
-        // Not before: what has been appended the index has.
+        // Not earlier: while this lock is free, the index knows every appended item.
         drop(cursor);
         drop(content);
         self.queues.lock().push_sealed(segment, failure.buffer);
@@ -340,9 +341,9 @@ impl SegmentStore {
         true
     }
 
-    /// Gives up a segment whose write failed, once no index names it: its buffer is freed unless what is in it has
-    /// been moved, and the segment is used again unless its block is bad or it has failed too often. A full device
-    /// does not count as a failure of the segment. Returns whether it is used no more.
+    /// Gives up a segment whose write failed and that no index names any more. Frees its buffer, unless the items were
+    /// moved. Retires the segment if its block is bad or [`MAX_FAILURES`] writes in a row have failed; otherwise it
+    /// becomes free. A full device does not count as a failure of the segment. Returns whether the segment was retired.
     pub(crate) async fn abandon(&self, failure: WriteFailure, is_moved: bool) -> bool {
         let segment = failure.record.segment;
         if !is_moved {
@@ -365,24 +366,24 @@ impl SegmentStore {
         is_retired
     }
 
-    /// Whether the block of a segment has gone bad.
+    /// Returns whether the block of a segment has gone bad.
     pub(super) fn is_bad(&self, segment: SegmentId) -> bool {
         self.flash.health(block(segment)) == BlockHealth::Bad
     }
 
-    /// A segment is used no more.
+    /// Adds a segment to those that are not used again.
     fn retire(&self, queues: &mut Queues, segment: SegmentId) {
         queues.retired.push(segment);
         self.counters.segments_retired.add(1);
     }
 
-    /// Whether every segment has been given up, but for those of a checkpoint: there is no space, and will be none.
+    /// Returns whether every segment is retired or belongs to a checkpoint: there is no space, and will be none.
     pub fn is_exhausted(&self) -> bool {
         self.queues.lock().channels_in_use() == 0
     }
 
-    /// Takes over what an earlier run has left: live segments, oldest first, those of its
-    /// checkpoint, and those that are used no more.
+    /// Takes over the segments of an earlier run: the live ones, oldest first, those of its checkpoint, and the retired
+    /// ones.
     pub(crate) fn adopt(
         &self,
         living: &[SegmentRecord],
@@ -414,9 +415,9 @@ impl SegmentStore {
         queues.retain_free(|segment| !taken.contains(&segment));
     }
 
-    /// The live segments, by rising number, and the sequence number that the next one opened will get.
+    /// Returns the live segments, by rising number, and the sequence number of the next segment to be opened.
     pub(crate) fn live_segments(&self) -> (Vec<SegmentRecord>, u64) {
-        // In this order: what is written meanwhile is in one of them at least.
+        // In this order: a segment whose write ends in between is in at least one of the two lists.
         let next_sequence = self.filling.lock().next_sequence.load(Ordering::Acquire);
         let mut live = self.in_memory();
         live.extend(self.written());
@@ -426,18 +427,18 @@ impl SegmentStore {
         (live, next_sequence)
     }
 
-    /// The sequence number of the next segment, to be read without a lock.
+    /// Returns the sequence number of the next segment, to be read without a lock.
     pub(crate) fn next_sequence(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.filling.lock().next_sequence)
     }
 
-    /// The segments that are used no more.
+    /// Returns the retired segments.
     pub fn retired(&self) -> Vec<SegmentId> {
         self.queues.lock().retired.clone()
     }
 
-    /// Gives back the segments of a checkpoint that counts no more, but for those on blocks that have gone bad.
-    /// Returns whether there were any on bad blocks.
+    /// Frees the segments of a superseded checkpoint; those on bad blocks are retired instead. Returns whether there
+    /// were any on bad blocks.
     pub(crate) fn free_checkpoint(&self, segments: &[SegmentId]) -> bool {
         let mut has_bad = false;
         let mut queues = self.queues.lock();
@@ -455,7 +456,7 @@ impl SegmentStore {
         has_bad
     }
 
-    /// Reads the last page of every segment, and tells `progress` of each.
+    /// Reads the last page of every segment. Calls `progress` for each.
     pub(crate) async fn scan(&self, floor: u64, progress: &mut dyn FnMut(SegmentId)) -> Scan {
         let look = |number: u32| async move {
             let segment = SegmentId(number);
@@ -471,8 +472,7 @@ impl SegmentStore {
             progress(segment);
             let page = match page {
                 Ok(page) => page,
-                // Its erase or its programs had not ended: it holds nothing, and is erased before it is
-                // used.
+                // Its erase or programs had not ended: it holds no items, and is erased before it is used.
                 Err(DeviceError::Unreadable { .. }) => continue,
                 Err(_) => {
                     scan.unreadable.push(segment);

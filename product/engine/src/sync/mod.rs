@@ -1,5 +1,5 @@
-//! Locks and atomics of the engine. In its unit tests each use of one is a place where a schedule explorer may let
-//! another thread come first.
+//! Locks and atomics of the engine. In unit tests each use is a point at which a schedule explorer may switch to
+//! another thread.
 
 #[cfg(test)]
 mod turns;

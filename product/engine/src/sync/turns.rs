@@ -1,8 +1,8 @@
-//! What the unit tests have for locks and atomics: the real ones, and before each use a turn for another thread of an
-//! exploration. Outside an exploration a turn is nothing, and they are the real ones and no more.
+//! Locks and atomics for the unit tests: the real ones, with a turn for another thread of an exploration before each
+//! use. Outside an exploration a turn does nothing.
 //!
-//! A lock of the explorer stands before each real lock, so that its threads, which are one thread of the system, wait
-//! for each other there and not at the real one. What other crates do by themselves is one step.
+//! A lock of the explorer stands before each real lock. The explorer's threads, which are one thread of the system,
+//! wait for each other at that lock and not at the real one. Steps of other crates are not divided.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -13,7 +13,7 @@ thread_local! {
     static IS_EXPLORING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Turns are taken on this thread while it lives.
+/// Turns are taken on this thread as long as this value lives.
 pub(crate) struct Exploring(());
 
 impl Exploring {
@@ -29,14 +29,14 @@ impl Drop for Exploring {
     }
 }
 
-/// Another thread of the exploration may run first.
+/// Lets another thread of the exploration run first.
 pub(crate) fn turn() {
     if IS_EXPLORING.get() {
         explorer::atomic::AtomicBool::new(false).load(atomic::Ordering::SeqCst);
     }
 }
 
-/// Atomics, each of whose operations is one step.
+/// Atomics; each operation on them is one step.
 pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::Ordering;
 
@@ -51,7 +51,7 @@ pub(crate) mod atomic {
     pub(crate) type AtomicUsize = Turns<real::AtomicUsize>;
 }
 
-/// An atomic that takes a turn whenever it is looked at.
+/// An atomic that takes a turn before each use.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub(crate) struct Turns<T>(T);
@@ -74,14 +74,15 @@ impl<T> Deref for Turns<T> {
     }
 }
 
-/// A lock as parking_lot has it.
+/// A lock with the interface of `parking_lot`.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T> {
     turn: explorer::Mutex<()>,
     inner: parking_lot::Mutex<T>,
 }
 
-/// Fields are dropped in this order: the real lock is free when the next thread has its turn.
+/// Guard of a [`Mutex`]. Its fields are dropped in this order, so that the real lock is free when the next thread has
+/// its turn.
 pub(crate) struct MutexGuard<'a, T> {
     inner: parking_lot::MutexGuard<'a, T>,
     _turn: Option<explorer::MutexGuard<'a, ()>>,
@@ -126,8 +127,8 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// A lock for readers and writers; an exploration has them one at a time, which hides nothing that readers, who change
-/// nothing, could do to each other.
+/// A lock for readers and writers. An exploration lets readers in one at a time; this hides nothing, since readers
+/// change nothing.
 #[derive(Debug, Default)]
 pub(crate) struct RwLock<T>(Mutex<T>);
 

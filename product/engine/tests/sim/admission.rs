@@ -1,4 +1,4 @@
-//! What deserves flash: what goes there is what is read again, and nothing older ever comes back.
+//! Admission: items that are read again go to flash, and no older value ever comes back.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::support::{for_each_seed, get, memory_disk, random, roomy, set, simula
 
 const WINDOW: Duration = Duration::from_secs(10);
 const VALUE_BYTES: usize = 1000;
-/// Keys that are read over and over; as many are overwritten over and over, and as many are stored, read once, and left.
+/// Number of keys that are read repeatedly, and of keys that are overwritten repeatedly.
 const KEYS: u64 = 4000;
 
 fn learning(delimiter: Option<u8>) -> EngineConfig {
@@ -32,8 +32,8 @@ fn learning(delimiter: Option<u8>) -> EngineConfig {
     config
 }
 
-/// Items of three applications, one of which is the `good` one, for so many seconds: 400 stored in each, some three times as much
-/// as memory holds in a window.
+/// Runs three applications for the given seconds, with 1,000 steps each. Keys of `good` are read repeatedly, keys of `bad` are
+/// overwritten repeatedly, and keys of `once` are stored, read once and left.
 async fn run(engine: &Arc<Engine>, seconds: Range<u64>, [good, bad, once]: [&str; 3]) {
     let random = &mut random(seconds.start);
     let name = |of: &str, number: u64| format!("{of}:{number}").into_bytes();
@@ -58,7 +58,7 @@ async fn run(engine: &Arc<Engine>, seconds: Range<u64>, [good, bad, once]: [&str
     }
 }
 
-/// How many of an application's keys are found without a read that counts, and how many of those memory does not have.
+/// Reads an application's keys; returns the number of hits on flash.
 async fn on_flash(engine: &Arc<Engine>, of: &str, keys: Range<u64>) -> u64 {
     let before = engine.stats().paths.flash_hits;
     for number in keys {
@@ -95,7 +95,7 @@ fn what_goes_to_flash_is_what_is_read_again_and_not_updated() {
     });
 }
 
-/// What deserved flash and what did not change places: after two windows, that has been learned.
+/// The good and the bad application change places: after two windows admission has learned that.
 #[test]
 fn what_changes_overnight_is_learned_within_two_windows() {
     simulate(2, async {
@@ -165,7 +165,7 @@ fn one_that_comes_back_is_admitted_and_a_stranger_is_not() {
         let stats = engine.stats();
         assert_eq!(stats.tier.demotions, 0, "nobody has come back");
         for number in 25_000..50_000 {
-            // One in two is known.
+            // Every second item is known.
             let number = if number % 2 == 0 {
                 number - 15_000
             } else {
@@ -182,8 +182,8 @@ fn one_that_comes_back_is_admitted_and_a_stranger_is_not() {
     });
 }
 
-/// Before the first lesson what has been read is admitted: a request that came after the item had left counts, where that is
-/// remembered, and a store that nobody had asked for does not.
+/// Before the first lesson, items whose keys have been read are admitted. A read after the item has left memory counts, if keys
+/// are remembered. A store without a read does not count.
 #[test]
 fn what_was_asked_for_after_it_had_left_is_known_when_it_comes_back() {
     for remembers in [true, false] {
@@ -218,7 +218,7 @@ fn what_was_asked_for_after_it_had_left_is_known_when_it_comes_back() {
     }
 }
 
-/// Whatever admission decides, a get finds the newest value or nothing, across stops and starts.
+/// With any admission, a get finds the newest value or none, across stops and starts.
 #[test]
 fn nothing_older_comes_back_whatever_is_admitted() {
     for_each_seed("nothing_older", 6, |seed| {

@@ -1,4 +1,4 @@
-//! Many clients at once on a device that takes its time.
+//! Many concurrent clients on a slow device.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -24,7 +24,7 @@ fn slow_disk(len_bytes: u64) -> Media {
     Media::new(Arc::new(MemoryDisk::with_latency(len_bytes, LATENCY)))
 }
 
-/// An engine whose partitions hold a handful of items in memory, so that they come and go.
+/// Returns an engine whose partitions hold only a few items in memory, so that items leave it all the time.
 fn hurried() -> EngineConfig {
     EngineConfig {
         partition_bits: 6,
@@ -32,7 +32,7 @@ fn hurried() -> EngineConfig {
     }
 }
 
-/// What happened to one key: each operation with the time before and after it.
+/// Operations on one key, each with the times before and after it.
 #[derive(Default)]
 struct History {
     writes: Vec<(u64, u64, Option<u64>)>,
@@ -40,7 +40,7 @@ struct History {
 }
 
 impl History {
-    /// Every read returned a value that was current at some time between its start and its end.
+    /// Checks that every read returned a value that was current at some time between its start and its end.
     fn check(&self, key: usize, may_miss: bool) {
         for &(start, end, result) in &self.reads {
             if result.is_none() && may_miss {
@@ -71,7 +71,7 @@ impl Clock {
     }
 }
 
-/// A register's value: its tag in front, padding that follows from it behind.
+/// Returns the value of a register: its tag, then padding that follows from the tag.
 fn register(tag: u64, len: usize) -> Vec<u8> {
     let mut bytes = tag.to_le_bytes().to_vec();
     bytes.extend(value(tag, len));
@@ -84,7 +84,7 @@ fn tag_of(bytes: &[u8]) -> u64 {
     tag
 }
 
-/// One operation of a client on a register, entered into its history.
+/// Runs one operation of a client on a register, and enters it into the history.
 async fn operate(
     engine: &Arc<Engine>,
     number: usize,
@@ -117,7 +117,7 @@ async fn operate(
             history.borrow_mut().writes.push((from, clock.tick(), None));
         }
         _ => {
-            // Reads and writes at one moment: both are entered.
+            // A read and a write at one moment: both are entered.
             let decide = |item: Option<&ItemView<'_>>| {
                 let put = Put {
                     value: register(tag, len).into(),
@@ -153,7 +153,7 @@ fn registers(seed: u64, flash_bytes: u64, may_miss: bool) {
                 for step in 0..250 {
                     let tag = 1 + client * 1_000_000 + step;
                     if random.random_bool(0.6) {
-                        // Others' items push the registers out of memory.
+                        // Other items push the registers out of memory.
                         let other = numbered(random.random_range(0..4000));
                         set(&engine, &other, &value(tag, 14_000)).await.unwrap();
                         continue;
@@ -214,7 +214,7 @@ fn no_increment_is_lost() {
                         let pause = LATENCY.write * 2 - Duration::from_micros(client);
                         runtime::sleep(pause).await;
                         let name = format!("counter-{}", step % 5);
-                        // Some too large for memory's share, so that they live on flash.
+                        // Some values are too large for memory's share, so that they live on flash.
                         let len = 8 + (step % 5) as usize * 7000;
                         let decide = |item: Option<&ItemView<'_>>| {
                             let count = item.map_or(0, |item| tag_of(item.value)) + 1;
@@ -241,8 +241,8 @@ fn no_increment_is_lost() {
     });
 }
 
-/// A value that is written while an older one is fetched for a change is what the change sees, also
-/// where it is too large for memory and the index says only that there is something on flash.
+/// A value that is written while a change fetches an older one is the value that the change sees, even
+/// if it is too large for memory and the index says only that there is an item on flash.
 #[test]
 fn a_change_sees_what_was_written_while_it_fetched() {
     simulate(1, async {
@@ -250,7 +250,7 @@ fn a_change_sees_what_was_written_while_it_fetched() {
         let large = |tag| register(tag, 60_000);
         set(&engine, b"counter", &large(1)).await.unwrap();
         fill(&engine, 6000, 3000).await;
-        // No write is to wait for a buffer.
+        // No write may wait for a buffer.
         engine.sync().await.unwrap();
         let hits = engine.stats().paths.dram_hits;
         let changing = Arc::clone(&engine);
@@ -267,8 +267,8 @@ fn a_change_sees_what_was_written_while_it_fetched() {
     });
 }
 
-/// There is memory to read three of these values at once; who has one that has changed meanwhile waits for none while
-/// holding it.
+/// Memory suffices to read three of these values at once. A change whose value has been replaced during its read gives its
+/// memory back before it waits for more.
 #[test]
 fn changes_of_large_values_on_flash_do_not_wait_for_each_others_memory() {
     simulate(1, async {
@@ -380,7 +380,7 @@ fn a_write_overtakes_a_read_of_the_old_item() {
         read.start(key);
         runtime::sleep(LATENCY.read / 2).await;
         set(&engine, b"cold", b"new").await.unwrap();
-        // Who asks from now on sees the new item, also while the read is still on its way.
+        // Later reads see the new item, even while the first read is in progress.
         assert_eq!(get(&engine, b"cold").await.unwrap(), b"new");
         let hit = engine.read_flash(key, read).await.unwrap();
         assert!(hit.view().value == old || hit.view().value == b"new");
@@ -428,7 +428,7 @@ fn a_flush_overtakes_a_read_and_nothing_comes_back() {
     });
 }
 
-/// One flash read, two readers: for the later one the item has expired.
+/// One flash read, two readers: the item has expired for the later one.
 #[test]
 fn a_shared_read_gives_nobody_what_has_expired_for_him() {
     simulate(1, async {
@@ -482,7 +482,7 @@ fn all_that_share_a_failed_read_miss_and_the_next_read_is_a_new_one() {
     });
 }
 
-/// What was stored while the read of an older copy was under way is nothing that the read's failure concerns.
+/// An item stored while the read of an older copy was in progress is not affected when the read fails.
 #[test]
 fn a_change_whose_read_fails_leaves_what_was_stored_meanwhile() {
     simulate(1, async {
@@ -511,7 +511,7 @@ fn a_change_whose_read_fails_leaves_what_was_stored_meanwhile() {
     });
 }
 
-/// The fewest buffers and a slow device: everybody waits for room, nobody for ever. A simulation
+/// The fewest buffers and a slow device: every request waits for space, and none for ever. A simulation
 /// that is stuck panics.
 #[test]
 fn waiting_for_room_ends() {
@@ -567,7 +567,7 @@ fn waiting_for_room_ends() {
     });
 }
 
-/// Peeks and accesses are told apart also where the item comes from flash.
+/// Peeks and accesses are distinguished, also for items from flash.
 #[test]
 fn properties_survive_the_way_through_flash() {
     simulate(1, async {
@@ -595,7 +595,7 @@ fn properties_survive_the_way_through_flash() {
     });
 }
 
-/// Clients that do not care about the stop may lose what they write; the checkpoint is whole.
+/// Clients that go on during a stop may lose their writes; the checkpoint is whole.
 #[test]
 fn a_checkpoint_is_whole_whatever_goes_on_while_it_is_written() {
     for_each_seed("a_checkpoint_is_whole", 4, |seed| {
@@ -627,8 +627,8 @@ fn a_checkpoint_is_whole_whatever_goes_on_while_it_is_written() {
     });
 }
 
-/// What is changed while memory is being saved is there after the restart, or a miss: never what was
-/// there before.
+/// An item changed while memory is being saved is there after the restart, or a miss: never an older
+/// value.
 #[test]
 fn a_change_during_the_stop_never_leaves_an_older_value() {
     for_each_seed("a_change_during_the_stop", 12, |seed| {

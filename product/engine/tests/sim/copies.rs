@@ -1,4 +1,4 @@
-//! What a kill takes of what reclaim has copied and not written yet: within a bound, where one is set.
+//! Items that reclaim has copied but not yet written: a kill loses a limited number of them, if a limit is set.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::support::{
     survivors, tight, value,
 };
 
-/// Bytes of the shortest values copied.
+/// Bytes of the shortest values.
 const LEAST_BYTES: usize = 900;
 
-/// Syncs a base of items, which is half of what the flash holds, and turns over what is beside it so that reclaim copies
-/// the base again and again. Returns the most items of the base that a kill takes beyond those that had been evicted.
+/// Syncs a base of items, half of the flash, and turns over the other items so that reclaim copies the base again and again.
+/// Returns the most items of the base that a kill loses, besides evicted ones.
 fn most_taken_by_a_kill(seed: u64, config: &EngineConfig) -> u64 {
     const BASE: u64 = 9_000;
     const OTHERS: u64 = 1_500;
@@ -50,7 +50,7 @@ fn most_taken_by_a_kill(seed: u64, config: &EngineConfig) -> u64 {
     })
 }
 
-/// The items of two segments, of which a kill takes no more where copies are bounded.
+/// Number of items in two segments: the most that a kill loses if copies are bounded.
 const BOUND: u64 = 2 * SEGMENT_BYTES as u64 / LEAST_BYTES as u64;
 
 const RECENT: ReclaimPolicy = ReclaimPolicy::CopyRecent {
@@ -62,7 +62,7 @@ const VALID: ReclaimPolicy = ReclaimPolicy::CopyValid {
     max_copy_sixteenths: 15,
 };
 
-/// An engine whose sealed segments stay in buffers and that copies to them.
+/// Returns an engine whose sealed segments stay in buffers, and whose reclaim copies to these.
 fn copies_to_buffers(policy: ReclaimPolicy, schedule: Schedule) -> EngineConfig {
     let mut config = EngineConfig {
         dram: Dram::WriteBuffers {

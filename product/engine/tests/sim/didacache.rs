@@ -1,4 +1,4 @@
-//! The cache drives the flash: victims by reads, copying that rests, wear leveling, blocks that fail while they
+//! The cache drives the flash: victims by reads, copying that pauses, wear leveling, and blocks that fail while they
 //! are written.
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const CHANNELS: u32 = 4;
 const BLOCKS_PER_LUN: u32 = 16;
 /// Bytes of each value.
 const VALUE_BYTES: usize = 2300;
-/// About as many items fit a segment.
+/// Number of items that fit a segment, approximately.
 const ITEMS: u64 = 102;
 
 const NEVER_FAILS: Endurance = Endurance {
@@ -99,7 +99,7 @@ fn what_is_not_read_is_dropped_first() {
         config.reclaim.policy = config.reclaim.policy.with_max_copy(0);
         config.reclaim.wear_leveling = None;
         let (engine, _) = start(NEVER_FAILS, 1, &config).await;
-        // A fifth of the flash is read all the while, the rest never.
+        // A fifth of the flash is read throughout, the rest never.
         let read = 25 * ITEMS;
         for number in 0..40 * ITEMS {
             put(&engine, number, number).await;
@@ -142,7 +142,7 @@ fn copying_stops_when_it_gains_nothing_and_begins_again_when_it_does() {
         let after = (engine.stats().placement.segments_reclaimed, nand.counts());
         assert_eq!(before, after, "nothing is gained, and work goes on");
         assert_eq!(survivors(&engine, 0..fits).await, fits);
-        // Half of each segment dies: copying the other half gains. Slowly, so that nothing is pressing.
+        // Half of each segment dies: copying the other half gains. The writes are slow, so that there is no pressure.
         for number in (0..fits).step_by(2) {
             put(&engine, number, number + 1).await;
             runtime::sleep(Duration::from_millis(1)).await;
@@ -155,19 +155,19 @@ fn copying_stops_when_it_gains_nothing_and_begins_again_when_it_does() {
     });
 }
 
-/// What has become of cold items beside ones that are overwritten.
+/// State of cold items that lie beside overwritten ones.
 struct Worn {
-    /// How far apart the erases of blocks are.
+    /// Difference between the most and the fewest erases of a block.
     spread: u64,
-    /// How many of the cold items are there in the end.
+    /// Number of cold items left in the end.
     kept: u64,
-    /// How many reads of cold items were hits.
+    /// Number of reads of cold items that were hits.
     hits: u64,
 }
 
 const COLD: u64 = 60 * ITEMS;
 
-/// The first `read` of the cold items are read all the while.
+/// Keeps reading the first `read` cold items.
 fn wear(wear_leveling: Option<u32>, read: u64) -> Worn {
     simulate(1, async {
         let mut config = didacache();
@@ -233,7 +233,7 @@ fn leveling_keeps_the_erases_of_blocks_close_and_costs_no_item_and_no_hit() {
     }
 }
 
-/// Overwrites of a cache that fills three quarters of its flash, slow enough that nothing is pressing.
+/// Overwrites a cache that fills three quarters of its flash, slowly enough that there is no pressure.
 #[test]
 fn far_from_the_low_watermark_only_nearly_empty_segments_are_copied() {
     simulate(1, async {
@@ -262,7 +262,7 @@ fn far_from_the_low_watermark_only_nearly_empty_segments_are_copied() {
     });
 }
 
-/// All writers busy, with nothing to reclaim but what has just been written.
+/// All writers are busy, and only segments written just now can be reclaimed.
 #[test]
 fn a_first_fill_at_full_speed_drops_nothing() {
     simulate(1, async {
@@ -275,8 +275,7 @@ fn a_first_fill_at_full_speed_drops_nothing() {
         let mut config = didacache();
         config.writing.buffers = 40;
         config.writing.writers = 30;
-        // As an erase takes that waits for another block of its LUN: more is written than could be erased for by the
-        // reclaimers.
+        // Time of an erase that waits for another block of its LUN: writes are faster than the reclaimers' erases.
         let (engine, _) = start_on(geometry, 50_000_000, NEVER_FAILS, 1, &config).await;
         let count = u64::from(engine.store().segments()) * ITEMS * 83 / 100;
         let clients = (0..32).map(|client| {
@@ -298,7 +297,7 @@ fn a_first_fill_at_full_speed_drops_nothing() {
     });
 }
 
-/// Idle, the watermark falls though nobody opens a segment.
+/// The watermark falls while idle, although no segment is opened.
 #[test]
 fn the_watermark_of_a_queue_falls_when_nobody_writes() {
     simulate(1, async {
@@ -316,7 +315,7 @@ fn the_watermark_of_a_queue_falls_when_nobody_writes() {
     });
 }
 
-/// An engine that only copies, as `didacache-space`.
+/// Returns an engine that only copies, like `didacache-space`.
 fn copies_only(max_copy_sixteenths: u32) -> EngineConfig {
     let mut config = didacache();
     config.reclaim.policy = ReclaimPolicy::CopyValid {
@@ -353,7 +352,7 @@ fn what_copies_only_keeps_every_item_that_it_has_space_for() {
     }
 }
 
-/// No two items are of one key, so that no segment ever gains: one at a time goes, when writes would stall for ever.
+/// All keys differ, so that no segment ever gains: one segment at a time is dropped, when writes would stall for ever.
 #[test]
 fn what_copies_only_drops_one_segment_when_nothing_gains_and_writes_stall() {
     for (sixteenths, reclaimers) in [(15, 1), (16, 1), (15, 4), (16, 4)] {
@@ -366,7 +365,7 @@ fn what_copies_only_drops_one_segment_when_nothing_gains_and_writes_stall() {
             }
             let kept = survivors(&engine, 0..300 * ITEMS).await;
             let stats = engine.stats().placement;
-            // All but what is reserved for copies and what is being reclaimed.
+            // All items except those in segments reserved for copies or being reclaimed.
             assert!(kept >= 118 * ITEMS, "{kept} kept; {stats:?}");
         });
     }
@@ -422,7 +421,7 @@ fn nothing_is_lost_when_blocks_fail_while_they_are_written() {
     });
 }
 
-/// One reclaimer and many clients, so that flash is often used up.
+/// One reclaimer and many clients, so that free segments often run out.
 #[test]
 fn a_checkpoint_waits_for_a_segment_that_is_being_reclaimed() {
     simulate(1, async {
@@ -462,7 +461,7 @@ fn a_stop_drops_nothing_that_is_being_copied() {
             for number in 0..keys {
                 put(&engine, number, number).await;
             }
-            // Half of each segment dies, slowly, so that nothing is pressing.
+            // Half of each segment dies, slowly, so that there is no pressure.
             let mut random = random(seed);
             for number in (0..random.random_range(keys / 2..keys)).step_by(2) {
                 put(&engine, number, number + 1).await;

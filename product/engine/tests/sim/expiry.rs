@@ -1,4 +1,4 @@
-//! What expiry and flushes make dead counts no more, and its memory is found again; what goes alive is counted.
+//! Expired and flushed items do not count, and their memory is freed; evictions of live items are counted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::support::{
     roomy, run_background, set, simulate, slotted, start, tight, value,
 };
 
-/// Bytes of memory for which the crawler may take one second.
+/// Bytes of memory for which the crawler takes up to one second.
 const CRAWLED_A_SECOND: u64 = 256 << 20;
 
 async fn set_until(engine: &Arc<Engine>, number: u64, len: usize, expiry: u32) {
@@ -57,7 +57,7 @@ fn expired_items_give_their_memory_back_within_seconds() {
         let given_back = full.dram_bytes - after.dram_bytes;
         let taken = full.dram_bytes - empty.dram_bytes;
         assert!(given_back > taken * 3 / 4, "{given_back} of {taken} bytes");
-        // Nothing was written to flash for it, and the cache goes on.
+        // Nothing was written to flash for that, and the cache works.
         let appended = &engine.store().counters().items_appended;
         assert_eq!(appended.load(std::sync::atomic::Ordering::Relaxed), 0);
         set(&engine, b"next", b"value").await.unwrap();
@@ -129,14 +129,14 @@ fn a_flush_with_a_delay_counts_once_it_has_come() {
         engine.flush_all(runtime::unix_seconds() + 30).await;
         runtime::sleep(Duration::from_secs(20)).await;
         assert_eq!(engine.stats().items, 6000);
-        // Nobody asks for anything.
+        // No item is read.
         runtime::sleep(Duration::from_secs(13)).await;
         assert_eq!(engine.stats().items, 0);
         assert_eq!(engine.stats().dram_items, 0);
     });
 }
 
-/// Of the keys below `count`, those that are there.
+/// Returns how many of the keys below `count` are found.
 async fn found(engine: &Arc<Engine>, count: u64) -> u64 {
     let mut found = 0;
     for number in 0..count {
@@ -146,7 +146,7 @@ async fn found(engine: &Arc<Engine>, count: u64) -> u64 {
     found
 }
 
-/// Live items that have left the cache.
+/// Returns the number of live items that have left the cache.
 fn evicted(engine: &Engine) -> u64 {
     let stats = engine.stats();
     let placement = stats.placement;
@@ -184,7 +184,7 @@ fn every_item_is_there_or_was_counted_as_evicted() {
             let there = found(&engine, count).await;
             assert!(gone > 2000, "{gone}");
             let stats = engine.stats();
-            // A copy on flash that is dropped while memory has the item counts, and counts again later.
+            // A copy on flash that is dropped while memory has the item is counted, and the item is counted again later.
             let twice = stats.dram_items;
             let total = there + gone;
             assert!(
@@ -264,7 +264,7 @@ fn what_an_expired_item_has_superseded_stays_gone_though_power_cuts_lose_the_rec
             let engine = start(&media, &config).await;
             let expiry = runtime::unix_seconds() + 60;
             set(&engine, &key, b"superseded").await.unwrap();
-            // Everything before it leaves memory, and nothing syncs the journal.
+            // The superseding item leaves memory, and the journal is not synced.
             fill(&engine, 8000, 2000).await;
             set_until(&engine, 1 << 20, 10, expiry).await;
             fill(&engine, 8000, 2000).await;
@@ -274,7 +274,7 @@ fn what_an_expired_item_has_superseded_stays_gone_though_power_cuts_lose_the_rec
             image: disk.snapshot(),
             words: media.journal.power_cut(seed),
         };
-        // The second one at any moment of the recovery.
+        // The second power cut, at any moment of the recovery.
         let left = cut(&disk, &media);
         let latency = Latency {
             read: Duration::from_micros(100),
@@ -302,7 +302,7 @@ fn what_an_expired_item_has_superseded_stays_gone_though_power_cuts_lose_the_rec
 fn what_takes_the_place_of_an_expired_item_during_a_recovery_stays() {
     const SEGMENTS: u64 = 32;
     const SMALL_SEGMENT_BYTES: u32 = 64 << 10;
-    // One in a segment: the first place of each is all there is.
+    // One item fits a segment: no segment has a second place.
     const LEN: usize = 50_000;
     const KEYS: u64 = 22;
     let mut config = tight();
@@ -333,7 +333,7 @@ fn what_takes_the_place_of_an_expired_item_during_a_recovery_stays() {
         sim.shift_wall_clock(120);
         sim.block_on(async {
             let engine = media.open(&config).await.unwrap();
-            // All segments have been read soon, and reclaimed, but one.
+            // All segments but one are soon read and reclaimed.
             disk.script(
                 When::next(Operation::Read),
                 Fault::Slow(Duration::from_secs(60)),

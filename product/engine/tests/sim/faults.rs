@@ -1,4 +1,4 @@
-//! Devices that fail: a counted miss, never a wrong value, and never a cache that hangs.
+//! Devices that fail: the result is a counted miss, never a wrong value, and the cache never hangs.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ pub(crate) async fn engine_on(faulty: &Faulty) -> Arc<Engine> {
     start(&faulty.media, &tight()).await
 }
 
-/// Takes the image over where a misdirected write has hit its first bytes.
+/// Opens the image, with force if a misdirected write has hit its first bytes.
 async fn engine_on_or_forced(faulty: &Faulty) -> Arc<Engine> {
     match faulty.media.open(&tight()).await {
         Ok(engine) => {
@@ -67,7 +67,7 @@ pub(crate) fn faulty() -> Faulty {
     Faulty::new(IMAGE_BYTES, 1)
 }
 
-/// Reads every item; the number of misses.
+/// Reads every item; returns the number of misses.
 pub(crate) async fn check(engine: &Arc<Engine>, count: u64, len: usize) -> u64 {
     let mut missed = 0;
     for number in 0..count {
@@ -142,7 +142,7 @@ fn decayed_bits_cost_the_items_they_hit() {
             .load(Ordering::Relaxed);
         assert!(missed > 500 && missed < 2001, "{missed}");
         assert_eq!(corrupt, missed);
-        // They are forgotten: asking again costs no read.
+        // Corrupt items leave the index: another lookup costs no read.
         let reads = engine.store().counters().reads.sum();
         for number in 0..6000 {
             get(&engine, &numbered(number)).await;
@@ -152,7 +152,7 @@ fn decayed_bits_cost_the_items_they_hit() {
     });
 }
 
-/// Every kind of wrong write at once, with reclaim running and restarts between.
+/// Every kind of wrong write at once, with reclaim running and restarts in between.
 #[test]
 fn whatever_the_device_does_no_answer_is_wrong() {
     for_each_seed("whatever_the_device_does", 12, |seed| {
@@ -202,7 +202,7 @@ fn whatever_the_device_does_no_answer_is_wrong() {
                         }
                     }
                 }
-                // The superblock is spared: what its loss means is tested by itself.
+                // The superblock is spared: its loss has a test of its own.
                 faulty.heal();
                 let stopped = engine.stop().await;
                 if round % 2 == 0 {
@@ -217,7 +217,7 @@ fn whatever_the_device_does_no_answer_is_wrong() {
                     }
                     continue;
                 }
-                // And once as if the process had died before it could stop.
+                // Once as if the process had died before it could stop.
                 engine = engine_on_or_forced(&faulty).await;
                 if engine.start() == Start::Forced {
                     newest.fill(None);
@@ -233,7 +233,7 @@ fn a_segment_that_cannot_be_written_is_retired_and_its_items_counted_lost() {
     simulate(1, async {
         let faulty = faulty();
         let engine = engine_on(&faulty).await;
-        // The first two segments never take a write.
+        // Every write to the first two segments fails.
         let bad = META_BYTES..META_BYTES + 2 * u64::from(SEGMENT_BYTES);
         faulty.script(When::every(Operation::Write).within(bad), Fault::Error);
         let mut lost = 0;
@@ -276,7 +276,7 @@ fn a_device_that_takes_no_writes_leaves_a_cache_in_memory() {
             } else {
                 faulty.script(When::every(Operation::Write), Fault::Error);
             }
-            // Far more than memory, and than three failures of every segment: nobody waits for ever.
+            // Far more items than memory holds, and than three failures of every segment: no request waits for ever.
             let count = SEGMENTS * 4 * 85;
             fill(&engine, count, 3000).await;
             let stats = engine.stats();
@@ -324,7 +324,7 @@ fn a_stop_that_fails_is_incomplete_and_the_next_start_has_what_was_on_flash() {
             let found = objects(&engine);
             let missed = check(&engine, 3000, 1000).await;
             assert_eq!(missed, 3000 - found, "{when:?}");
-            // The mark may have come through although the device said that it had not.
+            // The mark may have reached the device although the device reported an error.
             assert!(!is_warm(&engine) || missed == 0, "{when:?}");
         });
     }
@@ -389,7 +389,7 @@ fn items_whose_segment_fails_during_the_stop_are_written_elsewhere() {
 
 #[test]
 fn a_damaged_checkpoint_starts_empty() {
-    // One that makes no sense, and one that would: the clock, and a cutoff.
+    // Damage that makes no sense, and damage that would: to the clock, and to a cutoff.
     for (byte, bit) in [(8, 5), (24, 7)] {
         simulate(1, async {
             let faulty = faulty();
@@ -403,7 +403,7 @@ fn a_damaged_checkpoint_starts_empty() {
             assert_eq!(used, 0);
             assert_eq!(engine.stop().await, Stop::Complete { objects: 300 });
             drop(engine);
-            // Items fill the first two segments, the checkpoint is the third.
+            // Items fill the first two segments; the checkpoint is in the third.
             let checkpoint = META_BYTES + 2 * u64::from(SEGMENT_BYTES);
             faulty.decay(checkpoint + byte, bit).await.unwrap();
             let engine = engine_on(&faulty).await;
@@ -419,7 +419,7 @@ fn a_damaged_checkpoint_starts_empty() {
     }
 }
 
-/// What a crash leaves then is found by the checkpoint before, and nothing overwritten comes back.
+/// After a crash the start uses the previous checkpoint, and no overwritten item comes back.
 #[test]
 fn a_checkpoint_that_cannot_be_written_leaves_the_one_before() {
     for when in [
@@ -452,8 +452,8 @@ fn a_checkpoint_that_cannot_be_written_leaves_the_one_before() {
     }
 }
 
-/// What died since the checkpoint was in the journal alone: a start that finds it missing is empty, and so is the next
-/// one when that start is cut off half-way.
+/// Deaths since the checkpoint were only in the journal: a start without it is empty, and so is the next
+/// start if that start is cut off half-way.
 #[test]
 fn a_lost_journal_stays_lost_when_the_start_after_it_fails() {
     let faulty = faulty();
@@ -478,7 +478,7 @@ fn a_lost_journal_stays_lost_when_the_start_after_it_fails() {
     });
 }
 
-/// A caller that loses patience with its checkpoint keeps neither others nor the stop from writing one.
+/// A caller that abandons its checkpoint prevents neither other callers nor the stop from writing one.
 #[test]
 fn a_checkpoint_that_is_dropped_half_way_blocks_no_other() {
     simulate(1, async {
@@ -515,8 +515,8 @@ fn a_checkpoint_that_is_dropped_half_way_holds_no_segments() {
     });
 }
 
-/// Its items are not in the index, so that no delete declares them dead one by one: the segment stays dead, however many
-/// checkpoints follow.
+/// Items of the segment are not in the index, so that no delete declares them dead one by one. The segment stays dead after
+/// any number of checkpoints.
 #[test]
 fn a_segment_that_recovery_could_not_read_does_not_come_back() {
     for checkpoints in 0..3 {
@@ -526,7 +526,7 @@ fn a_segment_that_recovery_could_not_read_does_not_come_back() {
             fill(&engine, 3000, 6000).await;
         });
         simulate(2, async {
-            // The first look at its last page tells that there is a summary.
+            // The first read of its last page finds that there is a summary.
             let tail =
                 META_BYTES + u64::from(SEGMENT_BYTES) - 4096..META_BYTES + u64::from(SEGMENT_BYTES);
             let summary = When::every(Operation::Read).within(tail).after(1);
@@ -548,7 +548,7 @@ fn a_segment_that_recovery_could_not_read_does_not_come_back() {
     }
 }
 
-/// Nobody waits for ever, and nothing that cannot be trusted is found by the next start.
+/// No request waits for ever, and the next start finds nothing that cannot be trusted.
 #[test]
 fn a_journal_that_is_full_with_no_checkpoint_to_be_had_is_void() {
     let faulty = faulty();
@@ -556,7 +556,7 @@ fn a_journal_that_is_full_with_no_checkpoint_to_be_had_is_void() {
         let engine = engine_on(&faulty).await;
         let superblocks = When::every(Operation::Write).within(0..META_BYTES);
         faulty.script(superblocks, Fault::Error);
-        // Rounds of more than memory holds: nearly every item displaces one on flash.
+        // Each round is more than memory holds: nearly every item displaces one on flash.
         let mut round = 0;
         while !engine.journal().is_void() {
             assert!(round < 40, "it fills up");
@@ -611,8 +611,8 @@ fn a_device_that_fails_while_opening_is_said_so() {
     }
 }
 
-/// Flash with too little room for all of memory and a checkpoint at once: the oldest items make
-/// room, the stop does not fail.
+/// The flash has too little space for all of memory and a checkpoint at once: the oldest items are
+/// dropped, and the stop succeeds.
 #[test]
 fn a_stop_finds_room_on_a_full_flash() {
     for seed in 1..=6 {
@@ -638,7 +638,7 @@ fn a_stop_finds_room_on_a_full_flash() {
             drop(engine);
             let engine = start(&disk, &config).await;
             assert!(is_warm(&engine), "{:?}", engine.start());
-            // Reclaim may have gone on at once.
+            // Reclaim may have started at once.
             assert_eq!(engine.recovery().items, objects);
             let missed = check(&engine, count, 1000).await;
             let stats = engine.stats();
@@ -657,8 +657,8 @@ fn a_stop_finds_room_on_a_full_flash() {
     }
 }
 
-/// The device loses every write of a run and keeps what the run before left, item for item in the
-/// same places: none of it passes for the new run's.
+/// The device loses every write of a run and keeps the items of the run before, item for item in the
+/// same places: no old item passes for an item of the new run.
 #[test]
 fn what_a_lost_write_leaves_of_an_earlier_run_does_not_verify() {
     simulate(1, async {
@@ -666,7 +666,7 @@ fn what_a_lost_write_leaves_of_an_earlier_run_does_not_verify() {
         let engine = engine_on(&faulty).await;
         fill(&engine, 5000, 3000).await;
         drop(engine);
-        // Without its journal nothing of it counts.
+        // Without its journal nothing on it counts.
         let media = Media::new(faulty.media.disk.clone());
         let engine = start(&media, &tight()).await;
         let missing = Distrust::Journal(Unusable::Missing);

@@ -1,4 +1,4 @@
-//! `flush_all` and crashes: what has been flushed stays gone, and nothing else does.
+//! `flush_all` and crashes: flushed items stay gone, and other items stay.
 
 use std::time::Duration;
 
@@ -35,8 +35,8 @@ fn a_flush_holds_after_a_crash_also_one_whose_time_has_not_come() {
     }
 }
 
-/// A power cut may leave the words of an earlier chunk in the place of a new one: cutoffs among them are those of an
-/// earlier flush, and the one that is pending holds.
+/// A power cut may leave the words of an earlier chunk in the place of a new one. Cutoffs among them belong to an
+/// earlier flush, and the pending flush still holds.
 #[test]
 fn what_is_left_of_an_earlier_chunk_ends_no_flush() {
     let sim = Sim::new(3);
@@ -66,13 +66,13 @@ fn what_is_left_of_an_earlier_chunk_ends_no_flush() {
     });
 }
 
-/// A power cut may take what partitions say of a flush that has come, and leave the record of the next.
+/// A power cut may lose the cutoff records of a flush that has come, and keep the record of the next flush.
 #[test]
 fn a_flush_that_has_come_holds_where_only_the_next_is_left() {
     let sim = Sim::new(3);
     let (disk, media) = Left::stopped(IMAGE_BYTES, 1000).media();
     let before = sim.block_on(async {
-        // Nobody syncs the journal.
+        // The journal is not synced.
         let engine = media.open(&tight()).await.unwrap();
         engine.flush_all(runtime::unix_seconds() + 50).await;
         let before = Left::of(&disk, &media).words;
@@ -98,7 +98,7 @@ fn a_flush_that_has_come_holds_where_only_the_next_is_left() {
     });
 }
 
-/// The start that applies it says so: the next one does not apply it to what the run in between has stored.
+/// The start that applies a flush records that. The next start does not apply it to items stored in between.
 #[test]
 fn a_flush_that_comes_between_two_runs_is_not_applied_by_a_third() {
     let sim = Sim::new(4);

@@ -1,7 +1,7 @@
-//! The bytes of an image: a small one is compared with a checksum, and read by offsets written down
+//! The bytes of an image: a small image is compared with a checksum, and read at offsets written down
 //! here and in `docs/internals/on-disk-format.md`, not by the engine's own decoders.
 //!
-//! When this fails the format has changed: raise `IMAGE_FORMAT`, change the document, then the
+//! When this test fails the format has changed: raise `IMAGE_FORMAT`, change the document, then the
 //! checksum.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::support::{Media, get, simulate, start, value};
 const META: u64 = 1 << 20;
 const SEGMENT: u64 = 256 << 10;
 const IMAGE: u64 = META + 8 * SEGMENT;
-/// XXH3 of the whole image: no CRC, which bytes with their own CRC behind them would not change.
+/// XXH3 of the whole image. A CRC would not do: bytes followed by their own CRC do not change it.
 const CHECKSUM: u64 = 0x9bc0_82a7_53f4_a2b1;
 /// Sequence numbers reserved for a run.
 const SEQUENCES: u64 = (1 << 40) + 100_003;
@@ -33,7 +33,7 @@ fn config() -> EngineConfig {
     }
 }
 
-/// Three items in one partition, stopped orderly. Nothing in it is left to chance.
+/// Returns an image of three items in one partition after clean stops, and its journal. Nothing in it is random.
 fn small_image() -> (Image, Vec<u64>) {
     let shape = ImageShape {
         hash_seed: 0x0123_4567_89ab_cdef,
@@ -76,7 +76,7 @@ fn small_image() -> (Image, Vec<u64>) {
         engine.flush_all(NOW + 3600).await;
         assert_eq!(engine.stop().await, Stop::Complete { objects: 3 });
         drop(engine);
-        // A second run, in which one is removed and one is read.
+        // A second run, in which one item is removed and one is read.
         let engine = start(&media, &config()).await;
         engine.remove(engine.key(b"plain").unwrap(), NOW).await;
         assert!(get(&engine, b"large").await.is_some());
@@ -129,7 +129,7 @@ fn the_image_is_the_one_of_this_format() {
 fn the_superblock_lies_as_documented() {
     let (image, _) = small_image();
     let bytes = Bytes(&image);
-    // Each opening wrote two generations, each stop one: the sixth in the first place.
+    // Each open wrote two generations and each stop one: the sixth is in the first place.
     let (clean, dirty) = (0, META / 2);
     for (at, generation, clean) in [(clean, 6, 1), (dirty, 5, 0)] {
         assert_eq!(&bytes.take(at), b"flowSTNE");
@@ -233,7 +233,7 @@ fn items_and_their_segment_lie_as_documented() {
     assert_eq!(bytes.u8(segment + 29), 0, "state");
     assert_eq!(bytes.u16(segment + 30), 0, "reserved");
     assert_eq!(&bytes.take(segment + 32), b"plain");
-    // The rich one, at the next multiple of 16.
+    // The rich item, at the next multiple of 16.
     let rich = segment + 48;
     assert_eq!(bytes.u32(rich), item_checksum(&bytes, segment, 48, 47, 1));
     assert_eq!(bytes.u64(rich + 4), 2);
@@ -243,7 +243,7 @@ fn items_and_their_segment_lie_as_documented() {
     assert_eq!(bytes.u8(rich + 29), 2 | 8, "stale, with a CAS unique");
     assert_eq!(bytes.u64(rich + 32), 0x1122_3344_5566_7788);
     assert_eq!(&bytes.take(rich + 40), b"richa value");
-    // The large one, at the next multiple of 512.
+    // The large item, at the next multiple of 512.
     let large = segment + 512;
     assert_eq!(bytes.u32(large + 12), 5000);
     assert_eq!(&bytes.take(large + 32), b"large");
@@ -279,7 +279,7 @@ fn items_and_their_segment_lie_as_documented() {
 fn the_checkpoint_lies_as_documented() {
     let (image, _) = small_image();
     let bytes = Bytes(&image);
-    // The first run's lay in segment 1.
+    // The checkpoint of the first run was in segment 1.
     let at = META + 2 * SEGMENT;
     assert_eq!(&bytes.take(at), b"flowCKPT");
     assert_eq!(bytes.u32(at + 8), NOW, "clock");
@@ -309,7 +309,7 @@ fn the_checkpoint_lies_as_documented() {
     let leb = |shift: u32| (large >> shift) as u8 | 0x80;
     let packed = [leb(0), leb(7), leb(14), leb(21), (large >> 28) as u8];
     assert_eq!(bytes.take(at + 105), packed, "the large item's position");
-    // The page behind the stream ends with it.
+    // The page behind the stream ends with the footer.
     let footer = at + 2 * 4096 - 64;
     assert_eq!(&bytes.take(footer), b"flowSEGM");
     assert_eq!(bytes.u64(footer + 8), 1 + SEQUENCES, "sequence number");

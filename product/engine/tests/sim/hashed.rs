@@ -1,5 +1,5 @@
-//! The `hashed` placement: reads by the number of a function, ghosts and hot items, updates that reading has to find, and
-//! tables in which entries of other keys lead to what is dead.
+//! The `hashed` placement: reads by the number of a function, ghosts and hot items, updates that a read has to detect, and
+//! tables in which entries of other keys lead to dead items.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -35,7 +35,7 @@ fn counted(engine: &Engine, name: &str) -> u64 {
     engine.index_stats().find(name).expect("a statistic")
 }
 
-/// Keys and values that a dump lists; a key that comes twice is wrong.
+/// Returns the keys and values that a dump lists; no key may occur twice.
 async fn dump(engine: &Arc<Engine>) -> HashMap<Vec<u8>, Vec<u8>> {
     let mut listed = HashMap::new();
     let mut visit = |item: ItemRef<'_>| {
@@ -50,7 +50,7 @@ async fn dump(engine: &Arc<Engine>) -> HashMap<Vec<u8>, Vec<u8>> {
     listed
 }
 
-/// Waits until nothing is listed as dead any more but what has to be.
+/// Waits until the list of the dead is as short as it gets.
 async fn settle(engine: &Arc<Engine>) {
     engine.sync().await.unwrap();
     runtime::sleep(Duration::from_secs(1)).await;
@@ -85,8 +85,8 @@ fn a_configured_cache_finds_what_it_has_written_before_and_after_a_start() {
     });
 }
 
-/// Flash has room for all, so that nothing but a wrong entry loses an item, and many entries lead to other keys' copies. A start
-/// may lose a few: those with the mark of an entry that was another key's.
+/// Flash has space for all items, so that only a wrong entry loses one, and many entries lead to other keys' copies. A start
+/// may lose a few: items with the mark of an entry that belonged to another key.
 #[test]
 fn an_update_takes_its_entry_and_no_other() {
     const KEYS: u64 = 1200;
@@ -100,7 +100,7 @@ fn an_update_takes_its_entry_and_no_other() {
             };
             let mut engine = start(&media, &config).await;
             let mut model: HashMap<u64, Vec<u8>> = HashMap::new();
-            // Of the model, what a start has lost: gone until it is set again.
+            // Keys of the model that a start has lost: gone until they are set again.
             let mut lost = HashSet::new();
             for round in 0..4 {
                 for tag in 0..2 * KEYS {
@@ -142,7 +142,7 @@ fn an_update_takes_its_entry_and_no_other() {
     });
 }
 
-/// All keys of a partition share their slots, so that nearly every entry leads to other keys' copies, too.
+/// All keys of a partition share their slots, so that nearly every entry also leads to other keys' copies.
 #[test]
 fn nothing_dead_is_found_by_the_entries_of_other_keys() {
     const KEYS: u64 = 300;
@@ -207,7 +207,7 @@ fn a_ghost_that_is_read_is_hot_and_goes_back_to_memory() {
             set(&engine, &numbered(number), &value(number, 1900))
                 .await
                 .unwrap();
-            // Each is read a few times in the life of a segment.
+            // Each hot item is read a few times in the life of a segment.
             if number > 2000 && number % 8 == 0 {
                 let nth = number / 8 % 20;
                 let found = get(&engine, &hot(nth)).await;
@@ -229,8 +229,8 @@ fn a_ghost_that_is_read_is_hot_and_goes_back_to_memory() {
     });
 }
 
-/// Items that are set one after the other, of which some are read while they are in memory, and never again. How many of a
-/// hundred of both kinds are left later, and the engine.
+/// Sets items one by one; some are read while they are in memory, and never again. Returns the percentage of unread and of read
+/// items left later, and the engine.
 async fn once_read(settings: HashedSettings) -> ([u64; 2], Arc<Engine>) {
     const ITEMS: u64 = 24_000;
     let mut config = EngineConfig {
@@ -273,7 +273,7 @@ fn with_one_clock_what_was_read_in_memory_outlives_the_rest_on_flash() {
         let (left, engine) = once_read(settings).await;
         let stats = engine.stats();
         assert!(left[1] > left[0] + 30, "{left:?}");
-        // Over memory, too; and once is enough to find what has not been read, which has come without a value.
+        // The clock hand passes over memory, too; one pass suffices to find unread items, which arrive with a value of zero.
         let passed = stats.tier.chunks_passed;
         assert!((20..450).contains(&passed), "{passed}");
     });
@@ -300,7 +300,7 @@ fn only_a_look_that_counts_makes_an_item_read() {
             };
             engine.read_flash(key, read).await.unwrap().view().fetched
         };
-        // The oldest have left memory.
+        // The oldest items have left memory.
         for number in 0..100 {
             for _ in 0..3 {
                 assert!(!is_fetched(number, Peek::Yes).await, "{number}");
@@ -309,7 +309,7 @@ fn only_a_look_that_counts_makes_an_item_read() {
             assert!(is_fetched(number, Peek::Yes).await, "{number}");
         }
         assert_eq!(engine.stats().paths.flash_hits, 500);
-        // One read of flash, of which only one of the two that wait for it counts.
+        // Two lookups share a read of flash, and only one counts.
         for number in 100..200 {
             let name = numbered(number);
             let key = engine.key(&name).unwrap();
@@ -338,7 +338,7 @@ fn memory_is_accounted_for_and_given_back() {
             let [tables, filters] =
                 ["index_table_bytes", "index_filter_bytes"].map(|name| counted(&engine, name));
             let known = tables + filters;
-            // The rest are dead keys and their queue.
+            // The rest is dead keys and their queue.
             assert!(
                 held >= known && held - known < 600_000,
                 "{held} with {tables} of tables and {filters} of filters"
@@ -363,7 +363,7 @@ fn memory_is_accounted_for_and_given_back() {
     });
 }
 
-/// What reclaim returns to memory while a sync makes space for what memory has would be to place again, and so on.
+/// A sync frees space on flash for the items in memory. It must not go on for ever with items that reclaim returns to memory.
 #[test]
 fn a_sync_of_a_full_flash_ends_though_all_of_it_has_been_read() {
     const ITEMS: u64 = 12_000;

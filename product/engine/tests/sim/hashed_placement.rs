@@ -1,5 +1,5 @@
-//! The `hashed` placement with an index of a chosen size: small ones lose entries all the time, and those of other keys lead to
-//! what is dead.
+//! The `hashed` placement with an index of a chosen size: small ones lose entries all the time, and entries of other keys lead
+//! to dead items.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use flowstone_engine::placement::{
 };
 use flowstone_engine::{HashedSettings, OpenError};
 
-/// The placement with an index for so many items, however large the flash is.
+/// The placement with an index for this many items, on flash of any size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HashedFor(pub(crate) u64);
 

@@ -1,7 +1,7 @@
-//! Images: what is opened, what is refused, and what a crash leaves of opening and stopping.
+//! Images: conditions of opening and of refusal, and the effect of crashes during open and stop.
 //!
-//! Rules: what is refused is left as it was, byte for byte and word for word. Whatever a crash leaves
-//! opens again, with everything that had reached flash.
+//! Rules: a refused image stays as it was, byte for byte and word for word. After any crash
+//! the image opens again, with every item that had reached flash.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,15 +27,15 @@ use crate::support::{
 
 const IMAGE_BYTES: u64 = 33 << 20;
 const COPIES: [u64; 2] = [0, META_BYTES / 2];
-/// The word of the journal's head that names the run.
+/// The word of the journal's head that holds the run.
 const RUN_WORD: usize = 5;
 
-/// What an orderly stop leaves of `count` items.
+/// Returns the state after a clean stop with `count` items.
 fn stopped(count: u64) -> Left {
     Left::stopped(IMAGE_BYTES, count)
 }
 
-/// Opens what is left, expecting a refusal that touches nothing, then with force.
+/// Opens `left`, expecting a refusal that changes nothing, then opens it with force.
 fn refused(left: &Left, config: &EngineConfig) -> OpenError {
     simulate(2, async {
         let (disk, media) = left.media();
@@ -50,7 +50,7 @@ fn refused(left: &Left, config: &EngineConfig) -> OpenError {
         assert_eq!(objects(&engine), 0);
         assert_eq!(get(&engine, &numbered(0)).await, None);
         drop(engine);
-        // What was forced is an image from then on.
+        // After a forced open it is an ordinary image.
         let engine = start(&media, config).await;
         let empty = Start::Warm {
             items: 0,
@@ -120,7 +120,7 @@ fn an_image_of_another_placement_is_refused() {
     ));
 }
 
-/// The last format is not read; so is a later one. The refusal says what to do, and nothing is touched.
+/// Earlier and later formats are refused. The refusal names the remedy, and changes nothing.
 #[test]
 fn an_image_of_another_format_is_refused() {
     for format in [IMAGE_FORMAT as u8 - 1, 77] {
@@ -134,7 +134,7 @@ fn an_image_of_another_format_is_refused() {
     }
 }
 
-/// A journal of the last format cannot tell what has died: the image starts empty, and says why.
+/// A journal of the previous format cannot be read, so the image starts empty and names the reason.
 #[test]
 fn a_journal_of_the_last_format_makes_the_start_empty() {
     let mut left = stopped(10);
@@ -156,7 +156,7 @@ fn an_image_with_both_superblocks_damaged_is_refused() {
 
 #[test]
 fn what_is_not_an_image_is_refused_wherever_it_begins() {
-    // Where well-known file systems and volume managers have their first bytes.
+    // Offsets of the first bytes of well-known file systems and volume managers.
     for offset in [
         0,
         1 << 10,
@@ -227,7 +227,7 @@ fn force_keeps_an_image_that_can_be_opened() {
     });
 }
 
-/// A journal that cannot tell what has died is worth nothing, and neither is what lies on flash then.
+/// Without a valid journal it is unknown which items on flash are dead, so the start is empty.
 #[test]
 fn a_journal_that_cannot_be_trusted_starts_empty() {
     let left = stopped(20);
@@ -256,7 +256,7 @@ fn a_journal_that_cannot_be_trusted_starts_empty() {
         engine.remove(engine.key(&key).unwrap(), now).await;
         Left::of(&disk, &media)
     });
-    // Two runs begun from the same files: the flash of the one, the journal of the other.
+    // Two runs begun from copies of the same files: the flash of one, the journal of the other.
     let begun = |seed| {
         simulate(seed, async {
             let (disk, media) = left.media();
@@ -292,7 +292,7 @@ fn a_journal_that_cannot_be_trusted_starts_empty() {
             assert_eq!(get(&engine, &numbered(0)).await, None);
             fill(&engine, 300, 3000).await;
             assert!(matches!(engine.stop().await, Stop::Complete { .. }));
-            // From then on it can be.
+            // The new journal can be trusted.
             let engine = start(&media, &tight()).await;
             assert!(is_warm(&engine), "{why}: {:?}", engine.start());
             has_all(&engine, 300).await;
@@ -333,7 +333,7 @@ fn a_journal_of_another_or_of_nobody_is_refused() {
     });
 }
 
-/// Each of the two copies may go, at any time, and nothing old comes back.
+/// Either copy may be damaged, at any time, and no old item comes back.
 #[test]
 fn one_damaged_superblock_never_brings_old_items_back() {
     let left = stopped(20);
@@ -347,7 +347,7 @@ fn one_damaged_superblock_never_brings_old_items_back() {
             engine.remove(engine.key(&numbered(3)).unwrap(), now).await;
         });
     }
-    // A run later, with deletes in between.
+    // After another run, with deletes in between.
     let after = simulate(6, async {
         let (disk, media) = left.media();
         let engine = start(&media, &tight()).await;
@@ -378,7 +378,7 @@ fn one_damaged_superblock_never_brings_old_items_back() {
     }
 }
 
-/// A device that says it has written, and has not, fails one superblock at most.
+/// A device that reports a write it has not made damages at most one superblock.
 #[test]
 fn a_lost_superblock_write_gives_no_number_twice() {
     let left = stopped(20);
@@ -417,7 +417,7 @@ fn faulty_of(left: &Left) -> (Arc<FaultyDisk>, Media) {
     (faulty, media)
 }
 
-/// At every moment of an open, what a power cut leaves has everything.
+/// A power cut at any moment of an open loses no item.
 #[test]
 fn a_power_cut_at_any_moment_of_an_open_leaves_everything() {
     let left = stopped(50);
@@ -429,8 +429,8 @@ fn a_power_cut_at_any_moment_of_an_open_leaves_everything() {
         drop(engine);
         for tear in [Tear::Writes, Tear::Pages, Tear::Sectors] {
             for (point, image) in history.crashes(11, tear) {
-                // The journal's head is synced before the first superblock is written, and tells that the run has begun
-                // after the last.
+                // The journal's head is synced before the first superblock is written, and names the run that has begun
+                // after the last one.
                 let mut ahead = media.journal.crash();
                 ahead[BEGUN_WORD] = left.words[BEGUN_WORD];
                 for words in [left.words.clone(), ahead] {
@@ -477,8 +477,8 @@ fn a_power_cut_at_any_moment_of_a_stop_leaves_what_had_reached_flash() {
     });
 }
 
-/// The process dies at random moments, the machine lives: what was written is there again, and what
-/// was overwritten or removed is not.
+/// The process dies at random moments and the machine lives: items that were written are found again, and items
+/// that were overwritten or removed are not.
 #[test]
 fn a_crash_at_a_random_moment_leaves_what_had_reached_flash() {
     for seed in 1..=12 {
@@ -514,7 +514,7 @@ fn a_crash_at_a_random_moment_leaves_what_had_reached_flash() {
     }
 }
 
-/// Stores `short`, has it leave memory for flash, and waits until it has expired.
+/// Stores `short`, makes it leave memory for flash, and waits until it has expired.
 async fn let_expire(engine: &Arc<Engine>) {
     let now = runtime::unix_seconds();
     let put = flowstone_engine::Put {
@@ -528,7 +528,7 @@ async fn let_expire(engine: &Arc<Engine>) {
     runtime::sleep(Duration::from_secs(30)).await;
 }
 
-/// A clock that has been set back brings nothing back that had expired.
+/// Setting the clock back brings no expired item back.
 #[test]
 fn what_had_expired_stays_so_when_the_clock_goes_back() {
     let sim = Sim::new(4);
@@ -549,7 +549,7 @@ fn what_had_expired_stays_so_when_the_clock_goes_back() {
     });
 }
 
-/// As long as recovery goes on, what had expired is in the index: it supersedes what has not been read yet.
+/// During recovery the index keeps expired items, since they supersede copies that have not been read yet.
 #[test]
 fn what_had_expired_is_not_read_while_recovery_goes_on_though_the_clock_goes_back() {
     let sim = Sim::new(4);
@@ -581,8 +581,8 @@ fn what_had_expired_is_not_read_while_recovery_goes_on_though_the_clock_goes_bac
     });
 }
 
-/// The latest second known goes from checkpoint to checkpoint, though the journal forgets it and the
-/// clock has been set back. Nobody asks for the item in between: that alone would declare it dead.
+/// The latest known second passes from checkpoint to checkpoint, even if the journal has forgotten it and the
+/// clock has been set back. The item is not read in between: a read alone would declare it dead.
 #[test]
 fn every_checkpoint_keeps_the_latest_second() {
     let sim = Sim::new(4);
@@ -641,7 +641,7 @@ fn what_was_down_for_too_long_is_empty_or_stale() {
                 (Some(100), AfterDowntime::Stale) => assert!(found.unwrap().stale),
                 _ => assert!(!found.unwrap().stale),
             }
-            // What is written from then on is not.
+            // Items written after the start are not stale.
             set(&engine, b"fresh", b"value").await.unwrap();
             let fresh = get_item(&engine, b"fresh", Peek::Yes).await.unwrap();
             assert!(!fresh.stale);
@@ -668,14 +668,14 @@ fn versions_are_not_given_twice_whatever_the_end() {
     });
 }
 
-/// The superblock that counts.
+/// Returns the superblock in force.
 fn superblock_in_force(left: &Left) -> Superblock {
     let copies = [0, 1].map(|copy| Superblock::decode(&superblock(&left.image, copy)).unwrap());
     let latest = copies.into_iter().max_by_key(|copy| copy.generation.get());
     latest.unwrap()
 }
 
-/// Versions and segment sequence numbers that an image may still give.
+/// Returns the versions and segment sequence numbers that an image has left.
 fn numbers_left(superblock: &Superblock) -> [u64; 2] {
     [
         VERSION_LIMIT - superblock.version_limit.get(),
@@ -683,7 +683,7 @@ fn numbers_left(superblock: &Superblock) -> [u64; 2] {
     ]
 }
 
-/// Killed and stopped in turn, as soon as they have begun: an image lasts for millions of such starts.
+/// Kills and stops alternate, right after each start: an image lasts for millions of starts.
 #[test]
 fn a_start_takes_a_small_part_of_the_numbers_there_are() {
     const STARTS: u64 = 40;
@@ -711,13 +711,13 @@ fn a_start_takes_a_small_part_of_the_numbers_there_are() {
     }
 }
 
-/// Starts one after the other, near the end of the numbers, until there are none left. Everything is there until then,
-/// also after a checkpoint, which reserves versions anew; then the start is refused and touches nothing.
+/// Starts repeatedly, near the end of the numbers, until none are left. Until then every item is there, also after a
+/// checkpoint, which reserves versions again. Then the start is refused and changes nothing.
 #[test]
 fn an_image_whose_numbers_are_used_up_is_refused_and_not_damaged() {
     const LAST_RUN: u64 = (u32::MAX as u64 - 3) << 32;
-    // As much as three starts take, and less than four do. A checkpoint reserves again what has been given out, which in
-    // the last run is more than there are.
+    // Enough for three starts, and too few for four. A checkpoint reserves again as many numbers as have been given out,
+    // more than are left in the last run.
     let nearly_used_up: [fn(&mut Superblock); 3] = [
         |superblock| superblock.version_limit = (VERSION_LIMIT - (3 << 36) - 1000).into(),
         |superblock| superblock.sequence_limit = (SEQUENCE_LIMIT - (3 << 40) - 400_000).into(),
@@ -747,7 +747,7 @@ fn an_image_whose_numbers_are_used_up_is_refused_and_not_damaged() {
                     assert!(unique > last_unique, "kind {kind}");
                     last_unique = unique;
                 }
-                // One for each copy of the superblock.
+                // One checkpoint for each copy of the superblock.
                 for _ in COPIES {
                     assert!(engine.checkpoint_now().await);
                 }
@@ -760,8 +760,8 @@ fn an_image_whose_numbers_are_used_up_is_refused_and_not_damaged() {
     }
 }
 
-/// On a new device too: nothing that a machine loses of the first open needs force to go on, as long
-/// as pages are written whole.
+/// As long as pages are written whole, a power cut during the first open of a new device leaves an image that opens
+/// without force.
 #[test]
 fn a_power_cut_at_any_moment_of_the_first_open_leaves_an_empty_image() {
     let (faulty, media) = faulty_of(&Left::new(Image::new(IMAGE_BYTES)));

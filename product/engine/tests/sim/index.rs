@@ -1,4 +1,4 @@
-//! Indexes that have bytes of their own on flash, that cannot be set up, or that have no space.
+//! Indexes with a region of their own on flash, indexes that cannot be opened, and indexes without space.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ fn with_space(items: u64) -> MapKind {
     }
 }
 
-/// A map whose kind asks for a part of the image that it may overwrite in place, and opens if it is to.
+/// A map whose kind needs a part of the image to overwrite in place. `opens` says whether it opens.
 struct WithRegion {
     region: Arc<Mutex<Option<Region>>>,
     opens: bool,
@@ -64,7 +64,7 @@ impl PlacementKind for WithRegion {
     }
 }
 
-/// What an index overwrites in place lies beside the segments: inside the image, or on a device of its own that
+/// The region that an index overwrites in place lies outside the segments: inside the image, or on a device of its own that
 /// belongs to this image alone.
 #[test]
 fn an_index_has_its_region_inside_the_image_or_on_a_device_of_its_own() {
@@ -153,7 +153,7 @@ fn an_index_that_cannot_be_set_up_touches_neither_the_image_nor_its_own_device()
     });
 }
 
-/// What an index had no space for is gone, though its bytes are on flash: a larger index does not find it again.
+/// Items that the index had no space for are gone, though their bytes are on flash: a larger index does not find them again.
 #[test]
 fn what_the_index_had_no_space_for_stays_gone() {
     const SPACE: u64 = 500;

@@ -1,4 +1,4 @@
-//! A device of its own for the index: which one is taken, which is refused, and what is written to it when.
+//! A separate device for the index: which devices are accepted and refused, and when they are written.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ const HEAD_BYTES: u64 = 1 << 20;
 const ITEMS: u64 = 600;
 const VALUE_BYTES: usize = 3000;
 
-/// An index of which hardly anything is in memory.
+/// Returns an index with hardly any entries in memory.
 fn kind() -> Arc<dyn PlacementKind> {
     let sizes = Sizes {
         partitions: Some(2),
@@ -62,7 +62,7 @@ async fn open(
     opening.open(move || Ok(journal)).await
 }
 
-/// Opens it, and waits until what was there is found again.
+/// Opens the cache, and waits for the end of recovery.
 async fn start(media: &Media, index: Arc<dyn Disk>) -> Arc<Engine> {
     let engine = open(media, Some(index), tight()).await.unwrap();
     run_background(&engine);
@@ -79,7 +79,7 @@ fn disk_of(image: &Image) -> Arc<MemoryDisk> {
     Arc::new(MemoryDisk::from_image(image.clone(), Latency::default()))
 }
 
-/// A cache with its index apart, between two runs.
+/// A cache with a separate index device, between two runs.
 #[derive(Clone)]
 struct Pair {
     left: Left,
@@ -94,7 +94,7 @@ impl Pair {
         }
     }
 
-    /// What a run leaves that stores the items from `first` on.
+    /// Returns the state after a run that stores `ITEMS` items, from `first` on.
     fn run(&self, first: u64) -> Self {
         simulate(first + 1, async {
             let (disk, media) = self.left.media();
@@ -112,7 +112,7 @@ impl Pair {
         })
     }
 
-    /// How it is opened with `index` in place of its own. What is refused is left as it was.
+    /// Opens the pair with `index` in place of its own. A refused pair stays as it was.
     fn opened_with(&self, index: &Image, config: EngineConfig) -> Result<Start, OpenError> {
         simulate(9, async {
             let (disk, media) = self.left.media();
@@ -126,7 +126,7 @@ impl Pair {
         })
     }
 
-    /// Why it is not opened with `index`, but empty with force.
+    /// Returns why the pair does not open with `index`; with force it must open empty.
     fn refusal(&self, index: &Image) -> IndexDeviceError {
         let force = EngineConfig {
             force: true,
@@ -185,7 +185,7 @@ fn an_index_apart_takes_nothing_of_the_flash() {
     assert!(segments(None) < apart);
 }
 
-/// Flash that cannot be overwritten in place has an index nevertheless.
+/// Flash that cannot be overwritten in place can have an index device.
 #[test]
 fn open_flash_with_an_index_apart_is_found_again() {
     use device::{Endurance, Geometry, Libssd, Nand, NandConfig, NandTiming, SegmentShape};
@@ -285,7 +285,7 @@ fn another_device_than_the_images_own_is_refused() {
     assert_eq!(pair.refusal(&damaged), IndexDeviceError::Damaged);
 }
 
-/// Of two copies one is enough, the older one only where it tells of the same run.
+/// One of the two copies is enough; the older copy only if it names the same run.
 #[test]
 fn a_torn_header_leaves_the_other_one() {
     let pair = Pair::new().run(0);
@@ -314,7 +314,7 @@ fn an_older_copy_of_either_device_is_refused() {
         panic!("an older flash");
     };
     assert_eq!((found, run), (2, 1));
-    // Two second runs that began with the same files.
+    // Two second runs that began with copies of the same files.
     let sister = first.run(2 * ITEMS);
     let refused = second.refusal(&sister.index);
     assert!(
@@ -356,7 +356,7 @@ fn a_file_system_is_not_overwritten_by_force_alone() {
     }
 }
 
-/// Its sizes are told in units, and how much is needed.
+/// The refusal gives the sizes with units, and the size needed.
 #[test]
 fn a_device_that_is_too_small_is_refused() {
     let small = Image::new(HEAD_BYTES + (64 << 10));
@@ -391,7 +391,7 @@ fn a_device_that_is_too_small_is_refused() {
     );
 }
 
-/// Nothing of a cache that is there is lost for a new one, unless that is asked for.
+/// A new cache takes the place of an existing one only if forced.
 #[test]
 fn a_new_image_does_not_take_the_device_of_another() {
     let pair = Pair::new().run(0);
@@ -426,7 +426,7 @@ fn an_index_device_is_not_taken_for_flash() {
     });
 }
 
-/// A placement that has everything in memory has no use for it.
+/// A placement with its whole index in memory opens no device for it.
 #[test]
 fn an_index_in_memory_takes_no_device() {
     simulate(1, async {
@@ -443,7 +443,7 @@ fn an_index_in_memory_takes_no_device() {
     });
 }
 
-/// The one that is missing is named; a new one is asked for only where it may be.
+/// A missing device is named. A new one may be made only for a new image, or with force.
 #[test]
 fn a_device_is_made_for_a_new_image_alone() {
     let pair = Pair::new().run(0);
@@ -476,14 +476,14 @@ fn a_device_is_made_for_a_new_image_alone() {
     assert!(new.may_be_new && new.bytes < INDEX_BYTES);
 }
 
-/// Whatever a power cut leaves of an open, the next one takes the devices it had.
+/// After a power cut at any moment of an open, the next open accepts the same devices.
 #[test]
 fn a_crash_of_an_open_leaves_devices_that_belong_together() {
     use device::Tear;
     let old = Pair::new().run(0);
     for (pair, seed) in [(&Pair::new(), 100), (&old, 200)] {
         let mut refused_syncs = 0;
-        // Which write of the two disks fails; behind the last one the open succeeds.
+        // Number of the write, on either disk, that fails; beyond the last one the open succeeds.
         for nth in 0..12 {
             for on_index in [false, true] {
                 let (left, index) = simulate(seed + nth, async {
@@ -516,7 +516,7 @@ fn a_crash_of_an_open_leaves_devices_that_belong_together() {
     }
 }
 
-/// What a failed sync of one device may have lost is written again there, and nothing is on the other.
+/// Data that a failed sync of one device may have lost is written again to that device, and none to the other.
 #[test]
 fn a_failed_sync_of_either_device_is_made_good_on_that_one() {
     for on_index in [true, false] {
@@ -532,7 +532,7 @@ fn a_failed_sync_of_either_device_is_made_good_on_that_one() {
             failing.script(When::next(Operation::Sync), Fault::Error);
             let (items, mappings) = (disk.counts(), index.counts());
             engine.checkpoint_now().await;
-            // It is tried again without being asked for.
+            // The checkpoint is tried again without a request.
             let mut number = ITEMS;
             while engine.checkpoint_stats().written == before.written {
                 let value = value(number, VALUE_BYTES);

@@ -1,5 +1,5 @@
-//! Inspecting: what is told of an image is what a start then finds, damage is told and nothing else is,
-//! and not a byte changes.
+//! Inspection: it reports exactly the items that a start then finds, and all damage but no false damage. It changes
+//! no byte.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ async fn inspect_media(media: &Media, options: InspectOptions) -> Result<Inspect
     inspect::inspect(&media.disk, Some(&*media.journal), options, &mut |_| {}).await
 }
 
-/// Inspects what is left, all of it, and checks that nothing of it changes.
+/// Inspects all of `left`, and checks that nothing in it changes.
 fn inspect_left(left: &Left, verify: bool) -> Result<Inspection, InspectError> {
     simulate(1, async {
         let (disk, media) = left.media();
@@ -62,7 +62,7 @@ fn sound(left: &Left) -> Inspection {
     inspection
 }
 
-/// Every segment and every byte of the living ones is in one state.
+/// Checks that every segment, and every byte of the live segments, is counted in exactly one state.
 fn assert_adds_up(inspection: &Inspection) {
     let segments = inspection.segments;
     let all: u64 = segments.by_state().iter().map(|(_, count)| count).sum();
@@ -75,12 +75,12 @@ fn assert_adds_up(inspection: &Inspection) {
     assert_eq!(bytes, segments.living * u64::from(SEGMENT_BYTES));
 }
 
-/// What an orderly stop leaves of `count` items.
+/// Returns the state after a clean stop with `count` items.
 fn stopped(count: u64) -> Left {
     Left::stopped(IMAGE_BYTES, count)
 }
 
-/// What a crash leaves of random operations of every kind.
+/// Returns the state after a crash during random operations of every kind.
 fn crashed(seed: u64) -> Left {
     let sim = Sim::new(seed);
     let mut random = random(seed);
@@ -109,7 +109,7 @@ fn crashed(seed: u64) -> Left {
                             expiry: if other < 200 { now + 1 } else { 0 },
                             ..Put::default()
                         };
-                        // What finds no room is no item.
+                        // A set may be refused for lack of space.
                         let _ = engine.set(key, now, &put).await;
                     }
                 }
@@ -144,7 +144,7 @@ fn what_a_stop_leaves_is_all_there() {
     assert!(inspection.segments.free > 0);
 }
 
-/// The figure that matters: what is told to be alive is what the next start puts into its index.
+/// The main result: the items reported as alive are those that the next start puts into its index.
 #[test]
 fn what_is_alive_is_what_the_next_start_finds() {
     for_each_seed("what_is_alive_is_what_the_next_start_finds", 12, |seed| {
@@ -159,7 +159,7 @@ fn what_is_alive_is_what_the_next_start_finds() {
         assert_eq!(inspection.items.alive, recovered.items);
         let listed = recovered.items + recovered.items_dead;
         assert_eq!(inspection.items.listed, listed);
-        // With room for a few items at a time it is told the same.
+        // With memory for a few items at a time the report is the same.
         let few = simulate(3, async {
             let options = InspectOptions {
                 verify: false,
@@ -175,7 +175,7 @@ fn what_is_alive_is_what_the_next_start_finds() {
 fn a_damaged_item_is_found_where_it_lies() {
     let mut left = stopped(300);
     let segment = 1;
-    // The third item of 3 KB, each on a page of its own.
+    // The third item of 3 KB; each has a page of its own.
     let offset = 2 * 4096;
     let at = META_BYTES + segment * u64::from(SEGMENT_BYTES) + offset;
     left.image.flip_bit(at + 500, 3);
@@ -346,7 +346,7 @@ fn a_segment_that_cannot_be_read_is_told() {
     });
 }
 
-/// A disk that takes its time to read.
+/// A disk with slow reads.
 struct SlowReads(Arc<dyn Disk>, Duration);
 
 impl Disk for SlowReads {
@@ -374,7 +374,7 @@ impl Disk for SlowReads {
     }
 }
 
-/// Beside a cache that writes, reclaims and makes checkpoints as fast as it can.
+/// Inspects beside a cache that writes, reclaims and makes checkpoints as fast as it can.
 #[test]
 fn a_running_cache_is_never_said_to_be_damaged() {
     let (looks, changing, left_out) = (Cell::new(0), Cell::new(0), Cell::new(0));
@@ -394,7 +394,7 @@ fn a_running_cache_is_never_said_to_be_damaged() {
                 let mut random = random(seed);
                 for number in 0..40_000 {
                     let key = numbered(random.random_range(0..20_000));
-                    // What finds no room is no item.
+                    // A set may be refused for lack of space.
                     let _ = set(&writer, &key, &value(number, 3000)).await;
                     if random.random_range(0..6000) == 0 {
                         writer.checkpoint_now().await;

@@ -1,5 +1,5 @@
-//! The journal under pressure: full, failing, and fuller than a recovery can bear. Nothing that was acknowledged as gone
-//! comes back, whatever is lost.
+//! The journal under pressure: full, failing, and too full for a recovery. No item whose removal was acknowledged
+//! comes back, whichever parts of the journal are lost.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use crate::support::{
 };
 
 pub(crate) const IMAGE_BYTES: u64 = 65 << 20;
-/// Items of the tests: more than memory holds.
+/// Number of items in the tests: more than memory holds.
 pub(crate) const ITEMS: u64 = 20_000;
 pub(crate) const BYTES: usize = 2000;
 
-/// A journal of the fewest chunks there may be, so that it fills up soon.
+/// Words of a journal with the fewest chunks allowed, so that it fills up soon.
 pub(crate) const SHORT_JOURNAL: usize = 512 + 8 * 1024;
 
 fn faulty() -> (Arc<FaultyDisk>, Media) {
@@ -33,7 +33,7 @@ fn faulty() -> (Arc<FaultyDisk>, Media) {
     (faulty, media)
 }
 
-/// Counts items that are there; each must be the one that was set last.
+/// Counts the items found; each must have the value that was set last.
 pub(crate) async fn count_right(
     engine: &Arc<Engine>,
     numbers: std::ops::Range<u64>,
@@ -49,7 +49,7 @@ pub(crate) async fn count_right(
     found
 }
 
-/// What a kill leaves of a cache with all items, beside a journal of so many words.
+/// Returns the state after a kill of a cache with all items, with a journal of `journal_words` words.
 pub(crate) fn killed(journal_words: usize) -> Left {
     let sim = Sim::new(1);
     let disk = Arc::new(MemoryDisk::new(IMAGE_BYTES));
@@ -70,7 +70,7 @@ pub(crate) async fn fill_tagged(engine: &Arc<Engine>, numbers: std::ops::Range<u
     }
 }
 
-/// A sync that fails has lost what it should have written, though the next one succeeds.
+/// A failed sync has lost its writes, even if the next sync succeeds.
 #[test]
 fn what_was_removed_before_a_failed_sync_stays_gone() {
     for seconds in [1, 20] {
@@ -112,7 +112,7 @@ fn what_was_removed_before_a_failed_sync_stays_gone() {
     }
 }
 
-/// A checkpoint does not hold what is lost while it is written.
+/// A checkpoint does not cover records that are lost while it is written.
 #[test]
 fn what_a_sync_loses_while_a_checkpoint_is_written_stays_gone() {
     let slow = Latency {
@@ -149,7 +149,7 @@ fn what_a_sync_loses_while_a_checkpoint_is_written_stays_gone() {
     });
 }
 
-/// While it fails, nobody who loses power finds what the journal lacks.
+/// While the journal fails, a power cut must not lead to a start that trusts it.
 #[test]
 fn a_journal_that_fails_makes_the_next_start_empty_and_the_stop_says_so() {
     let (faulty, media) = faulty();
@@ -185,8 +185,8 @@ fn a_journal_that_fails_makes_the_next_start_empty_and_the_stop_says_so() {
     });
 }
 
-/// What has died is not durable, and no start would know: what supersedes it is not durable either, nor once the stop has
-/// given up.
+/// Records of dead items are not durable, and a start would not know them. The items that supersede the dead ones must
+/// not become durable either, also after the stop has given up.
 #[test]
 fn no_segment_is_written_whose_deaths_are_unknown_after_a_stop_that_gave_up() {
     let (faulty, media) = faulty();
@@ -212,8 +212,8 @@ fn no_segment_is_written_whose_deaths_are_unknown_after_a_stop_that_gave_up() {
     });
 }
 
-/// Nothing can leave memory: a write waits for some seconds and is refused, and what it was to replace is gone. Once the
-/// device works again, so do writes.
+/// No item can leave memory: a write waits for some seconds and is refused, and the item that it was to replace is gone.
+/// Once the device works again, writes succeed.
 #[test]
 fn a_write_that_finds_no_space_for_long_is_refused() {
     let (faulty, media) = faulty();
@@ -258,7 +258,7 @@ fn a_write_that_finds_no_space_for_long_is_refused() {
     });
 }
 
-/// What made the journal void goes away: the same run writes a checkpoint that holds everything.
+/// The cause of a void journal goes away: the same run writes a checkpoint that covers every death.
 #[test]
 fn a_void_journal_is_whole_again_once_a_checkpoint_can_be_written() {
     let (faulty, media) = faulty();
@@ -296,7 +296,7 @@ fn a_void_journal_is_whole_again_once_a_checkpoint_can_be_written() {
     });
 }
 
-/// The next checkpoint goes by the index instead.
+/// The next checkpoint is made from the index instead.
 #[test]
 fn a_checkpoint_that_cannot_be_read_does_not_keep_the_next_from_being_written() {
     let (faulty, media) = faulty();
@@ -337,7 +337,7 @@ fn a_checkpoint_that_cannot_be_read_does_not_keep_the_next_from_being_written() 
     });
 }
 
-/// Reads of what has expired leave their records out while there is no space for them.
+/// Reads of expired items skip their records while the journal has no space for them.
 #[test]
 fn reads_of_what_has_expired_do_not_fill_the_journal() {
     let (faulty, mut media) = faulty();
@@ -375,7 +375,7 @@ fn reads_of_what_has_expired_do_not_fill_the_journal() {
     });
 }
 
-/// A flush waits for space in the journal, as whatever leaves records there does, and counts once it has found some.
+/// A flush waits for space in the journal, as every writer of records there does, and takes effect once it has space.
 #[test]
 fn a_flush_waits_while_the_journal_is_full() {
     let (faulty, mut media) = faulty();
@@ -401,7 +401,7 @@ fn a_flush_waits_while_the_journal_is_full() {
     });
 }
 
-/// A page of the journal that is lost takes records with it that no checkpoint has.
+/// A lost page of the journal holds records that are in no checkpoint.
 #[test]
 fn a_chunk_that_is_missing_makes_the_start_empty() {
     let disk = Arc::new(MemoryDisk::new(IMAGE_BYTES));
@@ -431,7 +431,7 @@ fn a_chunk_that_is_missing_makes_the_start_empty() {
     });
 }
 
-/// What may become of a page that was synced.
+/// Damage to a page that was synced.
 #[derive(Clone, Copy, Debug)]
 enum Rot {
     Bit,
@@ -439,7 +439,7 @@ enum Rot {
     EarlierLap,
 }
 
-/// Whatever page of it rots, what was removed before the last syncs stays gone.
+/// Items removed before the last syncs stay gone, whichever page of the journal is damaged.
 #[test]
 fn a_rotten_page_of_the_journal_is_not_taken_for_its_end() {
     const PAGE_WORDS: usize = 512;
@@ -484,7 +484,7 @@ fn a_rotten_page_of_the_journal_is_not_taken_for_its_end() {
     assert!(empty > 3 * ITEMS as usize / 10 / PAGE_WORDS, "{empty}");
 }
 
-/// What rots while the cache runs is found when a checkpoint goes by it, and what has died is known from the index.
+/// Damage to the journal during a run is found when a checkpoint reads it; the dead items are then taken from the index.
 #[test]
 fn a_checkpoint_does_not_go_by_a_rotten_page_of_the_journal() {
     for seed in 0..12 {
@@ -498,7 +498,7 @@ fn a_checkpoint_does_not_go_by_a_rotten_page_of_the_journal() {
                 remove(&engine, number).await;
             }
             runtime::sleep(Duration::from_secs(1)).await;
-            // One page alone: another that cannot be read would be noticed whatever is checked.
+            // Only one page: a second unreadable page would be noticed by any check.
             let decayed = media.journal.decay(seed);
             assert!(decayed.is_some(), "nothing to decay");
             assert!(engine.checkpoint_now().await);
@@ -515,7 +515,7 @@ fn a_checkpoint_does_not_go_by_a_rotten_page_of_the_journal() {
     }
 }
 
-/// Not even what the drive does not give back ends the start: it is empty, and the page is used again.
+/// Even unreadable pages do not prevent the start: it is empty, and the page is used again.
 #[test]
 fn a_journal_that_cannot_be_read_makes_the_start_empty() {
     let left = killed(SHORT_JOURNAL);
@@ -541,7 +541,7 @@ fn a_journal_that_cannot_be_read_makes_the_start_empty() {
     }
 }
 
-/// The system tells one sync of what it could not write, and the next one succeeds without it.
+/// The system reports a failed write to one sync only, and the next sync succeeds without the write.
 #[test]
 fn a_checkpoint_counts_for_nothing_if_the_disk_has_refused_a_sync_while_it_was_written() {
     let refused = Cell::new(0);
@@ -566,7 +566,7 @@ fn a_checkpoint_counts_for_nothing_if_the_disk_has_refused_a_sync_while_it_was_w
             let written = runtime::spawn(async move { written.checkpoint_now().await });
             runtime::sleep(Duration::from_micros(random.random_range(0..8000))).await;
             disk.script(When::next(Operation::Sync), Fault::Error);
-            // One of the two is told.
+            // Only one of the two is told.
             let synced = engine.sync().await.is_ok();
             let counts = written.await.unwrap();
             refused.set(refused.get() + u64::from(!synced && !counts));

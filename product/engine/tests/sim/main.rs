@@ -1,8 +1,8 @@
-//! The engine on the simulated runtime: against a plain map, with many clients at once, on devices
+//! The engine on the simulated runtime: against a plain map, with many concurrent clients, on devices
 //! that fail, and within its memory.
 //!
 //! Every random test follows from one seed, which it prints when it fails. `FLOWSTONE_SEED=N` runs
-//! that seed alone, `FLOWSTONE_CASES=N` runs more cases than the default.
+//! only that seed, `FLOWSTONE_CASES=N` runs N cases instead of the default number.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers are tests")]
 

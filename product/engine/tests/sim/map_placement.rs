@@ -1,6 +1,6 @@
-//! The smallest placement: a plain map that cannot locate what it displaces. It answers Perhaps for every key and
-//! leaves displaced copies to KEY DEAD records, so that what the placements with such indexes rely on is tried. It may
-//! survive: then its section is the map.
+//! The smallest placement: a plain map that cannot locate displaced items. It answers Perhaps for every key and
+//! leaves displaced copies to KEY DEAD records, and so tests the mechanisms that placements with such indexes rely on. It may
+//! survive restarts: then its section is the map.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,27 +23,27 @@ use parking_lot::Mutex;
 /// Makes [`MapPlacement`]s.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MapKind {
-    /// Items that they have space for.
+    /// Most items of the map.
     pub(crate) most: usize,
-    /// Whether a start finds them as they were at the last checkpoint.
+    /// Whether a start finds the map as it was at the last checkpoint.
     pub(crate) survives: bool,
 }
 
 impl MapKind {
-    /// With space for everything, built anew by each start.
+    /// With space for all items, and rebuilt by each start.
     pub(crate) const REBUILT: Self = Self {
         most: usize::MAX,
         survives: false,
     };
 
-    /// With space for everything, and part of checkpoints.
+    /// With space for all items, and part of checkpoints.
     pub(crate) const SURVIVING: Self = Self {
         most: usize::MAX,
         survives: true,
     };
 }
 
-/// By key hash, as far as the journal keeps it, where the item lies.
+/// Place of an item by key hash, without the bits that the journal does not keep.
 type Map = HashMap<u64, Place>;
 
 struct MapPlacement {
@@ -207,7 +207,7 @@ impl Residents for MapPlacement {
 
     fn check(&self, item: &Resident, keep: &mut dyn FnMut(Priority) -> bool) -> Named {
         self.change(|map| match map.get(&kept(item.hash)) {
-            // Nobody remembers what has been read: all of it counts as such.
+            // The map records no reads, so that all items count as read.
             Some(place) if *place == item.place && keep(Priority::of_read(true)) => Named::Kept,
             Some(place) if *place == item.place => {
                 map.remove(&kept(item.hash));

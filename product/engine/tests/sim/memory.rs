@@ -1,4 +1,4 @@
-//! One number of memory: whatever the load, the parts stay within it.
+//! The memory setting is one number: under any load, all parts together stay within it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::support::{
     start, tight, value,
 };
 
-/// The largest chunk of a partition's log. A partition may hold one chunk beyond its share.
+/// Largest chunk of a partition's log. A partition may hold one chunk beyond its share.
 const MAX_CHUNK_BYTES: u64 = 64 << 10;
 
 fn check(engine: &Engine, config: &EngineConfig) -> EngineStats {
@@ -55,7 +55,7 @@ async fn mixed_load(engine: &Arc<Engine>, config: &EngineConfig, max_len: usize,
 
 #[test]
 fn a_mixed_load_stays_within_memory() {
-    // The last has less memory in a partition than the largest values take.
+    // In the last case the memory of a partition is less than the largest values need.
     for (partition_bits, buffers) in [(0, 4), (2, 4), (5, 4), (6, 40)] {
         simulate(1, async {
             let mut config = EngineConfig {
@@ -74,7 +74,7 @@ fn large_values_alone_stay_within_memory() {
     simulate(1, async {
         let config = roomy();
         let engine = start(&memory_disk(257 << 20), &config).await;
-        // Hundreds of these have their stubs in one chunk of the log.
+        // One chunk of the log holds the stubs of hundreds of items.
         for number in 0..600 {
             set(&engine, &numbered(number), &value(number, 150_000))
                 .await
@@ -96,7 +96,7 @@ fn large_values_alone_stay_within_memory() {
 
 #[test]
 fn tiny_items_stay_within_memory_while_their_table_grows() {
-    // One of these sizes has memory full just when the table has to double.
+    // With one of these sizes memory is full just when the table has to double.
     for len in (0..28).step_by(4) {
         simulate(1, async {
             let config = EngineConfig {
@@ -110,7 +110,7 @@ fn tiny_items_stay_within_memory_while_their_table_grows() {
                     .unwrap();
                 if number % 100 == 0 {
                     let stats = engine.stats();
-                    // Less than what one table grows by.
+                    // Less than one table grows by.
                     assert!(stats.dram_bytes <= stats.dram_limit_bytes + (64 << 10));
                 }
             }
@@ -161,7 +161,7 @@ fn a_full_index_makes_room_and_stays_useful() {
         }
         let stats = check(&engine, &config);
         assert!(stats.placement.segments_reclaimed > 0, "{stats:#?}");
-        // Two thirds of what the bound has room for at 11 bytes each.
+        // Two thirds of the items that fit the limit at 11 bytes each.
         assert!(stats.placement.objects > bound / 11 * 2 / 3, "{stats:#?}");
         let refused = stats.placement.index_full;
         assert!(
@@ -174,7 +174,7 @@ fn a_full_index_makes_room_and_stays_useful() {
         }
         assert!(newest > 45_000, "{newest} of the newest 50,000");
         assert!(matches!(engine.stop().await, Stop::Complete { .. }));
-        // With less memory still, reclaim brings the index under its new bound.
+        // With less memory, reclaim brings the index under its new limit.
         let smaller = with_index_percent(5);
         let engine = start(&disk, &smaller).await;
         for number in 0..20_000 {
@@ -206,7 +206,7 @@ fn values_larger_than_a_partitions_memory_stay_out_of_it() {
     });
 }
 
-/// A flash far larger than memory can index: the index starts small and stays within its part.
+/// The flash is far larger than memory can index: the index starts small and stays within its part.
 #[test]
 fn a_vast_flash_does_not_take_all_memory_for_an_empty_index() {
     simulate(1, async {
@@ -234,7 +234,7 @@ fn a_vast_flash_does_not_take_all_memory_for_an_empty_index() {
     });
 }
 
-/// What is held in memory for the index and for a recovery, and what never changes: it may not pass the bound.
+/// Checks that index, recovery and fixed memory together stay within the setting.
 fn check_start(engine: &Engine, config: &EngineConfig) {
     let memory = engine.stats().memory;
     let sum = memory.index_bytes + memory.fixed_bytes;
@@ -319,7 +319,7 @@ fn an_image_made_with_more_memory_opens_within_less_and_brings_nothing_old_back(
         check(&engine, &small);
         drop(engine);
 
-        // After the crash there is memory again for what was left out: it stays out.
+        // After the crash there is memory again for the items that were left out: they stay out.
         let engine = start_watched(&media, &large).await;
         let left = count_latest(&engine, &latest).await;
         assert!(left > some / 2 && left < all, "{left} of {all} items");
@@ -367,18 +367,18 @@ fn memory_is_lent_when_the_items_have_given_it_up() {
         fill(&engine, 20_000, 1000).await;
         let before = engine.stats();
         let bytes = before.dram_limit_bytes * 3 / 4;
-        // Buffers take some of what has to leave; the rest waits for flash.
+        // Segment buffers take some of the items that have to leave; the others wait for flash.
         assert!(!engine.try_lend_memory(bytes), "{:#?}", engine.stats());
         assert_eq!(engine.stats().dram_limit_bytes, before.dram_limit_bytes);
         lend_in_time(&engine, bytes).await;
         let after = engine.stats();
         assert!(after.dram_bytes <= after.dram_limit_bytes, "{after:#?}");
-        // Then they have no more to give up.
+        // All memory that can be lent has been lent by then.
         lend_in_time(&engine, config.memory_bytes).await;
     });
 }
 
-/// Lends as soon as flash has taken what has to leave memory for that.
+/// Lends memory as soon as flash has taken the items that have to leave it.
 async fn lend_in_time(engine: &Engine, bytes: u64) {
     for _ in 0..10_000 {
         if engine.try_lend_memory(bytes) {

@@ -1,7 +1,7 @@
-//! Random operations with orderly restarts between, against a plain map.
+//! Random operations with clean restarts in between, against a plain map.
 //!
-//! An answer is the map's exact item, or a miss where the cache may evict. With flash for
-//! everything it may not: then every answer must be the map's.
+//! An answer is the map's exact item, or a miss if the cache may evict. If flash has space for
+//! all items the cache must not evict, and every answer must be the map's.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ use crate::support::{
     random, seen, set, simulate, slotted, start, tight, value,
 };
 
-/// Whether the cache may have dropped what the map still has.
+/// Whether the cache may miss items that the map has.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Misses {
     Never,
@@ -33,16 +33,16 @@ enum Misses {
     MayComeBack,
 }
 
-/// A cache and the map it is compared with.
+/// A cache, and the map that it is compared with.
 struct Bench {
     disk: Media,
     config: EngineConfig,
     engine: Arc<Engine>,
     misses: Misses,
     items: HashMap<Vec<u8>, Seen>,
-    /// The last CAS unique of the cache's own, by key: none comes twice.
+    /// The last CAS unique chosen by the cache, by key: none may occur twice.
     last_unique: HashMap<Vec<u8>, u64>,
-    /// Deadline of a flush to come.
+    /// Deadline of a future flush.
     flush: Option<u32>,
     random: SmallRng,
     next_tag: u64,
@@ -67,7 +67,7 @@ impl Bench {
         }
     }
 
-    /// Drops from the map what expiry and flushes have made dead.
+    /// Removes expired and flushed items from the map.
     fn settle(&mut self) -> u32 {
         let now = runtime::unix_seconds();
         if self.flush.is_some_and(|deadline| deadline <= now) {
@@ -79,12 +79,12 @@ impl Bench {
         now
     }
 
-    /// Compares what the cache has of a key with the map.
+    /// Compares an item found in the cache with the map.
     fn compare(&mut self, key: &[u8], found: Option<Seen>) {
         let expected = self.items.get(key);
         if found.is_none() && expected.is_some() && self.misses != Misses::Never {
             if self.misses == Misses::Allowed {
-                // Gone for good: it must not come back.
+                // Gone for good: the item must not come back.
                 self.items.remove(key);
             }
             self.missed += 1;
@@ -143,7 +143,7 @@ impl Bench {
         }
     }
 
-    /// Takes note of a CAS unique that the cache has chosen.
+    /// Records a CAS unique that the cache has chosen.
     fn note_unique(&mut self, key: &[u8], chosen: Option<u64>, given: u64) {
         if let Some(chosen) = chosen {
             assert_eq!(given, chosen);
@@ -282,19 +282,19 @@ impl Bench {
             panic!("{stopped:?} {:#?}", self.engine.stats());
         };
         assert_eq!(self.engine.stop().await, Stop::Already);
-        // What can differ between two runs of one image.
+        // Settings that may differ between two runs of one image.
         self.config.memory_bytes = [16 << 20, 17 << 20][self.random.random_range(0..2)];
         self.config.writing.buffers = self.random.random_range(36..=40);
         self.engine = start(&self.disk, &self.config).await;
         assert!(is_warm(&self.engine), "{:?}", self.engine.start());
-        // What had expired or been flushed is not there any more.
+        // Expired and flushed items are not there any more.
         let found = support::objects(&self.engine);
-        // An index without keys has to read first what it has found twice.
+        // An index without keys has to read items before it knows that they are superseded.
         let unread = self.engine.index_stats().get("index_dead_keys");
         assert!(found <= objects + unread || self.misses == Misses::MayComeBack);
     }
 
-    /// Compares every key there ever was.
+    /// Compares all keys ever used.
     async fn compare_all(&mut self) {
         self.settle();
         let mut keys: Vec<Vec<u8>> = self.last_unique.keys().cloned().collect();
@@ -307,11 +307,11 @@ impl Bench {
         }
     }
 
-    /// Compares what a dump visits with the map.
+    /// Compares the items of a dump with the map.
     async fn compare_dump(&mut self) {
         self.settle();
         let mut dumped: HashMap<Vec<u8>, u64> = HashMap::new();
-        // A dump is broken off and goes on, again and again.
+        // A dump is interrupted and continued repeatedly.
         let mut visited = 0;
         let mut visit = |item: ItemRef<'_>| {
             let key = item.key;
@@ -416,7 +416,7 @@ fn answers_of_write_buffers_and_slots_are_the_maps_or_misses() {
     });
 }
 
-/// The same with memory as a filter, whatever it admits.
+/// Like the tests above, with memory as a filter and each kind of admission.
 #[test]
 fn answers_behind_a_filter_are_the_maps_or_misses() {
     for_each_seed("answers_behind_a_filter", 40, |seed| {
@@ -443,7 +443,7 @@ fn answers_behind_a_filter_are_the_maps_or_misses() {
     });
 }
 
-/// The same with an index that locates nothing it displaces, which each start builds anew or finds in a checkpoint.
+/// Like the tests above, with an index that locates no displaced item; each start rebuilds it or finds it in a checkpoint.
 #[test]
 fn answers_of_a_placement_that_says_perhaps_are_the_maps_or_misses() {
     for_each_seed("answers_of_a_placement", 30, |seed| {
@@ -462,8 +462,8 @@ fn answers_of_a_placement_that_says_perhaps_are_the_maps_or_misses() {
     });
 }
 
-/// The same with an index without keys: laid out for all items, or so small that it loses some, and entries lead to what
-/// other keys have left.
+/// Like the tests above, with an index without keys: laid out for all items, or so small that it loses some and its entries
+/// lead to old copies of other keys.
 #[test]
 fn answers_of_an_index_without_keys_are_the_maps_or_misses() {
     for_each_seed("answers_of_an_index_without_keys", 40, |seed| {
@@ -493,7 +493,7 @@ fn a_flush_that_has_come_is_not_undone_by_a_later_one() {
         }
         engine.flush_all(now + 10).await;
         runtime::sleep(Duration::from_secs(11)).await;
-        // Nobody has asked for anything since the deadline.
+        // No item has been read since the deadline.
         engine.flush_all(now + 1000).await;
         for number in 0..50 {
             assert_eq!(get(&engine, &numbered(number)).await, None);

@@ -1,5 +1,5 @@
-//! The engine on emulated flash: every block a segment, blocks that are bad or become so, kills and
-//! power cuts.
+//! The engine on emulated flash: each block is a segment, blocks are bad from the factory or fail in use, and there are kills
+//! and power cuts.
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -24,7 +24,7 @@ use crate::support::{
 
 const PAGE_BYTES: u32 = 16 << 10;
 
-/// 192 blocks of 256 KiB on four channels; a tenth is bad from the factory, others fail in use.
+/// Returns 192 blocks of 256 KiB on four channels; a tenth is bad from the factory, others fail in use.
 fn nand(seed: u64, cycles: u32, grown_bad: f64) -> Arc<Nand> {
     let config = NandConfig {
         geometry: Geometry {
@@ -51,7 +51,7 @@ fn nand(seed: u64, cycles: u32, grown_bad: f64) -> Arc<Nand> {
     Arc::new(Nand::new(config).unwrap())
 }
 
-/// What outlives an engine.
+/// State that outlives an engine.
 struct Parts {
     nand: Arc<Nand>,
     meta: Arc<dyn Disk>,
@@ -120,7 +120,7 @@ fn nothing_is_wrong_on_failing_blocks_after_kills_and_power_cuts() {
     let (reads_found, blocks_failed) = (Cell::new(0), Cell::new(0));
     for_each_seed("nothing_is_wrong_on_failing_blocks", 24, |seed| {
         let config = config(seed);
-        // Few enough for some blocks to fail; short segments of many slab classes use up more.
+        // Low enough for some blocks to fail; short segments of many slab classes use up more cycles.
         let cycles = match config.dram {
             Dram::ItemCache | Dram::BeforeVictims | Dram::Filter => 2,
             Dram::WriteBuffers { .. } => 30,
@@ -163,7 +163,7 @@ fn nothing_is_wrong_on_failing_blocks_after_kills_and_power_cuts() {
                         );
                     }
                 }
-                // What has been journalled is to be durable; writes go on.
+                // Journal records must become durable; writes go on.
                 runtime::sleep(Duration::from_millis(300)).await;
                 journal
             });
@@ -221,7 +221,7 @@ fn an_orderly_stop_keeps_everything_and_another_shape_is_refused() {
     }
 }
 
-/// Flash whose next blocks to be erased go bad, as many as `left` says.
+/// Flash on which the next `left` blocks to be erased go bad.
 struct WearsOut {
     flash: Libssd,
     left: AtomicU32,
@@ -297,7 +297,7 @@ fn an_orderly_stop_of_a_full_flash_is_complete_though_block_after_block_fails_un
                     .unwrap();
             }
             assert!(engine.stats().placement.segments_reclaimed > 0);
-            // What only memory holds is written: the stop has nothing to erase for but the checkpoint.
+            // Writes all items that are only in memory, so that the stop needs erases for the checkpoint only.
             engine.sync().await.unwrap();
             let failing = random(seed).random_range(2..13);
             flash.left.store(failing, Ordering::Relaxed);

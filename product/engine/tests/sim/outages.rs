@@ -1,4 +1,4 @@
-//! Devices that fail for some seconds, and parts of one that fail for good: what waits, and what is lost.
+//! Devices that fail for some seconds, and parts of devices that fail for good: which requests wait, and which items are lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use futures_util::future::join;
 use crate::faults::{Faulty, IMAGE_BYTES, check, engine_on, faulty};
 use crate::support::{SEGMENT_BYTES, fill, get, is_warm, numbered, remove, set, simulate, value};
 
-/// Has the journal lose what says that item 0 is dead, and sets it again.
+/// Makes the journal lose the record that item 0 is dead, and sets item 0 again.
 async fn lose_records(faulty: &Faulty, engine: &Arc<Engine>, len: usize) {
     faulty.media.journal.set_sync_fails(true);
     remove(engine, 0).await;
@@ -21,8 +21,8 @@ async fn lose_records(faulty: &Faulty, engine: &Arc<Engine>, len: usize) {
     set(engine, &numbered(0), &value(0, len)).await.unwrap();
 }
 
-/// A device that gives nothing for some seconds costs misses, but no item: not by a checkpoint that has only the index
-/// to go by, nor by an orderly stop, nor by a start.
+/// A device whose reads fail for some seconds causes misses but loses no item: not in a checkpoint that has to be made from
+/// the index, not in a clean stop, and not in a start.
 #[test]
 fn what_a_device_does_not_give_for_some_seconds_is_there_afterwards() {
     const ITEMS: u64 = 3000;
@@ -30,7 +30,7 @@ fn what_a_device_does_not_give_for_some_seconds_is_there_afterwards() {
     let faulty = faulty();
     let lasting = |faulty: &Faulty| {
         let disk = Arc::clone(&faulty.disk);
-        // A start without superblocks ends with an error at once.
+        // The superblocks are left out, since a start without them fails at once.
         let segments = When::every(Operation::Read).within(META_BYTES..IMAGE_BYTES);
         disk.script(segments, Fault::Error);
         async move {
@@ -42,7 +42,7 @@ fn what_a_device_does_not_give_for_some_seconds_is_there_afterwards() {
         let engine = engine_on(&faulty).await;
         fill(&engine, ITEMS, 6000).await;
         assert!(engine.checkpoint_now().await);
-        // So that the next checkpoint goes by the index.
+        // Makes the next checkpoint use the index.
         faulty.media.journal.set_sync_fails(true);
         lose_records(&faulty, &engine, 6000).await;
         lasting(&faulty).await;
@@ -59,7 +59,7 @@ fn what_a_device_does_not_give_for_some_seconds_is_there_afterwards() {
         let (engine, ()) = join(engine_on(&faulty), lasting(&faulty)).await;
         assert!(is_warm(&engine));
         assert_eq!(check(&engine, ITEMS, 6000).await, 0);
-        // It is never readable again until the process has ended.
+        // The device stays unreadable until the process has ended.
         faulty.script(When::every(Operation::Read), Fault::Error);
         faulty.script(When::every(Operation::Write), Fault::Error);
         let stop = engine.stop().await;
@@ -82,8 +82,8 @@ fn what_a_device_does_not_give_for_some_seconds_is_there_afterwards() {
     });
 }
 
-/// What a device never gives again holds no checkpoint up; what memory has of it is placed once more before an orderly
-/// stop has ended.
+/// Segments that can never be read again delay no checkpoint. Those of their items that are in memory are placed again before a
+/// clean stop ends.
 #[test]
 fn what_a_device_never_gives_again_is_lost_alone() {
     const ITEMS: u64 = 3000;
@@ -106,7 +106,7 @@ fn what_a_device_never_gives_again_is_lost_alone() {
         }
         assert!(!lost.is_empty());
         faulty.heal();
-        // Memory has half of them.
+        // Half of the lost items are in memory.
         let (in_memory, elsewhere) = lost.split_at(lost.len() / 2);
         for _ in 0..3 {
             for &number in in_memory {

@@ -1,4 +1,4 @@
-//! Reclaim: what is read stays longer, and keeping it has its bounds.
+//! Reclaim: items that are read stay longer, within the limits on copying.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -22,8 +22,8 @@ use crate::support::{
     set, simulate, start, survivors, tight, value,
 };
 
-/// Writes a base of items, then twice as much as the flash holds, reading every fourth of the base
-/// all the while. Returns how many of the read and of the unread ones survive, of 1,000 and 3,000.
+/// Writes a base of items, then twice as much as the flash holds, and keeps reading every fourth item of the base.
+/// Returns how many read and unread items of the base survive, of 1,000 and 3,000.
 fn turn_over(seed: u64, config: &EngineConfig) -> (usize, usize, Arc<Engine>) {
     const BASE: u64 = 4000;
     simulate(seed, async {
@@ -63,12 +63,12 @@ fn what_is_read_survives_and_what_is_not_does_not() {
         all_unread += unread;
         assert!(stats.items_copied + engine.stats().tier.demotions > 0);
     }
-    // 877 to 999 of 1,000 in a run.
+    // One run keeps 877 to 999 of 1,000.
     assert!(all_read > 2600, "{all_read} of 3,000 read");
     assert!(all_unread < 900, "{all_unread} of 9,000 unread");
 }
 
-/// Nothing is copied on flash: what is read goes back to memory, from where it is written again.
+/// Nothing is copied on flash: items that are read return to memory, from where they are written again.
 #[test]
 fn what_is_read_goes_back_to_memory_where_it_is_returned() {
     let mut config = tight();
@@ -89,7 +89,7 @@ fn what_is_read_goes_back_to_memory_where_it_is_returned() {
     assert!(dropped_read < read, "{dropped_read} of {read}");
 }
 
-/// What was down for too long stays stale when reclaim takes it back to memory.
+/// Items that are stale after a long downtime stay stale when reclaim returns them to memory.
 #[test]
 fn what_is_stale_goes_back_to_memory_so() {
     let mut config = tight();
@@ -130,7 +130,7 @@ fn what_is_stale_goes_back_to_memory_so() {
     });
 }
 
-/// What is not admitted is a miss, and so is what it had replaced on flash.
+/// A rejected item is a miss, and so is the item on flash that it replaced.
 #[test]
 fn what_is_not_admitted_is_gone_and_nothing_older_comes_back() {
     simulate(1, async {
@@ -162,7 +162,7 @@ fn what_is_not_admitted_is_gone_and_nothing_older_comes_back() {
     });
 }
 
-/// The smallest engine, copying so much of a segment.
+/// Returns the smallest engine, with copying limited to `sixteenths` of a segment.
 fn copying_at_most(sixteenths: u32) -> EngineConfig {
     let mut config = tight();
     config.reclaim.policy = config.reclaim.policy.with_max_copy(sixteenths);
@@ -233,7 +233,7 @@ fn expired_items_are_dropped_not_copied() {
     });
 }
 
-/// A slow drive gives what is to be copied when its time has come: between the choice and the copy seconds pass.
+/// The drive is slow: seconds pass between the choice of an item and its copy.
 #[test]
 fn what_expires_while_it_is_read_to_be_copied_is_not_copied() {
     for expires_after in 60..72 {
@@ -241,7 +241,7 @@ fn what_expires_while_it_is_read_to_be_copied_is_not_copied() {
     }
 }
 
-/// A base of items expires after so many seconds, in which some of it is copied.
+/// Lets a base of items expire after `expires_after` seconds, while some of them are being copied.
 fn expire_during_copies(expires_after: u32) {
     const BASE: u64 = 4000;
     simulate(1, async {
@@ -275,7 +275,7 @@ fn expire_during_copies(expires_after: u32) {
         }
         for number in 0..BASE {
             let name = numbered(number);
-            // Marked as read without being brought into memory.
+            // Marked as read without moving into memory.
             engine
                 .placement()
                 .probe(engine.key(&name).unwrap().hash(), Look::Read);
@@ -297,7 +297,7 @@ fn expire_during_copies(expires_after: u32) {
     });
 }
 
-/// What reclaim copies is read from flash in few reads, not one an item.
+/// Reclaim reads the items that it copies in few reads, not in one for each item.
 #[test]
 fn copying_reads_runs_not_items() {
     let (_, _, engine) = turn_over(4, &tight());
@@ -342,7 +342,7 @@ fn what_was_read_before_a_restart_counts_after_it() {
     });
 }
 
-/// A removal while reclaim has the item in its hands: the copy is garbage from the start.
+/// An item is removed while reclaim holds it: the copy is dead from the start.
 #[test]
 fn what_is_removed_while_it_is_copied_stays_so() {
     for seed in 1..=4 {
@@ -373,7 +373,7 @@ fn what_is_removed_while_it_is_copied_stays_so() {
             for number in 0..BASE {
                 let name = numbered(number);
                 let key = engine.key(&name).unwrap();
-                // Marked as read without being brought into memory.
+                // Marked as read without moving into memory.
                 engine.placement().probe(key.hash(), Look::Read);
             }
             let mut order: Vec<u64> = (0..BASE).filter(|number| number % 2 == 0).collect();
@@ -394,7 +394,7 @@ fn what_is_removed_while_it_is_copied_stays_so() {
     }
 }
 
-/// An engine that copies what is valid of such segments, while writes wait.
+/// Returns an engine that copies the valid items of victims, while writes wait.
 fn copying(victim: Victim) -> EngineConfig {
     let mut config = EngineConfig {
         dram: Dram::WriteBuffers {
@@ -411,8 +411,8 @@ fn copying(victim: Victim) -> EngineConfig {
     config
 }
 
-/// Items that nobody reads, written among others that are overwritten until the flash has been turned
-/// over several times: how many of the 1,000 survive.
+/// Writes 1,000 items that are never read, among others that are overwritten until the flash has been turned
+/// over several times. Returns how many of the 1,000 survive.
 fn unread_survivors(config: &EngineConfig) -> usize {
     simulate(1, async {
         let engine = start(&memory_disk(17 << 20), config).await;
@@ -443,14 +443,14 @@ fn what_is_valid_survives_unread_where_it_is_kept() {
     assert_eq!(kept, 0, "kept though they are to be dropped");
 }
 
-/// Short segments of many slab classes look as if there were much to gain, and copies of them fill short
-/// ones again.
+/// Short segments of many slab classes seem to have much free space, but their copies fill short
+/// segments again.
 #[test]
 fn copies_leave_writes_their_part_where_slab_classes_outnumber_buffers() {
     simulate(1, async {
         let engine = start(&memory_disk(17 << 20), &copying(Victim::Oldest)).await;
         for number in 0..40_000_u64 {
-            // Most are small, and no two are of one key: there is nothing to gain.
+            // Most items are small, and all keys differ: reclaim gains nothing.
             let bytes = 100_usize << (number % 256 + 1).trailing_zeros();
             let put = set(&engine, &numbered(number), &value(number, bytes)).await;
             put.unwrap();
@@ -460,7 +460,7 @@ fn copies_leave_writes_their_part_where_slab_classes_outnumber_buffers() {
         let stats = engine.stats().placement;
         let reclaimed = stats.segments_reclaimed * u64::from(SEGMENT_BYTES);
         assert!(stats.items_copied > 0 && reclaimed > 100 << 20, "{stats:?}");
-        // And what copies under way have taken beyond it.
+        // The limit, and the copies in progress beyond it.
         assert!(
             for_copies <= reclaimed / 32 * 31,
             "{for_copies} of {reclaimed} bytes"
@@ -468,7 +468,7 @@ fn copies_leave_writes_their_part_where_slab_classes_outnumber_buffers() {
     });
 }
 
-/// Nobody wakes anybody for nothing while a device is busy: that would go on for ever.
+/// Tasks do not wake each other without a reason while a device is busy: that would never end.
 #[test]
 fn reclaims_that_wait_for_one_another_do_not_go_round_in_circles() {
     for (seed, schedule) in (1..=4).zip([Schedule::OnDemand, Schedule::Background].repeat(2)) {
@@ -507,10 +507,9 @@ fn reclaims_that_wait_for_one_another_do_not_go_round_in_circles() {
     }
 }
 
-/// Items of several slab classes, on a slow drive, that are overwritten by many clients; `watch` sees the engine all the
-/// while.
+/// Overwrites items of several slab classes on a slow drive, with many clients. Calls `watch` with the engine throughout.
 fn overwrite_slowly(config: &EngineConfig, mut watch: impl FnMut(&Engine)) {
-    /// Two thirds of the flash, slots and all.
+    /// Number of keys: two thirds of the flash, with slot overhead.
     const KEYS: u64 = 4200;
     simulate(1, async {
         let slow = Latency {
@@ -548,7 +547,7 @@ fn overwrite_slowly(config: &EngineConfig, mut watch: impl FnMut(&Engine)) {
     });
 }
 
-/// More of them than segments are reserved for copies.
+/// More reclaims run at once than segments are reserved for copies.
 #[test]
 fn many_reclaims_at_once_starve_one_another_of_nothing() {
     for schedule in [Schedule::OnDemand, Schedule::Background] {
@@ -606,15 +605,15 @@ fn on_demand_a_write_that_stalls_waits_for_all_that_it_takes() {
     });
 }
 
-/// What a background task has done of reclaim in one poll.
+/// Work of one background task on reclaim, in one poll.
 struct Turn {
     task: usize,
     items: u64,
     segments: u64,
 }
 
-/// Sets some of `keys` until the flash has been filled twice, and tells what each poll of a background task has dropped and
-/// copied meanwhile.
+/// Sets some of `keys` until the flash has been filled twice, and returns the items that each poll of a background task
+/// has dropped or copied.
 fn turns(seed: u64, policy: ReclaimPolicy, keys: u64) -> Vec<Turn> {
     let mut config = tight();
     config.dram = Dram::WriteBuffers {
@@ -653,7 +652,7 @@ fn turns(seed: u64, policy: ReclaimPolicy, keys: u64) -> Vec<Turn> {
             let name = numbered(random.random_range(0..keys));
             set(&engine, &name, &value(tag, 300)).await.unwrap();
             if tag % 16_000 == 0 {
-                // All buffers are empty now, and are filled before anything is reclaimed.
+                // All buffers are empty now, and are filled before any segment is reclaimed.
                 engine.sync().await.unwrap();
             }
         }
@@ -662,7 +661,7 @@ fn turns(seed: u64, policy: ReclaimPolicy, keys: u64) -> Vec<Turn> {
     })
 }
 
-/// The most tasks that are at items of a segment at once, and the most items of a poll that ends no segment.
+/// Returns the most tasks that process items of a segment at once, and the most items in a poll that ends no segment.
 fn most_at_once(turns: &[Turn]) -> (usize, u64) {
     let mut at_items = BTreeSet::new();
     let mut most = (0, 0);

@@ -1,5 +1,5 @@
-//! Recovery while requests go on: what they write and remove, and what they cost the journal. Nothing that was acknowledged
-//! as gone comes back, and neither waits for the other for ever.
+//! Requests during recovery: their writes, their removals, and the journal records that they cost. No item whose removal was
+//! acknowledged comes back, and requests and recovery never deadlock.
 
 use std::iter::StepBy;
 use std::ops::Range;
@@ -16,8 +16,8 @@ use crate::support::{
     Left, Media, for_each_seed, get, numbered, remove, run_background, set, simulate, start, tight,
 };
 
-/// Every key is overwritten while recovery has hardly begun: each costs records now, and more once its old copy is
-/// found. The ring holds a fraction of them.
+/// Every key is overwritten early in a recovery. Each overwrite costs records now, and more once the old copy is
+/// found. The ring has space for a fraction of these records.
 #[test]
 fn a_burst_of_writes_during_a_slow_recovery_leaves_a_warm_start() {
     let left = killed(SHORT_JOURNAL);
@@ -68,7 +68,7 @@ fn a_burst_of_writes_during_a_slow_recovery_leaves_a_warm_start() {
     });
 }
 
-/// The keys that are written during a recovery have a bound; past it what has not been read is given up.
+/// The number of keys written during a recovery is limited. Beyond the limit, segments that have not been read are given up.
 #[test]
 fn more_keys_than_a_recovery_can_note_end_it() {
     let left = killed(1 << 20);
@@ -102,8 +102,8 @@ fn more_keys_than_a_recovery_can_note_end_it() {
     });
 }
 
-/// A checkpoint cannot be written, the journal is full, and then it cannot be synced either: what waits for its space goes
-/// on all the same.
+/// No checkpoint can be written, the journal is full, and then it cannot be synced either. Tasks that wait for its space
+/// go on all the same.
 #[test]
 fn a_recovery_that_waits_for_the_journal_goes_on_when_that_is_void() {
     let left = killed(SHORT_JOURNAL);
@@ -140,8 +140,8 @@ fn a_recovery_that_waits_for_the_journal_goes_on_when_that_is_void() {
     });
 }
 
-/// What recovery has declared dead is durable when it ends. The copies that superseded it are removed then, each by a
-/// record of its own, and a power cut leaves any of these.
+/// Items that recovery has declared dead are durably dead when it ends. The newer copies are removed after that, each with a
+/// record of its own, and a power cut keeps any subset of the records.
 #[test]
 fn what_recovery_found_superseded_stays_gone_when_a_power_cut_follows() {
     const TWICE: u64 = 1000;
@@ -179,13 +179,13 @@ fn what_recovery_found_superseded_stays_gone_when_a_power_cut_follows() {
     });
 }
 
-/// The keys that tests of checkpoints during a recovery remove.
+/// Returns the keys that are removed in tests of checkpoints during a recovery.
 fn removed() -> StepBy<Range<u64>> {
     (0..ITEMS).step_by(20)
 }
 
-/// Starts from what is left, once for each of many moments in its recovery: has a checkpoint written then, cuts the power, and
-/// looks for what was [`removed`], before or by `begin`. How many recoveries have ended during their checkpoint.
+/// Starts from `left`, once for each of many moments of its recovery: writes a checkpoint at that moment, cuts the power, and
+/// looks for keys that were [`removed`], before or by `begin`. Returns how many recoveries ended during their checkpoint.
 fn checkpointed_in_recovery(
     left: &Left,
     slow: Latency,
@@ -195,7 +195,7 @@ fn checkpointed_in_recovery(
     let mut ended_meanwhile = 0;
     for step in 0..40 {
         let disk = Arc::new(MemoryDisk::from_image(left.image.clone(), slow));
-        // The start syncs what it finds.
+        // The start syncs the words that it finds.
         let media = Media::with_words(disk.clone(), left.words.clone());
         let cut = simulate(step, async {
             let engine = media.open(config).await.unwrap();
@@ -222,8 +222,8 @@ fn checkpointed_in_recovery(
     ended_meanwhile
 }
 
-/// A checkpoint that is begun during a recovery has the keys that died meanwhile only while that goes on. When it ends first,
-/// it has found their copies, and says of each where it lay: behind what the checkpoint holds.
+/// A checkpoint begun during a recovery lists the keys that died in it only while the recovery is in progress. If the recovery
+/// ends first, it has found their copies, and records the place of each, behind the records that the checkpoint covers.
 #[test]
 fn what_died_during_a_recovery_stays_gone_whenever_a_checkpoint_is_begun() {
     let left = killed(1 << 20);
@@ -244,8 +244,8 @@ fn what_died_during_a_recovery_stays_gone_whenever_a_checkpoint_is_begun() {
     assert!(ended > 0, "no recovery has ended during a checkpoint");
 }
 
-/// What a recovery has declared dead is durable when it ends. A checkpoint that is being written then has neither its records,
-/// which are behind the cut, nor the keys that they are in place of; and with it the records go that named the keys.
+/// Items that a recovery has declared dead are durably dead when it ends. A checkpoint in progress has neither their records,
+/// which are behind its cut, nor the keys that these replace. With it the records that named the keys are dropped.
 #[test]
 fn what_was_durably_dead_stays_gone_when_a_recovery_ends_during_a_checkpoint() {
     let slow = Latency {
@@ -264,7 +264,7 @@ fn what_was_durably_dead_stays_gone_when_a_recovery_ends_during_a_checkpoint() {
         assert!(engine.checkpoint_now().await);
         Left::of(&disk, &media)
     });
-    // Named by their keys, as nobody has read where they lie.
+    // The records name keys, since recovery has not read the places of the copies.
     let left = simulate(2, async {
         let disk = Arc::new(MemoryDisk::from_image(checkpointed.image, slow));
         let media = Media::with_words(disk.clone(), checkpointed.words);

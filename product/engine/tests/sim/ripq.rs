@@ -1,4 +1,4 @@
-//! Segments by priority: what reads promote stays, and nothing else does.
+//! Segments by priority: items promoted by reads stay, and the others do not.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::support::{
 };
 
 const FLASH_BYTES: u64 = 41 << 20;
-/// Items that are read or not, and how many are read.
+/// Number of items in the base, and number of items that are read.
 const BASE: u64 = 4000;
 const READ: usize = 1000;
 
-/// The smallest engine, made as `RIPQ` is.
+/// Returns the smallest engine, built like `RIPQ`.
 fn ripq() -> EngineConfig {
     let mut config = EngineConfig {
         placement: Arc::new(ExactSettings {
@@ -45,13 +45,13 @@ async fn write(engine: &Arc<Engine>, numbers: std::ops::Range<u64>) {
         let stored = set(engine, &numbered(number), &value(number, 2000)).await;
         stored.unwrap();
         if number % 8 == 0 {
-            // Reclaim keeps up: nothing is dropped under pressure.
+            // Reclaim keeps up, so that nothing is dropped under pressure.
             runtime::sleep(Duration::from_micros(200)).await;
         }
     }
 }
 
-/// Marks every fourth of the base as read where it lies on flash, without bringing it into memory.
+/// Marks every fourth item of the base as read, without bringing it from flash into memory.
 fn read_base(engine: &Arc<Engine>) {
     for number in (0..BASE).step_by(4) {
         let name = numbered(number);
@@ -61,14 +61,14 @@ fn read_base(engine: &Arc<Engine>) {
     }
 }
 
-/// How many of the base are found that have been read, and that have not.
+/// Returns how many read and unread items of the base are found.
 async fn found(engine: &Arc<Engine>) -> (usize, usize) {
     let read = survivors(engine, (0..BASE).step_by(4)).await;
     let unread = survivors(engine, (0..BASE).filter(|number| number % 4 != 0)).await;
     (read, unread)
 }
 
-/// Read once, an item is copied once, and then lies where nothing comes that pushes it down.
+/// An item that is read once is copied once, to a priority where no later item pushes it down.
 #[test]
 fn what_was_promoted_survives_turnovers_and_what_was_not_does_not() {
     for_each_seed(
@@ -79,7 +79,7 @@ fn what_was_promoted_survives_turnovers_and_what_was_not_does_not() {
                 let engine = start(&memory_disk(FLASH_BYTES), &ripq()).await;
                 write(&engine, 0..BASE + 8000).await;
                 read_base(&engine);
-                // Four times what the flash holds.
+                // Four times the capacity of the flash.
                 write(&engine, BASE + 8000..BASE + 88_000).await;
                 let (read, unread) = found(&engine).await;
                 let stats = engine.flash_stats();
@@ -87,7 +87,7 @@ fn what_was_promoted_survives_turnovers_and_what_was_not_does_not() {
                     read > READ * 19 / 20 && unread == 0,
                     "{read} read, {unread} unread; {stats:?}"
                 );
-                // Once each; those of one segment may still have been in memory.
+                // Once each; the items of one segment may still have been in memory.
                 let copied = stats.items_copied as usize;
                 assert!(copied <= READ && copied > READ * 9 / 10, "{stats:?}");
             });
@@ -95,7 +95,7 @@ fn what_was_promoted_survives_turnovers_and_what_was_not_does_not() {
     );
 }
 
-/// More is promoted than the priorities above the lowest hold: the one that has not been read again goes.
+/// More items are promoted than fit the priorities above the lowest: items that are not read again go.
 #[test]
 fn what_was_promoted_moves_down_when_others_are_and_goes_unless_it_is_read_again() {
     simulate(1, async {
@@ -108,7 +108,7 @@ fn what_was_promoted_moves_down_when_others_are_and_goes_unless_it_is_read_again
                 .placement()
                 .probe(engine.key(&name).unwrap().hash(), Look::Read);
         };
-        // Of what follows every other item is read once while it lies on flash.
+        // Every second later item is read once while it is on flash.
         let mut read_again = 0;
         for number in BASE + 8000..BASE + 108_000 {
             write(&engine, number..number + 1).await;
@@ -116,7 +116,7 @@ fn what_was_promoted_moves_down_when_others_are_and_goes_unless_it_is_read_again
                 promote(number - 7000);
             }
             if number % 4 == 0 {
-                // Half of what has been read of the base.
+                // Half of the read items of the base.
                 promote(read_again);
                 read_again = (read_again + 8) % BASE;
             }
@@ -147,7 +147,7 @@ fn what_was_promoted_before_a_restart_is_copied_after_it() {
     });
 }
 
-/// Whatever is promoted is copied: where that is all there is, writes go on all the same.
+/// Promoted items are copied: even if all items are, writes go on.
 #[test]
 fn writes_go_on_where_everything_is_read() {
     simulate(1, async {
@@ -174,7 +174,7 @@ fn writes_go_on_where_everything_is_read() {
     });
 }
 
-/// Versions decide after a kill, whatever priority the copies of a key lie in.
+/// Versions decide after a kill, in whichever priorities the copies of a key lie.
 #[test]
 fn a_kill_brings_nothing_back_that_was_overwritten_or_removed() {
     const KEYS: u64 = 40_000;
@@ -218,7 +218,7 @@ fn a_kill_brings_nothing_back_that_was_overwritten_or_removed() {
                             assert!(seen.is_none() || seen == expected, "item {number}");
                             found += u64::from(seen.is_some());
                         }
-                        // What memory has is lost: in the beginning that is nearly all.
+                        // Items in memory are lost: in the beginning nearly all.
                         assert!(tag < 60_000 || found > KEYS / 8, "{found} found");
                     }
                 }

@@ -1,4 +1,4 @@
-//! The `sliced` placement: what its index says is found again by reads, dumps and starts, of tables that are flushed all the time.
+//! The `sliced` placement: reads, dumps and starts find the items of its index, while its tables are flushed all the time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ fn what_is_there_is_found_by_reads_and_dumps_and_after_a_start() {
     });
 }
 
-/// A hit reads a page of the index and the item, a miss the page alone; once filters know the keys, nothing.
+/// A hit reads a page of the index and the item, a miss only the page; with filters that know the keys a miss reads nothing.
 #[test]
 fn a_hit_reads_the_index_once_and_so_does_a_miss() {
     const ITEMS: u64 = 20_000;
@@ -125,7 +125,7 @@ fn a_hit_reads_the_index_once_and_so_does_a_miss() {
     assert!(miss < 0.5, "{miss} pages for a miss, with filters");
 }
 
-/// Items of a segment that has gone are counted out, and those that are overwritten or deleted when a flush finds it out.
+/// Items of a dropped segment leave the count at once; overwritten and deleted items leave it when a flush finds them.
 #[test]
 fn items_are_counted_as_they_are_found() {
     const ITEMS: u64 = 60_000;
@@ -135,7 +135,7 @@ fn items_are_counted_as_they_are_found() {
             let bytes = value(number, 1900);
             set(&engine, &numbered(number), &bytes).await.unwrap();
         }
-        // Reclaim goes on beside a dump.
+        // Reclaim continues during a dump.
         let (stats, found) = loop {
             let before = engine.stats().placement;
             let found = dump(&engine).await.len() as u64;
@@ -150,7 +150,7 @@ fn items_are_counted_as_they_are_found() {
         for number in ITEMS - 4000..ITEMS {
             remove(&engine, number).await;
         }
-        // So that tables are flushed.
+        // Writes enough to flush the tables.
         for number in 0..8000 {
             let bytes = value(number, 10);
             set(&engine, &numbered(number), &bytes).await.unwrap();
@@ -164,8 +164,8 @@ fn items_are_counted_as_they_are_found() {
     });
 }
 
-/// While the index cannot be written, what it has no place for is refused, and nothing older is returned in its place; when it can be
-/// written again all goes on.
+/// While the index cannot be written, it refuses items that it has no place for, and no older value is returned for them. When it
+/// can be written again, stores succeed.
 #[test]
 fn an_index_that_cannot_be_written_costs_items_until_it_can() {
     const ITEMS: u64 = 30_000;
@@ -188,7 +188,7 @@ fn an_index_that_cannot_be_written_costs_items_until_it_can() {
         assert!((4000..ITEMS).contains(&number), "{number}");
         assert!(engine.stats().placement.index_full > 0);
         index.set_full(false);
-        // Flushes are tried again after some seconds.
+        // Failed flushes are repeated after some seconds.
         runtime::sleep(Duration::from_secs(6)).await;
         for number in number..ITEMS {
             let bytes = value(number, 500);
@@ -201,13 +201,13 @@ fn an_index_that_cannot_be_written_costs_items_until_it_can() {
                 found += 1;
             }
         }
-        // But for those that were refused.
+        // All except the refused ones.
         let refused = engine.stats().placement.index_full;
         assert!(found + refused >= ITEMS, "{found} found, {refused} refused");
     });
 }
 
-/// Values have places in tables as long as those who set them wait.
+/// Values have places in tables only while their writers wait.
 #[test]
 fn who_stores_waits_for_an_index_that_is_slow() {
     const ITEMS: u64 = 40_000;
@@ -231,7 +231,8 @@ fn who_stores_waits_for_an_index_that_is_slow() {
     });
 }
 
-/// The tables take what a start is told of, and are flushed where it is more than they have space for: nothing lies beside them.
+/// A start puts the outdated keys that it learns of into the tables, and flushes the tables when they are full. It needs no
+/// other memory.
 #[test]
 fn a_start_that_is_told_of_many_outdated_keys_takes_no_more_memory_for_them() {
     const ITEMS: u64 = 30_000;
@@ -251,7 +252,7 @@ fn a_start_that_is_told_of_many_outdated_keys_takes_no_more_memory_for_them() {
         for number in (0..ITEMS).filter(|number| number % 10 != 0) {
             remove(&engine, number).await;
         }
-        // As a kill leaves it: what is left of the engine goes on beside.
+        // The state after a kill; the rest of the old engine runs on beside it.
         let media = Left::of(&disk, &media).media().1;
         let engine = media.open(&config).await.unwrap();
         let stats = engine.stats();
@@ -271,7 +272,7 @@ fn a_start_that_is_told_of_many_outdated_keys_takes_no_more_memory_for_them() {
     });
 }
 
-/// An error of the index's device that passes within seconds costs a start these seconds, and nothing else.
+/// An error of the index's device that lasts for seconds delays a start by these seconds, without other harm.
 #[test]
 fn a_start_waits_for_an_index_device_that_fails_for_seconds() {
     const ITEMS: u64 = 10_000;
@@ -286,7 +287,7 @@ fn a_start_waits_for_an_index_device_that_fails_for_seconds() {
             }
             assert!(matches!(engine.stop().await, Stop::Complete { .. }));
             drop(engine);
-            // The head of the device is read and written by the start itself.
+            // Excludes the head of the device, which the start itself reads and writes.
             let of_index = When::every(operation).within((1 << 20)..(40 << 20));
             index.script(of_index, Fault::Error);
             let healed = Arc::clone(&index);
@@ -303,7 +304,8 @@ fn a_start_waits_for_an_index_device_that_fails_for_seconds() {
     }
 }
 
-/// Tables stay as an image was made with, whatever is set now; where it is empty its index has as many items as the region holds.
+/// The tables of an image keep the settings it was made with. The index of an empty image gets as many items as the region
+/// holds.
 #[test]
 fn an_image_is_opened_with_any_number_of_incarnations() {
     const ITEMS: u64 = 4000;
@@ -314,7 +316,7 @@ fn an_image_is_opened_with_any_number_of_incarnations() {
             ..settings()
         })
     };
-    // Some of these need a larger region than the image has.
+    // Some settings need a larger region than the image has.
     let others = [64, 9, 8, 4, 3, 1].map(|then| (31, then));
     for (made_with, then) in others.into_iter().chain([(32, 4), (5, 2)]) {
         simulate(10, async {
@@ -355,7 +357,7 @@ async fn open_with_index(media: &Media, index: &Arc<FaultyDisk>) -> Arc<Engine> 
     engine
 }
 
-/// What is overwritten or deleted while a flush has it is counted out once.
+/// An item that is overwritten or deleted during the flush of its entry leaves the count once.
 #[test]
 fn what_changes_during_a_flush_is_counted_out_once() {
     const KEYS: u64 = 3000;
@@ -380,7 +382,7 @@ fn what_changes_during_a_flush_is_counted_out_once() {
     });
 }
 
-/// The image has tables for as many items as memory had space for when it was made.
+/// An image keeps tables for as many items as memory had space for when it was made.
 #[test]
 fn an_image_that_is_opened_with_less_for_its_index_stores_on() {
     const ITEMS: u64 = 4000;
@@ -413,7 +415,8 @@ fn an_image_that_is_opened_with_less_for_its_index_stores_on() {
     });
 }
 
-/// Of checkpoints that may be in force or not none is, once the superblock can be written: their areas are free again.
+/// Failed superblock writes leave checkpoints that may or may not be in force. Once the superblock can be written, they
+/// are not, and their areas are free again.
 #[test]
 fn checkpoints_go_on_after_superblocks_that_could_not_be_written() {
     simulate(7, async {
@@ -428,7 +431,7 @@ fn checkpoints_go_on_after_superblocks_that_could_not_be_written() {
         }
         assert!(engine.checkpoint_now().await);
         for nth in 0..4 {
-            // The second that writes it is the one that names the checkpoint; the first takes the one before back.
+            // The first superblock write withdraws the earlier checkpoint, the second one names the new checkpoint.
             let when = When::next(Operation::Write).within(0..META_BYTES);
             disk.script(when.after(nth.min(1)), Fault::Error);
             assert!(!engine.checkpoint_now().await, "{nth}");

@@ -1,6 +1,6 @@
-//! Orderly stops: what they cost.
+//! Cost of a clean stop.
 //!
-//! Rule: a stop places what memory holds, and goes through the index of what flash holds a fixed number of times.
+//! Rule: a stop places the items in memory, and walks the index entries of items on flash a fixed number of times.
 
 use runtime::work::{self, Work, WorkDone};
 
@@ -8,14 +8,14 @@ use flowstone_engine::{EngineStats, Stop};
 
 use crate::support::{fill, get, memory_disk, numbered, objects, simulate, start, tight};
 
-/// Times that a stop goes through the index: to count what has been read of each segment, and to collect it.
+/// Walks over the index in a stop: one counts the read items of each segment, one collects them.
 const PASSES: u64 = 2;
-/// Items that are more than memory holds, and so many that their recency is more than what is kept of it.
+/// Number of items: more than memory holds, with more recency data than is kept.
 const COUNT: u64 = 40_000;
-/// What is placed is written so many bytes at a time, at least.
+/// Fewest bytes in a write of placed items.
 const WRITE_BYTES: u64 = 64 << 10;
 
-/// What a stop did with so many items that have all been read once; what memory held, objects on flash, and bytes of the
+/// Work of a stop after all items have been read once, with statistics from before it, objects on flash, and bytes of the
 /// checkpoint.
 struct Stopped {
     done: WorkDone,
@@ -45,7 +45,7 @@ fn stop_after_reading(count: u64) -> Stopped {
     })
 }
 
-/// Not a batch of positions after the other, each with a pass of its own: that grew faster than the cache.
+/// The stop must not walk the index once for each batch of positions: that cost grew faster than the cache.
 #[test]
 fn a_stop_costs_what_memory_holds_and_two_passes_over_the_index() {
     let few = stop_after_reading(COUNT);
@@ -53,7 +53,7 @@ fn a_stop_costs_what_memory_holds_and_two_passes_over_the_index() {
     for stopped in [&few, &many] {
         let in_memory = stopped.stats.dram_items;
         assert!(in_memory < COUNT, "{in_memory} items in memory");
-        // What is placed is put into the index, and some of it is looked up.
+        // Placed items are inserted into the index, and some are looked up.
         let most = PASSES * stopped.objects + 2 * in_memory;
         let steps = stopped.done[Work::IndexStep];
         assert!(steps <= most, "{steps} steps, {most} at most");

@@ -1,5 +1,5 @@
-//! What has been superseded stays gone, though power cuts take the records that say so and reclaim takes what has
-//! superseded it while a recovery goes on.
+//! Superseded items stay gone, even if power cuts lose the records of their deaths, and reclaim drops the copies that
+//! superseded them while a recovery is in progress.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,17 +20,17 @@ use crate::support::{
 
 const SMALL_SEGMENT_BYTES: u64 = 64 << 10;
 const SEGMENTS: u64 = 48;
-/// Keys that are superseded.
+/// Number of keys that are superseded.
 const KEYS: u64 = 300;
-/// Moments of a recovery at which the power is cut.
+/// Number of moments of a recovery at which the power is cut.
 const CUTS: usize = 40;
-/// The first of the keys that take the rest of the flash.
+/// First of the keys that fill the rest of the flash.
 const FILLERS: u64 = 1 << 20;
 
 fn config(seed: u64) -> EngineConfig {
     let mut config = tight();
     config.segment_bytes = Some(SMALL_SEGMENT_BYTES as u32);
-    // Nothing but a recovery makes records durable before a power cut.
+    // Before a power cut only a recovery makes records durable.
     config.sync_interval = Duration::from_secs(3600);
     config.max_value_bytes = 20_000;
     config.write_back = None;
@@ -59,12 +59,12 @@ fn config(seed: u64) -> EngineConfig {
     config
 }
 
-/// The tags that have been seen: of each key the highest.
+/// The highest tag seen of each key.
 #[derive(Clone, Default)]
 struct Seen(Arc<Mutex<HashMap<u64, u8>>>);
 
 impl Seen {
-    /// Reads a key, whose tags have only ever risen.
+    /// Reads a key and checks that its tag has not fallen.
     async fn read(&self, engine: &Arc<Engine>, key: u64) {
         let before = self.0.lock().get(&key).copied().unwrap_or(0);
         let Some(found) = get(engine, &numbered(key)).await else {
@@ -87,10 +87,10 @@ async fn set_tagged(engine: &Arc<Engine>, key: u64, tag: u8, random: &mut SmallR
     set(engine, &numbered(key), &bytes).await.unwrap();
 }
 
-/// What is left of a disk and its journal.
+/// State of a disk and its journal after a power cut.
 type Remains = (Image, Vec<u64>);
 
-/// A power cut.
+/// Cuts the power.
 fn cut(disk: &FaultyDisk, media: &Media, seed: u64) -> Remains {
     let words = media.journal.power_cut(seed);
     (disk.crash(seed, Tear::Writes), words)
@@ -116,7 +116,7 @@ async fn open(media: &Media, config: &EngineConfig) -> Arc<Engine> {
     engine
 }
 
-/// A flash full of superseded copies, after a power cut that has left every segment and hardly a record.
+/// Returns a flash full of superseded copies, after a power cut that has kept every segment and hardly a record.
 fn without_records(config: &EngineConfig, seed: u64) -> Remains {
     let new = Image::new(META_BYTES + SEGMENTS * SMALL_SEGMENT_BYTES);
     let read = Duration::from_micros(20);
@@ -142,8 +142,8 @@ fn without_records(config: &EngineConfig, seed: u64) -> Remains {
     cut(&disk, &media, seed)
 }
 
-/// Writes until all flash is taken and goes on, while others read; power cuts at moments of the recovery, each with
-/// what had been seen by then.
+/// Writes until all flash is used and beyond, while other tasks read. Returns power cuts at moments of the recovery, each with
+/// the tags seen by then.
 fn cuts_in_recovery(config: &EngineConfig, left: Remains, seed: u64) -> Vec<(Seen, Remains)> {
     let mut drawn = random(!seed);
     let read = Duration::from_micros(drawn.random_range(100..20_000));
@@ -198,7 +198,7 @@ fn what_a_reclaimed_copy_had_superseded_stays_gone_though_power_cuts_lose_the_re
             let (_, media) = media(left, Duration::from_micros(500), seed);
             Sim::new(seed).block_on(async {
                 let engine = open(&media, &config).await;
-                // While it recovers, and after it.
+                // During recovery, and after it.
                 for _ in 0..2 {
                     for key in 0..KEYS {
                         seen.read(&engine, key).await;

@@ -1,4 +1,4 @@
-//! What all tests here share: seeds, small engines, values that can be told apart, plain requests.
+//! Shared by all tests here: seeds, small engines, distinguishable values, plain requests.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -25,7 +25,7 @@ pub(crate) fn for_each_seed(name: &str, default_cases: u64, case: impl Fn(u64)) 
     for_seeds(name, default_cases, || true, case);
 }
 
-/// As [`for_each_seed`], for a test of an event that only some seeds meet: goes on up to `default_cases` seeds until the event
+/// Does the same for a test of an event that only some seeds meet: continues up to `default_cases` seeds until the event
 /// `has_happened`, and fails if it never does.
 pub(crate) fn for_seeds_until(
     name: &str,
@@ -40,7 +40,7 @@ pub(crate) fn for_seeds_until(
     );
 }
 
-/// Runs the seeds; returns whether it was `FLOWSTONE_SEED` alone.
+/// Runs the seeds; returns whether `FLOWSTONE_SEED` was the only one.
 fn for_seeds(
     name: &str,
     default_cases: u64,
@@ -82,7 +82,7 @@ fn run_seed(name: &str, seed: u64, case: &impl Fn(u64)) {
     case(seed);
 }
 
-/// The smallest engine: most of its 16 MiB are segment buffers, so that items leave memory early.
+/// Returns the smallest engine: most of its 16 MiB are segment buffers, so that items leave memory early.
 pub(crate) fn tight() -> EngineConfig {
     let mut config = EngineConfig {
         memory_bytes: 16 << 20,
@@ -95,14 +95,14 @@ pub(crate) fn tight() -> EngineConfig {
     config
 }
 
-/// An engine with few buffers and more room in memory.
+/// Returns an engine with few buffers and more memory for items.
 pub(crate) fn roomy() -> EngineConfig {
     let mut config = tight();
     config.writing.buffers = 4;
     config
 }
 
-/// Items in slots, and an index as large as usual.
+/// Returns a placement with items in slots, and an index of the default size.
 pub(crate) fn in_slots() -> Arc<dyn PlacementKind> {
     Arc::new(ExactSettings {
         layout: Layout::Slotted,
@@ -110,7 +110,7 @@ pub(crate) fn in_slots() -> Arc<dyn PlacementKind> {
     })
 }
 
-/// An engine made as Fatcache is, in one of its variants.
+/// Returns an engine built like Fatcache, in one of its variants.
 pub(crate) fn slotted(seed: u64) -> EngineConfig {
     let random = &mut random(!seed);
     let usual = tight();
@@ -161,7 +161,7 @@ pub(crate) fn slotted(seed: u64) -> EngineConfig {
     }
 }
 
-/// An engine made as DIDACache is.
+/// Returns an engine built like DIDACache.
 pub(crate) fn didacache() -> EngineConfig {
     let usual = tight();
     EngineConfig {
@@ -190,22 +190,22 @@ pub(crate) fn didacache() -> EngineConfig {
     }
 }
 
-/// What outlives an engine: its disk and its journal.
+/// Storage that outlives an engine: its disk and its journal.
 #[derive(Clone)]
 pub(crate) struct Media {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) journal: Arc<MemoryJournal>,
-    /// Another placement than the configuration's.
+    /// Placement to use instead of the configuration's.
     pub(crate) placement: Option<Arc<dyn PlacementKind>>,
 }
 
 impl Media {
-    /// A disk with an empty journal.
+    /// Returns a disk with an empty journal.
     pub(crate) fn new(disk: Arc<dyn Disk>) -> Self {
         Self::with_words(disk, vec![0; JOURNAL_WORDS])
     }
 
-    /// A disk with a journal that holds `words`.
+    /// Returns a disk with a journal that holds `words`.
     pub(crate) fn with_words(disk: Arc<dyn Disk>, words: Vec<u64>) -> Self {
         Self {
             disk,
@@ -224,7 +224,7 @@ impl Media {
     }
 }
 
-/// What is left when nobody runs: an image and a journal.
+/// State left behind by an engine: an image and a journal.
 #[derive(Clone, PartialEq)]
 pub(crate) struct Left {
     pub(crate) image: Image,
@@ -237,7 +237,7 @@ impl Left {
         Self { image, words }
     }
 
-    /// What an orderly stop leaves of `count` items.
+    /// Returns the state after a clean stop with `count` items.
     pub(crate) fn stopped(image_bytes: u64, count: u64) -> Self {
         simulate(1, async {
             let (disk, media) = Self::new(Image::new(image_bytes)).media();
@@ -265,7 +265,7 @@ impl Left {
     }
 }
 
-/// Opens an engine, starts its background work and waits until what was there is found again.
+/// Opens an engine, starts its background work and waits for the end of recovery.
 pub(crate) async fn start(media: &Media, config: &EngineConfig) -> Arc<Engine> {
     let engine = media.open(config).await.unwrap();
     run_background(&engine);
@@ -273,17 +273,17 @@ pub(crate) async fn start(media: &Media, config: &EngineConfig) -> Arc<Engine> {
     engine
 }
 
-/// Whether the engine has found what an orderly stop had left.
+/// Returns whether the engine found the items of a clean stop.
 pub(crate) fn is_warm(engine: &Engine) -> bool {
     matches!(engine.start(), Start::Warm { orderly: true, .. })
 }
 
-/// Objects that the index finds on flash.
+/// Returns the number of objects on flash that the index names.
 pub(crate) fn objects(engine: &Engine) -> u64 {
     engine.flash_stats().objects
 }
 
-/// What an engine that starts from `left` finds.
+/// Starts an engine from `left`.
 pub(crate) async fn started(left: &Left) -> Arc<Engine> {
     start(&left.media().1, &tight()).await
 }
@@ -298,7 +298,7 @@ pub(crate) fn memory_disk(len_bytes: u64) -> Media {
     Media::new(Arc::new(MemoryDisk::new(len_bytes)))
 }
 
-/// Runs `work` on a fresh simulation.
+/// Runs `work` on a new simulation.
 pub(crate) fn simulate<F: Future>(seed: u64, work: F) -> F::Output {
     Sim::new(seed).block_on(work)
 }
@@ -307,7 +307,7 @@ pub(crate) fn random(seed: u64) -> SmallRng {
     SmallRng::seed_from_u64(seed)
 }
 
-/// A value of `len` bytes that follows from `tag`: another tag gives other bytes.
+/// Returns a value of `len` bytes that follows from `tag`: another tag gives other bytes.
 pub(crate) fn value(tag: u64, len: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len + 8);
     let mut word = tag.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -321,7 +321,7 @@ pub(crate) fn value(tag: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// A length from empty to the largest, small ones and those around a page more often.
+/// Returns a length from zero to the largest; short ones and those around a page are more frequent.
 pub(crate) fn any_len(random: &mut SmallRng, max: usize) -> usize {
     let len = match random.random_range(0..20) {
         0 => 0,
@@ -334,7 +334,7 @@ pub(crate) fn any_len(random: &mut SmallRng, max: usize) -> usize {
     len.min(max)
 }
 
-/// An item as a reader sees it, owned.
+/// Owned copy of an item as a reader sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) value: Vec<u8>,
@@ -358,7 +358,7 @@ pub(crate) fn seen(item: &ItemView<'_>) -> Seen {
     }
 }
 
-/// Reads an item as a request would.
+/// Reads an item like a request.
 pub(crate) async fn get_item(engine: &Arc<Engine>, key: &[u8], peek: Peek) -> Option<Seen> {
     let now = runtime::unix_seconds();
     let key = engine.key(key).unwrap();
@@ -375,7 +375,7 @@ pub(crate) async fn get_item(engine: &Arc<Engine>, key: &[u8], peek: Peek) -> Op
     }
 }
 
-/// How many of some numbered items are found.
+/// Returns how many of the numbered items are found.
 pub(crate) async fn survivors(engine: &Arc<Engine>, numbers: impl Iterator<Item = u64>) -> usize {
     let mut found = 0;
     for number in numbers {
@@ -404,7 +404,7 @@ pub(crate) async fn remove(engine: &Arc<Engine>, number: u64) {
     engine.remove(key, runtime::unix_seconds()).await;
 }
 
-/// A key of its own for each number.
+/// Returns the key of a number.
 pub(crate) fn numbered(number: u64) -> Vec<u8> {
     format!("item-{number:06}").into_bytes()
 }

@@ -1,4 +1,4 @@
-//! The `tiered` placement: dumps list what any tier names, segments are dropped unread, and reclaim has two phases.
+//! The `tiered` placement: dumps list the items of all tiers, segments are dropped unread, and reclaim has two phases.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -17,7 +17,7 @@ use crate::support::{
     for_each_seed, get, memory_disk, numbered, random, remove, set, simulate, start, tight, value,
 };
 
-/// Entries of Tier 1 in each partition: of a table that holds little, and of one that holds what is read often.
+/// Entries of Tier 1 in each partition: of a small table, and of one that holds the keys read often.
 const FEW: u32 = 60;
 const MANY: u32 = 600;
 const DROP: ReclaimPolicy = ReclaimPolicy::Drop {
@@ -28,7 +28,7 @@ const TWO_PHASE: ReclaimPolicy = ReclaimPolicy::CopyRecent {
     max_copy_sixteenths: 15,
 };
 
-/// An engine made as `SlickCache` is, with tiers of a few blocks.
+/// Returns an engine built like `SlickCache`, with tiers of a few blocks.
 pub(crate) fn slickcache(policy: ReclaimPolicy, hot_entries: u32) -> EngineConfig {
     let cascade = CascadeConfig {
         sizes: Sizes {
@@ -64,7 +64,7 @@ pub(crate) fn slickcache(policy: ReclaimPolicy, hot_entries: u32) -> EngineConfi
     config
 }
 
-/// Keys and values that a dump lists; a key that comes twice is wrong.
+/// Returns the keys and values that a dump lists; no key may occur twice.
 pub(crate) async fn dump(engine: &Arc<Engine>) -> HashMap<Vec<u8>, Vec<u8>> {
     let mut listed = HashMap::new();
     let mut visited = 0;
@@ -72,7 +72,7 @@ pub(crate) async fn dump(engine: &Arc<Engine>) -> HashMap<Vec<u8>, Vec<u8>> {
         let twice = listed.insert(item.key.to_vec(), item.value.to_vec());
         assert_eq!(twice, None, "{} twice", String::from_utf8_lossy(item.key));
         visited += 1;
-        // Broken off and taken up again.
+        // The dump is interrupted and continued.
         if visited % 100 == 0 {
             ControlFlow::Break(())
         } else {
@@ -143,8 +143,8 @@ fn a_dump_lists_every_living_item_and_leaves_no_trace() {
     });
 }
 
-/// Sets 80,000 items on a flash of 48 MiB, which holds some 20,000. Every 200th of the first 10,000 is read again and
-/// again. Where it `rests`, reclaim keeps up. Returns how many of these are left, and the engine.
+/// Sets 80,000 items on a flash of 48 MiB, which holds some 20,000, and keeps reading every 200th of the first 10,000. If it
+/// `rests`, reclaim keeps up. Returns how many of the read items are left, and the engine.
 fn turn_over(policy: ReclaimPolicy, rests: bool) -> (u64, Arc<Engine>) {
     simulate(1, async {
         let engine = start(&memory_disk(48 << 20), &slickcache(policy, MANY)).await;
@@ -188,7 +188,7 @@ fn nothing_is_read_of_a_segment_that_is_dropped_and_its_items_are_counted() {
         assert_eq!(stats.items_evicted + stats.objects, ITEMS, "{stats:?}");
         let mean = stats.bytes_evicted / stats.items_evicted;
         assert!((1900..2500).contains(&mean), "{mean} bytes");
-        // As many as are found.
+        // A dump finds exactly as many.
         assert_eq!(dump(&engine).await.len() as u64, stats.objects);
     });
 }
@@ -207,7 +207,7 @@ fn what_tier_1_names_is_kept_between_the_watermarks_and_dropped_below_the_low_on
     assert!(less < kept && pressed.segments_dropped > 50, "{pressed:?}");
 }
 
-/// All of memory at once is more than there are free pages for: a stop has checkpoints written meanwhile, which free them.
+/// To place all of memory at once takes more pages than are free: a stop writes checkpoints in between, which free pages.
 #[test]
 fn a_stop_places_what_memory_has_though_the_index_runs_out_of_pages() {
     simulate(1, async {

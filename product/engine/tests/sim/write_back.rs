@@ -1,4 +1,4 @@
-//! Write-back, and having everything made durable: what a kill at some moment leaves.
+//! Write-back and sync: the items that survive a kill at some moment.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use flowstone_engine::{Engine, EngineConfig, Stop, SyncError};
 
 use crate::support::*;
 
-/// Time after which a cache with the default settings has written back what is dirty.
+/// Time after which a cache with the default settings has written back all dirty items.
 const WINDOW: Duration = Duration::from_secs(60);
 
 fn written(engine: &Engine) -> u64 {
@@ -22,14 +22,14 @@ fn written(engine: &Engine) -> u64 {
         .load(Ordering::Relaxed)
 }
 
-/// An engine with memory for everything these tests store.
+/// Starts an engine with memory for all items of the tests.
 async fn start_on(left: &Left, config: &EngineConfig) -> (Arc<MemoryDisk>, Media, Arc<Engine>) {
     let (disk, media) = left.media();
     let engine = start(&media, config).await;
     (disk, media, engine)
 }
 
-/// How many of the numbered items a start after a kill finds.
+/// Returns how many of the numbered items a start after a kill finds.
 async fn found_after_a_kill(disk: &MemoryDisk, media: &Media, count: u64) -> u64 {
     let (_disk, media) = Left::of(disk, media).media();
     let engine = start(&media, &roomy()).await;
@@ -59,7 +59,7 @@ fn what_fits_in_memory_is_on_flash_when_it_is_older_than_the_window() {
             (5000, 0),
             "they stay in memory"
         );
-        // A few more go to the segment that is half full, and are found all the same.
+        // A few more go to the half-full segment, and are found all the same.
         let before = written(&engine);
         for number in 5000..5010 {
             set(&engine, &numbered(number), &value(number, 1000))
@@ -98,7 +98,7 @@ fn what_is_overwritten_within_the_window_costs_nothing_and_afterwards_one_write(
     });
 }
 
-/// Memory for a third of the flash: were that kept free for the stop, a third of the cache would be.
+/// Memory is a third of the flash: if as much were kept free for the stop, a third of the cache would be unused.
 #[test]
 fn what_is_clean_needs_no_room_for_the_stop() {
     const ITEMS: u64 = 46_000;
@@ -172,7 +172,7 @@ fn what_reclaim_takes_from_flash_is_placed_again_while_memory_has_it() {
         let (disk, media, engine) = start_on(&new, &roomy()).await;
         fill(&engine, 500, 1000).await;
         engine.sync().await.unwrap();
-        // Flash turns over while the first ones are read, and stay in memory.
+        // Flash turns over while the first items are read and stay in memory.
         for number in 1000..90_000 {
             set(&engine, &numbered(number), &value(number, 1000))
                 .await
@@ -188,7 +188,7 @@ fn what_reclaim_takes_from_flash_is_placed_again_while_memory_has_it() {
     });
 }
 
-/// Checks what power cuts now would leave of the first items.
+/// Checks that the first items survive power cuts at this moment.
 fn assert_a_power_cut_leaves(disk: &FaultyDisk, media: &Media, items: u64, what: &str) {
     for seed in 1..5 {
         let left = Left {
@@ -208,8 +208,8 @@ fn assert_a_power_cut_leaves(disk: &FaultyDisk, media: &Media, items: u64, what:
     }
 }
 
-/// The system tells one sync of an error, and none after it: that of a checkpoint, of a flush before its footer, or of
-/// one behind it.
+/// The system reports an error to one sync only: the sync of a checkpoint, of a flush before its footer, or of
+/// a flush behind it.
 #[test]
 fn what_a_failed_sync_may_have_lost_is_written_again_before_a_sync_says_ok() {
     let first = When::next(Operation::Sync);
@@ -229,7 +229,7 @@ fn what_a_failed_sync_may_have_lost_is_written_again_before_a_sync_says_ok() {
             let engine = start(&media, &roomy()).await;
             fill(&engine, items, 1000).await;
             disk.script(failing, Fault::Error);
-            // To the flush of what is older than five eighths of the window.
+            // Until the flush of items older than five eighths of the window.
             while disk.counts().met(&Fault::Error) == 0 {
                 runtime::sleep(WINDOW / 64).await;
             }
@@ -269,7 +269,7 @@ fn a_sync_that_fails_while_a_segment_is_written_takes_none_of_its_items() {
         fill(&engine, 100, 1000).await;
         engine.sync().await.unwrap();
         disk.script(When::every(Operation::Sync), Fault::Error);
-        // Past what memory holds.
+        // More than memory holds.
         fill(&engine, 20_000, 1000).await;
         assert!(disk.counts().met(&Fault::Error) > 0);
         let stats = engine.stats().placement;
@@ -281,7 +281,7 @@ fn a_sync_that_fails_while_a_segment_is_written_takes_none_of_its_items() {
     });
 }
 
-/// The first sync of a run that fails puts none of what earlier ones have left in doubt.
+/// The first failed sync of a run leaves no doubt about items that earlier runs made durable.
 #[test]
 fn what_was_durable_before_a_failed_sync_is_not_written_again() {
     let image = device::Image::new(65 << 20);
@@ -302,8 +302,8 @@ fn what_was_durable_before_a_failed_sync_is_not_written_again() {
     });
 }
 
-/// A segment that cannot be read back is given up after some seconds, one that cannot be written waits; the others are
-/// durable meanwhile.
+/// A segment that cannot be read back is given up after some seconds, and one that cannot be written waits. The others become
+/// durable all the same.
 #[test]
 fn one_bad_place_keeps_nothing_else_from_becoming_durable() {
     for bad in [Operation::Read, Operation::Write] {
@@ -340,7 +340,7 @@ fn one_bad_place_keeps_nothing_else_from_becoming_durable() {
     }
 }
 
-/// A full index refuses the last items of a batch. They stay dirty, and are placed once reclaim has made room.
+/// A full index refuses the last items of a batch. They stay dirty, and are placed once reclaim has freed space.
 #[test]
 fn what_a_full_index_refuses_is_placed_later() {
     for asks in [false, true] {

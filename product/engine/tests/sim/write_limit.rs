@@ -1,4 +1,4 @@
-//! A limit on writes: the drive gets no more, nobody waits for it, and what does not fit is a miss.
+//! A limit on writes: the drive never gets more, no request waits for it, and items beyond the limit are misses.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use crate::support::{
 use crate::tiered::slickcache;
 
 const LIMIT: u64 = 2 << 20;
-/// Set each second: some ten times as much as may be written.
+/// Bytes set each second: ten times the limit.
 const SET_BYTES: u64 = 20 << 20;
 const VALUE_BYTES: usize = 2000;
-/// The longest that a request may take: no write of a segment at the limit's pace.
+/// Longest time of a request: shorter than the write of a segment at the limit.
 const LONGEST: Duration = Duration::from_millis(50);
 
-/// An empty disk, and what is written to it.
+/// Returns an empty disk, and the meter of its writes.
 fn metered(bytes: u64) -> (Arc<WriteMeter>, Media) {
     let meter = Arc::new(WriteMeter::new(Duration::from_secs(10)));
     let disk = MeteredDisk::new(memory_disk(bytes).disk, Arc::clone(&meter));
     (meter, Media::new(Arc::new(disk)))
 }
 
-/// The most written within ten seconds, over the limit.
+/// Returns the most bytes written within ten seconds, as a multiple of the limit.
 fn over_ten(meter: &WriteMeter) -> f64 {
     meter.most() as f64 / (10 * LIMIT) as f64
 }
@@ -41,7 +41,7 @@ fn limited(config: EngineConfig) -> EngineConfig {
     }
 }
 
-/// Sets and gets for so many seconds, ten times as much as may be written; whatever is found is the newest value.
+/// Sets and gets for `seconds` seconds, at ten times the limit; every value found must be the newest.
 async fn overload(seed: u64, config: &EngineConfig, seconds: u64) {
     const KEYS: u64 = 60_000;
     let (meter, media) = metered(96 << 20);
@@ -69,7 +69,7 @@ async fn overload(seed: u64, config: &EngineConfig, seconds: u64) {
     }
     let over_ten = over_ten(&meter);
     assert!(over_ten <= 1.02, "{over_ten} of the limit");
-    // It is used, too: what is written is what may be.
+    // The limit is also used up.
     let used = meter.bytes() as f64 / (seconds * LIMIT) as f64;
     assert!((0.8..=1.02).contains(&used), "{used} of the limit");
     assert!(found > sets / 100, "{found} of {sets} found");
@@ -121,7 +121,7 @@ fn what_is_within_the_limit_is_kept_as_without() {
     });
 }
 
-/// A stop saves what its deadline leaves time for; what it does not save is a miss.
+/// A stop saves the items for which its deadline leaves time; the others are misses.
 #[test]
 fn a_stop_keeps_within_the_limit_and_brings_back_no_old_value() {
     simulate(1, async {
@@ -153,8 +153,8 @@ fn a_stop_keeps_within_the_limit_and_brings_back_no_old_value() {
     });
 }
 
-/// A checkpoint of an index on flash comes after all that waits in buffers: with a limit that is little, and nothing is kept there
-/// for reads.
+/// A checkpoint of an index on flash is written behind all sealed buffers. With a limit few buffers are sealed, and none are
+/// kept for reads.
 #[test]
 fn little_waits_for_the_limit_where_checkpoints_wait_for_that() {
     simulate(1, async {
@@ -167,7 +167,7 @@ fn little_waits_for_the_limit_where_checkpoints_wait_for_that() {
         );
         let buffers = tiered.writing.buffers as u32;
         let engine = start(&media, &limited(tiered)).await;
-        // Half a second's segments, and one that is sealed when there are as many.
+        // The segments of half a second, and one that is sealed when that many wait.
         let most = (LIMIT / 2 / u64::from(SEGMENT_BYTES)) as u32 + 1;
         assert!(most < buffers - 2, "{most} of {buffers}");
         let mut seen = 0;
@@ -186,7 +186,7 @@ fn little_waits_for_the_limit_where_checkpoints_wait_for_that() {
     });
 }
 
-/// What may be written is for what leaves memory: write-back does not take it.
+/// The limit's bytes are for items that leave memory: write-back must not take them.
 #[test]
 fn write_back_rests_while_writes_wait() {
     simulate(1, async {

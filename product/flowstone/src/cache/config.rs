@@ -1,4 +1,4 @@
-//! How a cache is set up, and why it cannot be opened.
+//! Settings of a cache, and errors of opening one.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -10,13 +10,13 @@ use device::{Bytes, Disk, FileDisk, FileJournal, FileOptions, Journal, JournalEr
 use engine::config::{WORKER_BYTES, engine_share, journal_bytes, new_journal};
 use engine::{Admission, EngineConfig, IndexDeviceNeed, Layout, TieredSettings};
 
-/// Worker threads when nothing is said, at most: each can have hundreds of reads in flight.
+/// Most worker threads by default: each can have hundreds of reads in flight.
 const DEFAULT_THREADS: usize = 4;
 const MOST_THREADS: usize = 1024;
-/// The largest value any cache can be asked to hold.
+/// Largest value that any cache can be configured for.
 const MOST_VALUE_BYTES: u32 = 1 << 30;
 
-/// How to open a [`Cache`](crate::Cache).
+/// Settings with which to open a [`Cache`](crate::Cache).
 ///
 /// Sizes are in bytes. An existing image keeps its size and its segments.
 #[derive(Clone, Debug)]
@@ -40,11 +40,11 @@ pub struct CacheConfig {
     pub(super) stop_deadline: Duration,
 }
 
-/// A device for an index that has been opened; none where there is none.
+/// An opened device for the index; `None` if the index has no device.
 type IndexDisk = Result<Option<Arc<dyn Disk>>, device::OpenError>;
 
 impl CacheConfig {
-    /// A cache in the file or block device at `path`, made if it does not exist, with 256 MiB of
+    /// Returns the settings of a cache in the file or block device at `path`, created if it does not exist, with 256 MiB of
     /// memory.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
@@ -67,91 +67,90 @@ impl CacheConfig {
         }
     }
 
-    /// Bytes of flash. Without it: all of what exists, or 4 GiB for a new file.
+    /// Sets the bytes of flash. Default: the size of an existing file or device, or 4 GiB for a new file.
     pub fn flash_size(mut self, bytes: u64) -> Self {
         self.flash_bytes = Some(bytes);
         self
     }
 
-    /// Memory for everything the cache holds: items, index, buffers, worker threads. Not counted
-    /// are the [`Value`](crate::Value)s handed out and the reads in flight, which are the caller's.
+    /// Sets the memory for everything the cache holds: items, index, buffers, worker threads. It does not
+    /// include returned [`Value`](crate::Value)s and reads in flight, which belong to the caller.
     pub fn memory(mut self, bytes: u64) -> Self {
         self.memory_bytes = bytes;
         self
     }
 
-    /// The largest value that can be stored; 1 MiB unless said otherwise. A new image gets segments
+    /// Sets the size of the largest value that can be stored; 1 MiB by default. A new image gets segments
     /// that can hold it.
     pub fn max_value_size(mut self, bytes: u32) -> Self {
         self.max_value_bytes = bytes;
         self
     }
 
-    /// Worker threads for reading and writing flash; one a core, but at most 4, unless said
-    /// otherwise.
+    /// Sets the number of worker threads that read and write flash; by default one a core, but at most 4.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads);
         self
     }
 
-    /// Whether the space of a new file is reserved at once, which is the default: a full disk then
-    /// shows here and not later.
+    /// Sets whether the space of a new file is reserved at once, the default, so that a full disk fails
+    /// the open rather than a later write.
     pub fn preallocate(mut self, yes: bool) -> Self {
         self.preallocate = yes;
         self
     }
 
-    /// Whether the device is told of segments that hold nothing any more (hole punching, TRIM).
+    /// Sets whether empty segments are reported to the device (hole punching, TRIM).
     pub fn discard(mut self, yes: bool) -> Self {
         self.discard = yes;
         self
     }
 
-    /// Take over a file or device that holds something else, or another kind of image; what it held
-    /// is lost. Where an error says `--force`, this is meant.
+    /// Takes over a file or device that holds other data, or another kind of image; its content
+    /// is lost. This is the `--force` of error messages.
     pub fn force(mut self, yes: bool) -> Self {
         self.force = yes;
         self
     }
 
-    /// As [`force`](CacheConfig::force), also where there is a file system, a volume or a partition table. What is
-    /// mounted is refused all the same. Where an error says `--overwrite-filesystem`, this is meant.
+    /// Like [`force`](CacheConfig::force), also for a device with a file system, a volume or a partition table. A mounted device
+    /// is still refused. This is the `--overwrite-filesystem` of error messages.
     pub fn overwrite_filesystem(mut self, yes: bool) -> Self {
         self.overwrite_filesystem = yes;
         self.force |= yes;
         self
     }
 
-    /// Where the journal is, which tells a start after a crash what has been overwritten; beside the
-    /// flash unless said otherwise. Without it the next start is empty.
+    /// Sets the path of the journal, from which a start after a crash learns which items have been overwritten; by default it
+    /// lies beside the flash. If the journal is missing, the next start is empty.
     pub fn journal(mut self, path: impl Into<PathBuf>) -> Self {
         self.journal = Some(path.into());
         self
     }
 
-    /// Keeps a sixth of the index in memory and the rest in the file or block device at `path`, a fast one, which is made
-    /// for a new cache. It belongs to that cache, which is opened with it alone. A cache that has all of its index in memory,
-    /// as without this, is another kind.
+    /// Keeps a sixth of the index in memory and the rest in the file or block device at `path`, a fast one, which is created
+    /// for a new cache. It belongs to that cache, which opens only with it. A cache with its whole index in memory, the
+    /// default, is of another kind.
     pub fn index_flash(mut self, path: impl Into<PathBuf>) -> Self {
         self.index_flash = Some(path.into());
         self
     }
 
-    /// Bytes of a new [`index_flash`](CacheConfig::index_flash); as many as the index needs, unless said otherwise.
+    /// Sets the bytes of a new [`index_flash`](CacheConfig::index_flash); by default the bytes that the index needs.
     pub fn index_flash_size(mut self, bytes: u64) -> Self {
         self.index_flash_bytes = Some(bytes);
         self
     }
 
-    /// The most bytes that are written to the flash in any second, within a hundredth over ten of them. Items that leave
-    /// memory meanwhile and find no space are gone, so that nobody waits for the drive's sake; an orderly close saves what the
-    /// deadline leaves time for. 64 KiB at least. Without it there is no limit.
+    /// Limits the bytes written to the flash a second, 64 KiB or more; over any ten seconds at most 1 % more are written. Items
+    /// that leave memory while the limit leaves no space for them are dropped, so that no caller waits for the drive. A clean
+    /// close saves the items for which its deadline leaves time. By default there is no limit.
     pub fn flash_write_limit(mut self, bytes_per_s: NonZeroU64) -> Self {
         self.flash_write_limit = Some(bytes_per_s);
         self
     }
 
-    /// How long an item may be in memory alone, a minute by default: a crash leaves older items. With zero
+    /// Sets the longest time that an item is only in memory, a minute by default: a crash keeps older items. With zero,
     /// items are written when they leave memory, at [`sync`](crate::Cache::sync) and at
     /// [`close`](crate::Cache::close).
     pub fn write_back(mut self, window: Duration) -> Self {
@@ -159,13 +158,13 @@ impl CacheConfig {
         self
     }
 
-    /// Which items that leave memory go to flash, all by default; the other items are gone.
+    /// Selects the items written to flash when they leave memory, all by default; the others are dropped.
     pub fn admission(mut self, admission: Admission) -> Self {
         self.admission = admission;
         self
     }
 
-    /// How long [`close`](crate::Cache::close) may take to let operations finish, and then to save.
+    /// Sets the time that [`close`](crate::Cache::close) has to let operations finish, and then to save.
     pub fn stop_deadline(mut self, deadline: Duration) -> Self {
         self.stop_deadline = deadline;
         self
@@ -212,13 +211,13 @@ impl CacheConfig {
             config.placement = Arc::new(TieredSettings::new(Layout::Packed));
         }
         if !self.path.exists() {
-            // Before there is a file.
+            // Checked before the file is created.
             config.check_new(self.flash_bytes.unwrap_or(device::DEFAULT_IMAGE_BYTES))?;
         }
         Ok(config)
     }
 
-    /// Opens the flash, and makes it where there is none. Blocks the thread.
+    /// Opens the flash, or creates it. Blocks the thread.
     pub(super) fn open_flash(&self) -> Result<FileDisk, OpenError> {
         let options = self.file_options();
         Ok(FileDisk::open_image(&self.path, self.flash_bytes, options)?)
@@ -233,7 +232,7 @@ impl CacheConfig {
         }
     }
 
-    /// Opens the device of the index, if it has one, or makes it.
+    /// Returns a function that opens the device of the index, or creates it; `None` if the cache has none.
     pub(super) fn index_device(
         &self,
     ) -> Option<impl FnOnce(IndexDeviceNeed) -> IndexDisk + Send + use<>> {
@@ -255,7 +254,7 @@ impl CacheConfig {
         self.journal.clone().unwrap_or_else(beside)
     }
 
-    /// Opens the journal of the flash, or makes one.
+    /// Returns a function that opens the journal of the flash, or creates it.
     pub(super) fn journal_of(
         &self,
         disk: &FileDisk,
@@ -269,7 +268,7 @@ impl CacheConfig {
     }
 }
 
-/// Why a cache cannot be opened, in one line that says how to mend it.
+/// Reasons for which a cache cannot be opened, each a line with the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -300,10 +299,10 @@ pub enum OpenError {
     Image {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Error of the image.
         source: engine::OpenError,
     },
-    /// The worker threads cannot be had.
+    /// The worker threads cannot be started.
     #[error("the workers cannot start: {0}")]
     Workers(io::Error),
 }

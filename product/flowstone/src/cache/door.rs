@@ -1,11 +1,11 @@
-//! Who is using the engine, so that a stop can wait for them.
+//! Counts the users of the engine, so that a stop can wait for them.
 //!
 //! An operation that never waits enters, holds a stripe of the door open while it runs, and leaves.
-//! One that has to wait takes a [`Stay`], which is counted. [`shut`](Door::shut) lets nobody in any
-//! more; when it returns all who had entered have left, and [`wait_until_empty`](Door::wait_until_empty)
-//! waits for those who stay. So nothing changes a cache that is being saved.
+//! An operation that has to wait takes a [`Stay`], which is counted. After [`shut`](Door::shut) no operation
+//! can enter, and all operations that had entered have left. [`wait_until_empty`](Door::wait_until_empty)
+//! waits for the stays. So no operation changes a cache that is being saved.
 //!
-//! The stripes exist for speed alone: threads that enter at once touch different cache lines.
+//! The stripes exist only for speed: threads that enter at once touch different cache lines.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -35,19 +35,19 @@ pub(super) struct Door<T> {
 #[derive(Default)]
 struct Stays {
     count: AtomicUsize,
-    /// Told whenever the last one has left.
+    /// Notified whenever the last stay ends.
     emptied: Notify,
 }
 
-/// The engine for a moment; not to be held across an await.
+/// Access to the engine for a moment; not to be held across an await.
 pub(super) struct Entered<'a, T> {
     guard: RwLockReadGuard<'a, Option<Arc<T>>>,
     stays: &'a Arc<Stays>,
 }
 
-/// The engine for as long as an operation takes.
+/// Access to the engine for the duration of an operation.
 pub(super) struct Stay<T> {
-    // Dropped in this order: whoever sees nobody staying may be the last to hold the engine.
+    // Dropped in this order: the stop that sees no stay left may have to be the last owner of the engine.
     engine: Arc<T>,
     _counted: Counted,
 }
@@ -63,9 +63,9 @@ impl<T> Door<T> {
         }
     }
 
-    /// `None` once the door is shut.
+    /// Returns access to the engine; `None` once the door is shut.
     pub(super) fn enter(&self) -> Option<Entered<'_, T>> {
-        // A thread whose locals are gone already is as welcome at the first stripe.
+        // A thread whose locals are already destroyed uses the first stripe.
         let stripe = STRIPE.try_with(|&stripe| stripe).unwrap_or(0);
         let guard = self.stripes[stripe].0.read();
         guard.is_some().then_some(Entered {
@@ -74,7 +74,7 @@ impl<T> Door<T> {
         })
     }
 
-    /// Shuts the door; `None` when it was shut before.
+    /// Shuts the door and returns the engine; `None` if it was shut before.
     pub(super) fn shut(&self) -> Option<Arc<T>> {
         let mut engine = None;
         for stripe in &self.stripes {
@@ -83,7 +83,7 @@ impl<T> Door<T> {
         engine
     }
 
-    /// Waits until nobody stays. Meaningful once the door is shut.
+    /// Waits until no stay is left. Use it after `shut`.
     pub(super) async fn wait_until_empty(&self) {
         loop {
             let emptied = self.stays.emptied.listener();
@@ -96,7 +96,7 @@ impl<T> Door<T> {
 }
 
 impl<T> Entered<'_, T> {
-    /// Stays beyond this moment.
+    /// Extends the access beyond this moment.
     pub(super) fn stay(&self) -> Stay<T> {
         self.stays.count.fetch_add(1, Ordering::AcqRel);
         Stay {

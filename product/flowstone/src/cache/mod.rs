@@ -1,11 +1,11 @@
 //! [`Cache`]: the engine with worker threads of its own, for callers on any thread.
 //!
 //! A hit in memory is answered on the caller's thread. A flash read is carried out by a
-//! worker, which the key chooses, so that those who ask for one cold key meet there and share one
-//! read. A write that finds no room waits on the caller's executor and tries again there.
+//! worker that the key chooses, so that concurrent reads of one cold key meet there and share one
+//! flash read. A write that finds no room waits on the caller's executor and is tried again there.
 //!
-//! An engine is stopped only when nobody uses it ([`door`]): a write acknowledged while memory is
-//! being saved could be missing from what was saved.
+//! An engine is stopped only when no operation uses it ([`door`]): a write acknowledged while memory is
+//! being saved could be missing from the saved items.
 
 mod config;
 mod door;
@@ -28,11 +28,11 @@ pub use value::Value;
 
 use door::{Door, Stay};
 
-/// Longest time that an open waits for the items of the last run to be found again.
+/// Longest time that an open waits for the recovery of the last run's items.
 const RECOVERY_PATIENCE: Duration = Duration::from_millis(500);
 /// Receive buffers of a worker: it has no connections.
 const RECV_BUFFERS: u16 = 1;
-/// Expiry of an item that was stored expired: a second long past.
+/// Expiry of an item that was stored expired: a second in the distant past.
 const LONG_PAST: u32 = 1;
 
 /// A cache in memory and on flash. Clones are the same cache.
@@ -55,7 +55,7 @@ struct Inner {
     stop_deadline: Duration,
 }
 
-/// Why an operation was not carried out.
+/// Reasons for which an operation fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -80,16 +80,16 @@ pub enum Error {
     /// The cache has been closed.
     #[error("the cache is closed")]
     Closed,
-    /// Not everything could be made durable: the log names the writes that the flash refused.
+    /// Some items could not be made durable. The log names the writes that the flash refused.
     #[error("not everything could be made durable; the log says why")]
     NotDurable,
-    /// The worker that was reading gave up: it panicked, and the log says where, or the deadline of
+    /// The read was abandoned: its worker panicked, and the log says where, or the deadline of
     /// a stop has passed.
     #[error("the read was given up; the log says why")]
     Interrupted,
 }
 
-/// How an item is stored.
+/// Options of a stored item.
 #[derive(Clone, Copy, Debug, Default)]
 #[must_use]
 pub struct InsertOptions {
@@ -98,19 +98,19 @@ pub struct InsertOptions {
 }
 
 impl InsertOptions {
-    /// For good, with flags of 0.
+    /// Returns options for an item without expiry, with flags of 0.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The item is gone after this time, which is rounded up to whole seconds and counted from the
-    /// start of the present one. A time of zero stores nothing and removes the old value of the key.
+    /// Sets the time after which the item expires. It is rounded up to whole seconds and counted from the
+    /// start of the current second. A time of zero stores nothing and removes the old value of the key.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
     }
 
-    /// Bits of the caller's own, returned with the value.
+    /// Sets the caller's own bits, returned with the value.
     pub fn flags(mut self, flags: u32) -> Self {
         self.flags = flags;
         self
@@ -141,23 +141,23 @@ impl InsertOptions {
 pub struct Stats {
     /// Reads answered from memory.
     pub memory_hits: u64,
-    /// Reads answered from flash, also those that shared another's read.
+    /// Reads answered from flash, including those that shared another read's access.
     pub flash_hits: u64,
     /// Reads of keys that the cache does not hold.
     pub misses: u64,
-    /// Misses among them because the device failed or gave wrong bytes.
+    /// Misses (among `misses`) because the device failed or returned wrong bytes.
     pub failed_reads: u64,
     /// Items stored.
     pub inserts: u64,
-    /// Inserts that had to wait for room on flash.
+    /// Inserts that had to wait for space on flash.
     pub insert_waits: u64,
-    /// Items in memory, with a copy on flash or without.
+    /// Items in memory, with or without a copy on flash.
     pub memory_items: u64,
     /// Items on flash.
     pub flash_items: u64,
-    /// Whether items of the last run are still being found again: a read may miss them.
+    /// Whether recovery of the last run's items is in progress: a read may miss them.
     pub recovering: bool,
-    /// Live items dropped from flash to make room.
+    /// Live items dropped from flash to free space.
     pub flash_evictions: u64,
     /// Memory of the items, in bytes.
     pub memory_bytes: u64,
@@ -170,11 +170,11 @@ pub struct Stats {
 }
 
 impl Cache {
-    /// Opens the cache that `config` describes, or makes one. The work is done on a thread of its
-    /// own; when the future is dropped early, that thread closes what it has opened.
+    /// Opens the cache that `config` describes, or creates it. The work is done on a thread of its
+    /// own; if the future is dropped early, that thread closes the cache it has opened.
     ///
     /// # Errors
-    /// [`OpenError`]; nothing on the flash has been touched then, unless the device failed.
+    /// [`OpenError`]; nothing on the flash has been changed then, unless the device failed.
     pub async fn open(config: CacheConfig) -> Result<Self, OpenError> {
         let (done, opened) = oneshot();
         std::thread::Builder::new()
@@ -189,10 +189,10 @@ impl Cache {
         self.inner.start
     }
 
-    /// The value of a key, if it has one. Counts as a use, which keeps the item.
+    /// Returns the value of a key, if it has one. Counts as a use, which keeps the item.
     ///
     /// # Errors
-    /// [`Error::Key`], [`Error::Closed`], [`Error::Interrupted`]. A device that fails is a miss.
+    /// [`Error::Key`], [`Error::Closed`], [`Error::Interrupted`]. A failing device makes a miss, not an error.
     pub async fn get(&self, key: &[u8]) -> Result<Option<Value>, Error> {
         let read = {
             let engine = self.inner.door.enter().ok_or(Error::Closed)?;
@@ -210,13 +210,13 @@ impl Cache {
     /// Stores a value without expiry, in place of the old value of the key.
     ///
     /// # Errors
-    /// As for [`insert_with`](Cache::insert_with).
+    /// Those of [`insert_with`](Cache::insert_with).
     pub async fn insert(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         self.insert_with(key, value, InsertOptions::new()).await
     }
 
-    /// Stores a value as `options` say, in place of the old value of the key. Waits while memory is full and
-    /// flash is behind; a future dropped in that time has stored nothing and removed nothing.
+    /// Stores a value with `options`, in place of the old value of the key. Waits while memory is full and
+    /// flash is behind; a future dropped while it waits has stored nothing and removed nothing.
     ///
     /// # Errors
     /// [`Error::Key`], [`Error::Closed`]; [`Error::ValueTooLarge`] and [`Error::OutOfMemory`], after
@@ -270,15 +270,15 @@ impl Cache {
         Ok(())
     }
 
-    /// Makes everything durable that has been stored before, items in memory alone included; the cache goes on
-    /// meanwhile. May take as long as [`stop_deadline`](CacheConfig::stop_deadline) says.
+    /// Makes everything stored before the call durable, including items that are only in memory. The cache stays usable
+    /// during the call, which may take as long as [`stop_deadline`](CacheConfig::stop_deadline).
     ///
     /// # Errors
-    /// [`Error::Closed`]; [`Error::NotDurable`] when the flash does not take everything.
+    /// [`Error::Closed`]; [`Error::NotDurable`] when the flash refuses some of the writes.
     pub async fn sync(&self) -> Result<(), Error> {
         let stay = self.inner.door.enter().ok_or(Error::Closed)?.stay();
         let (done, synced) = oneshot();
-        // Its deadline is a worker's timer.
+        // The deadline of the sync is a worker's timer.
         self.inner.workers.spawn_on(0, move || async move {
             let outcome = stay.sync().await;
             drop(stay);
@@ -288,7 +288,7 @@ impl Cache {
         outcome.map_err(|_| Error::NotDurable)
     }
 
-    /// Counters, added up.
+    /// Returns the contents and the counters of the cache.
     ///
     /// # Errors
     /// [`Error::Closed`].
@@ -315,13 +315,12 @@ impl Cache {
         })
     }
 
-    /// Closes the cache for all its clones, whose operations fail with [`Error::Closed`] from now
-    /// on: waits for operations that have begun, makes everything durable, what is in memory
-    /// included, and gives the file up. A caller other than the first is told [`Stop::Already`] at
-    /// once.
+    /// Closes the cache for all its clones: further operations fail with [`Error::Closed`]. Waits for operations
+    /// that have begun, makes everything durable, including items in memory, and closes the file. Only
+    /// the first caller waits; later ones get [`Stop::Already`] at once.
     ///
-    /// The work goes on when the future is dropped. Its end blocks the thread for the moment that
-    /// the worker threads take to finish.
+    /// The work continues if the future is dropped. At the end the thread blocks until the worker
+    /// threads have finished.
     pub async fn close(self) -> Stop {
         let Some(engine) = self.inner.door.shut() else {
             return Stop::Already;
@@ -367,7 +366,7 @@ impl Inner {
         let (done, value) = oneshot();
         let worker = key.hash().0 % self.workers.count() as u64;
         let key: Box<[u8]> = key.bytes().into();
-        // Dropped in this order where no worker is left to do it.
+        // Dropped in this order if no worker is left to run the task.
         let held = (read, stay);
         self.workers.spawn_on(worker as usize, move || async move {
             let (read, stay) = held;
@@ -387,7 +386,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         if let Some(engine) = self.door.shut() {
             self.workers.clone().shutdown();
-            // The last one, now that no task is left: this gives the file up.
+            // The last reference, since no task is left: dropping it closes the file.
             drop(engine);
         }
     }
@@ -431,8 +430,8 @@ fn open(config: &CacheConfig) -> Result<Cache, OpenError> {
         .inspect_err(|_| workers.clone().shutdown())?;
     engine.start_background(workers.spread());
     let found = Arc::clone(&engine);
-    // A small cache is found at once; of a large one, callers see the items found so far. A worker that has ended
-    // says so at the first operation.
+    // Recovery of a small cache ends within this time; readers of a large one see the items recovered so far. The first
+    // operation reports a worker that has ended.
     let _ = workers.run_on(0, move || async move {
         runtime::timeout(RECOVERY_PATIENCE, found.recovered()).await
     });

@@ -1,4 +1,4 @@
-//! Values as they are handed out.
+//! Values returned by reads.
 
 use std::fmt;
 use std::ops::Deref;
@@ -8,8 +8,8 @@ use engine::{ItemView, LongValue, Owner};
 
 /// The bytes of an item, with its flags. Clones share the bytes.
 ///
-/// It is a snapshot: later changes of the item do not show in it. Its memory counts for the holder,
-/// not for the cache.
+/// It is a snapshot: later changes of the item do not show in it. Its memory is not part of the
+/// cache's.
 #[derive(Clone)]
 pub struct Value {
     bytes: LongValue,
@@ -18,19 +18,19 @@ pub struct Value {
 }
 
 impl Value {
-    /// The item's flags, as [`InsertOptions::flags`](crate::InsertOptions::flags) set them.
+    /// Returns the item's flags, as set with [`InsertOptions::flags`](crate::InsertOptions::flags).
     pub fn flags(&self) -> u32 {
         self.flags
     }
 
-    /// When the item expires; `None` for never.
+    /// Returns the time at which the item expires; `None` for never.
     pub fn expires_at(&self) -> Option<SystemTime> {
         let since_epoch = Duration::from_secs(u64::from(self.expiry));
         (self.expiry != 0).then(|| SystemTime::UNIX_EPOCH + since_epoch)
     }
 
-    /// A snapshot of an item. One read from flash is copied out of the buffer it was read into: such
-    /// buffers are a bounded resource of the cache, and a value may be held for ever.
+    /// Returns a snapshot of an item. An item read from flash is copied out of its read buffer: these
+    /// buffers are a bounded resource of the cache, and a caller may keep a value for ever.
     pub(super) fn of_view(view: &ItemView<'_>) -> Self {
         let bytes = match view.owner {
             Owner::Memory(shared) => shared.clone(),

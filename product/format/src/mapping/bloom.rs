@@ -9,44 +9,46 @@
 //!  i-th bit  the top 9 bits of (m mod 2^32) × G^i mod 2^32
 //! ```
 //!
-//! All bits of a key are in one line, so that a question costs one access to memory. The price is that lines are unevenly
-//! full, which costs more the more bits an entry has:
+//! All bits of a key are in one line, so that a query costs one access to memory. The price is that lines fill unevenly,
+//! which costs more the more bits an entry has:
 //!
-//! | bits an entry | bits of a key | false positives | of a filter that is not blocked, at best |
+//! | bits an entry | bits of a key | false positives | same, best unblocked filter |
 //! |---|---|---|---|
 //! | 4 | 3 | 14.8 % | 14.6 % |
 //! | 8 | 5 | 2.32 % | 2.14 % |
 //! | 16 | 10 | 0.084 % | 0.046 % |
 //!
-//! Measured, as means of 48 filters of 65,520 entries; a test measures one again. At 16 bits single filters have 0.073 to
-//! 0.094 %. A filter of few entries has fewer, because its length is rounded up to a line.
+//! The false positives are measured, as means of 48 filters of 65,520 entries; a test repeats the measurement with one
+//! filter. At 16 bits single filters have 0.073 to 0.094 %. A filter of few entries has fewer, because its length is
+//! rounded up to a line.
 //!
 //! The hashes of a filter share their top bits, which chose the partition or the bucket, and may have zeros at their end.
-//! The multiplications make line and bits depend on all of the hash, so that neither crowds a line.
+//! The multiplications make line and bits depend on all of the hash, so that no line is crowded.
 //!
-//! Invariant: what was inserted is contained, given the same bits an entry and the same bytes. A filter does not say how
-//! many bits a key has: who keeps it keeps that.
+//! Invariant: a filter contains every inserted hash, if it is read with the same bits an entry and the same bytes. A
+//! filter does not record the bits of a key: its owner does.
 
 /// Bytes of a line.
 pub const LINE_BYTES: usize = 64;
 
 const LINE_BITS: usize = LINE_BYTES * 8;
 const LINE_BITS_LOG: u32 = LINE_BITS.trailing_zeros();
-/// Most bits of a key.
+/// Most bits that a key sets.
 pub const KEY_BITS_HIGHEST: u32 = 16;
 
 const M1: u64 = 0x9e37_79b9_7f4a_7c15;
 const M2: u64 = 0xd6e8_feb8_6659_fd93;
 const G: u32 = 0x9e37_79b1;
 
-/// How filters of one density are written and read.
+/// Writes and reads filters of one density.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bloom {
     key_bits: u32,
 }
 
 impl Bloom {
-    /// Filters with so many bits an entry: a key has 5/8 of them, 16 at most, which is near the fewest false positives.
+    /// Returns the code for filters with this many bits an entry. A key sets 5/8 as many bits, 16 at most, which is near the
+    /// fewest false positives.
     pub fn new(bits_per_entry: u32) -> Self {
         let key_bits = (bits_per_entry.min(2 * KEY_BITS_HIGHEST) * 5 + 4) / 8;
         Self {
@@ -54,41 +56,41 @@ impl Bloom {
         }
     }
 
-    /// Bytes of a filter for `entries` entries: whole lines, at least one.
+    /// Returns the bytes of a filter for `entries` entries: whole lines, at least one.
     pub fn bytes_for(entries: usize, bits_per_entry: u32) -> usize {
         let lines = (entries * bits_per_entry as usize).div_ceil(LINE_BITS);
         lines.max(1) * LINE_BYTES
     }
 
-    /// Adds a hash to a filter, which was zeros at first. What is behind its last whole line is left alone.
+    /// Adds a hash to a filter, which starts as zeros. Bytes behind the last whole line stay as they are.
     pub fn insert(&self, filter: &mut [u8], hash: u64) {
         for bit in self.bits(filter.len(), hash) {
             filter[bit / 8] |= 1 << (bit % 8);
         }
     }
 
-    /// Whether a hash may be in a filter; false only if it is not. All may be in one without a line.
+    /// Returns whether a hash may be in a filter; false only if it is not. A filter shorter than a line contains every hash.
     pub fn contains(&self, filter: &[u8], hash: u64) -> bool {
         let mut bits = self.bits(filter.len(), hash);
         bits.all(|bit| filter[bit / 8] >> (bit % 8) & 1 == 1)
     }
 
-    /// Which bits of a filter of so many bytes a hash sets; none where it has no line. Bit `b` is bit `b` mod 8 of byte
-    /// `b` / 8.
+    /// Returns the bits that a hash sets in a filter of `filter_bytes` bytes; none if the filter is shorter than a line. Bit `b`
+    /// is bit `b` mod 8 of byte `b` / 8.
     pub fn bits(&self, filter_bytes: usize, hash: u64) -> impl Iterator<Item = usize> + use<> {
         let lines = filter_bytes / LINE_BYTES;
         let count = if lines == 0 { 0 } else { self.key_bits };
         let mixed = mix(hash);
         let line = line_of(mixed, lines) * LINE_BITS;
-        // The line comes from the upper half.
+        // The line depends on the upper half of the number, the bits within it on the lower half.
         let products = std::iter::successors(Some(mixed as u32), |bits| Some(bits.wrapping_mul(G)));
         let products = products.take(count as usize);
         products.map(move |product| line + (product >> (u32::BITS - LINE_BITS_LOG)) as usize)
     }
 }
 
-/// A number all of whose bits depend on all of those of a hash: hashes of a partition share their top bits, and may have
-/// zeros at their end.
+/// Mixes a hash so that every bit of the result depends on all bits of the hash. Hashes of a partition share their top bits,
+/// and may have zeros at their end.
 pub fn mix(hash: u64) -> u64 {
     let mixed = hash.wrapping_mul(M1);
     let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(M2);
@@ -113,7 +115,7 @@ mod tests {
         filter
     }
 
-    /// Well-mixed numbers, the same in every run.
+    /// Returns well-mixed numbers, the same in every run.
     fn random(n: u64) -> u64 {
         let mut z = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -121,7 +123,7 @@ mod tests {
         z ^ (z >> 31)
     }
 
-    /// Hashes of one partition as an index has them: the top bits are the same, the last 16 are zeros.
+    /// Returns hashes of one partition as an index has them: the top bits are equal, the last 16 are zeros.
     fn narrow(n: u64) -> u64 {
         0xabc << 52 | random(n) >> 12 & !0xffff
     }

@@ -1,8 +1,8 @@
-//! Blocks of mappings on flash: what memory knows of them, and how they are written and read.
+//! Blocks of mappings on flash: their state in memory, reads and writes.
 //!
-//! A block is sorted by hash and lies in pages that each verify on their own, so that a look-up reads the one page in which
-//! a key is if it is in the block. Memory keeps of each page where it lies, and the beginning of its first hash; filters of
-//! whole blocks are [`Slices`](super::slices::Slices).
+//! A block is sorted by hash. Each of its pages verifies on its own, so a look-up reads only the page that may hold the
+//! key. Memory keeps the place of each page and the beginning of its first hash; filters of whole blocks are in
+//! [`Slices`](super::slices::Slices).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use super::layout::{BlockLayout, PageError, PageRef};
 use super::pages::{PageId, PageStore};
 use super::slices::Filter;
 
-/// What a search reads next.
+/// One step of a search.
 #[derive(Clone, Debug)]
 pub(super) enum Read {
-    /// A page that may have the key.
+    /// Read a page that may have the key.
     Page(PageRef),
-    /// A block, of which some pages may have the key.
+    /// Read a whole block, in which this range of pages may have the key.
     Block(Box<[PageRef]>, Range<usize>),
-    /// A page of a filter: where it denies the key, so many of the reads behind it are left out.
+    /// Read a page of a jump filter. If it denies the key, skip this many of the reads behind it.
     Jump(PageRef, usize),
 }
 
@@ -41,28 +41,27 @@ impl Read {
 pub(super) struct Block {
     /// Number of its first page; those of the others follow.
     pub(super) number: u64,
-    /// The highest segment number in it.
+    /// The highest segment number in the block.
     pub(super) newest: u32,
     pub(super) entries: u32,
     pub(super) pages: Box<[PageId]>,
-    /// The filter of this block and older ones of its list, if it lies with this one.
+    /// Filter of this block and older blocks of its list, if it is stored with this one.
     pub(super) jump: Option<Jump>,
-    /// For each page 16 bits of its first hash, behind those that are the same for the whole block; then those of the last
-    /// hash.
+    /// 16 bits of hash behind the prefix that the block shares: of the first hash of each page, then of the last hash.
     fences: Box<[u16]>,
-    /// Whether it has its filter: after a start it is made when the block has been read.
+    /// Whether its filter is in memory. After a start the filter is made from the block's pages.
     pub(super) is_filtered: bool,
 }
 
 impl Block {
-    /// Bytes of memory that it takes beside its own.
+    /// Returns the bytes of heap memory in use.
     pub(super) fn heap_bytes(&self) -> usize {
         let jump = self.jump.as_ref();
         let jump = jump.map_or(0, |jump| size_of_val(&*jump.pages));
         size_of_val(&*self.pages) + size_of_val(&*self.fences) + jump
     }
 
-    /// All that it takes of the region.
+    /// Returns all pages in use, those of the jump filter included.
     pub(super) fn all_pages(&self) -> impl Iterator<Item = PageId> {
         let jump = self.jump.iter().flat_map(|jump| &jump.pages);
         self.pages.iter().chain(jump).copied()
@@ -73,12 +72,13 @@ impl Block {
         numbered.map(|(&page, number)| PageRef { page, number })
     }
 
-    /// Whether it is this page of it.
+    /// Whether the block has this page.
     pub(super) fn has(&self, page: PageRef) -> bool {
         self.page_refs().any(|of_block| of_block == page)
     }
 
-    /// The pages that may have a key, by its beginning: one, or two where one begins as the one before ends, or none.
+    /// Returns the range of pages that may have a key, judged by 16 bits of its hash: none or one, plus a page for each
+    /// first hash with the same bits.
     pub(super) fn span(&self, layout: &BlockLayout, key: u64) -> Range<usize> {
         let fence = layout.fence(key);
         let Some((&last, firsts)) = self.fences.split_last() else {
@@ -99,7 +99,7 @@ impl Block {
         }
     }
 
-    /// Appends what is to be read where some pages may have a key.
+    /// Appends the reads for a range of pages that may have a key.
     pub(super) fn append_reads(
         &self,
         layout: &BlockLayout,
@@ -113,13 +113,13 @@ impl Block {
         }
     }
 
-    /// The page of its filter of a list that tells of a key.
+    /// Returns the page of its jump filter that covers a key.
     pub(super) fn jump_page(&self, layout: &BlockLayout, key: u64) -> Option<PageRef> {
         let first = self.number + self.pages.len() as u64;
         Some(self.jump.as_ref()?.page(layout, first, key))
     }
 
-    /// What a checkpoint has of it, beside its pages and [`fences`](Self::fences).
+    /// Returns the record in a checkpoint, without pages and [`fences`](Self::fences).
     pub(super) fn head(&self) -> BlockHead {
         BlockHead {
             number: self.number.into(),
@@ -130,7 +130,7 @@ impl Block {
         }
     }
 
-    /// The pages of its filter of a list.
+    /// Returns the pages of its jump filter.
     pub(super) fn jump_pages(&self) -> &[PageId] {
         self.jump.as_ref().map_or(&[], |jump| &jump.pages)
     }
@@ -139,7 +139,7 @@ impl Block {
         &self.fences
     }
 
-    /// The block of which a checkpoint tells.
+    /// Restores a block from a checkpoint.
     pub(super) fn saved(
         head: &BlockHead,
         pages: Box<[PageId]>,
@@ -167,15 +167,14 @@ impl Block {
     }
 }
 
-/// A block that is to be written: its pages, and what will be known of it.
+/// A block to be written: its bytes, and its state in memory.
 pub(super) struct Draft {
     pub(super) block: Block,
     bytes: Arc<AlignedBuf>,
 }
 
 impl Draft {
-    /// The block of some entries, one a key and sorted by it, and perhaps a filter of its list, on pages that have been
-    /// taken for it.
+    /// Lays out sorted entries, one a key, and optionally a jump filter, on pages taken for them.
     pub(super) fn new(
         layout: &BlockLayout,
         number: u64,
@@ -208,23 +207,23 @@ impl Draft {
         }
     }
 
-    /// Writes the block to the pages that have been taken for it.
+    /// Writes the block to its pages.
     ///
     /// # Errors
-    /// What the device says; then its pages are still taken.
+    /// The error of the device. The pages stay taken.
     pub(super) async fn write(&self, store: &PageStore) -> Result<(), DeviceError> {
         let pages: Vec<PageId> = self.block.all_pages().collect();
         store.write(&pages, &self.bytes).await
     }
 }
 
-/// The highest segment number of some entries; 0 where all are tombstones.
+/// Returns the highest segment number of entries; 0 if all are tombstones.
 pub(super) fn newest(entries: &[Entry]) -> u32 {
     let named = entries.iter().filter_map(Entry::item);
     named.map(|(segment, _)| segment).max().unwrap_or(0)
 }
 
-/// The bytes of pages that are blocks each: with entries, then with a filter.
+/// Encodes pages that verify on their own: pages of entries first, then pages of a filter.
 pub(super) fn encode_pages(
     image: u64,
     first: u64,
@@ -246,7 +245,7 @@ pub(super) fn encode_pages(
 /// Looks for a key in a page.
 ///
 /// # Errors
-/// Where the page cannot be read, or is not what it should be.
+/// If the page cannot be read or does not verify.
 pub(super) async fn find(
     store: &PageStore,
     layout: &BlockLayout,
@@ -257,10 +256,10 @@ pub(super) async fn find(
     Ok(mapping::Block::decode(&bytes, layout.image, page.number)?.find(hash))
 }
 
-/// Looks for a key in some pages of a block, all of whose pages are read.
+/// Reads a whole block, and looks for a key in the pages that may have it.
 ///
 /// # Errors
-/// Where a page that may have the key cannot be read, or is not what it should be.
+/// If a page that may have the key cannot be read or does not verify.
 pub(super) async fn find_in_block(
     store: &PageStore,
     layout: &BlockLayout,
@@ -286,7 +285,7 @@ pub(super) async fn find_in_block(
 /// Reads all entries of a page.
 ///
 /// # Errors
-/// Where the page cannot be read, or is not what it should be.
+/// If the page cannot be read or does not verify.
 pub(super) async fn read(
     store: &PageStore,
     layout: &BlockLayout,

@@ -1,4 +1,4 @@
-//! How large Tier 1 may be, and what of the region is for checkpoints of it.
+//! Bounds on Tier 1, and the pages of the region that are reserved for checkpoints.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -7,28 +7,29 @@ use format::mapping::ENTRY_BYTES;
 
 use super::shape::{CascadeConfig, MOST_DEMOTED, Shape};
 
-/// One page of so many is reserved for checkpoints, at least; twice that, for two checkpoints.
+/// A checkpoint reserves at least one page in 16 of the region; two checkpoints reserve twice that.
 const RESERVED_SHARE: usize = 16;
-/// The same, at most: the rest is for what is below Tier 1.
+/// A checkpoint reserves at most this fraction of the region, so that the tiers below the first have the rest.
 const MOST_RESERVED: (usize, usize) = (2, 5);
-/// What a checkpoint has of a page, at most: of a block of one page, with its number and two fences, or of a page alone in its
-/// bucket; and of a segment, of which there are no more than pages.
+/// Upper bound on the checkpoint bytes for each page of the region. At worst the page is a block of its own, with its number
+/// and two fences, or the only page of its bucket, and there are as many segments as pages.
 const CHECKPOINT_PAGE_BYTES: usize = {
     let (block, bucket) = (size_of::<BlockHead>() + 8, size_of::<BucketPage>() + 8);
     let of_page = if block > bucket { block } else { bucket };
     of_page + size_of::<NumberedSegment>()
 };
 
-/// What of a region is for checkpoints, without which no page becomes free again, and how large Tier 1 may be for these.
+/// Pages reserved for checkpoints, without which no page becomes free again, and the bounds that they set on Tier 1.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reserve {
     pages: usize,
-    /// Entries of Tier 1 of a partition, whatever memory there is: with what is named, and with what is dead, too.
+    /// Most entries in Tier 1 of a partition, whatever the memory; then the same with tombstones beyond them.
     hot_entries: usize,
     buried_entries: usize,
 }
 
-/// Tombstones that Tier 1 may have beyond what it names, one for so many of these, before all that they are for is dropped.
+/// A checkpoint has space for one further tombstone for each 8 entries of Tier 1. At half that number of tombstones
+/// everything below Tier 1 is dropped.
 const BURIED_SHARE: usize = 8;
 
 impl Reserve {
@@ -45,7 +46,7 @@ impl Reserve {
         }
     }
 
-    /// Entries of Tier 1 of a partition of which a checkpoint takes no more than so many pages, tombstones beside them.
+    /// Most entries in Tier 1 of a partition for which a checkpoint, tombstones included, fits into `reserved` pages.
     fn hot_within(shape: &Shape, pages: usize, reserved: usize) -> usize {
         let left = (reserved.saturating_sub(2) * STREAM_BYTES)
             .saturating_sub(Self::checkpoint_bytes(shape, pages, 0));
@@ -53,17 +54,17 @@ impl Reserve {
         entries - entries / BURIED_SHARE
     }
 
-    /// As many, and the tombstones beyond which all is dropped that they are for.
+    /// Adds the tombstones beyond which everything below Tier 1 is dropped.
     fn with_buried(hot_entries: usize) -> usize {
         hot_entries + hot_entries / (2 * BURIED_SHARE)
     }
 
-    /// The most pages that a checkpoint takes of a region of so many, where Tier 1 is as large as it is meant to be.
+    /// Most pages that a checkpoint of a region of `pages` takes while Tier 1 has its configured size.
     pub(super) fn checkpoint_pages(shape: &Shape, pages: usize) -> usize {
         Self::pages_for(shape, pages, shape.partitions() * shape.most_hot())
     }
 
-    /// The same with so many entries in Tier 1 of all partitions.
+    /// Most pages that it takes with `hot` entries in Tier 1 of all partitions together.
     fn pages_for(shape: &Shape, pages: usize, hot: usize) -> usize {
         Self::checkpoint_bytes(shape, pages, hot + hot / BURIED_SHARE) / STREAM_BYTES + 2
     }
@@ -75,8 +76,8 @@ impl Reserve {
     }
 }
 
-/// How large Tier 1 of a partition may be. As this run's settings have it, but for a start that finds what a run with others
-/// has left: a Tier 1 that is larger, or a region with less space for checkpoints of it. Lock-free.
+/// Bounds on Tier 1 of each partition. They follow from this run's settings, unless a start finds a larger Tier 1, or
+/// less space for checkpoints, that a run with other settings has left. Lock-free.
 #[derive(Debug)]
 pub(super) struct Bounds {
     reserve: Reserve,
@@ -86,12 +87,12 @@ pub(super) struct Bounds {
     hot: AtomicUsize,
     grown: AtomicUsize,
     buried: AtomicUsize,
-    /// Pages reserved for a checkpoint once Tier 1 is as large as it may be.
+    /// Pages reserved for a checkpoint once Tier 1 is within its bounds.
     settled: AtomicUsize,
     /// Pages reserved now.
     reserved: AtomicUsize,
     is_settling: AtomicBool,
-    /// Entries of Tier 1 of each partition, as long as it is settling.
+    /// Entries in Tier 1 of each partition while `is_settling`.
     entries: Box<[AtomicUsize]>,
 }
 
@@ -116,44 +117,45 @@ impl Bounds {
         }
     }
 
-    /// Entries above which some are demoted.
+    /// Number of entries above which some are demoted.
     pub(super) fn hot(&self) -> usize {
         self.hot.load(Ordering::Relaxed)
     }
 
-    /// Entries that there may be whatever memory there is.
+    /// Number of entries allowed whatever the memory.
     pub(super) fn most_hot(&self) -> usize {
         self.hot() + self.overshoot
     }
 
-    /// Entries while what is below does not keep up.
+    /// Number of entries allowed while the lower tiers do not keep up.
     pub(super) fn grown(&self) -> usize {
         self.grown.load(Ordering::Relaxed)
     }
 
-    /// Beyond so many, tombstones included, what is below is dropped.
+    /// Number of entries, tombstones included, above which everything below Tier 1 is dropped.
     pub(super) fn buried(&self) -> usize {
         self.buried.load(Ordering::Relaxed)
     }
 
-    /// Entries of a demotion.
+    /// Number of entries of a demotion.
     pub(super) fn demoted(&self) -> usize {
         self.demoted
     }
 
-    /// Pages that are for a checkpoint alone, twice.
+    /// Pages reserved for one checkpoint. Two of this size are reserved.
     pub(super) fn reserved(&self) -> usize {
         self.reserved.load(Ordering::Relaxed)
     }
 
-    /// What a start has found: so many entries in Tier 1 of each partition, and so many pages that are free or the last
-    /// checkpoint's. Before anything is moved. Whether Tier 1 stays smaller than the settings say.
+    /// Adapts the bounds to the index that a start found: `found` entries in Tier 1 of each partition, and `free` pages
+    /// that are free or belong to the last checkpoint. Call it before upkeep runs. Returns whether Tier 1 stays smaller
+    /// than configured.
     pub(super) fn resume(&self, shape: &Shape, found: &[usize], free: usize) -> bool {
         let space = free / 2;
         let is_smaller = space < self.reserve.pages;
         let most_found = found.iter().copied().max().unwrap_or(0);
         if is_smaller {
-            // The last run has reserved less, and has filled the rest: as large as it was is as large as it stays.
+            // The last run reserved fewer pages and filled the rest, so Tier 1 stays as small as it was then.
             let hot = Reserve::hot_within(shape, self.pages, space);
             let rest = hot.saturating_sub(self.overshoot).max(shape.page_entries);
             self.hot.fetch_min(rest, Ordering::Relaxed);
@@ -163,7 +165,7 @@ impl Bounds {
         }
         let mut reserved = self.settled.load(Ordering::Relaxed);
         if most_found > self.reserve.hot_entries {
-            // The last run had a larger Tier 1: checkpoints have it until it has moved down.
+            // The last run had a larger Tier 1. Checkpoints need the space until its entries have moved down.
             let buried = Reserve::with_buried(most_found);
             self.buried.fetch_max(buried, Ordering::Relaxed);
             for (entries, &found) in self.entries.iter().zip(found) {
@@ -178,7 +180,7 @@ impl Bounds {
         is_smaller
     }
 
-    /// Tier 1 of a partition has so many entries now. How many pages are reserved, where that is fewer than before.
+    /// Notes the number of entries in Tier 1 of a partition. Returns the number of reserved pages if it has fallen.
     pub(super) fn settle(&self, shape: &Shape, number: usize, entries: usize) -> Option<usize> {
         if !self.is_settling.load(Ordering::Relaxed) {
             return None;
@@ -202,7 +204,8 @@ impl Bounds {
 mod tests {
     use super::*;
 
-    /// Tier 1 with as many tombstones as it may have, all buffers full, every page a block of its own, as many segments.
+    /// The worst case: Tier 1 with all its tombstones, full buffers, every page a block of its own, as many segments as
+    /// pages.
     #[test]
     fn what_is_reserved_has_space_for_the_largest_checkpoint() {
         let capacities = [120_000, 560_000, 7_500_000, 190_000_000];
@@ -248,7 +251,7 @@ mod tests {
         let asked = (large.hot(), large.grown(), large.reserved());
         assert!(!large.resume(&shape, &entries, 2 * large.reserved()));
         assert_eq!((large.hot(), large.grown(), large.reserved()), asked);
-        // What the last run had to leave free.
+        // Pages that the last run had to leave free.
         let free = 2 * small.reserved();
         assert!(large.resume(&shape, &entries, free));
         assert!(large.hot() < asked.0 && large.grown() < asked.1);

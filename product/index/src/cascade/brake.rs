@@ -1,4 +1,4 @@
-//! What holds back those who store while upkeep is behind: Tier 1 is bounded, and a mapping for which it has no space is lost.
+//! Back-pressure on writers while upkeep is behind: Tier 1 is bounded, and a mapping for which it has no space is lost.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -6,18 +6,19 @@ use runtime::sync::Notify;
 
 use super::bounds::Bounds;
 
-/// Demotions' worths of entries that Tier 1 may still take once the brake is pressed: those of who is storing just then.
+/// Demotions' worth of entries that Tier 1 may still take after the brake is pressed, for writers that are storing just
+/// then.
 const MARGIN: usize = 4;
 
-/// Pressed while Tier 1 of some partition is nearly full, and upkeep makes way. Changed under that partition's lock.
+/// Pressed while Tier 1 of some partition is nearly full and upkeep makes progress. Changed under that partition's lock.
 pub(super) struct Brake {
     pressed: Box<[AtomicBool]>,
-    /// How many are.
+    /// Number of partitions that press it.
     count: AtomicUsize,
-    /// Entries that Tier 1 of a partition could have when one was last pressed.
+    /// Most entries allowed in Tier 1 of a partition when the brake was last pressed.
     most: AtomicUsize,
     makes_way: AtomicBool,
-    /// None is any more, or upkeep makes no way.
+    /// Notified when no partition presses any more, or upkeep makes no progress.
     pub(super) released: Notify,
 }
 
@@ -27,7 +28,7 @@ impl Brake {
             pressed: (0..partitions).map(|_| AtomicBool::new(false)).collect(),
             count: AtomicUsize::new(0),
             most: AtomicUsize::new(usize::MAX),
-            // Upkeep begins with the cache.
+            // Upkeep starts with the cache.
             makes_way: AtomicBool::new(true),
             released: Notify::default(),
         }
@@ -37,14 +38,14 @@ impl Brake {
         self.count.load(Ordering::Relaxed) > 0 && self.makes_way.load(Ordering::Relaxed)
     }
 
-    /// Entries at which it is pressed where Tier 1 of a partition may have so many: more than those at which upkeep rests, which
-    /// alone releases it.
+    /// Returns the number of entries at which a partition presses the brake, given the most that Tier 1 may have. It is
+    /// above the number at which upkeep rests, since only upkeep releases the brake.
     pub(super) fn entries_of(&self, most: usize, bounds: &Bounds) -> usize {
         let nearly_full = most.saturating_sub(MARGIN * bounds.demoted());
         nearly_full.max(bounds.hot() + 1)
     }
 
-    /// Entries below which it is released.
+    /// Returns the number of entries below which a partition releases it.
     pub(super) fn entries(&self, bounds: &Bounds) -> usize {
         self.entries_of(self.most.load(Ordering::Relaxed), bounds)
     }
@@ -65,7 +66,8 @@ impl Brake {
         }
     }
 
-    /// Upkeep runs and can write, or it cannot: then nobody is to wait for it. Whether that is new.
+    /// Sets whether upkeep runs and can write. While it cannot, writers do not wait for it. Returns whether the value
+    /// changed.
     pub(super) fn set_makes_way(&self, makes_way: bool) -> bool {
         let before = self.makes_way.swap(makes_way, Ordering::Relaxed);
         if before && !makes_way {

@@ -1,7 +1,8 @@
-//! What a checkpoint has of a cascade, and how a start takes it up again (section 4.4).
+//! Saves a cascade to a checkpoint and loads it at start (section 4.4).
 //!
-//! What is on flash is named where it lies; what only memory has, dirty mappings of Tier 1 and buffers, is written beside it.
-//! Each partition is written as it is in one hold of its lock, so that a mapping is in it once or twice, never not at all.
+//! A checkpoint writes a stream to the region. The stream names the pages of mappings that are on flash, and holds the
+//! mappings that only memory has: buffers and dirty entries of Tier 1. Each partition is encoded in one hold of its lock,
+//! so that a mapping is saved once or twice, never not at all.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,16 +22,15 @@ use super::partition::{BucketPage, Layouts, Partition};
 use super::slices::Slices;
 use super::upkeep::entry_of;
 
-/// Pages of the stream written or read at once.
+/// Number of pages of the stream written or read at once.
 const PIECE_PAGES: usize = 64;
-/// By so much the page numbers of a run differ from those of the one before, which may have used some that no checkpoint
-/// tells of.
+/// Gap between the page numbers of successive runs, as the run before may have used numbers that no checkpoint records.
 const RUN_NUMBERS: u64 = 1 << 40;
-/// Numbers that each checkpoint takes for the pages of its own: how many it will have is not known. After a run that has failed to
-/// name 2^15 of them some may be given twice.
+/// Page numbers set aside for the stream of each checkpoint, whose length is not known at its start. If a run fails to
+/// name 2^15 checkpoints, the next one may give some numbers twice.
 const SAVE_NUMBERS: u64 = 1 << 24;
 
-/// Why a checkpoint was not made.
+/// Reason why a checkpoint was not made.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the fields are what the message says they are")]
 pub enum SaveError {
@@ -40,46 +40,46 @@ pub enum SaveError {
     /// The region is full.
     #[error("no page of the index region is free for a checkpoint")]
     Full,
-    /// What a failed sync may have lost has not been written again yet.
+    /// Pages that a failed sync may have lost are not written again yet.
     #[error("what a failed sync may have lost is still to be written again")]
     InDoubt,
 }
 
-/// Why what was saved cannot be taken up again.
+/// Reason why a saved index cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the fields are what the message says they are")]
 pub enum LoadError {
     /// The device failed.
     #[error("the index cannot be read: {0}")]
     Device(#[from] DeviceError),
-    /// A page is not what it should be.
+    /// A page does not verify.
     #[error("a page of the saved index is damaged: {0}")]
     Damaged(#[from] FormatError),
-    /// The bytes make no sense.
+    /// The saved bytes are inconsistent.
     #[error("the saved index makes no sense")]
     Nonsense,
-    /// The settings are not those it was saved with.
+    /// The index was saved with other sizes than the settings give.
     #[error("the index was saved with other sizes")]
     Sizes,
 }
 
-/// What a start has read and still has to put into Tier 1, once it is known which segments the numbers name.
+/// Entries that a start has read and inserts into Tier 1 once it knows which segments their numbers name.
 pub struct Loaded {
-    /// The segments that had a number, and from which number on none had been given.
+    /// The segments that had a number, and the first number that no segment had.
     pub segments: (Vec<NumberedSegment>, u32),
-    /// By partition, from the top.
+    /// By partition, newest first.
     hot: Vec<Vec<Entry>>,
 }
 
 impl Cascade {
-    /// Writes what a checkpoint needs to the region and makes it durable. Returns what the checkpoint has to hold. The last
-    /// one of a run keeps what is hot, too. `segments` is asked at the end for the numbers of all segments, and for the next:
-    /// what is saved may name any that has been given.
+    /// Writes a checkpoint of the index to the region, and makes it durable. Returns the section that the cache's
+    /// checkpoint has to hold. With `is_last` it also saves the clean entries of Tier 1. Calls `segments` at the end for
+    /// the numbers of all segments and the next number, because saved mappings may name any number given until then.
     ///
-    /// One at a time. What comes of it has to be told by [`saved`](Self::saved).
+    /// Only one call runs at a time. The caller reports the outcome to [`saved`](Self::saved).
     ///
     /// # Errors
-    /// [`SaveError`]; the checkpoint in force is as it was.
+    /// [`SaveError`]; the checkpoint in force is unchanged.
     pub async fn save(
         &self,
         is_last: bool,
@@ -101,14 +101,14 @@ impl Cascade {
         Ok(section)
     }
 
-    /// What has become of the checkpoint that [`save`](Self::save) was for: it is in force, or it never will be, or that is
-    /// not known.
+    /// Takes the outcome of the checkpoint that [`save`](Self::save) was called for: in force (`Some(true)`), never to be
+    /// in force (`Some(false)`), or unknown (`None`).
     pub fn saved(&self, is_named: Option<bool>) {
         let mut saves = self.saved.lock();
         let pending = std::mem::take(&mut saves.pending);
         self.store.checkpoint_ends(is_named == Some(true));
         if is_named != Some(true) {
-            // What it was wanted for is still so.
+            // The need for a checkpoint remains.
             self.ask_for_checkpoint();
         }
         match is_named {
@@ -117,12 +117,12 @@ impl Cascade {
                 self.store.free_checkpoint(before);
             }
             Some(false) => self.store.free_checkpoint(pending),
-            // It counts as one that may be.
+            // It may be in force, so its pages count as named.
             None => saves.named.extend(pending),
         }
     }
 
-    /// Makes durable all that has been written. False where a sync has failed since the last good one began.
+    /// Makes all written pages durable. Returns false if a sync has failed since the last successful one began.
     async fn sync_region(&self) -> bool {
         let next = || self.next_number.load(Ordering::Relaxed);
         let begun = self.doubt.sync_begins(next);
@@ -216,11 +216,12 @@ impl Cascade {
                     hot.push(&entry_of(key, named, is_dirty));
                 }
                 None if entry.is_dirty => hot.push(&Entry::tombstone(key)),
-                // A lower tier has it, and it names nothing.
+                // A lower tier has the mapping, and its segment is gone.
                 None => {}
             }
         });
-        // The first of a key counts. If it is clean since an older one was to be written, it is all that is left of that.
+        // `resume` takes the first entry of each key. A clean entry hides an older dirty one that is not written yet, so
+        // it is saved as dirty.
         for entry in partition
             .demoted
             .iter()
@@ -238,10 +239,10 @@ impl Cascade {
         hot.end();
     }
 
-    /// Reads what a checkpoint's `section` tells of, into an empty cascade.
+    /// Reads the index that a checkpoint's `section` names into an empty cascade.
     ///
     /// # Errors
-    /// [`LoadError`]: the cascade must not be used then.
+    /// [`LoadError`]; the cascade must not be used then.
     pub async fn load(&self, section: &[u8]) -> Result<Loaded, LoadError> {
         let (header, extents) =
             Header::read_from_prefix(section).map_err(|_| LoadError::Nonsense)?;
@@ -297,7 +298,7 @@ impl Cascade {
         })
     }
 
-    /// Puts into Tier 1 what was in memory. Then the cascade is as it was.
+    /// Inserts the loaded entries into Tier 1, which completes the load.
     pub fn resume(&self, loaded: Loaded) {
         for (number, entries) in loaded.hot.into_iter().enumerate() {
             let mut partition = self.partitions[number].lock();
@@ -310,7 +311,7 @@ impl Cascade {
                     Some(code) => partition
                         .hot
                         .put(entry.key(), Hot::At(code), !entry.is_clean()),
-                    // Older ones stay covered.
+                    // A tombstone keeps older mappings hidden.
                     None if !entry.is_clean() => partition.hot.put(entry.key(), Hot::Dead, true),
                     None => {}
                 }
@@ -335,7 +336,8 @@ impl Cascade {
         self.store.reserve(self.bounds.reserved());
         for (number, partition) in self.partitions.iter().enumerate() {
             let partition = partition.lock();
-            // The last run may have had memory for more. What is restored next has nobody to be given back to.
+            // The last run may have had memory for more entries. Recovery inserts next, and items that Tier 1 refuses
+            // then are lost.
             self.press_where_full(number, &partition, self.bounds.most_hot());
             self.account(number, &partition);
         }
@@ -408,7 +410,7 @@ impl Cascade {
     }
 }
 
-/// What has been read of a partition.
+/// The decoded part of a stream that belongs to one partition.
 #[derive(Default)]
 struct Read {
     direct: Vec<Block>,
@@ -424,7 +426,7 @@ struct ReadList {
 }
 
 impl Read {
-    /// Whether all that has been read by key is of this partition, and in the right list.
+    /// Fails unless all buffered and hot entries belong to this partition, and buffered ones to their list.
     fn belongs_to(&self, cascade: &Cascade, number: usize) -> Result<(), LoadError> {
         let is_of_partition = |entry: &Entry| cascade.number_of(entry.key()) == number;
         let buffered = self.lists.iter().enumerate().all(|(list, read)| {
@@ -472,7 +474,7 @@ fn encode_entries(entries: impl Iterator<Item = Entry>, out: &mut Vec<u8>) {
     encoded.end();
 }
 
-/// Entries behind how many they are, which is known at their end.
+/// Writes entries behind their number, which is filled in at the end.
 struct Entries<'o> {
     out: &'o mut Vec<u8>,
     at: usize,
@@ -518,13 +520,13 @@ impl BucketPage {
     }
 }
 
-/// Bytes that are cut into pages.
+/// Writer that cuts a stream of bytes into pages.
 struct Stream<'c> {
     cascade: &'c Cascade,
     first_number: u64,
     pages: Vec<PageId>,
     bytes: u64,
-    /// What is not written yet.
+    /// Bytes not written yet.
     rest: Vec<u8>,
 }
 
@@ -585,15 +587,15 @@ impl<'c> Stream<'c> {
     }
 }
 
-/// Reads a stream again. Nothing takes more memory than bytes that are there.
+/// Reads a stream back. Allocates no more than the stream has bytes.
 struct Reader<'c> {
     store: &'c PageStore,
     image: u64,
-    /// Those that are still to be read.
+    /// Pages still to be read.
     pages: &'c [PageId],
-    /// Number of the first of them.
+    /// Number of the first page of `pages`.
     number: u64,
-    /// Bytes that are still to be taken.
+    /// Bytes of the stream still to be returned.
     left: u64,
     bytes: Vec<u8>,
     at: usize,

@@ -1,4 +1,4 @@
-//! [`Cascade`]: its parts, and what concerns Tier 1 alone.
+//! [`Cascade`]: its parts, and the operations on Tier 1 alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,48 +23,50 @@ use super::slices::Filter;
 
 use crate::ConfigError;
 
-/// Searches that read flash at once, at most: each holds a batch of pages.
+/// Most searches that read flash at once: each holds a batch of pages.
 pub(super) const SEARCHES: usize = 64;
-/// Bits by which entries of Tier 2 and of active lists have more than those of inactive buckets. A look-up asks 64 small blocks of
-/// Tier 2, half as many of a list, and six pages of a bucket; of all entries a 48th is in Tier 2 and a twelfth in lists. The
-/// fewest reads for the memory come where what is asked of each, times its false positives, is as its share of the entries.
+/// Filter bits per entry that Tier 2 and active lists have beyond those of inactive buckets. A look-up checks 64 small
+/// blocks of Tier 2, half as many blocks of a list, and six pages of a bucket. Tier 2 holds a 48th of all entries, lists
+/// a twelfth. For a given memory reads are fewest if the number of checks times the false-positive rate is in proportion
+/// to the share of entries.
 pub(super) const MORE_DIRECT_BITS: u32 = 12;
 pub(super) const MORE_ACTIVE_BITS: u32 = 8;
-/// Compactions at once: each holds a whole list.
+/// Most compactions at once: each holds a whole list.
 const COMPACTIONS: usize = 1;
 
-/// What the cascade has to know of the segments that its entries name.
+/// The segments that the entries of a cascade name.
 pub trait Segments: Send + Sync {
-    /// The number of the segment and the position that a place code of Tier 1 names; nothing where the segment has gone.
+    /// Returns the segment's number and the position that a place code names, or `None` if the segment is gone.
     fn named_by(&self, code: u64) -> Option<(u32, Position)>;
 
-    /// The place code of a position in the segment with a number; nothing where it has gone.
+    /// Returns the place code of a position in a segment, or `None` if the segment is gone.
     fn code(&self, number: u32, position: Position) -> Option<u64>;
 
-    /// Segments with lower numbers have gone, all but a few.
+    /// Returns a number such that nearly all segments with lower numbers are gone.
     fn horizon(&self) -> u32;
 
-    /// Makes durable what has been written to the region, which may share its device with the segments. One at a time where
-    /// it has one of its own.
+    /// Makes everything written to the region durable. The region may share its device with the segments. If it has a
+    /// device of its own, calls do not overlap.
     fn sync<'a>(&'a self, region: &'a Region) -> IoFuture<'a, ()> {
         region.sync()
     }
 
-    /// Syncs of the region's device that have failed so far, whoever asked for them: one error is told to one.
+    /// Returns the number of failed syncs of the region's device, whoever called them, as an error is reported to one
+    /// caller only.
     fn failed_syncs(&self) -> u64;
 }
 
-/// The index. Used from all threads at once.
+/// The index. All threads use it at once.
 pub struct Cascade {
     pub(super) config: CascadeConfig,
     pub(super) shape: Shape,
     pub(super) bounds: Bounds,
     pub(super) layouts: Layouts,
-    /// The bits of a hash that are kept.
+    /// Mask of the hash bits that are kept.
     pub(super) kept: u64,
     pub(super) image: u64,
     pub(super) partitions: Box<[Mutex<Partition>]>,
-    /// Upkeep of each partition waits for this.
+    /// Wakes the upkeep of each partition.
     pub(super) work: Box<[Notify]>,
     pub(super) store: PageStore,
     pub(super) segments: Arc<dyn Segments>,
@@ -93,25 +95,25 @@ pub struct Counters {
     pub tier3_hits: AtomicU64,
     /// Searches of flash that found nothing.
     pub absent: AtomicU64,
-    /// Pages read by look-ups that Tier 2 answered, by those that Tier 3 answered, and by those that found nothing.
+    /// Pages read by look-ups that Tier 2 answered, that Tier 3 answered, and that found nothing.
     pub tier2_reads: AtomicU64,
     pub tier3_reads: AtomicU64,
     pub absent_reads: AtomicU64,
-    /// Batches of Tier 2 that look-ups have read, whatever answered them.
+    /// Batches of Tier 2 read by all look-ups.
     pub tier2_batches: AtomicU64,
     pub demoted: AtomicU64,
     pub promoted: AtomicU64,
     pub compactions: AtomicU64,
     /// Pages that could not be read or did not verify.
     pub damaged_pages: AtomicU64,
-    /// Mappings dropped since a newer one may have been on such a page.
+    /// Mappings dropped because a newer one may have been on a damaged page.
     pub dropped_behind_damage: AtomicU64,
-    /// Mappings dropped since the region was full.
+    /// Mappings dropped because the region was full.
     pub evicted: AtomicU64,
     pub write_errors: AtomicU64,
 }
 
-/// Bits of filters for each entry, so many more than those of inactive buckets; none where these have none.
+/// Returns the filter bits per entry: `more` than inactive buckets have, or 0 if these have no filters.
 pub(super) fn more_filter_bits(config: &CascadeConfig, more: u32) -> u32 {
     match config.filter_bits {
         0 => 0,
@@ -123,14 +125,14 @@ pub(super) fn add(counter: &AtomicU64, number: u64) {
     counter.fetch_add(number, Ordering::Relaxed);
 }
 
-/// Why a cascade cannot be made.
+/// Reason why a cascade cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the fields are what the message says they are")]
 pub enum CascadeError {
-    /// Tier 1 cannot be made.
+    /// Tier 1 cannot be created.
     #[error("tier 1 cannot be made: {0}")]
     Hot(#[from] ConfigError),
-    /// Nothing fits the region.
+    /// The region is too small.
     #[error("the index region has {pages} pages and needs {least} for {capacity} mappings")]
     Region {
         pages: usize,
@@ -139,12 +141,12 @@ pub enum CascadeError {
     },
 }
 
-/// Tier 1 has no space for another mapping until upkeep has moved some of it down.
+/// Tier 1 has no space for another mapping until upkeep moves some down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HotFull;
 
 impl Cascade {
-    /// An empty cascade on a region of `image`.
+    /// Creates an empty cascade on a region of `image`.
     ///
     /// # Errors
     /// [`CascadeError`].
@@ -223,7 +225,7 @@ impl Cascade {
         Ok(cascade)
     }
 
-    /// Pages of the region without which nothing can be moved.
+    /// Returns the fewest pages of a region with which upkeep can move mappings.
     pub fn least_pages(config: &CascadeConfig) -> usize {
         let shape = Shape::of(config);
         let jump_pages = if shape.jump_distance > 0 {
@@ -237,42 +239,42 @@ impl Cascade {
         moved + 2 * Reserve::checkpoint_pages(&shape, moved)
     }
 
-    /// Partitions, each of which has an [`upkeep`](Self::upkeep).
+    /// Returns the number of partitions, each of which needs an [`upkeep`](Self::upkeep) task.
     pub fn partitions(&self) -> usize {
         self.partitions.len()
     }
 
-    /// What has been counted.
+    /// Returns the counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Bytes of memory that it takes, but for what searches and a compaction hold meanwhile.
+    /// Returns the bytes of memory in use, without the buffers of running searches and compactions.
     pub fn memory_bytes(&self) -> u64 {
         let below = self.flash_tier_bytes.iter();
         let below: u64 = below.map(|bytes| bytes.load(Ordering::Relaxed)).sum();
         self.hot_bytes.load(Ordering::Relaxed) + below + self.store.memory_bytes()
     }
 
-    /// Bytes of memory that Tier 1 takes.
+    /// Returns the bytes of memory of Tier 1.
     pub fn hot_bytes(&self) -> u64 {
         self.hot_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of flash in use, and written so far.
+    /// Returns the bytes of flash in use, and the bytes written so far.
     pub fn flash_bytes(&self) -> (u64, u64) {
         let page = device::PAGE_BYTES as u64;
         let used = self.store.pages() - self.store.free_pages();
         (used as u64 * page, self.store.pages_written() * page)
     }
 
-    /// Tells the drive of pages that have been let go of, where that is [wanted](CascadeConfig::discard). Never ends; one for
-    /// the whole cascade.
+    /// Tells the drive of released pages, if [configured](CascadeConfig::discard). Never returns; one task for the whole
+    /// cascade.
     pub async fn discard(&self) {
         self.store.discard().await;
     }
 
-    /// Whether a checkpoint would free pages that are needed.
+    /// Returns whether a checkpoint would free pages that are needed.
     pub fn wants_checkpoint(&self) -> bool {
         self.wants_checkpoint.load(Ordering::Relaxed)
     }
@@ -294,30 +296,30 @@ impl Cascade {
         partition.hot.len() > self.bounds.buried()
     }
 
-    /// Whether Tier 1 has space for what has been found below.
+    /// Whether Tier 1 has space for a mapping found in a lower tier.
     pub(super) fn may_promote(&self, partition: &Partition) -> bool {
         partition.hot.len() < self.bounds.grown()
     }
 
-    /// Whether upkeep is so far behind that what is stored now would soon not be named: callers had better wait for
-    /// [`caught_up`](Self::caught_up). False where upkeep makes no way.
+    /// Returns whether upkeep is so far behind that Tier 1 may soon refuse mappings. Callers should then wait for
+    /// [`caught_up`](Self::caught_up). Returns false if upkeep cannot make progress.
     pub fn is_behind(&self) -> bool {
         self.brake.is_pressed()
     }
 
-    /// Notified when upkeep is not behind any more, or makes no way.
+    /// Notified when upkeep has caught up, or cannot make progress.
     pub fn caught_up(&self) -> &Notify {
         &self.brake.released
     }
 
-    /// Asks for a checkpoint, once.
+    /// Asks for a checkpoint unless one is asked for already.
     pub(super) fn ask_for_checkpoint(&self) {
         if !self.wants_checkpoint.swap(true, Ordering::Relaxed) {
             self.checkpoint_wanted.notify_all();
         }
     }
 
-    /// The place code of an entry; nothing where it is a tombstone, or its segment has gone.
+    /// Returns the place code of an entry, or `None` for a tombstone and for a segment that is gone.
     pub(super) fn code_of(&self, entry: &Entry) -> Option<u64> {
         let (number, position) = entry.item()?;
         self.segments.code(number, position)
@@ -331,7 +333,7 @@ impl Cascade {
         self.partitions[self.number_of(hash)].lock()
     }
 
-    /// Runs `change` on Tier 1 of a partition, and accounts for its memory.
+    /// Runs `change` on the partition of `hash` and updates the memory accounted to Tier 1.
     pub(super) fn change<T>(&self, hash: u64, change: impl FnOnce(&mut Partition) -> T) -> T {
         let mut partition = self.lock(hash);
         let before = partition.hot.memory_bytes();
@@ -359,14 +361,14 @@ impl Cascade {
         self.flash_tier_bytes[number].store(bytes, Ordering::Relaxed);
     }
 
-    /// What Tier 1 says of a key, and whether it has been looked up since it said so.
+    /// Returns the mapping of a key in Tier 1, and whether it was read since it was inserted or passed over.
     pub fn lookup(&self, hash: u64) -> Option<(Hot, bool)> {
         let hash = hash & self.kept;
         let entry = self.lock(hash).hot.get(hash)?;
         Some((entry.hot, entry.is_recent))
     }
 
-    /// The same, and counts as a look-up.
+    /// As [`lookup`](Self::lookup), and counts as a read.
     pub fn access(&self, hash: u64) -> Option<(Hot, bool)> {
         let hash = hash & self.kept;
         let entry = self.lock(hash).hot.access(hash)?;
@@ -374,7 +376,8 @@ impl Cascade {
         Some((entry.hot, entry.is_recent))
     }
 
-    /// What is asked for next concerns these keys, the first of which names the partition.
+    /// Touches the buckets of these keys, all of one partition, ahead of calls that need them. The first key only selects
+    /// the partition.
     pub fn warm(&self, hashes: &mut dyn Iterator<Item = u64>) {
         let Some(first) = hashes.next() else { return };
         self.lock(first).hot.warm(hashes);
@@ -386,11 +389,11 @@ impl Cascade {
         self.lock(hash).may_be_below(&self.layouts, hash)
     }
 
-    /// Names a place for a key, instead of all that is named for it. Returns what Tier 1 said before. Tier 1 `may_grow`
-    /// while what is below it does not keep up, as long as a checkpoint of it would find space.
+    /// Maps a key to a place and supersedes all its older mappings. Returns the mapping that Tier 1 had. If `may_grow`,
+    /// Tier 1 may exceed its size while the lower tiers do not keep up, as far as a checkpoint of it has space.
     ///
     /// # Errors
-    /// [`HotFull`], and nothing has changed. Where Tier 1 said something there is always space.
+    /// [`HotFull`], with nothing changed. A key that Tier 1 has already is never refused.
     pub fn insert(&self, hash: u64, code: u64, may_grow: bool) -> Result<Option<Hot>, HotFull> {
         let hash = hash & self.kept;
         let most = if may_grow {
@@ -409,27 +412,26 @@ impl Cascade {
         })
     }
 
-    /// No place is named for a key any more, however many were. Returns what Tier 1 said before; whether anything else did
-    /// is not known.
+    /// Removes all mappings of a key. Returns the mapping that Tier 1 had; whether a lower tier had one is not known.
     pub fn bury(&self, hash: u64) -> Option<Hot> {
         let hash = hash & self.kept;
         self.change(hash, |partition| {
             let before = partition.hot.get(hash).map(|entry| entry.hot);
             partition.bury(&self.layouts, hash);
-            // A tombstone is never refused, and takes the space of what comes next.
+            // A tombstone is never refused, so it takes space from later insertions.
             self.press_where_full(self.number_of(hash), partition, self.bounds.grown());
             before
         })
     }
 
-    /// Presses the brake where Tier 1 of a partition, which may have so many entries, nearly does.
+    /// Presses the brake if Tier 1 of a partition nearly has `most` entries.
     pub(super) fn press_where_full(&self, number: usize, partition: &Partition, most: usize) {
         if partition.hot.len() >= self.brake.entries_of(most, &self.bounds) {
             self.brake.press(number, most);
         }
     }
 
-    /// [`bury`](Self::bury), if Tier 1 says this. Whether it did.
+    /// [Buries](Self::bury) a key if Tier 1 maps it to `code`. Returns whether it did.
     pub fn bury_if(&self, hash: u64, code: u64) -> bool {
         let hash = hash & self.kept;
         self.change(hash, |partition| {
@@ -442,7 +444,7 @@ impl Cascade {
         })
     }
 
-    /// Leaves nothing in Tier 1 that names a segment which has gone by now.
+    /// Removes all mappings of reclaimed segments from Tier 1.
     pub fn sweep(&self) {
         for number in 0..self.partitions.len() {
             let partition = &mut *self.partitions[number].lock();
@@ -458,7 +460,7 @@ impl Cascade {
         }
     }
 
-    /// What Tier 1 says becomes `new`, if it is `old`. Whether it was.
+    /// Replaces the mapping of a key by `new` if Tier 1 maps it to `old`. Returns whether it did.
     pub fn replace_if(&self, hash: u64, old: u64, new: u64) -> bool {
         let hash = hash & self.kept;
         self.change(hash, |partition| {

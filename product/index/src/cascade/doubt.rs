@@ -1,8 +1,8 @@
-//! What a failed sync may have lost, and how it is written again.
+//! Tracks pages that a failed sync may have lost, so that they are written again.
 //!
-//! After an error a sync that succeeds says nothing of what was written before it (Linux marks failed pages clean). So
-//! everything that has been written since the last good sync began is written again, elsewhere, before the next checkpoint.
-//! It is still found meanwhile: reads do not depend on syncs.
+//! After an error a later successful sync says nothing about earlier writes (Linux marks failed pages clean). So every
+//! page written since the last good sync began is written again, elsewhere, before the next checkpoint. Searches still
+//! find its mappings: reads do not depend on syncs.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -12,25 +12,25 @@ use parking_lot::Mutex;
 
 use super::partition::{Partition, Spot};
 
-/// Which pages are not known to be durable.
+/// The pages that are not known to be durable.
 pub(super) struct Doubt {
     state: Mutex<State>,
-    /// Partitions that may have some.
+    /// Whether each partition may have pages in doubt.
     partitions: Box<[AtomicBool]>,
 }
 
 struct State {
-    /// First numbers of what is being written.
+    /// First page number of each write in progress.
     in_flight: BTreeSet<u64>,
-    /// Pages with lower numbers are durable, or have been written again.
+    /// Pages with lower numbers are durable, or were written again.
     durable: u64,
-    /// The numbers of those that a sync may have lost.
+    /// Numbers of the pages that a sync may have lost.
     lost: Range<u64>,
-    /// Failed syncs that have been taken notice of.
+    /// Number of failed syncs that are accounted for.
     failures: u64,
 }
 
-/// Something that is being written, until it is dropped.
+/// A write in progress, until it is dropped.
 pub(super) struct InFlight<'d>(&'d Doubt, u64);
 
 impl Drop for InFlight<'_> {
@@ -52,8 +52,8 @@ impl Doubt {
         }
     }
 
-    /// Pages with the numbers that `take` takes, from that which it returns on, are written until the guard is dropped. No
-    /// sync begins between the two.
+    /// Begins a write of the page numbers that `take` takes. Returns a guard that ends the write when dropped, and the
+    /// first number. No sync can begin between taking the numbers and noting the write.
     pub(super) fn writing(&self, take: impl FnOnce() -> u64) -> (InFlight<'_>, u64) {
         let mut state = self.state.lock();
         let first = take();
@@ -61,14 +61,14 @@ impl Doubt {
         (InFlight(self, first), first)
     }
 
-    /// Whether anything is in doubt.
+    /// Whether any page is in doubt.
     pub(super) fn is_any(&self) -> bool {
         let mut partitions = self.partitions.iter();
         partitions.any(|in_doubt| in_doubt.load(Ordering::Acquire))
     }
 
-    /// A sync begins: pages with lower numbers than what this returns have been written. `next_number` tells the first that
-    /// nobody has taken.
+    /// Begins a sync. Returns a number below which all pages are written. `next_number` returns the first number that is
+    /// not taken.
     pub(super) fn sync_begins(&self, next_number: impl FnOnce() -> u64) -> u64 {
         let state = self.state.lock();
         let next_number = next_number();
@@ -76,8 +76,8 @@ impl Doubt {
         first.map_or(next_number, |&first| first.min(next_number))
     }
 
-    /// It has ended, after so many failed ones in all, these of others included. False where one has failed since the last
-    /// good one began: then what has been written since is in doubt.
+    /// Ends a sync. `failures` counts all failed syncs of the device, those of other callers included. Returns false if
+    /// one has failed since the last good one began: all pages written since then are in doubt.
     pub(super) fn sync_ended(
         &self,
         (is_good, failures): (bool, u64),
@@ -102,13 +102,13 @@ impl Doubt {
         false
     }
 
-    /// What of the partition is in doubt; when there is nothing, that is noted. Its upkeep alone asks: what it is writing
-    /// meanwhile it will find when it asks next.
+    /// Returns a block or page of the partition that is in doubt, or clears the partition's mark if none is. Only its
+    /// upkeep calls this; pages that it writes while a sync fails are found by the next call.
     pub(super) fn spot(&self, number: usize, partition: &Partition) -> Option<Spot> {
         if !self.partitions[number].load(Ordering::Acquire) {
             return None;
         }
-        // Held until it is noted: another sync may fail meanwhile.
+        // Held until the mark is cleared, as another sync may fail.
         let state = self.state.lock();
         let spot = find(partition, &state.lost);
         if spot.is_none() {

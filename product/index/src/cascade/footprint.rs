@@ -1,4 +1,4 @@
-//! How much memory and flash a cascade takes once it is full, and settings that fit into less.
+//! Memory and flash that a full cascade takes, and settings that fit into less.
 
 use format::mapping::ENTRY_BYTES;
 
@@ -8,24 +8,25 @@ use super::partition::{Bucket, BucketPage};
 use super::shape::{CascadeConfig, Shape};
 use super::slices::Filter;
 
-/// Bytes of an entry of Tier 1, on average.
+/// Average bytes of an entry of Tier 1.
 const HOT_ENTRY_BYTES: u64 = 10;
 /// Bytes of an entry in the buffer of an active list, a hash table that doubles.
 const BUFFERED_BYTES: u64 = 2 * ENTRY_BYTES as u64;
-/// A page of an inactive bucket is filled so far, on average.
+/// Average fill of a page of an inactive bucket.
 const PAGE_FILL: (u64, u64) = (4, 5);
-/// Entries of a list while it is compacted, those that its sorting takes beside them included.
+/// Copies of a list's entries during compaction, the memory for sorting included.
 const COMPACTED_TWICE: u64 = 2;
 
-/// Bytes of the region for each mapping: an entry, the room that buckets have left, what waits for a checkpoint, and that.
+/// Bytes of the region per mapping: its entry, unfilled space in buckets, pages that wait for a checkpoint, and
+/// checkpoints.
 const REGION_BYTES: u64 = 22;
-/// That does for a Tier 1 of so many percent.
+/// Size of Tier 1, in percent, for which `REGION_BYTES` suffices.
 const REGION_HOT_PERCENT: u32 = 20;
-/// So many more for each mapping that Tier 1 may have beyond that: it is below as well where it is clean, and two checkpoints
-/// have it where it is dirty.
+/// Further bytes for each mapping that Tier 1 may hold beyond that. A clean mapping is stored below as well; a dirty one
+/// is in two checkpoints.
 const MORE_REGION_BYTES: u64 = 36;
 
-/// Shares of Tier 1 and bits of filters that are tried one after the other: what costs little speed goes first.
+/// (`hot_percent`, `filter_bits`) to try in turn, those that cost little speed first.
 const SMALLER: [(u32, u32); 10] = [
     (12, 6),
     (10, 6),
@@ -40,7 +41,7 @@ const SMALLER: [(u32, u32); 10] = [
 ];
 
 impl CascadeConfig {
-    /// Bytes of memory that it takes with as many mappings as it is laid out for, about.
+    /// Estimates the bytes of memory that the index takes with `capacity` mappings.
     pub fn full_bytes(&self) -> u64 {
         let shape = Shape::of(self);
         let partitions = shape.partitions() as u64;
@@ -62,7 +63,7 @@ impl CascadeConfig {
         hot + buckets + buffers + pages * of_page + direct + active
     }
 
-    /// Bytes of memory that a compaction, and as many searches as there may be, hold meanwhile.
+    /// Returns the bytes of memory that a compaction and the most searches at once hold.
     pub fn working_bytes(&self) -> u64 {
         let shape = Shape::of(self);
         let compacted = (shape.active_blocks * shape.buffered()) as u64;
@@ -71,14 +72,14 @@ impl CascadeConfig {
         compaction + searches
     }
 
-    /// Bytes of a region for as many mappings.
+    /// Returns the bytes of a region for `capacity` mappings.
     pub fn region_bytes(&self) -> u64 {
         let more = u64::from(self.hot_percent.saturating_sub(REGION_HOT_PERCENT));
         let bytes = self.capacity * REGION_BYTES + self.capacity * more / 100 * MORE_REGION_BYTES;
         bytes.max(Cascade::least_pages(self) as u64 * device::PAGE_BYTES as u64)
     }
 
-    /// The same with no more of Tier 1 than a region of so many bytes has space for.
+    /// Reduces a Tier 1 of more than 20 % to the size that a region of `bytes` has space for, 20 % at least.
     #[must_use]
     pub fn within_region(self, bytes: u64) -> Self {
         let of = |hot_percent| Self {
@@ -91,15 +92,14 @@ impl CascadeConfig {
         fits.unwrap_or_else(|| of(usual))
     }
 
-    /// Entries that Tier 1 of each partition may have while what is below does not keep up, as far as memory goes.
+    /// Entries that Tier 1 of each partition may have, as far as memory goes, while the lower tiers do not keep up.
     pub(super) fn grown_hot_entries(&self, shape: &Shape) -> usize {
         let more = self.spare_bytes / (shape.partitions() as u64 * HOT_ENTRY_BYTES);
         let more = usize::try_from(more).unwrap_or(usize::MAX);
         shape.hot_entries.saturating_add(more).max(shape.most_hot())
     }
 
-    /// The same with so much less of Tier 1, and so many bits less of its filters, that it takes no more than so many bytes
-    /// of memory, or as little as it can.
+    /// Reduces Tier 1 and the filters until the index takes at most `bytes` of memory, or as little as it can.
     #[must_use]
     pub fn within(self, bytes: u64) -> Self {
         let smaller = SMALLER.into_iter().map(|(hot_percent, filter_bits)| Self {

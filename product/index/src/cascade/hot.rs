@@ -1,8 +1,8 @@
 //! Tier 1: the hot mappings of a partition, in memory (section 4.1.1).
 //!
-//! A [`DirectTable`] whose values are a place code, or all ones for a tombstone, above a bit that tells a dirty entry: one
-//! that no tier on flash has. A tombstone is always dirty. The table tells keys apart by fewer bits than a hash has, and so
-//! do all tiers: two keys that agree in these are one key to the cascade, which is a miss for one of them.
+//! A [`DirectTable`]. A value is a place code, or all ones for a tombstone, above a bit that marks a dirty entry: one
+//! that no tier on flash has. A tombstone is always dirty. The table, like all tiers, keeps fewer bits than a hash has.
+//! Two keys that agree in these bits are one key to the cascade, and one of them is a miss.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use super::order::Order;
 use super::shape::{CascadeConfig, Replacement, Shape, hot_buckets};
 use crate::{ConfigError, DirectConfig, DirectTable, Entry, Hand, SUB_TABLE_ENTRIES, Sweep};
 
-/// Where the item of a key lies, as Tier 1 says it.
+/// Mapping of a key in Tier 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hot {
-    /// At the place with this code.
+    /// The item is at the place with this code.
     At(u64),
-    /// Nowhere: the key has been deleted, and older mappings of it are outdated.
+    /// The key is deleted, and its older mappings are outdated.
     Dead,
 }
 
@@ -29,24 +29,24 @@ pub(super) struct HotEntry {
     pub(super) hot: Hot,
     /// Whether no tier on flash has it.
     pub(super) is_dirty: bool,
-    /// Whether it has been looked up since it was put there, or passed over.
+    /// Whether it was read since it was inserted or passed over.
     pub(super) is_recent: bool,
 }
 
 pub(super) struct HotTable {
     table: DirectTable,
-    /// Values for which the table has no place: where many hashes lie close together. Mixed hashes do not.
+    /// Values for which the table has no place, since many hashes lie close together. Well-mixed hashes do not.
     crowded: BTreeMap<u64, u64>,
     hand: Hand,
     by: Replacement,
-    /// How long ago each entry has been used, where that decides.
+    /// Order of use of the entries, for [`Replacement::Lru`] only.
     order: Option<Order>,
-    /// The hash bits that are the same for the whole partition.
+    /// The hash bits that the whole partition shares.
     partition: u64,
     dead: u64,
 }
 
-/// The table of one of `2^partition_bits` partitions.
+/// Returns the settings of the table of one of `2^partition_bits` partitions.
 fn table_config(config: &CascadeConfig, shape: &Shape) -> DirectConfig {
     // By the capacity and nothing else: flash keeps as many bits of a hash as the table.
     let expected = ((config.capacity / 8) >> shape.partition_bits).max(1);
@@ -60,24 +60,24 @@ fn table_config(config: &CascadeConfig, shape: &Shape) -> DirectConfig {
     }
 }
 
-/// Bytes of memory that the empty table of a partition takes.
+/// Returns the bytes of memory of a partition's empty table.
 pub(super) fn least_bytes(config: &CascadeConfig, shape: &Shape) -> u64 {
     table_config(config, shape).least_bytes()
 }
 
-/// The bits of a hash that all tiers keep: the topmost.
+/// Returns the number of topmost hash bits that all tiers keep.
 ///
 /// # Errors
-/// Where no table can be made.
+/// If no table can be made of the settings.
 pub(super) fn kept_bits(config: &CascadeConfig, shape: &Shape) -> Result<u32, ConfigError> {
     table_config(config, shape).fingerprint_bits()
 }
 
 impl HotTable {
-    /// The empty table of a partition.
+    /// Creates the empty table of a partition.
     ///
     /// # Errors
-    /// Where no table can be made.
+    /// If no table can be made of the settings.
     pub(super) fn new(
         config: &CascadeConfig,
         shape: &Shape,
@@ -128,7 +128,7 @@ impl HotTable {
         Some(self.entry(hash, entry))
     }
 
-    /// As [`get`](Self::get), and counts as a look-up.
+    /// As [`get`](Self::get), and counts as a read.
     pub(super) fn access(&mut self, hash: u64) -> Option<HotEntry> {
         let entry = self.table.access(hash).or_else(|| self.crowded(hash))?;
         if let Some(order) = &mut self.order {
@@ -146,7 +146,7 @@ impl HotTable {
         self.table.warm(hashes);
     }
 
-    /// Puts an entry in, or another in its place.
+    /// Inserts or replaces an entry.
     pub(super) fn put(&mut self, hash: u64, hot: Hot, is_dirty: bool) {
         let value = self.value(hot, is_dirty);
         let is_crowded = !self.crowded.is_empty() && self.crowded.contains_key(&hash);
@@ -162,7 +162,7 @@ impl HotTable {
         self.take(hash);
     }
 
-    /// Takes an entry out.
+    /// Removes an entry and returns it.
     fn take(&mut self, hash: u64) -> Option<HotEntry> {
         let entry = self.get(hash);
         if self.table.remove(hash).is_none() {
@@ -174,8 +174,8 @@ impl HotTable {
         entry
     }
 
-    /// Takes out `count` entries, as many as there are at most. Evenly over the buckets: `n = ceil(N / M)` of each (section
-    /// 4.1.1, CLOCK), or those that have been used longest ago.
+    /// Removes `count` entries, or all if there are fewer, and returns them: evenly over the buckets, `n = ceil(N / M)`
+    /// of each (section 4.1.1, CLOCK), or the least recently used.
     pub(super) fn demote(&mut self, count: usize) -> Vec<HotEntry> {
         let dead = self.dead;
         let mut taken = Vec::with_capacity(count.min(self.len()));
@@ -214,19 +214,19 @@ impl HotTable {
         taken
     }
 
-    /// Takes out every entry whose code `is_gone`; returns their hashes.
+    /// Removes every entry whose code `is_gone`. Returns the hashes.
     pub(super) fn take_gone(&mut self, is_gone: impl Fn(u64) -> bool) -> Vec<u64> {
         let dead = self.dead;
         self.take_all(|value| value >> 1 != dead && is_gone(value >> 1))
     }
 
-    /// Takes out every tombstone.
+    /// Removes every tombstone.
     pub(super) fn take_dead(&mut self) {
         let dead = self.dead;
         self.take_all(|value| value >> 1 == dead);
     }
 
-    /// Takes out what `is_gone`; returns its hashes.
+    /// Removes every entry whose value `is_gone`. Returns the hashes.
     fn take_all(&mut self, is_gone: impl Fn(u64) -> bool) -> Vec<u64> {
         let partition = self.partition;
         let mut taken = Vec::new();
@@ -303,19 +303,18 @@ mod tests {
         )
     }
 
-    /// What each replacement is, in small.
+    /// A small model of each policy.
     struct Model {
         by: Replacement,
         homes: HashMap<u64, usize>,
-        /// For each bucket its keys, the oldest first, and whether they have been read. One bucket, in the order of use, where
-        /// that decides.
+        /// The keys of each bucket, oldest first, and whether they were read. For LRU one bucket, in the order of use.
         buckets: Vec<Vec<(u64, bool)>>,
         hand: usize,
     }
 
     impl Model {
         fn new(by: Replacement) -> Self {
-            // So few that the table is never built anew: homes stay.
+            // So few keys that the table is never rebuilt: homes stay.
             let (mut all, kept) = table(by);
             (0..KEYS).for_each(|key| all.put(hash_of(key, kept), Hot::At(key), true));
             let mut homes = HashMap::new();

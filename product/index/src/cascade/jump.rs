@@ -1,17 +1,18 @@
-//! Jump lists (section 4.1.3): a filter for every few blocks of an active list, on flash, where there are none in memory.
+//! Jump lists (section 4.1.3): on-flash filters, each over a few blocks of an active list, for a cascade without filters
+//! in memory.
 //!
 //! ```text
 //!   newest                                                             oldest, for D = 3
 //!   block │ block │ block + filter │ block │ block │ block + filter │ block │ block
-//!                   └── it tells of these three ──┘  └── and this one of these ──┘
+//!                   └── it covers these three ────┘  └── and this one these ──────┘
 //! ```
 //!
-//! A filter is written with the newest of the `D = ceil(sqrt(K))` blocks that it tells of, on pages behind those of the
-//! block. Each of its pages has the keys of a part of the hashes, so that a look-up reads one of them, and where that denies
-//! the key it leaves out up to D reads. The blocks before the first filter of a list are too few for one.
+//! A filter covers `D = ceil(sqrt(K))` blocks and is written with the newest one, on pages behind those of that block.
+//! Each of its pages has the keys of a range of hashes, so that a look-up reads one page. If the page denies the key, the
+//! look-up skips up to D reads. The blocks before the first filter of a list are too few for one.
 //!
-//! What is in a list stays in it, and in its order, until all of it goes or the oldest blocks do: so a filter may tell of
-//! blocks that have gone, never of fewer than it was made of.
+//! Blocks stay in their list and in their order until the whole list or its oldest blocks go. So a filter may cover
+//! blocks that are gone, but never lacks keys of a block that it covers.
 //!
 //! Failure: a page of a filter that cannot be read or does not verify denies nothing.
 
@@ -22,19 +23,19 @@ use format::mapping::{self, FILTER_BITS_PER_ENTRY, FILTER_UNIT_BYTES, HEADER_BYT
 use super::layout::{BlockLayout, PageError, PageRef};
 use super::pages::{PageId, PageStore};
 
-/// Keys whose filter takes a page, on average.
+/// Average number of keys whose filter fills a page.
 const PAGE_KEYS: usize = PAGE_BYTES * 8 / FILTER_BITS_PER_ENTRY as usize;
 /// Bytes of filter in a page.
 const PAGE_FILTER_BYTES: usize =
     (PAGE_BYTES - HEADER_BYTES) / FILTER_UNIT_BYTES * FILTER_UNIT_BYTES;
 
-/// Blocks that a filter tells of, where lists have up to so many. Fewer than two need none.
+/// Returns the number of blocks that a filter covers in lists of up to `blocks`. A distance below two needs no filter.
 pub(super) fn distance(blocks: usize) -> usize {
     let root = blocks.isqrt();
     root + usize::from(root * root < blocks)
 }
 
-/// Pages of the filters of a list that has so many entries in so many blocks, at most.
+/// Returns the most pages that the filters of a list take, given its blocks and entries.
 pub(super) fn most_pages(blocks: usize, entries: usize) -> usize {
     let distance = distance(blocks);
     blocks / distance * (entries / blocks * distance).div_ceil(PAGE_KEYS)
@@ -44,29 +45,29 @@ fn bloom() -> Bloom {
     Bloom::new(FILTER_BITS_PER_ENTRY)
 }
 
-/// Which of some pages has the keys near a hash.
+/// Returns the page, of `pages`, that has the keys near a hash.
 fn page_of(layout: &BlockLayout, pages: usize, key: u64) -> usize {
     let ours = key << layout.prefix_bits;
     ((u128::from(ours) * pages as u128) >> 64) as usize
 }
 
-/// A filter that lies with its block.
+/// A filter stored with its block.
 #[derive(Debug)]
 pub(super) struct Jump {
-    /// Blocks that it tells of: its own, and those that were next to it and older.
+    /// Blocks that it covers: its own, and the next older ones.
     pub(super) blocks: u32,
     pub(super) pages: Box<[PageId]>,
 }
 
-/// A filter that is to be written.
+/// A filter to be written.
 pub(super) struct JumpFilter {
     pub(super) blocks: u32,
-    /// The filter of each page.
+    /// The filter bytes of each page.
     pub(super) pages: Vec<Vec<u8>>,
 }
 
 impl JumpFilter {
-    /// The filter of some blocks that have these keys.
+    /// Creates the filter of `blocks` blocks with these keys.
     pub(super) fn new(layout: &BlockLayout, blocks: usize, keys: &[u64]) -> Self {
         let count = keys.len().div_ceil(PAGE_KEYS).max(1);
         let mut pages = vec![vec![0; PAGE_FILTER_BYTES]; count];
@@ -81,7 +82,7 @@ impl JumpFilter {
 }
 
 impl Jump {
-    /// The page that tells of a key, where the numbers of its pages begin with this one.
+    /// Returns the page that covers a key. `first` is the number of the filter's first page.
     pub(super) fn page(&self, layout: &BlockLayout, first: u64, key: u64) -> PageRef {
         let page = page_of(layout, self.pages.len(), key);
         PageRef {
@@ -91,10 +92,10 @@ impl Jump {
     }
 }
 
-/// Whether a key may be in the blocks that a page of a filter tells of.
+/// Whether a key may be in the blocks that a filter page covers.
 ///
 /// # Errors
-/// Where the page cannot be read, or is not what it should be: then it may.
+/// If the page cannot be read or does not verify. The key may be there then.
 pub(super) async fn may_have(
     store: &PageStore,
     layout: &BlockLayout,

@@ -1,4 +1,4 @@
-//! How blocks and their pages are laid out, and how one of their pages is named.
+//! Layout of blocks, and references to their pages.
 
 use device::DeviceError;
 use format::mapping::BlockError;
@@ -6,29 +6,30 @@ use format::mapping::BlockError;
 use super::pages::PageId;
 use super::slices::Filter;
 
-/// A page of a block, and the number by which it tells itself from what lay there before.
+/// A page of a block, and its number, which differs from those of all earlier contents of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PageRef {
     pub(super) page: PageId,
     pub(super) number: u64,
 }
 
-/// What blocks are written with.
+/// Parameters with which blocks are written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BlockLayout {
     pub(super) image: u64,
-    /// Bits of a hash that are the same for the whole block.
+    /// Bits of a hash that the whole block shares.
     pub(super) prefix_bits: u32,
     /// Filters of whole blocks, and of pages.
     pub(super) filter: Filter,
     pub(super) page_filter: Filter,
     /// Entries in a page.
     pub(super) page_entries: usize,
-    /// A look-up reads all pages of a block at once, as SlickCache does, instead of the one that may have the key.
+    /// Whether a look-up reads all pages of a block at once, as SlickCache does, instead of the one page that may have
+    /// the key.
     pub(super) whole_blocks: bool,
 }
 
-/// Why a page of a block gave nothing.
+/// Reason why a page of a block could not be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PageError {
     #[error("a page of the index cannot be read: {0}")]
@@ -45,7 +46,7 @@ impl PageError {
 }
 
 impl BlockLayout {
-    /// Pages of a block of so many entries.
+    /// Returns the number of pages of a block of `entries` entries.
     pub(super) fn pages_for(&self, entries: usize) -> usize {
         entries.div_ceil(self.page_entries)
     }

@@ -1,4 +1,5 @@
-//! Cascade mapping: an index of which a small part is in memory (SlickCache, `SoCC` '18, section 4).
+//! Cascade mapping: an index that keeps a small part of its mappings in memory and the rest on flash (SlickCache, `SoCC`
+//! '18, section 4).
 //!
 //! ```text
 //!   insert, bury ──> Tier 1   HotTable, in memory                              hot
@@ -12,16 +13,16 @@
 //!   search: Tier 1, Tier 2 in batches of pages, newest first, then active, then inactive. The first match ends it.
 //! ```
 //!
-//! Keys are 64-bit hashes, of which all tiers keep the same topmost bits. An entry names a segment by a number that no other
-//! generation of a segment has, so that nothing is to be done when a segment is reclaimed (zero-I/O demapping, section 4.3):
-//! a match whose segment has gone is a miss. Whoever owns the cascade verifies keys.
+//! Keys are 64-bit hashes; all tiers keep the same topmost bits. An entry names a segment by a number that no other
+//! generation of a segment has. Reclaim of a segment therefore changes nothing here (zero-I/O demapping, section 4.3): a
+//! match whose segment is gone is a miss. The owner of the cascade verifies keys.
 //!
-//! A partition is behind one lock, held for memory operations only. Its upkeep is one task, which alone moves what is below
-//! Tier 1. A search notes under the lock which pages it will read; a page that has been let go of and written again since
-//! does not verify, and the search begins anew.
+//! Each partition has one lock, held for memory operations only, and one upkeep task. Only this task moves mappings below
+//! Tier 1. Under the lock a search lists the pages that it will read. If a page was released and rewritten since, it does
+//! not verify, and the search starts again.
 //!
-//! What a crash leaves is what the last checkpoint names ([`Cascade::save`]): no page of it is written again before another
-//! one is named. `docs/papers/cascade.md` has the sizes.
+//! After a crash the index is as the last checkpoint names it ([`Cascade::save`]): no page of a checkpoint is rewritten
+//! before another one is named. `docs/papers/cascade.md` has the sizes.
 
 mod block;
 mod bounds;

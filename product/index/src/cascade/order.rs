@@ -1,20 +1,20 @@
-//! The order in which the entries of Tier 1 have been used: what real LRU needs.
+//! Order of use of the entries of Tier 1, for real LRU.
 //!
-//! A list that is linked both ways, and where each key is in it. That takes some 22 to 43 bytes an entry where Tier 1 itself
-//! takes 9.5: it is there to be compared with CLOCK (figure 7), whose price is a bit.
+//! A doubly linked list with an index by key. It takes about 22 to 43 bytes an entry, while Tier 1 itself takes 9.5: it
+//! serves as a comparison with CLOCK (figure 7), which takes one bit.
 
 use format::mapping::bloom::mix;
 use hashbrown::HashTable;
 
-/// Where the list begins and ends: a node that is none.
+/// Sentinel node at both ends of the list.
 const ENDS: u32 = 0;
 
 pub(super) struct Order {
-    /// The first one is [`ENDS`]: behind it comes the key that was used last, before it the one that was used first.
+    /// The first node is [`ENDS`]: its `older` is the most recently used key, its `newer` the least recently used one.
     nodes: Vec<Node>,
-    /// Nodes by their keys.
+    /// Nodes by key.
     by_key: HashTable<u32>,
-    /// A node that is not in use, and through it the others; or [`ENDS`].
+    /// First node of the chain of unused nodes, or [`ENDS`].
     free: u32,
 }
 
@@ -42,7 +42,7 @@ impl Order {
         self.nodes.capacity() * size_of::<Node>() + self.by_key.allocation_size()
     }
 
-    /// A key has been used, whether it was there or not.
+    /// Makes a key the most recently used, and adds it if it is new.
     pub(super) fn touch(&mut self, key: u64) {
         let node = match self.find(key) {
             Some(node) => {
@@ -69,7 +69,7 @@ impl Order {
         self.free = node;
     }
 
-    /// The key that was used first.
+    /// Returns the least recently used key.
     pub(super) fn oldest(&self) -> Option<u64> {
         let oldest = self.nodes[ENDS as usize].newer;
         (oldest != ENDS).then(|| self.nodes[oldest as usize].key)
@@ -80,7 +80,7 @@ impl Order {
         self.by_key.find(mix(key), is_it).copied()
     }
 
-    /// A node of a key that has none, in no list yet.
+    /// Adds a node for a key that has none. The caller links it.
     fn add(&mut self, key: u64) -> u32 {
         let node = if self.free == ENDS {
             self.nodes.push(Node {

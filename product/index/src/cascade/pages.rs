@@ -1,8 +1,8 @@
-//! The pages of the region: which are free, and how they are read and written.
+//! The pages of the region: allocation, reads and writes.
 //!
-//! Nothing is overwritten. A page that is released may be named by the checkpoint in force, so it is free again only when
-//! another one is named that was begun later; unless it was taken since the last one was complete: no checkpoint can name
-//! such a young page.
+//! No page in use is overwritten. The checkpoint in force may name a released page, so the page becomes free when a
+//! checkpoint that began after its release is named. The exception is a young page: taken since the last checkpoint was
+//! complete, it is free at once, as no checkpoint names it.
 //!
 //! ```text
 //!            take               release             the next checkpoint begins         that one is named
@@ -10,8 +10,7 @@
 //!                        └── young ────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Where the drive is told of what is erased, pages that were waiting are told to it first, those that follow each other at
-//! once, and are free after that.
+//! If the drive is told of erased pages, waiting pages are discarded before they become free, adjacent pages together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -26,24 +25,24 @@ use runtime::work::{self, Work};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PageId(pub(super) u32);
 
-/// Pages that are looked for next to each other, the longest first.
+/// Lengths of the runs of adjacent pages to look for, longest first.
 const RUNS: [u32; 3] = [16, 4, 1];
-/// What a checkpoint is to free, a part of all pages, as it takes some itself.
+/// A checkpoint is worthwhile if it frees one page in 16 of the region, as it takes pages itself.
 const FREED_SHARE: usize = 16;
-/// Pages written at once, at most.
+/// Most pages written at once.
 const WRITE_PAGES: usize = 64;
 
 /// The region, in pages.
 pub(super) struct PageStore {
     region: Region,
     map: Mutex<PageMap>,
-    /// Pages that a checkpoint takes, at most. Twice as many are for checkpoints alone: another one is written while one is in
-    /// force.
+    /// Most pages that a checkpoint takes. Twice as many are reserved for checkpoints: a new one is written while the old
+    /// one is in force.
     reserved: AtomicUsize,
-    /// Whether the drive is told of pages that are let go of.
+    /// Whether the drive is told of released pages.
     discards: bool,
     discard_due: Notify,
-    /// Pages have become free.
+    /// Notified when pages become free.
     pub(super) freed: Notify,
     pages_written: AtomicU64,
 }
@@ -51,31 +50,31 @@ pub(super) struct PageStore {
 /// The pages of checkpoints.
 #[derive(Default)]
 pub(super) struct Saves {
-    /// Of that in force, and of those that may be.
+    /// Pages of the checkpoint in force, and of checkpoints that may be in force.
     pub(super) named: Vec<PageId>,
-    /// Of the one that is to be named.
+    /// Pages of the checkpoint that is written but not named yet.
     pub(super) pending: Vec<PageId>,
 }
 
-/// Which pages are in use.
+/// State of all pages.
 struct PageMap {
     used: BitMap,
-    /// Those taken since the last checkpoint was complete.
+    /// Pages taken since the last checkpoint was complete.
     young: BitMap,
-    /// A checkpoint is begun and not complete: it may name what is taken.
+    /// A checkpoint is begun and not complete: it may name pages taken now.
     is_in_checkpoint: bool,
-    /// A checkpoint is begun, and it is not known what has become of it.
+    /// A checkpoint is begun, and its outcome is not known.
     is_checkpoint_open: bool,
     free: usize,
-    /// Those that checkpoints take.
+    /// Number of pages of checkpoints.
     saved: usize,
-    /// The word of `used` at which the search for free ones goes on.
+    /// Word of `used` at which the search for free pages continues.
     cursor: usize,
-    /// Whether there are no runs of the lengths of [`RUNS`] any more.
+    /// Whether no run of this length in [`RUNS`] is left.
     used_up: [bool; RUNS.len()],
     released: Vec<PageId>,
     waiting: Vec<PageId>,
-    /// What is to be told to the drive, and how much of it is just being told.
+    /// Pages to discard, and the number of pages being discarded.
     to_discard: Vec<PageId>,
     discarding: usize,
 }
@@ -107,7 +106,7 @@ impl BitMap {
 impl PageMap {
     fn new(pages: usize) -> Self {
         let mut used = BitMap::new(pages);
-        // What is behind the region is not to be had.
+        // Bits behind the region are never free.
         for page in pages..used.words.len() * 64 {
             used.set(page);
         }
@@ -127,7 +126,7 @@ impl PageMap {
         }
     }
 
-    /// Takes pages that follow each other, as far as there are any: a drive writes and reads those best.
+    /// Takes adjacent pages as far as possible: a drive writes and reads these best.
     fn take(&mut self, count: usize) -> Option<Box<[PageId]>> {
         if self.free < count {
             return None;
@@ -144,7 +143,7 @@ impl PageMap {
         Some(taken.into())
     }
 
-    /// Takes whole runs of so many pages, which begin at multiples of that; of the last one what is needed.
+    /// Takes aligned runs of `run` pages, the last one in part if fewer are needed.
     fn take_runs(&mut self, run: u32, count: usize, taken: &mut Vec<PageId>) {
         let words = self.used.words.len();
         for _ in 0..=words {
@@ -181,7 +180,7 @@ impl PageMap {
 }
 
 impl PageStore {
-    /// A region of whose pages none is in use, and so many are reserved for checkpoints.
+    /// Creates a store with all pages free, of which it reserves `reserved` for each of two checkpoints.
     pub(super) fn new(region: Region, reserved: usize, discards: bool) -> Self {
         let pages = Self::pages_of(&region);
         Self {
@@ -195,7 +194,7 @@ impl PageStore {
         }
     }
 
-    /// Pages of the region.
+    /// Returns the number of pages of the region.
     pub(super) fn pages(&self) -> usize {
         Self::pages_of(&self.region)
     }
@@ -204,12 +203,12 @@ impl PageStore {
         (region.len_bytes() / PAGE_BYTES as u64).min(u64::from(u32::MAX)) as usize
     }
 
-    /// Pages that can be taken.
+    /// Returns the number of free pages.
     pub(super) fn free_pages(&self) -> usize {
         self.map.lock().free
     }
 
-    /// Bytes of memory that the map takes, about.
+    /// Estimates the bytes of memory of the map.
     pub(super) fn memory_bytes(&self) -> u64 {
         let map = self.map.lock();
         let lists = map.released.capacity() + map.waiting.capacity() + map.to_discard.capacity();
@@ -224,18 +223,18 @@ impl PageStore {
         self.reserved.load(Ordering::Relaxed)
     }
 
-    /// So many pages are reserved for checkpoints from now on.
+    /// Sets the number of pages reserved for a checkpoint.
     pub(super) fn reserve(&self, pages: usize) {
         self.reserved.store(pages, Ordering::Relaxed);
     }
 
-    /// Pages that are free, or a checkpoint's.
+    /// Returns the number of pages that are free or belong to a checkpoint.
     pub(super) fn free_or_saved(&self) -> usize {
         let map = self.map.lock();
         map.free + map.saved
     }
 
-    /// Takes so many pages; nothing where there are not as many beside what is reserved.
+    /// Takes `count` pages, or none if fewer are free beside the reserved ones.
     pub(super) fn take(&self, count: usize) -> Option<Box<[PageId]>> {
         let mut map = self.map.lock();
         if map.free + map.saved < count + 2 * self.reserved() {
@@ -244,12 +243,12 @@ impl PageStore {
         map.take(count)
     }
 
-    /// The same, the reserved ones included.
+    /// Takes `count` pages, reserved ones included.
     pub(super) fn take_reserved(&self, count: usize) -> Option<Box<[PageId]>> {
         self.map.lock().take(count)
     }
 
-    /// Takes pages for a checkpoint, without which no page becomes free again: reserved ones, too.
+    /// Takes pages for a checkpoint, reserved ones included, as no page becomes free without a checkpoint.
     pub(super) fn take_for_checkpoint(&self, count: usize) -> Option<Box<[PageId]>> {
         let mut map = self.map.lock();
         let taken = map.take(count)?;
@@ -257,12 +256,12 @@ impl PageStore {
         Some(taken)
     }
 
-    /// So many of the pages that have been claimed are those of a checkpoint.
+    /// Counts `count` claimed pages as pages of a checkpoint.
     pub(super) fn claimed_for_checkpoint(&self, count: usize) {
         self.map.lock().saved += count;
     }
 
-    /// Marks a page that a checkpoint names as used; false where it is already, or there is no such page.
+    /// Marks a page that a checkpoint names as used. Returns false if it is used already or does not exist.
     pub(super) fn claim(&self, page: PageId) -> bool {
         let mut map = self.map.lock();
         let bit = page.0 as usize;
@@ -274,7 +273,7 @@ impl PageStore {
         true
     }
 
-    /// Lets go of pages that nothing names any more but, perhaps, checkpoints.
+    /// Releases pages that nothing but checkpoints may name.
     pub(super) fn release(&self, pages: impl IntoIterator<Item = PageId>) {
         let mut map = self.map.lock();
         for page in pages {
@@ -295,32 +294,32 @@ impl PageStore {
         self.freed.notify_all();
     }
 
-    /// Whether few pages are left, and a checkpoint would free as many: before upkeep has to wait for it.
+    /// Whether few free pages are left and a checkpoint would free as many: asked before upkeep has to wait for one.
     pub(super) fn is_checkpoint_due(&self) -> bool {
         let few = self.worth_freeing();
         let map = self.map.lock();
         map.released.len() >= few && map.free + map.saved < few + 2 * self.reserved()
     }
 
-    /// So many pages that a checkpoint is worth it.
+    /// Returns the number of freed pages that makes a checkpoint worthwhile.
     pub(super) fn worth_freeing(&self) -> usize {
         (self.pages() / FREED_SHARE).max(1)
     }
 
-    /// Whether another checkpoint than the one that may be open would free anything.
+    /// Whether a checkpoint, other than one that may be open, would free any page.
     pub(super) fn would_checkpoint_free(&self) -> bool {
         let map = self.map.lock();
         !map.released.is_empty() || !map.waiting.is_empty() && !map.is_checkpoint_open
     }
 
-    /// How many pages of `count` there will not be when checkpoints have freed what has been let go of.
+    /// Returns the number of pages by which the region is short of `count`, all released pages counted as free.
     pub(super) fn missing_pages(&self, count: usize) -> usize {
         let map = self.map.lock();
         let let_go = map.released.len() + map.waiting.len() + map.to_discard.len() + map.discarding;
         (count + 2 * self.reserved()).saturating_sub(map.free + map.saved + let_go)
     }
 
-    /// A checkpoint is begun: it may name every page that is in use from now on.
+    /// Begins a checkpoint, which may name every page in use from now on.
     pub(super) fn checkpoint_begins(&self) {
         let mut map = self.map.lock();
         map.young.words.fill(0);
@@ -330,12 +329,12 @@ impl PageStore {
         map.waiting.extend(released);
     }
 
-    /// The checkpoint has all that it will name, or it is given up.
+    /// Notes that the checkpoint names no further page, or is abandoned.
     pub(super) fn checkpoint_is_complete(&self) {
         self.map.lock().is_in_checkpoint = false;
     }
 
-    /// The checkpoint that was begun last is in force, and no other one is: so it is named; or it may not be.
+    /// Ends the checkpoint that began last. With `is_named`, it is in force and no other one can be.
     pub(super) fn checkpoint_ends(&self, is_named: bool) {
         let mut map = self.map.lock();
         map.is_checkpoint_open = false;
@@ -352,7 +351,7 @@ impl PageStore {
         }
     }
 
-    /// Tells the drive of pages that have been let go of, for as long as the store is used. Never ends.
+    /// Tells the drive of released pages. Never returns.
     pub(super) async fn discard(&self) {
         loop {
             let due = self.discard_due.listener();
@@ -381,20 +380,20 @@ impl PageStore {
         self.freed.notify_all();
     }
 
-    /// Reads a page as it is: whether it is the one that was meant is for the caller to verify.
+    /// Reads a page. The caller verifies that it is the expected one.
     ///
     /// # Errors
-    /// What the device says.
+    /// The error of the device.
     pub(super) async fn read(&self, page: PageId) -> Result<AlignedBuf, DeviceError> {
         work::count(Work::DeviceCommand, 1);
         let buf = AlignedBuf::new(PAGE_BYTES);
         self.region.read(offset(page), buf).await
     }
 
-    /// Reads some pages as they are, those that follow each other at once: the bytes of each such run.
+    /// Reads pages, adjacent ones at once. Returns a buffer for each run of adjacent pages.
     ///
     /// # Errors
-    /// What the device says.
+    /// The error of the device.
     pub(super) async fn read_runs(&self, pages: &[PageId]) -> Result<Vec<AlignedBuf>, DeviceError> {
         let runs = pages.chunk_by(|one, other| one.0 + 1 == other.0);
         try_join_all(runs.map(|run| {
@@ -404,10 +403,10 @@ impl PageStore {
         .await
     }
 
-    /// Writes as many pages as there are in `bytes`, those that follow each other at once.
+    /// Writes `bytes` to `pages`, adjacent ones at once.
     ///
     /// # Errors
-    /// What the device says; then some may be written.
+    /// The error of the device; some pages may be written then.
     pub(super) async fn write(
         &self,
         pages: &[PageId],
@@ -461,7 +460,7 @@ mod tests {
         )
     }
 
-    /// Else what has been written to it meanwhile would be discarded.
+    /// A page that was free earlier could be written, and the discard would then lose its data.
     #[test]
     fn a_page_is_free_after_the_drive_has_been_told() {
         let store = store_that(true);
@@ -515,7 +514,7 @@ mod tests {
         assert_eq!(store.free_pages(), PAGES);
     }
 
-    /// Released while a checkpoint is written that has it already.
+    /// The checkpoint being written has the page already.
     #[test]
     fn what_is_released_during_a_checkpoint_waits_for_the_next() {
         let store = store();
@@ -529,7 +528,7 @@ mod tests {
         assert_eq!(store.free_pages(), PAGES);
     }
 
-    /// It may name them, though they were taken after it was begun.
+    /// The checkpoint may name it, though it was taken after the checkpoint began.
     #[test]
     fn what_is_taken_during_a_checkpoint_is_not_young() {
         let store = store();
@@ -560,7 +559,7 @@ mod tests {
     #[test]
     fn pages_are_read_as_they_were_written() {
         let store = store();
-        // Not all follow each other.
+        // Not all of these pages are adjacent.
         let first = store.take_reserved(3).expect("free");
         let between = store.take_reserved(1).expect("free");
         store.release(first.iter().copied());

@@ -1,4 +1,4 @@
-//! A partition of a cascade: its three tiers as memory knows them, and how mappings move down (section 4.1).
+//! A partition of a cascade: the state of its three tiers in memory, and the moves between them (section 4.1).
 //!
 //! ```text
 //!   hot ──demote──> demoted ──written──> direct ──sink──> buffer ──seal──> sealed ──written──> blocks
@@ -8,9 +8,10 @@
 //!                                        (Tier 3, inactive)
 //! ```
 //!
-//! Invariant: of two mappings of a key the older one is further down; all that moves does so in one hold of the partition's
-//! lock. So the first match of a search from the top is the newest, whenever the search began, and what is dropped is
-//! dropped from the bottom: never a newer mapping, be it a tombstone or one whose segment has gone, before an older one.
+//! Invariant: of two mappings of a key the older one is further down. Every move is complete in one hold of the
+//! partition's lock, so the first match of a search from the top is the newest, whenever the search began. Mappings are
+//! dropped from the bottom only: a newer mapping, be it a tombstone or one whose segment is gone, never before an older
+//! one.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -27,18 +28,18 @@ use super::layout::{BlockLayout, PageRef};
 use super::pages::PageId;
 use super::slices::{Filter, Slices};
 
-/// Entries that have been taken out of a tier and are not on flash yet, one a key and sorted by it.
+/// Entries taken out of a tier and not on flash yet: one a key, sorted by key.
 pub(super) type Sorted = Arc<[Entry]>;
 
 pub(super) struct Partition {
     pub(super) hot: HotTable,
-    /// Rises when entries leave Tier 1.
+    /// Rises when entries leave a tier. A search that began before does not promote its result.
     pub(super) epoch: u64,
-    /// What has left Tier 1 and is not on flash yet, the oldest block's worth first.
+    /// Entries that left Tier 1 and are not on flash yet, in blocks, the oldest first.
     pub(super) demoted: VecDeque<Sorted>,
     /// Tier 2, the newest block first.
     pub(super) direct: VecDeque<Block>,
-    /// The filters of the blocks of Tier 2.
+    /// Filters of the blocks of Tier 2.
     pub(super) filters: Slices,
     pub(super) lists: Box<[ActiveList]>,
 }
@@ -47,18 +48,18 @@ pub(super) struct Partition {
 pub(super) struct ActiveList {
     pub(super) buffer: Buffer,
     pub(super) sealed: Option<Sorted>,
-    /// The list of the active table, the newest block first.
+    /// Blocks of the active list, newest first.
     pub(super) blocks: VecDeque<Block>,
-    /// The blocks that are being compacted, newest first.
+    /// Blocks being compacted, newest first.
     pub(super) compacted: Vec<Block>,
-    /// The filters of both.
+    /// Filters of `blocks` and `compacted`.
     pub(super) filters: Slices,
     pub(super) buckets: Box<[Bucket]>,
     /// Buckets before this one have all their filters.
     filtered: usize,
 }
 
-/// The newest entry of each key that has come since the last block was sealed.
+/// The newest entry of each key that has arrived since the last block was sealed.
 #[derive(Default)]
 pub(super) struct Buffer(HashTable<Entry>);
 
@@ -91,8 +92,8 @@ impl Buffer {
         self.0.iter()
     }
 
-    /// Takes out the entries of the lowest hashes, so many at most: what a block has, whose filter is made for that many. A
-    /// block of Tier 2 comes from a few buckets of Tier 1, so that it may be of one list and bring more than that.
+    /// Takes out the entries of the lowest hashes, `most` at most: the number that a block and its filter are made for.
+    /// More can be there, since a block of Tier 2 comes from a few buckets of Tier 1 and may fall into one list.
     pub(super) fn seal(&mut self, most: usize) -> Sorted {
         let mut entries: Vec<Entry> = self.0.drain().collect();
         entries.sort_unstable_by_key(Entry::key);
@@ -110,7 +111,7 @@ impl Buffer {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BucketPage {
     pub(super) page: PageRef,
-    /// The highest segment number in it.
+    /// The highest segment number in the page.
     pub(super) newest: u32,
     pub(super) entries: u16,
 }
@@ -118,9 +119,9 @@ pub(super) struct BucketPage {
 /// An inactive bucket: pages that compactions have appended.
 #[derive(Debug, Default)]
 pub(super) struct Bucket {
-    /// Its pages, the oldest first.
+    /// Pages, oldest first.
     pub(super) pages: Vec<BucketPage>,
-    /// Of each page its filter; fewer where there are none, or until they are made after a start.
+    /// Filters of the pages, in the same order. Fewer if filters are off, or not made yet after a start.
     filters: Vec<u8>,
 }
 
@@ -129,7 +130,7 @@ impl Bucket {
         self.pages.capacity() * size_of::<BucketPage>() + self.filters.capacity()
     }
 
-    /// Appends a page. Its filter is left out while those before lack theirs.
+    /// Appends a page. Leaves its filter out if those of earlier pages are missing.
     pub(super) fn append(&mut self, page: BucketPage, filter: &[u8]) {
         let is_complete = self.filters.len() == self.pages.len() * filter.len();
         self.pages.reserve_exact(1);
@@ -145,14 +146,15 @@ impl Bucket {
         self.filters.len() != self.pages.len() * filter.bytes
     }
 
-    /// The filters of these pages, if these are still the bucket's: some may have been let go of while they were read.
+    /// Sets the filters of these pages, if the bucket still has the same pages: some may have been dropped while they
+    /// were read.
     pub(super) fn set_filters(&mut self, of: &[PageRef], filters: Vec<u8>) {
         if self.pages.iter().map(|page| &page.page).eq(of) {
             self.filters = filters;
         }
     }
 
-    /// Takes out the oldest pages, so many.
+    /// Removes the `count` oldest pages and returns them.
     pub(super) fn drop_oldest(&mut self, filter: &Filter, count: usize) -> Vec<PageId> {
         if self.lacks_filters(filter) {
             self.filters.clear();
@@ -163,13 +165,13 @@ impl Bucket {
         dropped.map(|page| page.page.page).collect()
     }
 
-    /// Gives back the memory of what has been dropped.
+    /// Frees the memory of dropped pages.
     pub(super) fn shrink(&mut self) {
         self.pages.shrink_to_fit();
         self.filters.shrink_to_fit();
     }
 
-    /// The pages that may have a key, newest first.
+    /// Returns the pages that may have a key, newest first.
     pub(super) fn candidates<'b>(
         &'b self,
         filter: &'b Filter,
@@ -185,54 +187,54 @@ impl Bucket {
     }
 }
 
-/// Where a page in doubt lies.
+/// Place of a page in doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spot {
-    /// Block of Tier 2, by its number.
+    /// A block of Tier 2, by its number.
     Direct(u64),
-    /// Block of a list, by its number.
+    /// A block of a list: the list, the block's number.
     Active(usize, u64),
-    /// Page of a bucket of a list.
+    /// A page of a bucket: the list, the bucket, the page.
     Bucket(usize, usize, PageRef),
 }
 
-/// What of the tiers below the first may name a key, newest first.
+/// The parts of the lower tiers that may name a key, newest first.
 pub(super) struct Plan {
-    /// Blocks of Tier 2.
+    /// Reads of Tier 2.
     pub(super) direct: Vec<Read>,
-    /// What ends the search behind Tier 2 without a read.
+    /// Entry in a buffer of Tier 3, which ends the search behind Tier 2 without a read.
     pub(super) buffered: Option<Entry>,
-    /// Blocks, filters and pages of Tier 3.
+    /// Reads of Tier 3: blocks, filters and pages.
     pub(super) indirect: Vec<Read>,
 }
 
-/// How the blocks of a partition are laid out.
+/// Layouts of a partition's blocks, and the division of keys into lists and buckets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layouts {
     pub(super) direct: BlockLayout,
     pub(super) active: BlockLayout,
     pub(super) list_bits: u32,
     pub(super) ratio: usize,
-    /// Blocks of an active list that a filter on flash tells of; 0 where there are no such filters.
+    /// Blocks of an active list that a jump filter covers; 0 without jump filters.
     pub(super) jump_distance: usize,
 }
 
 impl Layouts {
-    /// The active list of a key.
+    /// Returns the active list of a key.
     pub(super) fn list(&self, key: u64) -> usize {
         let ours = key << self.direct.prefix_bits;
         // Two shifts: a shift by 64 would not be zero.
         ((ours >> 1) >> (63 - self.list_bits)) as usize
     }
 
-    /// The inactive bucket of a key in its list: buckets follow each other in the order of keys.
+    /// Returns the inactive bucket of a key within its list. Buckets are in the order of keys.
     pub(super) fn bucket(&self, key: u64) -> usize {
         let ours = key << self.active.prefix_bits;
         ((u128::from(ours) * self.ratio as u128) >> 64) as usize
     }
 }
 
-/// The entry of a key among some that are sorted.
+/// Returns the entry of a key in a sorted slice.
 pub(super) fn find_sorted(entries: &[Entry], key: u64) -> Option<Entry> {
     let at = entries.binary_search_by_key(&key, Entry::key).ok()?;
     Some(entries[at])
@@ -259,7 +261,7 @@ impl Partition {
         }
     }
 
-    /// The newest entry of a key among those that are on their way to Tier 2.
+    /// Returns the newest entry of a key among those on their way to Tier 2.
     pub(super) fn find_demoted(&self, key: u64) -> Option<Entry> {
         let newest_first = self.demoted.iter().rev();
         newest_first
@@ -267,13 +269,13 @@ impl Partition {
             .next()
     }
 
-    /// Whether a mapping of a key is on its way to Tier 2 that no lower tier has.
+    /// Whether an entry of a key that no lower tier has is on its way to Tier 2.
     pub(super) fn is_unwritten(&self, key: u64) -> bool {
         let mut entries = self.demoted.iter();
         entries.any(|entries| find_sorted(entries, key).is_some_and(|entry| !entry.is_clean()))
     }
 
-    /// Where a search behind Tier 1 and what has just left it goes.
+    /// Plans a search for a key below Tier 1 and `demoted`.
     pub(super) fn plan(&self, layouts: &Layouts, key: u64) -> Plan {
         let list = &self.lists[layouts.list(key)];
         let buffered = list.find_buffered(key);
@@ -292,7 +294,7 @@ impl Partition {
         }
     }
 
-    /// The blocks of Tier 2 that may have a key, newest first, and which of their pages may.
+    /// Returns the blocks of Tier 2 that may have a key, newest first, with the range of pages that may.
     fn direct_candidates<'a>(
         &'a self,
         layouts: &'a Layouts,
@@ -307,31 +309,31 @@ impl Partition {
         blocks.filter(|(_, may_have)| !may_have.is_empty())
     }
 
-    /// Whether anything below Tier 1 may name a key.
+    /// Whether a tier below the first may name a key.
     pub(super) fn may_be_below(&self, layouts: &Layouts, key: u64) -> bool {
         self.find_demoted(key).is_some()
             || self.direct_candidates(layouts, key).next().is_some()
             || self.lists[layouts.list(key)].may_have(layouts, key)
     }
 
-    /// Whether Tier 1 says that a key is at a place.
+    /// Whether Tier 1 maps a key to this place.
     pub(super) fn says(&self, key: u64, code: u64) -> bool {
         let said = self.hot.get(key);
         said.is_some_and(|entry| entry.hot == Hot::At(code))
     }
 
-    /// No mapping of a key counts any more.
+    /// Removes all mappings of a key.
     pub(super) fn bury(&mut self, layouts: &Layouts, key: u64) {
         if self.may_be_below(layouts, key) {
             self.hot.put(key, Hot::Dead, true);
         } else {
             self.hot.remove(key);
-            // A search may have read a mapping that has gone from below since.
+            // A search may have read an older mapping in a lower tier that has dropped it since.
             self.epoch += 1;
         }
     }
 
-    /// Whether a page is still a part of what a search for `key` goes through.
+    /// Whether a search for `key` may still read a page.
     pub(super) fn names(&self, layouts: &Layouts, key: u64, page: PageRef) -> bool {
         let list = &self.lists[layouts.list(key)];
         let bucket = &list.buckets[layouts.bucket(key)];
@@ -344,8 +346,8 @@ impl Partition {
             || bucket.pages.iter().any(|of_bucket| of_bucket.page == page)
     }
 
-    /// Moves the entries of the oldest block of Tier 2 to the buffers of their lists. What a lower tier has is left out,
-    /// and so is a tombstone with nothing below it.
+    /// Moves the entries of the oldest block of Tier 2 to the buffers of their lists. Leaves out entries that a lower
+    /// tier has, and tombstones with nothing below them.
     pub(super) fn sink(&mut self, layouts: &Layouts, entries: &[Entry]) -> Option<Block> {
         let block = self.direct.pop_back()?;
         self.filters.truncate(self.direct.len());
@@ -359,7 +361,7 @@ impl Partition {
         Some(block)
     }
 
-    /// The pages at a spot.
+    /// Returns the pages at a spot.
     pub(super) fn pages_at(&self, spot: Spot) -> Vec<PageRef> {
         let block = match spot {
             Spot::Direct(number) => self.direct.iter().find(|block| block.number == number),
@@ -373,7 +375,7 @@ impl Partition {
         block.map_or_else(Vec::new, |block| block.page_refs().collect())
     }
 
-    /// The block at a spot, and the filters that its own is among, with its place there.
+    /// Returns the block at a spot, and the filters that include its own, with its place among them.
     pub(super) fn block_at(&mut self, spot: Spot) -> Option<(&mut Block, &mut Slices, usize)> {
         let (mut blocks, filters, number): (Box<dyn Iterator<Item = &mut Block>>, _, _) = match spot
         {
@@ -393,7 +395,8 @@ impl Partition {
         Some((block, filters, place))
     }
 
-    /// Something that lacks filters, and its pages, the oldest of a bucket first: after a start most of it does.
+    /// Returns a block or bucket that lacks filters, and its pages, those of a bucket oldest first. After a start most
+    /// lack them.
     pub(super) fn without_filters(&mut self, layouts: &Layouts) -> Option<(Spot, Vec<PageRef>)> {
         let lacks = |block: &&Block| block.lacks_filter(&layouts.direct.filter);
         if let Some(block) = self.direct.iter().find(lacks) {
@@ -417,7 +420,7 @@ impl Partition {
         None
     }
 
-    /// Bytes of memory of what is below Tier 1.
+    /// Returns the bytes of memory of everything below Tier 1.
     pub(super) fn heap_bytes(&self) -> usize {
         let blocks = |blocks: &VecDeque<Block>| {
             let of_blocks: usize = blocks.iter().map(Block::heap_bytes).sum();
@@ -449,7 +452,7 @@ impl ActiveList {
         self.buffer.find(key).or_else(sealed)
     }
 
-    /// The numbers of the blocks that may have a key, newest first, and which of their pages may.
+    /// Returns the numbers of the blocks that may have a key, newest first, with the range of pages that may.
     fn candidates<'a>(
         &'a self,
         layout: &'a BlockLayout,
@@ -460,7 +463,7 @@ impl ActiveList {
         blocks.filter(|(_, may_have)| !may_have.is_empty())
     }
 
-    /// The pages of the inactive bucket that may have a key, newest first.
+    /// Returns the pages of the inactive bucket that may have a key, newest first.
     fn of_bucket<'a>(
         &'a self,
         layouts: &'a Layouts,
@@ -470,7 +473,7 @@ impl ActiveList {
         bucket.candidates(&layouts.active.page_filter, key)
     }
 
-    /// What a search for a key reads of it, in order.
+    /// Returns the reads of a search for a key in this list, in order.
     fn reads(&self, layouts: &Layouts, key: u64) -> Vec<Read> {
         let layout = &layouts.active;
         let mut reads = Vec::new();
@@ -479,7 +482,7 @@ impl ActiveList {
         for number in all.filter(|_| layouts.jump_distance > 0) {
             let block = self.block(number);
             let Some(jump) = &block.jump else { continue };
-            // Blocks before those that it tells of.
+            // Blocks in front of those that the filter covers.
             while let Some((number, may_have)) = candidates.next_if(|&(other, _)| other < number) {
                 let block = self.block(number);
                 block.append_reads(layout, may_have, &mut reads);
@@ -489,7 +492,7 @@ impl ActiveList {
             while let Some((number, may_have)) = candidates.next_if(|&(other, _)| other < end) {
                 self.block(number).append_reads(layout, may_have, &mut over);
             }
-            // A filter costs as much as the page that it may save.
+            // A filter costs one read, so it must be able to save more than one.
             if over.len() > 1
                 && let Some(page) = block.jump_page(layout, key)
             {
@@ -505,7 +508,7 @@ impl ActiveList {
         reads
     }
 
-    /// A block, those that are being compacted behind the others.
+    /// Returns a block by its place: `blocks` first, then `compacted`.
     fn block(&self, number: usize) -> &Block {
         let compacted = || &self.compacted[number - self.blocks.len()];
         self.blocks.get(number).unwrap_or_else(compacted)

@@ -1,4 +1,4 @@
-//! Look-ups behind Tier 1 (section 4.2, Read).
+//! Look-ups below Tier 1 (section 4.2, Read).
 
 mod peek;
 
@@ -12,13 +12,13 @@ use super::jump;
 use super::layout::{BlockLayout, PageError, PageRef};
 use super::partition::Plan;
 
-/// Times that a search begins anew since a page it was to read had been let go of, at most.
+/// Most restarts of a search, each because a page it planned to read was released.
 const RESTARTS: usize = 8;
 
 /// The tier that answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
-    /// In memory: the first, or what has left it and is not on flash yet.
+    /// Memory: Tier 1, or entries that left it and are not on flash yet.
     One,
     /// The direct blocks of Tier 2, on flash.
     Two,
@@ -26,27 +26,27 @@ pub enum Tier {
     Three,
 }
 
-/// What a search found.
+/// Result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Searched {
     /// The newest mapping of the key names the place with this code.
     At(u64, Tier),
-    /// There is none, or the newest one names nothing that is still there.
+    /// The key has no mapping, or the newest one names a segment that is gone.
     Absent,
-    /// The newest one may be on a page that cannot be read.
+    /// The newest mapping may be on a page that cannot be read.
     Unreadable,
 }
 
-/// What a search has come to.
+/// Outcome of following a plan.
 enum Outcome {
     Found(Entry, Tier),
     Nothing,
     Unreadable,
-    /// A page has been let go of meanwhile.
+    /// A page of the plan was released before it was read.
     Overtaken,
 }
 
-/// What a search has read.
+/// Reads of a search.
 #[derive(Default)]
 struct Reads {
     pages: u64,
@@ -55,7 +55,7 @@ struct Reads {
 }
 
 impl Cascade {
-    /// Looks for a key in all tiers. What is found below Tier 1 is put there, too.
+    /// Looks for a key in all tiers. Inserts a mapping found below Tier 1 into Tier 1.
     pub async fn search(&self, hash: u64) -> Searched {
         let key = hash & self.kept;
         let mut turn = None;
@@ -81,7 +81,7 @@ impl Cascade {
                 turn = self.searches.try_acquire();
                 if turn.is_none() {
                     turn = Some(self.searches.acquire().await);
-                    // Something may have changed meanwhile.
+                    // The partition may have changed during the wait.
                     continue;
                 }
             }
@@ -101,7 +101,7 @@ impl Cascade {
                 Outcome::Nothing => (&self.counters.absent_reads, Searched::Absent),
                 Outcome::Unreadable => (&self.counters.absent_reads, Searched::Unreadable),
             };
-            // A tombstone, or a mapping whose segment has gone, answers nothing.
+            // A tombstone, or a mapping whose segment is gone, answers nothing.
             if matches!(searched, Searched::At(..)) {
                 add(counter, pages);
             } else {
@@ -152,7 +152,7 @@ impl Cascade {
         Outcome::Nothing
     }
 
-    /// Does some reads at once, and counts their pages; the newest, which is the first, counts.
+    /// Executes `reads` at once and counts their pages. Returns the first match, which is the newest.
     async fn look(
         &self,
         layout: &BlockLayout,
@@ -190,8 +190,8 @@ impl Cascade {
         }
     }
 
-    /// Whether a page of a filter lets a search go on with what it tells of. A page that says nothing does: it may have been
-    /// let go of, and what is behind it is read then.
+    /// Whether a page of a jump filter admits a key. A page that cannot be read or does not verify does: it may have been
+    /// released, and the blocks it covers are read then.
     async fn may_be_behind(&self, key: u64, page: PageRef) -> bool {
         let layout = &self.layouts.active;
         match jump::may_have(&self.store, layout, page, key).await {
@@ -203,7 +203,7 @@ impl Cascade {
         }
     }
 
-    /// Why a page gave nothing: it has been let go of, or it cannot be read.
+    /// Returns why a page gave nothing: it was released, or it is damaged.
     fn judge(&self, key: u64, page: PageRef, error: &PageError) -> Outcome {
         if !self.lock(key).names(&self.layouts, key, page) {
             return Outcome::Overtaken;
@@ -213,8 +213,8 @@ impl Cascade {
         Outcome::Unreadable
     }
 
-    /// What a mapping found below Tier 1 comes to. It goes to Tier 1, unless the key has got there otherwise, or entries
-    /// have left Tier 1 since the search began: a newer one may be among them.
+    /// Turns an entry found below Tier 1 into a result. Inserts it into Tier 1, unless the key is there by now, or
+    /// entries have left a tier since the search began: a newer mapping may be among them.
     fn found(&self, key: u64, entry: Entry, tier: Tier, epoch: u64) -> Searched {
         let Some(code) = self.code_of(&entry) else {
             return Searched::Absent;

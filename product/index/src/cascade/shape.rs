@@ -1,80 +1,79 @@
-//! How large the parts of a cascade are: of a large cache as in SlickCache (sections 4.1 and 5.4), of a smaller one so
-//! that its buffers take no more than they save.
+//! Sizes of the parts of a cascade. A large cache has those of SlickCache (sections 4.1 and 5.4). A smaller one has
+//! smaller parts, so that buffers take no more memory than they save.
 
 use super::jump;
 
 /// Entries in a page of a block.
 pub(super) const PAGE_ENTRIES: usize = format::mapping::capacity(1, 0);
 
-/// Partitions, at most (section 5.1).
+/// Most partitions (section 5.1).
 const MOST_PARTITIONS: u64 = 32;
 /// Blocks of Tier 2 in each partition (figure 10).
 const DIRECT_BLOCKS: u32 = 64;
-/// Pages of such a block, at most: 16 KiB (figures 8 and 9).
+/// Most pages of a block of Tier 2: 16 KiB (figures 8 and 9).
 const MOST_DIRECT_PAGES: u64 = 4;
-/// One mapping of so many is in Tier 2, where its blocks are not as large as they become.
+/// Tier 2 holds about one mapping in 48 until partitions and blocks have their largest sizes.
 const DIRECT_SHARE: u64 = 48;
 /// Blocks of an active list when it is compacted (figure 11).
 const ACTIVE_BLOCKS: u32 = 64;
-/// Pages of such a block, at most: 128 KiB.
+/// Most pages of a block of an active list: 128 KiB.
 const MOST_ACTIVE_PAGES: u64 = 32;
-/// Pages of a block that settings may ask for: 1 MiB.
+/// Most pages of a block that settings may ask for: 1 MiB.
 const MOST_BLOCK_PAGES: u32 = 256;
 const _: () = assert!(PAGE_ENTRIES == 254, "check() says so");
-/// One mapping of so many is in the buffers of the active lists when all are full.
+/// The full buffers of the active lists hold one mapping in 384.
 const BUFFER_SHARE: u64 = 384;
-/// How full the page is that a compaction brings to an inactive bucket, on average: in one bucket of a hundred it does not
-/// hold all.
+/// Average fill of the page that a compaction appends to an inactive bucket. One bucket in a hundred overflows its page.
 const BUCKET_FILL: (u64, u64) = (17, 20);
-/// Blocks' worths of entries that wait to be written, at most.
+/// Most blocks' worth of entries that wait to be written.
 pub(super) const MOST_DEMOTED: usize = 2;
-/// Demotions by which Tier 1 may be larger than it should be whatever memory there is.
+/// Demotions by which Tier 1 may exceed its size whatever the memory.
 const OVERSHOOT: usize = 8;
-/// Entries of Tier 1 in a sub-table of its own size, for each of the buckets it begins with.
+/// Expected entries of a Tier 1 sub-table for each bucket that it starts with.
 const HOT_ENTRIES_A_BUCKET: u64 = 32;
 
-/// What the creator of a [`Cascade`](super::Cascade) decides.
+/// Settings of a [`Cascade`](super::Cascade).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CascadeConfig {
-    /// Mappings that it is laid out for. Never changes for the same region.
+    /// Number of mappings to lay the index out for. Never changes for a region.
     pub capacity: u64,
-    /// Bits of a place code. Never changes for the same region.
+    /// Bits of a place code. Never changes for a region.
     pub code_bits: u32,
-    /// The part of the mappings that Tier 1 holds, in percent.
+    /// Share of the mappings that Tier 1 holds, in percent.
     pub hot_percent: u32,
-    /// Bits of memory for each entry on flash, for a filter that tells where a key is not; 0 for none.
+    /// Bits of memory for each entry on flash, for filters that tell where a key is not; 0 for none.
     pub filter_bits: u32,
-    /// How Tier 1 chooses what leaves it.
+    /// Policy that chooses the entries to demote from Tier 1.
     pub replacement: Replacement,
-    /// Blocks of Tier 2 read at once, and then compared (section 4.1.2).
+    /// Blocks of Tier 2 read at once, before their entries are compared (section 4.1.2).
     pub batch: u32,
-    /// Whether the drive is told of pages that have been let go of.
+    /// Whether the drive is told of released pages.
     pub discard: bool,
-    /// Where there are no filters in memory, an active list has some on flash (section 4.1.3, Jump List).
+    /// Whether active lists have filters on flash if there are none in memory (section 4.1.3, Jump List).
     pub jump_lists: bool,
-    /// A look-up reads all pages of a block of Tier 2 or of an active list at once, as SlickCache does, instead of the one
-    /// that may have the key.
+    /// Whether a look-up reads all pages of a block of Tier 2 or of an active list at once, as SlickCache does, instead
+    /// of the one page that may have the key.
     pub whole_blocks: bool,
-    /// Bytes of memory that Tier 1 may take, while what is below it does not keep up, beyond what it is meant to take.
+    /// Bytes of memory that Tier 1 may take beyond its share while the lower tiers do not keep up.
     pub spare_bytes: u64,
-    /// Sizes other than those that follow from the capacity.
+    /// Sizes that replace those derived from the capacity.
     pub sizes: Sizes,
 }
 
-/// Sizes that experiments vary; what is `None` follows from the capacity.
+/// Sizes that experiments vary; `None` derives a size from the capacity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sizes {
-    /// Partitions, a power of two.
+    /// Number of partitions, a power of two.
     pub partitions: Option<u32>,
     /// Blocks of Tier 2 in each partition.
     pub direct_blocks: Option<u32>,
-    /// Pages of each of them.
+    /// Pages of each block of Tier 2.
     pub direct_pages: Option<u32>,
     /// Active lists of each partition, a power of two.
     pub lists: Option<u32>,
     /// Blocks of an active list when it is compacted.
     pub active_blocks: Option<u32>,
-    /// Pages of each of them.
+    /// Pages of each block of an active list.
     pub active_pages: Option<u32>,
     /// Inactive buckets for each active list.
     pub ratio: Option<u32>,
@@ -84,20 +83,20 @@ pub struct Sizes {
     pub page_entries: Option<u32>,
 }
 
-/// How Tier 1 chooses what leaves it (figure 7).
+/// Policy that chooses the entries to demote from Tier 1 (figure 7).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Replacement {
-    /// Of each bucket the oldest entries that have not been read since they were passed over last.
+    /// The oldest entries of each bucket that were not read since they were last passed over.
     #[default]
     Clock,
-    /// The entries that have been used longest ago. It takes some 22 to 43 bytes more an entry: for comparison.
+    /// The least recently used entries. Takes about 22 to 43 more bytes an entry: for comparison.
     Lru,
-    /// Of each bucket the oldest entries.
+    /// The oldest entries of each bucket.
     Fifo,
 }
 
 impl Replacement {
-    /// What settings call it.
+    /// Returns the name of the policy in settings.
     pub fn name(self) -> &'static str {
         match self {
             Self::Clock => "clock",
@@ -121,9 +120,9 @@ impl std::str::FromStr for Replacement {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name} is out of range: {range}")]
 pub struct OutOfRange {
-    /// The setting.
+    /// Name of the setting.
     pub name: &'static str,
-    /// What it may be.
+    /// Its range.
     pub range: &'static str,
 }
 
@@ -134,8 +133,8 @@ impl Default for CascadeConfig {
 }
 
 impl CascadeConfig {
-    /// A Tier 1 of 16 % (the paper: 10) and filters of 6 bits an entry, all else as in the paper, for `capacity` mappings and codes of
-    /// `code_bits`.
+    /// Creates settings for `capacity` mappings and place codes of `code_bits`: a Tier 1 of 16 % (the paper: 10), filters
+    /// of 6 bits an entry, all else as in the paper.
     pub fn new(capacity: u64, code_bits: u32) -> Self {
         Self {
             capacity,
@@ -152,10 +151,10 @@ impl CascadeConfig {
         }
     }
 
-    /// Whether the settings are in their ranges; of capacity and code bits the tables decide.
+    /// Checks the ranges of all settings except capacity and code bits, which the tables check.
     ///
     /// # Errors
-    /// The first that is not.
+    /// The first setting out of its range.
     pub fn check(&self) -> Result<(), OutOfRange> {
         let sizes = &self.sizes;
         let within =
@@ -222,14 +221,14 @@ impl CascadeConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) partition_bits: u32,
-    /// Entries of Tier 1 in each partition, more than which are demoted.
+    /// Entries of Tier 1 in each partition above which some are demoted.
     pub(super) hot_entries: usize,
     pub(super) direct_blocks: usize,
     pub(super) direct_pages: usize,
     pub(super) list_bits: u32,
     pub(super) active_blocks: usize,
     pub(super) active_pages: usize,
-    /// Blocks of such a list that a filter on flash tells of; 0 where there are no such filters.
+    /// Blocks of an active list that a jump filter covers; 0 without jump filters.
     pub(super) jump_distance: usize,
     /// Inactive buckets of each active list.
     pub(super) ratio: usize,
@@ -246,7 +245,7 @@ impl Shape {
         let direct_blocks = sizes.direct_blocks.unwrap_or(DIRECT_BLOCKS).max(1);
         let of_partition = u64::from(direct_blocks) * page;
         let in_direct = capacity / DIRECT_SHARE;
-        // Whole blocks come before many partitions: a drive writes and reads them best.
+        // Full-sized blocks come before many partitions: a drive writes and reads them best.
         let direct_pages = sizes.direct_pages.map_or_else(
             || (in_direct / of_partition).clamp(1, MOST_DIRECT_PAGES),
             |pages| u64::from(pages.max(1)),
@@ -299,24 +298,24 @@ impl Shape {
         1 << self.list_bits
     }
 
-    /// Entries that Tier 1 of a partition may have whatever memory there is.
+    /// Most entries of Tier 1 in a partition, whatever the memory.
     pub(super) fn most_hot(&self) -> usize {
         self.hot_entries + OVERSHOOT * self.demoted()
     }
 
-    /// Entries that are demoted at once: those of a block.
+    /// Number of entries demoted at once: those of a block of Tier 2.
     pub(super) fn demoted(&self) -> usize {
         self.direct_pages * self.page_entries
     }
 
-    /// The most entries in the buffer of an active list before it is written.
+    /// Number of entries at which the buffer of an active list is written.
     pub(super) fn buffered(&self) -> usize {
         self.active_pages * self.page_entries
     }
 }
 
-/// Buckets that a sub-table of Tier 1 begins with: it follows from the capacity alone, as it tells how many bits of a hash
-/// are kept.
+/// Buckets that a sub-table of Tier 1 starts with. They follow from the capacity alone, since they determine the number
+/// of hash bits kept.
 pub(super) fn hot_buckets(entries_of_sub_table: u64) -> u32 {
     let buckets = floor_power_of_two((entries_of_sub_table / HOT_ENTRIES_A_BUCKET).max(1));
     (buckets as u32).clamp(64, crate::MIN_BUCKETS_HIGHEST)

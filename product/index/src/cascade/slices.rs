@@ -1,5 +1,5 @@
-//! The Bloom filters of some blocks, bit by bit beside each other: what a key is asked of all of them costs as many reads of
-//! memory as a key has bits, not as there are blocks.
+//! Bit-sliced Bloom filters of a sequence of blocks: a test of one key against all filters reads a word for each bit of
+//! the key, not for each block.
 //!
 //! ```text
 //!   row b   bit b of the filter in column 0 │ in column 1 │ …     a bit each, and rows follow each other without a gap
@@ -8,23 +8,22 @@
 //!                                         … │   7   │      │   0   │ 1 │ …
 //! ```
 //!
-//! The oldest filter is dropped by forgetting its column, which the next one gets; where none is free there is a column
-//! more. So there are as many as there have been blocks at once. A filter is added by making other slices, which takes no
-//! lock of who asks meanwhile.
+//! Dropping the oldest filter frees its column for the next one. If no column is free, one is added, so that there are as
+//! many columns as there have been blocks at once. Adding a filter makes a copy, without the lock that readers take.
 //!
-//! Invariant: a key that was added to the filter of a block is never denied. A block whose filter is not made yet has ones
-//! in its column.
+//! Invariant: a key that was added to the filter of a block is never denied. A block whose filter is not made yet has
+//! ones in its column.
 
 use std::sync::Arc;
 
 use format::mapping::Entry;
 use format::mapping::bloom::{Bloom, KEY_BITS_HIGHEST};
 
-/// How the Bloom filters of some pages or blocks are made, all of the same length.
+/// Parameters of Bloom filters of pages or blocks, all of the same length.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Filter {
     bloom: Bloom,
-    /// Bytes of each; 0 where there are none.
+    /// Bytes of each filter; 0 if filters are off.
     pub(super) bytes: usize,
 }
 
@@ -42,7 +41,7 @@ impl KeyBits {
 }
 
 impl Filter {
-    /// Filters of so many entries, with so many bits each.
+    /// Returns the parameters of filters for `entries` entries at `bits` bits each.
     pub(super) fn new(entries: usize, bits: u32) -> Self {
         let bytes = Bloom::bytes_for(entries, bits);
         Self {
@@ -55,7 +54,7 @@ impl Filter {
         self.bytes > 0
     }
 
-    /// Appends the filter of some entries.
+    /// Appends the filter of `entries`.
     pub(super) fn append(&self, entries: &[Entry], filters: &mut Vec<u8>) {
         let at = filters.len();
         filters.resize(at + self.bytes, 0);
@@ -65,14 +64,14 @@ impl Filter {
             .for_each(|entry| self.bloom.insert(filter, entry.key()));
     }
 
-    /// The filter of some entries.
+    /// Returns the filter of `entries`.
     pub(super) fn of(&self, entries: &[Entry]) -> Vec<u8> {
         let mut filter = Vec::with_capacity(self.bytes);
         self.append(entries, &mut filter);
         filter
     }
 
-    /// The bits by which a key is looked for.
+    /// Returns the bits to test for a key.
     pub(super) fn key_bits(&self, key: u64) -> KeyBits {
         let mut key_bits = KeyBits {
             bits: [0; KEY_BITS_HIGHEST as usize],
@@ -89,7 +88,7 @@ impl Filter {
         key_bits
     }
 
-    /// Whether the filter with a number, of some that follow each other, may have a key.
+    /// Whether filter `number` of those stored in `filters` may have a key.
     pub(super) fn may_have(&self, filters: &[u8], number: usize, key: &KeyBits) -> bool {
         let filter = &filters[number * self.bytes..][..self.bytes];
         key.iter().all(|bit| filter[bit / 8] >> (bit % 8) & 1 == 1)
@@ -99,20 +98,20 @@ impl Filter {
 /// Bits of a word.
 const WORD: usize = u64::BITS as usize;
 
-/// The filters of some blocks.
+/// The filters of a sequence of blocks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Slices {
-    /// The rows, and a word behind them that makes reads of a word from any bit on possible.
+    /// The rows, and a further word so that a word can be read from any bit on.
     words: Option<Arc<[u64]>>,
     columns: usize,
     /// Column of the newest block.
     newest: usize,
-    /// Blocks that have a column.
+    /// Number of blocks, each with a column.
     len: usize,
 }
 
 impl Slices {
-    /// Of blocks whose filters are still to be made.
+    /// Creates the slices of blocks whose filters are still to be made.
     pub(super) fn unknown(filter: &Filter, blocks: usize) -> Self {
         let bits = filter.bytes * 8 * blocks;
         Self {
@@ -132,7 +131,7 @@ impl Slices {
         self.words.as_ref().map_or(0, |words| size_of_val(&**words))
     }
 
-    /// The same, with a block that is newer than all.
+    /// Returns a copy with the filter of a new, newest block.
     pub(super) fn with_newest(&self, filter: &[u8]) -> Self {
         let mut next = self.clone();
         if self.len == self.columns {
@@ -144,13 +143,13 @@ impl Slices {
         next
     }
 
-    /// Sets the filter of a block, given by its place from the newest one on.
+    /// Sets the filter of a block, counted from the newest.
     pub(super) fn fill(&mut self, block: usize, filter: &[u8]) {
         debug_assert!(block < self.len);
         self.set((self.newest + block) % self.columns, filter);
     }
 
-    /// Leaves the newest blocks, so many.
+    /// Keeps the newest `blocks` blocks.
     pub(super) fn truncate(&mut self, blocks: usize) {
         self.len = self.len.min(blocks);
         if self.len == 0 {
@@ -158,7 +157,7 @@ impl Slices {
         }
     }
 
-    /// A free column, before that of the newest block. Columns are in order of age then.
+    /// Adds a free column in front of the newest block. The columns are in order of age then.
     fn widen(&mut self, rows: usize) {
         let before = std::mem::take(self);
         *self = Self {
@@ -194,7 +193,7 @@ impl Slices {
         }
     }
 
-    /// 64 bits from some bit on. What is behind the last row is not to be looked at.
+    /// Returns 64 bits from bit `at` on. Callers ignore the bits behind the last row.
     fn word(&self, at: usize) -> u64 {
         let Some(words) = &self.words else {
             return u64::MAX;
@@ -203,8 +202,8 @@ impl Slices {
         words[word] >> shift | words[word + 1] << 1 << (WORD - 1 - shift)
     }
 
-    /// The columns of all blocks, the newest first, in runs that fit a word: first column, how many, and the place of the
-    /// first block.
+    /// Returns the columns of all blocks, newest first, in runs that fit a word, as (first column, number of columns,
+    /// first block).
     fn runs(&self) -> impl Iterator<Item = (usize, usize, usize)> + use<> {
         let newer = self.len.min(self.columns - self.newest);
         let parts = [(self.newest, newer, 0), (0, self.len - newer, newer)];
@@ -214,7 +213,7 @@ impl Slices {
         })
     }
 
-    /// The blocks that may have a key, as places from the newest one on.
+    /// Returns the blocks that may have a key, counted from the newest.
     pub(super) fn may_have(&self, key: KeyBits) -> impl Iterator<Item = usize> {
         self.runs().flat_map(move |(column, count, block)| {
             let all = u64::MAX >> (WORD - count);
@@ -235,10 +234,10 @@ fn words_for(bits: usize) -> usize {
     bits.div_ceil(WORD) + 1
 }
 
-/// Bits that follow each other.
+/// Writer of a sequence of bits.
 struct BitWriter {
     words: Vec<u64>,
-    /// What has not filled a word yet, and how many bits that is.
+    /// Bits that do not fill a word yet, and their number.
     rest: u64,
     len: usize,
 }
@@ -293,7 +292,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against filters each on its own.
+        /// Compares with a separate filter for each block.
         #[test]
         fn all_at_once_say_what_each_says(
             bits in prop_oneof![Just(0u32), 1..20u32],

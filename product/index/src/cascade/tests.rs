@@ -1,4 +1,4 @@
-//! The cascade against a plain map: whatever is moved, read back or lost, no answer is older than the last change.
+//! The cascade against a plain map: after any move, reload or loss no answer is older than the last change.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const IMAGE: u64 = 0xfeed;
 const POSITION_BITS: u32 = 12;
 const REGION_PAGES: usize = 3000;
 
-/// Segments as numbers: those in a range are there.
+/// Segments as numbers: those in a range exist.
 struct Numbers(Mutex<std::ops::Range<u32>>);
 
 impl Segments for Numbers {
@@ -70,7 +70,7 @@ struct Bench {
     disk: Arc<MemoryDisk>,
     numbers: Arc<Numbers>,
     cascade: Arc<Cascade>,
-    /// By key, what was last said of it.
+    /// The last change of each key.
     model: HashMap<u64, Option<u64>>,
     next: u64,
 }
@@ -103,7 +103,7 @@ impl Bench {
         }
     }
 
-    /// A new place: segments have a few hundred, and the oldest go.
+    /// Returns a new place. Segments have a few hundred places, and the oldest segments go.
     fn place(&mut self, segments: u32) -> u64 {
         self.next += 1;
         let number = (self.next / 300) as u32;
@@ -151,7 +151,7 @@ impl Bench {
     /// Random work on `keys` keys.
     async fn work(&mut self, random: &mut SmallRng, steps: u32, keys: u64, segments: u32) {
         for _ in 0..steps {
-            // Some keys are asked for more than others.
+            // Some keys are asked for more often than others.
             let key = random.random_range(0..keys) * random.random_range(0..keys) / keys;
             match random.random_range(0..10) {
                 0..4 => self.insert(key, segments).await,
@@ -201,8 +201,7 @@ fn seeds() -> std::ops::RangeInclusive<u64> {
     }
 }
 
-/// What the index is tried with: filters in memory, jump lists of two and of more blocks, none, whole blocks, other
-/// replacements.
+/// Settings to test: filters in memory, jump lists of two and of more blocks, none, whole blocks, other replacements.
 fn variant(seed: u64) -> CascadeConfig {
     let with = |filter_bits, change: fn(&mut CascadeConfig)| {
         let mut config = CascadeConfig {
@@ -347,7 +346,7 @@ fn filters_are_for_the_pages_that_were_read() {
         let read: Vec<_> = bucket.pages.iter().map(|page| page.page).collect();
         let filters = vec![0; read.len() * filter.bytes];
         bucket.set_filters(&read, Vec::new());
-        // The oldest is let go of while they are read.
+        // The oldest page is dropped while the pages are read.
         bucket.drop_oldest(filter, 1);
         bucket.set_filters(&read, filters.clone());
         assert!(bucket.lacks_filters(filter), "read again");
@@ -400,7 +399,7 @@ fn what_is_saved_is_as_it_was() {
                 let section = bench.save(random.random()).await;
                 bench.cascade.saved(Some(true));
                 let model = bench.model.clone();
-                // What comes later is lost, and harms nothing.
+                // Later changes are lost, and harm nothing.
                 bench.work(&mut random, 5_000, 6000, 1000).await;
                 bench.tidy().await;
                 bench.model = model;
@@ -447,7 +446,7 @@ impl Bench {
         unreachable!("keys do not end");
     }
 
-    /// Pages read by a look-up of each of some keys, on average.
+    /// Average number of pages that a look-up of these keys reads.
     async fn reads(&self, keys: std::ops::Range<u64>) -> f64 {
         let counters = &self.cascade.counters;
         let read = || {
@@ -478,7 +477,7 @@ fn a_jump_list_is_walked_in_twice_the_root_of_its_length() {
         })
         .await;
         let absent = 1_000_000..1_000_500;
-        // 7 filters, 7 blocks that are in none yet, a block of Tier 2.
+        // 7 filters, 7 blocks that no filter covers yet, a block of Tier 2.
         let with = bench.reads(absent.clone()).await;
         assert!((14.0..16.5).contains(&with), "{with} pages");
         let without = walked.reads(absent).await;
@@ -590,8 +589,8 @@ fn settings_out_of_range_are_refused() {
     assert_eq!(CascadeConfig::default().check(), Ok(()));
 }
 
-/// More searches than read at once, upkeep, and changes, all at the same time: an answer is what was so at some moment
-/// between question and answer.
+/// More searches than read at once, upkeep, and changes, all at the same time: an answer must have been right at some
+/// moment between question and answer.
 #[test]
 fn what_is_found_was_so_meanwhile() {
     const SEARCHES: u64 = 80;
@@ -610,7 +609,7 @@ fn what_is_found_was_so_meanwhile() {
             bench.work(&mut random, 6000, KEYS, 1000).await;
             let said = |code: &Option<u64>| vec![*code];
             let said = bench.model.iter().map(|(&key, code)| (key, said(code)));
-            // By key, all that has been said of it.
+            // All values that each key has had.
             let said: Arc<Mutex<HashMap<u64, Vec<Option<u64>>>>> =
                 Arc::new(Mutex::new(said.collect()));
             for number in 0..bench.cascade.partitions() {
@@ -677,8 +676,8 @@ fn what_is_found_was_so_meanwhile() {
     }
 }
 
-/// A look-up finds what has left Tier 1 and is not on flash yet, and puts it there, clean: a checkpoint at that moment has
-/// to keep it for what it is, or an older mapping would be found once it has gone down.
+/// A look-up finds an entry that left Tier 1 and is not on flash yet, and inserts it into Tier 1 as clean. A checkpoint
+/// at that moment has to save it as dirty, or an older mapping would be found once it has moved down.
 #[test]
 fn a_checkpoint_keeps_what_was_found_on_its_way_down() {
     in_simulation(1, || async {
@@ -717,7 +716,7 @@ fn a_checkpoint_keeps_what_was_found_on_its_way_down() {
     });
 }
 
-/// Else its filter, which is made for so many entries, would let more keys pass.
+/// With more entries its filter, which is made for a fixed number, would let more keys pass.
 #[test]
 fn a_block_of_a_list_has_no_more_entries_than_its_filter_is_made_for() {
     in_simulation(1, || async {

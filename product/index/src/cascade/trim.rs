@@ -1,10 +1,10 @@
-//! Lets go of what has gone at once, where memory is short: else a compaction does so.
+//! Drops outdated pages at once if memory is short. Otherwise the next compaction drops them.
 
 use super::core::Cascade;
 
 impl Cascade {
-    /// Lets go of the pages at the old end of each inactive bucket that name no segment which is still there, with their
-    /// filters. Memory operations only.
+    /// Releases the oldest pages of each inactive bucket, with their filters, as long as they name only segments that are
+    /// gone. Memory operations only.
     pub fn trim(&self) {
         let horizon = self.segments.horizon();
         let filter = &self.layouts.active.page_filter;
@@ -22,7 +22,7 @@ impl Cascade {
                 }
             }
             if has_changed {
-                // A search may have read a mapping that has gone from below since.
+                // A search may have read a mapping on a page that is released now.
                 partition.epoch += 1;
                 self.account(number, partition);
             }

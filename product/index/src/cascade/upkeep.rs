@@ -1,8 +1,7 @@
-//! What moves mappings from tier to tier. Each partition has one such task.
+//! Upkeep: moves mappings from tier to tier. Each partition has one upkeep task.
 //!
-//! What it does is always the same: it notes under the partition's lock what there is to do, reads or writes pages that
-//! nobody else changes, and puts what has come of it in its place under the lock again. What it moves is found meanwhile
-//! where it was.
+//! Each step has three parts: choose a job under the partition's lock; read or write pages, which no other task changes,
+//! without it; install the result under the lock. Until then searches find the moved mappings in their old place.
 
 use std::time::Duration;
 
@@ -20,36 +19,36 @@ use super::pages::PageId;
 use super::partition::{Bucket, BucketPage, Partition, Sorted, Spot};
 use super::shape::MOST_DEMOTED;
 
-/// Pages of an inactive bucket at which it is written anew, without what has gone.
+/// Number of pages at which an inactive bucket is rewritten without tombstones and entries of reclaimed segments.
 const MOST_BUCKET_PAGES: usize = 12;
-/// What a device is given to come to itself.
+/// Pause after a device error, and while no page is free.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Times that a page is read again before it counts as lost.
+/// Number of retries before a page counts as lost.
 const READS: usize = 4;
-/// Pauses for which pages are waited for before nobody waits for upkeep any more.
+/// Number of pauses to wait for free pages before writers stop waiting for upkeep.
 const PATIENCE: u32 = 50;
-/// Pages read at once.
+/// Number of pages read at once.
 const READ_PAGES: usize = 16;
-/// Pages of inactive buckets written at once.
+/// Approximate number of pages of inactive buckets written at once.
 const BUCKET_PAGES: usize = 64;
 
-/// What there is to do in a partition.
+/// Next job of a partition's upkeep.
 enum Job {
     WriteDemoted(Sorted),
-    /// All that has left Tier 1 had gone, and there may be more.
+    /// All entries that left Tier 1 named reclaimed segments; more entries may have to leave.
     DemoteMore,
     Sink(Vec<PageRef>),
     WriteSealed(usize, Sorted),
     Compact(usize),
-    /// What a failed sync may have lost, and its pages.
+    /// Pages that a failed sync may have lost, to be written again.
     WriteAgain(Spot, Vec<PageRef>),
-    /// What lacks filters after a start, and its pages, oldest first.
+    /// Pages whose filters are missing after a start, oldest first.
     MakeFilters(Spot, Vec<PageRef>),
 }
 
 impl Cascade {
-    /// Moves mappings down whenever a tier is full; `moved` is called when that has changed what memory holds. Never ends;
-    /// one for each partition.
+    /// Moves mappings down whenever a tier is full. Calls `moved` after each step, which may have changed the memory in
+    /// use. Never returns; each partition runs one.
     pub async fn upkeep(&self, number: usize, moved: impl Fn()) {
         self.brake.set_makes_way(true);
         loop {
@@ -62,7 +61,7 @@ impl Cascade {
         }
     }
 
-    /// One step of upkeep; whether there was something to do.
+    /// Does one step of upkeep. Returns whether there was a job.
     pub(super) async fn tidy(&self, number: usize) -> bool {
         let job = self.next_job(number);
         let is_any = job.is_some();
@@ -76,7 +75,7 @@ impl Cascade {
             Some(Job::Compact(list)) => self.compact(number, list).await,
             Some(Job::WriteAgain(spot, pages)) => self.write_again(number, spot, &pages).await,
             Some(Job::MakeFilters(spot, pages)) => self.make_filters(number, spot, &pages).await,
-            // Others may have made space in Tier 1.
+            // `account` runs even so: writers may have made space in Tier 1.
             None => {}
         }
         let partition = self.partitions[number].lock();
@@ -84,7 +83,7 @@ impl Cascade {
         is_any
     }
 
-    /// What is furthest down comes first: it makes space for what is above.
+    /// Chooses the job furthest down, as it makes space for the tiers above.
     fn next_job(&self, number: usize) -> Option<Job> {
         let shape = &self.shape;
         let mut partition = self.partitions[number].lock();
@@ -142,8 +141,8 @@ impl Cascade {
         }
     }
 
-    /// What a mapping that leaves Tier 1 becomes. Where its segment has gone or its key is dead, older ones have to be
-    /// covered, if there may be any.
+    /// Returns the entry to write for a mapping that leaves Tier 1. If its segment is gone or its key is dead, this is a
+    /// tombstone that hides older mappings, or `None` if no lower tier can have one.
     fn on_its_way_down(&self, partition: &Partition, taken: &HotEntry) -> Option<Entry> {
         let named = match taken.hot {
             Hot::At(code) => self.segments.named_by(code),
@@ -161,7 +160,7 @@ impl Cascade {
     async fn write_demoted(&self, number: usize, entries: &Sorted) {
         let layout = &self.layouts.direct;
         if let Some(block) = self.write_block(number, layout, entries, None).await {
-            // Upkeep alone changes them: made without the lock, they are what there is.
+            // Only upkeep changes the filters, so they can be rebuilt without the lock.
             let filters = self.partitions[number].lock().filters.clone();
             let filters = filters.with_newest(&layout.filter.of(entries));
             let mut partition = self.partitions[number].lock();
@@ -185,8 +184,8 @@ impl Cascade {
         }
     }
 
-    /// The filter that a block of a list is written with: those of every few blocks have one, of themselves and of what is
-    /// behind them. Nothing where one of these cannot be read.
+    /// Returns the jump filter of a new block: every `jump_distance`-th block of a list has one, over itself and the older
+    /// blocks up to the next filter. Returns `None` for other blocks, and if one of these blocks cannot be read.
     async fn jump_filter(&self, number: usize, list: usize, new: &[Entry]) -> Option<JumpFilter> {
         let distance = self.layouts.jump_distance;
         if distance == 0 {
@@ -208,7 +207,8 @@ impl Cascade {
         Some(JumpFilter::new(layout, distance, &keys))
     }
 
-    /// Writes a block, once there is space for it; nothing where the device fails: then it is tried again.
+    /// Writes a block once there are pages for it. Returns `None` if the device fails (the caller's job is then tried
+    /// again) or the partition's lower tiers were dropped.
     async fn write_block(
         &self,
         number: usize,
@@ -244,12 +244,14 @@ impl Cascade {
         self.next_number.fetch_add(count as u64, Ordering::Relaxed)
     }
 
-    /// Takes pages, once there are as many. A checkpoint may free some; else the oldest mappings of the partition go. Nothing
-    /// where all have gone that are below Tier 1, and with them what the pages were for.
+    /// Takes `count` pages. While too few are free, asks for a checkpoint if it would free some, and drops the oldest
+    /// mappings of the partition if even checkpoints would not free enough. Returns `None` if everything below Tier 1 was
+    /// dropped, together with the entries that the pages were for.
     async fn take_pages(&self, number: usize, count: usize) -> Option<Box<[PageId]>> {
         for tries in 0.. {
             let freed = self.store.freed.listener();
-            // What a failed sync may have lost comes before a checkpoint, which comes before free pages.
+            // Writing again after a failed sync may use reserved pages: no checkpoint is made before, and no page becomes
+            // free without one.
             let pages = if self.doubt.is_any() {
                 self.store.take_reserved(count)
             } else {
@@ -265,7 +267,7 @@ impl Cascade {
             let missing = self
                 .store
                 .missing_pages(count.max(self.store.worth_freeing()));
-            // Others may find pages meanwhile, and say so, though this task holds up all compactions.
+            // Other tasks may find pages and report progress, though this task blocks all compactions: hence `PATIENCE`.
             let is_stuck = missing > 0 && !self.evict(number, missing) || tries >= PATIENCE;
             if is_stuck && self.brake.set_makes_way(false) {
                 tracing::warn!(pages = count, "the index region is full");
@@ -281,8 +283,8 @@ impl Cascade {
         None
     }
 
-    /// Drops all that is below Tier 1 of a partition, where tombstones for that take so much of Tier 1 that soon no checkpoint
-    /// would have space for it, and no page would ever become free again.
+    /// Drops everything below Tier 1 of a partition, if the tombstones for it take so much of Tier 1 that soon no
+    /// checkpoint would have space for it and no page would become free again. Returns whether it did.
     fn lose_all_if_overwhelmed(&self, number: usize) -> bool {
         let partition = &mut *self.partitions[number].lock();
         if !self.is_overwhelmed(partition) {
@@ -312,7 +314,7 @@ impl Cascade {
         true
     }
 
-    /// Drops the oldest pages of the buckets of a partition, one of a bucket and so many at most; false where there are none.
+    /// Drops the oldest page of up to `count` buckets of a partition. Returns whether there was one.
     fn evict(&self, number: usize, count: usize) -> bool {
         let mut partition = self.partitions[number].lock();
         partition.epoch += 1;
@@ -333,7 +335,7 @@ impl Cascade {
         evicted > 0
     }
 
-    /// All entries of some pages, or how many of them are whole before the first that is lost.
+    /// Returns all entries of the pages, or the error of the first page that is lost.
     async fn read_pages(
         &self,
         layout: &BlockLayout,
@@ -390,7 +392,7 @@ impl Cascade {
         }
     }
 
-    /// Drops all of Tier 3 of a partition; returns how many mappings that were.
+    /// Drops Tier 3 of a partition. Returns the number of mappings dropped.
     fn drop_tier_3(&self, partition: &mut Partition) -> u64 {
         partition.epoch += 1;
         let mut dropped = 0;
@@ -407,7 +409,7 @@ impl Cascade {
         dropped as u64
     }
 
-    /// Drops all that buckets have; returns how many mappings that were.
+    /// Drops all pages of the buckets. Returns the number of mappings dropped.
     fn drop_buckets(&self, buckets: &mut [Bucket]) -> usize {
         let mut dropped = 0;
         for bucket in buckets {
@@ -420,7 +422,7 @@ impl Cascade {
         dropped
     }
 
-    /// Moves the mappings of a list that has been taken off to its inactive buckets (section 4.1.3, Dual-mode Mapping).
+    /// Moves the mappings of a list's `compacted` blocks to its inactive buckets (section 4.1.3, Dual-mode Mapping).
     async fn compact(&self, number: usize, list: usize) {
         let _turn = self.compactions.acquire().await;
         let blocks: Vec<Vec<PageRef>> = {
@@ -449,7 +451,7 @@ impl Cascade {
             let lost = lost + self.drop_buckets(&mut list.buckets) as u64;
             add(&self.counters.dropped_behind_damage, lost);
         }
-        // The newest of each key: of equal ones the first stays first.
+        // Keeps the newest entry of each key: newer blocks come first, and the sort is stable.
         entries.sort_by_key(Entry::key);
         entries.dedup_by_key(|entry| entry.key());
         for of_some in self.by_buckets(&entries) {
@@ -458,7 +460,7 @@ impl Cascade {
                     .compacted
                     .is_empty()
                 {
-                    // All that was below Tier 1 has been dropped meanwhile.
+                    // Everything below Tier 1 was dropped, these blocks included.
                     return;
                 }
             }
@@ -474,7 +476,7 @@ impl Cascade {
         add(&self.counters.compactions, 1);
     }
 
-    /// Cuts sorted entries into parts of whole buckets, each of some [`BUCKET_PAGES`].
+    /// Cuts sorted entries into parts of whole buckets, each of about [`BUCKET_PAGES`] pages.
     fn by_buckets<'e>(&self, mut entries: &'e [Entry]) -> Vec<&'e [Entry]> {
         let mut parts = Vec::new();
         while !entries.is_empty() {
@@ -488,8 +490,8 @@ impl Cascade {
         parts
     }
 
-    /// Appends entries to the buckets they belong to, or writes buckets anew that have become long. False where the device
-    /// fails, or pages of these have been evicted for want of others, and nothing has changed: then it is to be tried again.
+    /// Appends entries to their buckets, and rewrites buckets that have become long. Returns false, with nothing changed,
+    /// if the device fails or if pages that were to be replaced are evicted before that. The caller then tries again.
     async fn append_to_buckets(&self, number: usize, list: usize, entries: &[Entry]) -> bool {
         let mut groups = Vec::new();
         let is_same = |one: &Entry, other: &Entry| {
@@ -511,7 +513,8 @@ impl Cascade {
         let buckets = &partition.lists[list].buckets;
         let has_lost_some = |group: &Group| buckets[group.bucket].pages.len() < group.replaces;
         if groups.iter().any(has_lost_some) {
-            // Pages have been evicted meanwhile, for these or others. A key of theirs that has died since has no tombstone.
+            // Eviction took pages that a group replaces. If one of their keys was deleted since, it has no tombstone, and
+            // its old mapping must not be written back.
             self.store.release(written.iter().map(|page| page.page));
             return false;
         }
@@ -536,7 +539,7 @@ impl Cascade {
         true
     }
 
-    /// Writes a page of each of `contents`, many at once.
+    /// Writes each slice of `contents` to a page of its own, many pages at once.
     async fn write_single_pages(
         &self,
         number: usize,
@@ -560,7 +563,7 @@ impl Cascade {
         )
     }
 
-    /// What is to be written of a bucket that gets some entries.
+    /// Returns the entries to write to the bucket of `new`, and the number of pages that they replace.
     async fn for_bucket(&self, number: usize, list: usize, new: &[Entry]) -> Group {
         let bucket = self.layouts.bucket(new[0].key());
         let pages: Vec<BucketPage> = {
@@ -590,7 +593,7 @@ impl Cascade {
         }
         entries.sort_by_key(Entry::key);
         entries.dedup_by_key(|entry| entry.key());
-        // Nothing older is left that they would cover.
+        // The bucket has no older entries that tombstones would hide.
         entries.retain(|entry| self.is_there(entry));
         Group {
             bucket,
@@ -603,7 +606,7 @@ impl Cascade {
         self.code_of(entry).is_some()
     }
 
-    /// Writes what a failed sync may have lost to other pages.
+    /// Writes pages that a failed sync may have lost to other pages.
     async fn write_again(&self, number: usize, spot: Spot, pages: &[PageRef]) {
         let layout = match spot {
             Spot::Direct(_) => &self.layouts.direct,
@@ -624,13 +627,13 @@ impl Cascade {
             let pages = &mut partition.lists[list].buckets[bucket].pages;
             let released = match pages.iter_mut().find(|page| page.page == old) {
                 Some(page) => std::mem::replace(&mut page.page, new[0]),
-                // It has been evicted meanwhile.
+                // The page was evicted before.
                 None => new[0],
             };
             self.store.release([released.page]);
             return;
         }
-        // Without its filter of a list, which would be of older blocks, too.
+        // Written without its jump filter, which would need the keys of older blocks, too.
         if let Some(mut new) = self.write_block(number, layout, &entries, None).await {
             let mut partition = self.partitions[number].lock();
             if let Some((block, ..)) = partition.block_at(spot) {
@@ -641,7 +644,7 @@ impl Cascade {
         }
     }
 
-    /// Drops a part that is lost, and all that is older.
+    /// Drops the lost part at `spot`, and all older mappings.
     fn lose(&self, partition: &mut Partition, spot: Spot) {
         partition.epoch += 1;
         let mut dropped = Vec::new();
@@ -726,16 +729,16 @@ impl Cascade {
     }
 }
 
-/// The entry on flash of a mapping of Tier 1.
+/// Returns the flash entry of a mapping of Tier 1.
 pub(super) fn entry_of(key: u64, named: (u32, Position), is_dirty: bool) -> Entry {
     let entry = Entry::new(key, named.0, named.1);
     if is_dirty { entry } else { entry.clean() }
 }
 
-/// What a bucket gets.
+/// Entries to write to one bucket.
 struct Group {
     bucket: usize,
     entries: Vec<Entry>,
-    /// So many of its pages go, the oldest: all that there were.
+    /// Number of the bucket's oldest pages that they replace: 0, or all it had.
     replaces: usize,
 }

@@ -1,30 +1,30 @@
-//! What a cascade takes, part by part.
+//! Memory and flash in use by a cascade, by part.
 
 use std::sync::atomic::Ordering;
 
 use super::core::Cascade;
 
-/// Memory and flash in use, and the settings that decide about it.
+/// Memory and flash in use, and the settings that determine them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// The part of the mappings that Tier 1 holds, in percent.
+    /// Share of the mappings that Tier 1 holds, in percent.
     pub hot_percent: u32,
-    /// Bits of the filters for each entry on flash.
+    /// Filter bits for each entry on flash.
     pub filter_bits: u32,
     /// Bytes of memory of Tier 1.
     pub tier1_bytes: u64,
-    /// Bytes of memory of what leads to the pages of Tiers 2 and 3: filters, fences, and entries that are not on flash yet.
+    /// Bytes of memory of Tiers 2 and 3: filters, fences, and entries that are not on flash yet.
     pub below_bytes: u64,
-    /// Bytes of memory of the map of the region.
+    /// Bytes of memory of the page map of the region.
     pub map_bytes: u64,
-    /// Pages of the region in use, those among them that wait for a checkpoint.
+    /// Pages of the region in use, pages that wait for a checkpoint included.
     pub pages_used: u64,
-    /// Pages of the region that can be taken.
+    /// Free pages of the region.
     pub pages_free: u64,
 }
 
 impl Cascade {
-    /// What it takes at present.
+    /// Returns the present usage.
     pub fn usage(&self) -> Usage {
         let below = self.flash_tier_bytes.iter();
         let pages_free = self.store.free_pages();

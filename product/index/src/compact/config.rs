@@ -1,4 +1,4 @@
-//! What the creator of a [`CompactTable`](super::CompactTable) decides, and how it can be wrong.
+//! Settings of a [`CompactTable`](super::CompactTable), and the errors in them.
 
 use super::entry::FIXED_BITS;
 use super::probes::{HASH_BITS_UNUSED, PROBES};
@@ -12,28 +12,28 @@ pub const SKIP_BITS_HIGHEST: u32 = 32 - HASH_BITS_UNUSED;
 /// Configuration of one partition's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactConfig {
-    /// Slots of the table, [`PROBES`] at least. It never grows: a load beyond 0.85 or so displaces entries.
+    /// Number of slots, at least [`PROBES`]. The table never grows: a load beyond about 0.85 displaces entries.
     pub slots: usize,
     /// Bits of a segment number, 1 to [`SEGMENT_BITS_HIGHEST`]: all segments of the device are numbered below
     /// `2^segment_bits`.
     pub segment_bits: u32,
-    /// Topmost hash bits that are the same for every key of this table, because the caller chose the partition by them. At
-    /// most [`SKIP_BITS_HIGHEST`].
+    /// Topmost hash bits that all keys of this table share, because the caller chose the partition by them. At most
+    /// [`SKIP_BITS_HIGHEST`].
     pub skip_bits: u32,
 }
 
 impl CompactConfig {
-    /// Bits of a slot.
+    /// Returns the bits of a slot.
     pub const fn entry_bits(&self) -> u32 {
         self.segment_bits + FIXED_BITS
     }
 
-    /// Bytes of memory that the table takes.
+    /// Returns the bytes of memory of the table.
     pub const fn memory_bytes(&self) -> u64 {
         (self.words() * size_of::<u64>()) as u64
     }
 
-    /// Bits of a segment number where there are so many segments.
+    /// Returns the bits of a segment number, given the number of segments.
     pub const fn segment_bits_for(segments: u64) -> u32 {
         let highest = segments.saturating_sub(1);
         let bits = u64::BITS - highest.leading_zeros();
@@ -51,7 +51,7 @@ impl CompactConfig {
             segment_bits,
             skip_bits,
         } = *self;
-        // Bits of all slots are counted in a usize.
+        // The bits of all slots are counted in a usize.
         if !(PROBES..=usize::MAX / u32::BITS as usize).contains(&slots) {
             return Err(OutOfRange::Slots { slots });
         }
@@ -65,7 +65,7 @@ impl CompactConfig {
     }
 }
 
-/// A [`CompactConfig`] that no table can be made of.
+/// Error in a [`CompactConfig`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the fields are what the message says they are")]
 pub enum OutOfRange {

@@ -1,4 +1,4 @@
-//! An entry, and how it is packed into as few bits as it has states.
+//! An entry, packed into as few bits as it has states.
 //!
 //! ```text
 //!   | segment : segment_bits | function : 4 | state : 3 |        0 = free slot
@@ -6,14 +6,14 @@
 //!   state = (ghost bit, two CLOCK bits), inverted
 //! ```
 //!
-//! A ghost has no CLOCK value, so that a ghost with the highest one is a spare state. It is the free slot; inverted it is
-//! zeros, as is new memory.
+//! A ghost has no CLOCK value, so a ghost with the highest one is a spare state. It stands for the free slot; inverted it
+//! is zeros, as is new memory.
 
 use format::segment::SegmentId;
 
-/// Functions that place an object in a segment.
+/// Number of functions that place an object in a segment.
 pub const FUNCTIONS: u8 = 1 << FUNCTION_BITS;
-/// CLOCK value of what has just been read.
+/// CLOCK value of an entry just read.
 pub const CLOCK_HIGHEST: u8 = 3;
 
 const FUNCTION_BITS: u32 = 4;
@@ -23,55 +23,55 @@ const GHOST: u64 = 0b100;
 const CLOCK_MASK: u64 = 0b011;
 /// Bits of an entry besides those of the segment.
 pub(super) const FIXED_BITS: u32 = FUNCTION_BITS + STATE_BITS;
-/// What a free slot holds.
+/// Content of a free slot.
 pub(super) const FREE: u64 = 0;
 
 const _: () =
     assert!((GHOST | CLOCK_MASK) ^ STATE_MASK == FREE && CLOCK_HIGHEST as u64 == CLOCK_MASK);
 
-/// Where an object lies on flash.
+/// Location of an object on flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Location {
-    /// Which segment of the device the object lies in.
+    /// Segment of the device that holds the object.
     pub segment: SegmentId,
-    /// Which function of the key gives the position in the segment, below [`FUNCTIONS`].
+    /// Function of the key that gives the position in the segment, below [`FUNCTIONS`].
     pub function: u8,
 }
 
-/// How an object stands with eviction (section 4.3).
+/// State of an object with regard to eviction (section 4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rank {
-    /// It is kept when its segment is reclaimed.
+    /// The object is kept when its segment is reclaimed.
     Hot {
-        /// How many times the hand still passes it, 0 to [`CLOCK_HIGHEST`].
+        /// Number of times that the hand still passes it, 0 to [`CLOCK_HIGHEST`].
         clock: u8,
     },
-    /// It goes with its segment, if it is not read before.
+    /// The object goes with its segment, unless it is read before.
     Ghost,
 }
 
 impl Rank {
-    /// Rank of what has just been read.
+    /// Rank of an entry just read.
     pub const READ: Self = Self::Hot {
         clock: CLOCK_HIGHEST,
     };
 }
 
-/// What a slot holds.
+/// An entry of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CompactEntry {
-    /// Where the object lies.
+    /// Location of the object.
     pub location: Location,
-    /// How it stands with eviction.
+    /// Its state with regard to eviction.
     pub rank: Rank,
 }
 
 impl CompactEntry {
-    /// The entry in its lowest bits.
+    /// Packs the entry into the lowest bits.
     ///
     /// # Panics
     ///
-    /// If the function or the CLOCK value is out of range. The segment's width is the table's to check.
+    /// If the function or the CLOCK value is out of range. The table checks the segment's width.
     #[inline]
     pub(super) fn pack(self) -> u64 {
         let Location { segment, function } = self.location;
@@ -86,7 +86,7 @@ impl CompactEntry {
         u64::from(segment.0) << FIXED_BITS | u64::from(function) << STATE_BITS | state ^ STATE_MASK
     }
 
-    /// The entry of a slot, if it holds one.
+    /// Unpacks the entry of a slot, or returns `None` for a free one.
     #[inline]
     pub(super) fn unpack(packed: u64) -> Option<Self> {
         if packed == FREE {
@@ -106,7 +106,7 @@ impl CompactEntry {
         Some(Self { location, rank })
     }
 
-    /// The entry with another rank.
+    /// Returns the entry with another rank.
     pub fn ranked(self, rank: Rank) -> Self {
         Self { rank, ..self }
     }

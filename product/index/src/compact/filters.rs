@@ -1,9 +1,9 @@
 //! Filters of segments: a Bloom filter of all keys of a segment, built once, and then immutable.
 //!
-//! Memory is what the index is about, so the filter is not blocked: bits of a key lie anywhere. One line for all bits of a
-//! key would be one access to memory instead of two for most keys that are not there, but has 1.15 times the false positives.
-//! It does not stay below 1 % within the 9.66 bits a key that 6 TB in 512 MiB segments leave of 4 bytes; two lines do not
-//! quite. `docs/internals/indexes.md` has what was measured of each.
+//! The filter is not blocked: the bits of a key lie anywhere, because memory matters most here. With all bits of a key in
+//! one cache line, most absent keys would cost one memory access instead of two, at 1.15 times the false positives. Such
+//! a filter does not stay below 1 % within the 9.66 bits a key that 6 TB in 512 MiB segments leave of 4 bytes; one of two
+//! lines narrowly fails, too. `docs/internals/indexes.md` has the measurements of each.
 
 use format::mapping::bloom::mix;
 use format::segment::SegmentId;
@@ -12,23 +12,23 @@ use super::probes::{known_bits, scaled};
 
 /// Bits of a filter for 100 keys.
 pub const FILTER_BITS_PER_100_KEYS: usize = 965;
-/// Bits that a key sets in a filter: 6 give 0.985 % of false positives. 7 would give 0.972 %, the fewest, for a filter with
-/// more bits set, so that most keys that are not there would take longer to refuse.
+/// Number of bits that a key sets in a filter: 6 give 0.985 % of false positives. The minimum is 0.972 % with 7, but such
+/// a filter has more bits set, and takes longer to refuse most absent keys.
 pub const FILTER_KEY_BITS: usize = 6;
 
 const WORD_BITS: usize = u64::BITS as usize;
-/// Sets the hash of a filter apart from that of a table, whose keys collide where their first bits agree.
+/// Separates the hash of a filter from that of a table, whose keys collide if their first bits agree.
 const FILTER: u64 = 0x5851_f42d_4c95_7f2d;
 const G: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Which keys a segment may hold. Immutable; `Send` and `Sync`.
+/// Set of the keys that a segment may hold. Immutable; `Send` and `Sync`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentFilter {
     words: Box<[u64]>,
 }
 
 impl SegmentFilter {
-    /// The filter of a segment with these keys. Takes [`bytes_for`](Self::bytes_for) so many.
+    /// Builds the filter of a segment with these keys, of [`bytes_for`](Self::bytes_for) their number.
     pub fn build(hashes: &[u64]) -> Self {
         let mut words = vec![0; Self::words_for(hashes.len())].into_boxed_slice();
         let bits = words.len() * WORD_BITS;
@@ -45,24 +45,24 @@ impl SegmentFilter {
         bits.all(|bit| self.words[bit / WORD_BITS] >> (bit % WORD_BITS) & 1 == 1)
     }
 
-    /// Bytes of the filter of so many keys, asked of the allocator.
+    /// Returns the bytes asked of the allocator for a filter of `keys` keys.
     pub const fn bytes_for(keys: usize) -> u64 {
         (Self::words_for(keys) * size_of::<u64>()) as u64
     }
 
-    /// Bytes asked of the allocator.
+    /// Returns the bytes asked of the allocator.
     pub fn memory_bytes(&self) -> u64 {
         size_of_val(&*self.words) as u64
     }
 
     const fn words_for(keys: usize) -> usize {
         let words = (keys * FILTER_BITS_PER_100_KEYS).div_ceil(100 * WORD_BITS);
-        // A key of an empty segment asks for bits, too.
+        // A look-up of an empty segment needs bits, too.
         if words == 0 { 1 } else { words }
     }
 }
 
-/// Filters of all segments, by their numbers.
+/// Filters of all segments, by segment number.
 #[derive(Debug)]
 pub struct SegmentFilters {
     filters: Box<[Option<SegmentFilter>]>,
@@ -71,7 +71,7 @@ pub struct SegmentFilters {
 }
 
 impl SegmentFilters {
-    /// No filter yet, of so many segments.
+    /// Creates the set for `segments` segments, without filters.
     pub fn new(segments: usize) -> Self {
         Self {
             filters: vec![None; segments].into_boxed_slice(),
@@ -79,13 +79,13 @@ impl SegmentFilters {
         }
     }
 
-    /// The filter of a segment, if it has one.
+    /// Returns the filter of a segment, if it has one.
     #[inline]
     pub fn get(&self, segment: SegmentId) -> Option<&SegmentFilter> {
         self.filters.get(segment.0 as usize)?.as_ref()
     }
 
-    /// Gives a segment a filter, or takes it away. Returns the one before.
+    /// Sets or removes the filter of a segment. Returns the previous one.
     ///
     /// # Panics
     ///
@@ -105,12 +105,12 @@ impl SegmentFilters {
         before
     }
 
-    /// Bytes asked of the allocator: a header for each segment, and all filters.
+    /// Returns the bytes asked of the allocator: a header for each segment, and all filters.
     pub fn memory_bytes(&self) -> u64 {
         Self::header_bytes(self.filters.len()) + self.filter_bytes
     }
 
-    /// The same where so many segments have filters, of so many keys each.
+    /// Returns the bytes for `segments` filters of `keys` keys each.
     pub const fn bytes_for(segments: usize, keys: usize) -> u64 {
         Self::header_bytes(segments) + segments as u64 * SegmentFilter::bytes_for(keys)
     }
@@ -120,7 +120,7 @@ impl SegmentFilters {
     }
 }
 
-/// Which bits of a filter of so many a key has.
+/// Returns the bits of a key in a filter of `bits` bits.
 #[inline]
 fn bits_of(hash: u64, bits: usize) -> impl Iterator<Item = usize> {
     let mixed = mix(known_bits(hash) ^ FILTER);

@@ -1,4 +1,4 @@
-//! A look-up through table and filters: figure 5 of the paper.
+//! Look-up through table and filters: figure 5 of the paper.
 
 use format::segment::SegmentId;
 
@@ -7,10 +7,10 @@ use super::filters::SegmentFilter;
 use super::probes::SlotId;
 use super::table::CompactTable;
 
-/// Where a key may lie on flash, in the order in which it is to be looked for: the entries at its slots whose segment's
-/// filter has it. A segment without a filter may hold every key.
+/// Returns the candidate entries of a key in the order in which to read them: the entries at its slots whose segment's
+/// filter has the key. A segment without a filter may hold every key.
 ///
-/// Entries are those of the time of the call, and the table is free at once; filters are asked one by one.
+/// The entries are those at the time of the call, and the table is free at once; filters are asked one by one.
 #[inline]
 pub fn candidates<'a>(
     table: &CompactTable,

@@ -1,4 +1,4 @@
-//! Compact index: where objects lie on flash, in less than 4 bytes of memory each (Flashield, NSDI '19, section 3.4).
+//! Compact index: locations of objects on flash, in less than 4 bytes of memory each (Flashield, NSDI '19, section 3.4).
 //!
 //! ```text
 //!   hash ── 16 look-up functions ──> slots of a CompactTable, one table per partition
@@ -11,21 +11,21 @@
 //!                                    and goes on with the next candidate if it is another's       (figure 5)
 //! ```
 //!
-//! A table is a multiple-choice hash table without chains: an entry lies in one of the 16 slots of its key, and which key
-//! it belongs to is known on flash alone. So an entry can neither move nor be found but through its key, free slots end no
-//! search, and where all 16 slots of a new key are taken one of the entries in them is displaced: a later miss, though the
-//! object is on flash. Tables have no lock; whoever owns one keeps it behind its partition's. Filters belong to all
-//! partitions together, as segments do.
+//! A table is a multiple-choice hash table without chains. An entry lies in one of the 16 slots of its key, and only
+//! flash has the key. So an entry cannot move, is found through its key alone, and free slots end no search. If all 16
+//! slots of a new key are taken, one of their entries is displaced: a later miss, though the object is on flash. Tables
+//! have no lock; the owner keeps each one behind its partition's. Filters belong to all partitions together, as segments
+//! do.
 //!
 //! Invariants:
-//! - What was inserted is among the candidates of its key until it is removed, replaced or displaced, and whoever inserts
-//!   is told what was displaced.
+//! - An entry is among the candidates of its key until it is removed, replaced or displaced. An insertion reports the
+//!   entry that it displaces.
 //! - An entry changes by slot and location alone: a caller whose look-up is outdated changes nothing.
-//! - A table and a filter take the memory that they took when they were made.
+//! - The memory of a table or a filter never changes after its creation.
 //! - Nothing here blocks, or touches a clock or a source of randomness: the same calls give the same table.
 //!
 //! Failure: no operation fails. A segment or a function out of range is a programmer's error and panics.
-//! `docs/internals/indexes.md` has the layout, the formulas and what displacement costs.
+//! `docs/internals/indexes.md` has the layout, the formulas and the cost of displacement.
 
 mod config;
 mod entry;

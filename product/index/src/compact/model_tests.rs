@@ -1,4 +1,4 @@
-//! The table against a plain map from slots to what was put there, under random operations.
+//! The table against a plain map from slots to entries, under random operations.
 //!
 //! Tables are tiny, so that keys share slots, insertions displace, and the hand comes around often.
 
@@ -19,7 +19,7 @@ const SEGMENTS: u32 = 20;
 #[derive(Clone, Debug)]
 enum Operation {
     Insert(u64, CompactEntry),
-    /// Of the entry that is so far among all.
+    /// Index of the entry, modulo their number.
     Remove(usize),
     Touch(usize),
     Replace(usize, CompactEntry),
@@ -61,7 +61,7 @@ fn operations() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// What the table should hold, and for which keys.
+/// The expected content of the table, and the keys it belongs to.
 struct Model {
     slots: usize,
     held: BTreeMap<SlotId, (u64, CompactEntry)>,
@@ -74,7 +74,7 @@ impl Model {
         self.held.keys().nth(nth).copied()
     }
 
-    /// The hand by its definition: a slot at a time, until it has made so many ghosts.
+    /// The hand by its definition: a slot at a time, until it has made this many ghosts.
     fn advance_hand(&mut self, max_slots: usize, ghosts: usize) -> (usize, Vec<SlotId>) {
         let mut made = Vec::new();
         for passed in 0..max_slots {

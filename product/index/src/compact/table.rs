@@ -9,10 +9,10 @@ use super::entry::{CompactEntry, FREE, Location, Rank};
 use super::probes::{PROBES, SlotId, slots_of};
 use super::victim::Taken;
 
-/// Map from 64-bit key hashes to locations on flash, for one partition: 16 slots a key, and no key in any of them.
+/// Map from 64-bit key hashes to locations on flash, for one partition. Each key has 16 slots; no slot stores a key.
 ///
-/// [`candidates`](super::candidates) looks a key up. Look-ups, insertions and the `_if_at` methods are O(1) in memory
-/// accesses, 16 independent ones at most. `Send` and `Sync`; changes need `&mut self`.
+/// [`candidates`](super::candidates) looks a key up. Look-ups, insertions and the `_if_at` methods are O(1): at most 16
+/// independent memory accesses. `Send` and `Sync`; changes need `&mut self`.
 #[derive(Debug)]
 pub struct CompactTable {
     /// Slot `s` has the bits from `s * entry_bits` on.
@@ -26,21 +26,21 @@ pub struct CompactTable {
     hand: usize,
 }
 
-/// What came of an insertion.
+/// Outcome of an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inserted {
-    /// Where the entry lies now.
+    /// Slot of the new entry.
     pub slot: SlotId,
-    /// The entry that had to go for it: its object can no longer be found.
+    /// The entry that it displaced, whose object can no longer be found.
     pub displaced: Option<CompactEntry>,
 }
 
 impl CompactTable {
-    /// An empty table. It takes all of its memory at once.
+    /// Creates an empty table, which takes all of its memory at once.
     ///
     /// # Errors
     ///
-    /// [`OutOfRange`] where no table can be made of the configuration.
+    /// [`OutOfRange`] if no table can be made of the configuration.
     pub fn new(config: CompactConfig) -> Result<Self, OutOfRange> {
         config.check()?;
         Ok(Self {
@@ -54,8 +54,8 @@ impl CompactTable {
         })
     }
 
-    /// The entries at the slots of a key, in the order in which they are tried. All are read at once, so that memory is
-    /// waited for once; they do not borrow the table, and may be outdated when they are used.
+    /// Returns the entries at the slots of a key, in the order in which they are tried. Reads all slots at once, so that
+    /// the memory accesses overlap. The result does not borrow the table, and may be outdated when it is used.
     #[inline]
     pub fn entries(&self, hash: u64) -> impl Iterator<Item = (SlotId, CompactEntry)> + use<> {
         let slots = slots_of(hash, self.skip_bits, self.slots);
@@ -64,26 +64,26 @@ impl CompactTable {
         packed.into_iter().filter_map(entry)
     }
 
-    /// The slots of a key.
+    /// Returns the slots of a key.
     pub fn slots_of(&self, hash: u64) -> [SlotId; PROBES] {
         slots_of(hash, self.skip_bits, self.slots)
     }
 
-    /// What a slot holds.
+    /// Returns the entry of a slot, or `None` if the slot is free.
     ///
     /// # Panics
     ///
-    /// If the table has no such slot. So do all that take a slot.
+    /// If the table has no such slot. So do all methods that take a slot.
     pub fn get(&self, slot: SlotId) -> Option<CompactEntry> {
         CompactEntry::unpack(self.packed(slot))
     }
 
-    /// Puts an entry into the first free slot of a key, or, if there is none, into the one that `victim` chooses by its index.
-    /// Entries of the same key are not looked for: whoever knows of one replaces it.
+    /// Puts an entry into the first free slot of a key. If none is free, replaces the entry at the index that `victim`
+    /// returns. Does not look for other entries of the key: a caller that knows of one replaces it.
     ///
     /// # Panics
     ///
-    /// If the segment, the function, the CLOCK value or what is chosen is out of range.
+    /// If the segment, the function, the CLOCK value or the chosen index is out of range.
     pub fn insert(
         &mut self,
         hash: u64,
@@ -108,18 +108,18 @@ impl CompactTable {
         Inserted { slot, displaced }
     }
 
-    /// Removes the entry of a slot if it names `location`, whatever its rank. Returns the entry removed.
+    /// Removes the entry of a slot if it names `location`, with any rank. Returns the entry removed.
     pub fn remove_if_at(&mut self, slot: SlotId, location: Location) -> Option<CompactEntry> {
         self.set_if_at(slot, location, |_| None)
     }
 
-    /// Notes a read: CLOCK at its highest, and no longer a ghost, if the slot names `location`. Returns the entry as it was
-    /// before.
+    /// Counts a read of an entry if its slot names `location`: sets CLOCK to the highest value, and makes a ghost hot.
+    /// Returns the entry as it was before.
     pub fn touch_if_at(&mut self, slot: SlotId, location: Location) -> Option<CompactEntry> {
         self.set_if_at(slot, location, |entry| Some(entry.ranked(Rank::READ)))
     }
 
-    /// Puts another entry into a slot if it names `location`, whatever its rank. Returns the entry replaced.
+    /// Replaces the entry of a slot if it names `location`, with any rank. Returns the entry replaced.
     ///
     /// # Panics
     ///
@@ -133,9 +133,9 @@ impl CompactTable {
         self.set_if_at(slot, location, |_| Some(entry))
     }
 
-    /// Moves the CLOCK hand over the next `max_slots` slots, around the end if need be: takes one from each CLOCK value and
-    /// makes ghosts of the entries that have none left. `demoted` hears of each ghost made and tells whether the hand goes
-    /// on behind it. Returns how many slots it has passed; the next call goes on there.
+    /// Moves the CLOCK hand over the next `max_slots` slots, around the end if need be. Lowers each CLOCK value by one,
+    /// and makes ghosts of entries that are at 0. Calls `demoted` with each new ghost; a break stops the hand behind it.
+    /// Returns the number of slots passed; the next call goes on there.
     pub fn advance_hand(
         &mut self,
         max_slots: usize,
@@ -165,8 +165,9 @@ impl CompactTable {
         max_slots
     }
 
-    /// Visits the entries of one segment in a range of slots, and removes those that `keep` does not. A pass over memory: for
-    /// a segment whose keys cannot be read. With its keys, [`entries`](Self::entries) finds them at a fraction of the cost.
+    /// Visits the entries of one segment in a range of slots, and removes those for which `keep` returns false. A pass
+    /// over memory, for a segment whose keys cannot be read. If the keys are known, [`entries`](Self::entries) finds the
+    /// entries at a fraction of the cost.
     pub fn sweep_segment(
         &mut self,
         segment: SegmentId,
@@ -182,12 +183,12 @@ impl CompactTable {
         }
     }
 
-    /// How many slots there are.
+    /// Returns the number of slots.
     pub fn slots(&self) -> usize {
         self.slots
     }
 
-    /// How many entries the table holds, ghosts among them.
+    /// Returns the number of entries, ghosts included.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -197,17 +198,17 @@ impl CompactTable {
         self.len == 0
     }
 
-    /// How many of the entries are ghosts.
+    /// Returns the number of ghosts.
     pub fn ghosts(&self) -> usize {
         self.ghosts
     }
 
-    /// Fraction of the slots in use, 0 to 1.
+    /// Returns the fraction of the slots in use, 0 to 1.
     pub fn load(&self) -> f64 {
         self.len as f64 / self.slots as f64
     }
 
-    /// Bytes asked of the allocator, the same from the beginning: [`CompactConfig::memory_bytes`].
+    /// Returns the bytes asked of the allocator, which never change: [`CompactConfig::memory_bytes`].
     pub fn memory_bytes(&self) -> u64 {
         size_of_val(&*self.words) as u64
     }
@@ -235,7 +236,7 @@ impl CompactTable {
         self.set_packed(slot, entry.map_or(FREE, CompactEntry::pack));
     }
 
-    /// The word in which a slot begins, and the bit.
+    /// Returns the word in which a slot begins, and the bit.
     #[inline]
     fn place(&self, slot: SlotId) -> (usize, u32) {
         assert!(slot.0 < self.slots, "slot {} of {}", slot.0, self.slots);

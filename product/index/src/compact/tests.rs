@@ -1,4 +1,4 @@
-//! The promises about memory, displacement, the CLOCK hand, false positives and look-ups, one by one. Random operations are
+//! Tests of the promises about memory, displacement, the CLOCK hand, false positives and look-ups. Random operations are
 //! in `model_tests`.
 
 use std::collections::HashSet;
@@ -34,7 +34,7 @@ fn ghost(segment: u32) -> CompactEntry {
     hot(segment, 0, 0).ranked(Rank::Ghost)
 }
 
-/// A table of 16 slots, so that every key has all of them: `entry` of each slot tells what it holds.
+/// A table of 16 slots, which are the slots of every key, with the result of `entry` in each slot.
 fn full(entry: impl Fn(u32) -> CompactEntry) -> CompactTable {
     let mut table = table(PROBES, 12, 0);
     (0..16).for_each(|n| {
@@ -137,7 +137,7 @@ fn slots_of_a_key_are_different_and_follow_from_the_known_bits_that_are_not_skip
     }
 }
 
-/// Every slot is as likely as any other, for every function, and whatever the partition.
+/// Every slot is equally likely, for every function and partition.
 #[test]
 fn slots_are_evenly_spread() {
     const SLOTS: usize = 100;
@@ -229,7 +229,7 @@ fn a_ghost_that_is_read_is_hot_again() {
     assert_eq!(table.ghosts(), 15);
 }
 
-/// Keys of a segment, of which the lowest bits are known in part.
+/// Keys of a segment, with some of their lowest bits unknown.
 fn keys(segment: u64, count: u64) -> Vec<u64> {
     (0..count).map(|n| hash(segment << 32 | n)).collect()
 }
@@ -289,7 +289,7 @@ fn filters_count_what_they_hold() {
     assert!(filters.get(SegmentId(4)).is_none() && filters.get(SegmentId(10)).is_none());
 }
 
-/// 16 segments at a load of 0.9: what a look-up reads for keys that are there and for others.
+/// 16 segments at a load of 0.9: reads of a look-up for present and for absent keys.
 #[test]
 fn a_lookup_reads_little_more_than_once_for_a_hit_and_rarely_for_a_miss() {
     const SEGMENTS: u32 = 16;

@@ -1,24 +1,24 @@
-//! Which entry goes where all slots of a new key are taken.
+//! Choice of the entry to displace when all slots of a new key are taken.
 //!
-//! A policy chooses among the entries and the table carries it out. Keys of entries are not known, so that what is
-//! displaced cannot be put elsewhere: the object stays on flash until its segment is reclaimed and is a miss until then.
+//! A policy chooses among the entries and the table carries it out. The keys of entries are not known, so a displaced
+//! entry cannot be put elsewhere: the object stays on flash until its segment is reclaimed and is a miss until then.
 
 use format::segment::SegmentId;
 
 use super::entry::CompactEntry;
 use super::probes::{PROBES, SlotId};
 
-/// The entries in the slots of a key, all of which are taken, in the order in which they are tried.
+/// The entries in the slots of a key, all taken, in the order in which they are tried.
 pub type Taken = [(SlotId, CompactEntry); PROBES];
 
-/// The first ghost, or else the entry that the last function collides with, as the paper has it.
+/// Chooses the first ghost, or else the entry that the last function collides with, as in the paper.
 pub fn last_collided(taken: &Taken) -> usize {
     let ghost = taken.iter().position(|(_, entry)| entry.is_ghost());
     ghost.unwrap_or(PROBES - 1)
 }
 
-/// The ghost, or else the entry, whose segment will be reclaimed first: it loses the least. `age` is the greater the older a
-/// segment is.
+/// Chooses the ghost, or else the entry, whose segment will be reclaimed first, as it loses the least. `age` grows with
+/// the age of a segment.
 pub fn oldest(taken: &Taken, age: impl Fn(SegmentId) -> u64) -> usize {
     let rank = |at: &usize| {
         let (_, entry) = taken[*at];

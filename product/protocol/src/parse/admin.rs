@@ -1,4 +1,4 @@
-//! Commands that concern no single item, and what is no command at all.
+//! Commands that concern no single item, and lines that are no command.
 
 use super::request::{Meaning, Refused};
 use crate::command::Command;
@@ -11,22 +11,22 @@ use crate::words::{Arguments, Words};
 const CRAWLER_SLEEP_MAX_US: u32 = 1_000_000;
 /// Highest slab class of memcached.
 const CLASS_MAX: u32 = 63;
-/// What memcached takes for a limit in bytes.
+/// Highest limit in megabytes; memcached takes a larger number for bytes.
 const MEMLIMIT_MAX_MB: u32 = 1_000_000_000;
-/// Smallest limit memcached accepts.
+/// Smallest limit that memcached accepts.
 const MEMLIMIT_MIN_MB: u32 = 8;
 
-/// Whether the last of all words is `noreply`.
+/// Returns whether the last of all words is `noreply`.
 fn noreply(words: Words<'_>) -> bool {
     words.last() == Some(&b"noreply"[..])
 }
 
-/// `watch ...`.
+/// Parses `watch ...`.
 pub(super) fn watch(words: Words<'_>) -> Meaning<'_> {
     Err(Refused::quietly(Refusal::WatchNotAllowed, noreply(words)))
 }
 
-/// `flush_all [<delay>] [noreply]`.
+/// Parses `flush_all [<delay>] [noreply]`.
 pub(super) fn flush_all(words: Words<'_>) -> Meaning<'_> {
     let arguments = Arguments::collect(words);
     let noreply = arguments.noreply();
@@ -42,7 +42,7 @@ pub(super) fn flush_all(words: Words<'_>) -> Meaning<'_> {
     })
 }
 
-/// `flowstone sync [noreply]`: commands that memcached does not have are behind this word.
+/// Parses `flowstone sync [noreply]`: `flowstone` is the prefix of commands that memcached does not have.
 pub(super) fn flowstone(words: Words<'_>) -> Meaning<'_> {
     let arguments = Arguments::collect(words);
     arguments.expect(1..=2)?;
@@ -53,7 +53,7 @@ pub(super) fn flowstone(words: Words<'_>) -> Meaning<'_> {
     }
 }
 
-/// `verbosity <level> [noreply]`.
+/// Parses `verbosity <level> [noreply]`.
 pub(super) fn verbosity(words: Words<'_>) -> Meaning<'_> {
     let arguments = Arguments::collect(words);
     arguments.need(1)?;
@@ -61,7 +61,7 @@ pub(super) fn verbosity(words: Words<'_>) -> Meaning<'_> {
     tuned(level.map(drop), arguments.noreply())
 }
 
-/// `stats [<argument> [<more>]]`.
+/// Parses `stats [<argument> [<more>]]`.
 pub(super) fn stats(mut words: Words<'_>) -> Meaning<'_> {
     let argument = words.next();
     if argument == Some(b"cachedump") {
@@ -70,7 +70,7 @@ pub(super) fn stats(mut words: Words<'_>) -> Meaning<'_> {
     Ok(Command::Stats { argument })
 }
 
-/// `stats cachedump <class> <limit>`.
+/// Parses `stats cachedump <class> <limit>`.
 fn cachedump(mut words: Words<'_>) -> Meaning<'_> {
     let (Some(class), Some(limit)) = (words.next(), words.next()) else {
         return Err(Refusal::BadCommandLine.into());
@@ -84,14 +84,14 @@ fn cachedump(mut words: Words<'_>) -> Meaning<'_> {
     Ok(Command::Cachedump { class, limit })
 }
 
-/// `shutdown [graceful]`.
+/// Parses `shutdown [graceful]`.
 pub(super) fn shutdown(mut words: Words<'_>) -> Meaning<'_> {
     let mode = (words.next(), words.next());
     let is_valid = matches!(mode, (None | Some(b"graceful"), None));
     Ok(Command::Shutdown { is_valid })
 }
 
-/// `cache_memlimit <megabytes> [noreply]`.
+/// Parses `cache_memlimit <megabytes> [noreply]`.
 pub(super) fn cache_memlimit(words: Words<'_>) -> Meaning<'_> {
     let arguments = Arguments::collect(words);
     arguments.expect(1..=2)?;
@@ -105,7 +105,7 @@ pub(super) fn cache_memlimit(words: Words<'_>) -> Meaning<'_> {
     Err(Refused::quietly(refusal, noreply))
 }
 
-/// `slabs automove ...`, `slabs reassign <source> <destination>`.
+/// Parses `slabs automove ...`, `slabs reassign <source> <destination>`.
 pub(super) fn slabs(words: Words<'_>) -> Meaning<'_> {
     let arguments = Arguments::collect(words);
     let checked = match (arguments.at(0), arguments.at(1), arguments.count) {
@@ -122,7 +122,7 @@ pub(super) fn slabs(words: Words<'_>) -> Meaning<'_> {
     tuned(checked, arguments.noreply())
 }
 
-/// `lru tune|mode|temp_ttl ...`.
+/// Parses `lru tune|mode|temp_ttl ...`.
 pub(super) fn lru(words: Words<'_>) -> Meaning<'_> {
     let arguments = Arguments::collect(words);
     arguments.expect(1..)?;
@@ -135,7 +135,7 @@ pub(super) fn lru(words: Words<'_>) -> Meaning<'_> {
     tuned(checked, arguments.noreply())
 }
 
-/// `lru tune <hot %> <warm %> <hot age factor> <warm age factor>`.
+/// Parses `lru tune <hot %> <warm %> <hot age factor> <warm age factor>`.
 fn tune(arguments: &Arguments<'_>) -> Result<(), Refusal> {
     let share = |index| parse_u32(arguments.at(index)).ok_or(Refusal::UnknownCommand);
     let factor = |index| parse_f64(arguments.at(index)).ok_or(Refusal::UnknownCommand);
@@ -156,7 +156,7 @@ fn tuned<'a>(checked: Result<(), Refusal>, noreply: bool) -> Meaning<'a> {
     }
 }
 
-/// `lru_crawler <sub-command> [<argument>]`.
+/// Parses `lru_crawler <sub-command> [<argument>]`.
 pub(super) fn lru_crawler(words: Words<'_>) -> Meaning<'_> {
     let arguments = Arguments::collect(words);
     arguments.expect(1..=2)?;
@@ -183,7 +183,7 @@ pub(super) fn lru_crawler(words: Words<'_>) -> Meaning<'_> {
     tuned(checked, false)
 }
 
-/// The slab classes a crawl visits; `None` for all.
+/// Returns the slab classes that a crawl visits; `None` for all.
 fn crawled(classes: &[u8]) -> Result<Option<&[u8]>, Refusal> {
     let exists = |id: &[u8]| matches!(parse_u32(id), Some(1..=CLASS_MAX));
     match classes {
@@ -193,7 +193,7 @@ fn crawled(classes: &[u8]) -> Result<Option<&[u8]>, Refusal> {
     }
 }
 
-/// Not a command. A browser that strayed here is sent away, as memcached does.
+/// Refuses a line that is no command. Closes the connection of a stray browser, as memcached does.
 pub(super) fn unknown(words: Words<'_>) -> Meaning<'_> {
     let http = words.last().is_some_and(|word| word.starts_with(b"HTTP/"));
     if !http {

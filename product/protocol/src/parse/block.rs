@@ -9,7 +9,7 @@ use crate::reply::Refusal;
 /// Bytes of `\r\n`.
 const TERMINATOR_BYTES: usize = 2;
 
-/// Longest data block memcached understands; more is not a length at all.
+/// Longest data block that memcached understands; a larger number is no length.
 const LENGTH_MAX: u64 = i32::MAX as u64 - 2;
 
 /// The length of a data block, as announced on its line.
@@ -27,14 +27,14 @@ impl BlockLength {
         (length <= LENGTH_MAX).then_some(Self(length as usize))
     }
 
-    /// Bytes to throw away when the line was refused.
+    /// Returns the bytes to throw away when the line was refused.
     pub(super) fn swallow(self) -> usize {
         self.0 + TERMINATOR_BYTES
     }
 }
 
-/// Takes the data block behind the line of `request` and makes a command of it, or answers what to
-/// do for want of one. `quiet` is a client that wants no reply to a bad block; `invalidates` the key
+/// Takes the data block behind the line of `request` and makes a command of it, or answers that it is
+/// incomplete or refused. `quiet` says that the client wants no reply to a bad block; `invalidates` is the key
 /// whose old value must go if the new one is too large.
 #[inline]
 pub(super) fn take<'a>(

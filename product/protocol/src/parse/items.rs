@@ -1,6 +1,6 @@
 //! `delete`, `incr`, `decr`, `touch`: one key, no data block.
 //!
-//! Always inlined, as `mg` is: then the command is made where the caller wants it, and never copied.
+//! Always inlined, as `mg` is, so that the command is built in the caller's place and never copied.
 
 use super::request::{Meaning, Refused};
 use crate::command::Command;
@@ -10,8 +10,8 @@ use crate::number::{parse_i32, parse_u64};
 use crate::reply::Refusal;
 use crate::words::{Arguments, Words};
 
-/// `delete <key> [0] [noreply]`; the 0 was once a delay, and some clients still send it. memccapable
-/// wants other words refused.
+/// Parses `delete <key> [0] [noreply]`; the 0 was once a delay, and some clients still send it. memccapable
+/// requires that any other word is refused.
 #[inline(always)]
 pub(super) fn delete(words: Words<'_>) -> Meaning<'_> {
     let arguments = Arguments::collect(words);
@@ -34,7 +34,7 @@ pub(super) fn delete(words: Words<'_>) -> Meaning<'_> {
     Ok(Command::Delete { key, noreply })
 }
 
-/// `incr <key> <delta> [noreply]`, `decr` likewise.
+/// Parses `incr <key> <delta> [noreply]`, `decr` likewise.
 #[inline(always)]
 pub(super) fn arithmetic(words: Words<'_>, decrement: bool) -> Meaning<'_> {
     let (key, delta, noreply) = key_and_number(words)?;
@@ -47,7 +47,7 @@ pub(super) fn arithmetic(words: Words<'_>, decrement: bool) -> Meaning<'_> {
     })
 }
 
-/// `touch <key> <exptime> [noreply]`.
+/// Parses `touch <key> <exptime> [noreply]`.
 #[inline(always)]
 pub(super) fn touch(words: Words<'_>) -> Meaning<'_> {
     let (key, exptime, noreply) = key_and_number(words)?;
@@ -59,7 +59,7 @@ pub(super) fn touch(words: Words<'_>) -> Meaning<'_> {
     })
 }
 
-/// A valid key, one more argument, and whether `noreply` follows.
+/// Returns a valid key, one more argument, and whether `noreply` follows.
 #[inline(always)]
 fn key_and_number(words: Words<'_>) -> Result<(&[u8], &[u8], bool), Refused<'_>> {
     let arguments = Arguments::collect(words);

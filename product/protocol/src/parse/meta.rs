@@ -1,9 +1,9 @@
 //! `mg`, `ms`, `md`, `ma`, `mn`, `me`.
 //!
-//! All flags are known to all commands, as in memcached: one that means nothing to a command is
-//! accepted and ignored. Errors in flags come in three kinds. A flag that can be none is a malformed line, whatever
-//! else is wrong. An unknown or repeated flag ends the search at once; a bad token is remembered while the rest is
-//! looked at, and the last one is what is answered.
+//! All flags are known to all commands, as in memcached: a flag without a meaning for a command is
+//! accepted and ignored. Errors in flags come in three kinds. A word that cannot be a flag makes the line malformed,
+//! and overrides all other errors. An unknown or repeated flag ends the check at once. A bad token is remembered while
+//! the other flags are checked; the last bad token is answered.
 
 use super::block::{self, BlockLength};
 use super::request::{Meaning, Parsed, Refused, Request};
@@ -18,12 +18,12 @@ use crate::words::Words;
 
 /// Words of a meta command, its name included.
 const WORDS_MAX: usize = 19;
-/// What an `M` without a letter says: no command has it.
+/// Mode of an `M` without a letter: no command has it.
 const NO_MODE: u8 = 0;
 /// Longest opaque token, in bytes.
 const OPAQUE_MAX_BYTES: usize = 31;
 
-/// `mg <key> <flags>*`.
+/// Parses `mg <key> <flags>*`.
 #[inline(always)]
 pub(super) fn get(mut words: Words<'_>) -> Meaning<'_> {
     let key = key_word(&mut words)?;
@@ -34,8 +34,8 @@ pub(super) fn get(mut words: Words<'_>) -> Meaning<'_> {
     Ok(Command::Meta(MetaCommand::Get(line.request)))
 }
 
-/// `ms <key> <datalen> <flags>*` and its data block. Once the length is known, the block is
-/// swallowed whatever else is wrong.
+/// Parses `ms <key> <datalen> <flags>*` and its data block. Once the length is known, the block is
+/// swallowed even if the line is refused.
 pub(super) fn set<'a>(request: &Request<'a, '_>, words: Words<'a>) -> Parsed<'a> {
     match set_line(words) {
         Ok((set, length)) => block::take(request, length, false, Some(set.request.key), |value| {
@@ -58,7 +58,7 @@ fn set_line(mut words: Words<'_>) -> Result<(MetaSet<'_>, BlockLength), Refused<
     }
 }
 
-/// An `ms` whose value is yet to come.
+/// Parses the line of an `ms`; its value is still to come.
 fn set_request<'a>(key: &'a [u8], words: Words<'a>) -> Result<MetaSet<'a>, Refusal> {
     let flags = flags(words, 3, Refusal::TooManyFlags)?;
     let mut line = MetaLine::new(key, flags);
@@ -81,7 +81,7 @@ fn set_request<'a>(key: &'a [u8], words: Words<'a>) -> Result<MetaSet<'a>, Refus
     })
 }
 
-/// The mode `M` of `ms`, and what a CAS unique makes of it.
+/// Returns the verb for the mode `M` of `ms`, given whether a CAS unique is compared.
 fn set_verb(mode: Option<u8>, compares: bool) -> Option<StoreVerb> {
     Some(match mode {
         None | Some(b'S' | b'R') if compares => StoreVerb::Cas,
@@ -94,7 +94,7 @@ fn set_verb(mode: Option<u8>, compares: bool) -> Option<StoreVerb> {
     })
 }
 
-/// `md <key> <flags>*`.
+/// Parses `md <key> <flags>*`.
 pub(super) fn delete(mut words: Words<'_>) -> Meaning<'_> {
     let key = key_word(&mut words)?;
     let flags = flags(words, 2, Refusal::TooManyFlags)?;
@@ -104,7 +104,7 @@ pub(super) fn delete(mut words: Words<'_>) -> Meaning<'_> {
     Ok(Command::Meta(MetaCommand::Delete(line.request)))
 }
 
-/// `ma <key> <flags>*`.
+/// Parses `ma <key> <flags>*`.
 pub(super) fn arithmetic(words: Words<'_>) -> Meaning<'_> {
     let mut line = arithmetic_line(words)?;
     line.request.decrement = match line.mode {
@@ -117,7 +117,7 @@ pub(super) fn arithmetic(words: Words<'_>) -> Meaning<'_> {
     Ok(Command::Meta(MetaCommand::Arithmetic(line.request)))
 }
 
-/// `me <key> [b]`.
+/// Parses `me <key> [b]`.
 pub(super) fn debug(mut words: Words<'_>) -> Meaning<'_> {
     let key = match key_word(&mut words) {
         Ok(key) if words.next() == Some(&b"b"[..]) => MetaKey::base64(key),
@@ -128,18 +128,18 @@ pub(super) fn debug(mut words: Words<'_>) -> Meaning<'_> {
     Ok(Command::Meta(MetaCommand::Debug(key)))
 }
 
-/// The key as it stands on the line, of valid length, before any flag says what it means.
+/// Returns the key as sent, of valid length, before a flag says how it is encoded.
 fn key_word<'a>(words: &mut Words<'a>) -> Result<&'a [u8], Refusal> {
     let key = words.next().ok_or(Refusal::BadFormat)?;
     key::is_valid(key).then_some(key).ok_or(Refusal::BadFormat)
 }
 
-/// The flags behind so many words.
+/// Checks the flags behind the first `before` words.
 fn flags(words: Words<'_>, before: usize, too_many: Refusal) -> Result<MetaFlags<'_>, Refusal> {
     let flags = MetaFlags(words);
     let mut count = before;
     for flag in flags {
-        // As memcached has it: what lies between the upper and the lower letters may be one, too.
+        // memcached also accepts the characters between the upper and the lower case letters.
         if !matches!(flag.letter, b'A'..=b'z' | b'0'..=b'9') {
             return Err(Refusal::BadFormat);
         }
@@ -148,7 +148,7 @@ fn flags(words: Words<'_>, before: usize, too_many: Refusal) -> Result<MetaFlags
     (count <= WORDS_MAX).then_some(flags).ok_or(too_many)
 }
 
-/// `ma` has one message for whatever is wrong with its key or its flags.
+/// Parses the line of an `ma`, which has one message for all errors of its key and its flags.
 fn arithmetic_line(mut words: Words<'_>) -> Result<MetaLine<'_>, Refusal> {
     let key = words.next().ok_or(Refusal::BadFormat)?;
     let flags = flags(words, 2, Refusal::TooManyFlags)?;
@@ -164,7 +164,7 @@ fn arithmetic_line(mut words: Words<'_>) -> Result<MetaLine<'_>, Refusal> {
     Ok(line)
 }
 
-/// What all flags of a line come to.
+/// The parsed flags of a line.
 struct MetaLine<'a> {
     request: MetaRequest<'a>,
     mode: Option<u8>,
@@ -182,7 +182,7 @@ impl<'a> MetaLine<'a> {
 
     fn read(&mut self) -> Result<(), Refusal> {
         let mut seen = 0u128;
-        // memcached's text for a bad `F` token is whatever came before it, and this at first.
+        // A bad `F` token has no message in memcached: the previous error's is sent, or else this one.
         let mut message = Refusal::BadFormat;
         let mut failed = false;
         for flag in self.request.flags {
@@ -238,7 +238,7 @@ impl<'a> MetaLine<'a> {
         Ok(())
     }
 
-    /// The length of the opaque token is the last that is looked at.
+    /// Checks the length of the opaque token, after all other checks.
     fn check_opaque(&self) -> Result<(), Refusal> {
         if self.opaque_too_long {
             Err(Refusal::OpaqueTooLong)

@@ -1,22 +1,22 @@
-//! What a parser is given, and what it answers.
+//! Input and output of the parsers.
 
 use crate::command::Command;
 use crate::key::MetaKey;
 use crate::reply::Refusal;
 
-/// What a connection may send.
+/// Limits on the requests of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Longest value that is stored, in bytes.
     pub max_value_bytes: usize,
-    /// Longest line, in bytes with its terminator, except:
+    /// Longest line, in bytes with its terminator, of any other command.
     pub max_line_bytes: usize,
-    /// longest line of a command that takes many keys (`get gets gat gats`).
+    /// Longest line of a command that takes many keys (`get gets gat gats`).
     pub max_multiget_bytes: usize,
 }
 
 impl Limits {
-    /// memcached's limits, with values of up to `max_value_bytes`. memcached sets none for
+    /// Returns memcached's limits, with values of up to `max_value_bytes`. memcached has no limit for
     /// multigets; here it is 1 MiB.
     pub const fn new(max_value_bytes: usize) -> Self {
         Self {
@@ -33,58 +33,58 @@ impl Default for Limits {
     }
 }
 
-/// The first request in the input, or what to do for want of one.
+/// The first request in the input, or the action to take if there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant)] // Never stored: it lives between parsing and execution.
 pub enum Parsed<'a> {
-    /// The request is not all there. Nothing is consumed.
+    /// The request is not complete. Nothing is consumed.
     Incomplete {
-        /// Bytes the request takes in all, once its line has announced it, so that the connection
+        /// Bytes of the whole request, once its line has announced them, so that the connection
         /// can size its buffer; never more than the limits allow.
         need: Option<usize>,
     },
     /// A request.
     Command {
-        /// What to do.
+        /// The command to execute.
         command: Command<'a>,
-        /// Bytes of input it took.
+        /// Bytes of input that the request took.
         consumed: usize,
     },
     /// A request that cannot be carried out.
     Refused(Refused<'a>),
-    /// The old binary protocol: say so ([`binary_refusal`](crate::write::binary_refusal)), and close.
+    /// A request of the old binary protocol: answer [`binary_refusal`](crate::write::binary_refusal), and close.
     Binary(BinaryRequest),
 }
 
-/// What a refusal needs to know of a request in the old binary protocol.
+/// The fields of a request in the old binary protocol that its refusal repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BinaryRequest {
-    /// The command; the response repeats it.
+    /// The command.
     pub opcode: u8,
-    /// What the client tells its requests apart by; the response repeats it.
+    /// The client's mark, by which it matches responses to requests.
     pub opaque: [u8; 4],
 }
 
-/// What to do about a request that cannot be carried out. In this order: remove `invalidates` from
+/// A request that cannot be carried out. The caller acts in this order: remove `invalidates` from
 /// the cache, answer `reply` unless `quiet`, drop `consumed` bytes of input, throw away the next
 /// `swallow` bytes as they arrive (they may be far more than any limit), and close if `close`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused<'a> {
-    /// What the client is told, unless it asked for no reply.
+    /// Reply to the client, unless it asked for no reply.
     pub reply: Refusal,
-    /// Bytes of input the request took, as far as they are there.
+    /// Bytes of the request that are in the input.
     pub consumed: usize,
-    /// Bytes of its data block, which are not part of `consumed`.
+    /// Bytes of its data block, which `consumed` does not include.
     pub swallow: usize,
     /// Whether the client asked for no reply.
     pub quiet: bool,
     /// The key whose old value must go, because a new one cannot be stored.
     pub invalidates: Option<MetaKey<'a>>,
-    /// Whether the connection is of no more use.
+    /// Whether the connection must be closed.
     pub close: bool,
 }
 
-/// What a line means; [`Request::answer`] says how long the refused ones are.
+/// Meaning of a line. [`Request::answer`] adds the length of the line.
 pub(super) type Meaning<'a> = Result<Command<'a>, Refused<'a>>;
 
 impl Refused<'_> {
@@ -109,7 +109,7 @@ impl From<Refusal> for Refused<'_> {
     }
 }
 
-/// A line to be understood, and where it came from.
+/// A line to parse, and the input that it came from.
 pub(super) struct Request<'a, 'l> {
     pub(super) input: &'a [u8],
     pub(super) limits: &'l Limits,

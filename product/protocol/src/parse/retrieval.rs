@@ -1,6 +1,6 @@
 //! `get`, `gets`, `gat`, `gats`.
 //!
-//! Every key of a line is checked before the first one is looked up: a line with one bad key gets
+//! Every key of a line is checked before the first look-up: a line with one bad key gets
 //! one `CLIENT_ERROR` and no values, as in memcached.
 
 use memchr::memchr2;
@@ -13,10 +13,10 @@ use crate::number::parse_i32;
 use crate::reply::Refusal;
 use crate::words::Words;
 
-/// `get <key>*`, where `keys` is the rest of the line.
+/// Parses `get <key>*`, where `keys` is the rest of the line.
 #[inline]
 pub(super) fn get(keys: &[u8], with_cas: bool) -> Meaning<'_> {
-    // One key and nothing else is what nearly every request is.
+    // Nearly every request has one key and nothing else.
     let one = !keys.is_empty() && keys.len() <= KEY_MAX_BYTES && memchr2(b' ', 0, keys).is_none();
     let keys = if one {
         Keys::one(keys)
@@ -29,7 +29,7 @@ pub(super) fn get(keys: &[u8], with_cas: bool) -> Meaning<'_> {
     Ok(Command::Get { with_cas, keys })
 }
 
-/// The words behind `gat` or `gats`: `<exptime> <key>*`.
+/// Parses the words behind `gat` or `gats`: `<exptime> <key>*`.
 pub(super) fn get_and_touch(mut words: Words<'_>, with_cas: bool) -> Meaning<'_> {
     let exptime = words.next().ok_or(Refusal::BadFormat)?;
     let keys = Keys::check(words).filter(|keys| keys.len() > 0);

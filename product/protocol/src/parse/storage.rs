@@ -12,7 +12,7 @@ use crate::reply::Refusal;
 use crate::store_verb::StoreVerb;
 use crate::words::{Arguments, Words};
 
-/// `<verb> <key> <flags> <exptime> <bytes> [noreply]`, and for `cas` the version before `noreply`.
+/// Parses `<verb> <key> <flags> <exptime> <bytes> [noreply]`, and for `cas` the version before `noreply`.
 #[inline]
 pub(super) fn store<'a>(
     request: &Request<'a, '_>,
@@ -30,7 +30,7 @@ pub(super) fn store<'a>(
     }
 }
 
-/// What the line of a storage command says.
+/// The parsed line of a storage command.
 struct StoreLine<'a> {
     key: &'a [u8],
     client_flags: u32,
@@ -41,7 +41,7 @@ struct StoreLine<'a> {
 }
 
 impl<'a> StoreLine<'a> {
-    /// Arguments of any other form than the usual one, or ones to be refused.
+    /// Parses arguments of any form other than the usual one, and refuses invalid ones.
     #[inline(never)]
     fn unusual(verb: StoreVerb, words: Words<'a>) -> Result<Self, Refused<'a>> {
         let arguments = Arguments::collect(words);
@@ -66,8 +66,8 @@ impl<'a> StoreLine<'a> {
         })
     }
 
-    /// The arguments in the form that nearly every client sends: one space between words, plain
-    /// digits, no sign. `None` for anything else, right or wrong.
+    /// Parses arguments in the form that nearly every client sends: one space between words, plain
+    /// digits, no sign. Returns `None` for any other form, valid or not.
     #[inline]
     fn usual(line: &'a [u8]) -> Option<Self> {
         let end = memchr2(b' ', 0, line)?;
@@ -109,7 +109,7 @@ impl<'a> StoreLine<'a> {
     }
 }
 
-/// One to ten digits at the start of `line`, and what follows them.
+/// Returns the number in the one to ten digits at the start of `line`, and the bytes that follow them.
 #[inline]
 fn short_number(line: &[u8]) -> Option<(u64, &[u8])> {
     const DIGITS_MAX: usize = 10;

@@ -1,15 +1,15 @@
-//! The one reply there is to the old binary protocol: that it is not spoken.
+//! The reply to any request in the old binary protocol, which is not supported.
 
 use crate::parse::BinaryRequest;
 
 /// First byte of a response.
 const RESPONSE_MAGIC: u8 = 0x81;
-/// The status of the binary protocol that says "not supported".
+/// Status "not supported" of the binary protocol.
 const STATUS: [u8; 2] = [0x00, 0x83];
-/// What a client may show to people.
+/// Text that a client may show to its user.
 const MESSAGE: &[u8] = b"the binary protocol is not supported: use the text or the meta protocol";
 
-/// Appends a response to `request` that says that it is not supported, in its own protocol.
+/// Appends a response to `request` in the binary protocol, with the status "not supported".
 pub fn binary_refusal(out: &mut Vec<u8>, request: BinaryRequest) {
     let body_bytes = MESSAGE.len() as u32;
     // Magic, opcode, then no key, no extras and no data type.

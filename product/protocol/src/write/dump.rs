@@ -3,10 +3,10 @@
 use super::decimal;
 use crate::base64;
 
-/// What a dump tells about an item.
+/// Fields of an item in a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DumpedItem<'a> {
-    /// The key proper.
+    /// The key, decoded.
     pub key: &'a [u8],
     /// Unix second of expiry; 0 for never.
     pub expiry: u32,
@@ -14,11 +14,11 @@ pub struct DumpedItem<'a> {
     pub last_access: u32,
     /// The version.
     pub cas_unique: u64,
-    /// Whether it has been read since it was stored.
+    /// Whether the item has been read since it was stored.
     pub fetched: bool,
-    /// memcached's slab class; here whatever stands for it.
+    /// memcached's slab class, or a number that stands for it.
     pub class: u32,
-    /// Bytes it takes, with key and overhead.
+    /// Bytes of the item, with key and overhead.
     pub total_bytes: usize,
     /// Bytes of the value alone.
     pub value_bytes: usize,
@@ -44,7 +44,7 @@ pub fn metadump_line(out: &mut Vec<u8>, item: &DumpedItem<'_>) {
     out.push(b'\n');
 }
 
-/// Appends the fields that dumps and `me` write alike.
+/// Appends the fields that dumps and `me` have in common.
 pub(super) fn common_fields(out: &mut Vec<u8>, item: &DumpedItem<'_>) {
     out.extend_from_slice(b" cas=");
     decimal(out, item.cas_unique);
@@ -57,7 +57,7 @@ pub(super) fn common_fields(out: &mut Vec<u8>, item: &DumpedItem<'_>) {
     decimal(out, item.total_bytes);
 }
 
-/// Appends the line of `stats cachedump` for an item; nothing where its key would not survive on a
+/// Appends the line of `stats cachedump` for an item, or nothing if its key cannot be part of a
 /// line, as memcached does with binary keys. After the last one comes `END\r\n`.
 pub fn cachedump_line(out: &mut Vec<u8>, item: &DumpedItem<'_>) {
     if !is_plain(item.key) {
@@ -72,14 +72,14 @@ pub fn cachedump_line(out: &mut Vec<u8>, item: &DumpedItem<'_>) {
     out.extend_from_slice(b" s]\r\n");
 }
 
-/// Whether a key is itself on a command line.
+/// Returns whether a key can be part of a command line as it is.
 fn is_plain(key: &[u8]) -> bool {
     key.iter()
         .all(|byte| byte.is_ascii_graphic() || !byte.is_ascii())
 }
 
-/// Appends the line of `mgdump` for a key: a command that reads it. A key that would not survive
-/// on a command line is written in base64. After the last one comes `EN\r\n`.
+/// Appends the line of `mgdump` for a key: a command that reads it. A key that cannot be part of a
+/// command line is written in base64. After the last one comes `EN\r\n`.
 pub fn mgdump_line(out: &mut Vec<u8>, key: &[u8]) {
     out.extend_from_slice(b"mg ");
     if is_plain(key) {
@@ -91,7 +91,7 @@ pub fn mgdump_line(out: &mut Vec<u8>, key: &[u8]) {
     }
 }
 
-/// Appends `key` as in a URI: letters, digits and `-._~` stay, all else becomes `%XX`.
+/// Appends `key` as in a URI: letters, digits and `-._~` stay, other bytes become `%XX`.
 fn percent_encode(out: &mut Vec<u8>, key: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in key {

@@ -1,8 +1,8 @@
 //! Replies of the meta protocol.
 //!
 //! A reply is a code (`HD VA EN NF NS EX ME MN`) and the flags that the request asked for, in its
-//! order. What the `q` flag silences: a miss of `mg`, and success of `ms`, `md`, `ma`. Nothing
-//! else (not an `ma` that created its item, for one), and never an error.
+//! order. The `q` flag silences a miss of `mg`, and success of `ms`, `md`, `ma`, except an `ma` that
+//! created its item. It never silences an error.
 
 use super::dump::{DumpedItem, common_fields};
 use super::{TERMINATOR, decimal};
@@ -11,7 +11,7 @@ use crate::key::{KEY_MAX_BYTES, MetaKey};
 use crate::meta::{MetaRequest, MetaSet};
 use crate::reply::Status;
 
-/// What replies tell about an item.
+/// Fields of an item in replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ItemMeta {
     /// `f`: the client's own number.
@@ -20,10 +20,10 @@ pub struct ItemMeta {
     pub cas_unique: u64,
     /// `s`: length of the value, in bytes.
     pub value_bytes: usize,
-    /// `t`: seconds to live as the request found the item (never for one that `N` created), `None`
-    /// for ever.
+    /// `t`: seconds to live as the request found the item; `None` for an item that never expires, and for
+    /// an item that `N` created.
     pub ttl: Option<i64>,
-    /// `t`, where it was sent after `T` or `N`: seconds to live as the request left the item.
+    /// `t` behind `T` or `N` in the request: seconds to live as the request left the item.
     pub ttl_after: Option<i64>,
     /// `l`: seconds since the last access before this one.
     pub last_access_secs: u32,
@@ -37,14 +37,14 @@ pub struct ItemMeta {
     pub token_sent: bool,
 }
 
-/// What came of a command that changes an item.
+/// Outcome of a command that changes an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome<T> {
     /// The change was made.
     Done(T),
     /// The condition of the mode did not hold, or there was no room for a new item.
     NotStored,
-    /// The item is another version.
+    /// The item has another version.
     Exists,
     /// There is no item, and none was to be created.
     NotFound,
@@ -61,16 +61,16 @@ impl<T> Outcome<T> {
     }
 }
 
-/// What `ms` has stored.
+/// Result of an `ms` that stored its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Stored {
     /// The CAS unique that the item gets.
     pub cas_unique: u64,
-    /// Length of the value now stored, in bytes; after `append` and `prepend`, the whole.
+    /// Length of the whole value now stored, in bytes, also after `append` and `prepend`.
     pub value_bytes: usize,
 }
 
-/// What `ma` has made.
+/// Result of an `ma` that changed or created an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counted {
     /// The number that the item holds now.
@@ -81,7 +81,7 @@ pub struct Counted {
     pub item: ItemMeta,
 }
 
-/// Appends the reply to an `mg` that found (or created) `item`: the head, and `value` where the
+/// Appends the reply to an `mg` that found (or created) `item`: the head, and `value` if the
 /// request wants it.
 pub fn meta_get_hit(out: &mut Vec<u8>, request: &MetaRequest<'_>, item: &ItemMeta, value: &[u8]) {
     if meta_get_head(out, request, item) {
@@ -91,7 +91,7 @@ pub fn meta_get_hit(out: &mut Vec<u8>, request: &MetaRequest<'_>, item: &ItemMet
     }
 }
 
-/// Appends the line of the reply to an `mg` that found an item. True when the value and a [`TERMINATOR`] follow.
+/// Appends the line of the reply to an `mg` that found an item. Returns whether the value and a [`TERMINATOR`] must follow.
 #[inline]
 pub fn meta_get_head(out: &mut Vec<u8>, request: &MetaRequest<'_>, item: &ItemMeta) -> bool {
     let with_value = request.wants_value(item.cas_unique);
@@ -115,8 +115,8 @@ pub fn meta_get_head(out: &mut Vec<u8>, request: &MetaRequest<'_>, item: &ItemMe
     with_value
 }
 
-/// Appends the flags of a request that its reply answers: those among `answered`. `T` is in effect
-/// from where it was sent on; so is `N`, of an item it created, unless `T` is there too.
+/// Appends the request's flags that are among `answered`. A `t` behind `T` gives the seconds to live after the request. So
+/// does a `t` behind `N` of an item that the request created, unless it has `T`, too.
 #[inline]
 fn flags(out: &mut Vec<u8>, request: &MetaRequest<'_>, answered: &[u8], item: &ItemMeta) {
     let mut ttl = item.ttl;
@@ -138,14 +138,14 @@ fn flags(out: &mut Vec<u8>, request: &MetaRequest<'_>, answered: &[u8], item: &I
     }
 }
 
-/// Appends the reply to an `mg` that found nothing, unless it is to be quiet about it.
+/// Appends the reply to an `mg` that found no item, unless the request is quiet.
 pub fn meta_get_miss(out: &mut Vec<u8>, request: &MetaRequest<'_>) {
     if !request.quiet {
         identity(out, b"EN", request);
     }
 }
 
-/// Appends the reply to an `ms`, unless it succeeded and is to be quiet about it.
+/// Appends the reply to an `ms`, unless it succeeded and is quiet.
 pub fn meta_set(out: &mut Vec<u8>, set: &MetaSet<'_>, outcome: Outcome<Stored>) {
     let stored = match outcome {
         Outcome::Done(_) if set.request.quiet => return,
@@ -165,14 +165,14 @@ pub fn meta_set(out: &mut Vec<u8>, set: &MetaSet<'_>, outcome: Outcome<Stored>) 
     out.extend_from_slice(TERMINATOR);
 }
 
-/// Appends the reply to an `md`, unless it succeeded and is to be quiet about it.
+/// Appends the reply to an `md`, unless it succeeded and is quiet.
 pub fn meta_delete(out: &mut Vec<u8>, request: &MetaRequest<'_>, outcome: Outcome<()>) {
     if outcome != Outcome::Done(()) || !request.quiet {
         identity(out, outcome.code(), request);
     }
 }
 
-/// Appends the reply to an `ma`, unless it changed an item and is to be quiet about it. A value
+/// Appends the reply to an `ma`, unless it changed an item and is quiet. The reply to a value
 /// that is not a number is [`Refusal::NonNumeric`], never quiet.
 ///
 /// [`Refusal::NonNumeric`]: crate::Refusal::NonNumeric
@@ -199,7 +199,7 @@ pub fn meta_arithmetic(out: &mut Vec<u8>, request: &MetaRequest<'_>, outcome: Ou
     }
 }
 
-/// Appends the reply to an `me` at `now` (Unix seconds); `None` is a miss.
+/// Appends the reply to an `me` at `now` (Unix seconds); `item` is `None` for a miss.
 pub fn meta_debug(out: &mut Vec<u8>, key: &MetaKey<'_>, item: Option<&DumpedItem<'_>>, now: u32) {
     let Some(item) = item else {
         out.extend_from_slice(Status::MetaEnd.as_bytes());
@@ -218,7 +218,7 @@ pub fn meta_debug(out: &mut Vec<u8>, key: &MetaKey<'_>, item: Option<&DumpedItem
     out.extend_from_slice(TERMINATOR);
 }
 
-/// A reply that has no item to tell about.
+/// Appends a reply without fields of an item.
 fn identity(out: &mut Vec<u8>, code: &[u8], request: &MetaRequest<'_>) {
     out.extend_from_slice(code);
     flags(out, request, b"Ok", &ItemMeta::default());
@@ -235,7 +235,7 @@ fn opaque(out: &mut Vec<u8>, token: &[u8]) {
     out.extend_from_slice(token);
 }
 
-/// The key as a flag; one in base64 says so with a `b` behind it.
+/// Appends the key as a flag, and the flag `b` if the key is in base64.
 fn key_flag(out: &mut Vec<u8>, key: &MetaKey<'_>) {
     out.extend_from_slice(b" k");
     key_bytes(out, key);

@@ -6,10 +6,10 @@ use std::io::Write;
 use super::{TERMINATOR, decimal};
 use crate::reply::{Refusal, Status};
 
-/// Room for everything on a `VALUE` line but the key: words, spaces, three numbers, terminators.
+/// Bytes of a `VALUE` line besides the key: words, spaces, three numbers, terminators.
 const VALUE_OVERHEAD_BYTES: usize = 64;
 
-/// Appends an item as `get` answers it (with `cas_unique`, as `gets` does): header, value,
+/// Appends an item as `get` answers it, or `gets` if there is a `cas_unique`: header, value,
 /// terminator. After the last one comes [`Status::End`].
 #[inline]
 pub fn value(
@@ -55,7 +55,7 @@ pub fn status(out: &mut Vec<u8>, status: Status, noreply: bool) {
     }
 }
 
-/// Appends an error, unless the client sent `noreply`: memcached keeps quiet about those too. For
+/// Appends an error, unless the client sent `noreply`, which silences errors as in memcached. For
 /// errors of meta commands `quiet` is always false.
 #[inline]
 pub fn refusal(out: &mut Vec<u8>, refusal: Refusal, quiet: bool) {
@@ -82,7 +82,7 @@ pub fn version(out: &mut Vec<u8>, version: &str) {
 
 /// Appends a line of statistics. [`Status::End`] ends the list.
 pub fn stat(out: &mut Vec<u8>, name: &str, value: impl Display) {
-    // Writing to a Vec cannot fail; a Display that does leaves the value out.
+    // Writing to a Vec cannot fail; a Display that fails leaves the value out.
     let _ = write!(out, "STAT {name} {value}");
     out.extend_from_slice(TERMINATOR);
 }

@@ -1,4 +1,4 @@
-//! The batch that the commands of a connection are carried out on.
+//! The batch of commands of a connection that are executed together.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use crate::counters::Counters;
 use crate::replies::{FLUSH_BYTES, FREE_READS, Replies};
 use crate::shared::Shared;
 
-/// Commands and keys of a connection that are carried out before others have a turn.
+/// Commands and keys of a connection that are executed before others have a turn.
 pub(crate) const TURN: u32 = 128;
-/// Bytes a flash read of a small item holds until its reply is written.
+/// Bytes that a flash read of a small item holds until its reply is written.
 pub(super) const PENDING_BYTES: usize = 4 << 10;
 
-/// Requests of a connection that have arrived together, while they are carried out.
+/// Requests of a connection that have arrived together, while they are executed.
 pub(crate) struct Batch<'c, 'i> {
     pub(crate) shared: &'c Arc<Shared>,
     pub(crate) engine: &'c Arc<Engine>,
     pub(crate) counters: &'c Counters,
     pub(crate) replies: &'c mut Replies,
-    /// Unix second at which they arrived.
+    /// Unix second of their arrival.
     pub(crate) now: u32,
     pub(crate) max_value_bytes: usize,
     pub(crate) pending: VecDeque<PendingReply<'i>>,
@@ -29,20 +29,20 @@ pub(crate) struct Batch<'c, 'i> {
     pub(crate) since_turn: u32,
 }
 
-/// A place in the replies that is filled later.
+/// A gap in the replies that is filled later.
 pub(crate) struct PendingReply<'i> {
     pub(super) at: usize,
     pub(super) ask: Ask<'i>,
-    /// Given up where the connection has to wait for something else: then the item is looked up anew.
+    /// `None` once it is given up, as the connection has to wait for something else. The item is then looked up again.
     pub(super) read: Option<FlashRead>,
 }
 
-/// A question of a client about an item.
+/// A client's request for an item.
 #[derive(Clone, Copy)]
 pub(super) enum Ask<'i> {
-    /// The answer of a `get` or a `gets` for one key, if there is one.
+    /// Reply of a `get` or a `gets` for one key, if there is one.
     Get { key: Key<'i>, with_cas: bool },
-    /// The answer of an `mg`.
+    /// Reply of an `mg`.
     MetaGet {
         key: Key<'i>,
         request: MetaRequest<'i>,
@@ -58,7 +58,7 @@ impl<'i> Ask<'i> {
 }
 
 impl<'i> Batch<'_, 'i> {
-    /// Counts so many commands or keys, and lets the worker's other connections go on once they are many.
+    /// Counts commands or keys. Once there are [`TURN`], lets the worker's other connections go on.
     #[inline]
     pub(crate) async fn take_turns(&mut self, more: u32) {
         self.since_turn += more;
@@ -69,18 +69,18 @@ impl<'i> Batch<'_, 'i> {
         }
     }
 
-    /// Leaves a place for the answer to `ask` at the end of the replies so far.
+    /// Leaves a gap for the reply to `ask` at the end of the replies so far.
     pub(super) fn leave_pending(&mut self, ask: Ask<'i>, read: FlashRead) {
         let at = self.replies.out.len();
         let read = Some(read);
         if self.pending.is_empty() {
-            // Most often it stays the only one.
+            // Most often there is one only.
             self.pending.reserve_exact(1);
         }
         self.pending.push_back(PendingReply { at, ask, read });
     }
 
-    /// Starts all pending reads: something else is going to be waited for before they are.
+    /// Starts all pending reads, before the connection waits for something else.
     pub(super) fn start_reads(&mut self) {
         for reply in &mut self.pending {
             if let Some(read) = &mut reply.read {
@@ -95,7 +95,7 @@ impl<'i> Batch<'_, 'i> {
             .any(|reply| reply.ask.key().bytes() == key.bytes())
     }
 
-    /// Whether the pending replies have to be filled and sent before more is started.
+    /// Whether the pending replies have to be filled and sent before more commands are started.
     pub(super) fn is_full(&mut self) -> bool {
         let pending = self.pending.len();
         self.replies.out.len() >= FLUSH_BYTES

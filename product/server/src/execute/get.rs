@@ -1,7 +1,7 @@
 //! Reads: `get`, `gets` and `mg`.
 //!
-//! A hit in memory is answered at once. A read that needs flash leaves a place in the replies, which
-//! is filled before anything behind it is sent, so that the reads of a pipeline or a multiget overlap.
+//! A hit in memory is answered at once. A read that needs flash leaves a gap in the replies, which is filled before
+//! anything behind it is sent, so that the reads of a pipeline or a multiget overlap.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,19 +19,19 @@ use protocol::{Expiry, KEY_MAX_BYTES, Keys, MetaRequest, Status, write};
 use super::batch::{Ask, Batch, PENDING_BYTES, PendingReply};
 use crate::replies::{FLUSH_BYTES, Replies};
 
-/// Values at least this long are sent from where they lie, not copied.
+/// Values at least this long are sent without a copy.
 const SHARE_BYTES: usize = 32 << 10;
 
-/// Room for a reply's line beside its value.
+/// Bytes of a reply's line beside its value.
 const LINE_BYTES: usize = KEY_MAX_BYTES + 320;
 
 /// Outcome of showing an item.
 pub(super) enum Shown {
-    /// It is in the replies.
+    /// The item is in the replies.
     Put,
-    /// All but the value is.
+    /// All of it except the value is.
     Long(SharedValue),
-    /// Nothing is: there has to be room for so many bytes first.
+    /// Nothing is: room for this many bytes is needed first.
     NoRoom(usize),
     /// Nothing is: the item is stale, and has a token to give away.
     Stale,
@@ -51,7 +51,7 @@ impl<'i> Batch<'_, 'i> {
         Ok(())
     }
 
-    /// Answers from memory, or leaves a place for the item from flash.
+    /// Answers from memory, or leaves a gap for an item on flash.
     async fn ask(&mut self, ask: Ask<'i>) -> io::Result<()> {
         let start = self.replies.out.len();
         match self.look(&ask) {
@@ -85,7 +85,7 @@ impl<'i> Batch<'_, 'i> {
             .lookup(ask.key(), now, peek, |view| show(replies, ask, view, now))
     }
 
-    /// Answers, waiting for `read` or for what else it takes to know of the item.
+    /// Answers `ask`. Waits for `read`, and for whichever reads or memory the answer needs then.
     async fn answer(&mut self, ask: Ask<'i>, mut read: Option<FlashRead>) -> io::Result<()> {
         loop {
             let shown = match read.take() {
@@ -112,7 +112,7 @@ impl<'i> Batch<'_, 'i> {
         }
     }
 
-    /// Reads an item, and lets go of those behind it while others wait for the memory.
+    /// Reads an item. If others wait for memory, gives up the pending reads behind it.
     async fn read_flash(&mut self, key: Key<'_>, read: FlashRead) -> Option<Arc<FlashItem>> {
         let engine = self.engine;
         let mut item = pin!(engine.read_flash(key, read));
@@ -126,7 +126,7 @@ impl<'i> Batch<'_, 'i> {
         item.await
     }
 
-    /// Does what is left to do of an answer; false when the item has to be looked up again.
+    /// Completes an answer. Returns false if the item has to be looked up again.
     async fn conclude(&mut self, ask: &Ask<'i>, shown: Shown) -> io::Result<bool> {
         match shown {
             Shown::Put => self.counters.get_hits.hit(),
@@ -154,7 +154,7 @@ impl<'i> Batch<'_, 'i> {
         }
     }
 
-    /// Sends a long value behind the replies so far, and its end.
+    /// Sends a long value and its terminator behind the replies so far.
     pub(super) async fn send_long(&mut self, key: Key<'_>, value: SharedValue) -> io::Result<()> {
         let (engine, pending) = (self.engine, &mut self.pending);
         let let_go = || give_up_reads(pending);
@@ -164,7 +164,7 @@ impl<'i> Batch<'_, 'i> {
         Ok(())
     }
 
-    /// Sends the replies so far. While the client does not read, no flash read is held.
+    /// Sends the replies so far. Holds no flash read while the client does not read.
     async fn send_out(&mut self) -> io::Result<()> {
         if self.replies.send_some().await? {
             return Ok(());
@@ -193,7 +193,7 @@ impl<'i> Batch<'_, 'i> {
         let changes =
             request.vivify.is_some() || request.recache.is_some() || request.touch.is_some();
         if request.key.is_base64() {
-            // The key proper does not outlive this call, so the read is waited for here.
+            // The decoded key does not outlive this call, so the read is waited for here.
             let mut buffer = [0; KEY_MAX_BYTES];
             let Some(key) = self.engine.key(request.key.decode(&mut buffer)) else {
                 return Ok(());
@@ -204,7 +204,7 @@ impl<'i> Batch<'_, 'i> {
         let Some(key) = self.engine.key(request.key.raw()) else {
             return Ok(());
         };
-        // An earlier read of the same key shows in what this one tells of the item.
+        // An earlier read of the same key has to show in the metadata of this reply.
         if changes {
             self.fill().await?;
             return self.meta_get_changing(key, request).await;
@@ -214,7 +214,7 @@ impl<'i> Batch<'_, 'i> {
         self.ask(Ask::MetaGet { key, request }).await
     }
 
-    /// An `mg` that may change the item: touch, vivify, win or recache. Nothing comes before it.
+    /// Executes an `mg` that may change the item: touch, vivify, win or recache. No reply may be pending.
     async fn meta_get_changing(
         &mut self,
         key: Key<'_>,
@@ -225,7 +225,7 @@ impl<'i> Batch<'_, 'i> {
         let outcome = loop {
             let replies = &mut *self.replies;
             let modified = self.engine.modify(key, now, |found| {
-                // Called again when it had to wait: what was written before is void.
+                // The closure runs again after a wait, so earlier output is void.
                 replies.out.truncate(start);
                 match (found, request.vivify) {
                     (Some(view), _) => {
@@ -241,7 +241,7 @@ impl<'i> Batch<'_, 'i> {
                         }
                     }
                     (None, Some(exptime)) => {
-                        // `T` beside `N` applies to what `N` makes.
+                        // `T` beside `N` sets the expiry of the item that `N` creates.
                         let expiry = request.touch.unwrap_or(exptime).to_absolute(now);
                         let put = Put {
                             expiry: expiry.0,
@@ -278,7 +278,7 @@ impl<'i> Batch<'_, 'i> {
                         Box::pin(self.send_long(key, value)).await?;
                     }
                 }
-                // Waited for above.
+                // Handled above.
                 GetOutcome::NoRoom(_) => {}
                 GetOutcome::Created(expiry) => {
                     self.counters.get_misses.hit();
@@ -303,12 +303,12 @@ impl<'i> Batch<'_, 'i> {
         Ok(())
     }
 
-    /// Fills the pending replies, in order, as their reads come in.
+    /// Fills the pending replies, in order, as their reads complete.
     pub(crate) async fn fill(&mut self) -> io::Result<()> {
         if self.pending.is_empty() {
             return Ok(());
         }
-        // Boxed, as all that waits for more than memory: a connection is as large as the largest future in it.
+        // Boxed, like every future that waits for more than memory: a connection is as large as its largest future.
         Box::pin(self.fill_pending()).await
     }
 
@@ -339,7 +339,7 @@ impl<'i> Batch<'_, 'i> {
         Ok(())
     }
 
-    /// Fills the pending replies and sends what there is once it is much.
+    /// If the batch is full, fills the pending replies and sends all.
     pub(crate) async fn send_if_full(&mut self) -> io::Result<()> {
         if self.is_full() {
             self.fill().await?;
@@ -348,7 +348,7 @@ impl<'i> Batch<'_, 'i> {
         Ok(())
     }
 
-    /// Waits for earlier reads of a key, so that they see nothing of what is done with it next.
+    /// Waits for earlier reads of a key, so that they do not see the write that follows.
     pub(super) async fn after_reads(&mut self, key: Key<'_>) -> io::Result<()> {
         if self.reads(key) {
             self.fill().await?;
@@ -357,7 +357,7 @@ impl<'i> Batch<'_, 'i> {
     }
 }
 
-/// Gives up the reads of pending replies; returns how many bytes they hold still.
+/// Gives up the reads of pending replies. Returns the bytes that these still hold.
 fn give_up_reads(pending: &mut VecDeque<PendingReply<'_>>) -> usize {
     for reply in pending.iter_mut() {
         reply.read = None;
@@ -368,7 +368,7 @@ fn give_up_reads(pending: &mut VecDeque<PendingReply<'_>>) -> usize {
 enum GetOutcome {
     /// With the value, if that is not in the replies.
     Hit(Option<SharedValue>),
-    /// Nothing was done: there has to be room for so many bytes first.
+    /// Nothing was done: room for this many bytes is needed first.
     NoRoom(usize),
     Created(Expiry),
     Miss,
@@ -383,7 +383,7 @@ fn show(replies: &mut Replies, ask: &Ask<'_>, view: &ItemView<'_>, now: u32) -> 
     }
 }
 
-/// Puts a `VALUE` block in the replies, or all of it but a long value and its end.
+/// Puts a `VALUE` block in the replies, without a long value and its terminator.
 pub(super) fn show_text(
     replies: &mut Replies,
     key: Key<'_>,
@@ -405,7 +405,7 @@ pub(super) fn show_text(
     }
 }
 
-/// Puts the reply of an `mg` that found an item in the replies, or all of it but a long value and its end.
+/// Puts the reply of an `mg` that found an item in the replies, without a long value and its terminator.
 fn show_meta(
     replies: &mut Replies,
     request: &MetaRequest<'_>,
@@ -430,7 +430,7 @@ fn show_meta(
     }
 }
 
-/// A value that is sent from where it lies, or what has to be had before it is copied; `None` when it can be.
+/// Returns a value to send without a copy, or the room needed before it is copied, or `None` if it can be copied now.
 fn long_or_room(replies: &mut Replies, view: &ItemView<'_>) -> Option<Shown> {
     let len = view.value.len();
     if len >= SHARE_BYTES
@@ -454,7 +454,7 @@ fn share_or_copy(view: &ItemView<'_>) -> SharedValue {
     view.owner.share().unwrap_or_else(copied)
 }
 
-/// A long value that has been let go of.
+/// Looks up a long value that was dropped.
 async fn find_value(engine: &Arc<Engine>, key: Key<'_>) -> Option<SharedValue> {
     let now = runtime::unix_seconds();
     match engine.lookup(key, now, Peek::Yes, share_or_copy) {

@@ -1,4 +1,4 @@
-//! The meta commands, but for `mg`.
+//! The meta commands except `mg`.
 
 use std::borrow::Cow;
 use std::io;
@@ -142,7 +142,7 @@ fn decide_delete(
     now: u32,
 ) -> (Change<'static>, Outcome<()>) {
     let Some(view) = found else {
-        // Recovery may not have come to it yet.
+        // Removes it all the same: recovery may not have reached it yet.
         return (Change::Remove, Outcome::NotFound);
     };
     let expected = request.compare_cas.unwrap_or(view.cas_unique);
@@ -173,7 +173,7 @@ fn decide_delete(
     (change, Outcome::Done(()))
 }
 
-/// `None` when the item is not a number.
+/// Decides about an `ma`. The outcome is `None` if the item is not a number.
 fn decide_arithmetic(
     request: &MetaRequest<'_>,
     found: Option<&ItemView<'_>>,

@@ -1,7 +1,7 @@
-//! The meaning of each command.
+//! Execution of each command.
 //!
-//! Commands that memory can answer are carried out at once; a read that needs flash leaves a
-//! [pending reply](batch::PendingReply); a write that has to wait does so here, in its turn.
+//! Commands that memory can answer are executed at once. A read that needs flash leaves a [pending
+//! reply](batch::PendingReply). A write that has to wait does so here, in its turn.
 
 pub(crate) mod batch;
 mod get;
@@ -59,7 +59,7 @@ impl<'i> Batch<'_, 'i> {
         Ok(Flow::Continue)
     }
 
-    /// The commands that concern the server as a whole. They wait for what came before them.
+    /// Executes a command that concerns the server as a whole, after all earlier ones.
     async fn administer(&mut self, command: Command<'i>) -> io::Result<Flow> {
         self.fill().await?;
         match command {
@@ -96,7 +96,7 @@ impl<'i> Batch<'_, 'i> {
                     self.replies.out = take_buffer();
                 }
                 stats::write(self.shared, &mut self.replies.out, argument);
-                // Nothing of it is held while what comes behind waits for flash, nor while the ring sends it.
+                // None of it is held while later commands wait for flash, nor while the ring sends it.
                 if !self.replies.try_send_out()? {
                     Box::pin(self.replies.send_rest()).await?;
                 }
@@ -131,7 +131,7 @@ impl<'i> Batch<'_, 'i> {
             Command::Cachedump { class, limit } => {
                 dump::cachedump(self.shared, self.replies, class, limit).await?;
             }
-            // Carried out by the caller.
+            // Executed by the caller.
             Command::Get { .. }
             | Command::GetAndTouch { .. }
             | Command::Store { .. }

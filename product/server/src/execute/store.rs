@@ -8,7 +8,7 @@ use protocol::{Exptime, StoreVerb};
 
 use super::batch::Batch;
 
-/// When a value is stored; [`protocol::MetaRequest`] says what each part means.
+/// Condition for storing a value; [`protocol::MetaRequest`] documents its parts.
 pub(super) struct Condition {
     pub(super) verb: StoreVerb,
     pub(super) compare_cas: Option<u64>,
@@ -17,7 +17,7 @@ pub(super) struct Condition {
 }
 
 impl Batch<'_, '_> {
-    /// Stores `put` if `condition` holds. A comparison of versions is counted.
+    /// Stores `put` if `condition` holds. Counts a comparison of versions.
     pub(super) async fn store_if(
         &mut self,
         key: Key<'_>,
@@ -85,7 +85,7 @@ fn decide_set<'v>(
         && expected != view.cas_unique
     {
         if condition.invalidate && expected < view.cas_unique {
-            // An older version than the item's: kept, but marked, and its time stays.
+            // An older version than the item's: stored, but marked stale, and the item's expiry stays.
             let stale = Put {
                 stale: true,
                 won: view.won,
@@ -111,7 +111,7 @@ fn decide_set<'v>(
     }
 }
 
-/// A new value for an item that keeps its other properties.
+/// Returns a new value for an item that keeps its other properties.
 pub(super) fn replacing<'v>(view: &ItemView<'_>, value: Vec<u8>) -> Put<'v> {
     Put {
         value: Cow::Owned(value),

@@ -20,7 +20,7 @@ impl<'i> Batch<'_, 'i> {
         with_cas: bool,
     ) -> io::Result<()> {
         let expiry = exptime.to_absolute(self.now).0;
-        // A long value needs the place behind all that comes before.
+        // A long value can be sent only when no reply before it is pending.
         self.fill().await?;
         for bytes in keys {
             self.counters.cmd_get.hit();
@@ -41,7 +41,7 @@ impl<'i> Batch<'_, 'i> {
             let start = self.replies.out.len();
             let replies = &mut *self.replies;
             let touches = self.engine.modify(key, self.now, |found| {
-                // Called again when it had to wait: what was written before is void.
+                // The closure runs again after a wait, so earlier output is void.
                 replies.out.truncate(start);
                 let Some(view) = found else {
                     return (Change::Keep, None);
@@ -83,7 +83,7 @@ impl<'i> Batch<'_, 'i> {
         }
     }
 
-    /// Carries out a command that writes to one key.
+    /// Executes a command that writes to one key.
     pub(super) async fn write(&mut self, key: Key<'_>, command: &Command<'i>) {
         match *command {
             Command::Store {
@@ -138,7 +138,7 @@ impl<'i> Batch<'_, 'i> {
     async fn delete(&mut self, key: Key<'_>, noreply: bool) {
         let deleted = self
             .engine
-            // Removed also where nothing is found: recovery may not have come to it yet.
+            // Removed even if nothing is found: recovery may not have reached it yet.
             .modify(key, self.now, |found| (Change::Remove, found.is_some()))
             .await;
         self.answer_found(
@@ -204,7 +204,7 @@ impl<'i> Batch<'_, 'i> {
         );
     }
 
-    /// Counts and answers a command on an item that was there, or was not.
+    /// Counts and answers a command on an item, found or not.
     fn answer_found(
         &mut self,
         found: Result<Modified<bool>, CacheError>,
@@ -227,8 +227,8 @@ impl<'i> Batch<'_, 'i> {
     }
 }
 
-/// A number in place of another. As in memcached, one that fits is written over the old one and
-/// leaves the item stale and won as it was; a longer one makes a new item, which is neither.
+/// Returns the item with another number. As in memcached, a number that fits is written over the old one and leaves the
+/// item stale and won as it was; a longer one makes a new item, which is neither.
 pub(super) fn renumbered<'v>(view: &ItemView<'_>, adjusted: &Adjusted) -> Put<'v> {
     let fits = adjusted.stored_bytes == view.value.len();
     let mut value = Vec::with_capacity(adjusted.stored_bytes);

@@ -1,7 +1,7 @@
-//! Which bits a key has: its partition, and the slots of its functions.
+//! The bits of a key: its partition, and the slots of its functions.
 //!
-//! A key is a string of bytes, hashed to 128 bits by XXH3 with the structure's seed. From these come the partition and, for each
-//! function, a hash of its own.
+//! A key is a string of bytes, hashed to 128 bits by XXH3 with the structure's seed. The partition, and a hash for each function,
+//! follow from these 128 bits.
 
 use format::slices::BitPage;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
@@ -20,7 +20,7 @@ pub(super) struct BitKeys {
     pub(super) placement: BitPlacement,
 }
 
-/// What a key's functions have chosen. Slots count from the start of the slicetable.
+/// The partition of a key, and the slots that its functions have chosen. Slots count from the start of the slicetable.
 pub(super) struct KeyBits {
     pub(super) partition: u32,
     slots: [u32; MOST_FUNCTIONS as usize],
@@ -28,7 +28,7 @@ pub(super) struct KeyBits {
 }
 
 impl KeyBits {
-    /// In rising order. Two functions may have chosen the same.
+    /// Returns the slots in ascending order. Two functions may have chosen the same slot.
     pub(super) fn slots(&self) -> &[u32] {
         &self.slots[..self.len]
     }
@@ -38,7 +38,7 @@ impl BitKeys {
     pub(super) fn bits(&self, key: &[u8]) -> KeyBits {
         let hash = xxh3_128_with_seed(key, self.seed);
         let (high, low) = ((hash >> 64) as u64, hash as u64);
-        // Within a partition the high half is not spread over all numbers; mixed, it is.
+        // Within a partition the high half takes only some of its values. Mixing spreads it over all.
         let step = mixed(high) | 1;
         let function = |number: u64| mixed(low.wrapping_add(number.wrapping_mul(step)));
         let mut bits = KeyBits {
@@ -70,7 +70,8 @@ impl BitKeys {
     }
 }
 
-/// Puts into the last place of `slots`, whose others are in order, the slot number `slot` of those that are not among them.
+/// Inserts the number `slot`, counted among the slots that are not in `slots` yet. All but the last of `slots` must be in order;
+/// then all are.
 fn insert_distinct(slots: &mut [u32], mut slot: u32) {
     let last = slots.len() - 1;
     let mut at = 0;

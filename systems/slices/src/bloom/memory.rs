@@ -5,14 +5,15 @@
 //!                                      └ generation, keys   └ generation        └ a filter, whole pages
 //! ```
 //!
-//! Generation g is written to half g mod 2, which is emptied when g begins; its head follows with the first key. A bit is set and
-//! never unset until then, so a store that is repeated, or two of which a power cut keeps any, do no harm. Each page of a half says
-//! whose bits it has and vouches for them with a check ([`FilterPage`]): one that has decayed counts as all set. A mark says that
-//! pages of its generation are durable: from then on one that is empty, or another generation's, has decayed, too.
+//! Generation g is written to half g mod 2, which is emptied when g begins. The head of g follows with the first key. Within a
+//! generation bits are set and never unset, so a repeated store does no harm, and neither does a power cut that keeps only some
+//! stores. Each page of a half names its generation and has a check of its bits ([`FilterPage`]). All bits of a decayed page
+//! count as set. A mark says that pages of its generation are durable. From then on an empty page, or another generation's page,
+//! has decayed, too.
 //!
-//! A half is its generation's where its head, its mark or one of its pages says so. Of one that is not, nothing was synced, since a
-//! sync makes these durable with the bits. After a power cut a half may have bits that its head does not count: they count as
-//! keys, so that no filter gets much fuller than it may.
+//! A half holds a generation if its head, its mark or one of its pages says so. If none does, nothing of the generation was
+//! synced, since a sync makes all three durable with the bits. After a power cut a half may have bits that its head does not
+//! count. They count as keys, so that no filter gets much fuller than it may.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,18 +31,18 @@ use crate::pointers::Pointers;
 const WORDS_PER_PAGE: usize = PAGE_BYTES / size_of::<u64>();
 const _: () = assert!(FILTER_PAGE_WORDS == WORDS_PER_PAGE);
 
-/// The filters of all partitions. What stores is called under the lock of its partition.
+/// The filters of all partitions. Methods that store are called under the lock of the partition.
 pub(super) struct MemoryFilters {
     pub(super) pointers: Pointers,
     partitions: u32,
     functions: u32,
-    /// Words of a half of the log, of which each filter in memory has one.
+    /// Words of a half of the log. Each filter in memory has a half.
     half_words: usize,
 }
 
-/// A filter as a start finds it.
+/// A filter as a start has found it.
 pub(super) struct FoundFilter {
-    /// The keys that have gone in.
+    /// Keys that have been inserted.
     pub(super) keys: u32,
     /// Pages that had decayed, and have all bits set now.
     pub(super) pages_lost: u64,
@@ -50,7 +51,7 @@ pub(super) struct FoundFilter {
 /// The bits of a filter, in order.
 pub(super) struct FilterBits {
     pub(super) words: Vec<u64>,
-    /// Pages that have decayed, and count as all set.
+    /// Pages that have decayed. All of their bits count as set.
     pub(super) pages_lost: u64,
 }
 
@@ -60,7 +61,7 @@ impl MemoryFilters {
         heads_and_marks.next_multiple_of(WORDS_PER_PAGE)
     }
 
-    /// Words of all of the log.
+    /// Returns the words of the whole log.
     pub(super) fn words(shape: &BloomShape) -> usize {
         Self::first_half(shape.partitions) + 2 * shape.partitions as usize * shape.filter_words()
     }
@@ -74,7 +75,7 @@ impl MemoryFilters {
         }
     }
 
-    /// The filters of a new structure. Returns when they are durable.
+    /// Creates the filters of a new structure. Returns when they are durable.
     pub(super) async fn create(
         journal: Arc<dyn Journal>,
         shape: &BloomShape,
@@ -86,7 +87,7 @@ impl MemoryFilters {
         Ok(Self::of(pointers, shape))
     }
 
-    /// The filters of a structure that there is.
+    /// Opens the filters of an existing structure.
     pub(super) fn open(
         journal: Arc<dyn Journal>,
         shape: &BloomShape,
@@ -101,7 +102,7 @@ impl MemoryFilters {
         &*self.pointers.journal
     }
 
-    /// Which of all halves a generation has.
+    /// Returns the number of the half of a generation, among all halves.
     fn nth(partition: u32, generation: u32) -> usize {
         2 * partition as usize + (generation % 2) as usize
     }
@@ -129,8 +130,8 @@ impl MemoryFilters {
         }
     }
 
-    /// The filter of a generation, of which what has decayed counts as all set from now on; `None` where its half does not hold
-    /// it.
+    /// Finds the filter of a generation, and sets all bits of its decayed pages. Returns `None` if the half does not hold the
+    /// generation.
     pub(super) fn find(
         &self,
         partition: u32,
@@ -197,7 +198,7 @@ impl MemoryFilters {
         Ok(words)
     }
 
-    /// Sets all words of bits of a page.
+    /// Stores `bits` to all words of a page, with their check.
     fn fill(&self, (partition, generation): (u32, u32), page: usize, bits: u64) {
         let start = self.half(partition, generation).start + page * FILTER_PAGE_WORDS;
         for word in start..start + FILTER_BIT_WORDS {
@@ -214,7 +215,7 @@ impl MemoryFilters {
         self.journal().store(start + FILTER_BIT_WORDS, word);
     }
 
-    /// The bits of a filter. What has decayed counts as all set.
+    /// Returns the bits of a filter. All bits of a decayed page count as set.
     pub(super) fn read(&self, partition: u32, generation: u32) -> Result<FilterBits, SliceError> {
         let mut pages_lost = 0;
         let mut words = Vec::with_capacity(self.half_words);
@@ -231,7 +232,7 @@ impl MemoryFilters {
         Ok(FilterBits { words, pages_lost })
     }
 
-    /// Whether all these bits of a filter are set.
+    /// Returns whether all these bits of a filter are set.
     pub(super) fn has(&self, partition: u32, generation: u32, slots: &[u32]) -> bool {
         let start = self.half(partition, generation).start;
         let is_set = |&slot: &u32| {
@@ -241,7 +242,7 @@ impl MemoryFilters {
         slots.iter().all(is_set)
     }
 
-    /// Sets these bits of a filter, which are in order, and gives it this head.
+    /// Sets bits of a filter, given in ascending order, and stores its head.
     pub(super) fn insert(&self, partition: u32, head: FilterHead, slots: &[u32]) {
         let start = self.half(partition, head.generation).start;
         let page_of = |slot: &u32| filter_word(*slot as usize) / FILTER_PAGE_WORDS;
@@ -257,7 +258,7 @@ impl MemoryFilters {
                 let bits = slots
                     .iter()
                     .fold(before, |bits, slot| bits | 1 << (slot % 64));
-                // A crash between two stores leaves bits that one of both checks is right for.
+                // After a crash between two stores, one of the two checks is right for the bits.
                 let after = check ^ FilterPage::change(word - first, bits ^ before);
                 self.journal().store(last, page.changing_word(check, after));
                 self.journal().store(word, bits);
@@ -269,7 +270,7 @@ impl MemoryFilters {
         self.journal().store(word, head.encode());
     }
 
-    /// Empties the half of a generation, whose last use, two generations before, is over.
+    /// Empties the half of a generation. The last use of the half, two generations before, must be over.
     pub(super) fn begin(&self, partition: u32, generation: u32) {
         self.journal().clear(self.half(partition, generation));
         for page in 0..self.half_words / FILTER_PAGE_WORDS {
@@ -278,13 +279,13 @@ impl MemoryFilters {
         }
     }
 
-    /// Whether the log says that pages of a generation are durable.
+    /// Returns whether the log says that pages of a generation are durable.
     pub(super) fn is_marked(&self, partition: u32, generation: u32) -> bool {
         let mark = self.journal().load(self.mark(partition, generation));
         FilterHead::decode(mark).generation == generation
     }
 
-    /// A sync that began after a generation has succeeded.
+    /// Marks a generation as durable, after the success of a sync that began after the generation.
     pub(super) fn set_mark(&self, partition: u32, generation: u32) {
         let mark = FilterHead {
             generation,
@@ -294,12 +295,12 @@ impl MemoryFilters {
         self.journal().store(word, mark.encode());
     }
 
-    /// What a generation has is durable elsewhere: its half need not stay in memory.
+    /// Lets the half of a generation leave memory: its bits are durable elsewhere.
     pub(super) fn let_go(&self, partition: u32, generation: u32) {
         self.journal().let_go(self.half(partition, generation));
     }
 
-    /// A failed sync may have left pages that count as written and are not.
+    /// Stores the words of a generation again. A failed sync may have left pages that count as written and are not.
     pub(super) fn store_again(&self, partition: u32, generation: u32) {
         let head = self.head(partition, generation);
         let mark = self.mark(partition, generation);

@@ -6,9 +6,9 @@
 //!                                                      └ until none has all, or no function is left
 //! ```
 //!
-//! An inserted key is never denied until its incarnation has been overwritten: what a damaged page held counts as set in the
-//! incarnations that it held it of (`docs/papers/slices.md` has what may fail). One that was not inserted may be affirmed, as often as
-//! [`BloomShape::false_positive_rate`] says.
+//! An inserted key is never denied until its incarnation has been overwritten: the bits of a damaged page count as set in the
+//! incarnations that it held (`docs/papers/slices.md` lists the possible failures). A key that was not inserted may be affirmed,
+//! as often as [`BloomShape::false_positive_rate`] says.
 
 mod bits;
 mod memory;
@@ -42,9 +42,9 @@ pub use settings::{BitPlacement, BloomSettings, BloomShape};
 
 /// A Bloom filter that lies on drives. Clones are the same filter.
 ///
-/// All operations may be called from every thread that a runtime drives, at once. An [`insert`](Self::insert) that has returned
-/// survives the process; a power cut keeps what was there at the last [`sync`](Self::sync). When a partition is full its oldest
-/// incarnation goes, and with it the keys that were inserted first.
+/// All operations may be called at once, from every thread that a runtime drives. An [`insert`](Self::insert) that has returned
+/// survives the process. A power cut keeps the keys before the last [`sync`](Self::sync). A full partition drops its oldest
+/// incarnation, and with it the keys that were inserted first.
 #[derive(Clone)]
 pub struct SliceBloom(Arc<Inner>);
 
@@ -58,7 +58,7 @@ struct Inner {
     counts: Counts,
 }
 
-/// The filter that takes keys.
+/// The filter of a partition that takes keys.
 struct Active {
     keys: u32,
 }
@@ -74,18 +74,18 @@ struct Counts {
     log_pages_lost: AtomicU64,
 }
 
-/// What a [`SliceBloom`] has done since it was opened.
+/// Counts of a [`SliceBloom`] since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BloomStats {
-    /// Keys that have set a bit of the filter in memory. Others that were inserted had all of theirs set there.
+    /// Keys that have set a bit of the filter in memory. Other inserted keys found all of their bits set.
     pub inserted: u64,
-    /// Keys that were looked up, there or not.
+    /// Keys that were looked up, present or absent.
     pub lookups: u64,
     /// Look-ups that a filter in memory has answered by "maybe".
     pub memory_hits: u64,
     /// Look-ups that an incarnation on a drive has answered by "maybe".
     pub drive_hits: u64,
-    /// Pages that look-ups have read, whatever the answer was.
+    /// Pages that look-ups have read, for every answer.
     pub page_reads: u64,
     /// Filters that have been flushed.
     pub flushes: u64,
@@ -95,25 +95,26 @@ pub struct BloomStats {
     pub bytes_read: u64,
     /// Bytes that flushes have written.
     pub bytes_written: u64,
-    /// Damaged pages that flushes have begun anew: what they held counts as set until it is overwritten.
+    /// Damaged pages that flushes have started empty. The bits that they held count as set until they are overwritten.
     pub pages_lost: u64,
-    /// Damaged pages of filters in memory, of which all bits count as set.
+    /// Damaged pages of filters in memory. All of their bits count as set.
     pub log_pages_lost: u64,
 }
 
 /// Memory of a [`SliceBloom`], in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BloomMemory {
-    /// The filters of partitions, with those that are being flushed: mapped pages of the log.
+    /// Filters of the partitions, including filters that are being flushed: mapped pages of the log.
     pub filters: u64,
-    /// What is kept for each partition beside.
+    /// Other memory of the partitions.
     pub partitions: u64,
-    /// Two pieces of the slicetable that a drive rewrites, one being written and one being read, and the filter that goes in.
+    /// For each drive, two pieces of the slicetable that it rewrites, one being written and one being read, and the filter that
+    /// is added.
     pub pieces: u64,
 }
 
 impl SliceBloom {
-    /// Words of the log of a filter with these settings on drives of these sizes in bytes.
+    /// Returns the words of the log of a filter with these settings on drives of these sizes in bytes.
     ///
     /// # Errors
     /// As [`BloomSettings::shape`].
@@ -121,7 +122,7 @@ impl SliceBloom {
         Ok(MemoryFilters::words(&settings.shape(drive_bytes)?))
     }
 
-    /// [`log_words`](Self::log_words) for these drives.
+    /// Returns [`log_words`](Self::log_words) for these drives.
     ///
     /// # Errors
     /// As [`BloomSettings::shape`].
@@ -132,11 +133,11 @@ impl SliceBloom {
         Self::log_words(settings, &drive_bytes(disks))
     }
 
-    /// Makes an empty filter on `disks`, whose contents are lost, with a log of at least [`log_words`](Self::log_words). With
-    /// several drives, each partition lies on one of them.
+    /// Creates an empty filter on `disks`, whose contents are lost, with a log of at least [`log_words`](Self::log_words). Each
+    /// partition lies on one of the drives.
     ///
     /// # Errors
-    /// Settings that cannot be, and errors of the devices.
+    /// Settings that are out of range, and errors of the devices.
     pub async fn create(
         disks: Vec<Arc<dyn Disk>>,
         journal: Arc<dyn Journal>,
@@ -152,12 +153,12 @@ impl SliceBloom {
         Self::start(disks, memory, layout, shape, instance).await
     }
 
-    /// Opens the filter on `disks`, named in the order in which they were when it was created, with its log. `settings` says
-    /// how it is used; what was chosen when it was created is kept.
+    /// Opens the filter on `disks`, named in the order of its creation, with its log. `settings` says how the filter is used;
+    /// values that were chosen at its creation are kept.
     ///
     /// # Errors
-    /// When it is no such filter, or a drive or the log is missing, another's, or shorter than it was; settings that cannot be;
-    /// and errors of the devices.
+    /// If the disks hold no filter, if a drive or the log is missing, belongs to another structure or is shorter than it was, if
+    /// a setting is out of range, and errors of the devices.
     pub async fn open(
         disks: Vec<Arc<dyn Disk>>,
         journal: Arc<dyn Journal>,
@@ -214,7 +215,7 @@ impl SliceBloom {
             .map(|number| inner.found(number))
             .collect::<Result<_, _>>()?;
         let opened = Self(Arc::new(inner));
-        // What the last process has stored and not synced may have been lost: it is durable before anything is done with it.
+        // Stores that the previous process has not synced may be lost. They are made durable before anything is done with them.
         opened.sync().await?;
         for number in 0..shape.partitions {
             flush::flushed(&opened.0, number).await?;
@@ -222,20 +223,20 @@ impl SliceBloom {
         Ok(opened)
     }
 
-    /// Whether a key may have been inserted. If it was, and its incarnation has not been overwritten, the answer is yes.
-    /// Otherwise it is no, but for false positives. Reads no page where a filter in memory says "maybe", else one for each
-    /// function, or a single one with [`BitPlacement::OnePage`], and none more once no incarnation has all bits so far.
+    /// Returns whether a key may have been inserted. Returns true if it was and its incarnation has not been overwritten, and
+    /// otherwise false, except for false positives. Reads no page if a filter in memory says "maybe". Otherwise it reads a page
+    /// for each function, or one page with [`BitPlacement::OnePage`], and stops once no incarnation has all bits so far.
     ///
     /// # Errors
-    /// Errors of the devices, and a damaged page ([`SliceError::Damaged`]): it may have been.
+    /// Errors of the devices, and a damaged page ([`SliceError::Damaged`]): the key may have been inserted.
     pub async fn may_contain(&self, key: &[u8]) -> Result<bool, SliceError> {
         self.0.may_contain(key).await
     }
 
-    /// Inserts a key. One that was inserted before lasts as if it were new. Waits where both filters of the partition are full.
+    /// Inserts a key. A key that was inserted before lasts as if it were new. Waits while both filters of the partition are full.
     ///
     /// # Errors
-    /// Where there is no space because flushes fail: why. They are tried again until they succeed.
+    /// The error of the last flush, if there is no space because flushes fail. They are tried again until they succeed.
     pub async fn insert(&self, key: &[u8]) -> Result<(), SliceError> {
         let inner = &self.0;
         let bits = inner.keys.bits(key);
@@ -252,7 +253,7 @@ impl SliceBloom {
         self.0.sync().await
     }
 
-    /// Flushes every filter that has keys. Each becomes an incarnation, however few they are: not needed for durability.
+    /// Flushes every filter that has keys. Each becomes an incarnation, however few keys it has. Durability does not need it.
     ///
     /// # Errors
     /// As [`insert`](Self::insert).
@@ -263,11 +264,11 @@ impl SliceBloom {
         Ok(())
     }
 
-    /// Waits for the flushes under way, and makes all insertions durable. The drives may be opened again when it has returned and
-    /// every clone is gone; a filter that is merely dropped may still be flushing.
+    /// Waits for the flushes under way, and makes all inserts durable. The drives may be opened again when it has returned and
+    /// every clone is gone. A filter that is merely dropped may still be flushing.
     ///
     /// # Errors
-    /// Why a flush or the log has failed. What the log has is not lost.
+    /// The error of a flush or of the log. Keys in the log are not lost.
     pub async fn close(self) -> Result<(), SliceError> {
         for number in 0..self.0.shape.partitions {
             flush::flushed(&self.0, number).await?;
@@ -278,7 +279,7 @@ impl SliceBloom {
         self.sync().await
     }
 
-    /// What it has done since it was opened.
+    /// Returns the counts since the filter was opened.
     pub fn stats(&self) -> BloomStats {
         let counts = &self.0.counts;
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -300,8 +301,8 @@ impl SliceBloom {
         }
     }
 
-    /// The drive of a key, and the channels that its pages lie on, in the order in which a look-up reads them; counted from that
-    /// of the slicetable's first page.
+    /// Returns the drive of a key, and the channels of its pages, in the order in which a look-up reads them. Channels count from
+    /// that of the slicetable's first page.
     pub fn places_of(&self, key: &[u8]) -> (usize, Vec<u32>) {
         let inner = &self.0;
         let bits = inner.keys.bits(key);
@@ -320,26 +321,26 @@ impl SliceBloom {
         (drive.number, pages.into_iter().map(channel).collect())
     }
 
-    /// What follows from the settings that the filter was created with.
+    /// Returns the shape that follows from the settings of the filter's creation.
     pub fn shape(&self) -> &BloomShape {
         &self.0.shape
     }
 
-    /// The memory it has now.
+    /// Returns the memory of the filter now.
     pub fn memory(&self) -> BloomMemory {
         self.0.memory()
     }
 }
 
 impl BloomMemory {
-    /// The memory of all parts, in bytes.
+    /// Returns the memory of all parts, in bytes.
     pub fn total(&self) -> u64 {
         self.filters + self.partitions + self.pieces
     }
 }
 
 impl Inner {
-    /// The state of a partition as the log has it.
+    /// Returns the state of a partition as the log has it.
     fn found(&self, number: u32) -> Result<Partition<Self>, SliceError> {
         let pointer = self.memory.pointers.get(number, 0);
         let written = pointer.generation;
@@ -374,7 +375,7 @@ impl Inner {
         &self.drives[number as usize % self.drives.len()]
     }
 
-    /// Sets the bits of a key: whether there was space for it.
+    /// Sets the bits of a key. Returns whether there was space for it.
     fn try_insert(&self, state: &mut State<Self>, bits: &KeyBits) -> bool {
         let (number, generation) = (bits.partition, state.generation);
         if self.memory.has(number, generation, bits.slots()) {
@@ -403,7 +404,7 @@ impl Inner {
                 }
             }
         };
-        // Filters of which no page is known to be durable: from then on an empty one is damaged.
+        // Filters whose pages are not known to be durable yet. After this sync an empty page is damage.
         let begun = Mutex::new(Vec::new());
         let note_begun = || {
             for (number, partition) in (0..).zip(&self.partitions) {
@@ -419,7 +420,7 @@ impl Inner {
         let mark = || {
             for &(number, generation) in &*begun.lock() {
                 let state = self.partitions[number as usize].state.lock();
-                // Its half may be another's by now.
+                // The half may belong to another generation by now.
                 if state.generation <= generation + 1 {
                     self.memory.set_mark(number, generation);
                 }
@@ -470,12 +471,13 @@ impl Inner {
         Ok(true)
     }
 
-    /// Which incarnation of its slicetable a generation is.
+    /// Returns which incarnation of its slicetable a generation is.
     fn incarnation(&self, generation: u32) -> usize {
         (generation - 1) as usize % self.shape.page.incarnations
     }
 
-    /// The generation of an incarnation in a slicetable that `written` was the last one to write; `None` where there is none yet.
+    /// Returns the generation of an incarnation in a slicetable that generation `written` was the last to write; `None` if the
+    /// incarnation is still empty.
     fn generation(&self, written: u32, incarnation: usize) -> Option<u32> {
         let incarnations = self.shape.page.incarnations;
         let behind = (self.incarnation(written) + incarnations - incarnation) % incarnations;
@@ -489,7 +491,7 @@ impl Inner {
             .iter()
             .map(|partition| partition.state.lock().frozen.len());
         let filters = self.partitions.len() + frozen.sum::<usize>();
-        // With its region and the five words of the log.
+        // Includes the region and the five words of the log.
         let per_partition = size_of::<Partition<Self>>()
             + size_of::<(Region, usize)>()
             + size_of::<(u64, [FilterHead; 4])>();
@@ -509,7 +511,7 @@ impl Inner {
 
 impl Flush for Inner {
     type Active = Active;
-    /// Its half of the log has it.
+    /// The filter is in its half of the log.
     type Frozen = ();
 
     fn flushes(&self) -> &Flushes {
@@ -571,7 +573,7 @@ impl Flush for Inner {
     fn release(&self, (): ()) {}
 }
 
-/// Where the slicetables on a drive lie, one for each of its partitions.
+/// Returns the pointers to the slicetables on a drive, one for each of its partitions.
 fn pointers_of(
     memory: &MemoryFilters,
     shape: &BloomShape,

@@ -1,4 +1,4 @@
-//! A page of a slicetable of bits: the slices that a look-up takes together, and the bits of a new incarnation.
+//! A page of a slicetable of bits: the slices that a look-up combines, and the bits of a new incarnation.
 
 use format::slices::BitPage;
 
@@ -7,13 +7,13 @@ use format::slices::BitPage;
 pub(super) struct Candidates(Box<[u8]>);
 
 impl Candidates {
-    /// All incarnations of a page are candidates.
+    /// Returns all incarnations of a page.
     pub(super) fn all(page: &BitPage) -> Self {
         Self(vec![0xff; page.slice_bytes()].into())
     }
 
-    /// Keeps those that have the bits of all `slots`, which count within the page. What an incarnation `is_unknown` has is lost:
-    /// it stays.
+    /// Keeps the incarnations that have the bits of all `slots`, which count within the page. An incarnation that `is_unknown`
+    /// accepts has lost its bits, and stays.
     pub(super) fn keep(
         &mut self,
         page: &BitPage,
@@ -32,7 +32,7 @@ impl Candidates {
         }
     }
 
-    /// The incarnations among these that `is_wanted`.
+    /// Returns the candidates that `is_wanted` accepts.
     fn only(&self, page: &BitPage, is_wanted: impl Fn(usize) -> bool) -> Vec<u8> {
         let mut only = vec![0; self.0.len()];
         for incarnation in (0..page.incarnations).filter(|&incarnation| is_wanted(incarnation)) {
@@ -41,13 +41,14 @@ impl Candidates {
         only
     }
 
-    /// Whether no incarnation is left that may have the key.
+    /// Returns whether no incarnation is left that may have the key.
     pub(super) fn is_empty(&self) -> bool {
         self.0.iter().all(|&bits| bits == 0)
     }
 }
 
-/// Sets what `incarnation` has in a page to the bits of a filter in memory, of which bit `first` is that of the first slot.
+/// Sets the bits of `incarnation` in a page to those of a filter in memory. Bit `first` of the filter is that of the page's first
+/// slot.
 pub(super) fn put_bits(
     page: &BitPage,
     bytes: &mut [u8],

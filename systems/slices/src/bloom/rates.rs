@@ -1,27 +1,28 @@
-//! How often a filter says "maybe" of a key that was never inserted.
+//! The probability that a filter says "maybe" for a key that was never inserted.
 //!
 //! With *b* bits for each of an incarnation's keys and *h* functions, a look-up is a false positive of one incarnation with
+//! probability
 //!
 //! ```text
 //!   Spread    p = (1 - e^(-h/b))^h
 //!   OnePage   p = sum over i of (-1)^i C(h,i) e^(-(s/b) (1 - C(s-i,h)/C(s,h)))
 //! ```
 //!
-//! where a page has *s* slots: keys of a page are Poisson distributed with mean s/b, each of them leaves i given slots unset with
-//! C(s-i,h)/C(s,h), and inclusion and exclusion make of that the chance that all h slots of another key are set. The look-up
-//! asks k incarnations and the filter in memory: `1 - (1-p)^(k+1)`.
+//! where a page has *s* slots. The keys of a page are Poisson distributed with mean s/b. Each key leaves i given slots unset with
+//! probability C(s-i,h)/C(s,h). Inclusion and exclusion turn this into the probability that all h slots of another key are set. A
+//! look-up asks k incarnations and the filter in memory: `1 - (1-p)^(k+1)`.
 
-/// The rate of one incarnation where bits lie anywhere in it.
+/// Returns the rate of one incarnation if bits lie anywhere in it.
 pub(super) fn spread_rate(bits_per_key: f64, functions: u32) -> f64 {
     let set = -(-f64::from(functions) / bits_per_key).exp_m1();
     set.powi(functions as i32)
 }
 
-/// The rate of one incarnation where the bits of a key lie in a page of `slots`, at least as many as functions.
+/// Returns the rate of one incarnation if the bits of a key lie in one page of `slots`, at least as many slots as functions.
 pub(super) fn one_page_rate(bits_per_key: f64, functions: u32, slots: usize) -> f64 {
     let keys_of_a_page = slots as f64 / bits_per_key;
     let (mut rate, mut ways) = (0.0, 1.0);
-    // By inclusion and exclusion over i excluded slots: of all keys the share C(s-i,h)/C(s,h) has no bit among them.
+    // Inclusion and exclusion over i excluded slots: the share C(s-i,h)/C(s,h) of all keys has no bit in these slots.
     let mut unset = 1.0;
     for excluded in 0..=functions {
         let sign = if excluded % 2 == 0 { 1.0 } else { -1.0 };
@@ -34,7 +35,7 @@ pub(super) fn one_page_rate(bits_per_key: f64, functions: u32, slots: usize) -> 
     rate.max(0.0)
 }
 
-/// The rate over so many filters that are full, each of which has `rate`.
+/// Returns the rate over `filters` full filters, with `rate` for each.
 pub(super) fn overall_rate(rate: f64, filters: u32) -> f64 {
     -(f64::from(filters) * (-rate).ln_1p()).exp_m1()
 }
@@ -45,7 +46,7 @@ mod tests {
 
     #[test]
     fn rates_are_those_of_the_literature() {
-        // Section 6 says 0.0008 of both.
+        // Section 6 says 0.0008 for both.
         assert!((spread_rate(32.0, 3) - 0.000717).abs() < 1e-6);
         assert!((spread_rate(15.0, 8) - 0.000853).abs() < 1e-6);
         assert!((overall_rate(0.000717, 257) - 0.1684).abs() < 1e-3);

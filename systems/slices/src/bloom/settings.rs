@@ -1,4 +1,4 @@
-//! What can be chosen for a Bloom filter, and the shape and the rates that follow.
+//! The settings of a Bloom filter, and the shape and the rates that follow from them.
 
 use format::slices::BitPage;
 use format::slices_filter::{FILTER_PAGE_BITS, FILTER_PAGE_WORDS};
@@ -9,55 +9,56 @@ use crate::error::SliceError;
 use crate::layout::{Layout, MOST_INCARNATIONS, partitions_in, partitions_of, refuse_if};
 use crate::scheduler::Scheduling;
 
-/// More functions than this make no rate better that a filter of [`MOST_BITS_PER_KEY`] has.
+/// Maximum functions. More functions do not improve the rate of a filter of [`MOST_BITS_PER_KEY`].
 pub(super) const MOST_FUNCTIONS: u32 = 16;
 const MOST_BITS_PER_KEY: u32 = 1024;
-/// Bytes of a filter in memory, at most: slots are numbered by 32 bits.
+/// Maximum bytes of a filter in memory: slots are numbered by 32 bits.
 const MOST_FILTER_BYTES: usize = 512 << 20;
 const WORDS_PER_PAGE: usize = device::PAGE_BYTES / size_of::<u64>();
 
-/// Where the bits of a key lie.
+/// The placement of a key's bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BitPlacement {
-    /// Each function chooses anywhere in the partition, as in the paper (section 6): a look-up reads up to as many pages as
-    /// there are functions.
+    /// Each function chooses a slot anywhere in the partition, as in the paper (section 6). A look-up reads at most one page for
+    /// each function.
     Spread,
-    /// One function chooses a page, the others slots of it (a "blocked" Bloom filter): a look-up reads one page. Some pages have
-    /// more keys than others, so that the same rate takes some more bits.
+    /// One hash chooses a page, and the functions choose slots of it (a "blocked" Bloom filter). A look-up reads one page. Some
+    /// pages have more keys than others, so the same rate takes some more bits.
     OnePage,
 }
 
-/// How a [`SliceBloom`](crate::SliceBloom) is made.
+/// Settings of a [`SliceBloom`](crate::SliceBloom).
 #[derive(Clone, Debug, PartialEq)]
 pub struct BloomSettings {
     /// Filters in memory; `None` for as many as the drives have space for.
     pub partitions: Option<u32>,
-    /// Bytes of a filter in memory, at most; 512 MiB at most.
+    /// Maximum bytes of a filter in memory, up to 512 MiB.
     pub filter_bytes: usize,
-    /// Bits of a filter for each key that goes in before it is flushed (m/n).
+    /// Bits of a filter for each key that is inserted before a flush (m/n).
     pub bits_per_key: u32,
     /// Bits that a key sets.
     pub functions: u32,
-    /// Incarnations in a slicetable (k): memory a key falls as 1/(k+1), bytes written for an insert and false positives rise
-    /// as k.
+    /// Incarnations in a slicetable (k). Memory for each key falls as 1/(k+1), bytes written for each insert and false positives
+    /// rise as k.
     pub incarnations: u32,
-    /// Where the bits of a key lie.
+    /// Placement of a key's bits.
     pub placement: BitPlacement,
-    /// The longest slice, whole pages of 4 KiB.
+    /// Bytes of a page, a multiple of 4 KiB. A slice fits one page.
     pub page_bytes: u32,
-    /// Regions of a drive beside those of its partitions: one to write to, others that are still read.
+    /// Regions of a drive beyond one for each partition: one to write to, the others for slicetables that are still read.
     pub spare_regions: u32,
-    /// How the drives divide their bytes among channels.
+    /// Division of the drives' bytes among channels.
     pub channels: Channels,
-    /// How many reads are under way at once, and which of those that wait goes next.
+    /// Limits on the reads under way, and the order of waiting reads.
     pub scheduling: Scheduling,
-    /// Bytes of a piece of a flush: how long reads wait for one.
+    /// Bytes of a piece of a flush. Reads wait while a piece is written.
     pub piece_bytes: u32,
 }
 
 impl Default for BloomSettings {
-    /// The paper's (sections 6 and 7.5): 0.125 bits of memory a key, three page reads, one look-up in six a false positive when
-    /// all incarnations are full. [`for_rate`](BloomSettings::for_rate) chooses a better rate.
+    /// Returns the paper's settings (sections 6 and 7.5): 0.125 bits of memory for each key, three page reads, and a false
+    /// positive for one look-up in six when all incarnations are full. [`for_rate`](BloomSettings::for_rate) chooses a better
+    /// rate.
     fn default() -> Self {
         Self {
             partitions: None,
@@ -75,30 +76,30 @@ impl Default for BloomSettings {
     }
 }
 
-/// What follows from the settings and the drives.
+/// Sizes of a Bloom filter that follow from the settings and the drives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BloomShape {
     /// Filters in memory, one for each partition.
     pub partitions: u32,
-    /// Pages of a slicetable, of which a key has all its bits in one or in several.
+    /// Pages of a slicetable. The bits of a key lie in one page or in several.
     pub pages: u32,
-    /// How a page is divided into slices.
+    /// Division of a page into slices.
     pub page: BitPage,
-    /// Keys that go into a filter before it is flushed.
+    /// Keys that are inserted into a filter before it is flushed.
     pub keys: u32,
     /// Bits that a key sets.
     pub functions: u32,
-    /// Where the bits of a key lie.
+    /// Placement of a key's bits.
     pub placement: BitPlacement,
-    /// Bytes of a slicetable, and so of each region of a drive.
+    /// Bytes of a slicetable, and of each region of a drive.
     pub region_bytes: u64,
 }
 
 impl BloomSettings {
-    /// The shape on drives of these sizes in bytes.
+    /// Returns the shape on drives of these sizes in bytes.
     ///
     /// # Errors
-    /// Settings that cannot be, or a drive that is too small.
+    /// [`SliceError::Setting`] for a setting that is out of range, and [`SliceError::SmallDrive`].
     pub fn shape(&self, drive_bytes: &[u64]) -> Result<BloomShape, SliceError> {
         let page = self.checked_page()?;
         let layout = self.layout();
@@ -132,12 +133,13 @@ impl BloomSettings {
         })
     }
 
-    /// The same settings with the functions and the bits for each key that keep false positives at or below `rate`, over all
-    /// incarnations and the filter in memory when all are full: of [`OnePage`](BitPlacement::OnePage) the fewest bits, of
-    /// [`Spread`](BitPlacement::Spread) the least product of bits and functions, that is of memory and page reads.
+    /// Returns these settings with the functions and the bits for each key that keep false positives at or below `rate`, over all
+    /// incarnations and the filter in memory when all are full. With [`OnePage`](BitPlacement::OnePage) it chooses the fewest
+    /// bits, with [`Spread`](BitPlacement::Spread) the least product of bits and functions, that is of memory and page reads.
     ///
     /// # Errors
-    /// Settings that cannot be, and a rate that no filter of these incarnations and pages has.
+    /// [`SliceError::Setting`] for a setting that is out of range, and for a rate that no filter of these incarnations and pages
+    /// has.
     pub fn for_rate(&self, rate: f64) -> Result<Self, SliceError> {
         if !(LEAST_RATE..1.0).contains(&rate) {
             return Err(SliceError::Setting(format!(
@@ -172,11 +174,11 @@ impl BloomSettings {
         })
     }
 
-    /// How often a look-up of a key that was never inserted says "maybe" when all incarnations and the filter in memory are
-    /// full, from 0 to 1.
+    /// Returns how often a look-up of a key that was never inserted says "maybe" when all incarnations and the filter in memory
+    /// are full, from 0 to 1.
     ///
     /// # Errors
-    /// Settings that cannot be.
+    /// [`SliceError::Setting`] for a setting that is out of range.
     pub fn false_positive_rate(&self) -> Result<f64, SliceError> {
         Ok(self.rate_of(&self.checked_page()?))
     }
@@ -187,23 +189,23 @@ impl BloomSettings {
         overall_rate(rate, self.incarnations + 1)
     }
 
-    /// The number of partitions whose filters fit `bytes` of memory.
+    /// Returns the number of partitions whose filters fit `bytes` of memory.
     ///
     /// # Errors
-    /// [`SliceError::SmallMemory`], and settings that cannot be.
+    /// [`SliceError::SmallMemory`], and [`SliceError::Setting`] for a setting that is out of range.
     pub fn partitions_in(&self, bytes: u64) -> Result<u32, SliceError> {
         self.checked_page()?;
         let words = self.filter_bytes.div_ceil(size_of::<u64>());
         partitions_in(bytes, 8 * words.next_multiple_of(WORDS_PER_PAGE) as u64)
     }
 
-    /// Bits of a filter in memory, at most: its pages have a word beside that vouches for them.
+    /// Returns the maximum bits of a filter in memory. Each of its pages has one more word, with a check.
     fn filter_bits(&self) -> usize {
         let pages = self.filter_bytes.div_ceil(device::PAGE_BYTES);
         (8 * self.filter_bytes).min(pages * FILTER_PAGE_BITS)
     }
 
-    /// How slicetables lie on a drive.
+    /// Returns the layout of slicetables on a drive.
     pub(super) fn layout(&self) -> Layout {
         Layout {
             page_bytes: self.page_bytes,
@@ -214,7 +216,7 @@ impl BloomSettings {
         }
     }
 
-    /// A page, where the settings can be.
+    /// Returns the division of a page, or an error for a setting that is out of range.
     fn checked_page(&self) -> Result<BitPage, SliceError> {
         refuse_if([
             (
@@ -256,29 +258,29 @@ impl BloomSettings {
     }
 }
 
-/// What [`BloomSettings::for_rate`] may be asked for: below, the formula's sums are no longer exact.
+/// Minimum rate of [`BloomSettings::for_rate`]. Below it the sums of the formula are no longer exact.
 const LEAST_RATE: f64 = 1e-6;
 
 impl BloomShape {
-    /// Words of a filter in memory, whole pages.
+    /// Returns the words of a filter in memory, whole pages.
     pub(super) fn filter_words(&self) -> usize {
         let bits = self.pages as usize * self.page.slots;
         bits.div_ceil(FILTER_PAGE_BITS) * FILTER_PAGE_WORDS
     }
 
-    /// How often an incarnation that is full says "maybe" of a key that it does not have, from 0 to 1.
+    /// Returns how often a full incarnation says "maybe" for a key that it does not have, from 0 to 1.
     pub fn incarnation_rate(&self) -> f64 {
         let bits = f64::from(self.pages) * self.page.slots as f64 / f64::from(self.keys);
         incarnation_rate(self.placement, bits, self.functions, &self.page)
     }
 
-    /// How often a look-up of a key that was never inserted says "maybe" when all incarnations and the filter in memory are
-    /// full, from 0 to 1.
+    /// Returns how often a look-up of a key that was never inserted says "maybe" when all incarnations and the filter in memory
+    /// are full, from 0 to 1.
     pub fn false_positive_rate(&self) -> f64 {
         overall_rate(self.incarnation_rate(), self.page.incarnations as u32 + 1)
     }
 
-    /// Bits of filters in memory for each key, when all incarnations are full.
+    /// Returns the bits of filters in memory for each key, when all incarnations are full.
     pub fn memory_bits_per_key(&self) -> f64 {
         let keys = f64::from(self.keys) * (self.page.incarnations + 1) as f64;
         64.0 * self.filter_words() as f64 / keys
@@ -297,7 +299,7 @@ fn incarnation_rate(
     }
 }
 
-/// The least number from `from` to `to` that `is_enough`, as every greater one is.
+/// Returns the least number from `from` to `to` that `is_enough`. Every greater number must be enough, too.
 fn least_of(from: u32, to: u32, is_enough: impl Fn(&u32) -> bool) -> Option<u32> {
     let (mut least, mut end) = (from, to + 1);
     while least < end {

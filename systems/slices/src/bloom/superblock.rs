@@ -1,4 +1,4 @@
-//! The superblock of a Bloom filter: its shape to numbers, and back.
+//! The superblock of a Bloom filter: its shape to fields, and back.
 
 use format::slices::{BitPage, SliceKind, SliceSuperblock};
 use zerocopy::byteorder::little_endian::U64;
@@ -8,7 +8,7 @@ use crate::error::SliceError;
 use crate::layout::Layout;
 use crate::superblock::{Instance, common, refuse_if};
 
-/// The superblock of a filter of this shape.
+/// Returns the superblock of a filter of this shape.
 pub(super) fn superblock_of(
     layout: &Layout,
     shape: &BloomShape,
@@ -30,7 +30,7 @@ pub(super) fn superblock_of(
     superblock
 }
 
-/// The shape that a superblock says, of which the numbers that every kind has have been checked.
+/// Returns the shape in a superblock whose common fields have been checked. Refuses values that no filter has.
 pub(super) fn created_shape(found: &SliceSuperblock) -> Result<BloomShape, SliceError> {
     let page = BitPage {
         page_bytes: found.page_bytes.get() as usize,

@@ -1,7 +1,7 @@
-//! Full tables of a partition that one flush writes into its slicetable: consecutive incarnations.
+//! The full tables of a partition that one flush writes into its slicetable, as consecutive incarnations.
 //!
-//! A flush reads and writes the slicetable once, however many tables it takes along, so that each of their entries costs the fewer
-//! bytes. Of a key that several tables have only the newest change goes in.
+//! A flush reads and writes the slicetable once, however many tables it takes along: the more tables, the fewer bytes for each
+//! entry. If several tables have a key, only its newest change is written.
 
 use std::iter::Peekable;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::keys::{Keys, Slots};
 use crate::page::PageMut;
 use crate::table::{Change, Table};
 
-/// A table that is written, and what it becomes.
+/// A table that is written, and the incarnation that it becomes.
 pub(super) struct Member {
     pub(super) table: Arc<Table>,
     pub(super) incarnation: usize,
@@ -23,16 +23,16 @@ pub(super) struct Member {
 pub(super) struct Batch<'a> {
     shape: &'a EntryPage,
     keys: Keys,
-    /// Whether deletes are written: where there are other slicetables, on which older copies of their keys may lie.
+    /// Whether deletes are written: other slicetables may then have older copies of their keys.
     keeps_deletes: bool,
-    /// The tables that are written, the oldest first, each with its keys in the order of their pages.
+    /// The tables that are written, oldest first, each with the slots of its overflowed keys in the order of their pages.
     members: Vec<(Member, Peekable<IntoIter<Slots>>)>,
     pub(super) evicted: u64,
     pub(super) erased: u64,
 }
 
 impl<'a> Batch<'a> {
-    /// A batch of these tables, the oldest first, each of another incarnation.
+    /// Returns a batch of these tables, oldest first, each of another incarnation.
     pub(super) fn new(
         (shape, keys): (&'a EntryPage, Keys),
         keeps_deletes: bool,
@@ -53,18 +53,18 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Changes that all tables of the batch have together.
+    /// Returns the number of changes in all tables of the batch.
     pub(super) fn len(&self) -> usize {
         self.members.iter().map(|(of, _)| of.table.len()).sum()
     }
 
-    /// How many tables it has.
+    /// Returns the number of tables.
     pub(super) fn tables(&self) -> usize {
         self.members.len()
     }
 
-    /// Brings the tables into a page of the slicetable. Pages come in their order. `note` is told each key that the page has then,
-    /// `gone` each value that it has no more.
+    /// Brings the tables into a page of the slicetable. Called for the pages in their order. Calls `note` with each key that the
+    /// page has then, and `gone` with each value that it no longer has.
     pub(super) fn change(
         &mut self,
         page_number: u32,
@@ -97,7 +97,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Whether a table from number `from` on has a key.
+    /// Returns whether a table from number `from` on has a key.
     fn is_in(&self, from: usize, key: u64) -> bool {
         let slots = self.keys.slots(key);
         let mut tables = self.members[from..].iter();
@@ -124,7 +124,7 @@ mod tests {
         }
     }
 
-    /// What a slicetable of four pages has of a key, as a look-up would find it.
+    /// Returns the changes of a key in a slicetable of four pages, as a look-up would find them.
     fn found(shape: &EntryPage, pages: &[Vec<u8>], key: u64) -> Vec<Change> {
         let slots = keys().slots(key);
         let page = |slot: u32| Page {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     proptest! {
-        /// However tables are put together, a slicetable has the newest value of a key once, and of a deleted one none.
+        /// However tables are batched, a slicetable has the newest value of a key once, and no value of a deleted key.
         #[test]
         fn the_newest_change_of_a_key_stays(
             flushes in prop::collection::vec(

@@ -1,4 +1,4 @@
-//! The superblock of a hash table: what was chosen when it was created, and whether that can be.
+//! The superblock of a hash table: the settings of its creation to fields, and back, with checks.
 
 use format::slices::{EntryPage, SliceKind, SliceSuperblock};
 use format::slices_log::MOST_REGIONS;
@@ -10,7 +10,7 @@ use crate::settings::{
 };
 use crate::superblock::{self, Instance};
 
-/// The superblock of a new table.
+/// Returns the superblock of a new table.
 pub(super) fn superblock_of(
     settings: &HashSettings,
     shape: &HashShape,
@@ -33,7 +33,7 @@ pub(super) fn superblock_of(
     superblock
 }
 
-/// The settings with what was chosen when the table was created.
+/// Returns `settings` with the values that were chosen when the table was created.
 pub(super) fn created_settings(
     found: &SliceSuperblock,
     settings: &HashSettings,
@@ -54,7 +54,7 @@ pub(super) fn created_settings(
     })
 }
 
-/// The shape that a superblock says, of which the numbers that every kind has have been checked.
+/// Returns the shape in a superblock whose common fields have been checked. Refuses values that no table has.
 pub(super) fn created_shape(found: &SliceSuperblock) -> Result<HashShape, SliceError> {
     let page = EntryPage {
         page_bytes: found.page_bytes.get() as usize,

@@ -1,8 +1,8 @@
-//! [`SliceIndex`]: a SliceHash whose changes are not logged and do not wait, for an owner who changes it under locks of its own,
-//! saves what memory has, and gives that back at a start (the cache's placement `sliced`).
+//! [`SliceIndex`]: a SliceHash whose changes are not logged and do not wait. Its owner changes it under locks of its own, saves
+//! the changes in memory, and puts them back at a start (the cache's placement `sliced`).
 //!
-//! [`SliceIndex::keep_up`] is the task that begins flushes: of the fullest partition first. The first one of each comes the earlier
-//! the lower its number, or all would be full at once for ever.
+//! [`SliceIndex::keep_up`] is the task that starts flushes, of the fullest partition first. The first flush of a partition comes
+//! the earlier the lower its number. Otherwise all tables would be full at once, for ever.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,33 +16,33 @@ use crate::flush::{self, Flush as _, State};
 use crate::settings::{HashSettings, HashShape};
 use crate::table::{Change, Full};
 
-/// What memory knows of a key.
+/// The last change of a key that memory has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// The key was given this value last.
+    /// The key was set to this value.
     Value(u64),
-    /// The key has been removed, and no flush has erased its older values yet.
+    /// The key was removed, and no flush has erased its older values yet.
     Deleted,
 }
 
-/// What memory knew of a key that has changed.
+/// The change that memory had of a key before the key changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Before {
-    /// What memory knew of the key before it changed.
+    /// The last change of the key that memory had.
     pub known: Known,
-    /// A flush has it, and will tell that it [is gone](SliceIndex::tell_of_gone).
+    /// Whether a flush has the change, and will report its value as [gone](SliceIndex::tell_of_gone).
     pub is_frozen: bool,
 }
 
-/// What memory has of a partition, the oldest table first.
+/// The changes of a partition in memory, the oldest table first.
 pub type InMemory = Vec<TableInMemory>;
 
 /// The changes of a partition that one flush writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableInMemory {
-    /// The flush that writes it.
+    /// Number of the flush that writes them.
     pub generation: u32,
-    /// Keys with what they have become.
+    /// Keys, each with its last change.
     pub changes: Vec<(u64, Known)>,
 }
 
@@ -55,14 +55,14 @@ fn known(change: Change) -> Known {
 
 /// A [`SliceHash`] on one drive whose changes are not logged and do not wait. Clones are the same index.
 ///
-/// A crash takes what memory has: whoever owns it saves that ([`in_memory`](Self::in_memory)) and gives it back
-/// ([`put_back`](Self::put_back)). What is on the drive stays, and may be newer than what was saved. [`keep_up`](Self::keep_up) has to
-/// run, or nothing is flushed. All other operations may be called from every thread, at once.
+/// A crash loses the changes in memory. The owner of the index saves them ([`in_memory`](Self::in_memory)) and puts them back
+/// ([`put_back`](Self::put_back)). Entries on the drive stay, and may be newer than the saved changes. [`keep_up`](Self::keep_up)
+/// must run, or nothing is flushed. All other operations may be called at once, from every thread.
 #[derive(Clone)]
 pub struct SliceIndex(SliceHash);
 
 impl SliceIndex {
-    /// The settings with which an index is made: of these, without a log of changes.
+    /// Returns `settings` as an index needs them: without a log of changes, and without spread slices.
     pub fn settings(settings: &HashSettings) -> HashSettings {
         HashSettings {
             log_changes: false,
@@ -71,7 +71,7 @@ impl SliceIndex {
         }
     }
 
-    /// Makes an empty index. The log has as many words as [`SliceHash::log_words`] says for its [`settings`](Self::settings).
+    /// Creates an empty index. The log has as many words as [`SliceHash::log_words`] says for its [`settings`](Self::settings).
     ///
     /// # Errors
     /// As [`SliceHash::create`].
@@ -84,10 +84,10 @@ impl SliceIndex {
         Ok(Self(SliceHash::create(vec![disk], log, &settings).await?))
     }
 
-    /// Opens the index that is there.
+    /// Opens an existing index.
     ///
     /// # Errors
-    /// As [`SliceHash::open`], and [`SliceError::Setting`] where it is a table with a log of changes.
+    /// As [`SliceHash::open`], and [`SliceError::Setting`] for a table with a log of changes.
     pub async fn open(
         disk: Arc<dyn Disk>,
         log: Arc<dyn Journal>,
@@ -102,7 +102,7 @@ impl SliceIndex {
         }
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     ///
     /// # Errors
     /// As [`SliceHash::get`].
@@ -110,7 +110,7 @@ impl SliceIndex {
         self.0.get(key).await
     }
 
-    /// Makes what flushes have written, and where, durable.
+    /// Makes the slicetables that flushes have written durable, with their pointers.
     ///
     /// # Errors
     /// Errors of the log.
@@ -118,17 +118,17 @@ impl SliceIndex {
         self.0.sync().await
     }
 
-    /// What it has done since it was opened.
+    /// Returns the counts since the index was opened.
     pub fn stats(&self) -> HashStats {
         self.0.stats()
     }
 
-    /// What follows from its settings.
+    /// Returns the shape that follows from the settings.
     pub fn shape(&self) -> &HashShape {
         self.0.shape()
     }
 
-    /// The memory it has now.
+    /// Returns the memory of the index now.
     pub fn memory(&self) -> HashMemory {
         self.0.memory()
     }
@@ -137,13 +137,13 @@ impl SliceIndex {
         &self.0.0
     }
 
-    /// What memory knows of a key; nothing where only the drive may have it.
+    /// Returns the last change of a key that memory has; `None` if only the drive may have the key.
     pub fn known(&self, key: u64) -> Option<Known> {
         let state = self.state_of(key);
         state.known(key).map(known)
     }
 
-    /// Whether a drive may have keys of the same partition, as far as memory knows.
+    /// Returns whether the drive may have keys of the same partition, as far as memory knows.
     pub fn may_be_on_drive(&self, key: u64) -> bool {
         self.state_of(key)
             .slicetables
@@ -151,11 +151,10 @@ impl SliceIndex {
             .any(|slicetable| slicetable.is_some())
     }
 
-    /// Sets the value of a key without waiting, and tells what memory knew of it. `Err` with the same where the table is full: then
-    /// nothing has changed.
+    /// Sets the value of a key without waiting. Returns the change that memory had of the key.
     ///
     /// # Errors
-    /// What memory knew of the key.
+    /// The change that memory has of the key, if the table is full. Nothing has changed.
     pub fn try_insert(&self, key: u64, value: u64) -> Result<Option<Before>, Option<Before>> {
         let inner = self.inner();
         let number = inner.keys.partition(key);
@@ -173,7 +172,7 @@ impl SliceIndex {
         }
     }
 
-    /// Removes a key without waiting, and tells what memory knew of it.
+    /// Removes a key without waiting. Returns the change that memory had of the key.
     pub fn bury(&self, key: u64) -> Option<Before> {
         let mut state = self.state_of(key);
         let before = state.before(key);
@@ -181,11 +180,11 @@ impl SliceIndex {
         before
     }
 
-    /// Removes a key as [`bury`](Self::bury) does, but waits for a flush where the table is full, so that nothing lies beside it: for
-    /// more keys than memory has space for.
+    /// Removes a key as [`bury`](Self::bury) does, but waits for a flush if the table is full, so that no deleted key lies beside
+    /// the table. For more keys than memory has space for.
     ///
     /// # Errors
-    /// Where there is no space because flushes fail: why. Nothing has changed.
+    /// The error of the last flush, if there is no space because flushes fail. Nothing has changed.
     pub async fn remove(&self, key: u64) -> Result<Option<Before>, SliceError> {
         let inner = self.inner();
         let number = inner.keys.partition(key);
@@ -201,8 +200,8 @@ impl SliceIndex {
         Ok(before)
     }
 
-    /// Removes a key, or gives it another value, if memory knows that it has this one; whether it has been done. A key whose new value
-    /// finds no place stays as it is.
+    /// Removes a key, or sets it to another value, if memory has `old` as its value. Returns whether it did. A key whose new
+    /// value has no place stays as it is.
     pub fn replace_if(&self, key: u64, old: u64, new: Option<u64>) -> bool {
         let mut state = self.state_of(key);
         if state.known(key) != Some(Change::Value(old)) {
@@ -237,28 +236,29 @@ impl SliceIndex {
         self.inner().partitions[number as usize].state.lock()
     }
 
-    /// Whether who sets values had better wait: a table is nearly full, and flushes do not fail.
+    /// Returns whether callers that set values should wait: a table is nearly full, and flushes do not fail.
     pub fn is_behind(&self) -> bool {
         self.inner().levels.is_tight() && !flush::is_failing(&**self.inner(), 0)
     }
 
-    /// Whether who deletes had better wait: a table has no place for it.
+    /// Returns whether callers that delete should wait: a table has no place for a delete.
     pub fn is_full(&self) -> bool {
         self.inner().levels.is_full()
     }
 
-    /// Notified when one of the two may no longer be so.
+    /// Returns the notification for callers that wait: [`is_behind`](Self::is_behind) or [`is_full`](Self::is_full) may no longer
+    /// hold.
     pub fn caught_up(&self) -> &Notify {
         &self.inner().levels.caught_up
     }
 
-    /// `told` gets the values that flushes drop: of keys that have been set or removed since, and of the oldest incarnation. Called
-    /// once.
+    /// Sets the function that gets the values that flushes drop: of keys that have been set or removed since, and of the oldest
+    /// incarnation. Called once.
     pub fn tell_of_gone(&self, told: impl Fn(&[u64]) + Send + Sync + 'static) {
         self.inner().levels.tell_of_gone(Box::new(told));
     }
 
-    /// Begins flushes as tables become full, for ever.
+    /// Starts flushes as tables become full, for ever.
     pub async fn keep_up(&self) {
         let inner = self.inner();
         loop {
@@ -272,7 +272,7 @@ impl SliceIndex {
         }
     }
 
-    /// The partition that is to be flushed next.
+    /// Returns the partition to flush next.
     fn fullest(&self) -> Option<u32> {
         let inner = self.inner();
         (0..inner.shape.partitions)
@@ -286,7 +286,7 @@ impl SliceIndex {
             .map(|(_, number)| number)
     }
 
-    /// What memory has of a partition: what a start without it would miss.
+    /// Returns the changes of a partition in memory, which a start would miss without them.
     pub fn in_memory(&self, partition: u32) -> InMemory {
         let state = self.inner().partitions[partition as usize].state.lock();
         let copy = |table: &crate::table::Table, generation| TableInMemory {
@@ -302,9 +302,9 @@ impl SliceIndex {
         frozen.chain([active]).collect()
     }
 
-    /// Puts back what [`in_memory`](Self::in_memory) had of a partition, where it has not been flushed since. Before anything else is
-    /// changed; may flush, but no table before all of it is there: the next start goes by its generation alone. A value that finds no
-    /// place is removed.
+    /// Puts back the changes of a partition that [`in_memory`](Self::in_memory) has returned, unless a slicetable has them. Must
+    /// be called before anything else is changed. May flush, but flushes no table before all of its changes are there, since the
+    /// next start goes by the table's generation alone. A value that finds no place is removed.
     ///
     /// # Errors
     /// As [`remove`](Self::remove).
@@ -354,7 +354,7 @@ impl Inner {
 }
 
 impl State<Inner> {
-    /// What memory knows of a key that is about to change.
+    /// Returns the change that memory has of a key that is about to change.
     fn before(&self, key: u64) -> Option<Before> {
         let change = self.known(key)?;
         Some(Before {
@@ -363,7 +363,7 @@ impl State<Inner> {
         })
     }
 
-    /// What memory knows of a key.
+    /// Returns the last change of a key that memory has.
     pub(super) fn known(&self, key: u64) -> Option<Change> {
         let mut frozen = self.frozen.newest_first();
         let frozen = || frozen.find_map(|frozen| frozen.memory.table.get(key));

@@ -1,11 +1,11 @@
-//! How full the tables of a [`SliceIndex`](super::SliceIndex) are, and who is told of it.
+//! Fill levels of the tables of a [`SliceIndex`](super::SliceIndex), and their notifications.
 //!
 //! ```text
 //!   entries of a partition's table in memory
 //!   0 ───────────── early ──── tight ───── most ─────────── full ────────── all places
-//!     changes go on   │  flush   │ values    │ values are       │ deletes had    │ deletes go beside
-//!                     └ begins   └ had       └ refused          └ better wait    └ the table
-//!                                  better wait
+//!     changes go on   │  flush   │ values    │ values are       │ deletes        │ deletes lie beside
+//!                     └ starts   └ should    └ refused          └ should wait    └ the table
+//!                                  wait
 //! ```
 
 use std::sync::OnceLock;
@@ -13,36 +13,36 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use runtime::sync::Notify;
 
-/// How full a table is when its flush begins: so many of the entries that it is made for.
+/// Share of a table's entries at which its flush starts.
 const EARLY: (u32, u32) = (29, 32);
-/// Values that a table still takes, at least, when who sets them had better wait: those of who is setting some just then.
+/// Minimum number of values that a table still takes when callers should wait: values that callers are setting at that moment.
 const MARGIN: u32 = 32;
 
-/// When a table is flushed: earlier than usual the first time, as usual, as soon as that can be.
+/// When a table is flushed: earlier than usual the first time, then as usual, or as soon as possible.
 const FIRST: u8 = 0;
 const LATER: u8 = 1;
 const NOW: u8 = 2;
 
 type Told = Box<dyn Fn(&[u64]) + Send + Sync>;
 
-/// How full the tables are, and who is told of it.
+/// Fill levels of the tables, and their notifications.
 pub(super) struct Levels {
     early: u32,
     tight: u32,
     full: u32,
-    /// For each partition, when its table is flushed: [`FIRST`], [`LATER`] or [`NOW`].
+    /// When each partition's table is flushed: [`FIRST`], [`LATER`] or [`NOW`].
     when: Box<[AtomicU8]>,
-    /// 1 from `tight` on, 2 from `full` on.
+    /// Level of each partition's table: 1 from `tight` on, 2 from `full` on.
     levels: Box<[AtomicU8]>,
     tight_partitions: AtomicUsize,
     full_partitions: AtomicUsize,
-    /// A table is full enough to be flushed, or a flush has ended.
+    /// Notified when a table is full enough to be flushed, or a flush has ended.
     pub(super) due: Notify,
     pub(super) caught_up: Notify,
     gone: OnceLock<Told>,
 }
 
-/// Values that a flush has dropped, until it has succeeded.
+/// Values that a flush has dropped, kept until it has succeeded.
 pub(super) struct Gone<'a> {
     told: Option<&'a Told>,
     values: Vec<u64>,
@@ -82,7 +82,7 @@ impl Levels {
         }
     }
 
-    /// Entries with which the table of a partition is flushed.
+    /// Returns the number of entries at which the table of a partition is flushed.
     pub(super) fn early_of(&self, partition: u32) -> u32 {
         let partitions = self.levels.len() as u64;
         match self.when[partition as usize].load(Ordering::Relaxed) {
@@ -95,24 +95,24 @@ impl Levels {
         }
     }
 
-    /// The table of a partition has no place for a key. Under its lock.
+    /// Notes that the table of a partition has no place for a key. Called under the partition's lock.
     pub(super) fn refused(&self, partition: u32) {
         self.when[partition as usize].store(NOW, Ordering::Relaxed);
         self.due.notify_all();
     }
 
-    /// Whether a table is so full that values had better wait.
+    /// Returns whether a table is so full that values should wait.
     pub(super) fn is_tight(&self) -> bool {
         self.tight_partitions.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether a table is so full that deletes had better wait.
+    /// Returns whether a table is so full that deletes should wait.
     pub(super) fn is_full(&self) -> bool {
         self.full_partitions.load(Ordering::Relaxed) > 0
     }
 
     pub(super) fn tell_of_gone(&self, told: Told) {
-        // Called once: a second one is not told.
+        // Only the first function is called.
         let _ = self.gone.set(told);
     }
 
@@ -120,7 +120,7 @@ impl Levels {
         u8::from(entries >= self.tight) + u8::from(entries >= self.full)
     }
 
-    /// The table of a partition has so many entries now. Under its lock.
+    /// Sets the number of entries in the table of a partition. Called under the partition's lock.
     pub(super) fn set(&self, partition: u32, entries: u32) {
         let now = self.level_of(entries);
         let before = self.levels[partition as usize].swap(now, Ordering::Relaxed);
@@ -139,7 +139,7 @@ impl Levels {
         }
     }
 
-    /// The table of a partition is empty: a flush has begun. Under its lock.
+    /// Notes that a flush has begun, and the table of a partition is empty. Called under the partition's lock.
     pub(super) fn begun(&self, partition: u32) {
         self.when[partition as usize].store(LATER, Ordering::Relaxed);
         self.set(partition, 0);
@@ -147,7 +147,7 @@ impl Levels {
 
     pub(super) fn flush_ended(&self) {
         self.due.notify_all();
-        // Also where it has failed: then nobody is to wait for it.
+        // Also after a failed flush, so that nobody waits for it.
         self.caught_up.notify_all();
     }
 

@@ -1,4 +1,5 @@
-//! A look-up: the tables in memory, newest first, then a page of the slicetable, or one of each where slices are spread.
+//! A look-up: the tables in memory, newest first, then a page of the slicetable, or a page of each slicetable if slices are
+//! spread.
 
 use std::sync::atomic::Ordering;
 
@@ -12,12 +13,12 @@ use crate::page::Page;
 use crate::regions::Region;
 use crate::table::Change;
 
-/// What a look-up has found on a drive.
+/// The result of a look-up on one drive.
 struct FoundOn {
     change: Option<(u32, Change)>,
-    /// What is not younger does not count.
+    /// Entries of generations up to this one do not count.
     floor: u32,
-    /// Pages that have been read for it.
+    /// Pages that the look-up has read.
     pages: u64,
 }
 
@@ -35,7 +36,7 @@ impl Inner {
                 self.counts.memory_hits.fetch_add(1, Ordering::Relaxed);
                 return Ok(value_of(change));
             }
-            // Where slices are not spread there are no others, and nothing is allocated.
+            // Without spread slices this is empty, and nothing is allocated.
             let others = state.slicetables[1..].to_vec();
             (state.slicetables[0].clone(), others)
         };
@@ -138,7 +139,7 @@ impl Inner {
         ))
     }
 
-    /// The generation of an incarnation in a slicetable that `written` was the last one to write.
+    /// Returns the generation of an incarnation in a slicetable that generation `written` was the last to write.
     fn generation(&self, written: u32, incarnation: usize) -> u32 {
         let (incarnations, drives) = (self.shape.page.incarnations, self.drives_of_a_partition());
         let behind = (self.incarnation(written) + incarnations - incarnation) % incarnations;

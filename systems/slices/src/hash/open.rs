@@ -1,4 +1,4 @@
-//! A table is made, or found again: its superblocks, its log, and what the log has that no slicetable has.
+//! Creates or opens a table: its superblocks, its log, and the changes in the log that no slicetable has.
 
 use std::sync::Arc;
 
@@ -23,11 +23,11 @@ use crate::settings::{HashSettings, HashShape};
 use crate::superblock::{self, Instance};
 use crate::table::{Change, Full, Table};
 
-/// Entries of a part of the log, for each that a table holds: updates of what is there take an entry, too.
+/// Entries of a part of the log for each entry of a table: updates of a key take an entry, too.
 const LOG_SHARE: f64 = 1.25;
 
 impl SliceHash {
-    /// Words of the log of a structure with these settings on drives of these sizes.
+    /// Returns the words of the log of a table with these settings on drives of these sizes.
     ///
     /// # Errors
     /// As [`HashSettings::shape`].
@@ -36,7 +36,7 @@ impl SliceHash {
         Ok(log_shape(&shape, settings, drive_bytes.len()).words())
     }
 
-    /// [`log_words`](Self::log_words) for these drives.
+    /// Returns [`log_words`](Self::log_words) for these drives.
     ///
     /// # Errors
     /// As [`HashSettings::shape`].
@@ -47,10 +47,10 @@ impl SliceHash {
         Self::log_words(settings, &drive_bytes(disks))
     }
 
-    /// Makes an empty table on `disks`, whose contents are lost, with a log of at least [`log_words`](Self::log_words).
+    /// Creates an empty table on `disks`, whose contents are lost, with a log of at least [`log_words`](Self::log_words).
     ///
     /// # Errors
-    /// Settings that cannot be, and errors of the devices.
+    /// Settings that are out of range, and errors of the devices.
     pub async fn create(
         disks: Vec<Arc<dyn Disk>>,
         journal: Arc<dyn Journal>,
@@ -67,12 +67,12 @@ impl SliceHash {
         Self::start(disks, log, settings, shape, instance).await
     }
 
-    /// Opens the table on `disks`, named in the order in which they were when it was created, with its log. What had not
-    /// reached a drive is taken from the log. `settings` says how it is used; what was chosen when it was created is kept.
+    /// Opens the table on `disks`, named in the order of its creation, with its log. Changes that had not reached a drive are
+    /// taken from the log. `settings` says how the table is used; values that were chosen at its creation are kept.
     ///
     /// # Errors
-    /// When it is no such table, or a drive or the log is missing, another's, or shorter than it was; settings that cannot be;
-    /// and errors of the devices.
+    /// If the disks hold no table, if a drive or the log is missing, belongs to another structure or is shorter than it was, if a
+    /// setting is out of range, and errors of the devices.
     pub async fn open(
         disks: Vec<Arc<dyn Disk>>,
         journal: Arc<dyn Journal>,
@@ -132,7 +132,7 @@ impl SliceHash {
             .map(|partition| inner.replayed(partition))
             .collect::<Result<_, _>>()?;
         let opened = Self(Arc::new(inner));
-        // What has been found is not lost by the next crash: until it is synced, the count of the first change would be.
+        // Makes the changes found in the log durable. The first new change overwrites the count that covers them.
         opened.sync().await?;
         for number in 0..shape.partitions {
             flush::flushed(&opened.0, number).await?;
@@ -142,7 +142,7 @@ impl SliceHash {
 }
 
 impl Inner {
-    /// The state of a partition as the log has it.
+    /// Returns the state of a partition as the log has it.
     fn replayed(&self, number: u32) -> Result<Partition<Self>, SliceError> {
         let slicetables: Vec<Option<Arc<Region>>> = self
             .drives_of(number)
@@ -183,7 +183,7 @@ impl Inner {
     fn table_of(&self, number: u32, changes: Vec<(u64, Change)>) -> Result<Table, SliceError> {
         let mut table = self.new_table();
         for (key, change) in changes {
-            // What fitted once does so again: places follow from the order of changes.
+            // Changes that fitted once fit again: places follow from the order of changes.
             table
                 .insert(key, change)
                 .map_err(|Full| SliceError::DamagedLog {
@@ -207,7 +207,7 @@ fn log_shape(shape: &HashShape, settings: &HashSettings, drives: usize) -> LogSh
     }
 }
 
-/// Where the slicetables on a drive lie, one for each of its partitions.
+/// Returns the pointers to the slicetables on a drive, one for each of its partitions.
 fn pointers_of(
     log: &Log,
     shape: &HashShape,

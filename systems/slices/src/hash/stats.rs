@@ -1,10 +1,10 @@
-//! What a hash table has done, and the memory that it takes.
+//! Counts of a hash table, and its memory.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::drive::Drive;
 
-/// What is counted, beside what each drive counts.
+/// Counters of a table, in addition to those of each drive.
 #[derive(Default)]
 pub(super) struct Counts {
     pub(super) lookups: AtomicU64,
@@ -19,28 +19,28 @@ pub(super) struct Counts {
     pub(super) erased: AtomicU64,
 }
 
-/// What a [`SliceHash`](crate::SliceHash) has done since it was opened.
+/// Counts of a [`SliceHash`](crate::SliceHash) since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HashStats {
-    /// Keys that were looked up, there or not.
+    /// Keys that were looked up, present or absent.
     pub lookups: u64,
-    /// Look-ups that a table in memory has answered, also by a delete.
+    /// Look-ups that a table in memory has answered, with a value or a delete.
     pub memory_hits: u64,
     /// Look-ups that have found their key on a drive.
     pub drive_hits: u64,
-    /// Not looked for on a drive, because a filter knew that they are not there.
+    /// Look-ups that a filter has answered: the key is not on the drive.
     pub spared: u64,
-    /// Pages that look-ups have read, whether their key was there or not.
+    /// Pages that look-ups have read, for present and absent keys.
     pub page_reads: u64,
-    /// Pages among these that were read by look-ups that have found nothing.
+    /// Pages in `page_reads` that were read by look-ups without a result.
     pub absent_page_reads: u64,
     /// Slicetables that have been written.
     pub flushes: u64,
-    /// Tables that these have taken: more where some waited on the side.
+    /// Tables in these slicetables. Exceeds `flushes` if tables waited on the side.
     pub flushed_tables: u64,
     /// Changes in the tables that have been flushed.
     pub flushed_entries: u64,
-    /// Values that went with the oldest incarnation.
+    /// Values that were dropped with the oldest incarnation.
     pub evicted: u64,
     /// Older copies of changed keys that flushes have erased.
     pub erased: u64,
@@ -48,25 +48,25 @@ pub struct HashStats {
     pub bytes_read: u64,
     /// Bytes that flushes have written.
     pub bytes_written: u64,
-    /// Damaged pages that flushes have begun anew.
+    /// Damaged pages that flushes have started empty.
     pub pages_lost: u64,
 }
 
 /// Memory of a [`SliceHash`](crate::SliceHash), in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HashMemory {
-    /// The tables of partitions, with those that are being flushed or wait for it on the side.
+    /// Tables of the partitions, including tables that are being flushed or wait on the side.
     pub tables: u64,
-    /// What is kept for each partition beside.
+    /// Other memory of the partitions.
     pub partitions: u64,
-    /// Bloom filters, with those that flushes are making.
+    /// Bloom filters, including filters that flushes are building.
     pub filters: u64,
-    /// Two pieces of the slicetable that a drive rewrites, one being written and one being read.
+    /// Two pieces of the slicetable that a drive rewrites: one is written, one is read.
     pub pieces: u64,
 }
 
 impl Counts {
-    /// All that has been counted, with what the drives have.
+    /// Returns all counts, including those of the drives.
     pub(super) fn stats(&self, of_drives: &[Drive]) -> HashStats {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let drives = |count: fn(&Drive) -> &AtomicU64| {
@@ -92,7 +92,7 @@ impl Counts {
 }
 
 impl HashMemory {
-    /// The memory of all parts, in bytes.
+    /// Returns the memory of all parts, in bytes.
     pub fn total(&self) -> u64 {
         self.tables + self.partitions + self.filters + self.pieces
     }

@@ -1,24 +1,24 @@
 //! The entries in memory of a generation: all tables of all partitions.
 //!
-//! An entry lies in the bucket of its first slot or, where that is full, of its second. Where both are, the table goes without
-//! it. Vectors with one key have as many entries as a bucket has places, at most: so a key that many share leaves those of
-//! others in its two buckets. A vector that one table is without is found through the others.
+//! An entry lies in the bucket of its first slot or, if that is full, of its second. If both are full, the table does not list
+//! the vector. Vectors with the same key have at most as many entries as a bucket has places, so a key that many vectors share
+//! leaves places for others in its two buckets. A vector that one table does not list is found through the others.
 
 use crate::keys::Keys;
 use crate::lsh::layout::LshLayout;
 use crate::lsh::page::Entry;
 
-/// Where the entry of a key in a table belongs.
+/// The place of the entry of a key in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) partition: u32,
-    /// Numbers of two slots among those of all tables; the same where a table has one.
+    /// Numbers of two slots among those of all tables; equal if a table has one slot.
     pub(crate) first: usize,
     pub(crate) second: usize,
     pub(crate) tag: u32,
 }
 
-/// Where keys belong. Of each sub-table the `keys` are told the slots.
+/// The places of keys. `keys` returns the slots of a key in a sub-table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places {
     pub(crate) keys: Keys,
@@ -27,7 +27,7 @@ pub(crate) struct Places {
 
 impl Places {
     pub(crate) fn of(&self, table: u32, key: u64) -> Place {
-        // The keys hash it once more for the rest.
+        // `keys` hashes the key once more for the rest.
         let sub_table = (((key >> 32) * u64::from(self.layout.sub_tables)) >> 32) as u32;
         let slots = self.keys.slots(key);
         Place {
@@ -39,24 +39,24 @@ impl Places {
     }
 }
 
-/// What has become of an entry.
+/// The result of inserting an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listing {
     Listed,
     /// Both buckets of the key are full: this table does not list the vector.
     Full,
-    /// Others have the same key, as many as may.
+    /// The maximum number of entries has the same key.
     Crowded,
 }
 
 /// The entries of a generation.
 pub(crate) struct Batch {
-    /// Slots of a partition, those of all tables together.
+    /// Slots of a partition, of all tables together.
     slots: usize,
     bucket_entries: usize,
     entries: Box<[Entry]>,
     counts: Box<[u8]>,
-    /// Buckets that would have been the first, and tags, of what lies in its second.
+    /// For each entry in its second slot: the bucket of its first slot, and its tag.
     overflowed: Vec<(u32, u32)>,
 }
 
@@ -86,12 +86,12 @@ impl Batch {
         &self.entries[start..start + usize::from(self.counts[number])]
     }
 
-    /// The entries of a slot.
+    /// Returns the entries of a slot.
     pub(crate) fn bucket(&self, partition: u32, slot: usize) -> &[Entry] {
         self.bucket_of(self.number(partition, slot))
     }
 
-    /// The vectors that have the key of a place.
+    /// Returns the vectors that have the key of a place.
     pub(crate) fn find(&self, place: Place) -> impl Iterator<Item = u32> + '_ {
         let second = (place.second != place.first).then_some(place.second);
         let slots = std::iter::once(place.first).chain(second);
@@ -100,7 +100,7 @@ impl Batch {
         found.map(|entry| entry.ordinal)
     }
 
-    /// Adds the entry of a vector to one table, where that has a place for it.
+    /// Adds the entry of a vector to one table, if the table has a place for it.
     pub(crate) fn insert(&mut self, place: Place, ordinal: u32) -> Listing {
         if self.find(place).count() >= self.bucket_entries {
             return Listing::Crowded;
@@ -123,13 +123,13 @@ impl Batch {
         Listing::Listed
     }
 
-    /// Nothing more will be listed: what has overflowed can be asked for.
+    /// Sorts the overflowed tags, so that they can be looked up. No entry may be inserted afterwards.
     pub(crate) fn complete(&mut self) {
         self.overflowed.sort_unstable();
         self.overflowed.shrink_to_fit();
     }
 
-    /// The tags of what has overflowed from a slot.
+    /// Returns the tags of entries that have overflowed from a slot.
     pub(crate) fn overflowed(&self, partition: u32, slot: usize) -> impl Iterator<Item = u32> + '_ {
         let number = self.number(partition, slot) as u32;
         let start = self.overflowed.partition_point(|&(of, _)| of < number);
@@ -173,7 +173,7 @@ mod tests {
         let (mut full, mut crowded) = (0, 0);
         for ordinal in 0..1_000_u32 {
             for table in 0..10 {
-                // Some keys are shared by many.
+                // Some keys are shared by many vectors.
                 let key =
                     u64::from(ordinal % 13 * (ordinal % 50)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
                 match batch.insert(places.of(table, key), ordinal) {

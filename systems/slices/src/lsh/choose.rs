@@ -1,39 +1,39 @@
-//! How many functions a table should have, and how wide buckets should be.
+//! The choice of functions: their number in a table, and the width of buckets.
 //!
-//! A function lets vectors at distance `d` collide with probability `p(d)`, a table of `m` functions with `p(d)^m`, and one of
-//! `l` tables at least with `1 - (1 - p(d)^m)^l`. More functions mean fewer candidates that are far, and fewer that are near.
+//! A function lets vectors at distance `d` collide with probability `p(d)`, a table of `m` functions with `p(d)^m`, and at least
+//! one of `l` tables with `1 - (1 - p(d)^m)^l`. With more functions there are fewer far candidates, and fewer near ones.
 
 use crate::error::SliceError;
 use crate::lsh::family::{Family, Functions, normal};
 
-/// Functions of a table, at most.
+/// Maximum functions of a table.
 pub(crate) const MOST_FUNCTIONS: u32 = 128;
 pub(crate) const MOST_PROBES: u32 = 1024;
 pub(crate) const MOST_TABLES: u32 = 256;
-/// Pairs of a sample whose distance is measured, at most.
+/// Maximum pairs of a sample whose distance is measured.
 const MOST_PAIRS: usize = 20_000;
-/// Pairs that are drawn to estimate the recall with probes, and the share.
+/// Pairs that are drawn to estimate the recall with probes, and to estimate the share.
 const RECALL_TRIALS: usize = 1_000;
 const SHARE_TRIALS: usize = 3_000;
-/// Widths that are tried, in distances at which vectors count as near.
+/// Widths that are tried, in units of the distance up to which vectors count as near.
 const WIDTHS: [f64; 9] = [0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0];
 
-/// What is wanted of an index.
+/// Requirements for an index.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Target {
-    /// The distance up to which vectors count as near.
+    /// Distance up to which vectors count as near.
     pub near: f64,
-    /// How likely a vector so far away is to be found: 0 to 1.
+    /// Probability that a vector at distance `near` is found: 0 to 1.
     pub recall: f64,
     /// LSH tables that the index is to have.
     pub tables: u32,
-    /// Pages of tables that a query reads beside one of each. With more of them tables have more functions, and a query reads
+    /// Pages of tables that a query reads beyond one of each table. With more pages tables have more functions, and a query reads
     /// fewer vectors.
     pub probes: u32,
 }
 
 impl Target {
-    /// To find what is `near`, 19 times of 20, in 10 tables with 30 pages beside.
+    /// Returns a target that finds vectors at distance `near` 19 times of 20, in 10 tables with 30 further pages.
     pub fn new(near: f64) -> Self {
         Self {
             near,
@@ -44,25 +44,25 @@ impl Target {
     }
 }
 
-/// Functions that find near vectors among some, and what to expect of them.
+/// Functions that find near vectors like those of a sample, and their estimated effect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
     /// The family, with its width.
     pub family: Family,
-    /// Functions of each table: more of them read fewer vectors, and find fewer.
+    /// Functions of each table. With more functions a query reads fewer vectors, and finds fewer.
     pub functions: u32,
-    /// Taken over from the target.
+    /// Tables of the target.
     pub tables: u32,
-    /// Taken over from the target.
+    /// Probes of the target.
     pub probes: u32,
-    /// How likely a vector at the distance that counts as near is found.
+    /// Probability that a vector at the distance that counts as near is found.
     pub recall: f64,
-    /// Share of all vectors that a query reads, if all are as the sample.
+    /// Share of all vectors that a query reads, if all are like the sample.
     pub share: f64,
 }
 
 impl Family {
-    /// How likely one function lets two vectors collide that are `distance` apart.
+    /// Returns the probability that one function lets two vectors at this distance collide.
     pub fn collision(&self, distance: f64) -> f64 {
         if distance <= 0.0 {
             return 1.0;
@@ -78,25 +78,27 @@ impl Family {
         }
     }
 
-    /// How likely one of `tables` tables of `functions` functions lets two vectors collide that are `distance` apart.
+    /// Returns the probability that two vectors at this distance collide in at least one of `tables` tables of `functions`
+    /// functions.
     pub fn found(&self, distance: f64, tables: u32, functions: u32) -> f64 {
         let in_one = self.collision(distance).powf(functions.into());
         1.0 - (1.0 - in_one).powf(tables.into())
     }
 
-    /// The most functions with which a vector `near` away is found with probability `recall` at least, in one of `tables`
-    /// tables; `None` where one function is too many.
+    /// Returns the most functions with which a vector at distance `near` is found with probability `recall` or more, in `tables`
+    /// tables; `None` if one function is too many.
     pub fn functions_for(&self, near: f64, tables: u32, recall: f64) -> Option<u32> {
         (1..=MOST_FUNCTIONS)
             .rev()
             .find(|&functions| self.found(near, tables, functions) >= recall)
     }
 
-    /// The functions, and of Euclidean distance the width, that meet the target and read the fewest vectors, if these are as in
-    /// `sample`. The width that the family has is not looked at. Takes a second or so.
+    /// Returns the functions, and for Euclidean distance the width, that meet the target and read the fewest vectors, if vectors
+    /// are like those of `sample`. Ignores the width of `self`. Takes about a second.
     ///
     /// # Errors
-    /// Where the sample has no two vectors or some that no index takes, or so few tables cannot find what is so far away.
+    /// [`SliceError::Setting`] if the sample has fewer than two vectors or has vectors that no index takes, or if no number of
+    /// functions in so few tables finds vectors so far away.
     pub fn chosen(&self, sample: &[Vec<f32>], target: &Target) -> Result<Choice, SliceError> {
         let refuse = |what: &str| Err(SliceError::Setting(what.to_owned()));
         let is_distance = target.near.is_finite() && target.near > 0.0;
@@ -138,7 +140,7 @@ impl Family {
         }
     }
 
-    /// The most functions that meet the target, and the share of vectors at these distances that they read.
+    /// Returns the most functions that meet the target, and the share of vectors at these distances that they read.
     fn choice(&self, target: &Target, distances: &[f64]) -> Option<Choice> {
         let recall_of =
             |functions| self.likely_found(&[target.near], target, functions, RECALL_TRIALS);
@@ -177,8 +179,8 @@ impl Family {
         })
     }
 
-    /// How often vectors at these distances are found, by trial. Collisions depend on distances alone, so vectors of a few
-    /// dimensions do for all.
+    /// Returns how often vectors at these distances are found, by trial. Collisions depend on distances alone, so vectors of a
+    /// few dimensions stand for all.
     fn likely_found(
         &self,
         distances: &[f64],
@@ -200,7 +202,7 @@ impl Family {
         found.count() as f64 / trials as f64
     }
 
-    /// Two vectors that far apart, others in each trial.
+    /// Returns two vectors at this distance, different ones in each trial.
     fn apart<const N: usize>(&self, distance: f64, trial: usize) -> ([f32; N], [f32; N]) {
         let draw = |part: usize| {
             let direction: [f64; N] =
@@ -222,7 +224,7 @@ impl Family {
                 (one.map(|at| at as f32), other)
             }
             Self::Euclidean { width } => {
-                // Far from the origin, as to widths: each trial meets other buckets.
+                // Many widths from the origin, so that each trial meets other buckets.
                 let far = one.map(|at| (100.0 * f64::from(*width) * at) as f32);
                 (
                     far,
@@ -233,7 +235,7 @@ impl Family {
     }
 }
 
-/// Distances between vectors of a sample, in ascending order: pairs that lie evenly among all.
+/// Returns distances between vectors of a sample, in ascending order, for pairs that lie evenly among all pairs.
 fn distances(family: &Family, sample: &[Vec<f32>]) -> Vec<f64> {
     let len = sample.len();
     let pairs = (len * (len - 1) / 2).min(MOST_PAIRS);
@@ -250,7 +252,7 @@ fn distances(family: &Family, sample: &[Vec<f32>]) -> Vec<f64> {
     distances
 }
 
-/// The normal distribution, to 1e-7: Abramowitz and Stegun, 26.2.17.
+/// Returns the normal distribution, to 1e-7: Abramowitz and Stegun, 26.2.17.
 fn normal_cdf(x: f64) -> f64 {
     const FACTORS: [f64; 5] = [
         0.319_381_530,

@@ -1,4 +1,4 @@
-//! What is wrong with a vector or a question, and what to do.
+//! Errors of a vector or a query, with the remedy in each message.
 
 /// Why a vector or a query is refused. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]

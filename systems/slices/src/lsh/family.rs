@@ -1,19 +1,19 @@
 //! Functions under which near vectors collide, and the distances that they stand for.
 //!
-//! What a function multiplies a vector with follows from the seed by integer arithmetic alone, so that it is the same on every
+//! The direction of a function follows from the seed by integer arithmetic and one scaling, so that it is the same on every
 //! machine and with every version of this program.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Products that are added side by side: the order of additions is the same on every machine.
+/// Number of sums that are formed side by side, so that the order of additions is the same on every machine.
 const LANES: usize = 8;
 
-/// A distance, with the functions that go with it.
+/// A distance, with its functions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Family {
     /// 1 minus the cosine of the angle, 0 to 2. A function says on which side of a random hyperplane a vector lies.
     Cosine,
-    /// The straight line. A function projects onto a random line and cuts that into buckets.
+    /// The length of the straight line. A function projects onto a random line, and divides the line into buckets.
     Euclidean {
         /// Width of a bucket, in the unit of the vectors.
         width: f32,
@@ -21,7 +21,8 @@ pub enum Family {
 }
 
 impl Family {
-    /// The distance of two vectors, of which the shorter one counts. NaN where one has no direction and needs one.
+    /// Returns the distance of two vectors, over the components of the shorter one. Returns NaN if a vector has no direction and
+    /// the distance needs one.
     pub fn distance(&self, one: &[f32], other: &[f32]) -> f64 {
         self.distance_of(one, other.iter().map(|&component| f64::from(component)))
     }
@@ -45,32 +46,32 @@ impl Family {
     }
 }
 
-/// Functions of a table, those whose next value is nearest, that are changed together with another.
+/// Number of functions of a table, the nearest to their next value, that are changed together with another function.
 const PAIRED: usize = 4;
 
-/// What a function says of a vector.
+/// The value of a function for a vector.
 #[derive(Clone, Copy, Debug)]
 struct Value {
     value: i32,
-    /// What it says of vectors a little further, and how much further, in a unit that all functions share.
+    /// Value for vectors a little further away, and how much further, in a unit that all functions share.
     next: i32,
     to_next: f32,
 }
 
-/// The functions of all tables. May be used by all threads at once.
+/// The functions of all tables. May be used from all threads at once.
 pub(crate) struct Functions {
     family: Family,
     seed: u64,
     dimensions: usize,
-    /// Functions that each table has.
+    /// Functions of each table.
     count: usize,
-    /// A direction for each function of each table in turn.
+    /// A direction for each function, table by table.
     directions: Box<[f32]>,
-    /// Where the buckets of each begin, in widths: 0 to 1.
+    /// Start of each function's buckets, in widths: 0 to 1.
     offsets: Box<[f32]>,
 }
 
-/// Bits that follow from the seed and what they are for.
+/// Returns bits that follow from the seed and their purpose.
 fn bits(seed: u64, function: usize, dimension: usize, part: u64) -> u64 {
     let mut bytes = [0; 24];
     bytes[..8].copy_from_slice(&(function as u64).to_le_bytes());
@@ -79,14 +80,14 @@ fn bits(seed: u64, function: usize, dimension: usize, part: u64) -> u64 {
     xxh3_64_with_seed(&bytes, seed)
 }
 
-/// A number of mean 0 and variance 1, as good as normal: the sum of 16 that are uniform.
+/// Returns a number of mean 0 and variance 1, nearly normal: the scaled sum of 16 uniform numbers.
 pub(crate) fn normal(seed: u64, function: usize, dimension: usize) -> f32 {
     const PARTS: u64 = 4;
     let sum: u64 = (0..PARTS)
         .map(|part| bits(seed, function, dimension, part))
         .flat_map(|word| (0..4).map(move |nth| word >> (16 * nth) & 0xffff))
         .sum();
-    // One has the mean 0x7fff.8 and a variance of 2^32 / 12.
+    // Each uniform number has mean 0x7fff.8 and variance 2^32 / 12.
     let centred = 2 * sum as i64 - 16 * 0xffff;
     const HALF_DEVIATION: f64 = 0.5 / (65536.0 * 1.154_700_538_379_251_7);
     (centred as f64 * HALF_DEVIATION) as f32
@@ -102,7 +103,7 @@ impl Functions {
         let directions = (0..all).flat_map(|function| {
             (0..dimensions).map(move |dimension| normal(seed, function, dimension))
         });
-        // A dimension that no direction has.
+        // No direction has this dimension.
         let offset =
             |function| (bits(seed, function, usize::MAX, 0) >> 40) as f32 / (1 << 24) as f32;
         Self {
@@ -140,7 +141,7 @@ impl Functions {
         }
     }
 
-    /// The key of a table whose functions have these values, but for those in `other`, which have the next.
+    /// Returns the key of a table whose functions have these values. Functions in `other` have their next value instead.
     fn key(&self, table: usize, values: &[Value], other: &[usize]) -> u64 {
         let value = |(function, value): (usize, &Value)| match other.contains(&function) {
             true => value.next.to_le_bytes(),
@@ -157,14 +158,14 @@ impl Functions {
             .collect()
     }
 
-    /// The key of a vector in each table.
+    /// Returns the key of a vector in each table.
     pub(crate) fn keys(&self, vector: &[f32]) -> Vec<u64> {
         let key = |table| self.key(table, &self.values(table, vector), &[]);
         (0..self.offsets.len() / self.count).map(key).collect()
     }
 
-    /// The tables and keys that a vector's neighbours are most likely to have: first its own in each table, then `others`, of
-    /// which one function or two have the next value. The nearer that is, the likelier.
+    /// Returns the tables and keys that a vector's neighbours are most likely to have: first its own key in each table, then
+    /// `others` keys in which one or two functions have their next value. The nearer the next value, the likelier the key.
     pub(crate) fn likely_keys(&self, vector: &[f32], others: usize) -> Vec<(usize, u64)> {
         let tables = self.offsets.len() / self.count;
         let values: Vec<Vec<Value>> = (0..tables)
@@ -196,16 +197,16 @@ impl Functions {
     }
 }
 
-/// A key other than the vector's own: one function or two have the next value.
+/// A key other than the vector's own: one or two functions have their next value.
 struct Change {
-    /// How far away that is, squared.
+    /// Squared distance to the next values.
     cost: f32,
     table: usize,
-    /// Twice the same where it is the only one.
+    /// The functions that change; the same one twice if only one does.
     functions: [usize; 2],
 }
 
-/// The changes of a table: each function alone, and each with those whose next value is nearest.
+/// Returns the changes of a table: each function alone, and each with the functions whose next value is nearest.
 fn changes(table: usize, values: &[Value]) -> Vec<Change> {
     let square = |function: usize| values[function].to_next.powi(2);
     let mut nearest: Vec<usize> = (0..values.len()).collect();
@@ -254,7 +255,7 @@ mod tests {
         assert!(mean_of(1).abs() < 0.02, "{}", mean_of(1));
         assert!((mean_of(2) - 1.0).abs() < 0.03, "{}", mean_of(2));
         assert!((mean_of(4) - 3.0).abs() < 0.25, "{}", mean_of(4));
-        // What an index on a drive relies on.
+        // Indexes on drives rely on these values.
         let stay = [normal(1, 2, 3), normal(u64::MAX, 0, 783)];
         assert_eq!(stay, [-0.138_487_95, -0.048_906_86]);
     }

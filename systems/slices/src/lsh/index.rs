@@ -1,4 +1,4 @@
-//! What an index is made of, and what it knows of a vector.
+//! The parts of an index, and its checks of a vector.
 
 use std::sync::atomic::AtomicU64;
 
@@ -17,7 +17,7 @@ use crate::lsh::state::State;
 use crate::lsh::stats::{Counts, LshMemory, LshStats, load};
 use crate::regions::Region;
 
-/// What all clones of an index share.
+/// State that all clones of an index share.
 pub(super) struct Inner {
     pub(super) shape: LshShape,
     pub(super) family: Family,
@@ -31,14 +31,14 @@ pub(super) struct Inner {
     pub(super) ring: Ring,
     pub(super) log: Log,
     pub(super) state: Mutex<State>,
-    /// Something has been written, or that has failed.
+    /// Notified when a write has succeeded or failed.
     pub(super) progress: Notify,
     pub(super) readers: Readers,
     pub(super) counts: Counts,
 }
 
 impl Inner {
-    /// Whether a vector can be kept or asked for.
+    /// Refuses a vector that the index cannot keep or look for.
     pub(super) fn check(&self, vector: &[f32]) -> Result<(), VectorError> {
         let (has, needs) = (vector.len(), self.dimensions);
         if has != needs as usize {
@@ -54,7 +54,7 @@ impl Inner {
         }
     }
 
-    /// The components of a vector as they are kept.
+    /// Returns the components of a vector as they are kept.
     pub(super) fn kept(&self, vector: &[f32]) -> Result<Vec<u8>, VectorError> {
         let is_byte = |value: f32| f32::from(value as u8) == value;
         match self.components {
@@ -72,7 +72,7 @@ impl Inner {
         }
     }
 
-    /// The vector whose components are kept as `bytes`.
+    /// Returns the vector whose components are kept as `bytes`.
     pub(super) fn vector_of(&self, bytes: &[u8]) -> Vec<f32> {
         self.components
             .values(bytes)
@@ -80,14 +80,14 @@ impl Inner {
             .collect()
     }
 
-    /// Where the entries of a vector belong, one for each table.
+    /// Returns the places of a vector's entries, one for each table.
     pub(super) fn places_of(&self, vector: &[f32]) -> Vec<Place> {
         let keys = self.functions.keys(vector).into_iter().enumerate();
         keys.map(|(table, key)| self.places.of(table as u32, key))
             .collect()
     }
 
-    /// The drive that has the slicetable of a partition.
+    /// Returns the drive that has the slicetable of a partition.
     pub(super) fn drive_of(&self, partition: u32) -> &Drive {
         &self.drives[partition as usize % self.drives.len()]
     }
@@ -97,12 +97,13 @@ impl Inner {
         Batch::new(self.shape.partitions, slots, self.shape.page.bucket_entries)
     }
 
-    /// Which incarnation of its slicetables a generation is.
+    /// Returns which incarnation of its slicetables a generation is.
     pub(super) fn incarnation(&self, generation: u32) -> usize {
         (generation - 1) as usize % self.shape.page.incarnations
     }
 
-    /// The generation of an incarnation in a slicetable that `written` was the last one to write; `None` where there was none.
+    /// Returns the generation of an incarnation in a slicetable that generation `written` was the last to write; `None` if the
+    /// incarnation is still empty.
     pub(super) fn generation(&self, written: u32, incarnation: usize) -> Option<u32> {
         let incarnations = self.shape.page.incarnations;
         let behind = (self.incarnation(written) + incarnations - incarnation) % incarnations;
@@ -111,7 +112,7 @@ impl Inner {
             .filter(|&generation| generation > 0)
     }
 
-    /// Whether a vector is there, and has not been deleted.
+    /// Returns whether a vector exists, and has not been deleted.
     pub(super) fn is_live(&self, state: &State, vector: Vector) -> bool {
         let Vector {
             generation,

@@ -1,4 +1,4 @@
-//! A vector goes in; a generation that is full is frozen.
+//! Inserts of vectors, and the freezing of a full generation.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use crate::lsh::ring::ClosedSegment;
 use crate::lsh::state::{Frozen, Insert, State};
 use crate::lsh::stats::add;
 
-/// Segments of a generation that are not on a drive yet, beside the one that takes vectors: the log has two halves for each.
+/// Segments of a generation that may wait for their drive, beside the segment that takes vectors: the log has two halves for each
+/// generation.
 const CLOSED_SEGMENTS: usize = 1;
 
 impl Inner {
@@ -64,10 +65,10 @@ impl Inner {
 }
 
 impl SliceLsh {
-    /// Freezes a generation, if it is still the one that takes vectors and nothing is frozen.
+    /// Freezes a generation, if it still takes vectors and no other is frozen.
     pub(super) async fn freeze(&self, generation: u32) {
         let inner = &self.0;
-        // The next generation takes the place of one that queries may know which began before the last flush.
+        // The next generation takes the place of one that queries from before the last flush may know.
         inner.readers.none_before(generation - 1).await;
         let may_freeze = |state: &State| {
             state.generation == generation && state.frozen.is_none() && state.count > 0

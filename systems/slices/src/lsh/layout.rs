@@ -1,5 +1,5 @@
-//! Which page of a region a slot of a table has: all chunks of a table on one channel, different tables on different ones
-//! (section 6).
+//! The page of a region that a slot of a table has. All chunks of a table lie on one channel, different tables on different
+//! channels (section 6).
 //!
 //! ```text
 //!            channel 0    1      2    …   C-1
@@ -9,19 +9,20 @@
 //!   row r   │ …                                 layer 1: the tables for which layer 0 had no column
 //! ```
 //!
-//! A region is rows of a chunk for each channel. A column of a layer belongs to one table. With more channels than tables a table
-//! has several *sub-tables*, each with a column of its own, so that most channels are used; a key's hash says which. With
-//! fewer, tables share a channel, in layers. There are as many sub-tables as leave no channel much more to do than others.
+//! A region is rows of one chunk for each channel. A column of a layer belongs to one table. With more channels than tables, a
+//! table has several *sub-tables*, each with a column of its own, so that most channels are used; a key's hash chooses the
+//! sub-table. With fewer channels, tables share a channel, in layers. The number of sub-tables is chosen so that no channel has
+//! much more to do than others.
 
-/// Pages of the fullest channel over the mean, at most, in sub-tables of a region.
+/// Maximum ratio of the pages of the fullest channel to the mean, in the sub-tables of a region.
 const MOST_LOAD: f64 = 1.1;
 
-/// Where slots lie in a region.
+/// The places of slots in a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LshLayout {
     /// LSH tables of the index.
     pub tables: u32,
-    /// Parts that each LSH table is divided into, so that more channels have some.
+    /// Parts that each LSH table is divided into, so that more channels have some of its pages.
     pub sub_tables: u32,
     /// Slots of a part, a page each: whole chunks.
     pub slots: u32,
@@ -31,47 +32,47 @@ pub struct LshLayout {
     pub pages_per_chunk: u32,
 }
 
-/// The fewest sub-tables that use the channels evenly.
+/// Returns the fewest sub-tables that use the channels evenly.
 pub(crate) fn sub_tables(tables: u32, channels: u32) -> u32 {
     let load = |&sub_tables: &u32| {
         let all = tables * sub_tables;
         let fullest = all.div_ceil(channels);
         f64::from(fullest) * f64::from(channels) / f64::from(all)
     };
-    // With as many sub-tables as there are channels each has one of every table.
+    // With as many sub-tables as channels, each channel has one of every table.
     ((channels / tables).max(1)..=channels)
         .find(|sub_tables| load(sub_tables) <= MOST_LOAD)
         .unwrap_or(channels)
 }
 
 impl LshLayout {
-    /// Chunks of a sub-table, one in each row of its channel.
+    /// Returns the chunks of a sub-table, one in each row of its channel.
     fn rows(&self) -> u32 {
         self.slots / self.pages_per_chunk
     }
 
-    /// Columns that are used: one for each sub-table of each table.
+    /// Returns the columns that are used: one for each sub-table of each table.
     fn columns(&self) -> u32 {
         self.tables * self.sub_tables
     }
 
-    /// Pages of a region, those included that fill its last stripe.
+    /// Returns the pages of a region, including those that fill its last stripe.
     pub fn pages(&self) -> u32 {
         let layers = self.columns().div_ceil(self.channels);
         layers * self.rows() * self.channels * self.pages_per_chunk
     }
 
-    /// Slots of all tables of a partition, a page each.
+    /// Returns the slots of all tables of a partition, a page each.
     pub(crate) fn all_slots(&self) -> usize {
         self.columns() as usize * self.slots as usize
     }
 
-    /// The number of a slot among those of all tables.
+    /// Returns the number of a slot among the slots of all tables.
     pub(crate) fn number(&self, table: u32, sub_table: u32, slot: u32) -> usize {
         (sub_table * self.tables + table) as usize * self.slots as usize + slot as usize
     }
 
-    /// The page of a slot. Neighbouring tables, of which a query reads one slot each, lie on neighbouring channels.
+    /// Returns the page of a slot. Neighbouring tables lie on neighbouring channels. A query reads one slot of each table.
     pub(crate) fn page(&self, number: usize) -> u32 {
         let (column, slot) = (number as u32 / self.slots, number as u32 % self.slots);
         let (layer, channel) = (column / self.channels, column % self.channels);
@@ -79,7 +80,7 @@ impl LshLayout {
         (row * self.channels + channel) * self.pages_per_chunk + slot % self.pages_per_chunk
     }
 
-    /// The slot that has a page; `None` where the page is in no column that is used.
+    /// Returns the slot that has a page; `None` if the page is in an unused column.
     pub(crate) fn slot_of(&self, page: u32) -> Option<usize> {
         let (chunk, within) = (page / self.pages_per_chunk, page % self.pages_per_chunk);
         let (row, channel) = (chunk / self.channels, chunk % self.channels);

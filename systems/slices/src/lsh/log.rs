@@ -1,4 +1,4 @@
-//! The log of a similarity index: vectors that are not on the drives yet, what has been deleted, where slicetables lie.
+//! The log of a similarity index: vectors that are not on the drives yet, deletes, and the pointers to slicetables.
 //!
 //! ```text
 //!   head │ pointer of each partition │ stored vectors of each place │ deletes of each place │ halves: 0 1 2 3
@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Segment `s` of generation `g` has half `2 * (g mod 2) + s mod 2`. Generation `g` has place `g mod places`. Counts are as in
-//! the log of a hash table: stores survive the process in their order, and after a power cut the checksum of a count says
-//! whether the vectors that it counts are all there. A half whose mark names the expected segment has a count that is right, and
-//! one that names an earlier segment has not been begun; everything else has decayed.
+//! the log of a hash table: stores survive the process in their order, and after a power cut the checksum of a count says whether
+//! all vectors that it counts are there. A half whose mark names the expected segment has a right count. A half whose mark names
+//! an earlier segment has not been begun. Every other half has decayed.
 
 use std::sync::Arc;
 
@@ -19,21 +19,21 @@ use format::slices_lsh::StoredVectors;
 use crate::error::SliceError;
 use crate::pointers::Pointers;
 
-/// Halves: of two generations, two segments each.
+/// Number of halves: two segments of each of two generations.
 const HALVES: usize = 4;
 /// Words of a half's head in front of its mark: the count, and two synced ones.
 const COUNT_WORDS: usize = PART_HEAD_WORDS - 1;
 
-/// How a log is divided.
+/// The division of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogShape {
     pub(crate) partitions: u32,
-    /// Places of the ring, one for each generation that may be there.
+    /// Places of the ring, one for each generation that the index may have.
     pub(crate) places: u32,
-    /// Vectors of a generation, for which there are bits of deletes.
+    /// Vectors of a generation. Each has a bit for its delete.
     pub(crate) batch: u32,
     pub(crate) segment_vectors: u32,
-    /// Words that the components of a vector take.
+    /// Words of the components of a vector.
     pub(crate) vector_words: usize,
 }
 
@@ -73,48 +73,48 @@ impl LogShape {
         self.halves_start() + half as usize * self.half_words()
     }
 
-    /// Words of all of it.
+    /// Returns the words of the whole log.
     pub(crate) fn words(&self) -> usize {
         self.halves_start() + HALVES * self.half_words()
     }
 
-    /// Bytes of what says which vectors have been deleted.
+    /// Returns the bytes of the bits that mark deleted vectors.
     pub(crate) fn delete_bytes(&self) -> u64 {
         8 * u64::from(self.places) * self.delete_words() as u64
     }
 }
 
-/// The log of a similarity index. Deletes and the begin of a generation need the lock of the index.
+/// The log of a similarity index. Deletes and the start of a generation need the lock of the index.
 pub(crate) struct Log {
     journal: Arc<dyn Journal>,
     pub(crate) shape: LogShape,
     pointers: Pointers,
 }
 
-/// The log of a segment that is not on a drive yet. Under the lock of the index.
+/// The log of a segment that is not on a drive yet. Accessed under the lock of the index.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Half {
     start: usize,
     count: LogCount,
-    /// What the last sync that has succeeded covers, and which of the two words says so.
+    /// Count that the last successful sync covers, and the word of the head that holds it.
     synced: LogCount,
     synced_word: usize,
-    /// What the other word says, where a sync has stored it and has not succeeded.
+    /// Count that a sync has stored in the other word, while the sync has not succeeded.
     syncing: Option<LogCount>,
 }
 
-/// The half of a segment, and the components of the vectors that it has, in order.
+/// The half of a segment, and the components of its vectors, in order.
 pub(crate) type Replayed = (Half, Vec<Vec<u8>>);
 
 impl Half {
-    /// The synced count that may be overwritten.
+    /// Returns the word of the synced count that may be overwritten.
     fn other_word(&self) -> usize {
         COUNT_WORDS - self.synced_word
     }
 }
 
 impl Log {
-    /// The log of a new index.
+    /// Creates the log of a new index.
     pub(crate) fn create(
         journal: Arc<dyn Journal>,
         shape: LogShape,
@@ -133,7 +133,7 @@ impl Log {
         Ok(log)
     }
 
-    /// The log of an index that there is.
+    /// Opens the log of an existing index.
     pub(crate) fn open(
         journal: Arc<dyn Journal>,
         shape: LogShape,
@@ -148,17 +148,17 @@ impl Log {
         })
     }
 
-    /// Where the slicetable of a partition lies.
+    /// Returns the pointer to a partition's slicetable.
     pub(crate) fn pointer(&self, partition: u32) -> Pointer {
         self.pointers.get(partition, 0)
     }
 
-    /// From now on it lies there. Returns when that is durable.
+    /// Stores the pointer to a partition's slicetable. Returns when it is durable.
     pub(crate) async fn point(&self, partition: u32, pointer: Pointer) -> Result<(), SliceError> {
         self.pointers.set(partition, 0, pointer).await
     }
 
-    /// How many vectors of a generation are on the drives.
+    /// Returns the number of a generation's vectors that are on the drives.
     pub(crate) fn stored(&self, generation: u32) -> u32 {
         let word = self.journal.load(self.shape.place(generation));
         let stored = StoredVectors::decode(word);
@@ -168,7 +168,7 @@ impl Log {
         }
     }
 
-    /// So many vectors of a generation are on the drives. Returns when that is durable.
+    /// Stores the number of a generation's vectors that are on the drives. Returns when it is durable.
     pub(crate) async fn store(&self, generation: u32, count: u32) -> Result<(), SliceError> {
         let stored = StoredVectors { generation, count };
         let place = self.shape.place(generation);
@@ -176,8 +176,8 @@ impl Log {
         self.pointers.durably(store).await
     }
 
-    /// A generation takes its place, or goes on in it: of its vectors `stored` are on the drives and `count` are known. From
-    /// there on none is deleted.
+    /// Begins a generation in its place, or goes on with it: `stored` of its vectors are on the drives, and `count` are known.
+    /// Clears the deletes of vectors from number `count` on.
     pub(crate) fn begin_generation(&self, generation: u32, stored: u32, count: u32) {
         let place = StoredVectors {
             generation,
@@ -202,7 +202,7 @@ impl Log {
         (word, 1 << (ordinal % 64))
     }
 
-    /// Whether a vector has been deleted. One with a number that its generation does not have is never there.
+    /// Returns whether a vector has been deleted. A number that its generation does not have counts as deleted.
     pub(crate) fn is_deleted(&self, generation: u32, ordinal: u32) -> bool {
         if ordinal >= self.shape.batch {
             return true;
@@ -224,7 +224,7 @@ impl Log {
         half_mark(self.pointers.instance, segment, generation)
     }
 
-    /// Whether a mark is that of a segment which had the half of another before that.
+    /// Returns whether a mark is that of a segment that had the half before the given one.
     fn is_earlier(&self, mark: u64, (generation, segment): (u32, u32)) -> bool {
         let of = (mark >> 32) as u32;
         let segments = self.shape.batch.div_ceil(self.shape.segment_vectors).max(2);
@@ -238,14 +238,14 @@ impl Log {
             && segments.any(|segment| self.mark(of, segment) == mark)
     }
 
-    /// Begins the log of a segment; what its half held before is on a drive.
+    /// Begins the log of a segment. The vectors that its half held before must be on a drive.
     pub(crate) fn begin_segment(&self, generation: u32, segment: u32) -> Half {
         let none = self.none(generation, segment);
         let start = self.shape.half(generation, segment);
         for word in start..start + COUNT_WORDS {
             self.journal.store(word, none.encode());
         }
-        // The last: where it is there, the counts are this segment's.
+        // Stored last: if the mark is there, the counts are those of its segment.
         self.journal
             .store(start + COUNT_WORDS, self.mark(generation, segment));
         Half {
@@ -257,7 +257,7 @@ impl Log {
         }
     }
 
-    /// Adds a vector, for which there is space.
+    /// Appends a vector, for which the half must have space.
     pub(crate) fn append(&self, half: &mut Half, components: &[u8]) {
         let words = words_of(components, self.shape.vector_words);
         let start = half.start + PART_HEAD_WORDS;
@@ -269,7 +269,8 @@ impl Log {
         self.journal.store(half.start, half.count.encode());
     }
 
-    /// The vectors of a segment that the log has, in order, and its half, to go on with it; `None` where it has not been begun.
+    /// Returns the vectors of a segment that the log has, in order, with the segment's half, which takes further vectors; `None`
+    /// if the segment has not been begun.
     ///
     /// # Errors
     /// [`SliceError::DamagedSegment`], and errors of the device.
@@ -293,7 +294,7 @@ impl Log {
             };
         }
         let counts: Vec<LogCount> = counts.iter().map(|&word| LogCount::decode(word)).collect();
-        // The highest count that is right, of all and of those that a sync has stored.
+        // The highest right count, among all counts and among the synced ones.
         let right = |counts: &[LogCount], count| counts.contains(&count).then_some(count);
         let mut count = self.none(generation, segment);
         let (mut valid, mut synced) = (right(&counts, count), right(&counts[1..], count));
@@ -305,7 +306,7 @@ impl Log {
             synced = right(&counts[1..], count).or(synced);
         }
         let valid = valid.ok_or_else(|| damaged("its vectors are not those that were synced"))?;
-        // Where a damaged word has left none, no count is durable but the first, which stays until the next sync has ended.
+        // If damage has left no right synced count, only the first count is durable. It stays until the next sync has ended.
         let synced = synced.unwrap_or_else(|| self.none(generation, segment));
         let vectors = vectors.take(valid.entries as usize);
         let bytes = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -329,8 +330,8 @@ impl Log {
         self.journal.store(half.start + word, count.encode());
     }
 
-    /// Makes durable what the log holds, under the lock of the index when it is called for: `halves` takes that, passes each
-    /// half to the first function it is given, and calls the second.
+    /// Makes the log durable as it is under the lock of the index at the time of the call. `halves` takes the lock, passes each
+    /// half to the first function that it is given, and calls the second.
     pub(crate) async fn sync(
         &self,
         halves: impl Fn(&mut dyn FnMut(&mut Half), &dyn Fn()),
@@ -352,7 +353,7 @@ impl Log {
             };
             halves(&mut { store }, &|| ());
         };
-        // Both words say so from now on, so that the next sync may overwrite either.
+        // Both words hold the count from now on, so that the next sync may overwrite either.
         let confirm = || {
             let confirm = |half: &mut Half| {
                 if let Some(count) = half.syncing.take() {
@@ -367,7 +368,7 @@ impl Log {
     }
 }
 
-/// Words that hold `components`, the last of them with zeros.
+/// Returns the words that hold `components`, the last one filled with zeros.
 fn words_of(components: &[u8], words: usize) -> Vec<u64> {
     let word = |bytes: &[u8]| {
         let mut word = [0; 8];
@@ -436,7 +437,7 @@ mod tests {
                 (&vector(nth as u8)[..], &[0; 5][..])
             );
         }
-        // What is later has not begun, and what is earlier cannot be asked for.
+        // Later segments have not been begun. The replay of an earlier segment reports damage.
         for (generation, segment) in [(5, 1), (3, 3), (3, 0)] {
             let found = log.replay(generation, segment);
             assert!(matches!(found, Ok(None)), "{generation} {segment}");
@@ -444,7 +445,7 @@ mod tests {
         let found = log.replay(1, 1);
         let is_damage = matches!(found, Err(SliceError::DamagedSegment { generation: 1, .. }));
         assert!(is_damage, "{found:?}");
-        // The last vector was not synced, and a power cut has spoiled it.
+        // The last vector was not synced, and a power cut has damaged it.
         let mut words = journal.crash();
         words[SHAPE.half(3, 1) + PART_HEAD_WORDS + 40] ^= 1;
         let again = Log::open(Arc::new(MemoryJournal::from_words(words)), SHAPE, 7);

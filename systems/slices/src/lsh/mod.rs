@@ -1,4 +1,4 @@
-//! SliceLSH: the nearest neighbours of a vector among more than memory holds (sections 6 and 7.5).
+//! SliceLSH: the nearest neighbours of a vector among more vectors than memory holds (sections 6 and 7.5).
 //!
 //! ```text
 //!   insert ──▶ log, segment in memory ──full──▶ ring of vectors on the drives
@@ -8,22 +8,22 @@
 //! ```
 //!
 //! A *generation* is the vectors that are flushed together, numbered from 1: an incarnation of every slicetable, and a place of
-//! the ring. A vector's id says its generation and its number among those, and so where it lies. With the incarnation of
-//! generation `g` goes what generation `g` has inserted, all of it at once.
+//! the ring. The id of a vector gives its generation and its number within the generation, and so its place. When the incarnation
+//! of generation `g` is dropped, all vectors of `g` are dropped at once.
 //!
-//! What may be true at any time: all slicetables have the generations up to `flushed`, and some may have the next one, which is
-//! frozen then; every vector of a generation that a slicetable has is in the ring, durably; a place of the ring and its deletes
-//! are used again only when no query is under way that may know what it held.
+//! Invariants: all slicetables have the generations up to `flushed`. Some may have the next generation, which is frozen then.
+//! Every vector of a generation that a slicetable has is in the ring, durably. A place of the ring and its deletes are reused
+//! only when no query is under way that may know the vectors that it held.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `settings.rs`, `superblock.rs` | what can be chosen, the shape that follows, how both are kept |
-//! | `family.rs`, `choose.rs` | functions, distances, and how many functions suit |
+//! | `settings.rs`, `superblock.rs` | settings, the shape that follows, and both in the superblock |
+//! | `family.rs`, `choose.rs` | functions, distances, and the number of functions that suits |
 //! | `layout.rs` | tables and channels |
 //! | `batch.rs`, `page.rs` | entries in memory and on a drive |
-//! | `ring.rs`, `readers.rs` | vectors on the drives, and who still reads them |
-//! | `log.rs`, `replay.rs` | what survives a crash, and what a start does |
-//! | `state.rs`, `writer.rs` | inserts, and the task that writes what is full |
+//! | `ring.rs`, `readers.rs` | vectors on the drives, and the queries that may still read them |
+//! | `log.rs`, `replay.rs` | the log that survives a crash, and its replay at a start |
+//! | `state.rs`, `writer.rs` | inserts, and the task that writes full segments and generations |
 //! | `query.rs` | queries |
 
 mod batch;
@@ -77,9 +77,9 @@ pub use stats::{ChannelReads, LshMemory, LshStats};
 
 /// A similarity index of vectors that lies on drives. Clones are the same index.
 ///
-/// All operations may be called from every thread that a runtime drives, at once. An [`insert`](Self::insert) or
-/// [`delete`](Self::delete) that has returned survives the process; a power cut keeps what was there at the last
-/// [`sync`](Self::sync). When it is full the oldest generation of vectors goes.
+/// All operations may be called at once, from every thread that a runtime drives. An [`insert`](Self::insert) or
+/// [`delete`](Self::delete) that has returned survives the process. A power cut keeps the changes before the last
+/// [`sync`](Self::sync). A full index drops its oldest generation of vectors.
 #[derive(Clone)]
 pub struct SliceLsh(Arc<Inner>);
 
@@ -95,7 +95,7 @@ fn log_shape(settings: &LshSettings, shape: &LshShape) -> LogShape {
 }
 
 impl SliceLsh {
-    /// Words of the log of an index with these settings on drives of these sizes.
+    /// Returns the words of the log of an index with these settings on drives of these sizes.
     ///
     /// # Errors
     /// As [`LshSettings::shape`].
@@ -103,10 +103,10 @@ impl SliceLsh {
         Ok(log_shape(settings, &settings.shape(drive_bytes)?).words())
     }
 
-    /// Makes an empty index on `disks`, whose contents are lost, with a log of at least [`log_words`](Self::log_words).
+    /// Creates an empty index on `disks`, whose contents are lost, with a log of at least [`log_words`](Self::log_words).
     ///
     /// # Errors
-    /// Settings that cannot be, and errors of the devices.
+    /// Settings that are out of range, and errors of the devices.
     pub async fn create(
         disks: Vec<Arc<dyn Disk>>,
         journal: Arc<dyn Journal>,
@@ -130,11 +130,12 @@ impl SliceLsh {
         Self::start(disks, log, settings, shape, instance).await
     }
 
-    /// Opens the index on `disks`, named in the order in which they were when it was created, with its log. What had not
-    /// reached a drive is taken from the log. `settings` says how it is used; what was chosen when it was created is kept.
+    /// Opens the index on `disks`, named in the order of its creation, with its log. Vectors that had not reached a drive are
+    /// taken from the log. `settings` says how the index is used; values that were chosen at its creation are kept.
     ///
     /// # Errors
-    /// When it is no such index, or a drive or the log is missing or another's, and errors of the devices.
+    /// If the disks hold no index, if a drive is missing, belongs to another structure or is shorter than it was, if the log
+    /// belongs to another structure, and errors of the devices.
     pub async fn open(
         disks: Vec<Arc<dyn Disk>>,
         journal: Arc<dyn Journal>,
@@ -144,7 +145,7 @@ impl SliceLsh {
         let found = crate::superblock::read(&disks, SliceKind::Lsh).await?;
         let (settings, shape) = superblock::created(&found, settings)?;
         for (drive, disk) in disks.iter().enumerate() {
-            // Its partitions and a spare region.
+            // The drive holds its partitions and a spare region.
             let partitions = shape.partitions.saturating_sub(drive as u32);
             let regions = u64::from(partitions).div_ceil(disks.len() as u64) + 1;
             let front_bytes = settings
@@ -223,17 +224,17 @@ impl SliceLsh {
         };
         inner.replay().await?;
         let opened = Self(Arc::new(inner));
-        // What has been found is not lost by the next crash: until it is synced, the count of the first change would be.
+        // Makes the vectors found in the log durable. The first insert overwrites the count that covers them.
         opened.sync().await?;
         opened.write_what_is_full();
         Ok(opened)
     }
 
-    /// Adds a vector of finite components: its id. Waits where what is full has not been written yet.
+    /// Adds a vector of finite components. Returns its id. Waits while a full segment or generation has to be written first.
     ///
     /// # Errors
-    /// [`SliceError::Vector`] for a vector that cannot be; where there is no space because writes fail, why. They are tried
-    /// again until they succeed.
+    /// [`SliceError::Vector`] for a vector that the index does not take. The error of the last write, if there is no space
+    /// because writes fail. They are tried again until they succeed.
     pub async fn insert(&self, vector: &[f32]) -> Result<VectorId, SliceError> {
         let inner = &self.0;
         inner.check(vector)?;
@@ -267,7 +268,7 @@ impl SliceLsh {
         }
     }
 
-    /// Removes a vector: whether it was there. It is in no answer to a query that begins later. Needs no I/O.
+    /// Removes a vector. Returns whether it existed. Queries that begin later do not return it. Needs no I/O.
     pub fn delete(&self, id: VectorId) -> bool {
         let inner = &self.0;
         let state = inner.state.lock();
@@ -280,7 +281,7 @@ impl SliceLsh {
         true
     }
 
-    /// The vector of an id; `None` where it has been deleted or has gone with its generation.
+    /// Returns the vector of an id; `None` if it has been deleted or has gone with its generation.
     ///
     /// # Errors
     /// Errors of the devices, and a damaged page ([`SliceError::Damaged`]).
@@ -288,14 +289,14 @@ impl SliceLsh {
         self.0.get(id).await
     }
 
-    /// The `k` nearest neighbours of a vector that the tables know of, the nearest first, with their true distances. Fewer
-    /// where fewer are candidates.
+    /// Returns the `k` nearest neighbours of a vector among the vectors that the tables name, nearest first, with their true
+    /// distances. Returns fewer if there are fewer candidates.
     ///
-    /// Reads a page of each table, a second one where entries have overflowed, and the vectors that these name. A damaged page
+    /// Reads a page of each table, a second one if entries have overflowed, and the vectors that the entries name. A damaged page
     /// or vector is left out and counted ([`LshStats::damaged`]): its neighbours may be found through other tables.
     ///
     /// # Errors
-    /// [`SliceError::Vector`] for a vector that cannot be or a `k` of 0, and errors of the devices.
+    /// [`SliceError::Vector`] for a vector that the index does not take or a `k` of 0, and errors of the devices.
     pub async fn query(&self, vector: &[f32], k: usize) -> Result<Vec<Neighbour>, SliceError> {
         self.0.query(vector, k).await
     }
@@ -314,7 +315,7 @@ impl SliceLsh {
         inner.log.sync(halves).await
     }
 
-    /// Writes all that is in memory to the drives. What is less than a whole generation takes the place of one.
+    /// Writes all vectors and entries in memory to the drives. A generation that is not full takes the place of a full one.
     ///
     /// # Errors
     /// As [`insert`](Self::insert).
@@ -350,22 +351,22 @@ impl SliceLsh {
         }
     }
 
-    /// What it has done since it was opened.
+    /// Returns the counts since the index was opened.
     pub fn stats(&self) -> LshStats {
         self.0.stats()
     }
 
-    /// The pages that queries have read of each channel since it was opened, all drives together.
+    /// Returns the pages that queries have read of each channel since the index was opened, all drives together.
     pub fn channel_reads(&self) -> ChannelReads {
         self.0.counts.channel_reads()
     }
 
-    /// What follows from the settings that the index was created with.
+    /// Returns the shape that follows from the settings of the index's creation.
     pub fn shape(&self) -> &LshShape {
         &self.0.shape
     }
 
-    /// The memory it has now.
+    /// Returns the memory of the index now.
     pub fn memory(&self) -> LshMemory {
         self.0.memory()
     }

@@ -1,10 +1,10 @@
-//! A page of a slicetable of a similarity index: search, and what a flush changes in it.
+//! A page of a slicetable of a similarity index: search, and the changes of a flush.
 
 use format::slices_lsh::{LSH_ENTRY_BYTES, LshPage};
 
 use crate::page::{bit, filter_bits, set_bit};
 
-/// An entry: a vector of some generation has a key.
+/// An entry: the key of a vector of some generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// Bits of the key's hash.
@@ -25,21 +25,21 @@ impl Entry {
     }
 }
 
-/// What lies in a page.
+/// A page that is read.
 pub(crate) struct Page<'a> {
     pub(crate) shape: &'a LshPage,
     pub(crate) bytes: &'a [u8],
 }
 
 impl Page<'_> {
-    /// The entries of an incarnation.
+    /// Returns the entries of an incarnation.
     fn bucket(&self, incarnation: usize) -> impl Iterator<Item = Entry> + '_ {
         let count = usize::from(self.bytes[self.shape.count(incarnation)]);
         let entries = self.bytes[self.shape.bucket(incarnation)].chunks_exact(LSH_ENTRY_BYTES);
         entries.take(count).map(Entry::of)
     }
 
-    /// The vectors that have `tag`: incarnation and ordinal.
+    /// Returns the vectors that have `tag`: incarnation and ordinal.
     pub(crate) fn find(&self, tag: u32) -> impl Iterator<Item = (usize, u32)> + '_ {
         (0..self.shape.incarnations).flat_map(move |incarnation| {
             let bucket = self.bucket(incarnation);
@@ -48,7 +48,7 @@ impl Page<'_> {
         })
     }
 
-    /// Whether vectors whose first slot this is, and which have `tag`, may lie in their second.
+    /// Returns whether vectors with `tag` whose first slot has this page may lie in their second slot.
     pub(crate) fn may_have_overflowed(&self, tag: u32) -> bool {
         let bits = filter_bits(tag, self.shape.filter_bytes);
         (0..self.shape.incarnations).any(|incarnation| {
@@ -65,14 +65,14 @@ pub(crate) struct PageMut<'a> {
 }
 
 impl PageMut<'_> {
-    /// Empties what `incarnation` has in the page; how many entries that were.
+    /// Removes all entries of `incarnation` from the page, and clears its overflow filter. Returns the number of removed entries.
     pub(crate) fn evict(&mut self, incarnation: usize) -> u64 {
         let count = std::mem::take(&mut self.bytes[self.shape.count(incarnation)]);
         self.bytes[self.shape.filter(incarnation)].fill(0);
         count.into()
     }
 
-    /// Takes out the entries that are not `kept`, by incarnation and ordinal; how many.
+    /// Removes the entries that are not `kept`, by incarnation and ordinal. Returns their number.
     pub(crate) fn retain(&mut self, kept: impl Fn(usize, u32) -> bool) -> u64 {
         let mut gone = 0;
         for incarnation in 0..self.shape.incarnations {

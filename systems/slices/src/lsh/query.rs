@@ -1,4 +1,4 @@
-//! Queries: what the tables name, read and compared.
+//! Queries: the vectors that the tables name are read and compared.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -20,13 +20,13 @@ use crate::regions::Region;
 /// A vector that is near.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Neighbour {
-    /// The vector that has been found.
+    /// Id of the vector.
     pub id: VectorId,
-    /// How far away it is, as [`Family::distance`](crate::Family::distance) has it.
+    /// Its distance, as [`Family::distance`](crate::Family::distance) defines it.
     pub distance: f64,
 }
 
-/// How many tables name each vector.
+/// Number of tables that name each vector.
 type Named = HashMap<Vector, u32>;
 
 impl Inner {
@@ -43,7 +43,7 @@ impl Inner {
         let keys = self.functions.likely_keys(vector, self.probes as usize);
         let place = |(table, key)| self.places.of(table as u32, key);
         let places: Vec<Place> = keys.into_iter().map(place).collect();
-        // Until the vectors have been read, their places are not used again.
+        // The view keeps the places of the vectors from being reused until they have been read.
         let (_view, named) = self.named(&places).await?;
         let candidates = self.candidates(named);
         add(&self.counts.vectors_read, candidates.len() as u64);
@@ -65,7 +65,7 @@ impl Inner {
         Ok(near)
     }
 
-    /// What tables name, in memory and on the drives, deleted vectors among it.
+    /// Returns the vectors that tables name, in memory and on the drives, including deleted vectors.
     async fn named(&self, places: &[Place]) -> Result<(View, Named), SliceError> {
         let mut named = Named::new();
         let (view, frozen, slicetables) = {
@@ -115,7 +115,7 @@ impl Inner {
         Ok((view, named))
     }
 
-    /// The vectors that a slicetable has for a key: in its first slot, and in its second if some have overflowed.
+    /// Returns the vectors that a slicetable has for a key: in its first slot, and in its second if entries have overflowed.
     async fn search(&self, place: Place, region: &Region) -> Result<Vec<Vector>, SliceError> {
         let mut found = Vec::new();
         for slot in [place.first, place.second] {
@@ -150,8 +150,8 @@ impl Inner {
         Ok(found)
     }
 
-    /// The vectors to read: those that most tables name; among equals the youngest. None has gone with its generation: a query
-    /// knows no slicetable that is older than its view, and these have no older incarnations.
+    /// Returns the vectors to read: the vectors that most tables name, and among equals the youngest. No vector has gone with its
+    /// generation: a query knows no slicetable that is older than its view, and a slicetable has no older incarnations.
     fn candidates(&self, named: Named) -> Vec<Vector> {
         let is_there = |&(
             Vector {
@@ -167,7 +167,7 @@ impl Inner {
         candidates.into_iter().map(|(vector, _)| vector).collect()
     }
 
-    /// Compares what is in memory: what is not, and so is on the drives.
+    /// Compares the vectors in memory. Returns the other vectors, which are on the drives.
     fn read_memory(
         &self,
         candidates: Vec<Vector>,
@@ -215,7 +215,7 @@ impl Inner {
         is_there.then(|| self.ring.in_segment(vector, &segment.bytes))
     }
 
-    /// Reads and compares what is on the drives; each page once.
+    /// Reads and compares the vectors on the drives, each page once.
     async fn read_drives(
         &self,
         vectors: Vec<Vector>,

@@ -1,4 +1,4 @@
-//! Which queries still use what: the places of the ring are used again only when nobody reads what they held.
+//! The queries that may still read places of the ring: a place is reused only when no query reads the vectors that it held.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use runtime::sync::Notify;
 
-/// The queries under way, by the last generation that had been flushed when they began. Clones are the same.
+/// The queries under way, by the last generation that was flushed when they began. Clones share their state.
 #[derive(Clone, Default)]
 pub(crate) struct Readers(Arc<Inner>);
 
@@ -23,7 +23,8 @@ pub(crate) struct View {
 }
 
 impl Readers {
-    /// A query begins with what is on the drives now; until its view is dropped nothing of that is overwritten.
+    /// Begins a query while generation `flushed` is the last on the drives. No vector or entry on the drives now is overwritten
+    /// before the view is dropped.
     pub(crate) fn enter(&self, flushed: u32) -> View {
         *self.0.counts.lock().entry(flushed).or_default() += 1;
         View {

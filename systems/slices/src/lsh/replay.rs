@@ -1,11 +1,11 @@
-//! What a start finds after the last one: slicetables, vectors on the drives, and the log.
+//! The replay of a start: slicetables, vectors on the drives, and the log.
 //!
-//! | what a crash leaves | what a start does |
+//! | state after a crash | replay |
 //! |---|---|
-//! | one generation in memory | lists its vectors again, those on the drives and those in the log, and goes on with it |
-//! | two | the older one is frozen, and flushed again where slicetables do not have it |
-//! | slicetables of which some have a generation | the same: all of its vectors are on the drives |
-//! | a segment under way, a count not durable yet | the log has its vectors: its half is not used again before |
+//! | one generation in memory | lists its vectors again, from the drives and from the log, and goes on with it |
+//! | two generations | the older one is frozen, and flushed again to slicetables that do not have it |
+//! | slicetables, some with a generation | the same: all of its vectors are on the drives |
+//! | a segment under way, a count not durable yet | the log has its vectors: its half is not reused before |
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,18 +22,18 @@ use crate::regions::Region;
 /// A generation as a crash has left it.
 struct Found {
     batch: Batch,
-    /// How many vectors it has.
+    /// Number of its vectors.
     count: u32,
-    /// How many of these are on the drives.
+    /// Number of its vectors that are on the drives.
     stored: u32,
-    /// Segments of which the log has vectors that are not on the drives, in order.
+    /// Segments with vectors that are in the log and not on the drives, in order.
     segments: Vec<(OpenSegment, Half)>,
-    /// The drives have vectors that the log should have and has not: so no more are added.
+    /// Whether the drives have vectors that the log should have and lacks. The generation then takes no more.
     is_complete: bool,
 }
 
 impl Inner {
-    /// Sets the state to what the log and the drives have.
+    /// Sets the state to that of the log and the drives.
     pub(super) async fn replay(&mut self) -> Result<(), SliceError> {
         let slicetables: Vec<Option<Arc<Region>>> = (0..self.shape.partitions)
             .map(|partition| {
@@ -141,7 +141,7 @@ impl Inner {
             }
         }
         if found.count <= stored {
-            // A segment that was written before it was full, and nothing was added to it since.
+            // The segment was written before it was full, and has taken no vector since.
             if found.count < stored {
                 let number = found.count / of_segment;
                 let stored = stored - number * of_segment;
@@ -156,7 +156,7 @@ impl Inner {
         Ok(found)
     }
 
-    /// Lists the first `count` vectors of a segment that is on a drive, but for those that have been.
+    /// Lists the first `count` vectors of a segment on a drive, except vectors that have been listed.
     async fn list_stored(
         &self,
         found: &mut Found,

@@ -1,7 +1,7 @@
 //! Vectors on the drives: a ring of places for generations, each of segments that the drives take in turn.
 //!
-//! A vector lies at one place that follows from its id, in one page if it fits, else in as few as hold it. A place is used
-//! again when the incarnation that names its vectors has gone ([`Readers`](super::readers::Readers)).
+//! The place of a vector follows from its id. The vector lies in one page if it fits, otherwise in as few as hold it. A place is
+//! reused when the incarnation that names its vectors has gone ([`Readers`](super::readers::Readers)).
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::drive::Drive;
 use crate::error::SliceError;
 use crate::lsh::settings::RingShape;
 
-/// Multiples of it modulo 2^32 lie evenly: 2^32 over the golden ratio.
+/// 2^32 over the golden ratio. Its multiples modulo 2^32 lie evenly.
 const GOLDEN_RATIO: u32 = 0x9e37_79b9;
 
-/// Tells a vector from every other of its index. Ids rise, and are not given again.
+/// Identifies a vector within its index. Ids rise, and are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VectorId(pub u64);
 
-/// Which vector: the generation in which it was inserted, and its number among those.
+/// A vector's generation, in which it was inserted, and its number within the generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Vector {
     pub(crate) generation: u32,
@@ -32,7 +32,7 @@ impl Vector {
         VectorId(u64::from(self.generation) * u64::from(batch) + u64::from(self.ordinal))
     }
 
-    /// The vector of an id; `None` where no index would have given it.
+    /// Returns the vector of an id; `None` for an id that no index gives.
     pub(crate) fn of(id: VectorId, batch: u32) -> Option<Self> {
         Some(Self {
             generation: u32::try_from(id.0 / u64::from(batch)).ok()?,
@@ -41,23 +41,23 @@ impl Vector {
     }
 }
 
-/// Where the vectors of an index lie: a place for each generation, written in segments.
+/// The places of an index's vectors: one for each generation, written in segments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ring {
     pub(crate) shape: RingShape,
     pub(crate) instance: u64,
-    /// Vectors of a generation: what ids are divided by.
+    /// Vectors of a generation. Ids are divided by it.
     pub(crate) batch: u32,
-    /// Bytes in front of it.
+    /// Bytes in front of the ring.
     pub(crate) start: u64,
-    /// The last generation that the process before may have written, with other vectors than it has now; 0 where there was none.
+    /// Last generation that the previous process may have written with other vectors; 0 if there was no previous process.
     pub(crate) last_in_doubt: u32,
 }
 
-/// The page, or the few, in which a vector lies.
+/// The page, or the few pages, in which a vector lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Block {
-    /// Which drive it is on.
+    /// Number of its drive.
     pub(crate) drive: usize,
     pub(crate) offset: u64,
 }
@@ -66,7 +66,7 @@ pub(crate) struct Block {
 #[derive(Clone)]
 pub(crate) struct Segment<B> {
     pub(crate) generation: u32,
-    /// Which segment of its generation it is.
+    /// Number of the segment within its generation.
     pub(crate) number: u32,
     pub(crate) count: u32,
     pub(crate) bytes: B,
@@ -74,7 +74,7 @@ pub(crate) struct Segment<B> {
 
 /// A segment that takes vectors.
 pub(crate) type OpenSegment = Segment<AlignedBuf>;
-/// A segment that takes no more, and may be under way to its drive.
+/// A segment that takes no more vectors, and may be under way to its drive.
 pub(crate) type ClosedSegment = Segment<Arc<AlignedBuf>>;
 
 impl Ring {
@@ -89,8 +89,8 @@ impl Ring {
         }
     }
 
-    /// Where a vector lies in its segment: its block's first byte, and its own in that. Each generation begins elsewhere in
-    /// its segments, so that those that are not full load all channels alike.
+    /// Returns the place of a vector in its segment: the first byte of its block, and the first byte of the vector in the block.
+    /// Each generation begins at another block of its segments, so that segments that are not full load all channels alike.
     fn within(&self, vector: Vector) -> (usize, usize) {
         let nth = vector.ordinal % self.shape.segment_vectors;
         let blocks = self.shape.segment_vectors / self.shape.vectors_per_block;
@@ -110,7 +110,7 @@ impl Ring {
         }
     }
 
-    /// The components of a vector in its block.
+    /// Returns the components of a vector in its block.
     pub(crate) fn in_block<'a>(
         &self,
         vector: Vector,
@@ -121,7 +121,7 @@ impl Ring {
         verify_vector(self.instance, vector.id(self.batch).0, record)
     }
 
-    /// The components of a vector in its segment, which has been in memory since it was put there.
+    /// Returns the components of a vector in its segment, which has been in memory since the vector was put there.
     pub(crate) fn in_segment<'a>(&self, vector: Vector, segment: &'a [u8]) -> &'a [u8] {
         let (block, within) = self.within(vector);
         let start = block + within;
@@ -137,7 +137,7 @@ impl Ring {
         }
     }
 
-    /// Adds a vector to a segment, which is not full: which one it is.
+    /// Adds a vector to a segment that is not full. Returns the vector.
     pub(crate) fn put(&self, segment: &mut OpenSegment, components: &[u8]) -> Vector {
         let vector = Vector {
             generation: segment.generation,
@@ -152,17 +152,17 @@ impl Ring {
         vector
     }
 
-    /// Vectors that a segment holds when it is full.
+    /// Returns the number of vectors in a full segment.
     pub(crate) fn capacity(&self, number: u32) -> u32 {
         let first = number * self.shape.segment_vectors;
         self.shape.segment_vectors.min(self.batch - first)
     }
 
-    /// Writes a segment to its drive, and syncs that. What the process before may have written there would be taken for it where
-    /// the drive loses the write: that is read again.
+    /// Writes a segment to its drive, and syncs it. If the drive loses the write, vectors that the previous process has written
+    /// in the same place could pass for the segment. A segment of a generation in doubt is therefore read back.
     ///
     /// # Errors
-    /// Errors of the drive, and where it has lost the write.
+    /// Errors of the drive, and a lost write.
     pub(crate) async fn write(
         &self,
         drives: &[Drive],
@@ -187,12 +187,12 @@ impl Ring {
                 len,
                 source: std::io::Error::other("what was written is not there"),
             })),
-            // What cannot be read is not in doubt for that.
+            // A segment that cannot be read back passes.
             _ => Ok(()),
         }
     }
 
-    /// Reads a whole segment, of which pages may be damaged.
+    /// Reads a whole segment, whose pages may be damaged.
     pub(crate) async fn read_segment(
         &self,
         drives: &[Drive],
@@ -205,7 +205,7 @@ impl Ring {
         read.map_err(SliceError::device(place.drive))
     }
 
-    /// A vector in its segment.
+    /// Returns the verified components of a vector in its segment.
     pub(crate) fn verified<'a>(
         &self,
         vector: Vector,
@@ -215,7 +215,7 @@ impl Ring {
         self.in_block(vector, &segment[block..block + self.shape.block_bytes])
     }
 
-    /// Reads the pages that a vector lies in, with those beside it.
+    /// Reads the pages of a block.
     pub(crate) async fn read_block(
         &self,
         drives: &[Drive],

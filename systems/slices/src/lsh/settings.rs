@@ -1,4 +1,4 @@
-//! What can be chosen, and the shape that follows.
+//! The settings of an index, and the shape that follows from them.
 
 use format::slices_lsh::{LSH_ENTRY_BYTES, LshPage, VECTOR_HEAD_BYTES};
 
@@ -13,17 +13,17 @@ const MOST_DIMENSIONS: u32 = 1 << 20;
 const MOST_CHANNELS: u32 = 1 << 12;
 const MOST_INCARNATIONS: u32 = 4096;
 
-/// What the components of vectors are kept as.
+/// The representation of vector components.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Components {
-    /// A byte each: whole numbers from 0 to 255, such as brightness.
+    /// A byte for each component: whole numbers from 0 to 255, as for brightness.
     Bytes,
-    /// As numbers of four bytes each.
+    /// A number of four bytes for each component.
     Floats,
 }
 
 impl Components {
-    /// Bytes that one component of a vector takes.
+    /// Returns the bytes of one component of a vector.
     pub(crate) fn bytes(self) -> usize {
         match self {
             Self::Bytes => 1,
@@ -31,7 +31,7 @@ impl Components {
         }
     }
 
-    /// The components that are kept as `bytes`.
+    /// Returns the components that are kept as `bytes`.
     pub(crate) fn values(self, bytes: &[u8]) -> impl Iterator<Item = f64> + '_ {
         bytes.chunks_exact(self.bytes()).map(|bytes| match *bytes {
             [a, b, c, d] => f32::from_le_bytes([a, b, c, d]).into(),
@@ -40,49 +40,50 @@ impl Components {
     }
 }
 
-/// How a [`SliceLsh`](crate::SliceLsh) is made.
+/// Settings of a [`SliceLsh`](crate::SliceLsh).
 #[derive(Clone, Debug, PartialEq)]
 pub struct LshSettings {
-    /// Components that each vector has.
+    /// Components of each vector.
     pub dimensions: u32,
-    /// What these are kept as.
+    /// Representation of the components.
     pub components: Components,
-    /// Which distance says what is near, and its functions.
+    /// Distance between vectors, with its functions.
     pub family: Family,
-    /// LSH tables: the more, the more is found and read.
+    /// LSH tables. With more tables a query finds more near vectors, and reads more.
     pub tables: u32,
-    /// Functions of each ([`Family::chosen`]).
+    /// Functions of each table ([`Family::chosen`]).
     pub functions: u32,
-    /// Parts that are flushed one after the other; `None` for as many as the drives have space for. So many times
-    /// `table_bytes` is what a table has in memory.
+    /// Parts that are flushed one after the other; `None` for as many as the drives have space for. A table has `partitions`
+    /// times `table_bytes` in memory.
     pub partitions: Option<u32>,
-    /// Bytes that the entries of a table take in a partition in memory, at most.
+    /// Maximum bytes of the entries of a table in one partition in memory.
     pub table_bytes: usize,
-    /// Incarnations in a slicetable: memory a vector falls as 1/k, bytes written for one rise as k.
+    /// Incarnations in a slicetable (k). Memory for each vector falls as 1/k, bytes written for each vector rise as k.
     pub incarnations: u32,
-    /// Share of the places in memory that is filled before they are flushed. Where it is less, fewer entries find no place.
+    /// Share of the places in memory that is filled before a flush. With a smaller share, fewer entries find no place.
     pub fill: f64,
-    /// Bytes of a page, whole pages of 4 KiB: the slice of a slot.
+    /// Bytes of a page, a multiple of 4 KiB. A page is the slice of a slot.
     pub page_bytes: u32,
-    /// Regions of a drive beside those of its partitions: one to write to, others that are still read.
+    /// Regions of a drive beyond one for each partition: one to write to, the others for slicetables that are still read.
     pub spare_regions: u32,
-    /// How the drives divide their bytes among channels.
+    /// Division of the drives' bytes among channels.
     pub channels: Channels,
-    /// How many reads are under way at once, and which of those that wait goes next.
+    /// Limits on the reads under way, and the order of waiting reads.
     pub scheduling: Scheduling,
-    /// Bytes of a piece of a flush: how long reads wait for one.
+    /// Bytes of a piece of a flush. Reads wait while a piece is written.
     pub piece_bytes: u32,
-    /// Bytes of vectors that are written at once, whole stripes. Five of these are in memory at most, and four in the log.
+    /// Bytes of vectors that are written at once, whole stripes. At most five segments of this size are in memory, and four in
+    /// the log.
     pub segment_bytes: u32,
-    /// Pages of tables that a query reads beside one of each: of the keys that its neighbours are most likely to have if they
-    /// do not have its own. Not kept with the index.
+    /// Pages of tables that a query reads beyond one of each table: of the keys that its neighbours are most likely to have if
+    /// they do not have the query's own. Not kept with the index.
     pub probes: u32,
-    /// Vectors that a query reads, at most: those that most tables name. Not kept with the index.
+    /// Maximum vectors that a query reads: the vectors that most tables name. Not kept with the index.
     pub most_candidates: usize,
 }
 
 impl LshSettings {
-    /// Settings for vectors of so many components, kept as floats: 10 tables of 12 functions.
+    /// Returns settings for vectors of `dimensions` components, kept as floats: 10 tables of 12 functions.
     pub fn new(dimensions: u32, family: Family) -> Self {
         Self {
             dimensions,
@@ -105,7 +106,7 @@ impl LshSettings {
         }
     }
 
-    /// Settings for vectors of so many components, kept as floats, with functions that have been chosen for them.
+    /// Returns settings for vectors of `dimensions` components, kept as floats, with the functions of `choice`.
     pub fn chosen(dimensions: u32, choice: &Choice) -> Self {
         Self {
             tables: choice.tables,
@@ -116,29 +117,29 @@ impl LshSettings {
     }
 }
 
-/// What follows from the settings and the drives.
+/// Sizes of an index that follow from the settings and the drives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LshShape {
     /// Parts that are flushed one after the other.
     pub partitions: u32,
-    /// Where slots lie in a region.
+    /// Places of slots in a region.
     pub layout: LshLayout,
-    /// How a page is divided.
+    /// Division of a page.
     pub page: LshPage,
-    /// Vectors of a generation: what is flushed together.
+    /// Vectors of a generation, which are flushed together.
     pub batch: u32,
-    /// How vectors lie on the drives.
+    /// Layout of vectors on the drives.
     pub ring: RingShape,
     /// Bytes of the slicetable of a partition, with all its LSH tables.
     pub region_bytes: u64,
 }
 
-/// How vectors lie on the drives: a ring of places for generations, each of segments that the drives take in turn.
+/// The layout of vectors on the drives: a ring of places for generations, each of segments that the drives take in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingShape {
     /// Bytes of a vector, with its head.
     pub vector_bytes: usize,
-    /// Vectors in a page, or 1 where a vector takes several.
+    /// Vectors in a page, or 1 if a vector takes several pages.
     pub vectors_per_block: u32,
     /// Bytes of a page, or of the pages that a vector takes.
     pub block_bytes: usize,
@@ -155,7 +156,7 @@ pub struct RingShape {
 }
 
 impl RingShape {
-    /// Bytes of a drive that are the ring's.
+    /// Returns the bytes of the ring on a drive.
     pub fn drive_bytes(&self) -> u64 {
         let segments = u64::from(self.places) * u64::from(self.segments.div_ceil(self.drives));
         segments * u64::from(self.segment_bytes)
@@ -163,17 +164,17 @@ impl RingShape {
 }
 
 impl LshShape {
-    /// Vectors that the index keeps, at least: then the oldest go, a generation at a time.
+    /// Returns the minimum number of vectors that a full index keeps. The oldest vectors are dropped, a generation at a time.
     pub fn vectors(&self) -> u64 {
         u64::from(self.batch) * self.page.incarnations as u64
     }
 }
 
 impl LshSettings {
-    /// The shape on drives of these sizes.
+    /// Returns the shape on drives of these sizes.
     ///
     /// # Errors
-    /// Settings that cannot be, or a drive that is too small.
+    /// [`SliceError::Setting`] for a setting that is out of range, and a drive that is too small.
     pub fn shape(&self, drive_bytes: &[u64]) -> Result<LshShape, SliceError> {
         self.check()?;
         if drive_bytes.is_empty() {
@@ -246,7 +247,7 @@ impl LshSettings {
         })
     }
 
-    /// The ring for generations of `batch` vectors.
+    /// Returns the ring for generations of `batch` vectors.
     pub(crate) fn ring(&self, batch: u32, drives: u32) -> Result<RingShape, SliceError> {
         let vector_bytes = VECTOR_HEAD_BYTES + self.dimensions as usize * self.components.bytes();
         let page_bytes = self.page_bytes as usize;
@@ -267,13 +268,13 @@ impl LshSettings {
             segment_vectors,
             segment_bytes: self.segment_bytes,
             segments: batch.div_ceil(segment_vectors),
-            // The incarnations, one that is being flushed, one that is being filled.
+            // The incarnations, the generation that is being flushed, and the generation that is being filled.
             places: self.incarnations + 2,
             drives,
         })
     }
 
-    /// Whether a shape fits the drives.
+    /// Refuses a shape that does not fit the drives.
     fn fit(&self, shape: &LshShape, drive_bytes: &[u64]) -> Result<(), SliceError> {
         let drives = drive_bytes.len() as u64;
         for (drive, &has) in drive_bytes.iter().enumerate() {
@@ -360,15 +361,16 @@ impl LshSettings {
         }
     }
 
-    /// Bytes in front of the ring and the regions of a drive.
+    /// Returns the bytes in front of the ring and the regions of a drive.
     pub(crate) fn head_bytes(&self) -> u64 {
         self.channels.stripe_bytes().max(self.page_bytes.into())
     }
 
-    /// The number of partitions whose entries fit `bytes` of memory, two generations of them, beside functions and segments.
+    /// Returns the number of partitions whose entries fit `bytes` of memory, two generations of each, beside functions and
+    /// segments.
     ///
     /// # Errors
-    /// [`SliceError::SmallMemory`], or settings that cannot be.
+    /// [`SliceError::SmallMemory`], and [`SliceError::Setting`] for a setting that is out of range.
     pub fn partitions_in(&self, bytes: u64) -> Result<u32, SliceError> {
         self.check()?;
         let shape = self.shape_of(1, 1)?;

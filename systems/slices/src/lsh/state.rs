@@ -1,4 +1,4 @@
-//! What is in memory of an index.
+//! The state of an index in memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,28 +9,28 @@ use crate::lsh::log::Half;
 use crate::lsh::ring::{ClosedSegment, OpenSegment, Vector};
 use crate::regions::Region;
 
-/// Under the lock of the index.
+/// The state of an index. Accessed under the lock of the index.
 pub(super) struct State {
-    /// The generation that takes vectors, how many it has, and how many it may have.
+    /// Generation that takes vectors, the number of its vectors, and their maximum.
     pub(super) generation: u32,
     pub(super) count: u32,
     pub(super) capacity: u32,
     pub(super) batch: Batch,
-    /// The segment that takes vectors; none where the next vector begins one.
+    /// Segment that takes vectors; `None` if the next vector begins one.
     pub(super) open: Option<(OpenSegment, Half)>,
-    /// Those that are not on a drive yet, oldest first: this generation's and the frozen one's.
+    /// Closed segments that are not on a drive yet, oldest first: of this generation and of the frozen one.
     pub(super) closed: VecDeque<(ClosedSegment, Half)>,
     pub(super) frozen: Option<Frozen>,
     /// The slicetable of each partition.
     pub(super) slicetables: Vec<Option<Arc<Region>>>,
-    /// What has been written of the frozen generation, where the log does not say so yet: for each drive at most one
-    /// partition's slicetable.
+    /// Slicetables of the frozen generation that have been written, until the log says so: at most one partition's for each
+    /// drive.
     pub(super) written: Vec<Option<(u32, Arc<Region>)>>,
-    /// The last generation that all slicetables have.
+    /// Last generation that all slicetables have.
     pub(super) flushed: u32,
-    /// Whether there is a task that writes segments.
+    /// Whether a task writes segments and slicetables.
     pub(super) is_writing: bool,
-    /// Why that has failed last, until something succeeds.
+    /// Error of the last write, until one succeeds.
     pub(super) failing: Option<SliceError>,
 }
 
@@ -42,19 +42,19 @@ pub(super) struct Frozen {
     pub(super) batch: Arc<Batch>,
 }
 
-/// What has become of a vector.
+/// The result of an insert.
 pub(super) enum Insert {
     Inserted(Vector),
-    /// The vector was the last one of its segment, which can be written.
+    /// The vector is the last one of its segment, which can be written.
     InsertedLast(Vector),
-    /// Its generation is full, and can be frozen.
+    /// The generation is full, and can be frozen.
     Full(u32),
-    /// Something has to be written first.
+    /// A segment or a generation has to be written first.
     Wait,
 }
 
 impl State {
-    /// Of an index before its log has been read.
+    /// Returns the state of an index whose log has not been read yet.
     pub(super) fn empty() -> Self {
         Self {
             generation: 1,
@@ -72,13 +72,13 @@ impl State {
         }
     }
 
-    /// The logs of all segments that are not on a drive.
+    /// Returns the logs of all segments that are not on a drive.
     pub(super) fn halves(&mut self) -> impl Iterator<Item = &mut Half> {
         let open = self.open.iter_mut().map(|(_, half)| half);
         self.closed.iter_mut().map(|(_, half)| half).chain(open)
     }
 
-    /// How many vectors a generation has that is in memory.
+    /// Returns the number of vectors of a generation; `None` if the generation is not in memory.
     pub(super) fn count_of(&self, generation: u32) -> Option<u32> {
         let frozen = self.frozen.as_ref();
         match generation == self.generation {
@@ -89,7 +89,7 @@ impl State {
         }
     }
 
-    /// The segment that takes vectors takes no more.
+    /// Closes the segment that takes vectors.
     pub(super) fn close(&mut self) {
         if let Some((segment, half)) = self.open.take() {
             self.closed.push_back((segment.close(), half));

@@ -1,4 +1,4 @@
-//! What an index has done, and the memory that it takes.
+//! Counts of an index, and its memory.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -30,7 +30,7 @@ pub(crate) fn load(count: &AtomicU64) -> u64 {
     count.load(Ordering::Relaxed)
 }
 
-/// What a [`SliceLsh`](crate::SliceLsh) has done since it was opened.
+/// Counts of a [`SliceLsh`](crate::SliceLsh) since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LshStats {
     /// Vectors that have been inserted.
@@ -39,7 +39,7 @@ pub struct LshStats {
     pub deletes: u64,
     /// Queries that have been asked.
     pub queries: u64,
-    /// Vectors that tables named, all queries together.
+    /// Vectors that tables named, summed over all queries.
     pub candidates: u64,
     /// Candidates that were read and compared.
     pub vectors_read: u64,
@@ -55,19 +55,19 @@ pub struct LshStats {
     pub flushed_entries: u64,
     /// Entries that found both buckets full.
     pub full: u64,
-    /// Entries of keys that had as many as may be in one generation.
+    /// Entries refused because their key had the maximum number of entries in one generation.
     pub crowded: u64,
-    /// Vectors of which no table has an entry: no query finds them.
+    /// Vectors without an entry in any table: no query finds them.
     pub unlisted: u64,
-    /// Entries that went with the oldest incarnation.
+    /// Entries that were dropped with the oldest incarnation.
     pub evicted: u64,
-    /// Entries of deleted vectors that flushes have taken out.
+    /// Entries of deleted vectors that flushes have removed.
     pub erased: u64,
     /// Bytes that flushes have read.
     pub bytes_read: u64,
-    /// Bytes that have been written: slicetables and vectors.
+    /// Bytes of slicetables and vectors that have been written.
     pub bytes_written: u64,
-    /// Damaged pages that flushes have begun anew.
+    /// Damaged pages that flushes have started empty.
     pub pages_lost: u64,
 }
 
@@ -81,7 +81,7 @@ pub struct ChannelReads {
 }
 
 impl ChannelReads {
-    /// Reads of the fullest channel over the mean, tables and vectors together; 1 where nothing was read.
+    /// Returns the reads of the fullest channel over the mean, tables and vectors together; 1 without reads.
     pub fn load(&self) -> f64 {
         let both = self.table_pages.iter().zip(&self.vector_pages);
         Self::load_of(
@@ -91,7 +91,7 @@ impl ChannelReads {
         )
     }
 
-    /// The fullest of some channels over the mean.
+    /// Returns the reads of the fullest channel over the mean.
     pub fn load_of(reads: &[u64]) -> f64 {
         let all: u64 = reads.iter().sum();
         let fullest = reads.iter().max().copied().unwrap_or(0);
@@ -107,15 +107,15 @@ impl ChannelReads {
 pub struct LshMemory {
     /// Entries of the generation that takes vectors, and of the one that is being flushed.
     pub entries: u64,
-    /// What is kept for each partition beside.
+    /// Other memory of the partitions.
     pub partitions: u64,
     /// The random projections of all tables.
     pub functions: u64,
     /// Vectors that are not on a drive yet.
     pub segments: u64,
-    /// Which vectors have been deleted: a part of the log, whose pages the system may take back.
+    /// Bits that mark deleted vectors: a part of the log, whose pages the system may take back.
     pub deletes: u64,
-    /// Pieces of slicetables that are being rewritten: two of each drive.
+    /// Pieces of slicetables that are being rewritten: two for each drive.
     pub pieces: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The superblock of a similarity index: settings and shape to bytes, and back.
+//! The superblock of a similarity index: settings and shape to fields, and back.
 
 use format::slices::{SliceKind, SliceSuperblock};
 use format::slices_lsh::{LshOwn, LshPage};
@@ -15,7 +15,7 @@ use crate::superblock::{Instance, refuse_if};
 const COSINE: u8 = 1;
 const EUCLIDEAN: u8 = 2;
 
-/// The superblock of drive `number` of `count`.
+/// Returns the superblock of drive `number` of `count`.
 pub(crate) fn superblock(
     settings: &LshSettings,
     shape: &LshShape,
@@ -64,10 +64,10 @@ pub(crate) fn superblock(
     superblock
 }
 
-/// The settings with what was chosen when the index was created, and its shape.
+/// Returns `settings` with the values that were chosen when the index was created, and its shape.
 ///
 /// # Errors
-/// Where what was chosen then, or what is chosen now, cannot be.
+/// If a value chosen then or now is out of range.
 pub(crate) fn created(
     found: &SliceSuperblock,
     settings: &LshSettings,
@@ -132,7 +132,7 @@ pub(crate) fn created(
     Ok((created, shape))
 }
 
-/// Refuses numbers that no index has. Settings that they are a part of have been checked.
+/// Refuses values that no index has. Settings that depend on them have been checked.
 fn check_own(found: &SliceSuperblock, own: &LshOwn) -> Result<(), SliceError> {
     let (page_bytes, channels) = (found.page_bytes.get(), found.channels.get());
     let page = LshPage {

@@ -1,7 +1,7 @@
-//! The task that writes: segments first, since inserts wait for these sooner, then the slicetables of a frozen generation.
+//! The task that writes: segments first, since inserts wait for them sooner, then the slicetables of a frozen generation.
 //!
-//! A slicetable is written when all vectors that it names are on the drives, durably. So after a crash the vectors of a
-//! generation that some slicetables have are all there.
+//! A slicetable is written when all vectors that it names are durably on the drives. So if some slicetables have a generation
+//! after a crash, all of its vectors are there.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -18,11 +18,11 @@ use crate::lsh::state::{Frozen, State};
 use crate::lsh::stats::add;
 use crate::regions::Region;
 
-/// After how long a failed write is tried again: twice as long each time.
+/// Pauses before a failed write is tried again: the first, doubled each time, and the longest.
 const FIRST_RETRY: Duration = Duration::from_millis(10);
 const LAST_RETRY: Duration = Duration::from_secs(5);
 
-/// The task that writes. Where its runtime ends before it has ended, who waits next begins another.
+/// The task that writes. If its runtime ends first, the next waiter spawns another.
 struct Writer {
     index: Weak<Inner>,
     is_finished: bool,
@@ -40,16 +40,16 @@ impl Drop for Writer {
     }
 }
 
-/// What is to be written next.
+/// The next write.
 enum Step {
     Segment(ClosedSegment),
-    /// A partition of each drive.
+    /// The frozen generation, into the slicetable of one partition on each drive.
     Partitions(Frozen, Vec<u32>),
     Nothing,
 }
 
 impl SliceLsh {
-    /// Sees to it that there is a task that writes, where there is something to write.
+    /// Spawns a task that writes, if there is something to write and no task runs.
     pub(super) fn write_what_is_full(&self) {
         {
             let mut state = self.0.state.lock();
@@ -67,7 +67,7 @@ impl SliceLsh {
     }
 }
 
-/// Writes what is full, again and again until it succeeds or the index is no longer used.
+/// Writes full segments and generations, again and again until nothing is left to write or the index is no longer used.
 async fn write(mut writer: Writer) {
     let mut pause = FIRST_RETRY;
     loop {
@@ -90,7 +90,7 @@ async fn write(mut writer: Writer) {
 }
 
 impl Inner {
-    /// Writes what is next: whether there was something. Where that fails the state says why.
+    /// Does the next write. Returns whether there was one. After a failure the state has the error.
     async fn write_next(&self) -> Result<bool, ()> {
         let step = {
             let mut state = self.state.lock();
@@ -161,7 +161,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes the frozen generation into the slicetable of a partition, and says so in the log.
+    /// Writes the frozen generation into the slicetable of a partition, and stores its pointer in the log.
     async fn flush(&self, frozen: &Frozen, number: u32) -> Result<(), SliceError> {
         let drive = number as usize % self.drives.len();
         let (written, old) = {

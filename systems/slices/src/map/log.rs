@@ -1,12 +1,13 @@
-//! What the log of a map has behind that of its table: the segments of records that are in memory, and where the log of records ends.
+//! The log of a map, behind the log of its table: the segments of records in memory, and the end of the records.
 //!
 //! ```text
 //!   instance │ epoch │ end │ … │ slot 0 │ slot 1 │ …          segment n has slot n mod slots
 //! ```
 //!
-//! Slots are for kills alone: stores survive the process, so that the next one has the records that had not reached a drive. A power
-//! cut may take any of their words, and records have checksums. All records in front of the end are on the drives, and their entries
-//! in the table, durably: were the end ahead of what a power cut leaves of the table, a start would not bring them back.
+//! Slots serve kills alone: stores survive the process, so that the next process has the records that had not reached a drive. A
+//! power cut may lose any words of a slot, and records have checksums. All records in front of the end are durably on the drives,
+//! and their entries durably in the table. If the end were ahead of the entries that a power cut leaves in the table, a start
+//! would not bring back the missing ones.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use format::slices_map::{seal_number, unseal_number};
 
 use crate::error::SliceError;
 
-/// Segments in memory, at most.
+/// Maximum segments in memory.
 pub(crate) const SLOTS: usize = 4;
 const WORD_BYTES: usize = size_of::<u64>();
 const PAGE_WORDS: usize = PAGE_BYTES / WORD_BYTES;
@@ -25,17 +26,17 @@ const END: usize = 2;
 const EPOCH_SALT: u8 = 0x35;
 const END_SALT: u8 = 0x5b;
 
-/// Where the words begin, behind those of a table.
+/// Returns the first word of the map, behind those of its table.
 pub(crate) fn first_word(of_table: usize) -> usize {
     of_table.next_multiple_of(PAGE_WORDS)
 }
 
-/// How many words there are.
+/// Returns the number of words of the map.
 pub(crate) fn words(segment_bytes: u32) -> usize {
     PAGE_WORDS + SLOTS * segment_bytes as usize / WORD_BYTES
 }
 
-/// The log of records that are in memory. Under the lock of the map, but for its opening.
+/// The log of the records in memory. Accessed under the lock of the map, except when it is opened.
 pub(crate) struct RecordLog {
     journal: Arc<dyn Journal>,
     first: usize,
@@ -43,7 +44,7 @@ pub(crate) struct RecordLog {
 }
 
 impl RecordLog {
-    /// Of a new map: no records.
+    /// Creates the log of a new map, without records.
     pub(crate) fn create(
         journal: Arc<dyn Journal>,
         first: usize,
@@ -58,7 +59,7 @@ impl RecordLog {
         Ok(log)
     }
 
-    /// Of a map that there is, with its epoch and the end of its records.
+    /// Opens the log of an existing map. Also returns its epoch and the end of its records.
     ///
     /// # Errors
     /// Another map's log, or a damaged one.
@@ -98,7 +99,7 @@ impl RecordLog {
         self.journal.store(self.first + EPOCH, word);
     }
 
-    /// No power cut takes the entries of records in front of `end`, a page's start, from the table.
+    /// Stores the end of the records, the start of a page. Their entries must be durable in the table.
     pub(crate) fn store_end(&self, end: u64) {
         let word = seal_number(end / PAGE_BYTES as u64, END_SALT);
         self.journal.store(self.first + END, word);
@@ -109,7 +110,7 @@ impl RecordLog {
         self.first + PAGE_WORDS + slot * self.segment_bytes / WORD_BYTES
     }
 
-    /// Adds a record to a segment.
+    /// Copies a record to the slot of its segment.
     pub(crate) fn append(&self, segment: u64, within: usize, record: &[u8]) {
         let first = self.slot(segment) + within / WORD_BYTES;
         for (word, bytes) in (first..).zip(record.chunks_exact(WORD_BYTES)) {
@@ -118,7 +119,7 @@ impl RecordLog {
         }
     }
 
-    /// What the slot of a segment has, of whichever segment it is.
+    /// Returns the slot of a segment, which may hold another segment.
     pub(crate) fn read_slot(&self, segment: u64) -> Result<AlignedBuf, SliceError> {
         let mut words = vec![0; self.segment_bytes / WORD_BYTES];
         let read = self.journal.read(self.slot(segment), &mut words);

@@ -6,12 +6,12 @@
 //!   look up ─▶ newest record in memory ──not there──▶ SliceHash: a page ──address──▶ record: its pages, its whole key
 //! ```
 //!
-//! An address is in the table when its record is on a drive, durably, and never before; so neither the table nor its log has to
-//! wait for records, and a crash leaves no address without its record. All changes are records, deletes, too: a start reads those
-//! from the last durable end on, and changes the table by them again, in order.
+//! The table has an address only when its record is on a drive, durably. So neither the table nor its log waits for records, and
+//! a crash leaves no address without its record. Every change is a record, including a delete. A start reads the records from the
+//! last durable end on, and repeats their changes of the table, in order.
 //!
-//! A record says where it lies, and has its whole key: what has been written over, or belongs to another key of the same hash, is not
-//! there.
+//! A record says where it lies, and has its whole key. A look-up treats an overwritten record, or the record of another key with
+//! the same hash, as absent.
 
 mod log;
 mod recover;
@@ -46,11 +46,11 @@ pub use stats::{MapMemory, MapStats};
 
 /// A map of keys and values of any bytes that lies on drives. Clones are the same map.
 ///
-/// All operations may be called from every thread that a runtime drives, at once. An [`insert`](Self::insert) or
-/// [`delete`](Self::delete) that has returned survives the process; a power cut keeps what was there at the last
-/// [`sync`](Self::sync). The oldest records are written over, and the oldest entries of the table go.
+/// All operations may be called at once, from every thread that a runtime drives. An [`insert`](Self::insert) or
+/// [`delete`](Self::delete) that has returned survives the process. A power cut keeps the changes before the last
+/// [`sync`](Self::sync). A full map overwrites its oldest records, and its table drops the oldest entries.
 ///
-/// Two keys whose 8 bytes of hash are the same displace each other; neither is ever answered for the other.
+/// Two keys with the same 8 bytes of hash displace each other. Neither key gets the value of the other.
 #[derive(Clone)]
 pub struct SliceMap(Arc<Inner>);
 
@@ -60,28 +60,29 @@ struct Inner {
     log: RecordLog,
     records: RecordShape,
     instance: Instance,
-    /// Which start of the map this is.
+    /// Number of this start of the map.
     epoch: u32,
-    /// Records in front of it may have been written over in part, when the start before ended.
+    /// Position in front of which records may have been partly overwritten when the previous process ended.
     torn: u64,
     state: Mutex<State>,
-    /// Something has been written, or that has failed.
+    /// Notified when a write has succeeded or failed.
     progress: Notify,
     counts: Counts,
 }
 
-/// What is where the table says that a key's record is.
+/// The result of following the address that the table has for a key.
 enum Looked {
-    /// The record: what it says of the key.
+    /// The value that the record has for the key, if any.
     At(Option<Vec<u8>>),
-    /// The record had been written over when the look-up began: the key is gone.
+    /// The record had been overwritten when the look-up began: the key is gone.
     Gone,
-    /// The record has been written over since the look-up began: the key may have been changed before, so it looks again.
+    /// The record has been overwritten since the look-up began. The key may have been changed before, so the look-up starts
+    /// again.
     WentMeanwhile,
 }
 
 impl SliceMap {
-    /// Words of the log of a map with these settings on drives of these sizes.
+    /// Returns the words of the log of a map with these settings on drives of these sizes.
     ///
     /// # Errors
     /// As [`MapSettings::shape`].
@@ -91,7 +92,7 @@ impl SliceMap {
         Ok(log::first_word(of_table) + log::words(records.segment_bytes))
     }
 
-    /// [`log_words`](Self::log_words) for these drives.
+    /// Returns [`log_words`](Self::log_words) for these drives.
     ///
     /// # Errors
     /// As [`MapSettings::shape`].
@@ -102,10 +103,10 @@ impl SliceMap {
         Self::log_words(settings, &drive_bytes(disks))
     }
 
-    /// Makes an empty map on `disks`, whose contents are lost, with a log of at least [`log_words`](Self::log_words).
+    /// Creates an empty map on `disks`, whose contents are lost, with a log of at least [`log_words`](Self::log_words).
     ///
     /// # Errors
-    /// Settings that cannot be, and errors of the devices.
+    /// Settings that are out of range, and errors of the devices.
     pub async fn create(
         disks: Vec<Arc<dyn Disk>>,
         journal: Arc<dyn Journal>,
@@ -126,12 +127,12 @@ impl SliceMap {
         Ok(map)
     }
 
-    /// Opens the map on `disks`, named in the order in which they were when it was created, with its log. What had not reached
-    /// a drive is taken from the log. `settings` says how it is used; what was chosen when it was created is kept.
+    /// Opens the map on `disks`, named in the order of its creation, with its log. Records that had not reached a drive are taken
+    /// from the log. `settings` says how the map is used; values that were chosen at its creation are kept.
     ///
     /// # Errors
-    /// When it is no such map, or a drive or the log is missing, another's, or shorter than it was; settings that cannot be; and
-    /// errors of the devices.
+    /// If the disks hold no map, if a drive or the log is missing, belongs to another structure or is shorter than it was, if a
+    /// setting is out of range, and errors of the devices.
     pub async fn open(
         disks: Vec<Arc<dyn Disk>>,
         journal: Arc<dyn Journal>,
@@ -150,7 +151,7 @@ impl SliceMap {
         left.recovered().await
     }
 
-    /// A map whose records end at `end`, in a start that is number `epoch`.
+    /// Returns a map whose records end at `end`. `epoch` is the number of this start.
     fn with(
         disks: Vec<Arc<dyn Disk>>,
         (table, log): (SliceHash, RecordLog),
@@ -174,7 +175,7 @@ impl SliceMap {
         }))
     }
 
-    /// The value of a key. Reads a page of the table, or two, and the pages of the record.
+    /// Returns the value of a key. Reads one or two pages of the table, and the pages of the record.
     ///
     /// # Errors
     /// Errors of the devices, and a damaged page or record ([`SliceError::Damaged`]).
@@ -182,7 +183,7 @@ impl SliceMap {
         self.0.get(key).await
     }
 
-    /// The values of many keys, in their order: all look-ups are under way at once.
+    /// Returns the values of many keys, in their order. All look-ups are under way at once.
     pub async fn get_all(
         &self,
         keys: impl IntoIterator<Item = &[u8]>,
@@ -190,18 +191,18 @@ impl SliceMap {
         join_all(keys.into_iter().map(|key| self.get(key))).await
     }
 
-    /// Sets the value of a key. Waits where so many segments of records are in memory that one has to be written first.
+    /// Sets the value of a key. Waits while all segments that may be in memory are full, until one has been written.
     ///
     /// # Errors
-    /// A key or a value that is too long. Where there is no space because writes fail: why. They are tried again until they
-    /// succeed.
+    /// [`SliceError::LongRecord`] for a key or a value that is too long. The error of the last write, if there is no space
+    /// because writes fail. They are tried again until they succeed.
     pub async fn insert(&self, key: &[u8], value: &[u8]) -> Result<(), SliceError> {
         let change = self.change(key, Some(value)).await;
         self.0.counts.inserted.fetch_add(1, Ordering::Relaxed);
         change
     }
 
-    /// Removes a key, which need not be there.
+    /// Removes a key, which may be absent.
     ///
     /// # Errors
     /// As [`insert`](Self::insert).
@@ -258,22 +259,22 @@ impl SliceMap {
         self.0.sync_table().await
     }
 
-    /// Writes what is in memory, makes all changes durable, and waits for the flushes under way. The drives may be opened again
-    /// when it has returned and every clone is gone.
+    /// Writes the records in memory, makes all changes durable, and waits for the flushes under way. The drives may be opened
+    /// again when it has returned and every clone is gone.
     ///
     /// # Errors
-    /// Why a write, a flush or the log has failed. What the log has is not lost.
+    /// The error of a write, of a flush or of the log. Changes in the log are not lost.
     pub async fn close(self) -> Result<(), SliceError> {
         self.sync().await?;
         self.0.table.clone().close().await
     }
 
-    /// What it has done since it was opened.
+    /// Returns the counts since the map was opened.
     pub fn stats(&self) -> MapStats {
         self.0.counts.stats(self.0.table.stats())
     }
 
-    /// What follows from the settings that the map was created with.
+    /// Returns the shape that follows from the settings of the map's creation.
     pub fn shape(&self) -> MapShape {
         MapShape {
             table: *self.0.table.shape(),
@@ -281,18 +282,18 @@ impl SliceMap {
         }
     }
 
-    /// How many slicetables each partition of the table has.
+    /// Returns the number of slicetables of each partition of the table.
     pub fn slicetables_of_a_partition(&self) -> usize {
         self.0.table.slicetables_of_a_partition()
     }
 
-    /// The memory it has now.
+    /// Returns the memory of the map now.
     pub fn memory(&self) -> MapMemory {
         let state = self.0.state.lock();
         MapMemory {
             table: self.0.table.memory(),
             segments: state.segments.iter().map(Segment::memory_bytes).sum(),
-            // A byte of control for each.
+            // Each key has a byte of control.
             newest: (state.pending.capacity() * (size_of::<(u64, u64)>() + 1)) as u64,
         }
     }
@@ -303,10 +304,10 @@ impl Inner {
         xxh3_64_with_seed(key, self.instance.seed)
     }
 
-    /// Adds a record, if there is space in memory.
+    /// Appends a record, if there is space in memory.
     ///
     /// # Errors
-    /// Where there is none, and there will be none as long as writes fail: why.
+    /// The error of the last write, if there is no space because writes fail.
     fn try_append(&self, key: &[u8], value: Option<&[u8]>) -> Result<Append, SliceError> {
         let record = Record {
             epoch: self.epoch,
@@ -389,7 +390,7 @@ impl Inner {
         match Record::decode(self.instance.id, position, pages.record()) {
             Ok(record) => Ok(Looked::At(self.value_for(key, &record))),
             Err(source) => match has_gone() {
-                // It may have been written over while it was read.
+                // The record may have been overwritten while it was read.
                 Some(gone) => Ok(gone),
                 None if position < self.torn => Ok(Looked::Gone),
                 None => Err(SliceError::Damaged {
@@ -401,7 +402,7 @@ impl Inner {
         }
     }
 
-    /// What a record says of a key, whose hash is its key's.
+    /// Returns the value that a record has for a key. The hash of the record's key is that of `key`.
     fn value_for(&self, key: &[u8], record: &Record<'_>) -> Option<Vec<u8>> {
         if record.key != key {
             self.counts.other_keys.fetch_add(1, Ordering::Relaxed);
@@ -413,7 +414,7 @@ impl Inner {
         record.value.map(<[u8]>::to_vec)
     }
 
-    /// An error of the table, with the byte of the drive that its part begins with.
+    /// Returns an error of the table with an offset that counts from the start of the drive, not from the table's part.
     fn of_whole_drive(&self, error: SliceError) -> SliceError {
         match error {
             SliceError::Damaged {

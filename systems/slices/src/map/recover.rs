@@ -1,16 +1,16 @@
-//! What a start does with the records that may not be in the table: those behind the end that the log says.
+//! The recovery of records that may not be in the table: the records behind the end that the log says.
 //!
-//! Records follow each other, or begin on the next page where a sync has come between, or in the next segment. Each is taken from
-//! the drive or, where it is not there, from the slot of its segment in the log. Then they are written, and their addresses go to
-//! the table, in the order in which they came: so the table has the newest change of each key, whatever it had of them before.
+//! A record follows another one, or begins on the next page after a sync, or in the next segment. It is taken from the drive or,
+//! if it is not there, from the slot of its segment in the log. Then the records are written, and their addresses go to the
+//! table, in the order of the records. So the table has the newest change of each key, whatever it had before.
 //!
-//! What cannot be read, however often it is tried, or has decayed says nothing of what follows: a start tries every place where a
-//! record may begin. It ends with two segments that have been read and have no record, so that nothing that is there is written over.
+//! A record that cannot be read, or has decayed, says nothing about the records behind it: a start tries every place where a
+//! record may begin. It ends after two segments that have been read and have no record, so that no record is overwritten.
 //!
-//! An entry of the table that names a record, or one behind it, stays: an entry that comes again would take the place of the oldest
-//! ones, whose records are still there; and a newer record that has decayed is damaged, not undone.
+//! An entry of the table that names the same record, or a later one, stays. Inserting it again would displace the oldest entries,
+//! whose records still exist. And if a newer record has decayed, the key is damaged; its older value must not return.
 //!
-//! Records of this start have a new epoch. What lies behind the end has an older one, and is never taken for a later record.
+//! Records of this start get a new epoch. Records behind the end have an older epoch, and are never taken for later records.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,12 +25,12 @@ use super::writer::{ENTRIES_AT_ONCE, TableChange};
 use super::{Inner, SliceMap};
 use crate::error::SliceError;
 
-/// How often a start reads again what it could not, until the rest of it counts as lost, and how long it waits before.
+/// Number of failed page reads that a start repeats until the rest counts as lost, and the pause before each.
 const READS_AGAIN: u32 = 100;
 const READ_PAUSE: Duration = Duration::from_millis(10);
 
 impl SliceMap {
-    /// The map with all that a crash has left, in a new epoch.
+    /// Returns the map with all records that a crash has left, in a new epoch.
     pub(super) async fn recovered(self) -> Result<Self, SliceError> {
         let mut inner = Arc::into_inner(self.0).expect("it has been made just now");
         let synced = inner.state.lock().synced;
@@ -39,8 +39,8 @@ impl SliceMap {
         *inner.state.lock() = State::new(inner.ring.segment_of(end), segment_bytes, synced);
         // A power cut may have torn the first write of the segment that follows.
         inner.torn = inner.ring.tail(inner.ring.segment_of(end).0 + 1);
-        // Before there is a new epoch, all records of the old one are durable, and then their end: none would be found behind an
-        // older one. Before there is a record of the new epoch, that is durable.
+        // Before the new epoch begins, all records of the old epoch are durable, and then their end: behind an older end no start
+        // would find them. The new epoch is durable before it has a record.
         inner.sync_table().await?;
         inner.sync_table().await?;
         inner.epoch = inner.epoch.wrapping_add(1);
@@ -50,7 +50,7 @@ impl SliceMap {
 }
 
 impl Inner {
-    /// Brings records from `end` on to the drives and the table; where they end.
+    /// Brings the records from `end` on to the drives and the table. Returns the end of the records.
     async fn recover(&self, mut end: u64) -> Result<u64, SliceError> {
         let (first, mut from) = self.ring.segment_of(end);
         let mut reads_again = READS_AGAIN;
@@ -66,9 +66,9 @@ impl Inner {
                     end = self.ring.start_of(segment) + found.range.end as u64;
                     is_behind_none = false;
                 }
-                // Records may go on behind a segment that had no space left, or cannot be read.
+                // Records may go on behind a segment that had no space left, or that cannot be read.
                 None if from > 0 || !is_whole => {}
-                // It may have had one record, which has decayed.
+                // The segment may have had one record, which has decayed.
                 None if !is_behind_none => is_behind_none = true,
                 None => break,
             }
@@ -77,8 +77,8 @@ impl Inner {
         Ok(end)
     }
 
-    /// Brings the addresses of records to the table, but for those of keys of which it has a record that is not older. All lie in front
-    /// of `behind_all`.
+    /// Brings the addresses of records to the table, except for keys whose entry names the same record or a later one. All
+    /// records lie in front of `behind_all`.
     async fn change_table_again(
         &self,
         found: &Unstored,
@@ -87,7 +87,7 @@ impl Inner {
         let is_missing = async |change: TableChange| {
             let has = match self.table.get(change.hash).await {
                 Ok(word) => word.and_then(|word| RecordAddress::decode(word, behind_all)),
-                // Whatever it is, a flush will displace it.
+                // A flush will displace the damaged entry, whatever it is.
                 Err(_) => return Some(change),
             };
             let is_missing = match has {
@@ -108,7 +108,8 @@ impl Inner {
         }
     }
 
-    /// What a drive has of a segment, and whether that is all: pages that cannot be read are zeros.
+    /// Reads a segment from its drive, with zeros for pages that cannot be read. Returns the bytes, and whether all pages were
+    /// read.
     async fn read_left(&self, segment: u64, reads_again: &mut u32) -> (AlignedBuf, bool) {
         let (drives, segment_bytes) = (self.table.drives(), self.ring.segment_bytes());
         let whole = self.ring.read_segment(drives, segment).await;
@@ -132,7 +133,8 @@ impl Inner {
         (bytes, is_whole)
     }
 
-    /// The records of a segment from a page's start on that the last start has left, of what its drive has and of the log.
+    /// Returns the records of the last epoch in a segment, from the start of a page on. Each is taken from the drive or from the
+    /// log.
     fn records_left(
         &self,
         segment: u64,

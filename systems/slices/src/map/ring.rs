@@ -1,7 +1,7 @@
 //! Records on the drives: a log of segments that the drives take in turn, each written over the oldest.
 //!
-//! A position is a byte of the log as if it had no end; segment `n` lies on drive `n` mod drives, in place `n` / drives mod segments.
-//! What was written a round before is gone from when its segment is begun again, in memory.
+//! A position is a byte of the log, as if the log had no end. Segment `n` lies on drive `n` mod drives, in place `n` / drives mod
+//! segments. Records of the round before are gone as soon as their segment is begun again in memory.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use crate::drive::Drive;
 use crate::error::SliceError;
 use crate::map::settings::RecordShape;
 
-/// Where records lie: segments that the drives take in turn, and that are used again in their order.
+/// The places of records: segments that the drives take in turn, and that are reused in their order.
 pub(crate) struct RecordRing {
     disks: Vec<Arc<dyn Disk>>,
     segment_bytes: u64,
-    /// Places for segments on each drive, which are used in turn.
+    /// Places for segments on each drive, used in turn.
     segments: u64,
     head_bytes: u64,
 }
 
-/// Pages of a drive that have been read, and what was looked for in them.
+/// Pages of a drive that have been read, with the record in them.
 pub(crate) struct PagesRead {
     bytes: AlignedBuf,
     within: Range<usize>,
     pub(crate) drive: usize,
-    /// The byte of the drive that the first page begins with.
+    /// Byte of the drive at which the first page begins.
     pub(crate) offset: u64,
 }
 
@@ -51,23 +51,23 @@ impl RecordRing {
         self.segment_bytes as usize
     }
 
-    /// Segments after which places come round again.
+    /// Returns the number of segments after which places come round again.
     pub(crate) fn all_segments(&self) -> u64 {
         self.segments * self.disks.len() as u64
     }
 
-    /// Which segment a position lies in, and where in that.
+    /// Returns the segment of a position, and the byte within it.
     pub(crate) fn segment_of(&self, position: u64) -> (u64, usize) {
         let within = position % self.segment_bytes;
         (position / self.segment_bytes, within as usize)
     }
 
-    /// The first position of a segment.
+    /// Returns the first position of a segment.
     pub(crate) fn start_of(&self, segment: u64) -> u64 {
         segment * self.segment_bytes
     }
 
-    /// The first position that has not been written over, where `newest` is the newest segment.
+    /// Returns the first position that has not been overwritten, if `newest` is the newest segment.
     pub(crate) fn tail(&self, newest: u64) -> u64 {
         self.start_of((newest + 1).saturating_sub(self.all_segments()))
     }
@@ -79,7 +79,7 @@ impl RecordRing {
         ((segment % drives) as usize, offset)
     }
 
-    /// Writes pages of a segment, `from` its byte of that number, and syncs them.
+    /// Writes pages of a segment, from its byte `from` on, and syncs them.
     pub(crate) async fn write(
         &self,
         drives: &[Drive],
@@ -94,7 +94,7 @@ impl RecordRing {
         drive.write_beside(&**disk, at, data).await
     }
 
-    /// Reads a whole segment, whatever its place has.
+    /// Reads the place of a whole segment, which may hold another segment.
     pub(crate) async fn read_segment(
         &self,
         drives: &[Drive],
@@ -118,7 +118,7 @@ impl RecordRing {
         drive.read_beside(disk, offset, PAGE_BYTES).await
     }
 
-    /// Reads the pages that a record lies in; `None` where its address cannot be.
+    /// Reads the pages of a record. Returns `None` for an address that no record has.
     pub(crate) async fn read(
         &self,
         drives: &[Drive],

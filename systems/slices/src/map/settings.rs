@@ -1,4 +1,4 @@
-//! What can be chosen for a map, how its drives are divided, and what its superblock says of that.
+//! The settings of a map, the division of its drives, and both in its superblock.
 
 use std::sync::Arc;
 
@@ -14,20 +14,21 @@ use crate::map::log::SLOTS;
 use crate::settings::{HashSettings, HashShape};
 use crate::superblock::{self, Instance};
 
-/// Bytes that an entry of the table takes of a drive, about.
+/// Estimated bytes of a drive for each entry of the table.
 const ENTRY_BYTES: u64 = 24;
 const MOST_SEGMENT_BYTES: u32 = 64 << 20;
-/// Segments of all drives, at least: as many as are in memory, and some more.
+/// Minimum segments of all drives: as many as are in memory, and some more.
 const LEAST_SEGMENTS: u64 = 8;
 
-/// How a [`SliceMap`](crate::SliceMap) is made.
+/// Settings of a [`SliceMap`](crate::SliceMap).
 #[derive(Clone, Debug, PartialEq)]
 pub struct MapSettings {
-    /// The settings of its table, which has the address of each key's record.
+    /// Settings of the table, which has the address of each key's record.
     pub table: HashSettings,
-    /// Bytes of a key and its value together, on average: what divides the drives between records and table.
+    /// Average bytes of a key and its value together, which divides the drives between records and table.
     pub mean_bytes: u32,
-    /// Bytes of records that are written at once, whole pages of 4 KiB. A record is not larger, nor than 1 MiB less 16 bytes.
+    /// Bytes of records that are written at once, a multiple of 4 KiB. A record fits a segment, and has at most 1 MiB less 16
+    /// bytes.
     pub segment_bytes: u32,
 }
 
@@ -41,34 +42,34 @@ impl Default for MapSettings {
     }
 }
 
-/// What follows from the settings and the drives.
+/// Sizes of a map that follow from the settings and the drives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MapShape {
-    /// The shape of its table, which has the address of each key's record.
+    /// Shape of the table, which has the address of each key's record.
     pub table: HashShape,
-    /// How much of the drives is for records, and how they are divided.
+    /// Division of the drives between records and table.
     pub records: RecordShape,
 }
 
-/// How the drives of a map are divided.
+/// The division of a map's drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordShape {
     /// Bytes of a segment of records.
     pub segment_bytes: u32,
-    /// Segments of records on each drive, which has the same number of them as every other.
+    /// Segments of records on each drive. All drives have the same number.
     pub segments: u64,
     pub(crate) drives: usize,
     /// Bytes in front of the records of a drive.
     pub(crate) head_bytes: u64,
-    /// Bytes in front of its part of the table.
+    /// Bytes of a drive in front of its part of the table.
     pub(crate) table_start: u64,
 }
 
 impl MapSettings {
-    /// The shape on drives of these sizes.
+    /// Returns the shape on drives of these sizes.
     ///
     /// # Errors
-    /// Settings that cannot be, or a drive that is too small.
+    /// [`SliceError::Setting`] for a setting that is out of range, and a drive that is too small.
     pub fn shape(&self, drive_bytes: &[u64]) -> Result<MapShape, SliceError> {
         self.check()?;
         let layout = self.table.layout();
@@ -87,7 +88,7 @@ impl MapSettings {
         Ok(MapShape { table, records })
     }
 
-    /// Bytes of a drive that the smallest table takes, or the one that is asked for.
+    /// Returns the bytes of a drive for the table that is asked for, or for the smallest one.
     fn least_of_table(&self, drives: usize) -> Result<u64, SliceError> {
         let boundless = vec![1 << 62; drives];
         let region_bytes = self.table.shape(&boundless)?.region_bytes;
@@ -98,7 +99,7 @@ impl MapSettings {
         };
         let regions = u64::from(of_a_drive) + u64::from(self.table.spare_regions);
         let layout = self.table.layout();
-        // Its part begins at a stripe.
+        // The table's part begins at a stripe.
         Ok(layout
             .bytes_of(regions, region_bytes)
             .saturating_add(layout.head_bytes()))
@@ -121,7 +122,7 @@ impl MapSettings {
         ])
     }
 
-    /// How drives with so many segments each are divided.
+    /// Returns the division of drives with `segments` segments each.
     fn records(&self, segments: u64, drives: usize) -> Result<RecordShape, SliceError> {
         let stripe = self.table.layout().head_bytes();
         let too_few = segments.saturating_mul(drives as u64) < LEAST_SEGMENTS;
@@ -144,28 +145,28 @@ impl MapSettings {
 }
 
 impl RecordShape {
-    /// Bytes of records on all drives.
+    /// Returns the bytes of records on all drives.
     pub fn bytes(&self) -> u64 {
         self.drives as u64 * self.segments * u64::from(self.segment_bytes)
     }
 
-    /// Bytes that a key and a value of so many bytes take.
+    /// Returns the bytes of a record with a key and a value of these sizes.
     pub fn record_bytes(key_bytes: usize, value_bytes: usize) -> u64 {
         Record::bytes_of(key_bytes, value_bytes) as u64
     }
 
-    /// Bytes of a key and its value together, at most.
+    /// Returns the maximum bytes of a key and its value together.
     pub fn most_bytes(&self) -> usize {
         (self.segment_bytes as usize).min(MOST_RECORD_BYTES) - RECORD_HEAD_BYTES
     }
 
-    /// What drives of these sizes have left for the table.
+    /// Returns the bytes of drives of these sizes that are left for the table.
     pub(super) fn rest(&self, drive_bytes: &[u64]) -> Vec<u64> {
         let rest = |bytes: &u64| bytes.saturating_sub(self.table_start);
         drive_bytes.iter().map(rest).collect()
     }
 
-    /// The parts of drives that the table lies on.
+    /// Returns the parts of drives that the table lies on.
     pub(crate) fn table_parts(
         &self,
         disks: &[Arc<dyn Disk>],
@@ -205,7 +206,7 @@ pub(super) async fn write_superblocks(
     superblock::write(disks, superblock, &layout).await
 }
 
-/// How the drives of a map that there is are divided, and the settings that it was created with.
+/// Returns the settings that an existing map was created with, and the division of its drives.
 pub(super) fn created(
     found: &SliceSuperblock,
     settings: &MapSettings,

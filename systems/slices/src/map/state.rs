@@ -1,4 +1,4 @@
-//! What is in memory of a map: segments of records that have not reached a drive, and which of them has the newest change of a key.
+//! The memory of a map: segments of records that have not reached a drive, and the newest record in them of each key.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -14,11 +14,11 @@ use crate::map::log::SLOTS;
 pub(super) struct Segment {
     pub(super) number: u64,
     pub(super) bytes: AlignedBuf,
-    /// Records end here.
+    /// Bytes up to the end of the records.
     pub(super) len: usize,
-    /// So far they are on the drive, whole pages.
+    /// Bytes whose pages are on the drive: whole pages.
     pub(super) stored: usize,
-    /// Where each record begins that is not.
+    /// Start of each record that is not on the drive.
     pub(super) starts: VecDeque<usize>,
 }
 
@@ -37,56 +37,57 @@ impl Segment {
         (self.bytes.len() + self.starts.capacity() * size_of::<usize>()) as u64
     }
 
-    /// The pages that are not on the drive.
+    /// Returns the pages that are not on the drive.
     fn unstored(&self) -> Range<usize> {
         self.stored..self.len.next_multiple_of(PAGE_BYTES)
     }
 }
 
-/// Under the lock of the map.
+/// The state of a map. Accessed under the lock of the map.
 pub(super) struct State {
-    /// The oldest first; the last one takes records. Never empty.
+    /// Segments in memory, oldest first. The last one takes records. Never empty.
     pub(super) segments: VecDeque<Segment>,
-    /// Where the newest record in memory of each key lies, by its hash, until the table has it.
+    /// Position of the newest record in memory of each key, by the hash of the key, until the table has its address.
     pub(super) pending: HashMap<u64, u64>,
-    /// Records in front of it are to be written, also where their segment is not full.
+    /// Position in front of which all records are to be written, even if their segment is not full.
     pub(super) wanted: u64,
-    /// All records in front of it are on the drives, durably, and the table has their entries.
+    /// Position in front of which all records are durably on the drives, and their entries in the table.
     pub(super) stored: u64,
-    /// The same, and a power cut takes nothing of it.
+    /// Position in front of which a power cut loses neither records nor their entries.
     pub(super) synced: u64,
-    /// A start begins here, or later: the end that a power cut leaves in the log.
+    /// End of the records that the log says durably. A start after a power cut begins here, or later.
     pub(super) durable_end: u64,
-    /// There is a task that writes.
+    /// Whether a task writes.
     pub(super) is_writing: bool,
-    /// Why that has failed last, until it succeeds.
+    /// Error of the last write, until one succeeds.
     pub(super) failing: Option<SliceError>,
 }
 
-/// Whether a record has found its place.
+/// The place of a new record.
 pub(super) enum Append {
     At(RecordAddress),
-    /// The same, in a new segment: the one before it can be written.
+    /// The record begins a new segment: the segment before it can be written.
     AtNew(RecordAddress),
-    /// So many segments are in memory that one has to be written first.
+    /// The maximum number of segments is in memory, and one has to be written first.
     Full,
 }
 
 /// Pages of a segment that are to be written, with the records in them.
 pub(super) struct Unstored {
     pub(super) segment: u64,
-    /// Which bytes of the segment they are.
+    /// Bytes of the segment that the pages are.
     pub(super) range: Range<usize>,
-    /// None where all have been written, and the segment has to go.
+    /// The pages; `None` if all have been written, and only the segment is to leave memory.
     pub(super) pages: Option<Arc<AlignedBuf>>,
-    /// Where records begin in the pages.
+    /// Start of each record in the pages.
     pub(super) starts: Vec<usize>,
-    /// The segment takes no more.
+    /// Whether the segment takes no more records.
     pub(super) is_full: bool,
 }
 
 impl State {
-    /// Of a map whose records end at byte `from` of a segment, and whose log says that they end at `synced` at least.
+    /// Returns the state of a map whose records end at byte `from` of a segment. The log says that they end at `synced`, or
+    /// later.
     pub(super) fn new((number, from): (u64, usize), segment_bytes: usize, synced: u64) -> Self {
         let stored = number * segment_bytes as u64 + from as u64;
         let bytes = AlignedBuf::new(segment_bytes);
@@ -102,7 +103,7 @@ impl State {
         }
     }
 
-    /// The segment that takes records.
+    /// Returns the segment that takes records.
     pub(super) fn open(&mut self) -> &mut Segment {
         self.segments.back_mut().expect("one takes records")
     }
@@ -111,14 +112,14 @@ impl State {
         self.segments.back().map_or(0, |segment| segment.number)
     }
 
-    /// The position behind the last record.
+    /// Returns the position behind the last record.
     pub(super) fn end(&self) -> u64 {
         self.segments.back().map_or(0, |open| {
             open.number * open.bytes.len() as u64 + open.len as u64
         })
     }
 
-    /// Finds the place of a record of so many bytes.
+    /// Finds the place of a record of `bytes` bytes.
     pub(super) fn place(&mut self, bytes: usize) -> Append {
         let open = self.open();
         let (number, segment_bytes) = (open.number, open.bytes.len());
@@ -137,7 +138,7 @@ impl State {
         Append::AtNew(at(number + 1, 0))
     }
 
-    /// A record in memory.
+    /// Returns the record in memory at a position.
     pub(super) fn record(&self, instance: u64, position: u64) -> Option<Record<'_>> {
         let segment_bytes = self.segments.front()?.bytes.len() as u64;
         let number = position / segment_bytes;
@@ -146,12 +147,12 @@ impl State {
         Record::decode(instance, position, bytes).ok()
     }
 
-    /// Whether something is to be written.
+    /// Returns whether something is to be written.
     pub(super) fn has_unstored(&self) -> bool {
         self.segments.len() > 1 || self.wanted > self.stored
     }
 
-    /// What is to be written next: a full segment, or what there is of one that is wanted. Records that come later begin on
+    /// Returns the next pages to write: of a full segment, or of a segment whose records are wanted. Later records begin on
     /// another page.
     pub(super) fn next_unstored(&mut self) -> Option<Unstored> {
         if !self.has_unstored() {
@@ -175,7 +176,7 @@ impl State {
         })
     }
 
-    /// What was to be written is on the drive, durably, and the table has its entries.
+    /// Notes that pages are durably on the drive, and their entries in the table.
     pub(super) fn store(&mut self, written: &Unstored, hashes: impl Iterator<Item = (u64, u64)>) {
         for (hash, position) in hashes {
             if self.pending.get(&hash) == Some(&position) {

@@ -1,10 +1,10 @@
-//! What a map has done, and the memory that it takes.
+//! Counts of a map, and its memory.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::hash::{HashMemory, HashStats};
 
-/// What is counted beside what the table counts.
+/// Counters of a map, in addition to those of its table.
 #[derive(Default)]
 pub(super) struct Counts {
     pub(super) lookups: AtomicU64,
@@ -18,44 +18,44 @@ pub(super) struct Counts {
     pub(super) record_bytes: AtomicU64,
 }
 
-/// What a [`SliceMap`](crate::SliceMap) has done since it was opened.
+/// Counts of a [`SliceMap`](crate::SliceMap) since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MapStats {
-    /// Inserts, also those that were refused.
+    /// Inserts, including refused ones.
     pub inserted: u64,
-    /// Deletes, also of what was not there.
+    /// Deletes, including those of absent keys.
     pub deleted: u64,
-    /// Keys that were looked up, there or not.
+    /// Keys that were looked up, present or absent.
     pub lookups: u64,
-    /// Look-ups that a record in memory has answered, also by a delete.
+    /// Look-ups that a record in memory has answered, with a value or a delete.
     pub memory_hits: u64,
     /// Look-ups that have found a value.
     pub found: u64,
     /// Look-ups that have read a record on a drive.
     pub record_reads: u64,
-    /// Look-ups whose record had been written over.
+    /// Look-ups whose record had been overwritten.
     pub overwritten: u64,
-    /// Look-ups that have found another key of the same hash in the record.
+    /// Look-ups that have found the record of another key with the same hash.
     pub other_keys: u64,
-    /// Bytes of records that have been written, whole pages.
+    /// Bytes of records that have been written, in whole pages.
     pub record_bytes: u64,
-    /// What its table has done. `bytes_written` has the records, too.
+    /// Counts of the table. `bytes_written` includes the records.
     pub table: HashStats,
 }
 
 /// Memory of a [`SliceMap`](crate::SliceMap), in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MapMemory {
-    /// Memory of its table, which has the address of each key's record.
+    /// Memory of the table, which has the address of each key's record.
     pub table: HashMemory,
-    /// Segments of records that have not been written; one more of them while it is.
+    /// Segments of records that have not been written, without the copy of the pages that are being written.
     pub segments: u64,
-    /// Which record in memory is the newest of its key.
+    /// Index of the newest record in memory of each key.
     pub newest: u64,
 }
 
 impl MapMemory {
-    /// The memory of all parts, in bytes.
+    /// Returns the memory of all parts, in bytes.
     pub fn total(&self) -> u64 {
         self.table.total() + self.segments + self.newest
     }

@@ -1,4 +1,4 @@
-//! The task that writes records: first to the drive, durably, then their addresses to the table.
+//! The task that writes records: first durably to the drive, then their addresses to the table.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -12,15 +12,15 @@ use super::state::Unstored;
 use super::{Inner, SliceMap};
 use crate::error::SliceError;
 
-/// After how long a failed write is tried again: twice as long each time.
+/// Pauses before a failed write is tried again: the first, doubled each time, and the longest.
 const FIRST_RETRY: Duration = Duration::from_millis(10);
 const LAST_RETRY: Duration = Duration::from_secs(5);
-/// Segments that are written beyond the durable end, at most: a start reads as many.
+/// Maximum segments that are written beyond the durable end. A start reads as many.
 const MOST_UNSYNCED: u64 = 64;
 /// Entries that go to the table at once.
 pub(super) const ENTRIES_AT_ONCE: usize = 64;
 
-/// What a record changes in the table.
+/// The change of the table by a record.
 pub(super) struct TableChange {
     /// The hash of the record's key.
     pub(super) hash: u64,
@@ -29,7 +29,7 @@ pub(super) struct TableChange {
 }
 
 impl SliceMap {
-    /// Sees to it that there is a task that writes, where there is something to write.
+    /// Spawns a task that writes, if there is something to write and no task runs.
     pub(super) fn write_what_waits(&self) {
         {
             let mut state = self.0.state.lock();
@@ -42,7 +42,7 @@ impl SliceMap {
     }
 }
 
-/// The task that writes. Where its runtime ends before it has, who waits next begins another.
+/// The task that writes. If its runtime ends first, the next waiter spawns another.
 struct Writing(Weak<Inner>);
 
 impl Drop for Writing {
@@ -50,7 +50,7 @@ impl Drop for Writing {
         if let Some(inner) = self.0.upgrade() {
             let mut state = inner.state.lock();
             state.is_writing = false;
-            // Nobody tries again what has failed, until a change or a sync begins another.
+            // A failed write is not tried again until a change or a sync spawns another task.
             state.failing = None;
             drop(state);
             inner.progress.notify_all();
@@ -58,7 +58,7 @@ impl Drop for Writing {
     }
 }
 
-/// Writes what waits, again and again until it succeeds or the map is no longer used.
+/// Writes records, again and again until nothing is left to write or the map is no longer used.
 async fn write(task: Writing) {
     let mut pause = FIRST_RETRY;
     loop {
@@ -84,13 +84,13 @@ async fn write(task: Writing) {
 }
 
 impl Inner {
-    /// Writes what is next: whether there was something.
+    /// Writes the next records. Returns whether there were any.
     async fn write_next(&self) -> Result<bool, SliceError> {
         let next = self.state.lock().next_unstored();
         let Some(unstored) = next else {
             return Ok(false);
         };
-        // The end that is durable has to lie in what is not written over yet.
+        // The durable end must lie in a segment that has not been overwritten.
         while unstored.segment >= self.first_to_replay() + self.most_unsynced() {
             self.sync_table().await?;
         }
@@ -103,8 +103,8 @@ impl Inner {
         Ok(true)
     }
 
-    /// Writes records to their drive, and when they are durable their addresses to the table: the newest of each key that is among
-    /// them. These changes.
+    /// Writes records to their drive and, when they are durable, their addresses to the table: of each key only the newest.
+    /// Returns the changes of the table.
     async fn store(&self, unstored: &Unstored) -> Result<Vec<TableChange>, SliceError> {
         self.write_pages(unstored).await?;
         let changes = self.changes_of(unstored);
@@ -127,7 +127,7 @@ impl Inner {
         Ok(())
     }
 
-    /// What records change in the table, in their order: the newest of each key that is among them.
+    /// Returns the changes of the table by records, in their order: of each key only the newest.
     pub(super) fn changes_of(&self, unstored: &Unstored) -> Vec<TableChange> {
         let Some(pages) = &unstored.pages else {
             return Vec::new();
@@ -154,7 +154,7 @@ impl Inner {
         newest
     }
 
-    /// Changes the table, by some at once.
+    /// Makes some changes of the table at once.
     pub(super) async fn change_table(&self, changes: &[TableChange]) -> Result<(), SliceError> {
         let changes = changes.iter().map(async |change| match change.is_delete {
             false => {
@@ -166,11 +166,11 @@ impl Inner {
         join_all(changes).await.into_iter().collect()
     }
 
-    /// Makes durable what the table has, and the end of what had been durable before.
+    /// Makes the table durable, with the end of the records that an earlier call has made durable.
     pub(super) async fn sync_table(&self) -> Result<(), SliceError> {
         let stored = self.state.lock().stored;
         let mut end = 0;
-        // Again, where a sync that has failed may have lost them.
+        // Stored again, since a failed sync may have lost them.
         let store = || {
             end = self.state.lock().synced;
             self.log.store_end(end);
@@ -184,12 +184,12 @@ impl Inner {
         Ok(())
     }
 
-    /// The first segment that a start reads after a power cut.
+    /// Returns the first segment that a start reads after a power cut.
     fn first_to_replay(&self) -> u64 {
         self.ring.segment_of(self.state.lock().durable_end).0
     }
 
-    /// Segments behind the durable end, at most.
+    /// Returns the maximum number of segments beyond the durable end.
     pub(super) fn most_unsynced(&self) -> u64 {
         MOST_UNSYNCED.min(self.ring.all_segments() / 2)
     }

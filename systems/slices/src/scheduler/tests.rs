@@ -1,4 +1,4 @@
-//! Turns are given as the drive can take them.
+//! Tests that turns are granted as the drive can take them.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -16,7 +16,7 @@ const READ: Duration = Duration::from_micros(100);
 type Scheduler = super::Scheduler<u32>;
 type ReadTurn = super::ReadTurn<u32>;
 
-/// A read that nobody waits for any more.
+/// A read that has been given up.
 const GIVEN_UP: u32 = u32::MAX;
 
 impl Asked for u32 {
@@ -29,7 +29,7 @@ async fn turn(scheduler: &Scheduler, channel: u32) -> ReadTurn {
     scheduler.read(channel, 0).await.expect("its turn comes").0
 }
 
-/// What is under way in a drive: reads of each channel, and writes.
+/// Operations under way in a drive: reads of each channel, and writes.
 #[derive(Default)]
 struct Drive {
     reads: [u32; 4],
@@ -200,9 +200,9 @@ fn a_turn_is_passed_on_to_the_read_that_goes_next() {
         let mut first = turn(&scheduler, 0).await;
         let mut second = turn(&scheduler, 0).await;
         let waiting = asked(&scheduler, &[(0, 1), (1, 2), (2, GIVEN_UP), (2, 3), (0, 4)]).await;
-        // Channels 1 and 2 have none under way, and 1 has waited longer.
+        // Channels 1 and 2 have no read under way, and 1 has waited longer.
         assert_eq!(first.pass_on(), Some(2));
-        // Channels 0 and 2 have none, and 0 has waited longer.
+        // Channels 0 and 2 have no read under way, and 0 has waited longer.
         assert_eq!(second.pass_on(), Some(1));
         assert_eq!(first.pass_on(), Some(3));
         let mut write = Box::pin(scheduler.write());
@@ -263,7 +263,7 @@ fn who_has_passed_a_turn_on_has_another() {
     });
 }
 
-/// The task of a read may begin after who asked has gone away, and the drive is to be nobody's by then.
+/// The task of a read may begin after its caller has gone away. By then the read must not use the drive.
 #[test]
 fn a_read_that_is_given_up_before_it_asks_gets_no_turn() {
     Sim::new(1).block_on(async {

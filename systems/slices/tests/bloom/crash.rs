@@ -1,4 +1,4 @@
-//! The process or the power fails at a random moment, several times over.
+//! The process or the power fails at a random moment, several times in a row.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -17,10 +17,10 @@ const TASKS: u64 = 4;
 const LIVES: u64 = 4;
 /// Words of a filter in memory: a page.
 const HALF_WORDS: usize = 512;
-/// Keys from here on are never inserted.
+/// Lowest number of keys that are never inserted.
 const ABSENT: u64 = 1 << 40;
 
-/// The keys that a filter has to have, with the number of the insert that was the last to be acknowledged, or synced.
+/// Keys that a filter must have, each with the number of its last acknowledged, or synced, insert.
 #[derive(Default)]
 struct Model {
     inserts: u64,
@@ -34,7 +34,7 @@ impl Model {
         self.inserts += 1;
     }
 
-    /// The keys that must be there after a crash, among the last `kept` inserts. Nothing is known of the others from now on.
+    /// Returns the keys that must be present after a crash, among the last `kept` inserts, and forgets the other keys.
     fn crash(&mut self, has_power: bool, kept: u64) -> Vec<u64> {
         let from = self.inserts.saturating_sub(kept);
         if !has_power {
@@ -46,7 +46,7 @@ impl Model {
     }
 }
 
-/// Inserts, looks up and syncs keys that are this task's alone, until the crash.
+/// Inserts, looks up and syncs keys of this task alone, until the crash.
 async fn client(
     filter: SliceBloom,
     model: Rc<RefCell<Model>>,
@@ -59,7 +59,7 @@ async fn client(
     loop {
         match random.random_range(0..100) {
             0..75 => {
-                // Some keys for the second time.
+                // Inserts some keys for the second time.
                 let again = next > first && random.random_bool(0.1);
                 let number = match again {
                     true => random.random_range(first..next),
@@ -88,7 +88,7 @@ async fn client(
     }
 }
 
-/// No filter in memory has more bits than its keys set, whatever crashes have left in it.
+/// Checks that no filter in memory has more bits than its keys can set, whatever crashes have left in it.
 fn check_fill(hardware: &Hardware, shape: BloomShape, seed: u64) {
     let words = hardware.journal.crash();
     let halves = words.len() - 2 * shape.partitions as usize * HALF_WORDS;
@@ -101,14 +101,14 @@ fn check_fill(hardware: &Hardware, shape: BloomShape, seed: u64) {
     }
 }
 
-/// Lives and crashes on the same drives. Of the last `kept` inserts none is evicted.
+/// Runs several lives on the same drives, each ended by a crash. None of the last `kept` inserts is evicted.
 fn live_and_crash(settings: &BloomSettings, drives: usize, seed: u64, kept: u64) {
     let mut random = SmallRng::seed_from_u64(seed);
     let model = Rc::new(RefCell::new(Model::default()));
     let mut hardware = Hardware::new(settings, drives, seed);
     let mut has_power = true;
     for life in 0..LIVES {
-        // Starts that crash themselves. A power cut may take what a kill before it has left in the page cache.
+        // Starts that crash themselves. A power cut may take stores that an earlier kill has left in the page cache.
         while life > 0 && random.random_bool(0.4) {
             let sim = Sim::new(random.random());
             let limit = Duration::from_micros(random.random_range(1..4_000));
@@ -178,7 +178,7 @@ fn live_and_crash(settings: &BloomSettings, drives: usize, seed: u64, kept: u64)
 fn no_insert_is_lost() {
     for seed in seeds(40) {
         for placement in PLACEMENTS {
-            // Many incarnations, so that nothing is evicted and whatever is missing is lost.
+            // Enough incarnations that nothing is evicted: a missing key is lost.
             live_and_crash(&small(40, placement), 1, seed, u64::MAX);
             live_and_crash(&small(40, placement), 2, seed, u64::MAX);
         }
@@ -189,7 +189,7 @@ fn no_insert_is_lost() {
 fn only_the_oldest_is_evicted() {
     for seed in seeds(40) {
         for placement in PLACEMENTS {
-            // The last 100 inserts are in two filters of each partition at most.
+            // The last 100 inserts are in at most two filters of each partition.
             live_and_crash(&small(3, placement), 2, seed, 100);
         }
     }

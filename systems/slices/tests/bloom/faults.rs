@@ -86,7 +86,7 @@ fn a_log_that_cannot_be_synced_stops_flushes_and_nothing_is_lost() {
     }
 }
 
-/// What a damaged page held counts as set once it has been written anew, until those incarnations are overwritten.
+/// The bits of a damaged page count as set once the page is written anew, until their incarnations are overwritten.
 #[test]
 fn a_damaged_page_denies_nothing() {
     for placement in PLACEMENTS {
@@ -111,7 +111,7 @@ fn a_damaged_page_denies_nothing() {
                 let found = filter.may_contain(&key(number)).await;
                 assert!(found.expect("written anew"), "{number}");
             }
-            // Eight incarnations later it knows again.
+            // Eight incarnations later the filter denies keys again.
             insert(&filter, 20_000..25_000).await;
             filter.flush().await.expect("drives work");
             let mut wrong = 0;
@@ -137,7 +137,7 @@ fn a_page_that_cannot_be_read_is_an_error_and_denies_nothing() {
         let found = filter.may_contain(&key(1)).await;
         assert!(matches!(found, Err(SliceError::Device { drive: 0, .. })));
         insert(&filter, 300..400).await;
-        // A drive may answer again; after some time what cannot be read counts as lost.
+        // A drive may answer again. After some time, unreadable pages count as lost.
         while filter.flush().await.is_err() {
             runtime::sleep(Duration::from_secs(1)).await;
         }
@@ -177,8 +177,8 @@ fn a_write_that_went_nowhere_is_found_out() {
     }
 }
 
-/// A power cut during a flush leaves pages that are valid, of a filter that has other keys when it is flushed again. The drive
-/// loses that second write.
+/// A power cut during a flush leaves valid pages of a filter that has other keys when it is flushed again. The drive loses the
+/// second write.
 #[test]
 fn a_lost_write_over_an_earlier_attempt_is_found_out() {
     let (mut flushed_again, mut said) = (0, 0);
@@ -199,7 +199,7 @@ fn a_lost_write_over_an_earlier_attempt_is_found_out() {
                 insert(&filter, 1_000..1_030).await;
                 filter.sync().await.expect("drives work");
                 runtime::spawn_detached(async move {
-                    // The crash cuts it short.
+                    // The crash cuts the flush short.
                     let _ = filter.flush().await;
                 });
                 runtime::sleep(Duration::from_micros(40 * (seed / 2) + 200)).await;
@@ -214,7 +214,7 @@ fn a_lost_write_over_an_earlier_attempt_is_found_out() {
                 let table = 8192..DRIVE_BYTES;
                 let writes = hardware.disks[0].counts().writes;
                 hardware.disks[0].script(When::every(Operation::Write).within(table), Fault::Lost);
-                // It is tried again until the drive writes.
+                // The flush is retried until the drive writes.
                 let flushed = filter.flush().await;
                 said += u64::from(flushed.is_err());
                 flushed_again += hardware.disks[0].counts().writes - writes;
@@ -230,8 +230,8 @@ fn a_lost_write_over_an_earlier_attempt_is_found_out() {
     assert!(flushed_again > 100 && said > 0, "{flushed_again} {said}");
 }
 
-/// A look-up reads pages one after the other, and slowly; meanwhile its slicetable is written twice. The region that it reads is
-/// not used again before it has ended.
+/// A look-up reads pages one after the other, and slowly, while its slicetable is written twice. The region that it reads is
+/// not reused before it has ended.
 #[test]
 fn a_look_up_reads_the_slicetable_that_it_began_with() {
     let settings = BloomSettings {
@@ -248,7 +248,7 @@ fn a_look_up_reads_the_slicetable_that_it_began_with() {
     let words = SliceBloom::log_words(&settings, &drive).expect("they can be");
     for seed in 0..10 {
         Sim::new(seed).block_on(async {
-            // A region more than the filter has.
+            // One region more than the filter has.
             let hardware = Hardware::empty(words, &drive, seed);
             let filter = hardware.create(&settings).await.expect("drives work");
             insert(&filter, 0..100).await;

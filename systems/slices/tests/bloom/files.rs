@@ -1,4 +1,4 @@
-//! In real files, on the live runtime.
+//! A filter in real files, on the live runtime.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use flowstone_slices::{BloomSettings, Channels, Files, SliceBloom, SliceError};
 
 use crate::life::{PLACEMENTS, key};
 
-/// Filters of 4 KiB in two files.
+/// Returns settings with filters of 4 KiB.
 fn settings() -> BloomSettings {
     BloomSettings {
         partitions: Some(4),
@@ -22,7 +22,7 @@ fn settings() -> BloomSettings {
     }
 }
 
-/// Opens the filter, or makes it, inserts keys and looks up all from 0 on: how many pages that has read.
+/// Creates the filter, or opens it, inserts `keys`, and looks up all keys from 0 on. Returns the number of pages read.
 async fn insert(paths: &[PathBuf], keys: std::ops::Range<u64>) -> Result<u64, SliceError> {
     let settings = settings();
     let filter = match keys.start {
@@ -59,7 +59,7 @@ fn a_filter_in_files_goes_on_where_it_was() {
     let paths = ["a", "b"].map(|name| directory.path().join(name));
     for life in 0..4 {
         let keys = life * 9_000..(life + 1) * 9_000;
-        // Nothing is synced: what has been stored in the log outlives the filter all the same.
+        // Nothing is synced: stores of the log outlive the filter all the same.
         let reads = runtime::live::block_on(insert(&paths, keys)).expect("files work");
         assert!(reads > 1_000, "{reads}");
     }

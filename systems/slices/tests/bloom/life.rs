@@ -9,7 +9,7 @@ pub(crate) const DRIVE_BYTES: u64 = 1 << 20;
 
 pub(crate) const PLACEMENTS: [BitPlacement; 2] = [BitPlacement::Spread, BitPlacement::OnePage];
 
-/// Filters of some 100 keys and two pages, in three partitions.
+/// Returns settings with filters of about 100 keys and two pages, in three partitions.
 pub(crate) fn small(incarnations: u32, placement: BitPlacement) -> BloomSettings {
     let slots = 2 * 4072 / incarnations.div_ceil(8);
     BloomSettings {
@@ -27,13 +27,13 @@ pub(crate) fn small(incarnations: u32, placement: BitPlacement) -> BloomSettings
     }
 }
 
-/// A key: strings of several lengths.
+/// Returns the key with a number. Keys have several lengths.
 pub(crate) fn key(number: u64) -> Vec<u8> {
     format!("https://host-{}.example/{number}", number % 7).into_bytes()
 }
 
 impl Hardware {
-    /// Empty drives.
+    /// Returns empty drives.
     pub(crate) fn new(settings: &BloomSettings, drives: usize, seed: u64) -> Self {
         let sizes = vec![DRIVE_BYTES; drives];
         let words = SliceBloom::log_words(settings, &sizes).expect("the settings can be");

@@ -1,4 +1,4 @@
-//! A log whose pages decay, or whose writes a drive has lost: it denies nothing that it has had.
+//! A log whose pages decay, or whose writes a drive has lost: no inserted key is denied.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use crate::life::{DRIVE_BYTES, Hardware, PLACEMENTS, key, small};
 
 const PAGE_WORDS: usize = 512;
 
-/// Filters of four pages of the log each.
+/// Returns settings with filters of four pages of the log each.
 fn long_log(placement: BitPlacement) -> BloomSettings {
     BloomSettings {
         partitions: Some(2),
@@ -39,7 +39,7 @@ async fn denied(filter: &SliceBloom, keys: std::ops::Range<u64>) -> u64 {
     denied
 }
 
-/// The drives after a kill, and a log of these words.
+/// Returns the drives after a kill, with a log of the given words.
 fn with_words(hardware: &Hardware, words: Vec<u64>, seed: u64) -> Hardware {
     let left = Left {
         images: hardware.killed(seed).images,
@@ -48,7 +48,7 @@ fn with_words(hardware: &Hardware, words: Vec<u64>, seed: u64) -> Hardware {
     Hardware::of(left, seed)
 }
 
-/// Where the halves of partitions begin, and which are in use.
+/// The words of a log, with the places of the partitions' halves.
 struct Log {
     words: Vec<u64>,
     partitions: usize,
@@ -69,7 +69,7 @@ impl Log {
         8 + self.partitions + 2 * partition + half
     }
 
-    /// The halves of the generations that take keys, by their heads.
+    /// Returns the words of the halves in use, one for each partition: the half whose head has the younger generation.
     fn halves(&self) -> Vec<std::ops::Range<usize>> {
         (0..self.partitions)
             .map(|partition| {
@@ -82,7 +82,7 @@ impl Log {
     }
 }
 
-/// A filter that has been synced twice since its filters in memory began, and how its log is then.
+/// Returns a filter that was synced twice since its filters in memory began, and its log.
 async fn synced_twice(hardware: &Hardware, settings: &BloomSettings) -> (SliceBloom, Log) {
     let filter = hardware.create(settings).await.expect("drives work");
     insert(&filter, 0..3_000).await;
@@ -105,7 +105,7 @@ fn bits_that_have_decayed_deny_nothing() {
                 let hardware = Hardware::new(&settings, 1, seed);
                 let (filter, mut log) = synced_twice(&hardware, &settings).await;
                 let absent = denied(&filter, 1 << 40..(1 << 40) + 1_000).await;
-                // Up to three bits that were set, anywhere in the filters that take keys.
+                // Clears one to three set bits, anywhere in each filter that takes keys.
                 for half in log.halves() {
                     for _ in 0..random.random_range(1..=3) {
                         let set = half.clone().filter(|&word| log.words[word] != 0);
@@ -118,7 +118,7 @@ fn bits_that_have_decayed_deny_nothing() {
                 let opened = again.open(&settings).await.expect("it opens");
                 assert_eq!(denied(&opened, 0..3_600).await, 0, "seed {seed}");
                 assert!(opened.stats().log_pages_lost > 0, "it is said");
-                // Of four pages of each filter one at least has not decayed, and goes on denying.
+                // At least one of the four pages of each filter has not decayed, and goes on denying.
                 let still = denied(&opened, 1 << 40..(1 << 40) + 1_000).await;
                 assert!(still > absent / 8, "{still} of {absent}");
                 insert(&opened, 10_000..11_000).await;
@@ -130,7 +130,7 @@ fn bits_that_have_decayed_deny_nothing() {
     }
 }
 
-/// Bits decay while a filter waits for its flush, or in one that takes keys: the flush finds out.
+/// Bits decay while a filter waits for its flush, or takes keys: the flush detects it.
 #[test]
 fn bits_that_decay_before_a_flush_deny_nothing() {
     for placement in PLACEMENTS {
@@ -153,7 +153,7 @@ fn bits_that_decay_before_a_flush_deny_nothing() {
     }
 }
 
-/// A head that is as it was before its generation began: the pages say whose they are.
+/// A head is as it was before its generation began: the pages say to which generation they belong.
 #[test]
 fn the_lost_write_of_a_head_denies_nothing() {
     for placement in PLACEMENTS {
@@ -167,7 +167,7 @@ fn the_lost_write_of_a_head_denies_nothing() {
             insert(&filter, 3_000..3_300).await;
             filter.sync().await.expect("drives work");
             let mut log = Log::of(hardware.journal.crash(), &filter);
-            // All heads and marks; pointers have not changed.
+            // All heads and marks. The pointers have not changed.
             let heads = log.head(0, 0)..PAGE_WORDS;
             log.words[heads.clone()].copy_from_slice(&before.words[heads]);
             assert_ne!(log.words, hardware.journal.crash());
@@ -179,8 +179,8 @@ fn the_lost_write_of_a_head_denies_nothing() {
     }
 }
 
-/// A page that a drive has not written, or written in another place, once a sync has made its filter durable and another has
-/// said so.
+/// A drive has not written a page, or has written it to another place, after one sync has made its filter durable and another
+/// has recorded that.
 #[test]
 fn the_lost_write_of_a_page_denies_nothing() {
     let settings = long_log(PLACEMENTS[0]);
@@ -209,7 +209,7 @@ fn the_lost_write_of_a_page_denies_nothing() {
     }
 }
 
-/// Whatever becomes of a page of a log, a start says so or denies nothing.
+/// After any decay of a page of the log, a start reports it or denies nothing.
 #[test]
 fn any_decay_of_a_log_is_said_or_denies_nothing() {
     let settings = long_log(PLACEMENTS[1]);
@@ -226,7 +226,7 @@ fn any_decay_of_a_log_is_said_or_denies_nothing() {
             };
             let again = Hardware::of(left, seed);
             match again.open(&settings).await {
-                // What a page of pointers was before is an older log: nothing can tell.
+                // The earlier contents of a page of pointers are those of an older log, which cannot be detected.
                 Ok(_) if matches!(decayed, Some((0, Decay::Earlier))) => {}
                 Ok(filter) => {
                     opened += 1;
@@ -243,11 +243,11 @@ fn any_decay_of_a_log_is_said_or_denies_nothing() {
     assert!(opened > 10 && refused > 5, "{opened} {refused}");
 }
 
-/// The words of a log, and how many inserts had returned.
+/// The words of a log, and the number of inserts that had returned.
 type Taken = (Vec<u64>, u64);
 
-/// A kill between any two stores of the log, also of one that makes good what has decayed: nothing is denied, and no page is
-/// lost by it.
+/// A kill between any two stores of the log, also of a log that is being repaired: nothing is denied, and the kill costs no
+/// page.
 #[test]
 fn a_kill_between_any_two_stores_loses_no_page() {
     let settings = BloomSettings {

@@ -1,4 +1,4 @@
-//! SliceBloom against a set: in order, at once, through crashes, and on drives that fail.
+//! SliceBloom against a set: sequential and concurrent operations, crashes, and drives that fail.
 
 mod crash;
 mod faults;

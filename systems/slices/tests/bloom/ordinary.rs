@@ -1,4 +1,4 @@
-//! What a filter answers while nothing fails, and what it counts.
+//! A filter's answers and counters while nothing fails.
 
 use device::{AlignedBuf, Disk};
 use flowstone_slices::{BloomSettings, HashSettings, Scheduling, SliceBloom, SliceHash};
@@ -20,7 +20,7 @@ fn with_filter<T>(
     })
 }
 
-/// How many of these keys the filter may contain.
+/// Returns how many of the keys the filter may contain.
 async fn maybe(filter: &SliceBloom, keys: std::ops::Range<u64>) -> u64 {
     let mut count = 0;
     for number in keys {
@@ -67,7 +67,7 @@ fn a_filter_takes_its_keys_and_then_is_flushed() {
             assert!((95..=105).contains(&shape.keys), "{shape:?}");
             for number in 0..3_000 {
                 filter.insert(&key(number)).await.expect("drives work");
-                // A key that is there already takes no space.
+                // A key that is present takes no more space.
                 filter.insert(&key(number)).await.expect("drives work");
             }
             filter.flush().await.expect("drives work");
@@ -91,7 +91,7 @@ fn the_oldest_incarnation_goes() {
                 filter.insert(&key(number)).await.expect("drives work");
             }
             filter.flush().await.expect("drives work");
-            // Three partitions of four incarnations; what is not full holds less.
+            // Three partitions of four incarnations. Incarnations that are not full hold fewer keys.
             let keys = u64::from(filter.shape().keys);
             assert_eq!(maybe(&filter, 6_000 - 6 * keys..6_000).await, 6 * keys);
             let old = maybe(&filter, 0..6_000 - 15 * keys).await;
@@ -211,7 +211,8 @@ fn what_is_opened_must_be_what_was_created() {
     });
 }
 
-/// What docs/internals/on-disk-format.md says, byte by byte where it is easy and by a checksum of slicetables and filters.
+/// Checks the bytes against docs/internals/on-disk-format.md: one by one where it is easy, and slicetables and filters by a
+/// checksum.
 #[test]
 fn the_bytes_on_the_drive_are_those_of_the_format() {
     let mut sums = Vec::new();

@@ -1,4 +1,4 @@
-//! How often a filter is wrong, how many pages it reads and how much memory it has, beside what the formulas say.
+//! False positive rates, page reads and memory of filters, against the formulas.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use runtime::sim::Sim;
 
 const DRIVE_BYTES: u64 = 128 << 20;
 
-/// What has been measured of a filter whose incarnations are all full.
+/// Figures of a filter whose incarnations are all full.
 #[derive(Debug)]
 struct Measured {
     rate: f64,
     formula: f64,
-    /// Pages read by a look-up of a key that is not there, and of one that is.
+    /// Pages read by a look-up of an absent key, and of a present key.
     reads_absent: f64,
     reads_present: f64,
 }
 
-/// Fills a filter of one partition and looks up `absent` keys that are not there.
+/// Fills a filter of one partition and looks up `absent` absent keys.
 fn measure(settings: &BloomSettings, absent: u64) -> Measured {
     let settings = BloomSettings {
         partitions: Some(1),
@@ -32,7 +32,7 @@ fn measure(settings: &BloomSettings, absent: u64) -> Measured {
         let filter = made.expect("drives work");
         let shape = *filter.shape();
         let one = filter.memory().filters;
-        // One incarnation has been overwritten, and the filter in memory is as full as the others.
+        // Enough that one incarnation has been overwritten, and the filter in memory is as full as the others.
         let filters = shape.page.incarnations as u64 + 2;
         let mut keys = 0_u64;
         while filter.stats().inserted < u64::from(shape.keys) * filters {
@@ -71,7 +71,7 @@ fn assert_near(measured: &Measured) {
     assert!((0.8..=1.2).contains(&share), "{measured:?}");
 }
 
-/// A filter small enough to fill all its incarnations.
+/// Returns settings of a filter that is small enough to fill all its incarnations.
 fn of(placement: BitPlacement, incarnations: u32) -> BloomSettings {
     BloomSettings {
         filter_bytes: 4 << 10,
@@ -90,7 +90,7 @@ fn the_papers_settings_have_the_rate_that_the_formula_says() {
     let one_page = measure(&of(BitPlacement::OnePage, 256), 20_000);
     println!("OnePage: {one_page:?}");
     assert_near(&one_page);
-    // The filter in memory says "maybe" of some, which are not read for.
+    // The filter in memory answers some with "maybe", and then no page is read.
     assert!(
         (0.99..=1.0).contains(&one_page.reads_absent),
         "{one_page:?}"
@@ -129,7 +129,7 @@ fn a_rate_that_is_asked_for_is_what_a_filter_has() {
     }
 }
 
-/// Filters of 128 KiB, as in the paper: millions of keys. With `--release` and `--ignored`, a minute or two each.
+/// Filters of 128 KiB, as in the paper, with millions of keys. With `--release` and `--ignored`, one or two minutes each.
 #[test]
 #[ignore = "gigabytes are written"]
 fn filters_as_large_as_the_papers_have_the_same_rates() {

@@ -1,4 +1,4 @@
-//! What is refused, before anything is lost by it: drives, settings and superblocks that cannot be.
+//! Refusals, before anything is lost: impossible drives, settings and superblocks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,7 @@ fn a_drive_that_has_been_cut_short_is_refused() {
     let hardware = Hardware::new(&settings, 1, 1);
     let region_bytes = Sim::new(1).block_on(async {
         let filter = hardware.create(&settings).await.expect("drives work");
-        // So many keys that slicetables lie in all parts of the drives.
+        // Enough keys that slicetables lie in all parts of the drives.
         for number in 0..20_000 {
             filter.insert(&key(number)).await.expect("drives work");
         }
@@ -140,7 +140,7 @@ async fn with_superblock(
     let written = hardware.disks[0].write(0, SharedBuf::from(page)).await;
     written.expect("drives work");
     let filter = match hardware.open(settings).await {
-        // Another number that a filter may have: what it finds is damaged, or is not there.
+        // Another number that a filter may have: its bits are damaged or missing.
         Ok(filter) => filter,
         Err(error) => {
             let is_told = matches!(

@@ -1,26 +1,26 @@
-//! Drives and a log in memory, from one start to the next crash.
+//! Drives and a log in memory, from a start to the next crash.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use device::{Disk, FaultyDisk, Image, Journal, Latency, MemoryDisk, MemoryJournal, Tear};
 
-/// What lies beneath a structure.
+/// The drives and the log under a structure.
 pub(crate) struct Hardware {
     pub(crate) media: Vec<Arc<MemoryDisk>>,
     pub(crate) disks: Vec<Arc<FaultyDisk>>,
     pub(crate) journal: Arc<MemoryJournal>,
 }
 
-/// What a crash has left of it.
+/// The hardware after a crash.
 pub(crate) struct Left {
     pub(crate) images: Vec<Image>,
-    /// After a kill the same journal: what is not synced is not durable, and a power cut may take it yet.
+    /// After a kill, the same journal: stores that were not synced are not durable, and a later power cut may take them.
     pub(crate) journal: Arc<MemoryJournal>,
 }
 
 impl Hardware {
-    /// Empty drives of these sizes, and a log of so many words.
+    /// Returns empty drives of the given sizes, and a log of `words` words.
     pub(crate) fn empty(words: usize, drive_bytes: &[u64], seed: u64) -> Self {
         let left = Left {
             images: drive_bytes.iter().map(|&bytes| Image::new(bytes)).collect(),
@@ -29,7 +29,7 @@ impl Hardware {
         Self::of(left, seed)
     }
 
-    /// What a machine finds after a crash.
+    /// Returns the hardware with the contents that a crash has left.
     pub(crate) fn of(left: Left, seed: u64) -> Self {
         let latency = Latency {
             read: Duration::from_micros(50),
@@ -51,7 +51,7 @@ impl Hardware {
         }
     }
 
-    /// What a structure is created or opened on.
+    /// Returns the drives and the log on which a structure is created or opened.
     pub(crate) fn parts(&self) -> (Vec<Arc<dyn Disk>>, Arc<dyn Journal>) {
         let disks = self
             .disks
@@ -63,7 +63,7 @@ impl Hardware {
         )
     }
 
-    /// What the death of the process now leaves.
+    /// Returns the state after the process is killed now.
     pub(crate) fn killed(&self, seed: u64) -> Left {
         let image_of = |(disk, medium): (&Arc<FaultyDisk>, &Arc<MemoryDisk>)| {
             let mut image = medium.snapshot();
@@ -76,7 +76,7 @@ impl Hardware {
         }
     }
 
-    /// What a power cut now leaves.
+    /// Returns the state after a power cut now.
     pub(crate) fn without_power(&self, seed: u64) -> Left {
         let image_of = |disk: &Arc<FaultyDisk>| disk.crash(seed, Tear::Sectors);
         Left {
@@ -88,7 +88,7 @@ impl Hardware {
     }
 }
 
-/// The seeds of crash tests: the one of `FLOWSTONE_SEED`, or `FLOWSTONE_CASES` of them, `usual` where that is not set.
+/// Returns the seeds of crash tests: the seed in `FLOWSTONE_SEED`, or as many as `FLOWSTONE_CASES` says, `usual` by default.
 pub(crate) fn seeds(usual: u64) -> std::ops::Range<u64> {
     let number = |name: &str| {
         std::env::var(name)

@@ -52,7 +52,7 @@ struct Filter<'a> {
 }
 
 impl Filter<'_> {
-    /// Partition and slots of a key.
+    /// Returns partition and slots of a key.
     fn slots(&self, key: &[u8]) -> (u32, Vec<u32>) {
         let hash = xxh3_128_with_seed(key, self.superblock.seed);
         let (high, low) = ((hash >> 64) as u64, hash as u64);
@@ -81,7 +81,7 @@ impl Filter<'_> {
         (partition, slots)
     }
 
-    /// The incarnations that have all bits of a key, and whether memory has.
+    /// Returns the incarnations that have all bits of a key, and whether the filter in memory has them.
     fn find(&self, key: &[u8]) -> (Vec<u32>, bool) {
         let (partition, slots) = self.slots(key);
         let of_page = self.superblock.slots;

@@ -8,9 +8,9 @@ use flowstone_slices::Channels;
 use runtime::sim::Sim;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// Bytes of the one drive that each structure here has.
+/// Bytes of the one drive of each structure.
 pub(crate) const DRIVE_BYTES: u64 = 512 << 10;
-/// Two channels: the superblock's stripe has 8 KiB.
+/// Two channels, so the superblock's stripe has 8 KiB.
 pub(crate) const CHANNELS: Channels = Channels {
     count: 2,
     chunk_bytes: 4096,
@@ -18,14 +18,15 @@ pub(crate) const CHANNELS: Channels = Channels {
 pub(crate) const STRIPE: usize = 8192;
 const PAGE: usize = 4096;
 
-/// What a structure has left on its one drive and in its log.
+/// Bytes of a structure on its one drive, and words in its log.
 pub(crate) struct Left {
     pub(crate) drive: Vec<u8>,
     pub(crate) log: Vec<u64>,
 }
 
 impl Left {
-    /// What `used` leaves, without a crash, of a structure on these parts. Its instance and seed follow from the simulation's.
+    /// Returns the drive and the log after `used` has run, without a crash. Instance and seed follow from the simulation's
+    /// seed.
     pub(crate) fn by(
         words: usize,
         used: impl AsyncFnOnce(Vec<Arc<dyn Disk>>, Arc<dyn Journal>),
@@ -41,7 +42,7 @@ impl Left {
         }
     }
 
-    /// XXH3 of the drive and the log: no CRC, which bytes with their own CRC behind them would not change.
+    /// Returns XXH3 of the drive and the log. A CRC would not change if bytes change together with their own CRC.
     pub(crate) fn checksum(&self) -> u64 {
         let log: Vec<u8> = self
             .log
@@ -56,7 +57,7 @@ impl Left {
     }
 }
 
-/// Bytes of a drive or of a page, read by their offsets.
+/// Bytes of a drive or of a page, read by offset.
 #[derive(Clone, Copy)]
 pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
 
@@ -90,7 +91,7 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// What the superblocks of all kinds say.
+/// Fields that the superblocks of all kinds have.
 #[derive(Clone, Copy)]
 pub(crate) struct Superblock {
     pub(crate) instance: u64,
@@ -102,7 +103,7 @@ pub(crate) struct Superblock {
 }
 
 impl Superblock {
-    /// Checks what lies at the start of a drive.
+    /// Checks the superblock at the start of a drive.
     pub(crate) fn of(bytes: Bytes<'_>, kind: u32) -> Self {
         assert_eq!(bytes.at(0..8), b"flowSLCE");
         assert_eq!(bytes.u32(8), 1, "format");
@@ -125,18 +126,18 @@ impl Superblock {
         }
     }
 
-    /// Checks what a log begins with.
+    /// Checks the first words of a log.
     pub(crate) fn check_log(&self, log: &[u64]) {
         let magic = u64::from_le_bytes(*b"flowSLOG");
         assert_eq!(log[..3], [magic, 1, self.instance]);
     }
 
-    /// Generation and region of a partition's slicetable.
+    /// Returns generation and region of a partition's slicetable.
     pub(crate) fn pointer(&self, log: &[u64], partition: u32) -> (u32, u32) {
         self.sealed(log[8 + partition as usize], partition, 0)
     }
 
-    /// The two numbers of a word with the checksum of a pointer.
+    /// Checks the checksum of a pointer word, and returns the two numbers of the word.
     pub(crate) fn sealed(&self, word: u64, partition: u32, number: u32) -> (u32, u32) {
         let mut of = self.instance.to_le_bytes().to_vec();
         of.extend(partition.to_le_bytes());
@@ -147,7 +148,7 @@ impl Superblock {
         ((word >> 32) as u32, word as u32 & 0xff_ffff)
     }
 
-    /// A page of a partition's slicetable, once its head has been checked. Regions begin at `start`.
+    /// Checks the head of a page of a partition's slicetable, and returns the page. Regions begin at `start`.
     pub(crate) fn page<'a>(
         &self,
         left: &'a Left,
@@ -169,7 +170,7 @@ impl Superblock {
     }
 }
 
-/// By the polynomial x^8 + x^2 + x + 1, most significant byte first.
+/// Returns the CRC-8 with the polynomial x^8 + x^2 + x + 1, most significant byte first.
 pub(crate) fn crc8(word: u64) -> u8 {
     let mut crc = 0_u8;
     for byte in word.to_be_bytes() {
@@ -181,19 +182,19 @@ pub(crate) fn crc8(word: u64) -> u8 {
     crc
 }
 
-/// `hash` mod 2^32, in a range.
+/// Maps `hash` mod 2^32 to `0..range`.
 pub(crate) fn spread(hash: u64, range: u32) -> u32 {
     (((hash & 0xffff_ffff) * u64::from(range)) >> 32) as u32
 }
 
-/// The finalizer of MurmurHash3, which the document calls mix.
+/// Returns the finalizer of MurmurHash3, called mix in the document.
 pub(crate) fn mix(mut hash: u64) -> u64 {
     hash = (hash ^ hash >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
     hash = (hash ^ hash >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     hash ^ hash >> 33
 }
 
-/// Partition and slots of a number of 8 bytes in a hash table.
+/// Returns partition and slots of an 8-byte number in a hash table.
 pub(crate) fn place(superblock: &Superblock, key: u64) -> (u32, [u32; 2]) {
     let hash = xxh3_64_with_seed(&key.to_le_bytes(), superblock.seed);
     let slots = superblock.pages * superblock.slots;

@@ -7,7 +7,7 @@ use crate::bytes::{Bytes, CHANNELS, DRIVE_BYTES, Left, STRIPE, Superblock, place
 const CHECKSUM: u64 = 0x71c0_d604_40a0_82d2;
 const PARTITIONS: u32 = 2;
 const BUCKET: usize = 3;
-/// Number of parts of the log: those of the partitions, and two.
+/// Number of parts of the log: one for each partition, and two more.
 const PARTS: usize = PARTITIONS as usize + 2;
 
 pub(crate) fn settings() -> HashSettings {
@@ -22,7 +22,7 @@ pub(crate) fn settings() -> HashSettings {
     }
 }
 
-/// Two flushes, of which the second has a delete and an update; then another of each, and an insert, in memory.
+/// Two flushes, the second with a delete and two inserts; then a delete and two inserts in memory. Key 7 and key 8 are updates.
 fn small() -> Left {
     let words = SliceHash::log_words(&settings(), &[DRIVE_BYTES]).expect("they can be");
     Left::by(words, async |disks, log| {
@@ -51,7 +51,7 @@ fn expected(key: u64) -> Option<u64> {
     }
 }
 
-/// A hash table that lies from byte `drive` on, whose log is `log`.
+/// A hash table whose regions begin at byte `start` of the drive.
 pub(crate) struct Table<'a> {
     pub(crate) left: &'a Left,
     pub(crate) start: usize,
@@ -72,7 +72,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// What the log has of a key: of the newest generation of its partition, in the order of changes.
+    /// Returns the last change of a key in the log's part of the partition's newest generation.
     fn in_log(&self, key: u64, partition: u32) -> Option<Option<u64>> {
         let log = &self.left.log;
         let written = self.superblock.pointer(log, partition).0;
@@ -109,7 +109,7 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// What the page of a slot has of a key.
+    /// Returns the entry of a key in the page of a slot.
     fn in_slot(&self, key: u64, partition: u32, slot: u32) -> Option<Option<u64>> {
         let Superblock {
             slots,
@@ -130,7 +130,7 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// Whether a page says that a key may have overflowed from one of its slots.
+    /// Returns whether a page says that a key may have overflowed from one of its slots.
     fn has_overflowed(&self, key: u64, partition: u32, slot: u32) -> bool {
         let Superblock {
             slots,
@@ -155,7 +155,7 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// The value of a key, with how often it was found in its second slot.
+    /// Returns the value of a key, and whether it was found in the key's second slot.
     pub(crate) fn get(&self, key: u64) -> (Option<u64>, bool) {
         let (partition, [first, second]) = place(&self.superblock, key);
         if let Some(found) = self.in_log(key, partition) {
@@ -199,7 +199,7 @@ fn a_table_lies_as_documented() {
         in_second += u32::from(is_in_second);
     }
     assert!(in_second > 0, "both slots are read");
-    // Nothing is told apart by its place alone.
+    // Instance and seed differ, so no test confuses them.
     let superblock = Bytes(&left.drive);
     assert_ne!(superblock.u64(16), superblock.u64(24));
 }

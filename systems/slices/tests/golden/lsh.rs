@@ -34,7 +34,8 @@ fn vector(number: u64) -> Vec<u8> {
         .collect()
 }
 
-/// A generation of [`VECTORS`] vectors on the drive, and one of two vectors in memory; of each the second has been deleted.
+/// A generation of [`VECTORS`] vectors on the drive, and a generation of two vectors in memory. The second vector of each is
+/// deleted.
 fn small() -> Left {
     let words = SliceLsh::log_words(&settings(), &[DRIVE_BYTES]).expect("they can be");
     Left::by(words, async |disks, log| {
@@ -77,7 +78,7 @@ fn an_index_lies_as_documented() {
     let (batch, segment) = (own.u32(16), own.u32(24) as usize);
     assert_eq!((segment, own.u32(28)), (STRIPE, 0));
 
-    // Vectors of generation 1, in its place, from the block on that it begins with.
+    // Vectors of generation 1 at its place, from its first block on.
     let record = 12 + DIMENSIONS;
     let per_page = 4096 / record;
     let blocks = segment / 4096;
@@ -96,7 +97,7 @@ fn an_index_lies_as_documented() {
         assert_eq!(found.at(12..record), vector(nth as u64));
     }
 
-    // Each vector has an entry of each table, in the incarnation of its generation.
+    // Each vector has an entry in each table, in the incarnation of its generation.
     let regions = STRIPE + (INCARNATIONS + 2) * segments * segment;
     let mut listed = [0; VECTORS as usize];
     for partition in 0..PARTITIONS {
@@ -112,7 +113,7 @@ fn an_index_lies_as_documented() {
     }
     assert_eq!(listed, [TABLES; VECTORS as usize]);
 
-    // The log: how many vectors of each place are on the drive, deletes, and the segment that is not.
+    // The log has the number of vectors on the drive for each place, the deletes, and the segment that is not on the drive.
     let log = &left.log;
     let places = INCARNATIONS + 2;
     let stored = 8 + PARTITIONS as usize;

@@ -1,8 +1,8 @@
-//! The bytes that structures leave: small ones are compared with a checksum, and read by what `docs/internals/on-disk-format.md` says of them,
-//! not by the crate's own decoders.
+//! The bytes of structures: small structures are compared with a checksum, and read as `docs/internals/on-disk-format.md`
+//! describes them, not with the crate's own decoders.
 //!
-//! When this fails the format has changed: raise `SLICES_FORMAT`, change the document, then the checksum. Where only the order of
-//! requests has changed, and what is read by the document is still right, the checksum alone.
+//! If this fails, the format has changed: raise `SLICES_FORMAT`, change the document, then the checksum. If only the order of
+//! requests has changed, and the bytes still read as documented, change the checksum alone.
 
 mod bloom;
 mod bytes;

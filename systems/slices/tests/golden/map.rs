@@ -8,7 +8,7 @@ use crate::hash::{self, Table};
 
 const CHECKSUM: u64 = 0x605d_25a3_ba4d_98ae;
 const SEGMENT: usize = 16 << 10;
-/// Segments of records that the log has slots for.
+/// Number of segments of records for which the log has slots.
 const SLOTS: usize = 4;
 
 fn settings() -> MapSettings {
@@ -27,7 +27,7 @@ fn value(number: u64) -> Vec<u8> {
     vec![number as u8; 3 * number as usize]
 }
 
-/// Records of more than a segment, synced, a delete among them; then an update and another delete, which only the log has.
+/// More than a segment of records, synced, with a delete among them; then an update and another delete, in the log alone.
 fn small() -> Left {
     let words = SliceMap::log_words(&settings(), &[DRIVE_BYTES]).expect("they can be");
     Left::by(words, async |disks, log| {
@@ -57,11 +57,11 @@ struct Map<'a> {
     left: &'a Left,
     superblock: Superblock,
     segments: usize,
-    /// The first of the words behind those of the table.
+    /// First word behind the table's words.
     first_word: usize,
 }
 
-/// A record: its bytes, key and value.
+/// A record: its number of bytes, its key and its value.
 type Found<'a> = (usize, &'a [u8], Option<&'a [u8]>);
 
 impl<'a> Map<'a> {
@@ -88,7 +88,7 @@ impl<'a> Map<'a> {
         word >> 8
     }
 
-    /// The record at a position, if it is one.
+    /// Returns the record at a position, if there is one.
     fn record(&self, bytes: &'a [u8], position: usize) -> Option<Found<'a>> {
         let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
         let value_bytes = (number(4) != u32::MAX).then_some(number(4) as usize);
@@ -109,7 +109,7 @@ impl<'a> Map<'a> {
         Some((len, key, value_bytes.map(|_| value)))
     }
 
-    /// The value of a key as the drive has it.
+    /// Returns the value of a key on the drive.
     fn on_drive(&self, key: &[u8]) -> Option<Vec<u8>> {
         let word = self
             .table
@@ -129,7 +129,7 @@ impl<'a> Map<'a> {
 fn a_map_is_the_one_of_this_format() {
     let left = small();
     let map = Map::of(&left);
-    // Without its table, whose entries lie in the order in which several of them were inserted at once.
+    // Leaves out the table: the order of its entries depends on which of several concurrent inserts came first.
     let checksum = Left {
         drive: left.drive[..map.table.start - STRIPE].to_vec(),
         log: left.log[map.first_word..].to_vec(),
@@ -152,7 +152,7 @@ fn a_map_lies_as_documented() {
     for number in (0..110).filter(|number| ![6, 7].contains(number)) {
         assert_eq!(map.on_drive(&key(number)), expected(number), "key {number}");
     }
-    // What the log alone has, from the end on.
+    // Records in the log alone, from the end on.
     let slots: Vec<u8> = head[512..]
         .iter()
         .flat_map(|word| word.to_le_bytes())

@@ -1,4 +1,4 @@
-//! Operations that are given up, drives that fail for a while, and crashes, all at random.
+//! Dropped operations, drives that fail for a while, and crashes, all at random.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use runtime::sim::Sim;
 use crate::hardware::seeds;
 use crate::life::{Hardware, small, with_side};
 
-/// A key's values, and from which of them on it may have.
+/// A key's values, and the indexes from which on a value is allowed.
 #[derive(Clone, Default)]
 struct Past {
     values: Vec<Option<u64>>,
@@ -64,7 +64,7 @@ async fn client(
                             .expect("it is")
                             .acknowledged = number;
                     }
-                    // Given up or refused: not done, and never will be.
+                    // A dropped or refused change has not been made, and never will be.
                     _ => {
                         model
                             .borrow_mut()
@@ -88,7 +88,7 @@ async fn client(
                 }
             }
             93..96 => {
-                // Each flush takes an incarnation, of which there are only so many.
+                // Each flush takes an incarnation, and their number is limited.
                 if !may_evict && random.random_bool(0.95) {
                     continue;
                 }
@@ -131,7 +131,7 @@ fn live(settings: &HashSettings, drives: usize, seed: u64, may_evict: bool, faul
     let mut hardware = Hardware::new(settings, drives, seed);
     let (mut is_made, mut is_durable) = (false, true);
     for life in 0..5 {
-        // Starts that are killed themselves, or cut off from power where all that there is has been durable.
+        // Starts that are killed themselves. If everything is durable, the power may fail instead.
         while is_made && random.random_bool(0.4) {
             let sim = Sim::new(random.random());
             let limit = Duration::from_micros(random.random_range(1..4_000));
@@ -168,7 +168,7 @@ fn live(settings: &HashSettings, drives: usize, seed: u64, may_evict: bool, faul
                     "seed {seed}, life {life}, key {key}: {found:?} of {:?} from {from}",
                     past.values
                 );
-                // The start has synced it.
+                // The start has synced the value.
                 *past = Past {
                     values: vec![found],
                     ..Past::default()
@@ -200,7 +200,7 @@ fn live(settings: &HashSettings, drives: usize, seed: u64, may_evict: bool, faul
             for disk in &hardware.disks {
                 disk.heal();
             }
-            // Everybody comes to an end once the drives work again.
+            // All clients end once the drives work again.
             if random.random_bool(0.5) {
                 stop.set(true);
                 runtime::sleep(Duration::from_secs(20)).await;

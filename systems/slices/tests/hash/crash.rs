@@ -17,7 +17,7 @@ const KEYS: u64 = 900;
 const TASKS: u64 = 4;
 const LIVES: u64 = 4;
 
-/// Changes, reads and syncs keys that are this task's alone, until the crash.
+/// Changes, reads and syncs keys of this task alone, until the crash.
 async fn client(
     table: SliceHash,
     model: Rc<RefCell<Model>>,
@@ -57,14 +57,14 @@ async fn client(
     }
 }
 
-/// Lives and crashes on the same drives.
+/// Runs several lives on the same drives, each ended by a crash.
 fn live_and_crash(settings: &HashSettings, drives: usize, seed: u64, may_evict: bool) {
     let mut random = SmallRng::seed_from_u64(seed);
     let model = Rc::new(RefCell::new(Model::default()));
     let mut hardware = Hardware::new(settings, drives, seed);
     let mut has_power = true;
     for life in 0..LIVES {
-        // Starts that crash themselves. A power cut may take what a kill before it has left in the page cache.
+        // Starts that crash themselves. A power cut may take stores that an earlier kill has left in the page cache.
         while life > 0 && random.random_bool(0.4) {
             let sim = Sim::new(random.random());
             let limit = Duration::from_micros(random.random_range(1..4_000));
@@ -120,7 +120,7 @@ fn live_and_crash(settings: &HashSettings, drives: usize, seed: u64, may_evict: 
 #[test]
 fn no_change_is_lost_or_undone() {
     for seed in seeds(40) {
-        // Many incarnations, so that nothing is evicted and whatever is missing is lost.
+        // Enough incarnations that nothing is evicted: a missing value is lost.
         live_and_crash(&small(40, false), 1, seed, false);
         live_and_crash(&small(40, false), 2, seed, false);
         live_and_crash(&small(40, true), 3, seed, false);

@@ -99,7 +99,7 @@ fn a_damaged_page_is_an_error_until_it_is_written_anew() {
     });
 }
 
-/// An older copy on another drive is not taken for the value where the younger one may have been in a damaged page.
+/// An older copy on another drive is not taken for the value if the younger copy may have been in a damaged page.
 #[test]
 fn what_a_damaged_page_has_superseded_stays_so() {
     let settings = small(8, true);

@@ -9,7 +9,7 @@ use runtime::sim::Sim;
 
 use crate::life::{DRIVE_BYTES, Hardware, small, with_side};
 
-/// A table with 300 keys on its drives.
+/// Returns a table with 300 keys on its drives.
 async fn filled(hardware: &Hardware, settings: &HashSettings) -> SliceHash {
     let table = hardware.filled(settings, 300).await;
     table.flush().await.expect("drives work");
@@ -24,7 +24,7 @@ async fn missing(table: &SliceHash, keys: std::ops::Range<u64>) -> usize {
     missing
 }
 
-/// A drive that does not answer reads for a moment: nothing is lost.
+/// A drive fails all reads for a moment: nothing is lost.
 #[test]
 fn reads_that_fail_for_a_moment_during_a_flush_lose_nothing() {
     let settings = small(8, false);
@@ -33,7 +33,7 @@ fn reads_that_fail_for_a_moment_during_a_flush_lose_nothing() {
         let table = filled(&hardware, &settings).await;
         hardware.disks[0].script(When::every(Operation::Read), Fault::Error);
         for key in 300..400 {
-            // Whether it is refused or taken: it must return.
+            // The insert may be refused or accepted, but it must return.
             let _ = table.insert(key, key).await;
         }
         let flushed = table.flush().await;
@@ -48,7 +48,7 @@ fn reads_that_fail_for_a_moment_during_a_flush_lose_nothing() {
     });
 }
 
-/// One bit of one read is wrong, once: nothing is lost.
+/// One read returns one wrong bit, once: nothing is lost.
 #[test]
 fn a_bit_that_a_read_gets_wrong_once_loses_nothing() {
     let settings = small(8, false);
@@ -65,7 +65,7 @@ fn a_bit_that_a_read_gets_wrong_once_loses_nothing() {
     });
 }
 
-/// Many look-ups are given up while the drive is busy.
+/// Many look-ups are dropped while the drive is busy.
 #[test]
 fn look_ups_that_are_given_up_do_not_end_the_process() {
     let settings = small(8, false);
@@ -90,7 +90,7 @@ fn look_ups_that_are_given_up_do_not_end_the_process() {
     });
 }
 
-/// Look-ups are begun, more of them than the drive takes at once, and then neither polled nor dropped.
+/// More look-ups begin than the drive takes at once, and are then neither polled nor dropped.
 #[test]
 fn look_ups_that_nobody_polls_hold_up_no_insert() {
     let settings = HashSettings {
@@ -118,7 +118,7 @@ fn look_ups_that_nobody_polls_hold_up_no_insert() {
     });
 }
 
-/// Look-ups are given up, some of them before the drive has begun their reads.
+/// Look-ups are dropped, some before the drive has begun their reads.
 #[test]
 fn a_table_that_is_closed_has_given_its_drives_back() {
     let settings = small(8, false);
@@ -140,8 +140,8 @@ fn a_table_that_is_closed_has_given_its_drives_back() {
     });
 }
 
-/// A table is used from `block_on`s that come and go, as each thread that needs it has one. What one partition's flush has left when
-/// its `block_on` ended does not hold up another.
+/// A table is used from many short `block_on`s, as by threads that have one each. A flush left unfinished at the end of its
+/// `block_on` does not hold up another partition.
 #[test]
 fn a_flush_outlives_the_runtime_of_the_insert_that_began_it() {
     for (partitions, side_tables) in [(1, 0), (4, 0), (4, 2)] {
@@ -178,7 +178,7 @@ fn a_flush_outlives_the_runtime_of_the_insert_that_began_it() {
     }
 }
 
-/// A drive that fails holds up its own partitions only.
+/// A failing drive holds up its own partitions only.
 #[test]
 fn a_failed_drive_does_not_stop_inserts_of_the_others() {
     let settings = HashSettings {
@@ -202,7 +202,7 @@ fn a_failed_drive_does_not_stop_inserts_of_the_others() {
     });
 }
 
-/// Where one region cannot be written and another is free, that one is used.
+/// If one region cannot be written and another is free, the free region is used.
 #[test]
 fn a_region_that_cannot_be_written_is_left_alone() {
     let settings = HashSettings {
@@ -235,7 +235,7 @@ fn a_region_that_cannot_be_written_is_left_alone() {
     });
 }
 
-/// With one spare region, as with two: where flushes fail for the log, inserts say so.
+/// With one spare region, as with two: if flushes fail because of the log, inserts return the error.
 #[test]
 fn a_failing_log_is_an_error_and_no_silence() {
     let settings = HashSettings {
@@ -273,7 +273,7 @@ fn a_failing_log_is_an_error_and_no_silence() {
     });
 }
 
-/// A table that is closed while it flushes, and opened again on the same drives.
+/// A table is closed while it flushes, and opened again on the same drives.
 #[test]
 fn a_table_that_is_closed_and_opened_again_is_one_table() {
     let settings = HashSettings {
@@ -296,7 +296,7 @@ fn a_table_that_is_closed_and_opened_again_is_one_table() {
                 table.insert(key, key).await.expect("drives work");
                 key += 1;
             }
-            // By then the flush has begun.
+            // The flush has begun by then.
             runtime::sleep(Duration::from_micros(100)).await;
             table.close().await.expect("drives work");
             let table = hardware.open(&settings).await.expect("drives work");
@@ -329,8 +329,8 @@ fn a_table_that_is_closed_and_opened_again_is_one_table() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// A runtime ends while flushes fail, and all tables that may wait do. Another one goes on when the drive works again, though none
-/// of its keys is of a partition whose table waits.
+/// A runtime ends while flushes fail and the most tables wait. Another runtime continues the flushes when the drive works
+/// again, even if none of its keys is in a partition whose table waits.
 #[test]
 fn flushes_that_fail_and_are_left_are_begun_again() {
     let settings = HashSettings {

@@ -1,5 +1,5 @@
-//! SliceIndex, as a cache has it: changes that do not wait, what memory has saved now and then, crashes, and what has been changed since
-//! told again.
+//! SliceIndex as a cache uses it: changes that do not wait, saves of the tables in memory, crashes, and repeated changes since
+//! the last save.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use crate::life::{DRIVE_BYTES, small};
 
 const KEYS: u64 = 400;
 const INSTANCE: u64 = 0x1234;
-/// Bytes of the disk that the log lies on.
+/// Bytes of the disk that holds the log.
 const LOG_BYTES: u64 = 2 * PAGE_BYTES as u64;
 
 fn words(settings: &HashSettings) -> usize {
@@ -26,13 +26,13 @@ fn words(settings: &HashSettings) -> usize {
     SliceHash::log_words(&settings, &[DRIVE_BYTES]).expect("the settings can be")
 }
 
-/// What an owner knows of its index: what each key is now, what was saved last, and what has changed since.
+/// The owner of an index: the present value of each key, the last save, and the changes since.
 #[derive(Default)]
 struct Owner {
     now: BTreeMap<u64, u64>,
     saved: Vec<InMemory>,
     since: Vec<(u64, Option<u64>)>,
-    /// Values that flushes have said to be gone.
+    /// Values that flushes have reported as gone.
     gone: Arc<Mutex<HashSet<u64>>>,
     next: u64,
 }
@@ -85,7 +85,7 @@ impl Owner {
         change(index, key, value).await;
     }
 
-    /// What the index says of all keys, but that what a flush has dropped may be missing.
+    /// Checks the answers of the index for all keys. Values that flushes dropped may be missing if `may_evict`.
     async fn check(&self, index: &SliceIndex, may_evict: bool, what: &str) {
         for key in 0..KEYS {
             let found = index.get(key).await.expect("drives work");
@@ -125,7 +125,7 @@ async fn change(index: &SliceIndex, key: u64, value: Option<u64>) {
     }
 }
 
-/// Tables of some 60 entries.
+/// Returns settings with tables of about 60 entries.
 fn tables(incarnations: u32) -> HashSettings {
     HashSettings {
         fill: 0.95,
@@ -192,8 +192,8 @@ fn with_index(incarnations: u32, test: impl AsyncFnOnce(Hardware, SliceIndex)) {
     });
 }
 
-/// Keys that are removed by the thousand take no memory beside the tables, which are flushed as they become full; where that fails it
-/// is said, and nothing has changed.
+/// Thousands of removed keys take no memory beside the tables, which are flushed as they become full. If a flush fails, the
+/// removal returns an error and changes nothing.
 #[test]
 fn keys_that_are_removed_take_no_memory_beside_the_tables() {
     with_index(3, async |hardware, index| {
@@ -206,7 +206,7 @@ fn keys_that_are_removed_take_no_memory_beside_the_tables() {
             let before = index.remove(key).await.expect("drives work");
             let known = (key < 50).then_some(Known::Value(key + 1));
             assert_eq!(before.map(|before| before.known), known, "{key}");
-            // Two tables of a partition at most, and nothing else.
+            // At most two tables for each partition, and nothing else.
             let has = index.memory().tables;
             assert!(has <= 2 * at_first, "{has} bytes, and {at_first} at first");
         }
@@ -226,8 +226,8 @@ fn keys_that_are_removed_take_no_memory_beside_the_tables() {
     });
 }
 
-/// A start that dies once what it has put back is flushed, in part or all of it, leaves nothing out of what the next one puts back:
-/// also of a table that holds more than values may fill, or more than it has places for.
+/// If a start dies after it has flushed some or all of the tables put back, the next start puts back everything that was saved.
+/// This includes tables with more entries than values may fill, and tables with more than their slots.
 #[test]
 fn what_was_saved_is_put_back_as_often_as_starts_die() {
     for seed in seeds(60) {
@@ -243,7 +243,7 @@ fn what_was_saved_is_put_back_as_often_as_starts_die() {
                         owner.change(&index, key, false).await;
                     }
                     runtime::sleep(Duration::from_secs(1)).await;
-                    // Faster than flushes take them.
+                    // Faster than flushes write the entries.
                     for key in 0..random.random_range(KEYS..3 * KEYS) {
                         if random.random_ratio(1, 2) {
                             owner.now.remove(&key);
@@ -265,7 +265,7 @@ fn what_was_saved_is_put_back_as_often_as_starts_die() {
     }
 }
 
-/// Nothing writes: `keep_up` does not run.
+/// Nothing is flushed, since `keep_up` does not run.
 #[test]
 fn values_are_refused_by_a_full_table_and_deletes_are_not() {
     with_index(3, async |_, index| {
@@ -325,7 +325,7 @@ fn values_are_refused_by_a_full_table_and_deletes_are_not() {
     });
 }
 
-/// What a power cut leaves of one place of a page, or nothing of it, the other one still has.
+/// If a power cut takes one place of a page, or all of its contents, the other place still has the page.
 #[test]
 fn a_page_of_the_log_has_two_places() {
     const WORDS: usize = 700;
@@ -346,7 +346,7 @@ fn a_page_of_the_log_has_two_places() {
                             log.unwrap_or_else(|error| panic!("seed {seed}, life {life}: {error}"));
                         for word in 0..WORDS {
                             let found = log.load(word);
-                            // A sync that had not ended may have come to its end.
+                            // A sync that had not returned may have completed.
                             assert!(
                                 found == durable[word] || found == now[word],
                                 "seed {seed}, life {life}, word {word}: {found}"
@@ -382,7 +382,7 @@ fn a_page_of_the_log_has_two_places() {
     }
 }
 
-/// Neither a page that lies elsewhere nor one of another log is taken.
+/// Pages at another place, and pages of another log, are rejected.
 #[test]
 fn a_log_is_its_own() {
     let hardware = Hardware::empty(1, &[2 * LOG_BYTES], 1);
@@ -413,7 +413,7 @@ fn a_log_is_its_own() {
     });
 }
 
-/// What a process that has died has written is there, but not durable yet: nothing takes the place of what is.
+/// The writes of a dead process are readable but not yet durable. They must not replace a durable page.
 #[test]
 fn a_power_cut_after_the_death_of_a_process_leaves_what_a_start_has_found() {
     for seed in 0..200 {
@@ -452,7 +452,7 @@ fn a_power_cut_after_the_death_of_a_process_leaves_what_a_start_has_found() {
     }
 }
 
-/// A sync that nobody waits for any more has not made anything durable.
+/// A sync that was dropped has not made its stores durable.
 #[test]
 fn what_a_sync_that_was_given_up_had_to_write_is_written_by_the_next() {
     Sim::new(1).block_on(async {

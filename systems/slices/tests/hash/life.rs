@@ -10,11 +10,11 @@ pub(crate) use crate::hardware::{Hardware, Left};
 /// Bytes of a drive.
 pub(crate) const DRIVE_BYTES: u64 = 1 << 20;
 
-/// Tables that some 60 to 160 changes fill.
+/// Returns settings with tables that about 60 to 160 changes fill.
 pub(crate) fn small(incarnations: u32, spread: bool) -> HashSettings {
     HashSettings {
         partitions: Some(3),
-        // A slicetable of two pages at least.
+        // At least two pages for a slicetable.
         table_bytes: (8 << 10) / incarnations.min(3) as usize,
         incarnations,
         bucket_entries: Some(3),
@@ -28,7 +28,7 @@ pub(crate) fn small(incarnations: u32, spread: bool) -> HashSettings {
     }
 }
 
-/// The same with tables on the side.
+/// Returns the same settings with tables on the side.
 pub(crate) fn with_side(incarnations: u32, spread: bool) -> HashSettings {
     HashSettings {
         side_tables: 4,
@@ -37,7 +37,7 @@ pub(crate) fn with_side(incarnations: u32, spread: bool) -> HashSettings {
 }
 
 impl Hardware {
-    /// From now on writes of every other flush take so long that tables wait on the side.
+    /// Makes the writes of every other flush so slow that tables wait on the side.
     pub(crate) fn slow_down(&self) {
         let slow = Fault::Slow(Duration::from_millis(8));
         for disk in &self.disks {
@@ -45,7 +45,7 @@ impl Hardware {
         }
     }
 
-    /// Empty drives.
+    /// Returns empty drives.
     pub(crate) fn new(settings: &HashSettings, drives: usize, seed: u64) -> Self {
         let sizes = vec![DRIVE_BYTES; drives];
         let words = SliceHash::log_words(settings, &sizes).expect("the settings can be");
@@ -57,7 +57,7 @@ impl Hardware {
         SliceHash::create(disks, journal, settings).await
     }
 
-    /// A new table, into which the keys up to `keys` have been inserted, each with itself as its value.
+    /// Returns a new table with the keys below `keys`, each with itself as its value.
     pub(crate) async fn filled(&self, settings: &HashSettings, keys: u64) -> SliceHash {
         let table = self.create(settings).await.expect("drives work");
         for key in 0..keys {

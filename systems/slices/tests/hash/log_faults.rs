@@ -1,4 +1,4 @@
-//! Faults of the log: syncs that fail or are given up, kills followed by power cuts, and words that decay.
+//! Faults of the log: syncs that fail or are dropped, kills followed by power cuts, and words that decay.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use runtime::sim::Sim;
 
 use crate::life::{Hardware, Left, small};
 
-/// A part of the log is many pages long.
+/// Returns settings with log parts of many pages.
 fn long_log() -> HashSettings {
     HashSettings {
         partitions: Some(1),
@@ -20,7 +20,7 @@ fn long_log() -> HashSettings {
     }
 }
 
-/// 600 pointers on five drives: the first page has no other words.
+/// Returns settings with 600 pointers on five drives, so that the first page has no other words.
 fn many_pointers() -> HashSettings {
     HashSettings {
         partitions: Some(120),
@@ -36,7 +36,7 @@ async fn missing(table: &SliceHash, keys: std::ops::Range<u64>) -> usize {
     missing
 }
 
-/// Power fails while `under_way` goes on, 5 us after it has begun; how many of the first `synced` keys are missing, by seed.
+/// Cuts the power once for each seed, and returns (seed, number of the first `synced` keys that are missing) for each loss.
 fn power_cuts(
     hardware: &Hardware,
     settings: &HashSettings,
@@ -57,7 +57,7 @@ fn power_cuts(
     lost
 }
 
-/// sync 1 is done; sync 2 is dropped; the power fails during sync 3.
+/// Sync 1 completes, sync 2 is dropped, and the power fails during sync 3.
 #[test]
 fn a_dropped_sync_does_not_cost_what_was_synced_before() {
     let settings = long_log();
@@ -82,7 +82,7 @@ fn a_dropped_sync_does_not_cost_what_was_synced_before() {
     );
 }
 
-/// sync 1 is done; sync 2 fails; the power fails during sync 3.
+/// Sync 1 completes, sync 2 fails, and the power fails during sync 3.
 #[test]
 fn a_failed_sync_does_not_cost_what_was_synced_before() {
     let settings = long_log();
@@ -103,7 +103,7 @@ fn a_failed_sync_does_not_cost_what_was_synced_before() {
         runtime::sleep(Duration::from_micros(5)).await;
         durable
     });
-    // Of the pages of the log, which are written whole, one has reached the drive before the power failed.
+    // Pages of the log are written whole. One page has reached the drive before the power failed.
     let stored = hardware.journal.crash();
     let mut lost = Vec::new();
     for page in 0..stored.len() / 512 {
@@ -128,8 +128,8 @@ fn a_failed_sync_does_not_cost_what_was_synced_before() {
     );
 }
 
-/// sync 1 is done; the process is killed during sync 2 (what it stored is in the page cache); the power fails during the sync of
-/// the next start.
+/// Sync 1 completes. The process is killed during sync 2, whose stores are in the page cache. The power fails during the sync
+/// of the next start.
 #[test]
 fn a_kill_and_then_a_power_cut_keep_what_was_synced() {
     let settings = long_log();
@@ -160,7 +160,7 @@ fn a_kill_and_then_a_power_cut_keep_what_was_synced() {
     );
 }
 
-/// A sync fails, the process ends, the next one opens the table, its sync succeeds: then all is durable.
+/// A sync fails and the process ends. The next process opens the table, and its sync succeeds: then everything is durable.
 #[test]
 fn what_a_failed_sync_of_the_last_process_has_lost_is_stored_again() {
     let settings = long_log();
@@ -183,7 +183,7 @@ fn what_a_failed_sync_of_the_last_process_has_lost_is_stored_again() {
     );
 }
 
-/// A sync that nobody waits for any more goes on, so that no other takes its place and misses its failure.
+/// A dropped sync goes on, so that no other sync takes its place and misses its failure.
 #[test]
 fn a_dropped_sync_goes_on() {
     let settings = long_log();
@@ -198,7 +198,7 @@ fn a_dropped_sync_goes_on() {
     assert!(lost.is_empty(), "keys lost (seed, how many): {lost:?}");
 }
 
-/// A process ends while the sync of a pointer fails. The next one finds that pointer, and goes on as if it were durable.
+/// A process ends while the sync of a pointer fails. The next process finds that pointer, and goes on as if it were durable.
 #[test]
 fn a_pointer_that_the_last_process_has_lost_is_stored_again() {
     let settings = many_pointers();
@@ -225,7 +225,7 @@ fn a_pointer_that_the_last_process_has_lost_is_stored_again() {
             let _ = flushing.flush().await;
         });
         runtime::sleep(Duration::from_micros(5)).await;
-        // Of what a part has to tell, the log is not to lose more than the slicetable has that the pointer names.
+        // The log must not lose more of a part's entries than are in the slicetable that the pointer names.
         table.insert(1, 3).await.expect("drives work");
         table.sync().await.expect("it works again");
     });
@@ -237,7 +237,7 @@ fn a_pointer_that_the_last_process_has_lost_is_stored_again() {
     });
 }
 
-/// The sync of a pointer that succeeds does not bring back what that of a user has lost before.
+/// A successful sync of a pointer does not restore stores that a user's failed sync has lost.
 #[test]
 fn a_pointer_that_is_durable_makes_up_for_no_failed_sync() {
     let settings = long_log();
@@ -264,15 +264,15 @@ fn a_pointer_that_is_durable_makes_up_for_no_failed_sync() {
     );
 }
 
-/// As Linux has it, a failed sync is told to one of those who wait. The pointer's sync fails and takes with it what the sync of a
-/// user, begun before, should have written: that one must not succeed.
+/// As on Linux, one waiter alone is told of a failed sync. The pointer's sync fails and takes the stores of a user's earlier
+/// sync with it: the user's sync must not succeed.
 #[test]
 fn a_sync_does_not_succeed_when_another_has_lost_its_stores() {
     let settings = long_log();
     let hardware = Hardware::new(&settings, 1, 1);
     let synced = Sim::new(1).block_on(async {
         let table = hardware.filled(&settings, 300).await;
-        // The flush: its sync of the log comes while that of the user is under way.
+        // The flush syncs the log while the user's sync is under way.
         let flushing = table.clone();
         runtime::spawn_detached(async move {
             let _ = flushing.flush().await;
@@ -301,8 +301,8 @@ fn a_sync_does_not_succeed_when_another_has_lost_its_stores() {
     );
 }
 
-/// A user's sync fails and takes with it the word that says where a new slicetable lies, whose own sync, begun before, succeeds.
-/// The user syncs again, and that succeeds. The power fails during the next flush, which writes to where the old slicetable lay.
+/// A user's sync fails and takes the word that says where a new slicetable lies. The sync of that word, which began earlier,
+/// succeeds. The user syncs again with success. The power fails during the next flush, which overwrites the old slicetable.
 #[test]
 fn a_sync_that_succeeds_makes_pointers_durable_that_a_failed_one_has_lost() {
     let settings = long_log();
@@ -321,7 +321,7 @@ fn a_sync_that_succeeds_makes_pointers_durable_that_a_failed_one_has_lost() {
         hardware.journal.set_sync_fails(true);
         assert!(table.sync().await.is_err());
         hardware.journal.set_sync_fails(false);
-        // Its sync has failed, too, or has ended before.
+        // The flush's own sync has failed, too, or has ended before.
         let _ = flushed.await.expect("it ends");
         table.insert(301, 301).await.expect("drives work");
         table.sync().await.expect("it works again");
@@ -338,7 +338,7 @@ fn a_sync_that_succeeds_makes_pointers_durable_that_a_failed_one_has_lost() {
     );
 }
 
-/// A log with a flipped bit or a page of zeros is told, not taken for a shorter one.
+/// A log with a flipped bit or a page of zeros is reported, not taken for a shorter log.
 #[test]
 fn a_log_that_has_decayed_is_no_shorter_log() {
     let settings = long_log();
@@ -363,12 +363,12 @@ fn a_log_that_has_decayed_is_no_shorter_log() {
             table.sync().await.expect("it works");
         });
         let mut words = hardware.journal.crash();
-        // Of the part that is in use: an entry, known by its value and its key.
+        // An entry of the part in use, known by its value and its key.
         let at = (0..words.len() - 1)
             .rev()
             .find(|&at| words[at] == 270 && words[at + 1] == 2)
             .expect("it is there");
-        // Its head begins with the count of its entries.
+        // The head of the part begins with the count of its entries.
         let head = (0..words.len())
             .find(|&at| words[at] >> 32 == 300 && words[at + 3] >> 32 == 2)
             .expect("it is there");
@@ -406,7 +406,7 @@ fn a_log_that_has_decayed_is_no_shorter_log() {
     assert!(silent.is_empty(), "opened without a word: {silent:#?}");
 }
 
-/// A bit of the word that says where one partition's slicetable lies has flipped. What other partitions have stays.
+/// A bit of the word that says where one partition's slicetable lies has flipped. The entries of other partitions stay.
 #[test]
 fn a_pointer_that_has_decayed_costs_its_own_partition_only() {
     let settings = small(40, false);
@@ -464,7 +464,7 @@ fn a_pointer_that_has_decayed_costs_its_own_partition_only() {
     assert!(bad.is_empty(), "{bad:#?}");
 }
 
-/// Where slicetables lie is read, not loaded: a page that cannot be read is an error, and does not end the process.
+/// The places of slicetables are read, not loaded: a page that cannot be read is an error, and does not end the process.
 #[test]
 fn pointers_that_cannot_be_read_are_an_error() {
     let settings = many_pointers();

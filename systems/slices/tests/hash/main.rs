@@ -1,4 +1,4 @@
-//! SliceHash against a map: in order, at once, through crashes, and on drives that fail.
+//! SliceHash against a map: sequential and concurrent operations, crashes, and drives that fail.
 
 mod chaos;
 mod crash;

@@ -1,17 +1,17 @@
-//! What a table may answer: every value that a key has had, which are acknowledged, which are synced.
+//! The allowed answers of a table: all values of each key, with the acknowledged and the synced one.
 
 use std::collections::HashMap;
 
-/// A key's past. The first value is "none".
+/// History of a key. The first value is `None`.
 #[derive(Clone, Debug)]
 struct Past {
     values: Vec<Option<u64>>,
-    /// Of these, what the last acknowledged change and the last sync have left.
+    /// Index of the value after the last acknowledged change. The next field has that of the last sync.
     acknowledged: usize,
     synced: usize,
 }
 
-/// What is known of all keys.
+/// Histories of all keys.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
     keys: HashMap<u64, Past>,
@@ -26,18 +26,18 @@ impl Model {
         })
     }
 
-    /// A change begins: from now on it may be there or not.
+    /// Begins a change: from now on a crash may leave it or not.
     pub(crate) fn begin(&mut self, key: u64, value: Option<u64>) {
         self.past(key).values.push(value);
     }
 
-    /// The change that was begun last has returned.
+    /// Notes that the last change of the key has returned.
     pub(crate) fn acknowledge(&mut self, key: u64) {
         let past = self.past(key);
         past.acknowledged = past.values.len() - 1;
     }
 
-    /// What a sync that begins now has to make durable.
+    /// Returns the states that a sync that begins now has to make durable.
     pub(crate) fn acknowledged(&self) -> HashMap<u64, usize> {
         self.keys
             .iter()
@@ -45,7 +45,7 @@ impl Model {
             .collect()
     }
 
-    /// Such a sync has returned.
+    /// Notes that a sync that began with `acknowledged` has returned.
     pub(crate) fn sync(&mut self, acknowledged: HashMap<u64, usize>) {
         for (key, state) in acknowledged {
             let past = self.past(key);
@@ -53,14 +53,13 @@ impl Model {
         }
     }
 
-    /// Whether `found` is right for a key, of whose value nothing is under way.
+    /// Returns whether `found` is the value of a key that has no change under way.
     pub(crate) fn is_value(&self, key: u64, found: Option<u64>) -> bool {
         let value = |past: &Past| past.values[past.acknowledged];
         self.keys.get(&key).and_then(value) == found
     }
 
-    /// Checks what a table has after a crash, and takes it for what is so from now on. Values may be missing where
-    /// `may_evict`.
+    /// Checks the value after a crash, and makes it the key's only known value. With `may_evict` values may be missing.
     pub(crate) fn check(&mut self, key: u64, found: Option<u64>, has_power: bool, may_evict: bool) {
         let past = self.past(key);
         let from = if has_power {

@@ -1,4 +1,4 @@
-//! What a table answers while nothing fails, and what it counts.
+//! A table's answers and counters while nothing fails.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -30,7 +30,7 @@ fn with_table<T>(
     })
 }
 
-/// Changes keys at random and compares with a map, where nothing is evicted.
+/// Changes keys at random and compares the table with a map. Nothing is evicted.
 async fn change_at_random(table: &SliceHash, seed: u64) {
     let mut random = SmallRng::seed_from_u64(seed);
     let mut model = HashMap::new();
@@ -128,7 +128,7 @@ fn a_look_up_reads_two_pages_at_most_and_one_as_a_rule() {
     });
 }
 
-/// One entry of 16 stays in its second slot; without that one of 13 would.
+/// One entry of 16 stays in its second slot. Without moves back, one of 13 would.
 #[test]
 fn entries_go_back_to_their_first_slots_before_a_flush() {
     let settings = HashSettings {
@@ -242,7 +242,7 @@ fn memory_counts_what_a_flush_has_for_a_while() {
         let filter = before.filters - no_filter.filters;
         assert!(filter > 0, "{before:?}");
         assert_eq!(before.pieces, 2 * 8192);
-        // The old filter stays until the new one is whole.
+        // The old filter stays until the new one is complete.
         table.insert(1, 1).await.expect("drives work");
         hardware.disks[0].script(When::next(Operation::Sync), slow);
         let flushing = table.clone();

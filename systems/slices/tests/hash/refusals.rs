@@ -1,4 +1,4 @@
-//! What is refused, before anything is lost by it: files of others, drives, settings and superblocks that cannot be.
+//! Refusals, before anything is lost: files of others, and impossible drives, settings and superblocks.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -95,7 +95,7 @@ fn the_log_of_a_block_device_lies_in_the_current_directory() {
     let entries = std::fs::read_dir("/dev")
         .expect("there are devices")
         .flatten();
-    // A machine without block devices has nothing to ask.
+    // A machine without block devices skips the check.
     if let Some(path) = entries.map(|entry| entry.path()).find(is_device) {
         let name = path.file_name().and_then(|name| name.to_str());
         let name = name.expect("devices have names");
@@ -150,14 +150,14 @@ fn a_refused_creation_leaves_no_files() {
         "{refused:?}"
     );
     assert!(names_in(directory.path()).is_empty());
-    // The second cannot be made.
+    // The second file cannot be created.
     std::fs::create_dir(&paths[1]).expect("it is made");
     assert!(create(&paths, DRIVE_BYTES, false).is_err());
     assert_eq!(names_in(directory.path()), ["b"]);
-    // More than any file system has space for.
+    // More bytes than any file system has space for.
     assert!(create(&paths[..1], 1 << 60, false).is_err());
     assert_eq!(names_in(directory.path()), ["b"]);
-    // A probe has written to the drive.
+    // `words` has written to the drive.
     let words = async |disks: &[Arc<dyn Disk>]| {
         let page = SharedBuf::from(AlignedBuf::new(4096));
         disks[0].write(0, page).await.expect("files work");
@@ -167,7 +167,7 @@ fn a_refused_creation_leaves_no_files() {
     assert!(runtime::live::block_on(created).is_err());
     assert_eq!(names_in(directory.path()), ["b"]);
     drop(create(&paths[..1], DRIVE_BYTES, false).expect("files work"));
-    // What was there before stays.
+    // Existing files stay.
     let refused = create(&paths[..1], DRIVE_BYTES, false).map(drop);
     assert!(
         matches!(&refused, Err(SliceError::Exists { path }) if *path == paths[0]),
@@ -211,7 +211,7 @@ fn a_drive_that_is_named_twice_is_refused() {
     });
 }
 
-/// Less than what the partitions and a spare region take, or than where a slicetable lies.
+/// Shorter than the partitions and a spare region, or than the end of a slicetable.
 #[test]
 fn a_drive_that_has_been_cut_short_is_refused() {
     for (drives, spread) in [(1, false), (2, false), (2, true)] {
@@ -219,14 +219,14 @@ fn a_drive_that_has_been_cut_short_is_refused() {
         let hardware = Hardware::new(&settings, drives, 1);
         let region_bytes = Sim::new(1).block_on(async {
             let table = hardware.create(&settings).await.expect("drives work");
-            // So many keys that slicetables lie in all parts of the drives.
+            // Enough keys that slicetables lie in all parts of the drives.
             for key in 0..2_000 {
                 table.insert(key % 300, key).await.expect("drives work");
             }
             table.flush().await.expect("drives work");
             table.shape().region_bytes
         });
-        // All regions but one: a slicetable or two lie behind the end, as the log says.
+        // Lengths that are certainly too short, then any number of regions: a slicetable may lie behind the end, as the log says.
         let regions = (DRIVE_BYTES - 8192) / region_bytes;
         let lens = [
             4096,
@@ -326,7 +326,7 @@ async fn with_superblock(name: &str, to: u32, change: impl FnOnce(&mut SliceSupe
     let written = hardware.disks[0].write(0, SharedBuf::from(page)).await;
     written.expect("drives work");
     let table = match hardware.open(&settings).await {
-        // Another number that a table may have: what it finds is damaged, or is not there.
+        // Another number that a table may have: its entries are damaged or missing.
         Ok(table) => table,
         Err(error) => {
             let is_told = matches!(
@@ -398,7 +398,7 @@ fn settings_of_a_start_are_looked_at() {
                 "{refused:?}"
             );
         }
-        // Pieces are whole stripes, whatever is asked for.
+        // Pieces are whole stripes, whatever the setting.
         for bytes in [1, 8193, u32::MAX] {
             let opened = hardware.open(&piece_bytes(bytes)).await;
             let table = opened.expect("drives work");

@@ -1,4 +1,4 @@
-//! Tables that wait on the side in a burst of inserts, and flushes that write several.
+//! Tables that wait on the side in a burst of inserts, and flushes that write several tables.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use runtime::sim::Sim;
 
 use crate::life::{Hardware, small, with_side};
 
-/// One partition, whose tables hold some 100 changes.
+/// Returns settings with one partition, whose tables hold about 100 changes.
 fn one_partition(side_tables: u32) -> HashSettings {
     HashSettings {
         partitions: Some(1),
@@ -17,7 +17,7 @@ fn one_partition(side_tables: u32) -> HashSettings {
     }
 }
 
-/// Writes of the drive take an hour.
+/// Makes the drive's writes take an hour.
 fn stop_writes(hardware: &Hardware) {
     hardware.disks[0].script(
         When::every(Operation::Write),
@@ -25,7 +25,7 @@ fn stop_writes(hardware: &Hardware) {
     );
 }
 
-/// Inserts numbers from `first` on, each with `value` as its value, until one waits: the first that is not there.
+/// Inserts numbers from `first` on with `value`, until an insert waits. Returns the first number that is not inserted.
 async fn insert_until_full(table: &SliceHash, first: u64, value: u64) -> u64 {
     for key in first.. {
         let insert = table.insert(key, value);
@@ -77,8 +77,8 @@ fn a_burst_goes_to_the_side_and_is_flushed_at_once() {
     assert!(taken[2] < taken[0] / 5.9, "{taken:?} bytes an entry");
 }
 
-/// Keys are changed again while older tables with them wait: the newest counts, in memory, during the flush, on the drive, and for
-/// the next start.
+/// Keys are changed again while older tables with the same keys wait: the newest value counts, in memory, during the flush, on
+/// the drive, and after the next start.
 #[test]
 fn the_newest_of_the_tables_that_wait_counts() {
     let settings = one_partition(6);
@@ -123,10 +123,11 @@ fn the_newest_of_the_tables_that_wait_counts() {
     });
 }
 
-/// What waits on the side and was synced is there after a power cut, what was not may be missing; then the same again.
+/// Synced changes in tables on the side survive a power cut; other changes may be missing. The test repeats this on the same
+/// drives.
 #[test]
 fn tables_on_the_side_survive_kills_and_power_cuts() {
-    // So many incarnations that none is overwritten.
+    // Enough incarnations that none is overwritten.
     let settings = HashSettings {
         incarnations: 40,
         ..one_partition(5)
@@ -178,7 +179,7 @@ fn tables_on_the_side_survive_kills_and_power_cuts() {
     }
 }
 
-/// The log has a part for each table, which is not used again while the table waits.
+/// The log has a part for each table. A part is not used again while its table waits.
 #[test]
 fn parts_of_the_log_are_used_in_turn() {
     let settings = HashSettings {
@@ -214,7 +215,7 @@ fn parts_of_the_log_are_used_in_turn() {
     });
 }
 
-/// Tables on the side are of all partitions of a drive together, and so is memory.
+/// All partitions of a drive share the tables on the side, and so the bound of memory.
 #[test]
 fn the_side_is_bounded_by_the_drive() {
     let settings = HashSettings {
@@ -237,7 +238,7 @@ fn the_side_is_bounded_by_the_drive() {
     });
 }
 
-/// The settings of a start do not change what the log has parts for.
+/// The settings of a start do not change the number of the log's parts.
 #[test]
 fn the_side_is_as_the_table_was_created() {
     let settings = one_partition(2);

@@ -1,4 +1,4 @@
-//! The process or the power fails at a random moment, several times over.
+//! The process or the power fails at a random moment, several times in a row.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ use crate::model::Model;
 const TASKS: u64 = 4;
 const LIVES: u64 = 5;
 
-/// Inserts, deletes, asks and syncs until the crash. Deletes what this task has inserted.
+/// Inserts, deletes, queries and syncs until the crash. Deletes only vectors that this task has inserted.
 async fn client(index: SliceLsh, model: Rc<RefCell<Model>>, settings: LshSettings, seed: u64) {
     let mut random = SmallRng::seed_from_u64(seed);
     let mut own: Vec<VectorId> = Vec::new();
@@ -32,7 +32,7 @@ async fn client(index: SliceLsh, model: Rc<RefCell<Model>>, settings: LshSetting
             70..80 => {
                 if let Some(nth) = (0..own.len()).choose(&mut random) {
                     let id = own.swap_remove(nth);
-                    // It may have gone with its generation.
+                    // The vector may have gone with its generation.
                     index.delete(id);
                     model.borrow_mut().delete(id);
                 }
@@ -41,7 +41,7 @@ async fn client(index: SliceLsh, model: Rc<RefCell<Model>>, settings: LshSetting
                 let near = model.borrow().live().choose(&mut random);
                 let number = near.map_or(0, |(_, number)| number);
                 let asked = vector(number);
-                // What is inserted or deleted meanwhile may be in the answer or not.
+                // Vectors inserted or deleted during the query may be in the answer or not.
                 let before = model.borrow().clone();
                 let answer = index.query(&asked, 5).await.expect("drives work");
                 for near in &answer {
@@ -67,7 +67,7 @@ async fn client(index: SliceLsh, model: Rc<RefCell<Model>>, settings: LshSetting
     }
 }
 
-/// Lives and crashes on the same drives.
+/// Runs several lives on the same drives, each ended by a crash.
 fn live_and_crash(settings: &LshSettings, drives: usize, seed: u64, may_evict: bool) {
     let mut random = SmallRng::seed_from_u64(seed);
     let model = Rc::new(RefCell::new(Model::default()));
@@ -83,7 +83,7 @@ fn live_and_crash(settings: &LshSettings, drives: usize, seed: u64, may_evict: b
             };
             let index = index.unwrap_or_else(|error| panic!("seed {seed}, life {life}: {error}"));
             if may_evict {
-                // A flush that goes on evicts.
+                // A flush that the start continues evicts.
                 runtime::sleep(Duration::from_millis(200)).await;
             }
             let mut known = model.borrow().clone();
@@ -109,7 +109,7 @@ fn live_and_crash(settings: &LshSettings, drives: usize, seed: u64, may_evict: b
     }
 }
 
-/// With one table every entry counts: each vector is found after a crash at any moment of a flush.
+/// With one table, each vector has one entry: it is found after a crash at any moment of a flush.
 #[test]
 fn a_flush_that_a_crash_cuts_short_goes_on() {
     let settings = LshSettings {
@@ -163,7 +163,7 @@ fn a_flush_that_a_crash_cuts_short_goes_on() {
     }
 }
 
-/// A vector that is there is its own nearest neighbour, whichever tables it has reached.
+/// Checks that each present vector is its own nearest neighbour, whichever tables it has reached.
 async fn check_found(index: &SliceLsh, model: &Model, settings: &LshSettings, seed: u64) {
     let mut missing = 0;
     for (id, number) in model.live() {
@@ -178,7 +178,7 @@ async fn check_found(index: &SliceLsh, model: &Model, settings: &LshSettings, se
 #[test]
 fn no_vector_is_lost_and_no_delete_undone() {
     for seed in seeds(25) {
-        // Many incarnations, so that nothing is evicted and whatever is missing is lost.
+        // Enough incarnations that nothing is evicted: a missing vector is lost.
         live_and_crash(&small(90), 1, seed, false);
         live_and_crash(&small(90), 3, seed, false);
     }

@@ -92,7 +92,7 @@ fn what_is_damaged_is_left_out_and_counted() {
             ids.push(index.insert(&vector(number)).await.expect("drives work"));
         }
         index.flush().await.expect("drives work");
-        // The superblock has two pages. Of each third page nothing is left.
+        // The superblock has two pages. Every third page behind it is destroyed.
         for page in (2..DRIVE_BYTES / 4096).step_by(3) {
             for byte in (0..4096).step_by(300) {
                 let damaged = hardware.disks[0].decay(page * 4096 + byte, 3).await;
@@ -180,8 +180,8 @@ fn a_write_that_went_nowhere_is_found_out() {
     }
 }
 
-/// A power cut takes inserts whose segment has reached its drive; their ids are given again, and the drive loses the write of the
-/// segment that has these.
+/// A power cut takes inserts whose segment has reached its drive. Their ids are given again, and the drive loses the write of
+/// the segment with the new vectors.
 #[test]
 fn a_lost_write_over_vectors_that_never_were_is_found_out() {
     let settings = small(20);
@@ -226,7 +226,7 @@ fn a_lost_write_over_vectors_that_never_were_is_found_out() {
     assert!(again > 0);
 }
 
-/// The runtime in which writing has begun ends; who waits for it next goes on with it.
+/// The runtime in which writing has begun ends. The next waiter continues the writing.
 #[test]
 fn writing_outlives_the_runtime_in_which_it_began() {
     let settings = small(20);
@@ -237,7 +237,7 @@ fn writing_outlives_the_runtime_in_which_it_began() {
         let slow = Fault::Slow(Duration::from_secs(1));
         hardware.disks[0].script(When::every(Operation::Write), slow);
         let mut ids = Vec::new();
-        // The last of a segment: its write is under way.
+        // The last vector of a segment: the segment's write is under way.
         for number in 0..16 {
             ids.push(index.insert(&vector(number)).await.expect("drives work"));
         }

@@ -1,4 +1,4 @@
-//! A small index, its drives and its log, from one start to the next crash.
+//! A small index, its drives and its log, from a start to the next crash.
 
 use flowstone_slices::{Channels, Components, Family, LshSettings, SliceError, SliceLsh};
 
@@ -9,14 +9,14 @@ pub(crate) const DRIVE_BYTES: u64 = 8 << 20;
 /// Components of a vector.
 pub(crate) const DIMENSIONS: u32 = 120;
 
-/// Generations of some 50 to 200 vectors in segments of 16.
+/// Returns settings with generations of about 50 to 200 vectors, in segments of 16.
 pub(crate) fn small(incarnations: u32) -> LshSettings {
     LshSettings {
         components: Components::Floats,
         tables: 4,
         functions: 6,
         partitions: Some(2),
-        // A slot of each table at least.
+        // At least one slot for each table.
         table_bytes: (4000 / incarnations as usize).max(400),
         incarnations,
         page_bytes: 4096,
@@ -31,7 +31,7 @@ pub(crate) fn small(incarnations: u32) -> LshSettings {
     }
 }
 
-/// A vector that a number stands for. Those of `0..=7`, of `8..=15` and so on are near each other.
+/// Returns the vector with a number. The vectors of `0..=7`, of `8..=15` and so on are near each other.
 pub(crate) fn vector(number: u64) -> Vec<f32> {
     let digit = |seed: u64, at: u32| {
         let mut hash = (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(at))
@@ -45,7 +45,7 @@ pub(crate) fn vector(number: u64) -> Vec<f32> {
 }
 
 impl Hardware {
-    /// Empty drives.
+    /// Returns empty drives.
     pub(crate) fn new(settings: &LshSettings, drives: usize, seed: u64) -> Self {
         let sizes = vec![DRIVE_BYTES; drives];
         let words = SliceLsh::log_words(settings, &sizes).expect("the settings can be");

@@ -1,4 +1,4 @@
-//! A log whose pages decay: what it can no longer vouch for is an error, and no shorter log.
+//! A log whose pages decay: an unreliable log is an error, not a shorter log.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ fn a_log_that_has_decayed_is_no_shorter_log() {
             }
         });
         let mut words = hardware.journal.crash();
-        // The half of generation 2, whose head begins with the count of its vectors.
+        // The half of generation 2. Its head begins with the count of its vectors.
         let first = u64::from(vector(10)[0].to_bits()) | u64::from(vector(10)[1].to_bits()) << 32;
         let at = (4..words.len())
             .find(|&at| words[at] == first && words[at - 4] >> 32 == 10)

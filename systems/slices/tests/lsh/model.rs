@@ -1,4 +1,4 @@
-//! What an index may answer: every vector that was inserted, which are acknowledged, synced, deleted.
+//! The allowed answers of an index: all inserted vectors, with the acknowledged, synced and deleted ones.
 
 use std::collections::BTreeMap;
 
@@ -6,24 +6,24 @@ use flowstone_slices::{Family, Neighbour, SliceLsh, VectorId};
 
 use crate::life::vector;
 
-/// What has been done with a vector, and what of that is durable.
+/// Changes of a vector, and their durability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Past {
-    /// The number that the vector stands for.
+    /// Number of the vector.
     pub(crate) number: u64,
     is_synced: bool,
     is_deleted: bool,
     is_delete_synced: bool,
 }
 
-/// What is known of all vectors.
+/// Histories of all vectors.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
     vectors: BTreeMap<VectorId, Past>,
 }
 
 impl Model {
-    /// An insert has returned this id.
+    /// Notes that an insert has returned this id.
     pub(crate) fn insert(&mut self, id: VectorId, number: u64) {
         let past = Past {
             number,
@@ -35,17 +35,17 @@ impl Model {
         assert_eq!(before, None, "{id:?} was given twice");
     }
 
-    /// A delete has returned: no later answer may have the vector.
+    /// Notes that a delete has returned: no later answer may have the vector.
     pub(crate) fn delete(&mut self, id: VectorId) {
         self.vectors.get_mut(&id).expect("it is known").is_deleted = true;
     }
 
-    /// What a sync that begins now has to make durable.
+    /// Returns the state that a sync that begins now has to make durable.
     pub(crate) fn acknowledged(&self) -> Self {
         self.clone()
     }
 
-    /// Such a sync has returned.
+    /// Notes that a sync that began with `acknowledged` has returned.
     pub(crate) fn sync(&mut self, acknowledged: &Self) {
         for (id, then) in &acknowledged.vectors {
             if let Some(past) = self.vectors.get_mut(id) {
@@ -55,23 +55,23 @@ impl Model {
         }
     }
 
-    /// The vectors that are there, unless they have gone with their generation.
+    /// Returns the vectors that were not deleted. An index may lack vectors that went with their generation.
     pub(crate) fn live(&self) -> impl Iterator<Item = (VectorId, u64)> + '_ {
         let live = self.vectors.iter().filter(|(_, past)| !past.is_deleted);
         live.map(|(&id, past)| (id, past.number))
     }
 
-    /// The number that a vector stands for; `None` where its insert has not returned.
+    /// Returns the number of a vector; `None` if its insert has not returned.
     pub(crate) fn number(&self, id: VectorId) -> Option<u64> {
         self.vectors.get(&id).map(|past| past.number)
     }
 
-    /// Whether a delete of it has returned.
+    /// Returns whether a delete of the vector has returned.
     pub(crate) fn is_deleted(&self, id: VectorId) -> bool {
         self.vectors.get(&id).is_some_and(|past| past.is_deleted)
     }
 
-    /// Checks an answer: every neighbour is a live vector, at its true distance, and in order.
+    /// Checks that every neighbour in an answer is a live vector at its true distance, in order.
     pub(crate) fn check_answer(&self, family: Family, asked: &[f32], answer: &[Neighbour]) {
         for near in answer {
             let past = self.vectors.get(&near.id);
@@ -84,14 +84,14 @@ impl Model {
         assert!(answer.windows(2).all(is_before), "in order, each once");
     }
 
-    /// Checks what an index has after a crash, and takes it for what is so from now on. Vectors may be missing that are
-    /// older than all that are there where `may_evict`.
+    /// Checks the vectors of an index after a crash, and makes them the only known ones. With `may_evict`, vectors older than
+    /// all present ones may be missing.
     pub(crate) async fn check_crash(&mut self, index: &SliceLsh, has_power: bool, may_evict: bool) {
         let mut left = BTreeMap::new();
         for (&id, &past) in &self.vectors {
             let found = index.get(id).await.expect("drives work");
             if let Some(found) = &found {
-                // After a power cut an id whose insert was lost is none.
+                // After a power cut, an id whose insert was lost names no vector.
                 assert_eq!(*found, vector(past.number), "{id:?}");
                 let is_gone = match has_power {
                     true => past.is_deleted,

@@ -1,4 +1,4 @@
-//! What an index answers while nothing fails, and what it counts.
+//! An index's answers and counters while nothing fails.
 
 use flowstone_slices::{
     ChannelReads, Channels, Components, Family, LshSettings, SliceLsh, VectorId,
@@ -22,7 +22,7 @@ fn with_index<T>(
     })
 }
 
-/// Every live vector is found, and every answer is right.
+/// Checks that every live vector is found, and that every answer is right.
 async fn check(index: &SliceLsh, model: &Model, settings: &LshSettings) {
     let mut missing = 0;
     for (id, number) in model.live() {
@@ -81,7 +81,7 @@ fn an_index_finds_what_is_there_and_nothing_else() {
         with_index(&cosine, 1, async |index, _| {
             change_at_random(&index, &cosine, seed).await
         });
-        // More channels than tables, and fewer than there are sub-tables.
+        // More channels than tables, but fewer than sub-tables.
         let channels = LshSettings {
             channels: Channels {
                 count: 9,
@@ -207,7 +207,7 @@ fn what_has_overflowed_is_found_in_its_second_page() {
     with_index(&settings, 1, async |index, _| {
         let mut ids = Vec::new();
         for number in 0..5 * u64::from(index.shape().batch) {
-            // Each far from the others.
+            // Each vector is far from the others.
             ids.push(
                 index
                     .insert(&vector(8 * number))
@@ -295,7 +295,7 @@ fn tasks_at_once_find_what_they_have_inserted() {
                             let id = index.insert(&vector(number)).await.expect("drives work");
                             let asked = vector(number + 1);
                             let answer = index.query(&asked, 1).await.expect("drives work");
-                            // The others are far away.
+                            // Vectors of other tasks are far away.
                             if let Some(near) = answer.first().filter(|near| near.distance < 10.0) {
                                 assert_eq!(near.id, id);
                                 assert_eq!(near.distance, family.distance(&asked, &vector(number)));

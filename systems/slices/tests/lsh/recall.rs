@@ -1,4 +1,4 @@
-//! How many of the true nearest neighbours are found, on vectors drawn in clusters.
+//! Share of the true nearest neighbours that are found, with vectors drawn in clusters.
 
 use flowstone_slices::{Components, Family, LshSettings, Target};
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ use crate::life::{Hardware, small};
 const CLUSTERS: usize = 60;
 const CLUSTER: usize = 10;
 
-/// Vectors in clusters, those of one side by side.
+/// Returns vectors in clusters, one cluster after the other.
 fn clusters(dimensions: u32, spread: f32, seed: u64) -> Vec<Vec<f32>> {
     let mut random = SmallRng::seed_from_u64(seed);
     let mut all = Vec::new();
@@ -31,7 +31,7 @@ fn clusters(dimensions: u32, spread: f32, seed: u64) -> Vec<Vec<f32>> {
     all
 }
 
-/// Inserts all and asks for the neighbours of one of each cluster: recall, and the share of vectors read.
+/// Inserts all vectors and asks for the neighbours of one in each cluster. Returns the recall, and the share of vectors read.
 fn measure(all: &[Vec<f32>], settings: &LshSettings) -> (f64, f64) {
     Sim::new(3).block_on(async {
         let hardware = Hardware::new(settings, 1, 1);

@@ -1,4 +1,4 @@
-//! What cannot be is refused, and the refusal says how to mend it.
+//! Invalid settings and requests are refused, and the error says how to correct them.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ fn vectors_that_cannot_be_change_nothing() {
         }
         assert!(refusal(index.query(&vector(3), 0).await).contains("a k of 1 at least"));
         assert_eq!(index.query(&vector(3), 3).await.expect("drives work"), []);
-        // Nothing is wrong with what is merely far away, or with a k of more than there are.
+        // A vector that is merely far away, and a k above the number of vectors, are valid.
         let huge = vec![f32::MAX; DIMENSIONS as usize];
         let id = index.insert(&huge).await.expect("drives work");
         let answer = index.query(&huge, usize::MAX).await.expect("drives work");
@@ -118,7 +118,7 @@ fn what_is_opened_must_be_what_was_created() {
         assert!(
             refusal(SliceLsh::open(disks, short, &settings).await).contains("as `log_words` says")
         );
-        // What was chosen when it was created is kept.
+        // The settings of the creation are kept.
         let other = LshSettings::new(3, Family::Cosine);
         let index = hardware.open(&other).await.expect("it is one");
         index.insert(&vector(1)).await.expect("drives work");
@@ -164,7 +164,7 @@ fn create_refuses_before_it_overwrites() {
     });
 }
 
-/// Ids that no index has given.
+/// Ids that no index has given are valid requests.
 #[test]
 fn any_number_may_be_asked_for_as_an_id() {
     let settings = small(8);
@@ -305,7 +305,7 @@ async fn with_superblock((name, to): (&str, u32), change: impl FnOnce(&mut Slice
     let written = hardware.disks[0].write(0, SharedBuf::from(page)).await;
     written.expect("drives work");
     let index = match hardware.open(&settings).await {
-        // Another number that an index may have: what it finds is damaged, or is not there.
+        // Another number that an index may have: its vectors are damaged or missing.
         Ok(index) => index,
         Err(error) => {
             let is_told = matches!(

@@ -1,4 +1,4 @@
-//! The process or the power fails at a random moment, several times over; before that drives are slow or fail.
+//! The process or the power fails at a random moment, several times in a row; before that, drives are slow or fail.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -17,7 +17,7 @@ const KEYS: u64 = 400;
 const TASKS: u64 = 4;
 const LIVES: u64 = 4;
 
-/// Changes, reads and syncs keys that are this task's alone, until the crash.
+/// Changes, reads and syncs keys of this task alone, until the crash.
 async fn client(
     map: SliceMap,
     model: Rc<RefCell<Model>>,
@@ -36,7 +36,7 @@ async fn client(
                     Some(to) => map.insert(&key(of), &value(to)).await,
                     None => map.delete(&key(of)).await,
                 };
-                // What is refused has not been done.
+                // A refused change has not been made.
                 while change().await.is_err() {
                     runtime::sleep(Duration::from_millis(1)).await;
                 }
@@ -52,7 +52,7 @@ async fn client(
             }
             _ => {
                 let acknowledged = model.borrow().acknowledged();
-                // One that is given up goes on, or does not.
+                // A dropped sync goes on, or does not.
                 let limit = match random.random_bool(0.3) {
                     true => Duration::from_micros(random.random_range(0..2_000)),
                     false => Duration::from_secs(100_000),
@@ -67,7 +67,7 @@ async fn client(
     }
 }
 
-/// A crash of either kind, and what it leaves: whether power was there.
+/// Crashes in either way. Returns the hardware afterwards, and whether the power stayed on.
 fn crashed(hardware: &Hardware, sim: Sim, random: &mut SmallRng) -> (Hardware, bool) {
     let is_killed = random.random_bool(0.5);
     let left = match is_killed {
@@ -78,7 +78,7 @@ fn crashed(hardware: &Hardware, sim: Sim, random: &mut SmallRng) -> (Hardware, b
     (Hardware::of(left, random.random()), is_killed)
 }
 
-/// Lives and crashes on the same drives.
+/// Runs several lives on the same drives, each ended by a crash.
 fn live_and_crash(settings: &MapSettings, drives: usize, seed: u64, may_go: bool) {
     let mut random = SmallRng::seed_from_u64(seed);
     let model = Rc::new(RefCell::new(Model::default()));

@@ -1,4 +1,4 @@
-//! Drives and a log that fail, records that decay, and starts that find others' records.
+//! Drives and a log that fail, records that decay, and starts that find records of others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,7 +69,7 @@ fn a_record_that_has_decayed_is_an_error_and_no_value() {
     });
 }
 
-/// Writes that go nowhere or elsewhere: what a key has is its value or an error, never another's.
+/// Writes are lost or go elsewhere: a look-up returns the key's value or an error, never another key's value.
 #[test]
 fn a_record_that_was_not_written_never_answers() {
     let settings = small(40);
@@ -98,7 +98,7 @@ fn a_record_that_was_not_written_never_answers() {
     }
 }
 
-/// The process dies with records in memory alone: the log has them.
+/// The process dies with records in memory alone: the log has the records.
 #[test]
 fn a_kill_loses_nothing_that_has_returned() {
     let settings = small(40);
@@ -127,7 +127,7 @@ fn a_kill_loses_nothing_that_has_returned() {
         });
         let mut again = Hardware::of(hardware.killed(seed), seed);
         sim.crash();
-        // The second start finds what the first has made of it.
+        // The second start finds the state that the first one has left.
         for _ in 0..2 {
             let sim = Sim::new(seed);
             sim.block_on(async {
@@ -144,12 +144,12 @@ fn a_kill_loses_nothing_that_has_returned() {
     }
 }
 
-/// A value whose record takes so many bytes.
+/// Returns a value whose record takes `bytes` bytes.
 fn filling(key: &[u8], bytes: usize, fill: u8) -> Vec<u8> {
     vec![fill; bytes - 24 - key.len()]
 }
 
-/// Records that a power cut has made unreachable stay so, when others have been written up to where they lie.
+/// Records that a power cut made unreachable stay so, even after other records have been written up to their place.
 #[test]
 fn what_a_power_cut_has_taken_does_not_come_back() {
     let settings = small(40);
@@ -164,7 +164,7 @@ fn what_a_power_cut_has_taken_does_not_come_back() {
                 let inserted = map.insert(key, &filling(key, bytes, fill)).await;
                 inserted.expect("there is space in memory");
             };
-            // These two fill a segment.
+            // Together they fill a segment.
             insert(&asked, 64, 1).await;
             insert(&other, (16 << 10) - 64, 1).await;
             map.sync().await.expect("drives work");
@@ -183,7 +183,7 @@ fn what_a_power_cut_has_taken_does_not_come_back() {
             let first = map.get(&asked).await.expect("drives work");
             let first = first.expect("it was synced")[0];
             taken += u32::from(first == 1);
-            // What follows it in the log is what may be left.
+            // The old record may be the next one in the log.
             let inserted = map.insert(&other, &filling(&other, 64, 3)).await;
             inserted.expect("drives work");
             map.sync().await.expect("drives work");
@@ -200,7 +200,7 @@ fn what_a_power_cut_has_taken_does_not_come_back() {
     assert!(taken > 100, "{taken} of 300 power cuts");
 }
 
-/// Reads fail now and then while a start looks for what a power cut has left: no key that was synced is lost by it.
+/// Some reads fail while a start looks for records after a power cut: no synced key is lost.
 #[test]
 fn a_read_that_fails_in_a_start_ends_no_records() {
     let settings = small(40);
@@ -209,13 +209,13 @@ fn a_read_that_fails_in_a_start_ends_no_records() {
         let sim = Sim::new(seed);
         let records = sim.block_on(async {
             let map = hardware.create(&settings).await.expect("drives work");
-            // More than what the log has of them.
+            // More records than the log holds.
             for of in 0..600 {
                 map.insert(&key(of), &value(of)).await.expect("drives work");
             }
             map.sync().await.expect("drives work");
             let records = map.shape().records;
-            // Behind the superblock, which takes a stripe.
+            // Segments begin after the superblock, which takes a stripe.
             8192..8192 + records.segments * u64::from(records.segment_bytes)
         });
         let again = Hardware::of(hardware.without_power(seed), seed);
@@ -240,7 +240,7 @@ fn a_read_that_fails_in_a_start_ends_no_records() {
     }
 }
 
-/// Pages have decayed that a start reads after a power cut: what they held is damaged, what follows is there and stays.
+/// Pages that a start reads after a power cut have decayed: their records are damaged, and the records behind them stay.
 #[test]
 fn what_has_decayed_ends_no_records() {
     let settings = small(40);
@@ -288,7 +288,7 @@ fn another_log_and_a_damaged_one_are_told() {
         map.insert(b"key", b"value").await.expect("drives work");
         map.close().await.expect("drives work");
         let words = hardware.journal.crash();
-        // Behind the table's words there are the instance, the epoch and the end, at the start of a page.
+        // Behind the table's words come the instance, the epoch and the end, at the start of a page.
         let log = (0..words.len() / 512).rev().map(|page| 512 * page);
         let head = log.into_iter().find(|&at| {
             let is_page = words[at] != 0 && words[at + 3..at + 512].iter().all(|&word| word == 0);
@@ -313,7 +313,8 @@ fn another_log_and_a_damaged_one_are_told() {
     });
 }
 
-/// A runtime ends while writes fail and memory is full. Another one goes on when the drive works again, also where nobody syncs.
+/// A runtime ends while writes fail and memory is full. Another runtime continues when the drive works again, even without a
+/// sync.
 #[test]
 fn writes_that_fail_and_are_left_are_begun_again() {
     let settings = small(8);

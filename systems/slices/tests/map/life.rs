@@ -1,4 +1,4 @@
-//! A small map, its drives and its log; keys and values of some bytes for the numbers of a model.
+//! A small map, its drives and its log; keys and values for the numbers of a model.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ pub(crate) use crate::hardware::{Hardware, Left};
 /// Bytes of a drive.
 pub(crate) const DRIVE_BYTES: u64 = 4 << 20;
 
-/// Tables that some 100 changes fill, segments that some 60 records do.
+/// Returns settings with tables that about 100 changes fill, and segments that about 60 records fill.
 pub(crate) fn small(incarnations: u32) -> MapSettings {
     MapSettings {
         table: HashSettings {
             partitions: Some(3),
-            // A slicetable of two pages at least.
+            // At least two pages for a slicetable.
             table_bytes: (8 << 10) / incarnations.min(3) as usize,
             incarnations,
             bucket_entries: Some(3),
@@ -31,7 +31,7 @@ pub(crate) fn small(incarnations: u32) -> MapSettings {
     }
 }
 
-/// The same with a fiftieth of the drives for records, so that these are soon written over.
+/// Returns the same settings with a fiftieth of the drives for records, so that these are soon overwritten.
 pub(crate) fn short_ring() -> MapSettings {
     MapSettings {
         mean_bytes: 1,
@@ -39,19 +39,19 @@ pub(crate) fn short_ring() -> MapSettings {
     }
 }
 
-/// The key with a number.
+/// Returns the key with a number.
 pub(crate) fn key(number: u64) -> Vec<u8> {
     format!("key {number}{}", "-".repeat(number as usize % 40)).into_bytes()
 }
 
-/// The value with a number: 8 bytes to some hundred.
+/// Returns the value with a number: 8 bytes to a few hundred.
 pub(crate) fn value(number: u64) -> Vec<u8> {
     let mut value = number.to_le_bytes().to_vec();
     value.resize(8 + number as usize % 400, number as u8);
     value
 }
 
-/// The number of a value, which is whole.
+/// Returns the number of a value, and checks all of its bytes.
 pub(crate) fn number(found: Option<Vec<u8>>) -> Option<u64> {
     let found = found?;
     let number = u64::from_le_bytes(found[..8].try_into().expect("values have 8 bytes"));
@@ -60,7 +60,7 @@ pub(crate) fn number(found: Option<Vec<u8>>) -> Option<u64> {
 }
 
 impl Hardware {
-    /// Empty drives.
+    /// Returns empty drives.
     pub(crate) fn new(settings: &MapSettings, drives: usize, seed: u64) -> Self {
         let sizes = vec![DRIVE_BYTES; drives];
         let words = SliceMap::log_words(settings, &sizes).expect("the settings can be");
@@ -77,7 +77,7 @@ impl Hardware {
         SliceMap::open(disks, journal, settings).await
     }
 
-    /// From now on some writes take so long that segments wait, or fail.
+    /// Makes some writes so slow that segments wait, or makes some fail.
     pub(crate) fn trouble(&self, fails: bool) {
         let slow = Fault::Slow(Duration::from_millis(4));
         let rates = match fails {

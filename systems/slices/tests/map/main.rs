@@ -1,4 +1,4 @@
-//! SliceMap against a map: in order, at once, through crashes, and on drives that fail.
+//! SliceMap against a map: sequential and concurrent operations, crashes, and drives that fail.
 
 mod crash;
 mod faults;

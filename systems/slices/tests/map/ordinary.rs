@@ -1,4 +1,4 @@
-//! What a map answers while nothing fails.
+//! A map's answers while nothing fails.
 
 use std::collections::HashMap;
 
@@ -108,7 +108,7 @@ fn records_and_keys_have_the_lengths_that_they_may_have() {
     });
 }
 
-/// Records are written once, whole pages, and the oldest are written over.
+/// Records are written once, in whole pages, and the oldest are overwritten.
 #[test]
 fn the_oldest_records_are_written_over() {
     let settings = short_ring();
@@ -147,7 +147,7 @@ fn the_oldest_records_are_written_over() {
     });
 }
 
-/// What is asked for often is answered with one page of the table and the pages of the record.
+/// A look-up of a key in the table reads one page of the table and the pages of the record.
 #[test]
 fn a_look_up_reads_the_table_and_the_record() {
     let settings = small(8);

@@ -1,4 +1,4 @@
-//! Starts that replay records of which the table has entries, and records that have decayed among these.
+//! Starts that replay records already named by the table, some of which have decayed.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use runtime::sim::Sim;
 use crate::hardware::seeds;
 use crate::life::{Hardware, key, number, small, value};
 
-/// A table that is nearly full of entries, half of which starts replay again and again: those of the other half stay.
+/// The table is nearly full, and starts replay half of its entries again and again: the entries of the other half stay.
 #[test]
 fn starts_displace_no_entry_whose_record_is_there() {
     let settings = MapSettings {
@@ -61,7 +61,7 @@ fn starts_displace_no_entry_whose_record_is_there() {
     assert!(replayed > 1 << 20, "{replayed} bytes");
 }
 
-/// The newest record of a key has decayed, and a start replays the older ones: the key is damaged, and has no older value.
+/// The newest record of a key has decayed, and a start replays older ones: the key is damaged, and has no older value.
 #[test]
 fn what_has_decayed_uncovers_no_older_value() {
     let settings = small(40);
@@ -78,7 +78,7 @@ fn what_has_decayed_uncovers_no_older_value() {
             for of in 0..600 {
                 insert(of % 150, of).await;
             }
-            // More than what the log has of them.
+            // More records than the log holds.
             for of in 1_000..1_600 {
                 insert(of, of).await;
             }
@@ -104,7 +104,7 @@ fn what_has_decayed_uncovers_no_older_value() {
     assert!(damaged > 20, "{damaged} in 40 starts");
 }
 
-/// A record that fills its segment has decayed: those behind it are there and stay.
+/// A record that fills its segment has decayed: the records behind it stay.
 #[test]
 fn a_segment_whose_only_record_has_decayed_ends_no_records() {
     let settings = small(40);
@@ -122,7 +122,7 @@ fn a_segment_whose_only_record_has_decayed_ends_no_records() {
         let again = Hardware::of(hardware.without_power(seed), seed);
         sim.crash();
         Sim::new(seed).block_on(async {
-            // Behind the superblock, which takes a stripe.
+            // Segments begin after the superblock, which takes a stripe.
             let segment = 8192 + 4 * u64::from(settings.segment_bytes);
             let decayed = again.disks[0].decay(segment + 5_000, 3);
             decayed.await.expect("it decays");
@@ -143,7 +143,7 @@ fn a_segment_whose_only_record_has_decayed_ends_no_records() {
     }
 }
 
-/// As [`seeds`], for a test that counts an event over all of its seeds: never fewer than `usual`.
+/// Returns [`seeds`], for a test that counts an event over all of its seeds: never fewer than `usual`.
 fn all_seeds(usual: u64) -> std::ops::Range<u64> {
     let seeds = seeds(usual);
     match seeds.start {

@@ -1,4 +1,4 @@
-//! Look-ups and starts at the place where the ring of records comes round.
+//! Look-ups and starts at the point where the ring of records wraps around.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -9,13 +9,13 @@ use runtime::sim::Sim;
 
 use crate::life::{Hardware, key, short_ring};
 
-/// A value whose record takes so many bytes.
+/// Returns a value whose record takes `bytes` bytes.
 fn filling(key: &[u8], bytes: usize, fill: u8) -> Vec<u8> {
     vec![fill; bytes - 24 - key.len()]
 }
 
-/// A key is changed again each time before its record goes. So it is there at every moment, also for a look-up that had the old
-/// address when its record went.
+/// A key is always changed again before its record is overwritten. So the key is found at every moment, even by a look-up that
+/// had the old address when its record was overwritten.
 #[test]
 fn a_key_that_is_changed_in_time_is_never_missed() {
     let ring = short_ring();
@@ -35,7 +35,7 @@ fn a_key_that_is_changed_in_time_is_never_missed() {
             let value = filling(key, 4096, 7);
             map.insert(key, &value).await.expect("drives work");
         };
-        // The last of its segment, here and below.
+        // The key's record is the last of its segment, here and below.
         for other in 0..3 {
             insert(&map, &key(10 + other)).await;
         }
@@ -57,12 +57,12 @@ fn a_key_that_is_changed_in_time_is_never_missed() {
         }
         let mut other = 20;
         for _ in 0..150 {
-            // Its record and these are one segment less than the ring has.
+            // The key's record and these take one segment less than the ring has.
             for _ in 1..4 * (segments - 1) {
                 insert(&map, &key(other)).await;
                 other += 1;
             }
-            // There is space for the segment that is begun next, over its old record.
+            // By now there is space for the segment that begins next, over the key's old record.
             runtime::sleep(Duration::from_millis(20)).await;
             insert(&map, &asked).await;
         }
@@ -75,7 +75,8 @@ fn a_key_that_is_changed_in_time_is_never_missed() {
     });
 }
 
-/// A power cut tears the segment that is written over the oldest one: what is left of that is gone, and no damage.
+/// A power cut tears the segment that is written over the oldest one: the rest of the oldest is gone, and not reported as
+/// damage.
 #[test]
 fn what_a_power_cut_has_left_of_the_oldest_segment_is_gone() {
     let settings = short_ring();
@@ -84,7 +85,7 @@ fn what_a_power_cut_has_left_of_the_oldest_segment_is_gone() {
         let sim = Sim::new(seed);
         let keys = sim.block_on(async {
             let map = hardware.create(&settings).await.expect("drives work");
-            // Two of them leave a page and more of a segment free.
+            // Two records leave a page and more of a segment free.
             let insert = async |of: u64| {
                 let key = key(of);
                 let value = filling(&key, 6000, of as u8);
@@ -115,8 +116,9 @@ fn what_a_power_cut_has_left_of_the_oldest_segment_is_gone() {
     }
 }
 
-/// Between two syncs the ring comes round, and keys are changed again before their records go. A power cut then takes any of the
-/// words that say so, and no key: each has a record on the drive that has not been written over.
+/// Between two syncs the ring wraps around, and keys are changed again before their records are overwritten. A power cut then
+/// takes any of the words of the log about these changes, but no key: each key has a record on the drive that was not
+/// overwritten.
 #[test]
 fn a_power_cut_takes_no_key_that_was_changed_in_time() {
     let settings = short_ring();
@@ -126,7 +128,7 @@ fn a_power_cut_takes_no_key_that_was_changed_in_time() {
         let keys = sim.block_on(async {
             let map = hardware.create(&settings).await.expect("drives work");
             let segments = 3 * map.shape().records.segments;
-            // Four of a segment. Some segments are in memory, and the oldest of the ring may be torn.
+            // Four records to a segment. Some segments are in memory, and the oldest of the ring may be torn.
             let keys = 4 * (segments - 6);
             let insert = async |of: u64, fill: u8| {
                 let key = key(of);

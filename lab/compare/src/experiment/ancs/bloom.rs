@@ -1,4 +1,4 @@
-//! A SliceBloom whose incarnations are all in use, and requests for it.
+//! A SliceBloom with all incarnations in use, and requests for it.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -13,16 +13,16 @@ use super::index::{CHANNELS, crucial_m4};
 use super::work::{CLIENTS, Random, send_all};
 use crate::experiment::ExperimentError;
 
-/// Look-ups of a run that go to one channel: the drive's whole command queue.
+/// Number of look-ups in a run to one channel: the drive's whole command queue.
 pub(super) const RUN: usize = 32;
-/// The overall rate of false positives that `OnePage` is asked for.
+/// Overall rate of false positives requested for `OnePage`.
 const RATE: f64 = 0.01;
-/// Keys that are never inserted have numbers from here on.
+/// Lowest number of keys that are never inserted.
 const ABSENT: u64 = 1 << 40;
-/// Bytes of the smallest drive: fewer blocks leave garbage collection no choice.
+/// Bytes of the smallest drive. Fewer blocks leave garbage collection no choice.
 const LEAST_DRIVE_BYTES: u64 = 60 << 20;
 
-/// How a filter is made.
+/// Settings of a filter and of its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BloomMake {
     pub(super) placement: BitPlacement,
@@ -33,7 +33,7 @@ pub(super) struct BloomMake {
     pub(super) seed: u64,
 }
 
-/// What is asked of it.
+/// A mix of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Work {
     pub(super) insert_percent: u64,
@@ -41,7 +41,7 @@ pub(super) struct Work {
     pub(super) in_runs: bool,
 }
 
-/// In the order in which they follow each other.
+/// Mixes in the order in which they run.
 pub(super) const WORK: [Work; 4] = [
     Work {
         insert_percent: 0,
@@ -61,23 +61,23 @@ pub(super) const WORK: [Work; 4] = [
     },
 ];
 
-/// What came of it.
+/// Results of requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BloomRates {
     pub(super) work: Work,
     pub(super) shape: BloomShape,
     pub(super) ops_per_s: f64,
     pub(super) page_reads: f64,
-    /// Share of the look-ups of keys that are not there that said "maybe".
+    /// Share of look-ups of absent keys that said "maybe".
     pub(super) false_positives: f64,
-    /// Look-ups of keys that are there that said "no".
+    /// Number of look-ups of present keys that said "no".
     pub(super) false_negatives: u64,
     pub(super) memory_bits_per_key: f64,
     pub(super) bytes_written_per_insert: Option<f64>,
 }
 
 impl BloomRates {
-    /// False positives of one incarnation, if all have the same.
+    /// Returns the rate of false positives of one incarnation, if all have the same.
     pub(super) fn incarnation_rate(&self) -> f64 {
         let filters = self.shape.page.incarnations as f64 + 1.0;
         -((-self.false_positives).ln_1p() / filters).exp_m1()
@@ -87,7 +87,7 @@ impl BloomRates {
 #[derive(Clone, Copy)]
 enum Request {
     Insert(u64),
-    /// With whether the key is there.
+    /// Number of the key, and whether the key is present.
     LookUp(u64, bool),
 }
 
@@ -103,7 +103,7 @@ fn count(counter: &Cell<u64>, by: bool) {
     counter.set(counter.get() + u64::from(by));
 }
 
-/// A filter, and how many keys have been inserted: the numbers below.
+/// A filter, and the number of inserted keys. Their numbers are all below it.
 struct Filled {
     filter: SliceBloom,
     inserted: u64,
@@ -131,7 +131,7 @@ impl BloomMake {
     async fn filled(&self) -> Result<Filled, ExperimentError> {
         let settings = self.settings()?;
         let regions = u64::from(self.partitions + settings.spare_regions);
-        // A region has the slice of a bit for each bit of a filter, and pages are not used to the last bit.
+        // A region has a slice for each bit of a filter, and pages are not used to the last bit.
         let region_bytes = (self.filter_bytes * (settings.incarnations as usize + 1)) as u64;
         let bytes = CHANNELS.stripe_bytes() + regions * region_bytes * 21 / 20;
         let disk: Arc<dyn Disk> = crucial_m4(bytes.max(LEAST_DRIVE_BYTES), true, self.seed)?;
@@ -139,7 +139,7 @@ impl BloomMake {
         let journal = Arc::new(MemoryJournal::new(words));
         let filter = SliceBloom::create(vec![disk], journal, &settings).await?;
         let shape = filter.shape();
-        // Every partition has overwritten an incarnation: keys are not spread over them to the last one.
+        // Every partition has overwritten an incarnation. The surplus allows for partitions that get fewer keys than others.
         let tables = u64::from(shape.partitions) * (shape.page.incarnations as u64 + 2);
         let inserted = tables * u64::from(shape.keys) * 51 / 50;
         for number in 0..inserted {
@@ -148,7 +148,7 @@ impl BloomMake {
         Ok(Filled { filter, inserted })
     }
 
-    /// Fills it, and does all [`WORK`].
+    /// Fills the filter, and runs all of [`WORK`].
     pub(super) fn measure(&self) -> Result<Vec<BloomRates>, ExperimentError> {
         Sim::new(self.seed).block_on(async {
             let mut filled = self.filled().await?;
@@ -164,7 +164,7 @@ impl BloomMake {
 }
 
 impl Filled {
-    /// The youngest keys that are certainly there, also when as many more as `inserts` have been inserted.
+    /// Returns the youngest keys that are certainly present, also after `inserts` more inserts.
     fn certain(&self, inserts: u64) -> Range<u64> {
         let shape = self.filter.shape();
         let tables = u64::from(shape.partitions) * (shape.page.incarnations as u64 - 1);
@@ -172,7 +172,7 @@ impl Filled {
         self.inserted - (certain - inserts.min(certain / 2))..self.inserted
     }
 
-    /// Look-ups of keys of which every second one is there.
+    /// Returns a look-up. Half of the keys are present.
     fn look_up(present: &Range<u64>, random: &mut Random) -> Request {
         match random.below(2) {
             0 => Request::LookUp(
@@ -183,7 +183,7 @@ impl Filled {
         }
     }
 
-    /// For each channel at least so many look-ups that read of no other.
+    /// Returns for each channel at least `each` look-ups that read from no other channel.
     fn by_channel(
         &self,
         present: &Range<u64>,

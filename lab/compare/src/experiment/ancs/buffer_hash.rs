@@ -1,8 +1,9 @@
-//! BufferHash, the baseline of sections 2.1 and 7.2: tables in memory, each written as it is to an incarnation of its own, and a
-//! Bloom filter in memory for each incarnation.
+//! BufferHash, the baseline of sections 2.1 and 7.2: each full table in memory is written unchanged to an incarnation of its
+//! own, and each incarnation has a Bloom filter in memory.
 //!
-//! A key lies in one page of an incarnation, since tables are half full: 4096 entries of 16 bytes in 128 KiB. A look-up reads
-//! a page of each incarnation whose filter says that it may be there, the youngest first; without filters of each.
+//! A key lies in one page of an incarnation, since tables are half full: 4096 entries of 16 bytes in 128 KiB. A look-up reads a
+//! page of each incarnation whose filter may have the key, the youngest first. Without filters it reads a page of each
+//! incarnation.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -12,13 +13,13 @@ use std::sync::Arc;
 use device::{AlignedBuf, DeviceError, Disk, PAGE_BYTES, SharedBuf};
 use runtime::sync::Semaphore;
 
-/// Bytes of an incarnation, and its keys at most.
+/// Bytes of an incarnation, and most keys in it.
 const TABLE_BYTES: usize = 128 << 10;
 const MOST_KEYS: usize = 4096;
-/// Bits of a filter for each key, and how many each sets: a sixteenth of the paper's 8 GiB a drive.
+/// Bits of a filter for each key, and bits that a key sets: a sixteenth of the paper's 8 GiB a drive.
 const FILTER_BITS: usize = 16;
 const FILTER_PROBES: u64 = 8;
-/// Threads that read and write.
+/// Number of threads that read and write.
 const THREADS: usize = 32;
 const PAGES: usize = TABLE_BYTES / PAGE_BYTES;
 const PAGE_ENTRIES: usize = PAGE_BYTES / 16;
@@ -34,9 +35,9 @@ pub(super) struct BufferHash {
 
 struct Partition {
     table: HashMap<u64, u64>,
-    /// Tables that are being written: their incarnation, and what they hold.
+    /// Tables being written: their incarnations and entries.
     writing: Vec<(u64, Rc<HashMap<u64, u64>>)>,
-    /// Incarnations written so far, those under way included.
+    /// Number of incarnations written so far or being written.
     written: u64,
     filters: Vec<Filter>,
 }
@@ -50,7 +51,7 @@ fn mixed(key: u64, salt: u64) -> u64 {
     hash ^ (hash >> 32)
 }
 
-/// `hash`, spread over `0..range`.
+/// Maps `hash` to `0..range`.
 fn spread(hash: u64, range: usize) -> usize {
     ((u128::from(hash) * range as u128) >> 64) as usize
 }
@@ -80,7 +81,7 @@ fn page_of(key: u64) -> usize {
 }
 
 impl BufferHash {
-    /// Incarnations of a partition.
+    /// Number of incarnations of a partition.
     pub(super) const INCARNATIONS: usize = 16;
 
     pub(super) fn new(disk: Arc<dyn Disk>, partitions: usize, has_filters: bool) -> Self {
@@ -101,12 +102,12 @@ impl BufferHash {
         }
     }
 
-    /// Keys that are certainly there when as many have been inserted.
+    /// Returns the number of youngest keys that are certainly present once as many have been inserted.
     pub(super) fn certain_keys(partitions: usize) -> u64 {
         (partitions * (BufferHash::INCARNATIONS - 1) * MOST_KEYS) as u64 * 95 / 100
     }
 
-    /// Bytes of memory as the paper counts them: tables and filters.
+    /// Returns the bytes of memory as the paper counts them: tables and filters.
     pub(super) fn memory_bytes(&self) -> u64 {
         let filter = if self.has_filters {
             MOST_KEYS * FILTER_BITS / 8
@@ -120,7 +121,7 @@ impl BufferHash {
         self.partitions.len()
     }
 
-    /// Entries that it holds when it is full.
+    /// Returns the number of entries in the full index.
     pub(super) fn entries(&self) -> u64 {
         (self.partitions.len() * (1 + BufferHash::INCARNATIONS) * MOST_KEYS) as u64
     }
@@ -204,7 +205,7 @@ impl BufferHash {
         let mut used = [0; PAGES];
         for (&key, &value) in &*table {
             let page = page_of(key);
-            // A page has 256 places for 128 keys on average: sixteen deviations more.
+            // A page has 256 places for 128 keys on average: eleven deviations more.
             if used[page] < PAGE_ENTRIES {
                 let at = page * PAGE_BYTES + used[page] * 16;
                 image[at..at + 8].copy_from_slice(&key.to_le_bytes());

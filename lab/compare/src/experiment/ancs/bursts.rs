@@ -13,11 +13,11 @@ use super::work::{CLIENTS, Filled, Rates, key_of, measure, send_all};
 use crate::experiment::{ExperimentError, Finding, Outcome, Setting};
 use crate::row::Row;
 
-/// Full tables that may wait, for each partition.
+/// Numbers of full tables that may wait, for each partition.
 const SIDE_SHARES: [f64; 6] = [0.0, 0.5, 1.0, 2.0, 4.0, 8.0];
-/// Tables that a burst fills, for each partition.
+/// Number of tables that a burst fills, for each partition.
 const BURST_TABLES: f64 = 3.0;
-/// When one insert of a burst comes after the other.
+/// Time between two inserts of a burst.
 const ARRIVAL: Duration = Duration::from_micros(1);
 
 #[derive(Clone, Copy)]
@@ -25,9 +25,9 @@ struct Burst {
     inserts: u64,
     seconds: f64,
     longest_us: f64,
-    /// Until all that was full has been flushed.
+    /// Bytes written for an insert, until all full tables have been flushed.
     bytes_an_insert: f64,
-    /// Highest memory of what grows with the index.
+    /// Highest memory that grows with the index, in bytes.
     memory_bytes: u64,
 }
 
@@ -53,7 +53,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     Ok(Outcome::of(Vec::new(), findings(&all), rows))
 }
 
-/// Fills an index, lets it flush what is full, and sends it a burst.
+/// Fills an index, flushes its full tables, and sends it a burst.
 fn burst(make: &Make) -> Result<Burst, ExperimentError> {
     Sim::new(make.seed).block_on(async {
         let filled = Filled::of(make.index().await?).await?;

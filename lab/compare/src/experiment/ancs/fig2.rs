@@ -1,5 +1,4 @@
-//! "Slice indexes" (ANCS '14), figure 2: what concurrency and large requests gain on a drive of 32
-//! channels.
+//! "Slice indexes" (ANCS '14), figure 2: the gain of concurrency and of large requests on a drive of 32 channels.
 
 use device::measure::{ChannelPlacement, Placement, crucial_m4, read_rate, write_rate};
 use device::{LinkTiming, PAGE_BYTES};
@@ -21,7 +20,7 @@ struct Extent {
 }
 
 impl Extent {
-    /// The whole takes seconds: small is what the paper is.
+    /// Returns the extent. All of it takes seconds, so `small` is the same as `paper`.
     fn of(setting: &Setting<'_>) -> Self {
         let setup = ChannelPlacement {
             seed: setting.seed,
@@ -72,7 +71,7 @@ impl Extent {
     }
 }
 
-/// One point of the figure. Writes have no placement: the drive chooses it.
+/// A point of the figure. Writes have no placement: the drive chooses it.
 #[derive(Clone, Copy)]
 struct Cell {
     part: &'static str,
@@ -91,7 +90,7 @@ impl Cell {
         }
     }
 
-    /// Operations a second.
+    /// Returns the operations a second.
     fn measure(&self, setup: &ChannelPlacement) -> Result<f64, ExperimentError> {
         let mut setup = setup.clone();
         if self.part == UNLIMITED {
@@ -106,7 +105,7 @@ impl Cell {
 
 const MOST_THREADS: u32 = 32;
 
-/// Everything measured, with its rate.
+/// All measured points, with their rates.
 struct Points(Vec<(Cell, f64)>);
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
@@ -133,7 +132,7 @@ impl Points {
         })
     }
 
-    /// How many times as fast the best placement is.
+    /// Returns the rate of the best placement over that of `over`.
     fn gain(&self, part: &str, threads: u32, over: Placement) -> Option<f64> {
         let best = self.of_placement(part, threads, Placement::Best)?;
         Some(best / self.of_placement(part, threads, over)?)

@@ -1,5 +1,5 @@
-//! Figure 5 and table 3: look-ups, inserts and both, of SliceHash and BufferHash; memory an entry. And section 7.3: what slicing
-//! gains over BufferHash without filters.
+//! Figure 5 and table 3: look-ups, inserts and both, of SliceHash and BufferHash; memory an entry. Section 7.3: the gain of
+//! slicing over BufferHash without filters.
 
 use super::index::{Make, System};
 use super::work::{Rates, measure};
@@ -16,7 +16,7 @@ const SYSTEMS: [System; 5] = [
 ];
 const INSERT_PERCENT: [u64; 3] = [0, 100, 50];
 
-/// Slicetables in the flash, and requests of a measurement.
+/// Returns the number of slicetables in the flash, and the number of requests of a measurement.
 pub(super) fn extent(scale: Scale) -> (u32, u64) {
     match scale {
         Scale::Tiny => (2, 4_000),
@@ -36,7 +36,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     let mut cells = Vec::new();
     for insert_percent in INSERT_PERCENT {
         for system in SYSTEMS {
-            // Sixteen reads a look-up: a sixteenth of the requests takes as long.
+            // A look-up takes sixteen reads, so a sixteenth of the requests takes as long.
             let share = if system == System::BareBufferHash {
                 16
             } else {
@@ -62,7 +62,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     Ok(Outcome::of(vec![plot(&all)], findings(&all), rows))
 }
 
-/// The fields of a measurement.
+/// Returns the row of a measurement.
 pub(super) fn row(make: &Make, insert_percent: u64, rates: &Rates) -> Row {
     let gets = insert_percent < 100;
     Row::new()
@@ -125,7 +125,7 @@ fn findings(all: &[(Cell, Rates)]) -> Vec<Finding> {
         let rates = of(system, 0)?;
         Some(rates.memory_bytes as f64 / rates.entries as f64)
     };
-    // The time of a look-up beside inserts is what these leave of it.
+    // Look-ups beside inserts, over the time that the inserts leave.
     let kept = |system| {
         let (alone, mixed) = (of(system, 0)?, of(system, 50)?);
         let insert = 1.0 / of(system, 100)?.inserts_per_s;

@@ -1,4 +1,4 @@
-//! Figure 6: what it gains to know the channels, by how requests fall on them.
+//! Figure 6: the gain of channel awareness, by the distribution of requests over channels.
 
 use super::fig5::extent;
 use super::index::{Make, System};
@@ -8,13 +8,13 @@ use crate::row::{PART, Row};
 
 const CHANNELS: usize = 32;
 
-/// How look-ups fall on channels.
+/// Distribution of look-ups over channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     Random,
-    /// Of 32 look-ups so many go to one channel, the others to all alike.
+    /// In each 32 look-ups, this many go to one channel. The others go to any channel with equal probability.
     Skewed(usize),
-    /// So many after each other go to one channel, the next ones to the next.
+    /// This many consecutive look-ups go to one channel, the next ones to the next.
     Ordered(usize),
 }
 
@@ -48,7 +48,7 @@ impl Order {
         }
     }
 
-    /// The channel of each of so many look-ups.
+    /// Returns the channel of each of `count` look-ups.
     fn channels(self, count: u64, random: &mut Random) -> Vec<usize> {
         let mut any = || random.below(CHANNELS as u64) as usize;
         let mut channels = Vec::new();
@@ -95,7 +95,7 @@ impl Order {
     }
 }
 
-/// Drives that hold up what is behind a read that waits for its channel, as the paper's seems to, and that do not.
+/// Drives that hold up the reads behind a read that waits for its channel, as the paper's seems to, and drives that do not.
 const DRIVES: [(bool, &str); 2] = [
     (true, "reads in order"),
     (false, "a queue for each channel"),

@@ -1,4 +1,4 @@
-//! Table 4: processor time, on a real file; and look-ups there beside what the file itself reads.
+//! Table 4: processor time on a real file, and look-ups on it beside the file's own random reads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::row::Row;
 
 const INSERT_PERCENT: [u64; 3] = [0, 50, 100];
-/// Reads under way at once: the scheduler's queue depth.
+/// Number of reads under way: the scheduler's queue depth.
 const DEPTH: u32 = 32;
 
-/// What the paper's table has: percent of eight cores, and operations a second.
+/// Results of the paper: percent of eight cores, and operations a second.
 const PAPER: [(System, [&str; 3]); 2] = [
     (
         System::SliceHash,
@@ -60,7 +60,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     let mut reads_per_s = Vec::new();
     setting.cells.run(&[()], |()| Ok(())).map(drop)?;
     for (system, _) in PAPER {
-        // The file is read before each index and made anew for it.
+        // The file is created and probed anew for each index.
         let (file, profile) = DriveFile::probed(path, len_bytes, &what)?;
         reads_per_s.extend(profile.reads.iter().map(|(_, pace)| pace.per_s));
         let of_system = runtime::live::block_on(measure(&make(system), &file, requests))?;

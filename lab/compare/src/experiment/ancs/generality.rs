@@ -1,4 +1,4 @@
-//! Section 7.5: what slices gain a Bloom filter and a similarity index.
+//! Section 7.5: the gain of slices for a Bloom filter and for a similarity index.
 
 use slices::BitPlacement;
 
@@ -12,8 +12,8 @@ const PLACEMENTS: [(BitPlacement, &str); 2] = [
     (BitPlacement::OnePage, "one page"),
 ];
 
-/// Vectors that a query reads at most, and how full tables get: hardly any vectors, as the paper counts, the same in tables that
-/// are emptier, the vectors of its cluster, and all that are named.
+/// Most vectors that a query reads, and fill of the tables: hardly any vectors, as the paper counts; the same with emptier
+/// tables; the vectors of the query's cluster; and all named vectors.
 const QUERIES: [(usize, f64); 4] = [(1, 0.8), (1, 0.5), (40, 0.8), (1_000, 0.8)];
 
 enum Cell {
@@ -100,7 +100,7 @@ fn placement_name(placement: BitPlacement) -> &'static str {
 
 fn bloom_row(make: &BloomMake, rates: &BloomRates) -> Row {
     let BloomRates { work, shape, .. } = rates;
-    // Runs ask for few keys again and again.
+    // Runs ask for few keys again and again, so they measure no rate of false positives.
     let rate = |rate: f64| (!work.in_runs).then_some(rate);
     Row::new()
         .with(PART, "slicebloom")
@@ -305,7 +305,7 @@ fn lsh_findings(all: &[Rates]) -> Vec<Finding> {
             None,
             measured(|rates| rates.memory_bytes_per_vector),
         );
-        // Of one vector a query none is asked to find ten.
+        // A query that reads one vector cannot find ten.
         let recall = measured(|rates| rates.recall);
         add(
             "recall of the 10 nearest",

@@ -1,4 +1,4 @@
-//! The indexes that are compared, on drives of their own.
+//! The compared indexes, on drives of their own.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use slices::{Channels, HashSettings, Scheduling, SliceHash};
 use super::buffer_hash::BufferHash;
 use crate::experiment::ExperimentError;
 
-/// What is compared.
+/// A compared index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum System {
     SliceHash,
-    /// With buckets of three, as the paper's.
+    /// SliceHash with buckets of three, as in the paper.
     Paper,
-    /// Without channel awareness.
+    /// SliceHash without channel awareness.
     Unaware,
     BufferHash,
-    /// Without Bloom filters.
+    /// BufferHash without Bloom filters.
     BareBufferHash,
 }
 
@@ -33,20 +33,20 @@ impl System {
     }
 }
 
-/// How an index is made.
+/// Settings of an index.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Make {
     pub(super) system: System,
-    /// Slicetables of 32 incarnations that the flash has space for.
+    /// Number of slicetables of 32 incarnations that the flash has space for.
     pub(super) slicetables: u32,
     pub(super) incarnations: u32,
     pub(super) drives: usize,
     pub(super) spread: bool,
     /// Share of a table that is filled.
     pub(super) fill: f64,
-    /// Full tables that may wait for their flush.
+    /// Number of full tables that may wait for their flush.
     pub(super) side_tables: u32,
-    /// Whether a read that waits for its channel holds up those behind it in the drive.
+    /// Whether a read that waits for its channel holds up the reads behind it in the drive.
     pub(super) in_order: bool,
     pub(super) seed: u64,
 }
@@ -57,15 +57,15 @@ pub(super) enum Index {
     Buffers(BufferHash),
 }
 
-/// The channels of the paper's drive.
+/// Channels of the paper's drive.
 pub(super) const CHANNELS: Channels = Channels {
     count: 32,
     chunk_bytes: 8 << 10,
 };
-/// The incarnations for which flash is counted.
+/// Number of incarnations for which flash is counted.
 pub(super) const USUAL_INCARNATIONS: u32 = 32;
 
-/// The paper's drive, with at least `bytes` to use.
+/// Returns the paper's drive, with at least `bytes` of usable space.
 pub(super) fn crucial_m4(
     bytes: u64,
     in_order: bool,
@@ -95,7 +95,7 @@ impl Make {
         }
     }
 
-    /// Incarnations of a partition, in one slicetable.
+    /// Returns the number of incarnations of a partition in one slicetable.
     pub(super) fn system_incarnations(&self) -> u32 {
         match self.system {
             System::BufferHash | System::BareBufferHash => BufferHash::INCARNATIONS as u32,
@@ -104,7 +104,7 @@ impl Make {
     }
 
     fn settings(&self) -> HashSettings {
-        // As much flash, whatever the number of incarnations; spread slices take as much on each drive.
+        // The flash is the same for every number of incarnations. Spread slices take as much on each drive.
         let share = if self.spread { 1 } else { self.drives as u32 };
         let partitions = (self.slicetables * USUAL_INCARNATIONS / self.incarnations).max(1) * share;
         HashSettings {
@@ -123,7 +123,7 @@ impl Make {
         }
     }
 
-    /// Makes it on emulated drives. Called in a simulation.
+    /// Creates the index on emulated drives. Call it in a simulation.
     pub(super) async fn index(&self) -> Result<Index, ExperimentError> {
         let mut disks: Vec<Arc<dyn Disk>> = Vec::new();
         for drive in 0..self.drives {
@@ -136,7 +136,7 @@ impl Make {
         self.index_on(disks, self.settings()).await
     }
 
-    /// Makes it in a file of [`drive_bytes`](Self::drive_bytes), of whose channels nothing is known.
+    /// Creates the index in a file of [`drive_bytes`](Self::drive_bytes), whose channels are not known.
     pub(super) async fn index_in(&self, file: Arc<dyn Disk>) -> Result<Index, ExperimentError> {
         let usual = self.settings();
         let settings = HashSettings {
@@ -150,7 +150,7 @@ impl Make {
         self.index_on(vec![file], settings).await
     }
 
-    /// Bytes of a drive that has space for it.
+    /// Returns the bytes of a drive with space for the index.
     pub(super) fn drive_bytes(&self) -> u64 {
         let slicetable_bytes = 6 << 20;
         let incarnations = u64::from(self.incarnations.max(USUAL_INCARNATIONS));
@@ -199,7 +199,7 @@ impl Index {
         Ok(())
     }
 
-    /// Keys that are certainly there when as many have been inserted, and the tables that these fill.
+    /// Returns the number of youngest keys that are certainly present once as many have been inserted.
     pub(super) fn certain_keys(&self) -> u64 {
         match self {
             Self::Slices(table) => {
@@ -212,7 +212,7 @@ impl Index {
         }
     }
 
-    /// Entries that it holds when it is full.
+    /// Returns the number of entries in the full index.
     pub(super) fn entries(&self) -> u64 {
         match self {
             Self::Slices(table) => {
@@ -225,7 +225,7 @@ impl Index {
         }
     }
 
-    /// Bytes of memory of what grows with the index.
+    /// Returns the bytes of memory that grow with the index.
     pub(super) fn memory_bytes(&self) -> u64 {
         match self {
             Self::Slices(table) => {

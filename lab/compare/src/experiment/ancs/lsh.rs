@@ -1,4 +1,4 @@
-//! A SliceLSH whose incarnations are all in use, of vectors in clusters, and queries near them.
+//! A SliceLSH with all incarnations in use, its vectors in clusters, and queries near the vectors.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,48 +12,48 @@ use super::index::{CHANNELS, crucial_m4};
 use super::work::{Random, send_all};
 use crate::experiment::ExperimentError;
 
-/// Queries under way, each of which reads a page of every table at once.
+/// Number of queries under way. Each reads a page of every table at once.
 const CLIENTS: usize = 32;
-/// Neighbours that a query asks for.
+/// Number of neighbours that a query asks for.
 const NEIGHBOURS: usize = 10;
-/// Queries of a run that ask for the same cluster.
+/// Number of queries in a run, which ask for the same cluster.
 const RUN: u64 = 32;
 
 const DIMENSIONS: u32 = 64;
-/// Vectors of a cluster, each in another generation.
+/// Number of vectors in a cluster, each in another generation.
 const CLUSTER: u64 = 20;
-/// Deviation of a component from that of the cluster's centre, in deviations of centres.
+/// Deviation of a component from the cluster's centre, in deviations of centres.
 const NOISE: f32 = 0.2;
-/// How often a neighbour of a query's own cluster should be found.
+/// Required probability of finding a neighbour of a query's own cluster.
 const RECALL: f64 = 0.95;
 const LEAST_DRIVE_BYTES: u64 = 60 << 20;
 
-/// How an index is made.
+/// Settings of an index and of its queries.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct LshMake {
-    /// Vectors that a query reads, at most: those that most tables name.
+    /// Most vectors that a query reads: the vectors that most tables name.
     pub(super) most_candidates: usize,
     pub(super) is_channel_aware: bool,
     /// Share of the places in memory that is filled.
     pub(super) fill: f64,
     pub(super) table_bytes: usize,
     pub(super) queries: u64,
-    /// Of these, compared with what is nearest in truth.
+    /// Number of queries whose answers are compared with the true neighbours.
     pub(super) checked: u64,
     pub(super) seed: u64,
 }
 
-/// How queries follow each other.
+/// Order of queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pattern {
     Random,
-    /// 32 in a row ask for the same cluster.
+    /// Runs of 32 queries for the same cluster.
     Runs,
 }
 
 pub(super) const PATTERNS: [Pattern; 2] = [Pattern::Random, Pattern::Runs];
 
-/// What came of queries.
+/// Results of queries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LshRates {
     pub(super) pattern: Pattern,
@@ -63,16 +63,16 @@ pub(super) struct LshRates {
     pub(super) table_pages: f64,
     pub(super) vector_pages: f64,
     pub(super) candidates: f64,
-    /// Pages of the fullest channel over the mean: all, and those of tables.
+    /// Pages of the fullest channel over the mean: of all pages, and of pages of tables.
     pub(super) channel_load: f64,
     pub(super) table_load: f64,
     pub(super) recall: f64,
-    /// Vectors of which no table has an entry.
+    /// Number of vectors without an entry in any table.
     pub(super) unlisted: u64,
     pub(super) memory_bytes_per_vector: f64,
 }
 
-/// Vectors: what is stored, and what is asked for.
+/// Generator of stored vectors and of queries.
 struct Vectors {
     seed: u64,
     clusters: u64,
@@ -84,7 +84,7 @@ impl Vectors {
         (0..DIMENSIONS).map(|_| normal(&mut random)).collect()
     }
 
-    /// A vector of a cluster.
+    /// Returns a vector of a cluster.
     fn one_of(&self, cluster: u64, number: u64) -> Vec<f32> {
         let mut random = Random::new(mixed(self.seed + 1, number));
         let mut vector = self.centre(cluster);
@@ -94,14 +94,14 @@ impl Vectors {
         vector
     }
 
-    /// Those that are stored, in order.
+    /// Returns the stored vectors, in order.
     fn stored(&self, count: u64) -> Vec<Vec<f32>> {
         (0..count)
             .map(|number| self.one_of(number % self.clusters, number))
             .collect()
     }
 
-    /// Another vector of the cluster that the query asks for.
+    /// Returns another vector of the cluster for which the query asks.
     fn asked(&self, pattern: Pattern, query: u64) -> Vec<f32> {
         let run = match pattern {
             Pattern::Random => query,
@@ -116,7 +116,7 @@ fn mixed(seed: u64, number: u64) -> u64 {
     Random::new(number ^ seed.rotate_left(40)).below(u64::MAX)
 }
 
-/// About normal, with a mean of 0 and a deviation of 1: the sum of 12 numbers.
+/// Returns a nearly normal number with mean 0 and deviation 1: the sum of 12 uniform numbers.
 fn normal(random: &mut Random) -> f32 {
     let sum: u64 = (0..12).map(|_| random.below(1 << 16)).sum();
     (sum as f32 - 6.0 * 65_535.0) / 65_536.0
@@ -128,7 +128,7 @@ struct Query {
 }
 
 impl LshRates {
-    /// Pages of tables and of vectors.
+    /// Returns the pages of tables and of vectors read in a second.
     pub(super) fn pages_per_s(&self) -> f64 {
         (self.table_pages + self.vector_pages) * self.queries_per_s
     }
@@ -157,7 +157,7 @@ impl LshMake {
         }
     }
 
-    /// Fills it, and sends it the queries of all [`PATTERNS`].
+    /// Fills the index, and sends it the queries of all [`PATTERNS`].
     pub(super) fn measure(&self) -> Result<Vec<LshRates>, ExperimentError> {
         Sim::new(self.seed).block_on(async {
             let settings = self.settings();
@@ -256,7 +256,7 @@ fn between(before: &ChannelReads, after: &ChannelReads) -> ChannelReads {
     }
 }
 
-/// How far the last of the true [`NEIGHBOURS`] is.
+/// Returns the distance of the last of the true [`NEIGHBOURS`].
 fn tenth_nearest(family: Family, vector: &[f32], stored: &[Vec<f32>]) -> f64 {
     let mut distances: Vec<f64> = stored
         .iter()

@@ -1,5 +1,5 @@
-//! Slice indexes (ANCS 2014), on the emulated Crucial M4. Figures are of virtual time with the drive alone: what the processor
-//! takes is not in them.
+//! Slice indexes (ANCS 2014), on the emulated Crucial M4. Except in `file`, times are virtual and those of the drive alone:
+//! they include no processor time.
 
 mod bloom;
 mod buffer_hash;

@@ -1,4 +1,4 @@
-//! Tables 5 and 6: the number of incarnations, and several drives. Section 5.4: what its formulas say, and what is measured.
+//! Tables 5 and 6: the number of incarnations, and several drives. Section 5.4: its formulas against measurements.
 
 use device::PAGE_BYTES;
 
@@ -8,7 +8,7 @@ use super::work::{Rates, measure};
 use crate::experiment::{ExperimentError, Finding, Outcome, Setting};
 use crate::row::Row;
 
-/// What is measured of an index: only look-ups, only inserts, half of each.
+/// Shares of inserts, in percent: only look-ups, only inserts, half of each.
 const INSERT_PERCENT: [u64; 3] = [0, 100, 50];
 
 type Measured = Vec<(Make, u64, Rates)>;
@@ -48,14 +48,14 @@ fn rates_of(all: &Measured, percent: u64, is_it: impl Fn(&Make) -> bool) -> Opti
     found.map(|(_, _, rates)| *rates)
 }
 
-/// How full tables get so that 64 incarnations take the paper's memory.
+/// Fill of the tables at which 64 incarnations take the paper's memory.
 const FULLER: f64 = 0.93;
 
 fn an_entry(rates: Rates) -> f64 {
     rates.memory_bytes as f64 / rates.entries as f64
 }
 
-/// Table 5.
+/// Runs table 5.
 pub(in crate::experiment) fn incarnations(
     setting: &Setting<'_>,
 ) -> Result<Outcome, ExperimentError> {
@@ -125,7 +125,7 @@ pub(in crate::experiment) fn incarnations(
     Ok(Outcome::of(Vec::new(), findings, rows(&all)))
 }
 
-/// Table 6.
+/// Runs table 6.
 pub(in crate::experiment) fn drives(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     const PAPER: [(usize, &str, &str, &str); 3] = [
         (1, "1", "1", "0.6"),
@@ -187,7 +187,7 @@ pub(in crate::experiment) fn drives(setting: &Setting<'_>) -> Result<Outcome, Ex
     Ok(Outcome::of(Vec::new(), findings, rows(&all)))
 }
 
-/// Section 5.4 with the drive's figures: 284 MB/s both ways, a page in 89 us.
+/// Runs section 5.4 with the drive's figures: 284 MB/s both ways, a page in 89 us.
 pub(in crate::experiment) fn analysis(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     const LINK_BYTES_PER_US: f64 = 284.0;
     const PAGE_US: f64 = 89.4;
@@ -202,7 +202,7 @@ pub(in crate::experiment) fn analysis(setting: &Setting<'_>) -> Result<Outcome, 
         let (Some(gets), Some(inserts)) = (of(0), of(100)) else {
             continue;
         };
-        // Table 2: S / (H / s_eff) is what a flush writes for each entry of it.
+        // Table 2: a flush writes S / (H / s_eff) bytes for each of its entries.
         let bytes_an_insert = inserts.bytes_written as f64 / inserts.flushed_entries as f64;
         let slicetable_bytes = inserts.bytes_written as f64 / inserts.flushes as f64;
         let predicted = [
@@ -262,10 +262,10 @@ pub(in crate::experiment) fn analysis(setting: &Setting<'_>) -> Result<Outcome, 
     Ok(Outcome::of(Vec::new(), findings, rows))
 }
 
-/// The share of look-ups that the first slot answers, as the paper has it.
+/// Share of look-ups that the first slot answers, as in the paper.
 const FOUND_FIRST: f64 = 0.9;
 
-/// How long a drive of 256 GB with 10,000 erases lives with 10,000 inserts a second, in years.
+/// Returns the years that a drive of 256 GB with 10,000 erases lasts at 10,000 inserts a second.
 fn years(bytes_an_insert: f64) -> f64 {
     256e9 * 1e4 / (1e4 * bytes_an_insert) / (365.25 * 86_400.0)
 }

@@ -1,4 +1,4 @@
-//! Requests of clients that each have one under way.
+//! Requests of clients, each of which has one request under way.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use runtime::{now, spawn};
 use super::index::{Index, Make};
 use crate::experiment::ExperimentError;
 
-/// Requests under way or waiting for each drive: four times its command queue.
+/// Clients for each drive: as many requests are under way or wait, four times the drive's command queue.
 pub(super) const CLIENTS: usize = 128;
 
 /// A request.
@@ -20,43 +20,43 @@ pub(super) enum Request {
     Insert(u64),
 }
 
-/// The requests, in the order in which they come.
+/// Requests in the order in which they are sent.
 pub(super) type Requests = VecDeque<Request>;
 
-/// What came of them.
+/// Results of requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rates {
     pub(super) gets_per_s: f64,
     pub(super) inserts_per_s: f64,
-    /// Pages read for a look-up, on average.
+    /// Mean number of pages read for a look-up.
     pub(super) page_reads: f64,
-    /// Look-ups that found what is there.
+    /// Share of the look-ups that found their key.
     pub(super) found: f64,
-    /// Mean time of a look-up and the longest of an insert, in microseconds.
+    /// Mean time of a look-up and longest time of an insert, in microseconds.
     pub(super) get_us: f64,
     pub(super) longest_insert_us: f64,
-    /// Memory and entries once it is full.
+    /// Memory and entries of the full index.
     pub(super) memory_bytes: u64,
     pub(super) entries: u64,
-    /// Of a SliceHash: bytes written to its drives, and inserts, during the measurement.
+    /// For a SliceHash, during the measurement: bytes written to its drives, entries flushed, and flushes.
     pub(super) bytes_written: u64,
     pub(super) flushed_entries: u64,
     pub(super) flushes: u64,
 }
 
 impl Rates {
-    /// Requests a second.
+    /// Returns the requests a second.
     pub(super) fn ops_per_s(&self) -> f64 {
         self.gets_per_s + self.inserts_per_s
     }
 }
 
-/// The key with a number: all different.
+/// Returns the key with a number. All keys differ.
 pub(super) fn key_of(number: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5bd1_e995_0000_0001
 }
 
-/// Numbers at random.
+/// A generator of random numbers.
 pub(super) struct Random(u64);
 
 impl Random {
@@ -64,7 +64,7 @@ impl Random {
         Self(seed.wrapping_mul(2) | 1)
     }
 
-    /// One of `0..range`.
+    /// Returns a number in `0..range`.
     pub(super) fn below(&mut self, range: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut hash = self.0;
@@ -74,7 +74,7 @@ impl Random {
     }
 }
 
-/// An index that is as full as it gets, and which keys it has for certain: these numbers.
+/// A full index, and the numbers of the keys that it certainly has.
 pub(super) struct Filled {
     pub(super) index: Rc<Index>,
     pub(super) keys: std::ops::Range<u64>,
@@ -84,7 +84,7 @@ impl Filled {
     /// Fills an empty index.
     pub(super) async fn of(index: Index) -> Result<Self, ExperimentError> {
         let certain = index.certain_keys();
-        // Every table has been overwritten once in part, so that flushes evict as they will from then on.
+        // Overwrites some incarnations once, so that flushes evict from the start of the measurement.
         let inserted = certain * 5 / 4;
         for number in 0..inserted {
             index.insert(key_of(number), number).await?;
@@ -95,7 +95,7 @@ impl Filled {
         })
     }
 
-    /// As many requests, of which so many percent insert new keys.
+    /// Returns `count` requests, of which `insert_percent` percent insert new keys.
     pub(super) fn requests(
         &self,
         count: u64,
@@ -115,7 +115,7 @@ impl Filled {
     }
 }
 
-/// Fills an index, and sends it the requests that `choose` makes.
+/// Fills an index, and sends it the requests that `choose` returns.
 pub(super) fn measure(
     make: &Make,
     choose: impl FnOnce(&Filled, &mut Random) -> Requests,
@@ -127,7 +127,7 @@ pub(super) fn measure(
     })
 }
 
-/// Sends requests of any kind; so many clients have one under way each. The seconds that all took.
+/// Sends requests of any kind from `clients` clients, each with one under way. Returns the seconds until all have ended.
 pub(super) async fn send_all<R: 'static>(
     clients: usize,
     requests: impl IntoIterator<Item = R>,
@@ -173,7 +173,7 @@ struct Tally {
     error: Option<ExperimentError>,
 }
 
-/// Sends requests; so many clients have one under way each.
+/// Sends requests from `clients` clients, each with one under way.
 pub(super) async fn serve(
     index: &Rc<Index>,
     clients: usize,

@@ -1,4 +1,4 @@
-//! A preset and its work; its row, and what is read from the rows of all.
+//! A preset with its workload, its row, and helpers that read the rows of all cells.
 
 use std::time::Duration;
 
@@ -11,20 +11,20 @@ use crate::experiment::ExperimentError;
 pub(super) use crate::experiment::pick::{among, figure, lines, over, points, quotient};
 use crate::row::{PART, Row};
 
-/// Flash of a conventional drive that it offers.
+/// Share of its flash that a conventional drive offers.
 const OFFERED_SHARE: f64 = 0.75;
-/// The table of what one gets for copying less begins with this.
+/// Prefix of the parts that vary the bound of copying.
 pub(super) const CURVE: &str = "by how much of a slab is copied at most, ";
-/// What a database takes to look up a key over the local network. The paper does not say what its takes.
+/// Time of a database look-up over the local network. The paper does not give its own.
 pub(super) const DATABASE: Duration = Duration::from_millis(1);
 
-/// Where the reserve of a conventional drive comes from. The paper's drives have 1.5 TB of which 30 GB are used, and Fatcache may
-/// use of the rest what it likes (section 5.2); whoever pays for the flash compares the same flash.
+/// Source of a conventional drive's reserve. The paper's drives have 1.5 TB, of which 30 GB are used, and Fatcache may use any
+/// of the rest (section 5.2). A comparison of equal cost compares equal flash.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Spare {
-    /// All have the same flash; the conventional drive keeps a quarter of it back.
+    /// All presets have the same flash. The conventional drive keeps a quarter of it as reserve.
     Within,
-    /// The conventional drive offers as much as the cache has that drives its flash itself, and has its reserve beside that.
+    /// The conventional drive offers as many bytes as the raw flash has, and has its reserve in addition.
     Beside,
 }
 
@@ -50,16 +50,16 @@ impl Spare {
 #[derive(Clone)]
 pub(super) struct Cell {
     pub(super) preset: &'static Preset,
-    /// What it runs on.
+    /// Kind of device on which the preset runs.
     runs_on: MadeFor,
     pub(super) plan: Plan,
-    /// To which table its row belongs.
+    /// Table of the row.
     pub(super) part: String,
     pub(super) head: Row,
 }
 
 impl Cell {
-    /// `plan` for each preset on the machine's flash. The rows begin with `head`.
+    /// Returns a cell of `plan` for each preset, on the machine's flash. Its row begins with `head`.
     pub(super) fn of_each(
         machine: &Machine,
         spare: Spare,
@@ -86,20 +86,20 @@ impl Cell {
         presets.iter().map(cell).collect()
     }
 
-    /// The same on all of the machine's flash without a drive around it, whatever the preset is made for.
+    /// Moves the cell to all of the machine's flash without a drive around it, whatever the preset is made for.
     pub(super) fn on_open_flash(mut self, machine: &Machine) -> Self {
         self.runs_on = MadeFor::Flash;
         self.plan.device = machine.device(MadeFor::Flash, machine.flash_bytes());
         self
     }
 
-    /// The same, whose row belongs to another table.
+    /// Sets the table of the row.
     pub(super) fn part(self, part: impl Into<String>) -> Self {
         let part = part.into();
         Self { part, ..self }
     }
 
-    /// The same, whose rows have one more field.
+    /// Adds a field to the row.
     pub(super) fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
         self.head = self.head.with(name, value);
         self
@@ -109,7 +109,7 @@ impl Cell {
         Ok(run(&self.plan, self.preset, Box::new(|_| ()))?)
     }
 
-    /// What came of the cell, and its row: throughput and latencies, what was kept of the items, and what that took.
+    /// Runs the cell. Returns its outcome and its row: throughput and latencies, the items kept, and the cost of keeping them.
     pub(super) fn measure(&self) -> Result<(Row, Ran), ExperimentError> {
         let ran = self.run()?;
         let (row, detail) = (&ran.row, &ran.detail);
@@ -119,7 +119,7 @@ impl Cell {
             .map(|(busy, rate)| busy / rate * 1e6);
         let keys = self.plan.workload.keys();
         let kept = row.objects_on_flash.map(|kept| kept as f64 / keys as f64);
-        // What the device copies of its own accord; there is no such thing where the cache drives it.
+        // Bytes that the device copies by itself. Raw flash copies nothing by itself.
         let is_on_drive = self.runs_on == MadeFor::Drive;
         let device_copied = row
             .dlwa
@@ -149,20 +149,20 @@ impl Cell {
         Ok(self.measure()?.0)
     }
 
-    /// So many erased blocks, in slabs.
+    /// Converts a number of erased blocks to slabs.
     pub(super) fn slabs(&self, blocks: Option<u64>) -> Option<f64> {
         let a_slab = Machine::blocks_a_slab(self.runs_on) as f64;
         Some(blocks? as f64 / a_slab)
     }
 }
 
-/// Requests a second. The set after a miss belongs to its request.
+/// Returns the requests a second. The set after a miss belongs to its request.
 fn requests_per_s(ran: &Ran) -> Option<f64> {
     let operations = (ran.row.gets + ran.row.sets) as f64;
     Some(ran.row.ops_per_s? * ran.row.requests as f64 / operations)
 }
 
-/// What a request took on average, with the set after a miss and what the database took before it.
+/// Returns the mean time of a request in microseconds, with the database look-up and the set after a miss.
 fn request_us(ran: &Ran) -> f64 {
     let row = &ran.row;
     let operations_us = ran.detail.mean_us * (row.gets + row.sets) as f64;

@@ -1,4 +1,4 @@
-//! `DIDACache` (TOS 2018), figures 10 and 11: a cache before a database, of more and less flash.
+//! `DIDACache` (TOS 2018), figures 10 and 11: a cache in front of a database, with more and less flash.
 
 use workload::Workload;
 
@@ -10,10 +10,11 @@ use crate::plot::{Axis, Plot};
 use crate::row::{PART, Row};
 
 const PRESETS: [&str; 3] = ["fatcache-sync", "fatcache-async", "didacache"];
-/// The size at which the paper compares, in percent of the data set.
+/// Size at which the paper compares, in percent of the data set.
 const COMPARED_PERCENT: u64 = 10;
-/// The paper gives no deviation: beside ours, half of it and twice that. And its mean moves, by so much that is not said:
-/// not at all, and by half a standard deviation over what is measured.
+/// Deviations and drifts of the popularity. The paper does not give a deviation: beside ours, half and twice its value are
+/// measured. The paper's mean moves by an unknown amount: here by nothing, and by half a standard deviation over the measured
+/// part.
 const DEVIATIONS: [f64; 3] = [
     LOOK_ASIDE_DEVIATION / 2.0,
     LOOK_ASIDE_DEVIATION,
@@ -21,7 +22,7 @@ const DEVIATIONS: [f64; 3] = [
 ];
 const DRIFTS: [f64; 2] = [0.0, 0.5];
 
-/// Sizes of the cache, in percent of the data set.
+/// Returns the sizes of the cache, in percent of the data set.
 const fn percents(scale: Scale) -> &'static [u64] {
     match scale {
         Scale::Tiny => &[10],
@@ -30,12 +31,12 @@ const fn percents(scale: Scale) -> &'static [u64] {
     }
 }
 
-/// Lengths of the items: those of the ETC pool, and all their mean. With the latter no preset can gain by preferring small
-/// items to large ones.
+/// Lengths of the items: those of the ETC pool, or their mean for all items. With one length, no preset can gain by preferring
+/// small items.
 const ETC: &str = "etc";
 const ONE: &str = "one";
 
-/// What differs between the cells, beside the preset.
+/// Variables of a cell beside the preset.
 #[derive(Clone, Copy)]
 struct Case {
     percent: u64,
@@ -104,10 +105,10 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     Ok(Outcome::of(plots(&rows), findings(&rows), rows))
 }
 
-/// Requests on flash for some percent of the data set. It is the data set that differs: the flash is the same.
+/// Returns the plan for a flash of `case.percent` percent of the data set. The data set varies; the flash is the same.
 fn plan(setting: &Setting<'_>, machine: &Machine, case: Case) -> Result<Plan, ExperimentError> {
     let keys = machine.data_set_keys(case.percent as f64);
-    // Enough to fill the cache and to turn over what it holds; then a third of that.
+    // The warm-up, three times as long, fills the cache and turns over its contents.
     let requests = machine.data_set_keys(COMPARED_PERCENT as f64) / 8;
     let of_a_client = requests as f64 / f64::from(machine.clients());
     let drift = case.drift * case.deviation * keys as f64 / of_a_client;
@@ -124,7 +125,7 @@ fn plan(setting: &Setting<'_>, machine: &Machine, case: Case) -> Result<Plan, Ex
     })
 }
 
-/// The rows with the popularity, the lengths and the flash that all sizes have.
+/// Returns the rows with the popularity, lengths and flash that were measured at all sizes.
 fn usual(rows: &[Row]) -> Vec<Row> {
     let usual = among(&same_flash(rows), "deviation", LOOK_ASIDE_DEVIATION);
     among(&usual, "drift_deviations", DRIFTS[0])
@@ -202,8 +203,8 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
     findings
 }
 
-/// The gain in hits taken apart: how much of it is the reserve of the conventional drive, and how much that small items
-/// are preferred.
+/// Splits the gain in hits: the part due to the conventional drive's reserve, and the part due to the preference for small
+/// items.
 fn where_it_comes_from(rows: &[Row]) -> Vec<Finding> {
     let compared = among(rows, "cache_percent", COMPARED_PERCENT);
     let compared = among(&compared, "deviation", LOOK_ASIDE_DEVIATION);

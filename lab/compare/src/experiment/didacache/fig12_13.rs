@@ -33,15 +33,15 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     Ok(Outcome::of(plots(&rows), findings(&rows), rows))
 }
 
-/// How much of a slab is copied at most, in sixteenths.
+/// Bounds of copying, in sixteenths of a slab.
 const MOST_COPIED: [u32; 5] = [6, 9, 12, 14, 15];
-/// The length of its items: one at which flash decides.
+/// Length of the curve's items: one at which flash is the bottleneck.
 const OF_CURVE: Items = LENGTHS[4];
 const OPEN_FLASH: &str = "no drive";
 const CURVED: [&str; 2] = ["fatcache-async", "didacache"];
 
-/// What one gets for copying less: items kept against throughput, on both flashes, and Fatcache on flash without a drive
-/// around it, as far as its policy is what differs.
+/// Returns cells with several bounds of copying, for items kept against throughput: with both sources of the reserve, and
+/// Fatcache on raw flash, where only its policy differs.
 fn curve(setting: &Setting<'_>, machine: &Machine) -> Result<Vec<Cell>, ExperimentError> {
     let usual = OF_CURVE.plan(setting, 100, OF_CURVE.keys(setting.scale) / 4)?;
     let head = Row::new().with("item_bytes", OF_CURVE.bytes);
@@ -100,7 +100,7 @@ fn plots(rows: &[Row]) -> Vec<Plot> {
     Spare::BOTH.map(of).concat()
 }
 
-/// What the paper says of the shortest items; of the others it has only curves.
+/// Results of the paper for the shortest items. For other lengths it has only curves.
 const PAPER: [(&str, &str, [&str; 2], Option<&str>); 7] = [
     (
         "throughput",

@@ -27,7 +27,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     Ok(Outcome::of(plots(&rows), findings, rows))
 }
 
-/// A row for the requests, and one for each step of the distribution of their latency.
+/// Runs a cell. Returns the row of the requests, and a row for each step of their latency distribution.
 fn measure(cell: &Cell) -> Result<(Row, Vec<Row>), ExperimentError> {
     let (row, ran) = cell.measure()?;
     let step = |&(percent, latency_us): &(f64, f64)| {

@@ -10,14 +10,14 @@ use crate::plot::{Axis, Line, Plot};
 use crate::row::Row;
 
 const PRESET: &str = "didacache";
-/// 128 MB to 1 GB for each of eight servers are these parts of 32 GB of flash.
+/// Ratios of flash to write buffers. The paper has 128 MB to 1 GB for each of eight servers, over 32 GB of flash.
 const FLASH_OVER_BUFFERS: [u64; 4] = [32, 16, 8, 4];
-/// Both operations, each with its weights of GET and SET.
+/// Operations, with their weights of GET and SET.
 const OPERATIONS: [(&str, f64, f64); 2] = [("SET", 0.0, 1.0), ("GET", 1.0, 0.0)];
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let machine = Machine::of(setting.scale);
-    // Of 30 GB, 25 are filled.
+    // 25 of 30 GB are filled.
     let keys = machine.etc_keys(match setting.scale {
         Scale::Tiny => 1.0 / 30.0,
         Scale::Small | Scale::Paper => 25.0 / 30.0,

@@ -1,4 +1,4 @@
-//! Items of one length, asked for at random, of a cache that is full of them (section 5.4).
+//! Items of one length, requested uniformly at random from a full cache (section 5.4).
 
 use workload::{KeySize, Mix, Settings, ValueSize, Workload};
 
@@ -6,21 +6,21 @@ use super::machine::Machine;
 use crate::compare::Plan;
 use crate::experiment::{ExperimentError, Scale, Setting};
 
-/// Fatcache, synchronous and asynchronous, and what is compared with it.
+/// Fatcache, synchronous and asynchronous, and `DIDACache`.
 pub(super) const PRESETS: [&str; 3] = ["fatcache-sync", "fatcache-async", "didacache"];
-/// The shares of SETs among the requests, in percent, of figures 14 to 16.
+/// Shares of SETs among the requests in figures 14 to 16, in percent.
 pub(super) const SET_SHARES: [u32; 5] = [100, 75, 50, 25, 0];
 const KEY_BYTES: u32 = 16;
 
-/// Items of so many bytes, key and value.
+/// Items of one length.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Items {
     pub(super) bytes: u32,
-    /// What one takes of flash: its slot, and its entry in the summary of its segment.
+    /// Bytes of flash for an item: its slot, and its entry in the summary of its segment.
     flash_bytes: u32,
 }
 
-/// Those of the paper's figures, shortest first.
+/// Lengths in the paper's figures, ascending.
 pub(super) const LENGTHS: [Items; 7] = [
     Items::of(64, 136),
     Items::of(128, 216),
@@ -30,9 +30,9 @@ pub(super) const LENGTHS: [Items; 7] = [
     Items::of(2048, 2392),
     Items::of(4096, 4664),
 ];
-/// Those of which the paper tells most.
+/// The length with most of the paper's results.
 pub(super) const USUAL: Items = LENGTHS[2];
-/// Those of which the paper gives figures.
+/// The length for which the paper gives numbers in figures 12 and 13.
 pub(super) const SHORTEST: Items = LENGTHS[0];
 
 impl Items {
@@ -40,7 +40,7 @@ impl Items {
         Self { bytes, flash_bytes }
     }
 
-    /// As many as are there before anything is measured: of 30 GB, 25 are filled.
+    /// Returns the number of items loaded before the measurement: they fill 25 of 30 parts of the flash.
     pub(super) fn keys(self, scale: Scale) -> u64 {
         let share = match scale {
             Scale::Tiny => 1.0 / 30.0,
@@ -49,7 +49,7 @@ impl Items {
         (Machine::of(scale).flash_bytes() as f64 * share / f64::from(self.flash_bytes)) as u64
     }
 
-    /// Requests for so many of them, each as likely as any other, of which so many percent are SETs.
+    /// Returns requests for `keys` items, all equally likely. `set_share` percent of the requests are SETs.
     pub(super) fn requests(
         self,
         setting: &Setting<'_>,
@@ -69,8 +69,8 @@ impl Items {
         Ok(Workload::parse("uniform", settings)?)
     }
 
-    /// The plan for requests of which so many percent are SETs. Before any is measured there are as many as have
-    /// SETs for a quarter of the items among them, so that all that is free has been written to.
+    /// Returns the plan for requests of which `set_share` percent are SETs. The warm-up contains SETs of a quarter of the
+    /// items, so that all free flash has been written to. Without SETs the warm-up is as long as the measurement.
     pub(super) fn plan(
         self,
         setting: &Setting<'_>,

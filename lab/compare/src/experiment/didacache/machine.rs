@@ -1,4 +1,4 @@
-//! The paper's machine, whose parts shrink together, and what its clients ask for (sections 5.1 to 5.3).
+//! The paper's machine, whose parts shrink together, and its clients' requests (sections 5.1 to 5.3).
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -9,44 +9,44 @@ use workload::{KeySize, Mix, Settings, ValueSize, Workload};
 use crate::compare::{DeviceChoice, Plan};
 use crate::experiment::{ExperimentError, Scale, Setting};
 
-/// Processor time of a request beside what the engine does for it: 47.7 % of six cores are 11.5 us for each of
-/// 248,000 SETs a second (figure 12 and table 4).
+/// Processor time of a request beside the work of the engine. 47.7 % of six cores are 11.5 us for each of 248,000 SETs a second
+/// (figure 12 and table 4).
 pub(super) const REQUEST: Duration = Duration::from_micros(11);
-/// What passes between an answer and the client's next request. 32 clients who make 248,000 requests a second take 129 us
-/// for each, of which the server takes 12 and others before it in the server's line some 4.
+/// Time between an answer and the client's next request. 32 clients that make 248,000 requests a second take 129 us for each,
+/// of which the server takes 12 us and the server's queue about 4 us.
 pub(super) const TURNAROUND: Duration = Duration::from_micros(110);
-/// Each of the paper's servers has 128 MB for slabs of 8 MB.
+/// Slabs in memory for each server. The paper has 128 MB for slabs of 8 MB.
 const BUFFERS_A_SERVER: u32 = 16;
-/// Some twenty slab classes are in use, and each fills a slab.
+/// Least number of slabs in memory. About twenty slab classes are in use, and each fills a slab.
 const LEAST_BUFFERS: u32 = 33;
-/// The channels of the flash, with as many LUNs each as the machine has.
+/// Channels of the flash. The machine sets the number of LUNs on each.
 const CHANNELS: u64 = 12;
-/// Slabs that a LUN holds. In the paper 30 GB make 20.
+/// Slabs in a LUN. The paper's 30 GB make 20.
 const SLABS_A_LUN: u64 = 22;
-/// A conventional drive has blocks of a quarter of a slab: of larger ones its LUNs would have too few to collect, which
-/// those of the paper's drive do not.
+/// Blocks of a conventional drive in a slab. With larger blocks its LUNs would have too few to collect, unlike the LUNs of the
+/// paper's drive.
 const DRIVE_BLOCKS_A_SLAB: u64 = 4;
-/// Slabs in the write cache of the conventional drive for four LUNs: 150 for 192.
+/// Slabs in the write cache of the conventional drive for every four LUNs: 150 for 192.
 const CACHED_SLABS_OF_FOUR_LUNS: u64 = 3;
-/// Flash that an item of the ETC pool takes, with its part of everything around it.
+/// Bytes of flash for an item of the ETC pool, with its share of metadata.
 pub(super) const ETC_FLASH_BYTES: f64 = 480.0;
-/// Key and value of such an item, on average; of these the key has 31.
+/// Mean bytes of key and value of an item of the ETC pool. The key has 31 bytes.
 const ETC_ITEM_BYTES: f64 = 359.0;
 const ETC_KEY_BYTES: usize = 31;
-/// Gets to a set in Facebook's ETC pool.
+/// GETs to a SET in Facebook's ETC pool.
 pub(super) const GETS_PER_SET: f64 = 30.0;
-/// Standard deviation of the popularity where there is a database, as a share of the keys. The paper does not give
-/// its own; with this one the cache from which the least recently used items go finds 0.97 with 12 % of the data set and
-/// 0.86 with three quarters of that, the paper's systems 0.95 and 0.87.
+/// Standard deviation of the popularity in experiments with a database, as a share of the keys. The paper does not give its
+/// own. With this one, an LRU cache of 12 % of the data set has a hit ratio of 0.97, and one of three quarters of that size
+/// 0.86. The paper's systems have 0.95 and 0.87.
 pub(super) const LOOK_ASIDE_DEVIATION: f64 = 0.025;
 const MOST_VALUE_BYTES: u32 = 4 << 10;
 
-/// The flash, and the machine beside it: a part of the paper's.
+/// The flash and the rest of the machine, scaled down from the paper's.
 #[derive(Clone, Copy)]
 pub(super) struct Machine {
-    /// Servers of one thread; the paper has 8.
+    /// Single-threaded servers; the paper has 8.
     pub(super) servers: u32,
-    /// Processors; the paper has 6. Where that makes a half, rounded up.
+    /// Processors, in proportion to the paper's 6, rounded up.
     pub(super) cpus: u32,
     luns_a_channel: u64,
     slab_kib: u64,
@@ -67,12 +67,12 @@ impl Machine {
         }
     }
 
-    /// Clients with one request at a time: four for each server.
+    /// Returns the number of clients, each with one request at a time: four for each server.
     pub(super) const fn clients(&self) -> u32 {
         4 * self.servers
     }
 
-    /// Slabs in memory.
+    /// Returns the number of slabs in memory.
     pub(super) fn buffers(&self) -> u32 {
         (BUFFERS_A_SERVER * self.servers).max(LEAST_BUFFERS)
     }
@@ -89,7 +89,7 @@ impl Machine {
         self.slab_kib << 10
     }
 
-    /// Blocks of the device of a preset in a slab: erases are counted in slabs.
+    /// Returns the blocks of a preset's device in a slab. Erases are counted in slabs.
     pub(super) const fn blocks_a_slab(made_for: MadeFor) -> u64 {
         match made_for {
             MadeFor::Flash => 1,
@@ -97,17 +97,18 @@ impl Machine {
         }
     }
 
-    /// The write cache of the conventional drive: of its 2 GB, a map of 1.5 TB leaves 1.25 or more, beside 30 GB.
+    /// Returns the bytes of the conventional drive's write cache. In the paper, the map of 1.5 TB leaves 1.25 GB or more of 2
+    /// GB, for 30 GB of flash in use.
     const fn drive_cache_bytes(&self) -> u64 {
         CACHED_SLABS_OF_FOUR_LUNS * self.luns() / 4 * self.slab_bytes()
     }
 
-    /// The flash as a preset gets it: one that drives it has it as it is, the others have a conventional drive made of
+    /// Returns the device of a preset. Presets made for raw flash get it as it is. The others get a conventional drive made of
     /// `flash_bytes` in all.
     pub(super) fn device(&self, made_for: MadeFor, flash_bytes: u64) -> DeviceChoice {
         let (kind, beside) = match made_for {
             MadeFor::Flash => ("nand", 0),
-            // The superblock, a MiB, lies on the drive; beside the flash of the other.
+            // The superblock, 1 MiB, lies on the drive, so the drive has extra flash.
             MadeFor::Drive => ("ftl", 2 << 20),
         };
         let size = flash_bytes + beside;
@@ -121,20 +122,20 @@ impl Machine {
         DeviceChoice::Emulated(spec)
     }
 
-    /// Keys of the ETC pool that fill a share of the flash.
+    /// Returns the number of keys of the ETC pool that fill a share of the flash.
     pub(super) fn etc_keys(&self, share: f64) -> u64 {
         (self.flash_bytes() as f64 * share / ETC_FLASH_BYTES) as u64
     }
 
-    /// Keys of a data set of items of the ETC pool of which the flash is so many percent.
+    /// Returns the number of keys of the ETC pool in a data set of which the flash is `flash_percent` percent.
     pub(super) fn data_set_keys(&self, flash_percent: f64) -> u64 {
         (self.flash_bytes() as f64 / flash_percent * 100.0 / ETC_ITEM_BYTES) as u64
     }
 
-    /// Requests of all clients, one after the other, for the items of a workload.
+    /// Returns the plan for `requests` requests of all clients, in a closed loop.
     pub(super) fn plan(&self, workload: Workload, requests: u64) -> Plan {
         let device = self.device(MadeFor::Flash, self.flash_bytes());
-        // All of the index, whatever the items: memory is not what is compared here.
+        // Holds the whole index, whatever the items: memory is not compared here.
         let memory_bytes = self.flash_bytes() / 4 + (64 << 20);
         Plan {
             segment_bytes: u32::try_from(self.slab_bytes()).ok(),
@@ -150,7 +151,7 @@ impl Machine {
     }
 }
 
-/// Requests for items of the ETC pool's sizes, with normally distributed popularity (section 5.3).
+/// Returns requests for items with the sizes of the ETC pool and normally distributed popularity (section 5.3).
 pub(super) fn etc(setting: &Setting<'_>, keys: u64, mix: Mix) -> Result<Workload, ExperimentError> {
     let settings = etc_settings(setting, keys, mix);
     Ok(Workload::parse("normal", settings)?)
@@ -170,9 +171,8 @@ pub(super) fn etc_settings(setting: &Setting<'_>, keys: u64, mix: Mix) -> Settin
     }
 }
 
-/// What look-aside clients ask for (sections 5.3 and 5.4.5): 30 gets to a set, as in the trace that the paper
-/// takes its items from; what a get does not find is stored. The mean of the popularity moves by so many keys with each
-/// request of a client.
+/// Returns the settings of look-aside clients (sections 5.3 and 5.4.5): 30 GETs to a SET, as in the trace from which the paper
+/// takes its items. A missing item is stored. The mean of the popularity moves by `drift` keys with each request of a client.
 pub(super) fn look_aside_settings(
     setting: &Setting<'_>,
     keys: u64,
@@ -187,7 +187,7 @@ pub(super) fn look_aside_settings(
     })
 }
 
-/// The same requests for items that all have the mean length.
+/// Returns the same requests for items that all have the mean length.
 pub(super) fn of_one_length(settings: Settings) -> Settings {
     Settings {
         key_size: Some(KeySize::Fixed(ETC_KEY_BYTES)),

@@ -1,4 +1,4 @@
-//! The evaluation of `DIDACache` (TOS 2018, section 5): what its experiments have in common.
+//! The evaluation of `DIDACache` (TOS 2018, section 5): the common parts of its experiments.
 //!
 //! | | the paper's machine | `paper` | `small` |
 //! |---|---|---|---|
@@ -10,8 +10,8 @@
 //! | slabs in memory | 128 (128 MB a server) | 128 | 64 |
 //! | write cache of the conventional drive, slabs | about 150 (1.25 of its 2 GB) | 144 | 72 |
 //!
-//! All parts shrink together. A block is shorter than the paper's, and its erase as much faster. The processors shrink with
-//! the servers, the LUNs with both: a server has as many of each, and as many clients, at every scale.
+//! All parts shrink together. A block is shorter than the paper's, and its erase is faster in proportion. Processors and LUNs
+//! shrink with the servers: a server has the same number of each, and of clients, at scale `paper` and at `small`.
 
 mod cell;
 pub(super) mod fig10_11;

@@ -1,4 +1,4 @@
-//! `DIDACache` (TOS 2018), figures 23 to 26 and table 3: how much flash is kept free as the rate of requests changes.
+//! `DIDACache` (TOS 2018), figures 23 to 26 and table 3: the flash kept free as the rate of requests changes.
 
 use workload::{Mix, Settings, Workload};
 
@@ -14,20 +14,20 @@ const QUEUEING: &str = "didacache";
 const HEURISTIC: &str = "didacache-heuristic";
 const PRESETS: [&str; 3] = [STATIC, HEURISTIC, QUEUEING];
 
-/// The cache, in percent of the data set.
+/// Size of the cache, in percent of the data set.
 const CACHE_PERCENT: f64 = 12.0;
 const POINTS: usize = 40;
 
-/// Rates of requests, one after the other, as parts of what the slowest of the presets answers of such requests where
-/// clients ask as fast as they are answered. A server of one thread that is busy for much more of its time has requests
-/// wait for each other, whatever reclaim does.
+/// Rates of requests, one after the other, as fractions of the slowest preset's closed-loop throughput. At much higher rates
+/// requests would queue at the single-threaded servers, whatever reclaim does.
 const RATES: [f64; 5] = [0.1875, 0.375, 0.75, 0.375, 0.1875];
 
-/// What is asked for: first as fast as it is answered, then at [`RATES`]. What a get does not find is stored.
+/// Requests, made first in a closed loop, then at [`RATES`]. A missing item is stored.
 struct Part {
     name: &'static str,
     gets_per_set: f64,
-    /// Requests that are measured, as a part of the keys; as many again twice fill the cache and turn over what it holds.
+    /// Number of measured requests over the number of keys. Twice as many before them fill the cache and turn over its
+    /// contents.
     requests: f64,
 }
 
@@ -64,8 +64,8 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     Ok(Outcome::of(plots(&regulated), findings(&rows), rows))
 }
 
-/// All presets with all parts: at [`RATES`] of what is answered a second of each part, or as fast as that where nothing is
-/// said.
+/// Returns the cells of all presets and parts. `answered` has the throughput of each part, from which [`RATES`] follow. If it
+/// is empty, clients run in a closed loop.
 fn cells(
     setting: &Setting<'_>,
     machine: &Machine,
@@ -73,7 +73,7 @@ fn cells(
 ) -> Result<Vec<Cell>, ExperimentError> {
     let keys = machine.data_set_keys(CACHE_PERCENT);
     let share = match setting.scale {
-        // For tests.
+        // Shortened for tests.
         Scale::Tiny => 0.1,
         Scale::Small | Scale::Paper => 1.0,
     };
@@ -101,7 +101,7 @@ fn cells(
     Ok(cells)
 }
 
-/// The rates, as long as each other, and so many requests in all.
+/// Returns [`RATES`] as parts of equal duration, with `requests` requests in all.
 fn pace(requests: u64, answered_per_s: f64) -> Pace {
     let all: f64 = RATES.iter().sum();
     let rate = |part: &f64| Rate {
@@ -126,7 +126,7 @@ struct Regulated {
     preset: &'static str,
     part: String,
     row: Row,
-    /// Those of what was measured.
+    /// Samples of the measured part.
     samples: Vec<Sample>,
     latencies: Vec<(f64, f64)>,
     segments: usize,
@@ -163,7 +163,7 @@ impl Regulated {
         self.row.number("requests_per_s")
     }
 
-    /// A curve over the seconds since the first sample.
+    /// Returns a figure over the seconds since the first sample.
     fn over_time(&self, figure: impl Fn(&Sample) -> f64) -> Vec<(f64, f64)> {
         let begun = self.samples.first().map_or(0, |first| first.nanos);
         let point = |sample: &Sample| ((sample.nanos - begun) as f64 / 1e9, figure(sample));
@@ -202,7 +202,7 @@ impl Regulated {
     }
 }
 
-/// Some of the samples of what was measured, evenly spaced in requests.
+/// Returns at most [`POINTS`] samples of the measured part, evenly spaced in requests.
 fn thinned(ran: &Ran, warmup: u64) -> Vec<Sample> {
     let measured: Vec<Sample> = ran
         .curve
@@ -258,7 +258,7 @@ fn plots_of(part: &str, regulated: &[Regulated]) -> Vec<Plot> {
     plots
 }
 
-/// What the paper has of queueing and of the heuristic, over static.
+/// Results of the paper for queueing and for the heuristic, over static.
 const PAPER: [(&str, &str, [&str; 2]); 8] = [
     ("erases", "slabs_erased", ["0.84", "0.91"]),
     ("mean time of a request", "request_us", ["0.78", "0.80"]),

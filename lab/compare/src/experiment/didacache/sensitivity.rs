@@ -1,6 +1,6 @@
-//! How much the results of the others depend on what the paper does not say, or on how its machine is scaled.
+//! How much the other experiments' results depend on values that the paper does not give, and on the scaling of its machine.
 //!
-//! One thing differs at a time from what the other experiments have.
+//! Each variant differs in one value from the other experiments.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const SETS: &str = "SETs of 64 bytes";
 const LOOK_ASIDE: &str = "a cache of 10 % before a database";
 const CACHE_PERCENT: f64 = 10.0;
 
-/// What differs, and the plan with that.
+/// Name of a difference, and the function that makes it.
 type Variant = (&'static str, fn(&mut Plan));
 
 const MACHINES: [Variant; 11] = [
@@ -48,7 +48,7 @@ const MACHINES: [Variant; 11] = [
     }),
 ];
 
-/// Deviation of the popularity in those of the other experiments, and drift in deviations.
+/// Deviation of the popularity, as a multiple of that of the other experiments, and drift in deviations.
 const POPULARITIES: [(&str, f64, f64); 6] = [
     ("as it is", 1.0, 0.0),
     ("half the deviation", 0.5, 0.0),
@@ -62,7 +62,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     let machine = Machine::of(setting.scale);
     let mut cells = Vec::new();
     let keys = SHORTEST.keys(setting.scale);
-    // For tests, one of each that differs.
+    // Tests run the unchanged case and one variant.
     let each = match setting.scale {
         Scale::Tiny => 2,
         Scale::Small | Scale::Paper => usize::MAX,

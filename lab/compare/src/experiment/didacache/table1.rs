@@ -1,4 +1,4 @@
-//! `DIDACache` (TOS 2018), table 1: what garbage collection copies and erases, beside what is kept for it.
+//! `DIDACache` (TOS 2018), table 1: the copies and erases of garbage collection, with the number of items kept.
 
 use workload::Mix;
 
@@ -8,7 +8,7 @@ use crate::compare::Plan;
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::row::{PART, Row};
 
-/// Of each preset what the paper has, over Fatcache-FIFO: erases and bytes of items copied.
+/// Presets, with the paper's results over Fatcache-FIFO: erases and bytes of items copied.
 const PRESETS: [(&str, &str, &str); 6] = [
     ("didacache-space", "0.80", "0.49"),
     ("didacache-locality", "0.69", "0"),
@@ -19,9 +19,9 @@ const PRESETS: [(&str, &str, &str); 6] = [
 ];
 const FIFO: &str = "fatcache-sync-fifo";
 
-/// Of 30 GB, 25 are loaded.
+/// Share of the flash that is loaded: 25 of 30 GB.
 const LOADED_SHARE: f64 = 25.0 / 30.0;
-/// How much of a slab is copied at most, in sixteenths, by those that copy: what is kept against what that takes.
+/// Bounds of copying in sixteenths of a slab, for presets that copy: items kept against the cost of keeping them.
 const MOST_COPIED: [u32; 4] = [6, 9, 12, 15];
 const COPYING: [&str; 3] = ["didacache", "fatcache-sync-greedy", FIFO];
 
@@ -29,7 +29,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     let machine = Machine::of(setting.scale);
     let keys = machine.etc_keys(LOADED_SHARE);
     let sets_only = Mix::new(0.0, 1.0, 0.0)?;
-    // 80 million sets of some 80 million keys, once the drive has used up what it had in reserve.
+    // The paper makes 80 million SETs of about 80 million keys, once the drive has used up its reserve.
     let plan = Plan {
         warmup: keys,
         ..machine.plan(etc(setting, keys, sets_only)?, keys)
@@ -87,7 +87,7 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
     findings
 }
 
-/// Of all settings of `didacache` that keep 0.95 of what Fatcache-FIFO keeps, the one that erases least.
+/// Returns the figures of `didacache` with the fewest erases among the settings that keep 0.95 of the items of Fatcache-FIFO.
 fn at_equal_kept(rows: &[Row], of_spare: &[Row], spare: &str) -> Vec<Finding> {
     let curve = among(rows, PART, format!("{CURVE}{spare}"));
     let fifo = among(of_spare, "preset", FIFO);

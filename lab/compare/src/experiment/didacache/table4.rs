@@ -7,17 +7,17 @@ use crate::compare::{Pace, Plan, Rate};
 use crate::experiment::{ExperimentError, Finding, Outcome, Setting};
 use crate::row::{PART, Row};
 
-/// Clients make a request as soon as they have the answer to the one before.
+/// Part in which a client makes its next request as soon as it has an answer.
 const CLOSED: &str = "as fast as each goes";
-/// All presets are asked for as much.
+/// Part in which all presets get the same rate of requests.
 const PACED: &str = "at the same rate";
-/// Requests a second for each processor: every preset keeps up with that.
+/// Requests a second for each processor. Every preset keeps up with this rate.
 const RATE_A_PROCESSOR: f64 = 20_000.0;
 
 struct Asked {
     name: &'static str,
     set_share: u32,
-    /// What the paper has for each of the presets, in percent.
+    /// Results of the paper for each preset, in percent.
     paper: [&'static str; PRESETS.len()],
 }
 
@@ -62,7 +62,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     Ok(Outcome::of(Vec::new(), findings(&rows), rows))
 }
 
-/// How busy the processors are, in percent; nothing where it was not measured.
+/// Returns the busy time of the processors in percent; no value where it was not measured.
 fn findings(rows: &[Row]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let asked_of = |part| ASKED.iter().map(move |asked| (part, asked));

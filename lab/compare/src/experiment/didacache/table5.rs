@@ -1,7 +1,7 @@
 //! `DIDACache` (TOS 2018), section 6 and table 5: the best and the worst case.
 //!
-//! Both are looked for: with one client and few items, and with all clients, who SET as fast as they can, beside
-//! GETs and without. And both are computed as in the paper, from what the device takes for a block.
+//! Both cases are measured: the best with one client and few items, the worst with all clients, which send SETs as fast as they
+//! can, with and without GETs. Both are also computed as in the paper, from the device's times for a block.
 
 use device::{NandConfig, Preset};
 use runtime::work::Work;
@@ -18,10 +18,10 @@ const BEST: &str = "one client, few items";
 const WORST: &str = "all clients, a full cache, SETs alone";
 const WORST_MIXED: &str = "all clients, a full cache, SET/GET 1:1";
 const COMPUTED: &str = "by equations 4 to 8";
-/// Blocks of 8 MiB, for which the paper computes.
+/// Blocks of 8 MiB, as in the paper's computation.
 const PAPERS_BLOCKS: &str = "of the paper";
 const BLOCKS_HERE: &str = "as measured";
-/// The paper calls Fatcache on a conventional drive so.
+/// Fatcache on a conventional drive, as the paper calls it.
 const CONVENTIONAL: &str = "fatcache";
 const DRIVEN: &str = "didacache";
 const FEW_KEYS: u64 = 1000;
@@ -59,7 +59,7 @@ fn row(cell: &Cell) -> Result<Row, ExperimentError> {
         .with("get_most_us", gets.map(|(_, most)| most)))
 }
 
-/// What the equations say of the paper's device, and of the one that is measured.
+/// Returns the times by the equations, for the paper's device and for the measured one.
 fn computed(machine: &Machine) -> Vec<Row> {
     let full = Preset::Didacache.full(0);
     let pages = machine.slab_bytes() / u64::from(full.geometry.page_bytes);
@@ -86,13 +86,13 @@ fn computed(machine: &Machine) -> Vec<Row> {
     rows
 }
 
-/// What things take, in microseconds.
+/// Times in microseconds.
 struct Times {
-    /// Equation 4: the index, and the copy to memory.
+    /// Equation 4: the index step, and the copy to memory.
     set: f64,
-    /// The index. What is found is not copied.
+    /// The index step. A found item is not copied.
     get: f64,
-    /// A valid item copied by reclaim.
+    /// Copy of a valid item by reclaim.
     item_copied: f64,
     items_a_block: f64,
     page_read: f64,
@@ -126,13 +126,13 @@ impl Times {
         }
     }
 
-    /// Equation 5: a block written, and another erased.
+    /// Equation 5: writing a block, and erasing another.
     fn waiting_where_the_cache_drives(&self) -> f64 {
         self.block_written + self.block_erased
     }
 
-    /// Equation 6: all items of a slab but one copied, all pages of a block but one moved, each in a block of its
-    /// own, over all channels.
+    /// Equation 6: copying all items of a slab but one, and moving all pages of a block but one, each to a block of its own,
+    /// over all channels.
     fn waiting_for_both_collections(&self) -> f64 {
         let copied = (self.items_a_block - 1.0) * self.item_copied;
         let moved = self.block_written * (self.pages - 1.0) / self.channels;
@@ -141,7 +141,7 @@ impl Times {
     }
 }
 
-/// The fields, and what the paper has for `didacache` and for the conventional cache, in microseconds.
+/// Measures, fields, and the paper's results for `didacache` and the conventional cache, in microseconds.
 const PAPER: [(&str, &str, &str, &str); 4] = [
     ("best SET", "set_least_us", "1", "1"),
     ("best GET", "get_least_us", "1", "1"),
@@ -164,12 +164,12 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
     findings
 }
 
-/// The times of each preset, in microseconds; nothing where there are none.
+/// Returns the times of each preset, in microseconds, if it has any.
 fn times(rows: &[Row], part: &str, presets: &[&str]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for &preset in presets {
         for (what, field, driven, conventional) in PAPER {
-            // One client sees no worst case, and many see no best one.
+            // One client shows no worst case, and many clients show no best case.
             if part == BEST && field.contains("most")
                 || part.starts_with("all") && field.contains("least")
             {

@@ -1,8 +1,8 @@
-//! What the authors of each scheme would set, found by search on work that no other experiment reports.
+//! The settings that the authors of each scheme would choose, found by search on workloads that no other experiment reports.
 //!
-//! Every scheme chooses from the same numbers of writers and reclaimers and the same bounds of copying, with the same
-//! buffers and the same flash. All kinds of work count alike: sets alone of short, middling and long items, and three sets
-//! to a get. The fastest setting counts that keeps nearly as many items as the one that keeps most.
+//! Every scheme chooses from the same numbers of writers and reclaimers and the same bounds of copying, with the same buffers
+//! and the same flash. All workloads have equal weight: SETs alone of short, medium and long items, and three SETs to a GET.
+//! The best setting is the fastest one that keeps nearly as many items as the setting that keeps most.
 
 use workload::{KeySize, Mix, Settings, ValueSize, Workload};
 
@@ -19,21 +19,21 @@ const PRESETS: [&str; 5] = [
     "fatcache-async-greedy",
     "didacache",
 ];
-/// Segments written at once, and segments reclaimed at once, in sixteenths of the buffers.
+/// Numbers of segments written at once, and of segments reclaimed at once, in sixteenths of the buffers.
 const WORKERS: [u32; 5] = [1, 2, 4, 8, 12];
-/// The most of a slab that is copied, in sixteenths.
+/// Bounds of copying, in sixteenths of a slab.
 const MOST_COPIED: [u32; 3] = [8, 12, 15];
 const KEY_BYTES: usize = 24;
-/// Of the flash is filled.
+/// Share of the flash that is filled.
 const FILLED_SHARE: f64 = 0.8;
-/// Of the items of the setting that keeps most, at least so many are kept: a point of the hit ratio.
+/// Least share of the items kept, relative to the setting that keeps most: a point of the hit ratio.
 const KEPT_SHARE: f64 = 0.99;
 const THETA: f64 = 0.8;
 
-/// Requests of one kind.
+/// A workload.
 struct Work {
     value_bytes: u32,
-    /// What an item takes of flash, about.
+    /// Approximate bytes of flash for an item.
     flash_bytes: f64,
     gets_per_set: f64,
 }
@@ -59,7 +59,7 @@ impl Work {
         let settings = Settings {
             keys,
             clients: machine.clients().into(),
-            // Another draw than any other experiment's.
+            // Differs from the draw of every other experiment.
             seed: !setting.seed,
             mix: Some(Mix::new(self.gets_per_set, 1.0, 0.0)?),
             key_size: Some(KeySize::Fixed(KEY_BYTES)),
@@ -111,13 +111,13 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
 
 type Figure = fn(&Tried) -> f64;
 
-/// A setting, on all the work.
+/// A setting, and its figures over all workloads.
 struct Tried {
     workers: f64,
     sixteenths: f64,
-    /// Requests a second, the geometric mean.
+    /// Requests a second, geometric mean.
     rate: f64,
-    /// The least.
+    /// Share of the items kept, minimum.
     kept: f64,
 }
 

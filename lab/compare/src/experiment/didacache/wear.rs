@@ -1,4 +1,4 @@
-//! `DIDACache` (TOS 2018), figures 19 to 22 and table 2: wear with and without leveling, and what leveling costs.
+//! `DIDACache` (TOS 2018), figures 19 to 22 and table 2: wear with and without leveling, and the cost of leveling.
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,9 @@ const LEVELED: &str = "didacache";
 const UNLEVELED: &str = "didacache-unleveled";
 const PRESETS: [&str; 2] = [LEVELED, UNLEVELED];
 
-/// Of 15 GB, 10 are loaded.
+/// Share of the flash that is loaded: 10 of 15 GB.
 const LOADED_SHARE: f64 = 10.0 / 15.0;
-/// Then 240 GB are asked for.
+/// Bytes of all requests over bytes of flash: 240 GB over 15 GB.
 const REQUESTED_TIMES: f64 = 240.0 / 15.0;
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
@@ -65,7 +65,7 @@ impl Worn {
         })
     }
 
-    /// Blocks by the number of their erases.
+    /// Returns the number of blocks for each number of erases.
     fn blocks(&self) -> BTreeMap<u64, u64> {
         let mut blocks = BTreeMap::new();
         for &erases in &self.erases {
@@ -79,7 +79,7 @@ fn mean(erases: &[u64]) -> f64 {
     erases.iter().sum::<u64>() as f64 / erases.len() as f64
 }
 
-/// Share of the blocks that were erased as often as the average one, or once more or less.
+/// Returns the share of blocks whose erases differ from the mean by at most one.
 fn near_mean(erases: &[u64]) -> f64 {
     let mean = mean(erases);
     let near = erases

@@ -1,10 +1,10 @@
-//! One application of the generated Memcachier trace, and a single client that asks for its keys.
+//! One application of the generated Memcachier trace, with a single client.
 
 use workload::{Settings, Workload};
 
 use crate::experiment::{ExperimentError, Setting};
 
-/// The work of an application with so many keys.
+/// Returns the workload of an application with `keys` keys.
 pub(super) fn of_application(
     setting: &Setting<'_>,
     application: u16,

@@ -1,7 +1,8 @@
-//! What a cache finds that knows the future: Belady's MIN, of items of different lengths.
+//! Hit ratio of a cache that knows the future: Belady's MIN, for items of different lengths.
 //!
-//! What is asked for last goes first, and what would go at once is not taken. Of items of different lengths that is near the best
-//! and no bound in the strict sense; nothing that does not know the future is above it in what is measured here.
+//! The item whose next request is the latest is evicted first, and an item that would be evicted at once is not stored. For
+//! items of different lengths this is near the optimum, but not strictly a bound. No measured cache without knowledge of the
+//! future exceeds it.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,7 +12,7 @@ use crate::experiment::ExperimentError;
 
 const NEVER: u32 = u32::MAX;
 
-/// A request, and the next one that finds what this one has left.
+/// A request, and the number of the get that finds the item which the request leaves.
 struct Asked {
     key: KeyId,
     bytes: u32,
@@ -19,8 +20,8 @@ struct Asked {
     next: u32,
 }
 
-/// The share of gets that are hits in so many bytes, of which an item takes some beside its value; the first requests fill the
-/// cache and do not count.
+/// Returns the share of gets that are hits in a cache of `bytes`. An item takes `overhead` bytes beside its value. The first
+/// `warmup` requests fill the cache and do not count.
 pub(super) fn hit_ratio(
     workload: &Workload,
     (bytes, overhead): (u64, u64),
@@ -52,7 +53,7 @@ pub(super) fn hit_ratio(
     ))
 }
 
-/// What is stored is worth keeping until the next get; a set or a delete before that makes it worthless.
+/// Notes for each request the next get of its key, unless a set or a delete comes before it: the stored item is worthless then.
 fn note_next(asked: &mut [Asked]) {
     let mut next: HashMap<KeyId, u32> = HashMap::new();
     for (number, one) in asked.iter_mut().enumerate().rev() {
@@ -124,11 +125,11 @@ mod tests {
 
     #[test]
     fn the_one_asked_for_last_goes_first() {
-        // With space for two, of a b c a b c: a, b and one more.
+        // Space for n of the three items gives n hits.
         assert_eq!(ratio("abcabc", 3), 0.5);
         assert_eq!(ratio("abcabc", 2), 2.0 / 6.0);
         assert_eq!(ratio("abcabc", 1), 1.0 / 6.0);
-        // What is overwritten before it is read is not kept.
+        // An item that is overwritten before it is read is not kept.
         assert_eq!(ratio("abAb", 1), 1.0 / 3.0);
     }
 }

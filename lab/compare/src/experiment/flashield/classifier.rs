@@ -1,7 +1,7 @@
-//! Flashield (NSDI 2019), figure 4 and table 4: how well past reads and updates tell what deserves flash.
+//! Flashield (NSDI 2019), figure 4 and table 4: how well past reads and updates predict which items deserve flash.
 //!
-//! Windows of requests, one after the other. One fills the cache, which keeps everything; samples are taken in the second and labelled by the third, from
-//! which the classifier learns; what it learned is tried on samples of the fourth, labelled by the fifth.
+//! Requests come in five windows. The first fills the cache, which keeps everything. The classifier learns from samples of the
+//! second, labelled by the third. It is tried on samples of the fourth, labelled by the fifth.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,16 +14,16 @@ use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::Row;
 
-/// Seven applications, as the paper has; which of the twenty its are is not said.
+/// Seven applications, as in the paper, which does not say which of the twenty it takes.
 const APPLICATIONS: [u16; 7] = [1, 3, 5, 18, 19, 20, 227];
 const ALL: [u16; 20] = [
     1, 2, 3, 5, 6, 7, 8, 10, 11, 13, 18, 19, 20, 23, 29, 31, 53, 59, 94, 227,
 ];
-/// Reads from which on a key counts as flashy.
+/// Numbers of reads from which a key counts as flashy.
 const READS: [u32; 5] = [1, 5, 10, 50, 100];
-/// That of table 4.
+/// The number of reads in table 4.
 const OF_TABLE: u32 = 5;
-/// Requests in a window for each key: the paper's hour is not known in requests.
+/// Requests in a window for each key. The paper's window is an hour, and its number of requests is not known.
 const WINDOWS: [u64; 2] = [2, 20];
 
 const fn applications(scale: Scale) -> &'static [u16] {
@@ -176,16 +176,16 @@ struct Observed {
     drawn: u64,
 }
 
-/// What a request does to a key that the cache has.
+/// Effect of a request on its key in the cache.
 enum Seen {
     Read,
     Updated,
-    /// It was not there, and is now.
+    /// The key was absent and is stored now.
     Stored,
 }
 
 impl Observed {
-    /// What a window of sampling and the one after it have seen of each key.
+    /// Returns the tally of each key over a window of sampling and the window after it.
     fn windows(&mut self, requests: u64) -> Result<HashMap<KeyId, Tally>, ExperimentError> {
         let mut tallies: HashMap<KeyId, Tally> = HashMap::new();
         self.left = requests;
@@ -216,7 +216,7 @@ impl Observed {
         Ok(tallies)
     }
 
-    /// Lets a window go by, so that the cache has what it usually has.
+    /// Skips a window, which fills the cache.
     fn pass(&mut self, requests: u64) -> Result<(), ExperimentError> {
         self.left = requests;
         while self.next()?.is_some() {}
@@ -234,7 +234,7 @@ impl Observed {
         let seen = match request.op {
             _ if self.known.insert(request.key) => Seen::Stored,
             Op::Get => Seen::Read,
-            // A copy on flash would be as useless as after an update.
+            // A copy on flash would be useless, as after an update.
             Op::Set | Op::Delete => Seen::Updated,
         };
         Ok(Some((request.key, seen)))

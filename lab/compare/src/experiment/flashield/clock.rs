@@ -1,7 +1,7 @@
-//! Flashield (NSDI 2019), section 3.4: what two bits of CLOCK cost in hits, compared with LRU.
+//! Flashield (NSDI 2019), section 3.4: the hits that two bits of CLOCK lose against LRU.
 //!
-//! One cache of so many objects, whatever their lengths, as in the paper's simulation. The hand goes round over all objects, takes one
-//! from each value, and evicts the first that has none.
+//! The cache holds a fixed number of objects, whatever their lengths, as in the paper's simulation. The hand passes over all
+//! objects, lowers each value by one, and evicts the first object with value 0.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,11 +13,11 @@ use crate::experiment::pick::among;
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::row::Row;
 
-/// Those with the most keys: the paper takes the top five, and does not say by what.
+/// Applications with the most keys. The paper takes the top five, and does not say by which measure.
 const APPLICATIONS: [u16; 5] = [1, 5, 18, 10, 94];
-/// Of all keys, the cache has space for so many percent.
+/// Sizes of the cache, in percent of the keys.
 const SPACES: [u64; 3] = [10, 25, 50];
-/// Requests for each key, of which the first half fills the cache and does not count.
+/// Requests for each key. The first half of all requests fills the cache and does not count.
 const REQUESTS_A_KEY: u64 = 20;
 
 const fn keys(scale: Scale) -> u64 {
@@ -28,14 +28,14 @@ const fn keys(scale: Scale) -> u64 {
     }
 }
 
-/// What is evicted.
+/// Eviction policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Policy {
-    /// What has been asked for least recently.
+    /// Evicts the least recently requested object.
     Lru,
-    /// Two bits: a new object has the first value, one that is read the highest, as here.
+    /// Two bits. A new object has the value `new`; a read sets the highest value, as in this engine.
     Clock { new: u8 },
-    /// A read adds one: nearly the most frequently used.
+    /// Two bits. A read adds one, so the least frequently used object tends to go.
     Counting,
 }
 
@@ -140,13 +140,13 @@ trait Cache {
     fn len(&self) -> usize;
     fn contains(&self, key: KeyId) -> bool;
     fn read(&mut self, key: KeyId);
-    /// Stores an object whether it is there or not; there is space.
+    /// Stores an object, present or absent. The cache must have space.
     fn store(&mut self, key: KeyId);
     fn remove(&mut self, key: KeyId);
     fn evict(&mut self);
 }
 
-/// By the number of the last request for each.
+/// Keys by the number of their last request.
 #[derive(Default)]
 struct Lru {
     last: HashMap<KeyId, u64>,
@@ -188,7 +188,7 @@ impl Cache for Lru {
     }
 }
 
-/// A slot for each object; those of what has gone are used again first.
+/// A slot for each object. Slots of removed objects are reused first.
 struct Clock {
     slots: Vec<Option<(KeyId, u8)>>,
     free: Vec<usize>,
@@ -279,7 +279,7 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// What is left of 1 to 4, where 2 has been read, when so many have made way.
+    /// Stores 1 to 4, reads 2, removes 3, evicts `evicted` objects, and returns the remaining keys.
     fn left(mut cache: impl Cache, evicted: usize) -> HashSet<KeyId> {
         (1..=4).for_each(|key| cache.store(KeyId(key)));
         cache.read(KeyId(2));

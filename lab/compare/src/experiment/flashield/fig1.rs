@@ -1,5 +1,5 @@
-//! Flashield (NSDI '19), figure 1: what a conventional SSD programs for each byte written, by write
-//! size, pattern and utilization.
+//! Flashield (NSDI '19), figure 1: bytes that a conventional SSD programs for each byte written, by write size, pattern and
+//! utilization.
 
 use device::measure::{Pattern, WriteAmplification};
 
@@ -7,17 +7,17 @@ use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::{PART, Row};
 
-/// Share of spare flash with which random 1 MiB writes cost the paper's drive what they did.
+/// Share of spare flash at which random 1 MiB writes have the write amplification of the paper's drive.
 const PAPER_SPARE: f64 = 0.07;
-/// What the emulated drives have if nothing else is said.
+/// Default share of spare flash of the emulated drives.
 const DEFAULT_SPARE: f64 = 0.25;
 
 struct Extent {
-    /// Channels and LUNs on each: the stripe is as many times 4 MiB.
+    /// Channels, and LUNs on each. The stripe is 4 MiB for each LUN.
     luns: (u32, u32),
     write_mib: &'static [u64],
     utilizations: &'static [f64],
-    /// Write sizes, random, with [`DEFAULT_SPARE`].
+    /// Sizes of random writes with [`DEFAULT_SPARE`].
     default_mib: &'static [u64],
 }
 
@@ -108,7 +108,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     Ok(Outcome::of(plots(&points), findings(&points), rows))
 }
 
-/// A figure for each part, a line for each write size.
+/// Returns a figure for each part, with a line for each write size.
 fn plots(points: &[(Cell, f64)]) -> Vec<Plot> {
     let parts = points.chunk_by(|one, other| one.0.part() == other.0.part());
     let plot = |part: &[(Cell, f64)]| {

@@ -1,13 +1,14 @@
-//! Flashield (NSDI 2019), figure 10: how full a segment gets whose items lie where hash functions of their keys say.
+//! Flashield (NSDI 2019), figure 10: utilization of a segment whose items lie at positions that hash functions of their keys
+//! give.
 //!
-//! | part | items | where they may lie |
+//! | part | items | position of an item |
 //! |---|---|---|
-//! | paper | keys and values | wherever a function says, in units of so many bytes |
-//! | segment | as in Flowstone's segments, with their summary | as [`format::hashed`](engine::format::hashed) has it |
-//! | groups | the same | the same; what has no room waits for the next segment |
-//! | open segments | the same, in the order they come | in the oldest of several open segments with room |
+//! | paper | keys and values | any unit that a function gives, for several lengths of a unit |
+//! | segment | as in Flowstone's segments, with their summary | as in [`format::hashed`](engine::format::hashed) |
+//! | groups | the same | the same; an item without space waits for the next segment |
+//! | open segments | the same, in order of arrival | in the oldest of several open segments with space |
 //!
-//! In the last part the oldest segment is sealed when none has room.
+//! In the last part, the oldest segment is sealed if no segment has space.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -27,34 +28,34 @@ const SEGMENT: &str = "segment";
 const GROUPS: &str = "groups";
 const OPEN: &str = "open segments";
 
-/// What the paper's trace is called here.
+/// Workload in place of the paper's trace.
 const MEMCACHIER: &str = "memcachier";
-/// Items of equally likely lengths between these, on flash.
+/// Lengths of the shortest and the longest item on flash. All lengths between are equally likely.
 const BETWEEN: (u32, u32) = (1024, 4096);
 const WORKLOADS: [&str; 3] = [MEMCACHIER, "etc", "1 to 4 KiB"];
-/// Keys of a workload: more than are offered.
+/// Number of keys of a workload: more than are offered.
 const KEYS: u64 = 1 << 27;
 /// Bytes offered, in quarters of the segment.
 const QUARTERS: [u64; 4] = [2, 4, 6, TWICE];
 const TWICE: u64 = 8;
 const PAPER_FUNCTIONS: [u32; 6] = [1, 2, 4, 8, 16, 32];
-/// Below 8 functions the starts of pages and of the segment leave too few to others.
+/// Numbers of functions. With fewer than 8, the functions for starts of pages and of the segment leave too few others.
 const SEGMENT_FUNCTIONS: [u32; 3] = [8, 16, 32];
-/// No rounding, as in Flowstone's segments, and longer than most of the items are.
+/// Bytes of a unit: no rounding, as in Flowstone's segments, and longer than most items.
 const UNITS: [u32; 3] = [1, 16, 128];
-/// Functions of [`HashedPositions`] that give any unit, where there are as many as this: those from the second number on.
+/// Number of functions of [`HashedPositions`], and the number of the first function that may give any unit.
 const PLAIN: (u32, u32) = (64, 16);
-/// Segments filled one after the other, and how many of them come before what is measured.
+/// Number of segments filled one after the other, and of segments before the measured ones.
 const IN_A_ROW: (u64, u64) = (60, 20);
 const OPEN_AT_ONCE: [usize; 6] = [1, 2, 3, 4, 8, 16];
-/// Open segments that groups are placed in, and bytes of these groups: what leaves memory at once, and more.
+/// Number of open segments for groups of items, and bytes of a group: as many as leave memory at once, and more.
 const OPEN_TO_GROUPS: usize = 4;
 const GROUP_BYTES: [u64; 3] = [8 << 10, 64 << 10, 1 << 20];
 
 struct Extent {
     segment_bytes: u32,
     other_bytes: &'static [u32],
-    /// Those of segments that are filled one after the other.
+    /// Bytes of a segment in the parts that fill segments one after the other.
     row_bytes: u32,
     functions: &'static [u32],
     quarters: &'static [u64],
@@ -163,7 +164,7 @@ enum Cell {
     Open {
         workload: &'static str,
         open: usize,
-        /// Of so many bytes of items the larger ones come first; 0 where they come in turn.
+        /// Bytes of a group of items, in which larger items come first. With 0, items come in order of arrival.
         group_bytes: u64,
     },
 }
@@ -209,11 +210,11 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
 struct Item {
     hash: u64,
     bytes: u32,
-    /// Segments in which it found no room.
+    /// Number of segments that had no space for the item.
     waited: u32,
 }
 
-/// Items that come one after the other, each of another key.
+/// A stream of items, each with another key.
 struct Items {
     workload: Option<Workload>,
     name: &'static str,
@@ -243,7 +244,8 @@ impl Items {
         })
     }
 
-    /// Bytes of key and value of the key with this number; or of all of the item on flash, where they are drawn.
+    /// Returns the bytes of key and value of key `number`, or the bytes of the whole item on flash for lengths from
+    /// [`BETWEEN`].
     fn drawn(&self, number: u64) -> u32 {
         let Some(workload) = &self.workload else {
             let (least, most) = BETWEEN;
@@ -277,7 +279,7 @@ impl Iterator for Items {
     }
 }
 
-/// A hash of the key with this number.
+/// Returns a hash of key `number`.
 fn scattered(seed: u64, number: u64) -> u64 {
     (number ^ seed << 40)
         .wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -285,7 +287,7 @@ fn scattered(seed: u64, number: u64) -> u64 {
         .wrapping_mul(0xd6e8_feb8_6659_fd93)
 }
 
-/// So many bytes of items, the larger ones first.
+/// Takes items of at least `bytes` in all, sorted by descending length.
 fn group(items: impl Iterator<Item = Item>, bytes: u64) -> Vec<Item> {
     let mut group = Vec::new();
     let mut sum = 0;
@@ -304,7 +306,7 @@ fn sort(group: &mut [Item]) {
     group.sort_unstable_by_key(|item| (Reverse(item.bytes), item.hash));
 }
 
-/// What has been placed in one segment, or in several.
+/// Sums over the items placed in one or several segments.
 #[derive(Default)]
 struct Placed {
     items: u64,
@@ -352,7 +354,7 @@ fn of_paper(
         })
     });
     let group = group(without_header, offered);
-    // The same in units of another length is a shorter segment with shorter items.
+    // Units of another length are equivalent to a shorter segment with shorter items.
     let scaled_bytes = extent.segment_bytes / unit_bytes * UNIT_BYTES;
     let row = |&functions: &u32| {
         let mut units = Units::new(scaled_bytes);
@@ -383,7 +385,7 @@ fn of_paper(
     Ok(extent.functions.iter().map(row).collect())
 }
 
-/// A segment of Flowstone's, and what lies in it.
+/// A segment of Flowstone's, and the sums over its items.
 struct Open {
     space: HashedSpace,
     placed: Placed,
@@ -409,7 +411,7 @@ impl Open {
         true
     }
 
-    /// Mean length of what it holds, as its successor has to expect.
+    /// Returns the mean length of the items, which the next segment expects.
     fn mean_bytes(&self) -> u64 {
         let entries = self.placed.items * u64::from(SUMMARY_ENTRY_BYTES);
         (self.placed.bytes - entries) / self.placed.items.max(1)
@@ -425,7 +427,7 @@ fn of_segment(items: Items, quarters: u64, functions: &[u32]) -> Vec<Row> {
     let (name, segment_bytes) = (items.name, items.segment_bytes);
     let group = group(items, u64::from(segment_bytes) * quarters / 4);
     let row = |&functions: &u32| {
-        // In use the segments before tell what to expect; here the first attempt does.
+        // In use, earlier segments give the expected length. Here the first of two attempts does.
         let mut mean_bytes = mean_bytes(&group);
         let mut segment = Open::new(segment_bytes, 1, mean_bytes, functions);
         for sequence in [1, 2] {
@@ -546,8 +548,8 @@ fn of_open(mut items: Items, at_once: usize, group_bytes: u64) -> Row {
     placed.tell(row, (segments - unmeasured) * u64::from(segment_bytes))
 }
 
-/// A figure for each length of the units of the paper's part, and for each workload in segments; a line for each number
-/// of functions.
+/// Returns a figure for each unit length of the paper's part, and for each workload in segments, with a line for each number of
+/// functions.
 fn plots(rows: &[Row]) -> Vec<Plot> {
     let plot = |title: String, of: &[Row]| {
         let functions = |&functions: &u32| {

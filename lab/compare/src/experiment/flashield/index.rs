@@ -1,7 +1,7 @@
-//! Flashield (NSDI '19), section 3.4: what the compact index takes, reads and loses.
+//! Flashield (NSDI '19), section 3.4: memory, reads and losses of the compact index.
 //!
-//! The index of a flash that is written in FIFO order, in the steady state, by the size of its table and by what becomes of
-//! an entry where all slots of a new key are taken. `docs/internals/indexes.md` has the index.
+//! Measures the index of a flash that is written in FIFO order, in the steady state, by the size of its table and by the policy
+//! for entries when all slots of a new key are taken. `docs/internals/indexes.md` describes the index.
 
 use index::compact::{CompactConfig, SegmentFilters};
 
@@ -12,27 +12,27 @@ use crate::row::{PART, Row};
 /// Mean size of the objects of the paper's traces.
 const OBJECT_BYTES: u64 = 257;
 const SEGMENT_BYTES: u64 = 2 << 20;
-/// Share of the flash that may be hot, as the paper has it.
+/// Share of the flash that may be hot, as in the paper.
 const HOT: f64 = 0.7;
-/// The same without ghosts.
+/// The share without ghosts.
 const ALL_HOT: f64 = 1.0;
 const POLICIES: [Policy; 3] = [Policy::LastCollided, Policy::Oldest, Policy::Moved];
-/// Bytes of flash that the paper computes the memory for.
+/// Bytes of flash for which the paper computes the memory.
 const PAPER_FLASH_BYTES: u64 = 6_000_000_000_000;
 const PAPER_SEGMENT_BYTES: u64 = 512 << 20;
-/// Load with which the paper's figures hold, if nothing is displaced.
+/// Load at which the paper's figures hold, if nothing is displaced.
 const LOAD: f64 = 0.94;
-/// Slots for each object with which the policies are compared.
+/// Slots for each object at which the policies are compared.
 const COMPARED: f64 = 1.0;
 
-/// Flash of one scale, and how much of it is measured.
+/// Size of the flash at one scale, and of the measurement.
 struct Extent {
     segments: u32,
     segment_bytes: u64,
     /// Shares of the flash that may be hot.
     hot: &'static [f64],
     slots_an_object: &'static [f64],
-    /// How often the flash is written.
+    /// Number of times that the flash is written.
     turns: u32,
     lookups: u64,
 }
@@ -145,7 +145,7 @@ struct Memory {
 }
 
 impl Memory {
-    /// Those of the paper's example.
+    /// Returns the memory of the paper's example.
     fn of_paper(slots_an_object: f64) -> Self {
         let table = paper_table(slots_an_object);
         let objects = paper_objects() as f64;
@@ -186,8 +186,8 @@ fn paper_table(slots_an_object: f64) -> CompactConfig {
     }
 }
 
-/// The paper's example by the sizes that the index computes: once with every object found at the load that its figures need,
-/// and with what was measured of each table, which depends on slots and policy and hardly on the size.
+/// Computes the paper's example with the index's size formulas: once with every object found at the load of the paper's
+/// figures, and once for each measured table. The measured shares depend on slots and policy, and hardly on the size.
 fn computed(measured: &[(Shape, Figures)]) -> Vec<Row> {
     let row = |policy: &str, hot: Option<f64>, slots_an_object: f64, load: f64, found: f64| {
         Row::new()
@@ -212,8 +212,9 @@ fn computed(measured: &[(Shape, Figures)]) -> Vec<Row> {
     rows
 }
 
-/// Reads a hit with as many segments as the paper has. An entry in front of one's own is read for nothing if its segment's
-/// filter errs, or if the key is in that segment, too: then the filter is right and the entry another's.
+/// Returns the reads for a hit with the paper's number of segments. An entry before the key's own is read in vain if its
+/// segment's filter errs. It is also read in vain if the key is in that segment, too: the filter is right, but the entry
+/// belongs to another key.
 fn paper_reads_a_hit(figures: &Figures) -> f64 {
     let false_positives = figures.reads_a_miss / figures.entries_a_miss;
     1.0 + (figures.entries_a_hit - 1.0) * (false_positives + 1.0 / paper_segments() as f64)

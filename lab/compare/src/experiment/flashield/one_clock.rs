@@ -1,7 +1,7 @@
-//! Flashield (NSDI 2019), section 4.3: one CLOCK over memory and flash, as the paper has it, beside one for each.
+//! Flashield (NSDI 2019), section 4.3: one CLOCK over memory and flash, as in the paper, against one CLOCK for each.
 //!
-//! The applications of table 5; and the whole of the workload where the drive may get half of what is written without a limit,
-//! so that memory has to be rid of what flash would have taken.
+//! Runs the applications of table 5 and the whole workload. The whole workload also runs with half of the writes that it makes
+//! without a limit, so that memory must drop items that flash would have taken.
 
 use std::num::NonZeroU64;
 
@@ -10,11 +10,11 @@ use crate::experiment::pick::among;
 use crate::experiment::{ExperimentError, Finding, Outcome, Setting};
 use crate::row::{PART, Row};
 
-/// A CLOCK for each of memory and flash, and one for both.
+/// Preset with a CLOCK for each of memory and flash, and preset with one CLOCK for both.
 const PRESETS: [&str; 2] = ["flashield", "flashield-one-clock"];
 const ALL: &str = "memcachier";
 const EACH: &str = "of each application";
-/// What the part of the rows is called whose drive may get half.
+/// Suffix of the part whose drive may get half of the writes.
 const LIMITED: &str = "half of the writes";
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
@@ -27,7 +27,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     let ground = Ground::new(setting, ALL, USUAL_RATIO)?;
     cells.extend(PRESETS.map(|preset| ground.cell(preset, String::new(), None)));
     let mut rows = setting.cells.run(&cells, Cell::measure)?;
-    // Both may write half of what a CLOCK for each does.
+    // The limit of both presets: half of the writes of the preset with two CLOCKs.
     let free = rows.iter().rev().nth(1);
     let per_second = free.and_then(|row| row.number("bytes_per_s"));
     if let Some(limit) = per_second.and_then(|bytes| NonZeroU64::new(bytes as u64 / 2)) {

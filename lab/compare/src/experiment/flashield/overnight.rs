@@ -1,5 +1,5 @@
-//! Flashield (NSDI 2019), no figure: work that changes overnight. From the middle of a run on all requests are another
-//! application's, of which the classifiers know nothing.
+//! Flashield (NSDI 2019), no figure: a workload that changes overnight. From the middle of a run, all requests come from
+//! another application, which the classifiers do not know.
 
 use workload::Workload;
 
@@ -9,16 +9,17 @@ use crate::experiment::{ExperimentError, Finding, Outcome, Setting};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::{PART, Row};
 
-/// The application that is asked for before the change, and the one after it.
+/// Applications before and after the change.
 const APPLICATIONS: [&str; 2] = ["memcachier:app23", "memcachier:app20"];
-/// What learns, what learns and begins with the other application, and what admits everything.
+/// Label in [`SYSTEMS`] of flashield that starts with the second application. The others are flashield with the change, and a
+/// victim cache, which admits everything.
 const ALONE: &str = "flashield, the second application alone";
 const SYSTEMS: [(&str, &str); 3] = [
     ("flashield", "flashield"),
     ("flashield", ALONE),
     ("victim", "victim"),
 ];
-/// Windows of learning until the change.
+/// Learning windows until the change.
 const BEFORE: u32 = WINDOWS / 2;
 
 pub(in crate::experiment) fn run_all(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
@@ -28,7 +29,7 @@ pub(in crate::experiment) fn run_all(setting: &Setting<'_>) -> Result<Outcome, E
     let second = Workload::parse(APPLICATIONS[1], settings)?;
     let cells = SYSTEMS.map(|(preset, called)| {
         let mut cell = ground.cell(preset, called.to_owned(), None);
-        // All of it counts.
+        // All requests count.
         (cell.plan.warmup, cell.plan.requests) = (0, Some(end));
         if called == ALONE {
             cell.plan.workload = second.clone();
@@ -68,7 +69,7 @@ pub(in crate::experiment) fn run_all(setting: &Setting<'_>) -> Result<Outcome, E
     Ok(Outcome::of(vec![plot], findings(&cells, &curves), rows))
 }
 
-/// The hit ratio in each window.
+/// Returns the hit ratio in each window.
 fn hits_of_windows(cell: &Cell, end: u64) -> Result<Vec<f64>, ExperimentError> {
     let ran = run(&cell.plan, cell.preset, Box::new(|_| ()))?;
     let window = |number: u32| end * u64::from(number) / u64::from(WINDOWS);
@@ -82,7 +83,7 @@ fn hits_of_windows(cell: &Cell, end: u64) -> Result<Vec<f64>, ExperimentError> {
     Ok(counted.windows(2).map(between).collect())
 }
 
-/// Gets and hits until the sample that is nearest to a request.
+/// Returns the gets and hits up to the sample nearest to a request.
 fn at(curve: &Curve, request: u64) -> (u64, u64) {
     let samples = curve.samples.iter();
     let nearest = samples.min_by_key(|sample| sample.requests.abs_diff(request));

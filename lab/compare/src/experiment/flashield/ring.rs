@@ -1,6 +1,7 @@
 //! A flash as a ring of segments in FIFO order, and its compact index in the steady state.
 //!
-//! Keys follow from their number, so that nothing is kept of them but the number of each slot's: what flash knows.
+//! A key follows from the number of its object. For each slot, the ring keeps the number of its object, which a cache would
+//! read from flash.
 
 use std::ops::ControlFlow;
 
@@ -10,26 +11,26 @@ use index::compact::{
     oldest,
 };
 
-/// Entries that are moved for one insertion, at most.
+/// Most entries that are moved for one insertion.
 const MOVES_HIGHEST: usize = 8;
 
-/// What becomes of an entry where all slots of a new key are taken.
+/// Fate of an existing entry when all slots of a new key are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Policy {
-    /// A ghost is lost, or else the entry that was collided with last: the paper's.
+    /// A ghost is lost, or else the entry of the last collision, as in the paper.
     LastCollided,
     /// The entry of the oldest segment is lost, a ghost if there is one.
     Oldest,
-    /// Its object is read, so that its key is known, and it goes to another of its slots. After [`MOVES_HIGHEST`] of them
-    /// one is lost as by [`Oldest`](Self::Oldest).
+    /// The entry's object is read to learn its key, and the entry moves to another of the key's slots. After [`MOVES_HIGHEST`]
+    /// moves, an entry is lost as by [`Oldest`](Self::Oldest).
     Moved,
 }
 
-/// A flash of segments in a ring, its table and what displaces entries: all that decides a simulation.
+/// Parameters of a simulation: the ring of segments, its table, and the policy that displaces entries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) segments: u32,
-    /// Objects of each segment.
+    /// Objects in a segment.
     pub(super) keys: u64,
     pub(super) slots_an_object: f64,
     /// Share of the flash that may be hot.
@@ -51,13 +52,13 @@ impl Shape {
     }
 }
 
-/// What was measured. "An object" is one on flash, "found" one that the table has an entry of.
+/// Measured figures. "An object" is an object on flash. A "found" object has an entry in the table.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Figures {
     pub(super) load: f64,
     pub(super) ghosts: f64,
     pub(super) found: f64,
-    /// Of the objects on flash, those whose entries were displaced while they were hot, and while they were ghosts.
+    /// Share of the objects on flash whose entries were displaced while hot. The next field has those displaced as ghosts.
     pub(super) displaced_hot: f64,
     pub(super) displaced_ghosts: f64,
     pub(super) table_bytes_an_object: f64,
@@ -69,22 +70,22 @@ pub(super) struct Figures {
     pub(super) reads_a_write: f64,
 }
 
-/// Objects on flash whose entries are gone.
+/// Numbers of objects on flash whose entries were displaced.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lost {
     hot: u64,
     ghosts: u64,
 }
 
-/// The ring. Segment `n` since the beginning has the objects from `n * keys` on, and the number `n` mod `segments`.
+/// The ring. The `n`th segment written has the objects from `n * keys` on, and the number `n` mod `segments`.
 pub(super) struct Ring {
     shape: Shape,
     seed: u64,
     table: CompactTable,
     filters: SegmentFilters,
-    /// Number of each slot's object, mod the objects on flash.
+    /// Number of each slot's object, mod the number of objects on flash.
     owners: Vec<u32>,
-    /// What each segment has lost to displacement so far.
+    /// Entries of each segment that were displaced.
     lost: Vec<Lost>,
     /// Segments written since the beginning.
     written: u64,
@@ -108,8 +109,8 @@ impl Ring {
         })
     }
 
-    /// Writes a segment, in the place of the oldest if flash is full. For each object of it one on flash is read; then the
-    /// hand goes on until no more is hot than may be.
+    /// Writes a segment, in place of the oldest one if the flash is full. For each object written, reads a random one on flash.
+    /// Then moves the hand until no more than the allowed share is hot.
     pub(super) fn write_segment(&mut self) {
         let segments = u64::from(self.shape.segments);
         if let Some(oldest) = self.written.checked_sub(segments) {
@@ -128,7 +129,7 @@ impl Ring {
         self.demote();
     }
 
-    /// Looks up so many objects on flash, and as many keys that are not there.
+    /// Looks up `lookups` random objects on flash, and as many absent keys.
     pub(super) fn measure(&mut self, lookups: u64) -> Figures {
         let mut hits = Looked::default();
         let mut misses = Looked::default();
@@ -164,7 +165,7 @@ impl Ring {
         }
     }
 
-    /// What a look-up of an object on flash takes, if it is found: entries up to its own, and reads of flash.
+    /// Looks up an object on flash. Returns the entries and the flash reads up to its own, or `None` if it has no entry.
     fn look_up(&self, object: u64) -> Option<Looked> {
         let hash = self.hash(object);
         let is_own = |slot: usize| self.owners[slot] == self.ring_number(object);
@@ -181,7 +182,7 @@ impl Ring {
         })
     }
 
-    /// Takes the entries of a segment away, which its keys find.
+    /// Removes the entries of a segment, which it finds by their keys.
     fn reclaim(&mut self, written: u64) {
         let segment = self.segment(written);
         for object in self.objects_of(written) {
@@ -255,7 +256,7 @@ impl Ring {
         let Some(mut left) = hot.checked_sub(highest).filter(|&left| left > 0) else {
             return;
         };
-        // Every round takes one of each CLOCK value.
+        // Every round lowers each CLOCK value by one.
         let rounds = usize::from(CLOCK_HIGHEST) + 1;
         self.table
             .advance_hand(rounds * self.table.slots(), |_, _| {
@@ -280,14 +281,14 @@ impl Ring {
         (object % self.shape.objects()) as u32
     }
 
-    /// The newest object with that number.
+    /// Returns the newest object with this number.
     fn object_of(&self, ring_number: u32) -> u64 {
         let objects = self.shape.objects();
         let newest = self.written * self.shape.keys - 1;
         newest - (newest - u64::from(ring_number)) % objects
     }
 
-    /// One of the objects on flash.
+    /// Returns a random object on flash.
     fn draw_object(&mut self) -> u64 {
         let newest = self.written * self.shape.keys;
         let objects = newest.min(self.shape.objects());
@@ -304,7 +305,7 @@ impl Ring {
     }
 }
 
-/// What look-ups have cost, added up.
+/// Costs of look-ups, added up.
 #[derive(Clone, Copy, Debug, Default)]
 struct Looked {
     times: u64,
@@ -324,7 +325,7 @@ impl Looked {
     }
 }
 
-/// A number that follows from two, and is like no other.
+/// Returns a pseudo-random number that follows from the arguments.
 fn mixed(seed: u64, n: u64) -> u64 {
     let mix = |mut z: u64| {
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

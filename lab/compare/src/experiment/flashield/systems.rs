@@ -1,7 +1,8 @@
-//! Flashield (NSDI 2019), tables 5 to 7, and hit ratio against bytes written: what goes to flash, and what that costs in hits.
+//! Flashield (NSDI 2019), tables 5 to 7, and hit ratio against bytes written: admission to flash, and its cost in hits.
 //!
-//! Look-aside clients, and a drive of which the cache has half, so that what it writes is what counts. Memory has what an index and
-//! buffers take beside what it has for items, the same for all: who takes less for these has more for items (`dram_tier_bytes`).
+//! Clients are look-aside. The cache has half of the drive, so that only the cache's own writes matter. Memory has space for
+//! items and for an index and buffers, the same for all presets. A preset with a smaller index or buffers has more memory for
+//! items (`dram_tier_bytes`).
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -23,44 +24,45 @@ const RANDOM: &str = "random";
 const RANDOM_FLOWSTONE: &str = "random-flowstone";
 const FLOWSTONE: &str = "flowstone";
 const S3_FIFO: &str = "s3-fifo";
-/// What flashield is compared with.
+/// Systems compared with flashield.
 const FAMILIES: [&str; 3] = [RANDOM, RANDOM_FLOWSTONE, S3_FIFO];
-/// Those of table 5.
+/// Systems of table 5.
 const SYSTEMS: [&str; 3] = [FLASHIELD, "ripq", "victim"];
-/// Seven applications, as the paper has, which takes those with the most memory; without the one with objects of 141 kB.
+/// Seven applications. As in the paper, those with the most memory, except the one with objects of 141 kB.
 const APPLICATIONS: [u16; 7] = [23, 31, 1, 10, 29, 7, 20];
-/// A setting of flashield's: nothing is known but the paper's two numbers, nothing remembered, and each mistake costs the same.
+/// Label of flashield as in the paper: it knows only the paper's two numbers, remembers nothing, and each mistake costs the
+/// same.
 const AS_PAPER: &str = "n = 1, as in the paper";
-/// Reads from which on an item counts as flashy: table 6.
+/// Numbers of reads from which an item counts as flashy: table 6.
 const READS: [u32; 3] = [1, 10, 100];
-/// Hits that a hundred writes have to bring, beside the usual.
+/// Numbers of hits that 100 writes must bring, other than the usual one.
 const HITS_PER_100_WRITES: [u32; 4] = [50, 100, 300, 600];
-/// Shares that are admitted by chance: close enough for what lies between two.
+/// Shares admitted at random, close enough to interpolate between two.
 const RANDOM_PERCENT: [u32; 7] = [100, 70, 50, 30, 20, 10, 3];
-/// Parts of flash for one of memory: table 7.
+/// Ratios of flash to memory: table 7.
 const RATIOS: [u64; 3] = [15, 7, 3];
 pub(super) const USUAL_RATIO: u64 = 7;
-/// Those of the frontier: of many applications, and of two of Twitter's clusters of small items, of which a fifth and a half are
-/// asked for once.
+/// Workloads of the frontier: many applications, and two of Twitter's clusters with small items, of which a fifth and a half
+/// are requested once.
 const WORKLOADS: [&str; 3] = ["memcachier", "twitter:52", "twitter:54"];
 const RATIOS_OF_FRONTIER: [u64; 2] = [7, 50];
-/// Of what all keys come to, the cache has space for so much, in percent.
+/// Size of the cache, in percent of the bytes of all items.
 const SPACE_PERCENT: u64 = 50;
 const CLIENTS: u32 = 16;
-/// Between an answer and the client's next request, so that the processor is not what decides.
+/// Time between an answer and the client's next request: long enough that the processor is not the bottleneck.
 const TURNAROUND: Duration = Duration::from_micros(400);
-/// Windows of learning until the last request.
+/// Learning windows until the last request.
 pub(super) const WINDOWS: u32 = 16;
-/// Bytes of an item beside key and value: header, checksum, entry of the summary.
+/// Bytes of an item beside key and value: header, checksum, summary entry.
 const ITEM_OVERHEAD: u64 = 60;
-/// Bytes of memory for an object in the index, and for what does not grow with the flash beside segments in memory.
+/// Bytes of memory for an object in the index, and bytes that do not grow with the flash beside segments in memory.
 const INDEX_BYTES: f64 = 10.5;
 const FIXED_BYTES: u64 = 3 << 20;
 const SEGMENTS_IN_MEMORY: u64 = 4;
-/// Keys looked at to know the mean size of items.
+/// Number of keys sampled for the mean size of items.
 const SAMPLE: u64 = 4096;
 
-/// Bytes of flash, requests before those that are measured, and these.
+/// Returns the bytes of flash, and the numbers of requests before the measurement and in it.
 const fn sizes(scale: Scale) -> (u64, u64, u64) {
     match scale {
         Scale::Tiny => (24 << 20, 50_000, 50_000),
@@ -77,17 +79,17 @@ const fn segment_bytes(scale: Scale) -> u32 {
     }
 }
 
-/// One system at one setting, and the work that it does.
+/// A system with one setting, and its workload.
 pub(super) struct Cell {
     pub(super) part: String,
-    /// What it is called, and its setting.
+    /// Name of the system in its row.
     system: &'static str,
     pub(super) label: String,
     pub(super) preset: &'static Preset,
     pub(super) plan: Plan,
 }
 
-/// Work, and how much there is of flash for one of memory.
+/// A workload, and its ratio of flash to memory.
 pub(super) struct Ground {
     name: String,
     ratio: u64,
@@ -100,7 +102,8 @@ impl Ground {
         name: &str,
         ratio: u64,
     ) -> Result<Self, ExperimentError> {
-        // With less memory than that an engine does not work: a cache with little has more flash, and more to do.
+        // Memory cannot shrink: no engine works with less. With a larger ratio the flash grows instead, and with it the number of
+        // requests.
         let times = match ratio {
             0..=7 => 1,
             8..=15 => 2,
@@ -153,7 +156,7 @@ impl Ground {
         admission: Option<Admission>,
     ) -> Cell {
         let preset = match system {
-            // All but admission is the same.
+            // Only admission differs.
             RANDOM => FLASHIELD,
             RANDOM_FLOWSTONE => FLOWSTONE,
             other => other,
@@ -181,7 +184,7 @@ impl Ground {
         self.cell(FLASHIELD, format!("n = {reads}"), Some(admission))
     }
 
-    /// With n = 1, and so many hits that a hundred writes have to bring.
+    /// Returns flashield with n = 1 and a number of hits that 100 writes must bring.
     fn flashield_worth(&self, hits_per_100_writes: u32) -> Cell {
         let learning = Learning {
             hits_per_100_writes,
@@ -192,7 +195,7 @@ impl Ground {
         self.cell(FLASHIELD, label, Some(admission))
     }
 
-    /// With n = 1, and no more than the paper says.
+    /// Returns flashield with n = 1, as in the paper.
     fn flashield_as_paper(&self) -> Cell {
         let learning = Learning {
             hits_per_100_writes: 0,
@@ -267,7 +270,7 @@ pub(super) fn applications(scale: Scale) -> &'static [u16] {
     }
 }
 
-/// The cells of each application.
+/// Returns the cells of each application.
 fn of_applications(
     setting: &Setting<'_>,
     ratio: u64,
@@ -303,7 +306,7 @@ pub(super) fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// Table 5: three systems.
+/// Runs table 5: three systems.
 pub(in crate::experiment) fn table5(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let cells = of_applications(setting, USUAL_RATIO, |ground| {
         let of_paper = SYSTEMS.map(|system| match system {
@@ -367,7 +370,7 @@ pub(in crate::experiment) fn table5(setting: &Setting<'_>) -> Result<Outcome, Ex
     Ok(Outcome::of(Vec::new(), findings, rows))
 }
 
-/// Bytes written and hits of all applications, beside the paper's.
+/// Returns the median CLWA and the mean hit ratio of all applications, beside the paper's.
 fn of_paper(
     label: &str,
     (clwa, hits): (&'static str, &'static str),
@@ -384,7 +387,7 @@ fn of_paper(
     ]
 }
 
-/// Table 6: how many reads make an item flashy.
+/// Runs table 6: the number of reads that makes an item flashy.
 pub(in crate::experiment) fn table6(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let cells = of_applications(setting, USUAL_RATIO, |ground| {
         READS.map(|reads| ground.flashield(reads)).into()
@@ -400,7 +403,7 @@ pub(in crate::experiment) fn table6(setting: &Setting<'_>) -> Result<Outcome, Ex
     Ok(Outcome::of(Vec::new(), findings, rows))
 }
 
-/// Table 7: how much of the cache is memory.
+/// Runs table 7: the share of memory in the cache.
 pub(in crate::experiment) fn table7(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let mut cells = Vec::new();
     for ratio in RATIOS {
@@ -421,9 +424,10 @@ pub(in crate::experiment) fn table7(setting: &Setting<'_>) -> Result<Outcome, Ex
     Ok(Outcome::of(Vec::new(), findings, rows))
 }
 
-/// No table of the paper: hit ratio against bytes written, of all ways to admit, and of a cache that knows the future.
+/// Runs the frontier, no table of the paper: hit ratio against bytes written, for all ways to admit and for a cache that knows
+/// the future.
 pub(in crate::experiment) fn frontier(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
-    // Of each ratio, the first so many workloads.
+    // Number of workloads at each ratio.
     let workloads: [usize; 2] = match setting.scale {
         Scale::Tiny => [1, 0],
         Scale::Small => [3, 1],
@@ -502,7 +506,7 @@ fn of_frontier(ground: &Ground) -> Vec<Cell> {
     cells
 }
 
-/// Hit ratio and bytes written of each setting of a system, by rising hit ratio.
+/// Returns (hit ratio, bytes written) of each setting of a system, by ascending hit ratio.
 fn points(rows: &[Row], system: &str) -> Vec<(f64, f64)> {
     let of = |row: &&Row| row.text("preset") == Some(system);
     let point = |row: &Row| Some((row.number("hit_ratio")?, row.number("flash_bytes_written")?));
@@ -511,8 +515,9 @@ fn points(rows: &[Row], system: &str) -> Vec<(f64, f64)> {
     points
 }
 
-/// What a family of settings writes at a hit ratio, between its nearest two; nothing where none reaches it or all are above.
-/// Each further hit costs more bytes than the one before, so that what lies between is nearer to a power of these than to a line.
+/// Returns the bytes that a family of settings writes at a hit ratio, interpolated between the nearest two settings. Returns
+/// `None` if no setting reaches the ratio, or all are above it. Each further hit costs more bytes than the one before, so the
+/// interpolation is geometric.
 fn bytes_at(points: &[(f64, f64)], hits: f64) -> Option<f64> {
     let above = points.iter().position(|point| point.0 >= hits)?;
     let (low, high) = (points.get(above.checked_sub(1)?)?, points[above]);
@@ -525,7 +530,7 @@ impl Ground {
         format!("{}, DRAM : flash 1 : {}", self.name, self.ratio)
     }
 
-    /// What a cache that knows the future finds in as many bytes, whatever it writes.
+    /// Returns the hit ratio of a cache of the same bytes that knows the future, whatever it writes.
     fn bound(&self) -> Result<Row, ExperimentError> {
         let flash_bytes = self.plan.cache_bytes.unwrap_or(0);
         let requests = self.plan.requests.unwrap_or(0);

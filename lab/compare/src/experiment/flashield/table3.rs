@@ -12,13 +12,13 @@ use crate::row::Row;
 
 const VICTIM: &str = "victim";
 const RIPQ: &str = "ripq";
-/// Hit ratio in percent, and CLWA.
+/// Presets, with the paper's hit ratio in percent and CLWA.
 const PAPER: [(&str, &str, &str); 2] = [(VICTIM, "69.72", "4.00"), (RIPQ, "70.59", "2.59")];
 const CLIENTS: u32 = 16;
-/// Between an answer and the client's next request, so that neither drive nor processor is what decides.
+/// Time between an answer and the client's next request: long enough that neither drive nor processor is the bottleneck.
 const TURNAROUND: Duration = Duration::from_millis(1);
 
-/// A cache, what is asked of it, and for how long.
+/// Sizes of a cache and of its workload.
 struct Extent {
     memory_bytes: u64,
     flash_bytes: u64,
@@ -29,7 +29,7 @@ struct Extent {
 }
 
 impl Extent {
-    /// Memory and flash are as 1 to 7, but for [`Scale::Tiny`]: no engine has less memory.
+    /// Memory and flash are as 1 to 7, except at [`Scale::Tiny`]: no engine works with less memory.
     const fn of(scale: Scale) -> Self {
         match scale {
             Scale::Tiny => Self {
@@ -50,7 +50,7 @@ impl Extent {
             memory_bytes: times * (32 << 20),
             flash_bytes: times * (224 << 20),
             segment_bytes: 256 << 10,
-            // As many as make a victim cache find what the paper's does.
+            // With this number a victim cache has the hit ratio of the paper's.
             keys: times * 90_000_000,
             warmup: times * 4_000_000,
             requests: times * 2_000_000,
@@ -91,7 +91,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
 fn row(plan: &Plan, preset: &'static Preset) -> Result<Row, ExperimentError> {
     let ran = compare(plan, preset, Box::new(|_| ()))?;
     let (reclaimed, dropped) = ran.detail.reclaimed;
-    // What follows a miss is set by the client all the same: the paper's trace has no such sets.
+    // The client stores an item after each miss. The paper's trace has no such sets.
     let misses = ran.row.gets - ran.row.hits;
     let asked = ran.row.sets.saturating_sub(misses) as f64 / ran.row.sets as f64;
     Ok(Row::new()

@@ -1,5 +1,4 @@
-//! Whether virtual time tells the truth: the same presets on the same work, on a real file and on the
-//! model of the drive under it.
+//! Checks virtual time against real time: the same presets and workloads on a real file, and on the model of its drive.
 //!
 //! ```text
 //!   file ─┬─ probe ──────▶ drive model ────────────┐
@@ -8,9 +7,8 @@
 //!     └──────────────▶ verdict: ranking, quotients ◀┘
 //! ```
 //!
-//! The file is written through once, and every run begins with an empty cache on it. Runs in real time
-//! follow each other, one round of all presets after the other, so that what else the machine does
-//! meets all of them.
+//! The file is written through once, and every run starts with an empty cache on it. The real-time runs are sequential, in
+//! rounds of all presets, so that other activity of the machine affects all presets alike.
 
 mod verdict;
 
@@ -32,23 +30,23 @@ use crate::row::Row;
 
 const PRESETS: [&str; 4] = ["fatcache-sync", "fatcache-async", "didacache", "flowstone"];
 const CLIENTS: u32 = 32;
-/// A virtual ratio to the first preset is right from 1 / 1.25 to 1.25 times the real one: 20 % less, or as
-/// much the other way.
+/// Largest accepted factor between the virtual and the real ratio of a preset to the first one: from 1 / 1.25 to 1.25, which is
+/// 20 % less or 25 % more.
 const MOST_APART: f64 = 1.25;
 
-/// What is asked for, in parts of the keys. Names and items are those of `docs/papers/workloads.md`.
+/// A workload. Its lengths are multiples of the number of keys. `docs/papers/workloads.md` describes names and items.
 struct Work {
     name: &'static str,
     workload: &'static str,
-    /// Gets to each set, where not the workload's own.
+    /// Weights of gets and sets, unless they are the workload's own.
     mix: Option<(f64, f64)>,
-    /// Bytes of flash for each key: items take 324 bytes of it, those of `etc` 385.
+    /// Bytes of flash for each key. An item takes 324 bytes of it, an item of `etc` 385.
     flash_bytes_per_key: u64,
     warmup: f64,
     requests: f64,
 }
 
-/// Each meets another limit: the processor and the writes, misses and reclaim, the reads.
+/// Workloads with different bottlenecks: processor and writes; misses and reclaim; reads.
 const WORKS: [Work; 3] = [
     Work {
         name: "writes",
@@ -100,7 +98,7 @@ const fn extent(scale: Scale) -> Extent {
 impl Work {
     fn plan(&self, extent: &Extent, scale: Scale, seed: u64) -> Result<Plan, ExperimentError> {
         let keys = match scale {
-            // Enough to be a run.
+            // Enough for a run.
             Scale::Tiny => 10_000,
             Scale::Small | Scale::Paper => extent.flash_bytes / self.flash_bytes_per_key,
         };
@@ -175,7 +173,7 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
                 path: file.path().to_owned(),
                 bytes: Some(file.len_bytes()),
             };
-            // One at a time: they would disturb each other.
+            // One run at a time: concurrent runs would disturb each other.
             rows.extend(
                 setting
                     .cells
@@ -192,7 +190,7 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     Ok(outcome(&cells, &real, &modelled))
 }
 
-/// What has to be known of a drive to model it.
+/// Returns the probe for the parameters of a drive model.
 fn what(extent: &Extent) -> Probe {
     Probe {
         write_bytes: vec![64 << 10, 256 << 10, 1 << 20, 8 << 20],

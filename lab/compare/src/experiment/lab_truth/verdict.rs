@@ -1,7 +1,6 @@
-//! Rates measured and foretold: whether they rank the presets alike, and how far their ratios are
-//! apart.
+//! Compares measured and predicted rates: whether they rank the presets alike, and how far their ratios differ.
 
-/// The rates of one preset in all rounds.
+/// Rates of one preset over all rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Spread {
     pub(super) median: f64,
@@ -11,7 +10,7 @@ pub(super) struct Spread {
 
 impl Spread {
     /// # Panics
-    /// When there are no rounds.
+    /// If `rates` is empty.
     pub(super) fn of(mut rates: Vec<f64>) -> Self {
         rates.sort_by(f64::total_cmp);
         let middle = rates.len() / 2;
@@ -27,7 +26,7 @@ impl Spread {
         }
     }
 
-    /// Whether every round was faster than every round of another.
+    /// Returns whether every round was faster than every round of `other`.
     fn is_above(&self, other: &Self) -> bool {
         self.least > other.most
     }
@@ -35,19 +34,18 @@ impl Spread {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Judged {
-    /// Of each preset: its rate over that of the first, foretold over measured.
+    /// For each preset, its rate over the first preset's: the predicted ratio over the measured one.
     pub(super) quotients: Vec<f64>,
-    /// Of all pairs, the quotient that is furthest from 1.
+    /// The quotient of a pair of presets that is furthest from 1.
     pub(super) worst: f64,
-    /// Pairs (faster, slower) that were foretold the other way round. A pair counts where the rounds
-    /// do rank it: all of one were faster than all of the other. Where they overlap, measuring again
-    /// may turn the order round, and only the quotient has a say.
+    /// Pairs (faster, slower) whose predicted order is reversed or equal. A pair counts only if all rounds of one preset were
+    /// faster than all rounds of the other. If the rounds overlap, another measurement may reverse the order, and only the
+    /// quotient matters.
     pub(super) misordered: Vec<(usize, usize)>,
 }
 
 impl Judged {
-    /// Whether no rate over that of the first is more than `factor` times what it should be, or less
-    /// than one over that.
+    /// Returns whether every quotient lies between `1 / factor` and `factor`.
     pub(super) fn is_within(&self, factor: f64) -> bool {
         let allowed = factor.recip()..=factor;
         self.quotients
@@ -64,7 +62,7 @@ pub(super) fn judge(measured: &[Spread], foretold: &[f64]) -> Judged {
         for other in presets.clone() {
             let quotient = speedup(other) / speedup(one);
             let is_further = quotient.ln().abs() > worst.ln().abs();
-            // Of a pair's two quotients, the one of the later over the earlier.
+            // Each pair has two quotients. Takes that of the later preset over the earlier one.
             if one < other && (is_further || !quotient.is_finite()) {
                 worst = quotient;
             }

@@ -1,4 +1,4 @@
-//! A preset and its work, and its row.
+//! A preset with its workload, and its row.
 
 use engine::preset::Preset;
 use serde_json::Value;
@@ -10,25 +10,25 @@ use crate::experiment::{ExperimentError, Finding};
 use crate::plot::{Axis, Plot};
 use crate::row::{PART, Row};
 
-/// Fatcache as the paper has it: what is oldest is dropped.
+/// Fatcache as in the paper: the oldest items are dropped.
 pub(super) const FATCACHE: &str = "fatcache-async-fifo-drop";
 pub(super) const SLICKCACHE: &str = "slickcache";
 pub(super) const SLICKCACHE_GC: &str = "slickcache-gc";
-/// With the index on a drive of its own.
+/// SlickCache-GC with its index on a drive of its own.
 pub(super) const OPTANE_GC: &str = "optane-gc";
-/// The device of its index.
+/// Device of the index of [`OPTANE_GC`].
 const OPTANE: &str = "nvm:optane";
 pub(super) const PRESETS: [&str; 3] = [FATCACHE, SLICKCACHE, SLICKCACHE_GC];
-/// Its other variants: these copy what is valid.
+/// Other variants of Fatcache, which copy valid items.
 pub(super) const OTHERS: [&str; 2] = ["fatcache-sync", "fatcache-async"];
 
-/// Requests a second, upwards.
+/// Returns the vertical axis of requests a second.
 pub(super) fn requests_axis() -> Axis {
     Axis::linear("requests").unit("1/s")
 }
 
-/// The figures of each popularity, each with a title, its axis and the field along it, for some presets. `across` is the other
-/// axis, and its field.
+/// Returns the figures of each popularity. `figures` has the title, the vertical axis and its field of each; `across` has the
+/// horizontal axis and its field.
 pub(super) fn plots_of_each(
     rows: &[Row],
     presets: &[&str],
@@ -51,7 +51,7 @@ pub(super) fn plots_of_each(
 #[derive(Clone)]
 pub(super) struct Cell {
     pub(super) preset: &'static Preset,
-    /// What its row calls it.
+    /// Name of the preset in its row.
     name: &'static str,
     pub(super) plan: Plan,
     part: String,
@@ -78,25 +78,25 @@ impl Cell {
         }
     }
 
-    /// `plan` for each preset.
+    /// Returns a cell of `plan` for each preset.
     pub(super) fn of_each(presets: &[&'static str], plan: &Plan) -> Vec<Self> {
         let cell = |&preset: &&'static str| Self::new(preset, plan.clone());
         presets.iter().map(cell).collect()
     }
 
-    /// The same, whose row belongs to a table.
+    /// Sets the table of the row.
     pub(super) fn part(self, part: impl Into<String>) -> Self {
         let part = part.into();
         Self { part, ..self }
     }
 
-    /// The same, whose row has one more field.
+    /// Adds a field to the row.
     pub(super) fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
         self.head = self.head.with(name, value);
         self
     }
 
-    /// The same under another name.
+    /// Sets the name of the preset in its row.
     pub(super) fn called(self, name: &'static str) -> Self {
         Self { name, ..self }
     }
@@ -109,7 +109,7 @@ impl Cell {
         Ok(self.row_of(&self.ran()?))
     }
 
-    /// What a run shows: what the clients saw, what of the items was kept, and what the index took for that.
+    /// Returns the row of a run: rates, latencies and hits, the items kept, and the cost of the index.
     pub(super) fn row_of(&self, ran: &Ran) -> Row {
         let (row, detail) = (&ran.row, &ran.detail);
         let mappings = &detail.mappings;
@@ -173,13 +173,13 @@ impl Cell {
     }
 }
 
-/// Requests a second. The set after a miss belongs to its request.
+/// Returns the requests a second. The set after a miss belongs to its request.
 pub(super) fn requests_per_s(ran: &Ran) -> Option<f64> {
     let operations = (ran.row.gets + ran.row.sets) as f64;
     Some(ran.row.ops_per_s? * ran.row.requests as f64 / operations)
 }
 
-/// How fast one preset is over another, and beside it what both find and keep.
+/// Compares two presets: throughput, hit ratio, and items kept.
 pub(super) fn speed(
     rows: &[Row],
     [one, other]: [&'static str; 2],

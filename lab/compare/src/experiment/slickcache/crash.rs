@@ -1,4 +1,4 @@
-//! `SlickCache` (`SoCC` 2018), figures 15 and 16: a crash, and how often the index is saved.
+//! `SlickCache` (`SoCC` 2018), figures 15 and 16: a crash, and the interval at which the index is saved.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::{PART, Row};
 
-/// Of the data set, in percent.
+/// Size of the cache, in percent of the data set.
 const CACHE_PERCENT: f64 = 10.0;
-/// What is "right after" the crash: so long from then on, before the database and straight to the cache.
+/// Duration of "right after" the crash: in front of the database, and straight to the cache.
 const RIGHT_AFTER: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(1)];
-/// Points of a line for as many requests as are measured.
+/// Most points of a line before the crash, with the warm-up, and most points after it.
 const POINTS: usize = 32;
 const TIMELINE: &str = "15";
 const INTERVALS: &str = "16";
-/// This engine finds all again that Fatcache loses.
+/// Fatcache in this engine, which finds everything again that the paper's Fatcache loses.
 const RECOVERED: &str = "fatcache, recovered";
 
 fn intervals(scale: Scale) -> Vec<u32> {
@@ -95,7 +95,7 @@ fn cells(setting: &Setting<'_>) -> Result<Vec<Crash>, ExperimentError> {
         is_drawn: true,
     })
     .collect();
-    // Straight to the cache, where a checkpoint can be in the way of something.
+    // Straight to the cache, where a checkpoint can get in the way of requests.
     let keys = machine.loaded_keys();
     let workload = Popularity::Hotspot.workload(setting, keys, 50.0, false)?;
     for interval in intervals(setting.scale) {
@@ -154,7 +154,7 @@ impl Crash {
     }
 }
 
-/// What the first requests after the crash see, the time without service included.
+/// Figures of the first requests after the crash. The time without service counts.
 struct RightAfter {
     per_s: Option<f64>,
     hit_ratio: Option<f64>,
@@ -176,7 +176,7 @@ impl RightAfter {
     }
 }
 
-/// Requests a second over the seconds before and after the crash.
+/// Returns the requests a second over the seconds before and after the crash.
 fn timeline(before: &Ran, after: &Ran) -> Vec<(f64, f64)> {
     let steps = |ran: &Ran, begin: f64| {
         let every = ran.curve.samples.len().div_ceil(POINTS).max(1);
@@ -194,7 +194,7 @@ fn timeline(before: &Ran, after: &Ran) -> Vec<(f64, f64)> {
         .last()
         .map_or(0.0, |last| last.nanos as f64 / 1e9);
     let mut points = steps(before, -crashed_s);
-    // What was served to warm up is another time.
+    // Drops most of the warm-up.
     points.drain(..points.len() * 3 / 4);
     points.extend(steps(after, after.detail.start.0.as_secs_f64()));
     points

@@ -1,4 +1,5 @@
-//! No figure of `SlickCache`: what memory buys. Bits an item against reads of flash for a hit and for a miss, and bytes written.
+//! No figure of `SlickCache`: the value of memory. Bits for an item against reads of flash for a hit and for a miss, and bytes
+//! written.
 
 use engine::placement::cascade::CascadeConfig;
 use workload::Workload;
@@ -11,7 +12,7 @@ use crate::plot::{Axis, Line, Plot};
 use crate::row::{PART, Row};
 
 const THETAS: [f64; 4] = [0.8, 0.9, 0.99, 1.1];
-/// Keys for each item that the cache has space for: a part of the requests are misses.
+/// Keys for each item that the cache has space for. Some of the requests miss.
 const KEYS_AN_ITEM: f64 = 2.0;
 
 fn thetas(scale: Scale) -> &'static [f64] {
@@ -21,7 +22,7 @@ fn thetas(scale: Scale) -> &'static [f64] {
     }
 }
 
-/// Bits of a filter for each mapping, and the part of the mappings in Tier 1, in percent.
+/// Returns pairs: bits of a filter for each mapping, and capacity of Tier 1 in percent of the mappings.
 fn settings(scale: Scale) -> Vec<(u32, f64)> {
     match scale {
         Scale::Tiny => vec![(6, 16.0)],
@@ -30,7 +31,7 @@ fn settings(scale: Scale) -> Vec<(u32, f64)> {
     }
 }
 
-/// The usual setting, and those that differ from it in one thing.
+/// Returns the usual setting, and settings that differ from it in one value.
 fn settings_of(filters: &[u32], hot_percents: &[f64]) -> Vec<(u32, f64)> {
     let usual = (CascadeConfig::default().filter_bits, USUAL_HOT);
     let filters = filters.iter().map(|&bits| (bits, usual.1));

@@ -10,11 +10,12 @@ use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::Row;
 
-/// None, as in the paper, and filters as usual. Either way only those blocks are read whose range of hashes has the key.
+/// Bits of the filters: none, as in the paper, and the usual ones. Either way only blocks whose range of hashes has the key are
+/// read.
 const FILTERS: [u32; 2] = [0, 6];
 const BATCH: u32 = 8;
 
-/// Blocks read at once, and pages of a block.
+/// Returns the numbers of blocks read at once, and the numbers of pages of a block.
 fn batches(scale: Scale) -> (Vec<u32>, Vec<u32>) {
     match scale {
         Scale::Tiny => (vec![BATCH], vec![1]),
@@ -23,7 +24,7 @@ fn batches(scale: Scale) -> (Vec<u32>, Vec<u32>) {
     }
 }
 
-/// Figures 8 and 9: how many blocks are read at once, and how large they are.
+/// Runs figures 8 and 9: the number of blocks read at once, and the size of a block.
 pub(in crate::experiment) fn parallelism(
     setting: &Setting<'_>,
 ) -> Result<Outcome, ExperimentError> {
@@ -34,7 +35,7 @@ pub(in crate::experiment) fn parallelism(
             let sizes = Sizes {
                 direct_blocks: Some(64),
                 direct_pages: Some(pages),
-                // The buffer of a demotion, and no more.
+                // Tier 1 holds the buffer of a demotion, and no more.
                 hot_entries: Some(1),
                 ..Machine::of(setting.scale).cascade(PAPERS_HOT).sizes
             };
@@ -89,7 +90,7 @@ pub(in crate::experiment) fn parallelism(
     Ok(Outcome::of(vec![plot], findings, rows))
 }
 
-/// Figure 10: the blocks of Tier 2, and what a batch finds.
+/// Runs figure 10: the number of blocks of Tier 2, and the hits of a batch.
 pub(in crate::experiment) fn blocks(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let numbers = match setting.scale {
         Scale::Tiny => vec![8u32],
@@ -150,7 +151,7 @@ fn hits_a_batch(cell: &Cell) -> Result<Row, ExperimentError> {
     ))
 }
 
-/// Requests whose misses are stored.
+/// Returns a cell whose clients store an item after each miss.
 fn cell(setting: &Setting<'_>, cascade: CascadeConfig) -> Result<Cell, ExperimentError> {
     let machine = Machine::of(setting.scale);
     let keys = machine.loaded_keys();

@@ -1,4 +1,4 @@
-//! `SlickCache` (`SoCC` 2018), figure 11: the lists of Tier 3, and the buckets that they are compacted into.
+//! `SlickCache` (`SoCC` 2018), figure 11: the lists of Tier 3, and the buckets into which they are compacted.
 
 use engine::placement::cascade::{CascadeConfig, Sizes};
 
@@ -10,7 +10,7 @@ use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::Row;
 
-/// Blocks of a list when it is compacted, and buckets for each list.
+/// Returns the numbers of blocks of a list when it is compacted, and the numbers of buckets for each list.
 fn shapes(scale: Scale) -> (Vec<u32>, Vec<u32>) {
     match scale {
         Scale::Tiny => (vec![16], vec![32]),
@@ -30,7 +30,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
             let usual = machine.cascade(PAPERS_HOT);
             let cascade = CascadeConfig {
                 sizes: Sizes {
-                    // Both pass on what they get.
+                    // Tiers 1 and 2 pass on every mapping that they get.
                     hot_entries: Some(1),
                     direct_blocks: Some(1),
                     active_blocks: Some(length),

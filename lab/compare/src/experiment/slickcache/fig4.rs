@@ -1,4 +1,4 @@
-//! `SlickCache` (`SoCC` 2018), figure 4: before a database, the cache 6 to 12 % of the data set.
+//! `SlickCache` (`SoCC` 2018), figure 4: in front of a database, the cache 6 to 12 % of the data set.
 
 use super::cell::{
     Cell, FATCACHE, OTHERS, PRESETS, SLICKCACHE, SLICKCACHE_GC, plots_of_each, requests_axis, speed,
@@ -10,13 +10,13 @@ use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Plot};
 use crate::row::Row;
 
-/// The paper says both that Tier 1 has a tenth of the mappings, and a tenth of those of the workload. With this one it has the
-/// latter: five sixths of what a cache of 12 % holds.
+/// In one place of the paper Tier 1 has a tenth of the mappings, in another a tenth of the workload's mappings. This setting is
+/// the second: five sixths of the mappings in a cache of 12 %.
 const WIDE_GC: &str = "slickcache-gc, tier 1 of 10 % of the data set";
 const WIDE_PERCENT: f64 = 10.0;
-/// The size of which the paper gives figures.
+/// Size for which the paper gives numbers, in percent of the data set.
 const COMPARED: f64 = 12.0;
-/// With this one Fatcache finds what it does in the paper: as many of the keys fit.
+/// Size at which Fatcache has the paper's hit ratio, since as many of the keys fit.
 const ALIKE: f64 = 16.0;
 
 fn percents(scale: Scale, popularity: Popularity) -> Vec<f64> {
@@ -60,7 +60,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     Ok(Outcome::of(plots(&rows), findings(&rows), rows))
 }
 
-/// Requests on a cache of some percent of the data set. It is the data set that differs: the cache is the same.
+/// Returns the plan for a cache of `percent` percent of the data set. The data set varies; the cache is the same.
 fn plan(
     setting: &Setting<'_>,
     popularity: Popularity,

@@ -1,4 +1,4 @@
-//! `SlickCache` (`SoCC` 2018), figure 5: as much cache as a memory can index.
+//! `SlickCache` (`SoCC` 2018), figure 5: a cache as large as a memory can index.
 
 use super::cell::{Cell, FATCACHE, SLICKCACHE, SLICKCACHE_GC, speed};
 use super::machine::{Machine, POPULARITIES, Popularity, USUAL_SETS};
@@ -7,22 +7,23 @@ use crate::experiment::pick::{among, figure, over};
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::row::{PART, Row};
 
-/// The paper's memory, in MiB, and the part of the data set that Fatcache can index with it, in percent: an entry takes 44
+/// Memory in the paper, in MiB, and the part of the data set that Fatcache can index with it, in percent: an entry takes 44
 /// bytes, and there are a billion keys.
 const MEMORIES: [(u32, f64); 4] = [(512, 1.22), (1024, 2.44), (2048, 4.88), (4096, 9.76)];
-/// For tests: what is smaller is no cache at their scale.
+/// For tests: with less memory there is no cache at their scale.
 const TINY: [(u32, f64); 1] = [(20_480, 48.8)];
-/// The largest cache, in percent of the data set.
+/// Largest cache, in percent of the data set.
 const LARGEST: f64 = 97.6;
-/// What a tenth of the mappings in memory lets a cache have.
+/// Growth of a cache that has a tenth of its mappings in memory.
 const TIMES: f64 = 10.0;
-/// Slabs in memory for each server. They count little here: the least of these caches has 50 slabs at scale `small`, 100 at `paper`.
+/// Slabs in memory for each server: few, since the smallest cache has 50 slabs at scale `small`, 100 at `paper`.
 const BUFFERS_A_SERVER: u64 = 2;
-/// The cache is ten times as large.
+/// Part in which the cache is ten times as large.
 const OF_THE_PAPER: &str = "10 times the flash";
-/// The cache is as many times as large as its index is smaller for each item, by the memory that both indexes take here.
+/// Part in which the cache is larger by the factor by which its index is smaller for each item, from the memory of both
+/// indexes.
 const OF_THIS_ENGINE: &str = "the same bytes of memory";
-/// In the paper's, of Fatcache.
+/// Part of Fatcache, with the paper's size of the cache.
 const BASE: &str = "what memory indexes";
 
 fn memories(scale: Scale) -> &'static [(u32, f64)] {
@@ -67,7 +68,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     ))
 }
 
-/// A cache of some percent of the data set.
+/// Returns a cell with a cache of `percent` percent of the data set.
 fn cell(
     setting: &Setting<'_>,
     preset: &'static str,

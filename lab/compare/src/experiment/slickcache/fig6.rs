@@ -1,4 +1,4 @@
-//! `SlickCache` (`SoCC` 2018), figure 6: the part of the mappings that the flash has space for which Tier 1 has.
+//! `SlickCache` (`SoCC` 2018), figure 6: the capacity of Tier 1, as a share of the mappings that fit the flash.
 
 use super::cell::{Cell, SLICKCACHE_GC};
 use super::machine::{Machine, POPULARITIES, USUAL_SETS};

@@ -1,4 +1,4 @@
-//! The paper's machine, whose parts shrink together, and what its clients ask for (sections 5.1 to 5.4).
+//! The paper's machine, whose parts shrink together, and its clients' requests (sections 5.1 to 5.4).
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use workload::{KeySize, Mix, Settings, ValueSize, Workload};
 use crate::compare::{DeviceChoice, Plan};
 use crate::experiment::{ExperimentError, Scale, Setting};
 
-/// Processor time of a request beside what the engine does for it: that of the same servers in `DIDACache`. Here 45.5 % of
-/// four cores are 12 us for each of 150,000 SETs a second (table 3), which the paper does not give.
+/// Processor time of a request beside the work of the engine: that of the same servers in `DIDACache`, since the paper gives
+/// none. 45.5 % of four cores (table 3) are 12 us for each of 150,000 SETs a second.
 const REQUEST: Duration = Duration::from_micros(11);
-/// What passes between an answer and the client's next request, over the same network.
+/// Time between an answer and the client's next request, over the same network.
 const TURNAROUND: Duration = Duration::from_micros(110);
-/// A look-up of a database that is larger than its memory, on a disk of 7,200 rpm with one arm: half a turn and a seek over
-/// the 300 GB that are used of 2 TB.
+/// Look-up time of a database larger than its memory, on a disk of 7,200 rpm with one arm: half a turn, and a seek over the
+/// used 300 GB of 2 TB.
 pub(super) const DATABASE: Duration = Duration::from_millis(8);
 pub(super) const DATABASE_AT_ONCE: u32 = 1;
 const CHANNELS: u64 = 8;
@@ -25,37 +25,38 @@ const BUFFERS_A_SERVER: u64 = 16;
 const KEY_BYTES: u32 = 30;
 const VALUE_BYTES: u32 = 270;
 pub(super) const ITEM_BYTES: u32 = KEY_BYTES + VALUE_BYTES;
-/// Flash that an item takes: its slot, and its entry in the summary of its slab.
+/// Bytes of flash for an item: its slot, and its entry in the summary of its slab.
 const ITEM_FLASH_BYTES: f64 = 376.0;
-/// A SET to so many GETs, in percent of all.
+/// Share of SETs in the usual mix, in percent: one SET to 30 GETs.
 pub(super) const USUAL_SETS: f64 = 100.0 / 31.0;
-/// The part of the mappings that fit which Tier 1 has, in percent.
+/// Capacity of Tier 1, in percent of the mappings that fit.
 pub(super) const USUAL_HOT: f64 = 16.0;
-/// The same in the paper, whose entries are longer.
+/// Capacity of Tier 1 in the paper, whose entries are longer.
 pub(super) const PAPERS_HOT: f64 = 10.0;
-/// Keys that are looked for in the end, to know how many are kept.
+/// Number of keys looked up at the end of a run, to know how many items are kept.
 const CENSUS: u64 = 1 << 15;
 
-/// What is asked for how often.
+/// Distribution of the requests over the keys.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Popularity {
-    /// A tenth of the keys gets nine tenths of the requests. The paper says YCSB's, whose fifth with four fifths lets no cache of
-    /// 12 % have more than half of the hits; with this one Fatcache finds what it does in the paper.
+    /// A tenth of the keys gets nine tenths of the requests. The paper names YCSB's hotspot, in which a fifth of the keys gets
+    /// four fifths of the requests: no cache of 12 % then gets more than half of the hits. With this one Fatcache has the
+    /// paper's hit ratio.
     Hotspot,
-    /// Zipf's law with YCSB's exponent, over the keys there are. YCSB itself may draw from ten billion ranks: then most
-    /// requests for few keys go anywhere, and what is asked for depends on their number.
+    /// Zipf's law with YCSB's exponent, over the existing keys. YCSB itself may draw from ten billion ranks: with few keys,
+    /// most requests are then spread over all keys, and the popularity depends on the number of keys.
     Zipfian,
-    /// With this deviation, as a share of the keys. The paper gives none.
+    /// Normal, with this deviation as a share of the keys. The paper gives none.
     Normal(f64),
-    /// The same with this exponent.
+    /// Zipf's law with this exponent.
     Zipf(f64),
 }
 
-/// One of the workloads whose ranks are those of the keys; all else of it is said here.
+/// A workload in which a key's number is its rank. All its other properties are set here.
 const RANKED: &str = "memcachier:app19";
 pub(super) const USUAL_THETA: f64 = 0.99;
 
-/// With this one a tenth of the keys, the most popular, gets 79 % of the requests.
+/// With this deviation, the most popular tenth of the keys gets 79 % of the requests.
 pub(super) const DEVIATION: f64 = 0.04;
 pub(super) const POPULARITIES: [Popularity; 3] = [
     Popularity::Hotspot,
@@ -74,7 +75,7 @@ impl Popularity {
         }
     }
 
-    /// Requests for so many keys, of which so many percent are SETs.
+    /// Returns requests for `keys` keys, of which `sets_percent` percent are SETs.
     pub(super) fn workload(
         self,
         setting: &Setting<'_>,
@@ -96,7 +97,7 @@ impl Popularity {
             key_size: Some(KeySize::Fixed(KEY_BYTES as usize)),
             value_size: Some(ValueSize::Fixed(VALUE_BYTES)),
             set_on_miss: Some(set_on_miss),
-            // Every key is there from the beginning.
+            // Every key exists from the beginning.
             unread: Some(0.0),
             renewing: Some(0.0),
             theta,
@@ -109,7 +110,7 @@ impl Popularity {
     }
 }
 
-/// The drive, and the machine beside it: a part of the paper's.
+/// The drive and the rest of the machine, scaled down from the paper's.
 #[derive(Clone, Copy)]
 pub(super) struct Machine {
     pub(super) servers: u32,
@@ -158,7 +159,7 @@ impl Machine {
         }
     }
 
-    /// Clients with one request at a time: four for each server.
+    /// Returns the number of clients, each with one request at a time: four for each server.
     pub(super) const fn clients(&self) -> u32 {
         4 * self.servers
     }
@@ -167,7 +168,7 @@ impl Machine {
         self.slab_kib << 10
     }
 
-    /// The same with another part of a drive that is as much larger.
+    /// Returns the machine with a cache of `bytes`, in whole slabs, and a drive larger in proportion.
     pub(super) fn with_cache(self, bytes: u64) -> Self {
         let cache_bytes = bytes / self.slab_bytes() * self.slab_bytes();
         Self {
@@ -176,20 +177,21 @@ impl Machine {
         }
     }
 
-    /// Items that so much of the drive holds.
+    /// Returns the number of items that the cache's part of the drive holds.
     pub(super) fn items(&self) -> u64 {
         (self.cache_bytes as f64 / ITEM_FLASH_BYTES) as u64
     }
 
-    /// Keys that are stored before requests come straight to the cache: as many as fit beside an index on flash, since those
-    /// that are stored first would go first, and `hotspot` asks for these most. The paper fills its cache, and does not say
-    /// how far.
+    /// Returns the number of keys stored before requests go straight to the cache: as many as fit beside an index on flash.
+    /// With more keys, the first ones stored would be evicted first, and `hotspot` requests these most. The paper fills its
+    /// cache, and does not say how far.
     pub(super) fn loaded_keys(&self) -> u64 {
         self.items() * 7 / 10
     }
 
-    /// Requests to loaded keys before those that count. Where half of them or more are SETs, these turn the flash over twice, or
-    /// what is left of loading would be counted as kept; where they are few, nothing is reclaimed at all.
+    /// Returns the number of requests to loaded keys before the measured ones. If at least half of the requests are SETs, they
+    /// overwrite the flash twice: otherwise items left from loading would count as kept. With few SETs, nothing is reclaimed at
+    /// all.
     pub(super) fn warm_up(&self, sets_percent: f64) -> u64 {
         let keys = self.loaded_keys();
         if sets_percent < 50.0 {
@@ -198,12 +200,13 @@ impl Machine {
         keys.max((2.0 * self.items() as f64 * 100.0 / sets_percent) as u64)
     }
 
-    /// Keys of a data set of which the cache is so many percent.
+    /// Returns the number of keys in a data set of which the cache is `cache_percent` percent.
     pub(super) fn data_set_keys(&self, cache_percent: f64) -> u64 {
         (self.cache_bytes as f64 / cache_percent * 100.0 / f64::from(ITEM_BYTES)) as u64
     }
 
-    /// A drive of twice as much flash as is used of it, a quarter of which it keeps for itself; more where its GC needs that.
+    /// Returns a drive with twice the flash of the cache, or more if its garbage collection needs that. It keeps a quarter as
+    /// reserve.
     pub(super) fn drive(&self) -> DeviceChoice {
         let bytes = (2 * self.cache_bytes).max(LEAST_DRIVE_BYTES);
         let block = self.block_kib << 10;
@@ -214,7 +217,7 @@ impl Machine {
         DeviceChoice::Emulated(spec.parse().expect("a device that there is"))
     }
 
-    /// The index, with so many percent of the mappings in Tier 1.
+    /// Returns the settings of the index with `hot_percent` percent of the mappings in Tier 1.
     pub(super) fn cascade(&self, hot_percent: f64) -> CascadeConfig {
         let hot = self.items() as f64 * hot_percent / 100.0 / f64::from(self.partitions);
         CascadeConfig {
@@ -228,9 +231,9 @@ impl Machine {
         }
     }
 
-    /// Requests of all clients, one after the other, straight to the cache.
+    /// Returns the plan for `requests` requests of all clients, in a closed loop, straight to the cache.
     pub(super) fn plan(&self, workload: Workload, requests: u64) -> Plan {
-        // All of the index, whatever it takes: how much that is is measured.
+        // Holds the whole index, whatever its size: its size is measured.
         let memory_bytes = self.cache_bytes / 4 + (64 << 20);
         let buffers = BUFFERS_A_SERVER * u64::from(self.servers);
         Plan {
@@ -248,7 +251,7 @@ impl Machine {
         }
     }
 
-    /// Requests of look-aside clients before the database.
+    /// Returns the plan for requests of look-aside clients in front of the database.
     pub(super) fn before_database(&self, workload: Workload, requests: u64) -> Plan {
         Plan {
             database: DATABASE,
@@ -258,7 +261,7 @@ impl Machine {
     }
 }
 
-/// The Optane drive of section 5.5: 10 us, 2.5 GB/s.
+/// Returns the Optane drive of section 5.5: 10 us, 2.5 GB/s.
 pub(super) fn optane() -> DriveModel {
     let times = |nanos: u64| {
         vec![

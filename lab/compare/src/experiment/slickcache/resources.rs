@@ -7,7 +7,7 @@ use crate::experiment::pick::{among, figure, over};
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::row::Row;
 
-/// What is asked for, the share of SETs in percent, and how busy the paper's processors were.
+/// Requests, their share of SETs in percent, and the busy share of the paper's processors.
 const ASKED: [(&str, f64, [&str; 3]); 3] = [
     ("SET", 100.0, ["0.455", "0.505", "0.525"]),
     ("GET", 0.0, ["0.219", "0.227", "0.231"]),
@@ -36,7 +36,8 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     Ok(Outcome::of(Vec::new(), findings(&rows), rows))
 }
 
-/// With what does not grow with the number of items: buffers of slabs, the table of slabs, journal and checkpoints.
+/// Runs a cell. Its row includes the memory that does not grow with the number of items: buffers of slabs, the table of slabs,
+/// journal and checkpoints.
 fn row(cell: &Cell) -> Result<Row, ExperimentError> {
     let ran = cell.ran()?;
     let row = cell.row_of(&ran);

@@ -1,4 +1,4 @@
-//! `SlickCache` (`SoCC` 2018), figure 14: an index in memory that is swapped, instead.
+//! `SlickCache` (`SoCC` 2018), figure 14: instead of SlickCache's index, an index in memory that is swapped.
 
 use super::cell::{Cell, FATCACHE, SLICKCACHE_GC, speed};
 use super::machine::{Machine, POPULARITIES, Popularity, optane};
@@ -42,7 +42,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     Ok(Outcome::of(vec![plot(&rows)], findings(&rows), rows))
 }
 
-/// Drives of their own, the one as the cache's.
+/// Returns the swap drives, which hold nothing else. The first is like the cache's drive.
 fn drives(scale: Scale) -> [(&'static str, DeviceChoice); 2] {
     let machine = Machine::of(scale);
     let optane = DeviceChoice::Modelled {
@@ -62,7 +62,7 @@ fn cell(
     let workload = popularity.workload(setting, keys, 50.0, false)?;
     let plan = Plan {
         load: true,
-        // While most of what is loaded is there: it is a full index whose memory is compared.
+        // Short enough that most loaded items still exist: the memory of a full index is compared.
         warmup: keys,
         ..machine.plan(workload, keys / 2)
     };

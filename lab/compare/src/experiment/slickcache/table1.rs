@@ -12,7 +12,7 @@ use crate::row::Row;
 struct Watermarks {
     low: u32,
     high: u32,
-    /// Hit ratio, thousands of operations a second, microseconds.
+    /// Results of the paper: hit ratio, operations a second, microseconds.
     paper: [&'static str; 3],
 }
 
@@ -30,7 +30,7 @@ const ALL: [Watermarks; 5] = [
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let machine = Machine::of(setting.scale);
-    // More than the cache holds: what GC drops is missed.
+    // More keys than the cache holds, so that items dropped by GC are missed.
     let keys = machine.items();
     let workload = Popularity::Zipfian.workload(setting, keys, 50.0, false)?;
     let number = if setting.scale == Scale::Tiny {

@@ -1,4 +1,4 @@
-//! `SlickCache` (`SoCC` 2018), figures 12 and 13 and table 2: all together, straight to the cache.
+//! `SlickCache` (`SoCC` 2018), figures 12 and 13 and table 2: all mechanisms together, straight to the cache.
 
 use super::cell::{
     Cell, FATCACHE, OPTANE_GC, OTHERS, PRESETS, SLICKCACHE, SLICKCACHE_GC, plots_of_each,
@@ -10,11 +10,11 @@ use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Plot};
 use crate::row::Row;
 
-/// Other deviations than the usual one, which the paper does not give.
+/// Deviations other than the usual one. The paper does not give its own.
 const OTHER_NORMALS: [Popularity; 2] = [Popularity::Normal(0.025), Popularity::Normal(0.1)];
 const DRAWN: [&str; 4] = [FATCACHE, SLICKCACHE, SLICKCACHE_GC, OPTANE_GC];
 
-/// Shares of SETs, in percent.
+/// Returns shares of SETs, in percent.
 fn shares(scale: Scale) -> Vec<f64> {
     match scale {
         Scale::Tiny => vec![USUAL_SETS],
@@ -87,8 +87,8 @@ fn plots(rows: &[Row]) -> Vec<Plot> {
     plots_of_each(rows, &DRAWN, (&x, "sets_percent"), &figures)
 }
 
-/// Popularity, shares of SETs, and what the paper has of the throughput of `SlickCache`, `SlickCache-GC`, and `Optane-GC` over
-/// `SlickCache-GC`.
+/// Popularity, share of SETs in percent, and the throughput in the paper: of `SlickCache` and `SlickCache-GC` over Fatcache,
+/// and of `Optane-GC` over `SlickCache-GC`.
 const PAPER: [(Popularity, f64, [Option<&str>; 3]); 6] = [
     (
         Popularity::Hotspot,
@@ -158,7 +158,7 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
     findings
 }
 
-/// What table 2 has: the tiers that answer, and their reads.
+/// Returns the figures of table 2: the shares of the tiers that answer, and their reads.
 fn of_tiers(rows: &[Row]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (popularity, paper) in POPULARITIES.into_iter().zip([

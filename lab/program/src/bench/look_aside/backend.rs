@@ -1,7 +1,7 @@
-//! Which database stands behind the cache, as the command line names it.
+//! The database behind the cache, as named on the command line.
 //!
-//! A URL may hold a password. It is parsed here and not by the option parser, which would repeat what
-//! it does not understand; only [`Backend`]'s `Display`, without password and parameters, is shown.
+//! A URL may hold a password. It is parsed here and not by the option parser, which would repeat a text that
+//! it cannot parse. Only [`Backend`]'s `Display` is shown, without password and parameters.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -23,14 +23,15 @@ pub(super) enum Kind {
 #[derive(Debug)]
 pub(super) struct Backend {
     pub(super) kind: Kind,
-    /// How it is shown: no password in it.
+    /// The text to show, without a password.
     shown: String,
     address: Address,
 }
 
 #[derive(Debug)]
 enum Address {
-    /// The file, as part of a URL, and the directory that ends with this program, if it is in one.
+    /// The file, as part of a URL, and its directory if this program made one; dropping it removes the
+    /// directory.
     File(String, Option<TempDir>),
     Server(AnyConnectOptions),
 }
@@ -57,11 +58,11 @@ pub(super) enum BackendError {
     Temporary(#[source] io::Error),
 }
 
-/// The file of a temporary database, in a directory of its own.
+/// Name of a temporary database's file, in its own directory.
 const TEMPORARY_FILE: &str = "backend.sqlite";
 
 impl Backend {
-    /// Understands `sqlite`, `sqlite:PATH`, `mysql://...`, `mariadb://...`, `postgres://...` and
+    /// Parses `sqlite`, `sqlite:PATH`, `mysql://...`, `mariadb://...`, `postgres://...` and
     /// `postgresql://...`.
     pub(super) fn parse(text: &str) -> Result<Self, BackendError> {
         if text == "sqlite" {
@@ -76,7 +77,7 @@ impl Backend {
                 address: Address::File(file, Some(directory)),
             });
         }
-        // What has no scheme may be anything, a password included.
+        // A text without a scheme may be anything, a password included.
         let (scheme, rest) = text.split_once(':').unwrap_or(("?", text));
         match scheme {
             "sqlite" => Self::file(rest),
@@ -109,7 +110,7 @@ impl Backend {
         if behind_host.iter().flatten().any(|part| part.contains('@')) {
             return Err(BackendError::Ambiguous(scheme.to_owned()));
         }
-        // A URL that can have no password has none to hide.
+        // A URL that cannot have a password has none to hide.
         let _ = url.set_password(None);
         url.set_query(None);
         url.set_fragment(None);
@@ -120,12 +121,12 @@ impl Backend {
         })
     }
 
-    /// Whether it is empty at first and gone at the end.
+    /// Returns whether the database is empty at first and removed at the end.
     pub(super) fn is_temporary(&self) -> bool {
         matches!(self.address, Address::File(_, Some(_)))
     }
 
-    /// How to connect; a file that is not there is made if `create`.
+    /// Returns the options to connect. With `create`, a missing file is made.
     pub(super) fn options(&self, create: bool) -> Result<AnyConnectOptions, Error> {
         match &self.address {
             Address::Server(options) => Ok(options.clone()),
@@ -144,7 +145,7 @@ impl fmt::Display for Backend {
     }
 }
 
-/// A path as part of a URL: what could mean something there is written in hexadecimal.
+/// Returns a path as part of a URL: characters that could have a meaning there are written in hexadecimal.
 fn encoded(path: &Path) -> String {
     let mut text = String::new();
     for &byte in path.as_os_str().as_encoded_bytes() {
@@ -158,7 +159,7 @@ fn encoded(path: &Path) -> String {
     text
 }
 
-/// An error's words in one line.
+/// Returns an error's message in one line.
 pub(super) fn reason(error: &Error) -> String {
     let words = match error {
         Error::Database(error) => error.message().to_owned(),

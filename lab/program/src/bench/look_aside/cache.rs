@@ -13,19 +13,19 @@ use workload::Request;
 use crate::bench::request::Writer;
 use crate::bench::target::Target;
 
-/// How long one answer may take.
+/// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long connecting may take.
+/// Longest time to connect.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
-/// What one `read` may return.
+/// Maximum bytes of one `read`.
 const READ_BYTES: usize = 64 << 10;
 
 #[derive(Debug, Error)]
 pub(super) enum CacheError {
-    /// The connection has ended; another one may do.
+    /// The connection has ended; a new one may work.
     #[error("the cache at {target} went away: {error}")]
     Gone { target: String, error: io::Error },
-    /// No connection helps: what is wrong, in one line.
+    /// An error that a new connection would not avoid, in one line.
     #[error("{0}")]
     Unusable(String),
 }
@@ -73,18 +73,18 @@ impl Cache {
         })
     }
 
-    /// Forgets a connection that has ended, and opens another one.
+    /// Replaces a connection that has ended by a new one.
     pub(super) async fn reconnect(&mut self) -> Result<(), CacheError> {
         *self = Self::connect(&self.target, self.writer).await?;
         Ok(())
     }
 
-    /// The value that the last [`Answer::Value`] brought.
+    /// Returns the value of the last [`Answer::Value`].
     pub(super) fn value(&self) -> &[u8] {
         self.reply.value()
     }
 
-    /// The key that stood beside it, if the server names one.
+    /// Returns the key of that answer, if the server names it.
     pub(super) fn owner(&self) -> Option<&[u8]> {
         key_of(self.reply.head())
     }
@@ -99,7 +99,7 @@ impl Cache {
         request: &Request,
         value: &[u8],
     ) -> Result<Answer, CacheError> {
-        // The database's value may have another length than the request states.
+        // The database's value may have another length than the request.
         let request = Request {
             value_len: u32::try_from(value.len()).unwrap_or(u32::MAX),
             ..*request
@@ -115,7 +115,7 @@ impl Cache {
         self.ask().await
     }
 
-    /// Sends what is to be sent and waits for its answer.
+    /// Sends the output and waits for the answer.
     async fn ask(&mut self) -> Result<Answer, CacheError> {
         let answer = timeout(PATIENCE, self.exchange()).await;
         answer.unwrap_or_else(|_| {

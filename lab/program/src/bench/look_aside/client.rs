@@ -1,4 +1,4 @@
-//! One client: it looks in the cache, and on a miss asks the database and leaves the answer there.
+//! A client: it asks the cache, and on a miss reads the database and stores the value in the cache.
 //!
 //! ```text
 //!   get      cache ──found──▶ done
@@ -7,10 +7,10 @@
 //!   delete   database ──▶ delete in the cache ──▶ done
 //! ```
 //!
-//! The database is written first, so that the cache never holds what the database does not have. As in
-//! any look-aside cache, a miss that overtakes a write may leave the older value there. A connection that
-//! the cache closes, for want of memory perhaps, costs its request and is opened again; if that fails, the
-//! cache has gone away.
+//! The database is written first, so that the cache never holds a value that the database lacks. As in any
+//! look-aside cache, a miss that overtakes a write may leave the older value in the cache. A connection that
+//! the cache closes, for lack of memory perhaps, fails its request and is opened again. If that fails, the
+//! cache counts as gone.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -26,7 +26,7 @@ use super::fill::{name, value};
 use super::trouble::Trouble;
 use crate::bench::stats::Failure;
 
-/// What all clients of a phase share.
+/// State shared by all clients of a phase.
 #[derive(Debug)]
 pub(super) struct Rules {
     pub(super) workload: Workload,
@@ -35,24 +35,24 @@ pub(super) struct Rules {
     pub(super) warm_up_ns: u64,
     /// No request begins at or after this time.
     pub(super) end_ns: u64,
-    /// One for all: it is large, and no request is so short that the lock would matter.
+    /// Counts of all clients: they are large, and no request is so short that the lock matters.
     pub(super) counts: Mutex<Counts>,
 }
 
 pub(super) struct Client {
     pub(super) rules: Arc<Rules>,
     pub(super) database: Database,
-    /// None: everything goes straight to the database.
+    /// `None` if every request goes straight to the database.
     pub(super) cache: Option<Cache>,
     pub(super) stream: ClientStream,
-    /// Requests that are left after the warm-up.
+    /// Requests left after the warm-up.
     pub(super) left: u64,
-    /// The version of the value written last; those of different clients differ.
+    /// Version of the value written last; versions differ between clients.
     pub(super) version: u64,
 }
 
 impl Client {
-    /// Works until the phase is over. Fails when the cache or the database has gone away.
+    /// Works until the phase is over. Fails if the cache or the database has gone away.
     pub(super) async fn run(mut self) -> Result<Database, Trouble> {
         let rules = Arc::clone(&self.rules);
         let now_ns = || rules.epoch.elapsed().as_nanos() as u64;
@@ -167,7 +167,7 @@ impl Rules {
         self.counts.lock().stats.failed(kind, 1, || words);
     }
 
-    /// What is wrong with `value` as the value of the key of `request`, if that is to be checked.
+    /// Returns the error in `value` as the value of the request's key, if values are checked.
     fn wrong(&self, request: &Request, value: &[u8]) -> Option<String> {
         if !self.verify {
             return None;

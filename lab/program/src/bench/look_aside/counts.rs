@@ -1,4 +1,4 @@
-//! What the clients of a phase have counted.
+//! Counts of a phase's clients.
 
 use hdrhistogram::Histogram;
 use workload::Op;
@@ -11,11 +11,11 @@ pub(super) enum Outcome {
     Hit,
     /// A get that the database answered.
     Read,
-    /// A get of a key that neither has.
+    /// A get of a key that neither the cache nor the database has.
     Absent,
     /// A set or delete.
     Written,
-    /// Refused by the database or the cache; counted as a failure already.
+    /// Refused by the database or the cache, and already counted as a failure.
     Failed,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Counts {
     pub(super) absent: u64,
     /// Latencies of gets that the cache answered, in nanoseconds.
     pub(super) hit: Histogram<u64>,
-    /// Latencies of the other gets: through the database, and where there is a cache, the set that
+    /// Latencies of the other gets, in nanoseconds: the read of the database, and with a cache the set that
     /// follows.
     pub(super) miss: Histogram<u64>,
 }
@@ -41,7 +41,7 @@ impl Counts {
         }
     }
 
-    /// Counts a request; times are nanoseconds since the end of the warm-up.
+    /// Counts a request. Times are nanoseconds since the end of the warm-up.
     pub(super) fn completed(&mut self, op: Op, outcome: Outcome, sent_ns: u64, now_ns: u64) {
         let hits = match outcome {
             Outcome::Failed => return,

@@ -1,8 +1,8 @@
 //! One connection to the database behind the cache.
 //!
-//! The items are the rows of one table, `flowstone (name primary key, value)`. A table of that name
-//! with other columns belongs to somebody else and is refused; nothing is ever dropped. Whatever takes
-//! longer than [`PATIENCE`] counts as a database that has gone away.
+//! The items are the rows of one table, `flowstone (name primary key, value)`. A table of that name with
+//! other columns belongs to another program and is refused; nothing is ever dropped. A database that takes
+//! longer than [`PATIENCE`] for an answer counts as gone.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use tokio::time::timeout;
 use super::backend::{Backend, reason};
 use super::sql::{Statements, TABLE};
 
-/// How long one answer may take.
+/// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long connecting may take.
+/// Longest time to connect.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Error)]
 pub(super) enum DatabaseError {
-    /// Another command line would help: what is wrong, in one line.
+    /// An error that another command line would avoid, in one line.
     #[error("{0}")]
     Usage(String),
-    /// The connection stands and may be used further.
+    /// The connection is still open and usable.
     #[error("the database {database} refused: {reason}")]
     Refused { database: String, reason: String },
     #[error("the database {database} went away: {reason}")]
@@ -42,7 +42,7 @@ pub(super) struct Database {
 }
 
 impl Database {
-    /// Connects; makes a SQLite file that is not there if `create`.
+    /// Connects. With `create`, makes a SQLite file that does not exist.
     pub(super) async fn connect(
         backend: &Arc<Backend>,
         create: bool,
@@ -76,7 +76,7 @@ impl Database {
         }
     }
 
-    /// Sees to it that the table is there and ours; makes it if `create`.
+    /// Checks that the table exists and belongs to this program. With `create`, makes a missing table.
     pub(super) async fn prepare_table(&mut self, create: bool) -> Result<(), DatabaseError> {
         let query = sqlx::query_scalar(self.statements.columns).fetch_all(&mut self.connection);
         let found: Vec<String> = self.backend.opened(query).await?;
@@ -101,7 +101,7 @@ impl Database {
         Ok(())
     }
 
-    /// The value of `name`; none if there is no such row.
+    /// Returns the value of `name`, or `None` if there is no such row.
     pub(super) async fn get(&mut self, name: &[u8]) -> Result<Option<Vec<u8>>, DatabaseError> {
         let query = sqlx::query_scalar(self.statements.get)
             .bind(name)
@@ -109,7 +109,7 @@ impl Database {
         self.backend.answer(query).await
     }
 
-    /// Writes `value`, over an old one if there is one.
+    /// Writes `value`, and replaces an old one.
     pub(super) async fn put(&mut self, name: &[u8], value: &[u8]) -> Result<(), DatabaseError> {
         let query = sqlx::query(AssertSqlSafe(Arc::clone(&self.put_one)))
             .bind(name)
@@ -118,7 +118,7 @@ impl Database {
         self.backend.answer(query).await.map(drop)
     }
 
-    /// Removes the row of `name`, if there is one.
+    /// Removes the row of `name`, if it exists.
     pub(super) async fn delete(&mut self, name: &[u8]) -> Result<(), DatabaseError> {
         let query = sqlx::query(self.statements.delete)
             .bind(name)
@@ -126,7 +126,7 @@ impl Database {
         self.backend.answer(query).await.map(drop)
     }
 
-    /// Writes all of `batches` in one transaction, each in one statement.
+    /// Writes all `batches` in one transaction, each in one statement.
     pub(super) async fn put_all(&mut self, batches: Vec<Rows>) -> Result<(), DatabaseError> {
         let statements = self.statements;
         let write = async {
@@ -147,12 +147,12 @@ impl Database {
         self.backend.answer(write).await
     }
 
-    /// Takes leave, so that SQLite leaves one file and servers note no broken connection.
+    /// Closes the connection in order, so that SQLite leaves one file and servers log no broken connection.
     pub(super) async fn close(self) -> Result<(), DatabaseError> {
         self.backend.answer(self.connection.close()).await
     }
 
-    /// That `missing` of `asked` keys are not there.
+    /// Returns the error that `missing` of `asked` keys do not exist.
     pub(super) fn unfilled(&self, missing: usize, asked: usize) -> DatabaseError {
         DatabaseError::Usage(format!(
             "the database {} lacks {missing} of {asked} keys of this workload that were looked up: add \
@@ -162,11 +162,11 @@ impl Database {
     }
 }
 
-/// Names and values that one statement writes, no name twice.
+/// Names and values that one statement writes, each name once.
 pub(super) type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
 impl Backend {
-    /// Waits for an answer, and says what became of the database if there is none.
+    /// Waits for an answer. The error says whether the database refused or went away.
     async fn answer<T>(
         &self,
         query: impl Future<Output = Result<T, SqlError>>,
@@ -188,7 +188,7 @@ impl Backend {
         DatabaseError::Usage(format!("cannot use the database {self}: {reason}"))
     }
 
-    /// As [`Backend::answer`], before anything is measured: what is refused then is the user's to mend.
+    /// Like [`Backend::answer`], before anything is measured: the user has to fix a refusal.
     async fn opened<T>(
         &self,
         query: impl Future<Output = Result<T, SqlError>>,

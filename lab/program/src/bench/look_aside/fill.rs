@@ -1,4 +1,4 @@
-//! Fills the database with the keys of the workload, or sees whether it holds them.
+//! Fills the database with the keys of the workload, or checks that it holds them.
 
 use std::collections::HashSet;
 
@@ -10,16 +10,16 @@ use super::trouble::Trouble;
 
 /// Rows that one statement writes.
 const ROWS_PER_STATEMENT: usize = 100;
-/// Bytes after which a statement takes no further value: databases bound the length of one.
+/// Bytes after which a statement takes no further value: databases bound the length of a statement.
 const BYTES_PER_STATEMENT: usize = 1 << 20;
 /// Statements in one transaction.
 const STATEMENTS_PER_TRANSACTION: usize = 16;
-/// Requests whose keys are looked up to see whether the database is filled.
+/// Number of requests whose keys are looked up to check that the database is filled.
 const PROBES: u64 = 1000;
-/// The version of the values; those that clients write count from 1.
+/// The version of the values; versions that clients write count from 1.
 const VERSION: u64 = 0;
 
-/// Writes every key of `workload` once; returns how many there were.
+/// Writes every key of `workload` once. Returns the number of keys.
 pub(super) async fn fill(
     database: &mut Database,
     workload: &Workload,
@@ -45,7 +45,7 @@ pub(super) async fn fill(
     }
 }
 
-/// Looks up some keys, spread over all of them; of a trace, those of its first requests.
+/// Looks up some keys, spread over all keys, or for a trace the keys of its first requests.
 pub(super) async fn check(database: &mut Database, workload: &Workload) -> Result<(), Trouble> {
     let mut keys = Keys::of(workload)?;
     let step = (workload.keys() / PROBES).max(1) as usize;
@@ -70,7 +70,7 @@ enum Keys<'a> {
         workload: &'a Workload,
         next: u64,
     },
-    /// Keys already seen are remembered: some 10 bytes for each that the trace holds.
+    /// The keys already seen are remembered: some 10 bytes for each key of the trace.
     Recorded {
         trace: Box<ClientStream>,
         seen: HashSet<KeyId>,
@@ -107,14 +107,14 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// Passes over `count` keys, unless they are those of a trace.
+    /// Skips `count` keys, except in a trace.
     fn skip(&mut self, count: usize) {
         if let Self::Generated { next, .. } = self {
             *next += count as u64;
         }
     }
 
-    /// The next keys, as many as one statement takes, with their values.
+    /// Returns the next keys, as many as one statement takes, with their values.
     fn rows(&mut self, workload: &Workload) -> Result<Rows, Trouble> {
         let mut rows = Rows::new();
         let mut bytes = 0;

@@ -9,13 +9,14 @@
 //!                          └─ database  one connection of its own
 //! ```
 //!
-//! Every client is a closed loop: its next request begins when the last one is answered. Both phases ask
-//! for the same requests, as far as their time lets them come. The phase without the cache comes first, because its writes pass the cache by:
-//! what is in the cache when its phase begins is taken for right.
+//! Every client is a closed loop: its next request begins when the last one is answered. Both phases ask for
+//! the same requests, as far as their time allows. The phase without the cache comes first, because its
+//! writes bypass the cache: the cache's contents at the start of the second phase are taken for right.
 //!
-//! A cache or a database that goes away ends the run with one line and exit code 1; a connection that the
-//! cache closes, what it answers by an error, and what the database refuses (a deadlock, say) are counted. What the user has to mend (the
-//! URL, the password, a table of somebody else) ends it with exit code 2 before anything is measured.
+//! A cache or a database that goes away ends the run with one line and exit code 1. A connection that the
+//! cache closes, an error of the cache, and a statement that the database refuses (such as a deadlock) are
+//! counted. An error that the user has to fix (the URL, the password, a foreign table) ends the run with exit
+//! code 2 before anything is measured.
 
 use std::pin::pin;
 use std::process::ExitCode;
@@ -54,7 +55,7 @@ use super::stats::Failure;
 /// Descriptors that one client may need: its cache, its database, and a SQLite file's companions.
 const DESCRIPTORS_PER_CLIENT: u64 = 5;
 
-/// Carries out the command with a database behind the server.
+/// Runs the command with a database behind the server.
 pub(super) fn run(plan: &Plan, backend: &str) -> ExitCode {
     match measure(plan, backend) {
         Ok(is_right) => cli::exit::of(is_right),
@@ -84,7 +85,7 @@ fn measure(plan: &Plan, backend: &str) -> Result<bool, Trouble> {
     })
 }
 
-/// Returns whether something succeeded and no value was wrong.
+/// Returns whether a request succeeded in each phase and no value was wrong.
 async fn phases(plan: &Plan, backend: &Arc<Backend>) -> Result<bool, Trouble> {
     let shown = backend.to_string();
     let load = plan.load || backend.is_temporary();
@@ -108,7 +109,7 @@ async fn phases(plan: &Plan, backend: &Arc<Backend>) -> Result<bool, Trouble> {
     let without = phase::run(plan, false, &mut databases).await?;
     print(plan, &report::run(plan, &shown, &without, None))?;
     if load && without.counts.stats.requests[Op::Delete as usize] > 0 {
-        // The second phase shall find what the first one found.
+        // The second phase must find the rows that the first phase found.
         fill(plan, &mut databases[0]).await?;
     }
     let with = phase::run(plan, true, &mut databases).await?;
@@ -124,7 +125,7 @@ fn is_good(measured: &Measured) -> bool {
     stats.total() > 0 && stats.failures[Failure::Corrupt] == 0
 }
 
-/// Fills the database; returns how many keys it took, and how many seconds.
+/// Fills the database. Returns the number of keys and the seconds it took.
 async fn fill(plan: &Plan, database: &mut Database) -> Result<(u64, f64), Trouble> {
     let begin = Instant::now();
     let bar = bar(plan.workload.keys(), "keys", "loading");

@@ -16,19 +16,19 @@ use crate::bench::cpu;
 use crate::bench::options::{Plan, measured_ns};
 use crate::bench::phase::{REFRESH, bar};
 
-/// What a phase has measured.
+/// Results of a phase.
 #[derive(Debug)]
 pub(super) struct Measured {
     /// Whether the cache stood before the database.
     pub(super) cached: bool,
     pub(super) counts: Counts,
-    /// From the end of the warm-up to the last answer.
+    /// Seconds from the end of the warm-up to the last answer.
     pub(super) seconds: f64,
-    /// Processor time of this process, in which SQLite works too.
+    /// Processor time of this process, which includes SQLite's work.
     pub(super) own_cpu: Duration,
 }
 
-/// Lets every connection in `databases` serve one client. All of them are handed back.
+/// Lets every connection in `databases` serve one client, and puts all connections back.
 pub(super) async fn run(
     plan: &Plan,
     cached: bool,
@@ -68,8 +68,8 @@ pub(super) async fn run(
     })
 }
 
-/// Waits for all clients and shows progress meanwhile; returns the processor time since the end of the
-/// warm-up. The first client that fails ends the phase: with the set of tasks, the others are dropped.
+/// Waits for all clients and shows progress. Returns the processor time since the end of the warm-up. The
+/// first client that fails ends the phase: dropping the set of tasks drops the other clients.
 async fn watch(
     plan: &Plan,
     cached: bool,

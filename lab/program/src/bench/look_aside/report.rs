@@ -1,7 +1,7 @@
-//! What was measured, as JSON or as text: one row for each phase.
+//! The results, as JSON or as text: one row for each phase.
 //!
-//! The names of the fields are those of the plain bench where they mean the same; a field that makes no
-//! sense in a phase is absent.
+//! Fields have the names that the plain bench uses for the same figures. A field that does not apply to a
+//! phase is absent.
 
 use lab::row::Row;
 
@@ -11,7 +11,7 @@ use crate::bench::figures::{
 };
 use crate::bench::options::Plan;
 
-/// The database was filled with `keys` keys in `seconds`.
+/// Reports that the database was filled with `keys` keys in `seconds`.
 pub(super) fn load(plan: &Plan, backend: &str, keys: u64, seconds: f64) -> Report {
     let per_s = rate(keys, seconds);
     Report {
@@ -20,7 +20,7 @@ pub(super) fn load(plan: &Plan, backend: &str, keys: u64, seconds: f64) -> Repor
     }
 }
 
-/// What a phase measured on.
+/// Returns the fields that describe the setting of a phase.
 fn setting(phase: &str, plan: &Plan, backend: &str) -> Row {
     Row::new()
         .with("phase", phase)
@@ -31,7 +31,7 @@ fn setting(phase: &str, plan: &Plan, backend: &str) -> Row {
         .with("seed", plan.workload.settings().seed)
 }
 
-/// The loop ran; `before` is what it measured without the cache.
+/// Reports a run of the loop; `before` holds the results without the cache.
 pub(super) fn run(
     plan: &Plan,
     backend: &str,
@@ -48,7 +48,7 @@ pub(super) fn run(
     let before = before.map(ops_per_s).filter(|before| *before > 0.0);
     let ops_ratio = before.map(|before| ops_per_s(measured) / before);
     let hit = any_latency(&counts.hit);
-    // Without the cache they are all gets.
+    // Without the cache, every get would count as a miss.
     let miss = any_latency(&counts.miss).filter(|_| cached);
     let errors = figures::errors(stats);
     let run = figures::run(stats, seconds, own_cpu, cached);
@@ -86,9 +86,9 @@ pub(super) fn run(
     Report {
         row: setting(phase, plan, backend)
             .and(run)
-            // Gets of keys that the database does not have either.
+            // Gets of keys that the database lacks as well.
             .with("absent", counts.absent)
-            // Requests a second with the cache, by those without it.
+            // Requests a second with the cache, divided by requests a second without it.
             .with("ops_ratio", ops_ratio)
             .with_row("hit", hit)
             .with_row("miss", miss)

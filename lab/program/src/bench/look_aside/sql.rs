@@ -1,4 +1,4 @@
-//! The statements, in the words of each database. Names and values go in as parameters.
+//! The SQL statements for each database. Names and values are parameters.
 
 use super::backend::Kind;
 
@@ -6,29 +6,29 @@ pub(super) const TABLE: &str = "flowstone";
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Statements {
-    /// After connecting.
+    /// Runs after connecting.
     pub(super) prepare: Option<&'static str>,
-    /// In a database that has just been made.
+    /// Runs in a database that has just been made.
     pub(super) prepare_new: Option<&'static str>,
-    /// How many pages the database has, where a new one can be told by that.
+    /// Queries the number of pages, if that identifies a new database.
     pub(super) pages: Option<&'static str>,
-    /// The columns of the table, one a row, in words; no row if there is no table.
+    /// Queries the columns of the table, one a row, as text; no row if there is no table.
     pub(super) columns: &'static str,
-    /// What `columns` answers if the table is ours.
+    /// Answer to `columns` if the table belongs to this program.
     pub(super) expected: [&'static str; 2],
     pub(super) create: &'static str,
     pub(super) get: &'static str,
     pub(super) delete: &'static str,
-    /// How parameters are written: `$1`, or `?`.
+    /// Whether parameters are written `$1`; otherwise `?`.
     numbered: bool,
-    /// What follows the rows of a statement that writes.
+    /// Text behind the rows of a writing statement.
     overwrite: &'static str,
 }
 
 const SQLITE: Statements = Statements {
     // Writers wait for one another.
     prepare: Some("PRAGMA busy_timeout = 30000"),
-    // Readers do not wait for writers. Stays with the file, so nobody else's is changed.
+    // Readers do not wait for writers. The mode stays with the file, so other files are not changed.
     prepare_new: Some("PRAGMA journal_mode = WAL"),
     pages: Some("PRAGMA page_count"),
     columns: "SELECT name || ' ' || lower(type) || CASE WHEN pk > 0 THEN ' primary key' ELSE '' END \
@@ -83,7 +83,8 @@ impl Statements {
         }
     }
 
-    /// Writes `rows` rows, new ones or over old ones. Its parameters are name, value, name, value...
+    /// Returns the statement that writes `rows` rows and replaces old ones. Its parameters are name, value,
+    /// name, value...
     pub(super) fn put(&self, rows: usize) -> String {
         let row = |number: usize| {
             if self.numbered {

@@ -63,7 +63,7 @@ fn what_is_deleted_is_in_neither() {
     let counts = cached(Manner::Good, options).unwrap().counts;
     let [gets, sets, deletes] = counts.stats.requests;
     assert_eq!(gets + sets + deletes, 4000);
-    // Two thirds of the keys are deleted at any time, once all have been written.
+    // Once all keys have been written, two thirds of the keys are absent at any time.
     assert!(counts.absent > gets / 4, "{} of {gets}", counts.absent);
     assert!(counts.absent < gets - counts.stats.hits, "{counts:?}");
     assert_eq!(counts.stats.failures.total(), 0);

@@ -1,4 +1,4 @@
-//! Why a look-aside run ends early.
+//! Reasons why a look-aside run ends early.
 
 use std::io;
 
@@ -30,7 +30,7 @@ pub(super) enum Trouble {
 }
 
 impl Trouble {
-    /// Whether another command line would help.
+    /// Returns whether another command line would avoid the error.
     pub(super) fn is_usage(&self) -> bool {
         match self {
             Self::Backend(_) | Self::Workload(_) => true,

@@ -1,4 +1,4 @@
-//! The bar, applications, and what a lesson holds.
+//! Tests of the bar, of applications, and of the memory of a lesson.
 
 use super::*;
 use runtime::sim::Sim;
@@ -18,12 +18,12 @@ fn of_all(learning: Learning) -> Learner {
     learner
 }
 
-/// The fewest reads that are admitted, of 40.
+/// Returns the fewest reads, up to 40, with which an item is admitted.
 fn least_admitted(learner: &Learner) -> Option<u16> {
     (0..=40).find(|&reads| learner.score_passes(b"any", read(reads)))
 }
 
-/// Keys that have been read `1..=20` times, of which those read more than 8 times are asked for in the window after.
+/// Gives a lesson: keys read `1..=20` times, and only keys read more than 8 times are asked for in the next window.
 async fn lesson(learner: &Learner) {
     let keys: Vec<String> = (0..600).map(|number| format!("key{number}")).collect();
     let key = |number: usize| Key::new(keys[number].as_bytes(), 1).unwrap();
@@ -39,7 +39,7 @@ async fn lesson(learner: &Learner) {
     learner.learn().await;
 }
 
-/// What is held back is what scores lowest, whatever comes first.
+/// The items with the lowest scores are held back, in whatever order items come.
 #[test]
 fn the_bar_rises_while_a_limit_binds_and_falls_when_it_does_not() {
     Sim::new(1).block_on(async {
@@ -106,7 +106,7 @@ fn applications_are_told_apart_by_what_is_before_the_delimiter() {
     });
 }
 
-/// However many applications there are: the memory is taken before, and those with few samples share a classifier.
+/// For any number of applications memory is reserved in advance, and applications with few samples share a classifier.
 #[test]
 fn the_largest_applications_have_classifiers_and_all_is_accounted_for() {
     Sim::new(1).block_on(async {

@@ -1,4 +1,4 @@
-//! What a checkpoint forgets of the keys that are dead.
+//! Which dead keys a checkpoint drops.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::format::journal::{HEAD_WORDS, chunk_words, kept_hash};
 use crate::store::Layout;
 use crate::store::tests::{SEGMENT, append, store_on_disk};
 
-/// The hash of one item, which is its version, too. Hashes that differ in their lowest bits count as the same.
+/// Hash of one item, and its version. Hashes that differ only in their lowest bits count as the same.
 const KEY: u64 = 1 << 40;
 
 #[test]
@@ -50,8 +50,8 @@ fn a_key_stays_dead_while_its_newer_copy_may_be_reclaimed_before_older_ones() {
     });
 }
 
-/// What is left of the keys that the last checkpoint had, with their versions, and of those of the journal, where one has been
-/// located behind so many of the latter.
+/// Returns the dead keys that are left, with their versions: of `known` keys in the last checkpoint and `new` keys in
+/// the journal, after a key was `located` behind this number of new keys.
 fn left(known: &[(u64, u64)], new: &[(u64, u64)], located: ((u64, u64), usize)) -> Vec<(u64, u64)> {
     let key = |&(hash, version): &(u64, u64)| DeadKey {
         hash,

@@ -1,4 +1,4 @@
-//! Look-ups that leave no trace: nothing of them is counted, and nothing gets into Tier 1. A dump asks for every item.
+//! Look-ups without side effects, for a dump, which asks for every item: no counter changes, and nothing enters Tier 1.
 
 use format::mapping::Entry;
 
@@ -7,7 +7,7 @@ use super::super::hot::Hot;
 use super::{Outcome, RESTARTS, Reads, Searched, Tier};
 
 impl Cascade {
-    /// What [`search`](Cascade::search) would find.
+    /// Returns the result that [`search`](Cascade::search) would have.
     pub async fn peek(&self, hash: u64) -> Searched {
         let key = hash & self.kept;
         let mut turn = None;
@@ -28,7 +28,7 @@ impl Cascade {
             };
             if turn.is_none() && !(plan.direct.is_empty() && plan.indirect.is_empty()) {
                 turn = Some(self.searches.acquire().await);
-                // Something may have changed meanwhile.
+                // The partition may have changed during the wait.
                 continue;
             }
             match self.follow(key, &plan, &mut Reads::default()).await {

@@ -1,4 +1,4 @@
-//! A region that is full, and upkeep that is behind.
+//! Tests of a full region, and of upkeep that is behind.
 
 use zerocopy::FromBytes as _;
 
@@ -17,7 +17,7 @@ fn small_pages() -> CascadeConfig {
     }
 }
 
-/// More is named than the region has space for: the oldest mappings go and are counted, and Tier 1 stays so small that a
+/// With more mappings than the region has space for, the oldest are dropped and counted, and Tier 1 stays so small that a
 /// checkpoint of it finds space.
 #[test]
 fn a_full_region_lets_go_of_the_oldest_and_goes_on() {
@@ -25,7 +25,7 @@ fn a_full_region_lets_go_of_the_oldest_and_goes_on() {
     let config = small_pages();
     for seed in 1..=2 {
         in_simulation(seed, || async {
-            // Slower than what is stored.
+            // Slower than the writes.
             let latency = Latency {
                 write: Duration::from_millis(2),
                 ..Latency::default()
@@ -37,7 +37,7 @@ fn a_full_region_lets_go_of_the_oldest_and_goes_on() {
             runtime::spawn_detached(async move {
                 loop {
                     runtime::sleep(Duration::from_millis(10)).await;
-                    // One that is in force has what a full Tier 1 takes when the next is begun.
+                    // The checkpoint in force has the pages of a full Tier 1 when the next one begins.
                     if seed == 2 || cascade.wants_checkpoint() {
                         // No image has more segments than pages of its index.
                         let all = vec![
@@ -77,7 +77,7 @@ fn a_full_region_lets_go_of_the_oldest_and_goes_on() {
     }
 }
 
-/// Upkeep is slower than who stores, who waits when told to: then everything finds space.
+/// Upkeep is slower than the writers, which wait when told to: then everything finds space.
 #[test]
 fn who_waits_for_upkeep_loses_nothing() {
     const KEYS: u64 = 20_000;
@@ -116,8 +116,8 @@ fn who_waits_for_upkeep_loses_nothing() {
     });
 }
 
-/// No checkpoint frees a page, and everything is deleted: tombstones take no more of Tier 1 than a checkpoint has space for,
-/// and nothing that was deleted is found.
+/// No checkpoint frees a page, and everything is deleted: tombstones take no more of Tier 1 than a checkpoint has space
+/// for, and no deleted key is found.
 #[test]
 fn tombstones_do_not_outgrow_a_checkpoint() {
     const KEYS: u64 = 30_000;
@@ -135,7 +135,7 @@ fn tombstones_do_not_outgrow_a_checkpoint() {
                     runtime::sleep(Duration::from_millis(1)).await;
                 }
             }
-            // What there is by now is named by a checkpoint, and no other one comes.
+            // A checkpoint names all present mappings, and no other one follows.
             if round == 0 {
                 let saved = bench.cascade.save(false, || (Vec::new(), 0)).await;
                 saved.expect("there is space for it");
@@ -160,7 +160,7 @@ fn tombstones_do_not_outgrow_a_checkpoint() {
     });
 }
 
-/// Nothing is to be written of what leaves Tier 1 then, and who waits for upkeep would wait for ever.
+/// No entry that leaves Tier 1 has to be written then, and a writer that waits for upkeep would wait for ever.
 #[test]
 fn upkeep_rests_only_when_tier_1_is_small_though_all_that_it_names_has_gone() {
     in_simulation(1, || async {
@@ -179,7 +179,7 @@ fn upkeep_rests_only_when_tier_1_is_small_though_all_that_it_names_has_gone() {
     });
 }
 
-/// While nothing brings it down Tier 1 grows as far as memory allows beside what is below it, and by a few demotions in any case.
+/// Without upkeep Tier 1 grows as far as memory beside the lower tiers allows, and by a few demotions in any case.
 #[test]
 fn tier_1_grows_no_further_than_memory_allows() {
     in_simulation(1, || async {
