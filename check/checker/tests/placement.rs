@@ -5,23 +5,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 extern crate engine as flowstone_engine;
+extern crate flashield as flowstone_flashield;
 
 use device::{Disk, Latency, MemoryDisk, MemoryJournal};
 use engine::config::ConfigError;
 use engine::config::META_BYTES;
-use engine::placement::cascade::{CascadeConfig, Sizes};
 use engine::placement::{
     Description, IndexRoom, IndexSizes, Parts, Placement, PlacementKind, StreamPlan,
 };
 use engine::store::{AppendItem, Layout, Source, StreamLayout, Streams};
 use engine::{
     CacheError, Change, Engine, EngineConfig, ExactSettings, ItemView, Lookup, OpenError, Opening,
-    Peek, Put, ReclaimPolicy, SlicedSettings, Stop, TieredSettings, Victim,
+    Peek, Put, ReclaimPolicy, Stop, Victim,
 };
 use flowstone_checker::simulate_placement;
 use runtime::sim::Sim;
+use sliced::SlicedSettings;
+use slickcache::TieredSettings;
+use slickcache::cascade::{CascadeConfig, Sizes};
 
-#[path = "../../../product/engine/tests/sim/hashed_placement.rs"]
+#[path = "../../../systems/flashield/tests/sim/hashed_placement.rs"]
 mod hashed_placement;
 #[path = "../../../product/engine/tests/sim/map_placement.rs"]
 mod map_placement;

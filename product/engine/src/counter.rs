@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// A number used as a counter only: its updates order no other memory accesses.
-pub(crate) trait Count {
+pub trait Count {
+    /// Adds to the number, and wraps around.
     fn add(&self, by: u64);
+    /// Returns the number.
     fn get(&self) -> u64;
 }
 

@@ -57,7 +57,7 @@ impl<'a> Key<'a> {
 
 /// A hasher for values that are hashes already.
 #[derive(Default)]
-pub(crate) struct Passthrough(u64);
+pub struct Passthrough(u64);
 
 impl Hasher for Passthrough {
     fn finish(&self) -> u64 {

@@ -59,16 +59,15 @@ pub use config::{
     AfterDowntime, ConfigError, Dram, EngineConfig, IndexSettings, ReclaimPolicy, ReclaimSettings,
     Reserve, Schedule, StaticReserve, WriteSettings,
 };
+pub use counter::Count;
 pub use dram::LongValue;
 pub use durability::{
     Distrust, IndexDeviceError, IndexDeviceNeed, Medium, OpenError, RecoveryStats, Start,
     SuperblockCopy, journal,
 };
 pub use flash::{DumpCursor, FlashStats};
-pub use key::{Key, KeyHash};
+pub use key::{Key, KeyHash, Passthrough};
 pub use lifecycle::{CheckpointStats, Opening, Stop};
 pub use partition::PathStats;
-pub use placement::{
-    ExactSettings, HashedSettings, IndexStats, PlacementKind, SlicedSettings, TieredSettings,
-};
+pub use placement::{ExactSettings, IndexStats, PlacementKind};
 pub use store::{FlashItem, Layout, Victim};

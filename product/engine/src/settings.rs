@@ -261,6 +261,8 @@ pub struct IndexSettings {
     pub filter_percent: Option<u32>,
     /// Incarnations of a new hash table of slices.
     pub incarnations: Option<u32>,
+    /// Segments opened since the last checkpoint after which an index on flash asks for the next.
+    pub checkpoint_segments: Option<u32>,
 }
 
 impl IndexSettings {
@@ -272,6 +274,7 @@ impl IndexSettings {
             filter_bits: None,
             filter_percent: None,
             incarnations: None,
+            checkpoint_segments: None,
         }
     }
 }

@@ -1,5 +1,4 @@
-//! Indexes that map key hashes to flash locations. [`DirectTable`], the index of the `exact` placement, is in memory.
-//! [`cascade`] keeps most of its mappings on flash, [`compact`] keeps neither keys nor hashes.
+//! The index in memory that maps key hashes to flash locations: [`DirectTable`], of the `exact` placement.
 //!
 //! ```text
 //!   engine: placement::exact            (one lock per partition, held for memory work only)
@@ -34,8 +33,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod cascade;
-pub mod compact;
 mod config;
 mod layout;
 #[cfg(test)]

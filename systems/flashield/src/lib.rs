@@ -15,13 +15,18 @@
 
 #![forbid(unsafe_code)]
 
+pub mod compact;
+mod hashed;
+
+pub use hashed::HashedSettings;
+
 use std::sync::Arc;
 
 use engine::config::Sizes;
 use engine::preset::{Preset, sized, slab_bytes};
 use engine::{
-    Admission, Dram, EngineConfig, ExactSettings, HashedSettings, IndexSettings, Layout, Learning,
-    ReclaimPolicy, Reserve, StaticReserve, Victim,
+    Admission, Dram, EngineConfig, ExactSettings, IndexSettings, Layout, Learning, ReclaimPolicy,
+    Reserve, StaticReserve, Victim,
 };
 
 /// Items are spread over several open segments, so that these fill up.

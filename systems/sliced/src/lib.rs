@@ -11,11 +11,15 @@
 
 #![forbid(unsafe_code)]
 
+mod placement;
+
+pub use placement::SlicedSettings;
+
 use std::sync::Arc;
 
 use engine::config::Sizes;
 use engine::preset::{Preset, index_on_flash};
-use engine::{EngineConfig, ReclaimPolicy, SlicedSettings, Victim};
+use engine::{EngineConfig, ReclaimPolicy, Victim};
 
 /// Largest part of the memory that the index takes, in percent.
 const INDEX_PERCENT: u32 = 75;

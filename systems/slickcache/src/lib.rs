@@ -11,11 +11,16 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cascade;
+mod tiered;
+
+pub use tiered::TieredSettings;
+
 use std::sync::Arc;
 
 use engine::config::Sizes;
 use engine::preset::{Preset, index_on_flash};
-use engine::{EngineConfig, Layout, ReclaimPolicy, TieredSettings, Victim};
+use engine::{EngineConfig, Layout, ReclaimPolicy, Victim};
 
 /// Largest part of the memory that the index takes, in percent.
 const INDEX_PERCENT: u32 = 75;

@@ -10,7 +10,7 @@ use engine::format::index_device::INDEX_HEAD_BYTES;
 use engine::placement::{IndexRoom, PlacementKind};
 use engine::{
     Admission, Dram, EngineConfig, ExactSettings, IndexSettings, Layout, Learning, ReclaimPolicy,
-    Reserve, Schedule, SlicedSettings, StaticReserve, TieredSettings, Victim, WriteSettings,
+    Reserve, Schedule, StaticReserve, Victim, WriteSettings,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -416,25 +416,17 @@ impl Plan {
     /// Changes the plan to the parts of a preset, with frequent checkpoints and short learning windows.
     pub(super) fn with_preset(&mut self, preset: &EngineConfig, seed: u64) {
         let random = &mut SmallRng::seed_from_u64(seed.rotate_left(59) ^ !seed);
-        let mut placement = Arc::clone(&preset.placement);
-        if let Some(tiered) = preset.placement.settings::<TieredSettings>() {
-            placement = Arc::new(TieredSettings {
-                checkpoint_segments: CHECKPOINT_SEGMENTS,
-                ..*tiered
-            });
-        } else if let Some(sliced) = preset.placement.settings::<SlicedSettings>() {
-            placement = Arc::new(SlicedSettings {
-                checkpoint_segments: CHECKPOINT_SEGMENTS,
-                ..*sliced
-            });
-        }
+        let placement = Arc::clone(&preset.placement);
         self.with_placement(Arc::clone(&placement), seed);
         let (buffers, discard) = (self.config.writing.buffers, self.config.writing.discard);
         let streams = usize::from(placement.describe().streams.priorities());
         let least_buffers = if streams > 1 { streams * 3 / 2 } else { 2 };
         self.config = EngineConfig {
             placement,
-            index: preset.index,
+            index: IndexSettings {
+                checkpoint_segments: Some(CHECKPOINT_SEGMENTS),
+                ..preset.index
+            },
             admission: match preset.admission {
                 Admission::Learned(learning) => Admission::Learned(Learning {
                     window: Duration::from_secs(random.random_range(1..60)),

@@ -7,9 +7,12 @@ use std::time::Duration;
 
 use device::{DeviceSpec, DiskSpec, DriveModel};
 use engine::config::Sizes;
-use engine::placement::cascade::CascadeConfig;
 use engine::preset::Preset;
-use engine::{Admission, EngineConfig, HashedSettings, Reserve, SlicedSettings, TieredSettings};
+use engine::{Admission, EngineConfig, Reserve};
+use flashield::HashedSettings;
+use sliced::SlicedSettings;
+use slickcache::TieredSettings;
+use slickcache::cascade::CascadeConfig;
 use workload::{MAX_KEY_BYTES, Workload};
 
 use super::error::CompareError;
@@ -359,10 +362,9 @@ impl Plan {
         }
         config.reclaim.reserve = self.reserve.unwrap_or(config.reclaim.reserve);
         if let Some(tiered) = config.placement.settings::<TieredSettings>() {
-            let segments = self.checkpoint_segments;
+            config.index.checkpoint_segments = self.checkpoint_segments;
             config.placement = Arc::new(TieredSettings {
                 cascade: self.cascade.unwrap_or(tiered.cascade),
-                checkpoint_segments: segments.unwrap_or(tiered.checkpoint_segments),
                 ..*tiered
             });
         }

@@ -15,7 +15,7 @@ pub enum ExperimentError {
     #[error("the slices: {0}")]
     Slices(#[from] slices::SliceError),
     #[error("the index: {0}")]
-    Index(#[from] index::compact::OutOfRange),
+    Index(#[from] flashield::compact::OutOfRange),
     #[error("the workload: {0}")]
     Workload(#[from] WorkloadError),
     #[error("no file to measure; name one that does not exist yet with --file")]

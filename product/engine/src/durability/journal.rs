@@ -282,7 +282,7 @@ impl Journal {
 
     /// Appends a record; a record of a flush gets the number of its chunk. The record survives a crash of the process
     /// as soon as this returns.
-    pub(crate) fn append(&self, mut record: Record) {
+    pub fn append(&self, mut record: Record) {
         if let Record::SegmentDead {
             segment,
             generation,
@@ -326,7 +326,7 @@ impl Journal {
 
     /// Returns whether there is space for the records that can wait longest: a quarter of the ring, and more than the
     /// reserve, stays free for others.
-    pub(crate) fn has_space_to_spare(&self) -> bool {
+    pub fn has_space_to_spare(&self) -> bool {
         let left = (self.chunks / 4).max(RESERVE_CHUNKS + 1);
         self.cursor.lock().used() + left < self.chunks
     }

@@ -5,35 +5,21 @@
 //! queue (`durability`), writing and reclaim (`reclaim`), and the tie between these and a placement (`flash`).
 //! `docs/internals/placements.md` lists the assumptions of each method.
 //!
-//! | placement | index | streams | displaced copies |
-//! |---|---|---|---|
-//! | [`exact`] | `direct`, all in memory | one, or one for each slab class | located |
-//! | [`tiered`] | `cascade`, a tenth in memory | the same | not located |
-//! | [`sliced`] | a SliceHash, all on flash | one, packed | not located |
-//! | [`hashed`] | `compact`, without keys, all in memory | one, where hashes say | not located |
-
-pub use index::cascade;
+//! [`exact`], an index of everything in memory, is the placement of the default preset. The placements of the papers' systems are
+//! in their crates; [`on_flash`] has the parts that the two with an index on flash share.
 
 mod clock;
 pub mod exact;
-pub mod hashed;
-mod index_disk;
 mod kind;
-mod numbers;
+pub mod on_flash;
 mod read;
-mod restored;
-pub mod sliced;
 mod stats;
-pub mod tiered;
 
 pub use clock::{InMemory, SharedClock};
 pub use exact::ExactSettings;
-pub use hashed::HashedSettings;
 pub use kind::{Description, IndexRoom, IndexSizes, Parts, PlacementKind, StreamPlan};
 pub use read::read_copy;
-pub use sliced::SlicedSettings;
 pub use stats::IndexStats;
-pub use tiered::TieredSettings;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -278,6 +264,6 @@ pub trait Placement: Residents {
         Pressure::default()
     }
 
-    /// Visits the index's statistics, each with its name.
+    /// Visits the index's statistics, each with its name. Takes no lock under which the journal is appended to.
     fn stats(&self, _visit: &mut dyn FnMut(&'static str, u64)) {}
 }

@@ -169,7 +169,7 @@ impl IndexUse {
     }
 
     /// Returns whether the index has next to no space left, so that reclaim makes some.
-    pub(crate) fn is_short(&self) -> bool {
+    pub fn is_short(&self) -> bool {
         self.headroom() < self.most_bytes() / 64
     }
 
@@ -180,7 +180,7 @@ impl IndexUse {
     }
 
     /// Returns the bytes by which the index may still grow.
-    pub(crate) fn headroom(&self) -> u64 {
+    pub fn headroom(&self) -> u64 {
         self.most_bytes().saturating_sub(self.bytes.get())
     }
 }

@@ -332,7 +332,7 @@ impl SegmentStore {
     }
 
     /// Returns whether the cache was empty when this run began and nothing has been reclaimed since.
-    pub(crate) fn is_first_fill(&self) -> bool {
+    pub fn is_first_fill(&self) -> bool {
         self.queues.lock().is_first_fill
     }
 
@@ -373,12 +373,12 @@ impl SegmentStore {
     }
 
     /// Returns the signal that is given whenever an append that found no space may find some.
-    pub(crate) fn space(&self) -> &Notify {
+    pub fn space(&self) -> &Notify {
         &self.space
     }
 
     /// Returns the signal that is given whenever there is a segment to write, or fewer segments are free than before.
-    pub(crate) fn work(&self) -> &Notify {
+    pub fn work(&self) -> &Notify {
         &self.work
     }
 
@@ -591,7 +591,7 @@ impl SegmentStore {
     }
 
     /// Returns the sequence number of a segment's present generation, 0 when it is free.
-    pub(crate) fn sequence(&self, segment: SegmentId) -> u64 {
+    pub fn sequence(&self, segment: SegmentId) -> u64 {
         self.segment(segment).sequence.load(Ordering::Acquire)
     }
 

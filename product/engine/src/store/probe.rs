@@ -54,7 +54,7 @@ impl SegmentStore {
     /// Returns the generations of segments that are being filled. No item is appended to any other generation any more,
     /// and the index has been told of all items in it. Takes the store's locks: must not be called with a lock of an
     /// index held.
-    pub(crate) fn being_filled(&self) -> Vec<(SegmentId, u64)> {
+    pub fn being_filled(&self) -> Vec<(SegmentId, u64)> {
         // A move of a segment tells the index while it holds this lock.
         let cursor = self.filling.lock();
         let generation = |&buffer: &usize| match &*self.buffers[buffer].lock() {

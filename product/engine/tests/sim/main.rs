@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test's helpers are tests")]
 
 mod admission;
+mod answers;
 mod concurrency;
 mod copies;
 mod didacache;
@@ -14,13 +15,11 @@ mod expiry;
 mod faults;
 mod flushes;
 mod golden;
-mod hashed;
-mod hashed_placement;
 mod images;
 mod index;
-mod index_device;
 mod inspect;
 mod journal;
+mod limit;
 mod map_placement;
 mod memory;
 mod model;
@@ -29,10 +28,8 @@ mod outages;
 mod reclaim;
 mod recovery;
 mod ripq;
-mod sliced;
 mod stop;
 mod superseded;
 mod support;
-mod tiered;
 mod write_back;
 mod write_limit;

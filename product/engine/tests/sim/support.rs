@@ -1,15 +1,18 @@
 //! Shared by all tests here: seeds, small engines, distinguishable values, plain requests.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::future::Future;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use device::{Disk, Image, Latency, MemoryDisk, MemoryJournal};
+use flowstone_engine::format::item::ItemRef;
 use flowstone_engine::placement::PlacementKind;
 use flowstone_engine::{
-    CacheError, Dram, Engine, EngineConfig, ExactSettings, ItemView, Layout, Lookup, OpenError,
-    Opening, Peek, Put, ReclaimPolicy, ReclaimSettings, Reserve, Schedule, Start, StaticReserve,
-    Stop, Victim, WriteSettings,
+    CacheError, Dram, DumpCursor, Engine, EngineConfig, ExactSettings, ItemView, Layout, Lookup,
+    MemoryCursor, OpenError, Opening, Peek, Put, ReclaimPolicy, ReclaimSettings, Reserve, Schedule,
+    Start, StaticReserve, Stop, Victim, WriteSettings,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -416,4 +419,27 @@ pub(crate) async fn fill(engine: &Arc<Engine>, count: u64, len: usize) {
             .await
             .unwrap();
     }
+}
+
+/// Returns the keys and values that a dump lists; no key may occur twice.
+#[allow(dead_code, reason = "for the placements of the systems")]
+pub(crate) async fn dump(engine: &Arc<Engine>) -> HashMap<Vec<u8>, Vec<u8>> {
+    let mut listed = HashMap::new();
+    let mut visited = 0;
+    let mut visit = |item: ItemRef<'_>| {
+        let twice = listed.insert(item.key.to_vec(), item.value.to_vec());
+        assert_eq!(twice, None, "{} twice", String::from_utf8_lossy(item.key));
+        visited += 1;
+        // The dump is interrupted and continued.
+        if visited % 100 == 0 {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    };
+    let mut cursor = MemoryCursor::default();
+    while engine.dump_memory(&mut cursor, &mut visit) {}
+    let mut cursor = DumpCursor::default();
+    while engine.dump_flash(&mut cursor, &mut visit).await {}
+    listed
 }

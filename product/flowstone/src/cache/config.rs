@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use device::{Bytes, Disk, FileDisk, FileJournal, FileOptions, Journal, JournalError, WriteRate};
 use engine::config::{WORKER_BYTES, engine_share, journal_bytes, new_journal};
-use engine::{Admission, EngineConfig, IndexDeviceNeed, Layout, TieredSettings};
+use engine::{Admission, EngineConfig, IndexDeviceNeed, PlacementKind};
 
 /// Most worker threads by default: each can have hundreds of reads in flight.
 const DEFAULT_THREADS: usize = 4;
@@ -32,6 +32,7 @@ pub struct CacheConfig {
     force: bool,
     overwrite_filesystem: bool,
     journal: Option<PathBuf>,
+    placement: Arc<dyn PlacementKind>,
     pub(super) index_flash: Option<PathBuf>,
     index_flash_bytes: Option<u64>,
     flash_write_limit: Option<NonZeroU64>,
@@ -58,6 +59,7 @@ impl CacheConfig {
             force: false,
             overwrite_filesystem: false,
             journal: None,
+            placement: EngineConfig::default().placement,
             index_flash: None,
             index_flash_bytes: None,
             flash_write_limit: None,
@@ -128,9 +130,16 @@ impl CacheConfig {
         self
     }
 
-    /// Keeps a sixth of the index in memory and the rest in the file or block device at `path`, a fast one, which is created
-    /// for a new cache. It belongs to that cache, which opens only with it. A cache with its whole index in memory, the
-    /// default, is of another kind.
+    /// Sets the placement: how items are found on flash. The default is an index of every item, in memory. An image opens only
+    /// with the placement that it was made with.
+    pub fn placement(mut self, placement: Arc<dyn PlacementKind>) -> Self {
+        self.placement = placement;
+        self
+    }
+
+    /// Puts the part of the index that lies on flash in the file or block device at `path`, a fast one, which is created for a
+    /// new cache. It belongs to that cache, which opens only with it. Only for a [`placement`](CacheConfig::placement) with an
+    /// index on flash.
     pub fn index_flash(mut self, path: impl Into<PathBuf>) -> Self {
         self.index_flash = Some(path.into());
         self
@@ -207,9 +216,7 @@ impl CacheConfig {
             ..EngineConfig::default()
         };
         config.writing.discard = self.discard;
-        if self.index_flash.is_some() {
-            config.placement = Arc::new(TieredSettings::new(Layout::Packed));
-        }
+        config.placement = Arc::clone(&self.placement);
         if !self.path.exists() {
             // Checked before the file is created.
             config.check_new(self.flash_bytes.unwrap_or(device::DEFAULT_IMAGE_BYTES))?;

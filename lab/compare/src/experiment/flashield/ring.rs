@@ -5,7 +5,7 @@
 
 use std::ops::ControlFlow;
 
-use index::compact::{
+use flashield::compact::{
     CLOCK_HIGHEST, CompactConfig, CompactEntry, CompactTable, FUNCTIONS, Location, OutOfRange,
     PROBES, Rank, SegmentFilter, SegmentFilters, SegmentId, Taken, candidates, last_collided,
     oldest,

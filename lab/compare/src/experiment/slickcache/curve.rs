@@ -1,7 +1,7 @@
 //! No figure of `SlickCache`: the value of memory. Bits for an item against reads of flash for a hit and for a miss, and bytes
 //! written.
 
-use engine::placement::cascade::CascadeConfig;
+use slickcache::cascade::CascadeConfig;
 use workload::Workload;
 
 use super::cell::{Cell, SLICKCACHE_GC};

@@ -1,6 +1,6 @@
 //! `SlickCache` (`SoCC` 2018), figures 8 to 10: the direct blocks of Tier 2.
 
-use engine::placement::cascade::{CascadeConfig, Sizes};
+use slickcache::cascade::{CascadeConfig, Sizes};
 
 use super::cell::{Cell, SLICKCACHE_GC};
 use super::machine::{Machine, PAPERS_HOT, Popularity, USUAL_SETS};

@@ -1,6 +1,6 @@
 //! `SlickCache` (`SoCC` 2018), figure 11: the lists of Tier 3, and the buckets into which they are compacted.
 
-use engine::placement::cascade::{CascadeConfig, Sizes};
+use slickcache::cascade::{CascadeConfig, Sizes};
 
 use super::cell::{Cell, SLICKCACHE_GC};
 use super::machine::{Machine, PAPERS_HOT, Popularity};

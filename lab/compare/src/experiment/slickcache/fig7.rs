@@ -1,6 +1,6 @@
 //! `SlickCache` (`SoCC` 2018), figure 7: which mappings leave Tier 1.
 
-use engine::placement::cascade::{CascadeConfig, Replacement};
+use slickcache::cascade::{CascadeConfig, Replacement};
 
 use super::cell::{Cell, SLICKCACHE_GC};
 use super::machine::{Machine, PAPERS_HOT, Popularity, USUAL_SETS};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use device::DriveModel;
-use engine::placement::cascade::{CascadeConfig, Sizes};
+use slickcache::cascade::{CascadeConfig, Sizes};
 use workload::{KeySize, Mix, Settings, ValueSize, Workload};
 
 use crate::compare::{DeviceChoice, Plan};

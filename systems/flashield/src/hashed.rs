@@ -1,0 +1,385 @@
+//! `hashed`: a compact index in memory, over segments in which the hash of a key says where its item lies (Flashield,
+//! NSDI '19, sections 3.4, 4.1 and 4.3).
+//!
+//! ```text
+//!   GET ──▶ CompactTable of the partition: entries in the 16 slots of the key        segment, function, CLOCK: 29 bits or so
+//!             └─▶ Members: which of their segments may have the key                  9.65 bits a key
+//!                   └─▶ read at function(key) in the segment: is it the key's?       one read, rarely two
+//! ```
+//!
+//! An entry has no key. Two things follow. What a key's update outdates is not known until flash has been read
+//! ([`verify`]); meanwhile the key is listed as dead ([`dead`]). And an entry of one key may lead to a copy of another, if both
+//! have a slot in common and lie at the same function of the same segment: so a dead copy is found by what is alive. It
+//! counts as dead for as long as that is so, and the entry stays.
+//!
+//! Invariant: of each copy of a key in a segment that has been settled, either it is the latest, or its key is listed as dead,
+//! or no entry in the slots of the key names its location. Nothing gets entries in a settled segment, so that this lasts.
+//!
+//! What fails: a table in which all slots of a key are taken loses an entry to each new one, a ghost if there is one. Its
+//! item is a miss until the next start.
+
+mod core;
+mod dead;
+mod members;
+mod restore;
+mod restoring;
+mod search;
+mod shard;
+mod spot;
+mod stats;
+mod verify;
+
+use std::sync::Arc;
+
+use crate::compact::PROBES;
+
+use self::core::{Hashed, table_config};
+use dead::CopyRank;
+use engine::Count as _;
+use engine::OpenError;
+use engine::format::location::Place;
+use engine::placement::{
+    BackgroundTask, Batch, Counts, DeadCopies, Description, Displaced, Event, Found, IndexRoom,
+    IndexSizes, Inserted, Look, Parts, Placement, PlacementFuture, PlacementKind, Probe, Restored,
+    StreamPlan, Unlocated,
+};
+use engine::reclaim::{Entered, Entry, Named, Resident, Residents};
+use engine::store::{
+    AppendItem, Patience, Priority, ReadError, SegmentRecord, Source, StreamLayout, Streams,
+};
+use engine::{ConfigError, IndexSettings};
+use engine::{Key, KeyHash};
+use std::sync::atomic::Ordering;
+
+/// Bytes of an item on flash that an image is laid out for: those of Flashield's trace (section 3.4).
+const ITEM_BYTES: u64 = 257;
+/// Memory for each item that an index is laid out for, at least: its tables then take a quarter of the memory at most.
+const MEMORY_PER_ITEM: u64 = 16;
+/// Bytes of memory for an item in the index, about.
+const INDEX_ITEM_BYTES: u64 = 4;
+/// Slots for so many of these items, of 100: the load of a table that the items fill.
+const LOAD_PERCENT: u64 = 94;
+/// Segments that numbers in an index of an unknown flash are laid out for.
+const MOST_SEGMENTS: u32 = 1 << 25;
+/// Open segments that items go to, the oldest first: how full they get is in `docs/papers/reproduction.md`.
+const OPEN_SEGMENTS: usize = 4;
+/// Tables with fewer slots are so small that most keys share slots with others.
+const SMALL_TABLES: u64 = 1 << 16;
+/// Items placed until it is looked again whether the journal has space, where each may displace entries that have to be
+/// recorded: so few that they do not use up what the journal has in reserve.
+const RECORDED_AT_ONCE: usize = 16;
+/// Slots that are swept in one hold of a lock.
+const SWEPT_SLOTS: usize = 1 << 14;
+
+/// Settings of the `hashed` placement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HashedSettings {
+    /// Most of the items on flash that are kept when their segment is reclaimed, in percent, while the flash is nearly
+    /// full: the hot data threshold of Flashield (section 4.3).
+    pub hot_percent: u32,
+    /// Whether memory and flash have one CLOCK, with values that items take along. `hot_percent` is then of the flash, beside
+    /// all of memory, as in Flashield. Else each has its own.
+    pub one_clock: bool,
+}
+
+impl Default for HashedSettings {
+    /// Flashield's settings, with a CLOCK for memory and one for flash.
+    fn default() -> Self {
+        Self {
+            hot_percent: 70,
+            one_clock: false,
+        }
+    }
+}
+
+impl PlacementKind for HashedSettings {
+    fn describe(&self) -> Description {
+        Description {
+            streams: StreamPlan::Own(Arc::new(OneOfSeveral)),
+            dead_copies: DeadCopies::LocatedLater,
+            places_larger_first: true,
+            placed_at_once: RECORDED_AT_ONCE,
+            ..Description::new("hashed")
+        }
+    }
+
+    fn sizes(&self, room: &IndexRoom) -> Result<IndexSizes, ConfigError> {
+        if !(1..=100).contains(&self.tuned(&room.settings).hot_percent) {
+            let (name, range) = ("hot_percent", "1 to 100");
+            return Err(ConfigError::Range { name, range });
+        }
+        let expected_items = room.items(ITEM_BYTES, MEMORY_PER_ITEM);
+        let slots = slots_for(expected_items);
+        let config = table_config(slots, MOST_SEGMENTS, room.partition_bits);
+        Ok(IndexSizes {
+            expected_items,
+            least_bytes: config.memory_bytes() << room.partition_bits,
+            item_bytes: INDEX_ITEM_BYTES,
+            ..IndexSizes::in_memory(room)
+        })
+    }
+
+    fn open(&self, parts: Parts) -> Result<Arc<dyn Placement>, OpenError> {
+        let slots = slots_for(parts.expected_items);
+        let settings = self.tuned(&parts.settings);
+        let clock = Arc::clone(&parts.clock);
+        let hashed = Hashed::new(&settings, slots, parts)
+            .map_err(|error| OpenError::Index(error.to_string()))?;
+        let hashed = Arc::new(hashed);
+        if settings.one_clock {
+            let index = Arc::downgrade(&hashed);
+            clock.share(move |hash, memory| {
+                let index = index.upgrade();
+                index.map_or(0, |index| index.move_one_hand(hash, memory))
+            });
+        }
+        Ok(hashed)
+    }
+}
+
+impl HashedSettings {
+    fn tuned(&self, settings: &IndexSettings) -> Self {
+        Self {
+            hot_percent: settings.hot_percent.unwrap_or(self.hot_percent),
+            ..*self
+        }
+    }
+}
+
+/// Slots for so many items.
+fn slots_for(items: u64) -> u64 {
+    (items.saturating_mul(100) / LOAD_PERCENT).max(1)
+}
+
+/// One stream of items, with several open segments.
+struct OneOfSeveral;
+
+impl Streams for OneOfSeveral {
+    fn layouts(&self) -> Box<[StreamLayout]> {
+        [StreamLayout::Hashed; OPEN_SEGMENTS].into()
+    }
+
+    fn stream_of(&self, _item: &AppendItem<'_>, _source: Source) -> usize {
+        0
+    }
+}
+
+impl Placement for Hashed {
+    fn probe(&self, hash: KeyHash, look: Look) -> Probe {
+        if look == Look::Found {
+            self.change(hash, |shard| {
+                // One in a hundred of the entries is another key's.
+                for candidate in self.candidates(shard, hash) {
+                    self.touch(shard, &candidate);
+                }
+            });
+            return Probe::Perhaps;
+        }
+        runtime::work::count(runtime::work::Work::IndexStep, 1);
+        if self.has_candidates(&self.shard(hash).lock(), hash) {
+            Probe::Perhaps
+        } else {
+            Probe::Absent
+        }
+    }
+
+    fn get<'a>(
+        &'a self,
+        key: Key<'a>,
+        probe: Probe,
+        patience: Patience,
+        counts: Counts<'a>,
+    ) -> PlacementFuture<'a, Result<Found, ReadError>> {
+        Box::pin(async move {
+            match probe {
+                Probe::Absent => Ok(Found::Absent),
+                Probe::Perhaps | Probe::At(_) => self.find(key, patience, counts).await,
+            }
+        })
+    }
+
+    fn insert(&self, hash: KeyHash, version: u64, place: Place, clock: u8) -> Inserted {
+        let Some(spot) = self.spot_of(hash, place) else {
+            return Inserted::Full(self.invalidate(hash, version + 1));
+        };
+        let may_grow = self.index_use.headroom() > 0;
+        let clock = match self.has_one_clock {
+            true => clock,
+            false => shard::CLOCK_WRITTEN,
+        };
+        let (inserted, is_first) = self.change(hash, |shard| {
+            let displaced = self.outdate(shard, hash, spot.rank(version));
+            if may_grow && self.put(shard, hash, shard::written(spot.own(), clock)) {
+                let is_first = self
+                    .change_members(|members| members.add(spot.segment, spot.generation, hash.0));
+                if !self.has_one_clock {
+                    self.keep_ghosts(shard);
+                }
+                return (Inserted::Yes(displaced), is_first);
+            }
+            self.leave_out(shard, hash, &spot, version);
+            (Inserted::Full(Displaced::Unknown), false)
+        });
+        if is_first {
+            self.note_fill();
+        }
+        inserted
+    }
+
+    fn invalidate(&self, hash: KeyHash, version: u64) -> Displaced {
+        self.change(hash, |shard| {
+            self.outdate(shard, hash, CopyRank::least_of(version))
+        })
+    }
+
+    fn restore(&self, batch: Batch<'_>, each: &mut dyn FnMut(usize, Restored)) {
+        self.begin_restoring();
+        for (number, item) in batch.items.iter().enumerate() {
+            each(number, self.restore_one(item, batch));
+        }
+    }
+
+    fn locate(&self, hash: KeyHash) -> PlacementFuture<'_, Result<Option<Place>, Unlocated>> {
+        Box::pin(self.find_latest(hash))
+    }
+
+    fn note(&self, event: Event<'_>) {
+        match event {
+            Event::SegmentRestored {
+                segment,
+                dead,
+                expired,
+            } => self.close_segment(segment, dead, expired),
+            Event::Recovered => self.end_restoring(),
+            Event::CheckpointEnded(_) => {}
+        }
+    }
+
+    fn background(self: Arc<Self>) -> Vec<BackgroundTask> {
+        self.tasks()
+    }
+
+    fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        let (counted, held) = (&self.counters, &self.held);
+        for (name, value) in [
+            ("index_entries", self.index_use.objects.get()),
+            ("index_ghosts", held.ghosts.get()),
+            ("index_displaced_hot", counted.displaced_hot.get()),
+            ("index_displaced_ghosts", counted.displaced_ghosts.get()),
+            ("index_removed_unread", counted.removed_unread.get()),
+            ("index_removed_shared", counted.removed_shared.get()),
+            ("index_false_reads", counted.false_reads.get()),
+            ("index_found_dead", counted.found_dead.get()),
+            ("index_recorded_lost", counted.recorded_lost.get()),
+            ("index_entries_lost", self.entries_lost()),
+            ("index_dead_keys", held.dead_keys.get()),
+            ("index_table_bytes", held.table_bytes.get()),
+            ("index_filter_bytes", held.filter_bytes.get()),
+        ] {
+            visit(name, value);
+        }
+    }
+}
+
+impl Hashed {
+    /// Returns an upper bound of the living items whose entries the index has lost, or a start may lose.
+    fn entries_lost(&self) -> u64 {
+        let recorded_lost = self.counters.recorded_lost.get();
+        // A mark fits any segment and function: it hits the innocent items in its slot, on average.
+        let sharing = PROBES as u64 * self.index_use.objects.load(Ordering::Relaxed);
+        let is_small = self.slots < SMALL_TABLES;
+        let by_marks = match is_small {
+            true => recorded_lost,
+            false => recorded_lost * sharing / self.slots,
+        };
+        self.counters.lost() + by_marks
+    }
+}
+
+impl Residents for Hashed {
+    fn entry(&self, item: &Resident) -> Entered {
+        let (hash, version) = (item.hash, item.version);
+        let Some(spot) = self.spot_of(hash, item.place) else {
+            return Entered::No;
+        };
+        let shard = self.shard(hash).lock();
+        match self.naming(&shard, hash, &spot) {
+            Some(naming) if !shard.dead.kills(hash.0, spot.rank(version)) => Entered::Yes(Entry {
+                was_read: naming.clock > shard::CLOCK_WRITTEN,
+                clock: if self.has_one_clock { naming.clock } else { 0 },
+                // The mark of an entry with another function that leads there is not the item's.
+                is_own: naming.own > 0,
+            }),
+            _ => Entered::No,
+        }
+    }
+
+    fn check(&self, item: &Resident, keep: &mut dyn FnMut(Priority) -> bool) -> Named {
+        let (hash, version) = (item.hash, item.version);
+        let Some(spot) = self.spot_of(hash, item.place) else {
+            return Named::No;
+        };
+        self.change(hash, |shard| {
+            let Some(naming) = self.naming(shard, hash, &spot) else {
+                return Named::No;
+            };
+            if shard.dead.kills(hash.0, spot.rank(version)) {
+                self.remove_dead(shard, hash, &spot, version);
+                return Named::No;
+            }
+            if keep(Priority::of_read(naming.is_hot)) {
+                return Named::Kept;
+            }
+            let others = shard.remove_all(hash.0, &spot) as u64 - 1;
+            self.counters.removed_shared.add(others);
+            Named::Removed
+        })
+    }
+
+    fn moved(&self, item: &Resident, to: Place) -> bool {
+        let (hash, version) = (item.hash, item.version);
+        let from = self.spot_of(hash, item.place);
+        let Some(to) = self.spot_of(hash, to) else {
+            return false;
+        };
+        self.change(hash, |shard| {
+            let naming = from.and_then(|from| {
+                if shard.dead.kills(hash.0, from.rank(version)) {
+                    self.remove_dead(shard, hash, &from, version);
+                    return None;
+                }
+                let naming = self.naming(shard, hash, &from);
+                if naming.is_none() {
+                    // The item with which it shared an entry has taken that along.
+                    self.counters.removed_shared.add(1);
+                }
+                naming
+            });
+            let Some(naming) = naming else {
+                self.leave_out(shard, hash, &to, version);
+                self.record_dead_below(hash, version + 1);
+                return false;
+            };
+            self.change_members(|members| members.add(to.segment, to.generation, hash.0));
+            shard.replace(naming, to.own());
+            true
+        })
+    }
+
+    fn forget_segment(&self, record: &SegmentRecord) -> u64 {
+        let mut forgotten = 0;
+        for shard in &self.shards {
+            let slots = shard.lock().table.slots();
+            for first in (0..slots).step_by(SWEPT_SLOTS) {
+                let swept = first..slots.min(first + SWEPT_SLOTS);
+                forgotten += self.change_shard(shard, |shard| {
+                    let before = shard.table.len();
+                    let segment = record.segment;
+                    shard.table.sweep_segment(segment, swept, |_, _| false);
+                    (before - shard.table.len()) as u64
+                });
+            }
+        }
+        forgotten
+    }
+}

@@ -1,0 +1,502 @@
+//! `sliced`: an index that is a hash table of slices, all of it on flash but for the changes since the last flush ("Design Patterns
+//! for Tunable and Efficient SSD-based Indexes", ANCS '14).
+//!
+//! The index itself is [`SliceIndex`]. It says of a key, as far as the journal keeps its hash, the number of a segment's generation
+//! and the position in it, so what has been reclaimed need not be taken out. Copies cannot be located without reading flash: what
+//! is displaced is journalled by key. What memory has of the index is part of each checkpoint, and what is on flash may be newer
+//! than that: `docs/papers/sliced.md`.
+
+mod kind;
+mod load;
+mod plan;
+mod residents;
+mod saved;
+mod segments;
+
+pub use kind::SlicedSettings;
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use device::{DeviceError, Journal as _, Region};
+use runtime::sync::Notify;
+use runtime::work::{self, Work};
+use slices::{Before, Known, PagedLog, SliceIndex};
+use zerocopy::IntoBytes as _;
+
+use engine::Count as _;
+use engine::OpenError;
+use engine::format::checkpoint::Section;
+use engine::format::journal::kept_hash;
+use engine::format::location::Place;
+use engine::format::sliced::{Header, VERSION};
+use engine::placement::on_flash::RestoredKeys;
+use engine::placement::on_flash::{IndexDisk, IndexSyncs, PatientStart};
+use engine::placement::{
+    BackgroundTask, Batch, Counts, Displaced, Event, Found, Inserted, Located, Look, Placement,
+    PlacementFuture, Pressure, Probe, Restored, Space, Unlocated, read_copy,
+};
+use engine::reclaim::IndexUse;
+use engine::store::{Patience, ReadError, SegmentRecord, SegmentStore};
+use engine::{Key, KeyHash};
+use parking_lot::Mutex;
+use plan::{AREAS, Tables};
+use saved::{NotSaved, Saver};
+use segments::SlicedSegments;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Numbers for segments that are reserved at once: what is on flash of the index may have them after a crash, so a later start begins
+/// behind them.
+const NUMBERS_AHEAD: u32 = 1 << 12;
+/// Pause before numbers are reserved again that could not be.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// Items placed until it is looked again whether a table is nearly full: half of what it still takes then.
+const PLACED_AT_ONCE: usize = 16;
+
+/// A [`SliceIndex`] over the segments of a store.
+struct Sliced {
+    settings: SlicedSettings,
+    store: Arc<SegmentStore>,
+    segments: Arc<SlicedSegments>,
+    index_use: Arc<IndexUse>,
+    region: Region,
+    syncs: Arc<IndexSyncs>,
+    /// Errors of the index's device are waited for until background work begins.
+    start: Arc<PatientStart>,
+    expected_items: u64,
+    /// The index, which `load` makes or finds.
+    made: OnceLock<Made>,
+    /// The section of the last run, until it is loaded.
+    section: Mutex<Option<Section>>,
+    /// Keys that have been restored in this run.
+    restored: RestoredKeys,
+    areas: Mutex<Areas>,
+    /// How many segments had a number at the last checkpoint.
+    numbered_at_checkpoint: AtomicU32,
+    numbered_at_section: AtomicU32,
+    checkpoint_wanted: Arc<Notify>,
+    /// Half of the numbers that are reserved have been given.
+    numbers_wanted: Notify,
+    counters: Counters,
+}
+
+/// The index, with where it lies.
+struct Made {
+    index: SliceIndex,
+    /// Where slicetables lie, and behind that the [limit](Made::reserved) of numbers.
+    log: Arc<PagedLog>,
+    tables: Tables,
+    instance: u64,
+    areas: [IndexDisk; AREAS],
+    /// Memory beside tables that are being flushed, and filters.
+    fixed_bytes: u64,
+}
+
+impl Made {
+    /// Numbers that may have been given are lower.
+    fn reserved(&self) -> u32 {
+        self.log.load(self.log.words() - 1) as u32
+    }
+
+    /// Reserves numbers up to a limit, durably; nothing where there are no more.
+    async fn reserve(&self, from: u32) -> Result<Option<u32>, DeviceError> {
+        let Some(limit) = from.checked_add(NUMBERS_AHEAD) else {
+            return Ok(None);
+        };
+        self.log.store(self.log.words() - 1, limit.into());
+        self.log.sync().await?;
+        Ok(Some(limit))
+    }
+}
+
+#[derive(Default)]
+struct Counters {
+    memory_hits: AtomicU64,
+    flash_hits: AtomicU64,
+    misses: AtomicU64,
+    unreadable: AtomicU64,
+    saved_bytes: AtomicU64,
+}
+
+/// Which areas a checkpoint in force may name.
+#[derive(Default)]
+struct Areas {
+    may_be_named: [bool; AREAS],
+    /// The one of the section that has been made last.
+    last: usize,
+}
+
+impl Areas {
+    /// Notes that the checkpoint in force names the area of the last section, and no other.
+    fn name_last(&mut self) {
+        self.may_be_named = [false; AREAS];
+        self.may_be_named[self.last] = true;
+    }
+}
+
+fn key_of(hash: KeyHash) -> u64 {
+    kept_hash(hash.0)
+}
+
+impl Sliced {
+    fn made(&self) -> &Made {
+        self.made.get().expect("it is loaded before all else")
+    }
+
+    fn index(&self) -> &SliceIndex {
+        &self.made().index
+    }
+
+    fn wants_numbers(&self) -> bool {
+        self.segments.numbers.left() < NUMBERS_AHEAD / 2
+    }
+
+    /// Reserves more numbers before those that are reserved have been given, whatever becomes of checkpoints, for ever.
+    async fn keep_numbers(&self) {
+        loop {
+            let wanted = self.numbers_wanted.listener();
+            if self.wants_numbers() {
+                match self.made().reserve(self.segments.numbers.given()).await {
+                    Ok(Some(limit)) => self.segments.numbers.limit(limit),
+                    Ok(None) => {
+                        tracing::error!(
+                            "the index has no more numbers for segments: nothing is stored on flash until the next start, which is empty"
+                        );
+                        return;
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "no more numbers for segments could be reserved; it is tried again");
+                        runtime::sleep(RETRY_PAUSE).await;
+                    }
+                }
+                continue;
+            }
+            wanted.await;
+        }
+    }
+
+    /// Saves what memory has, in an area that no checkpoint in force names.
+    async fn save(&self, living: &[SegmentRecord]) -> Result<Option<Header>, NotSaved> {
+        let made = self.made();
+        let area = {
+            let mut areas = self.areas.lock();
+            let free = (0..AREAS).find(|&area| !areas.may_be_named[area]);
+            let Some(free) = free else {
+                return Ok(None);
+            };
+            areas.last = free;
+            free
+        };
+        let mut saver = Saver::new(&made.areas[area]);
+        for partition in 0..made.tables.partitions {
+            saver.partition(&made.index.in_memory(partition)).await?;
+        }
+        let (numbered, next) = self.segments.numbers.saved(living);
+        saver.segments(&numbered, next).await?;
+        let written = saver.finish().await?;
+        self.counters.saved_bytes.add(written);
+        Ok(Some(Header {
+            instance: made.instance.into(),
+            incarnations: made.tables.incarnations.into(),
+            table_bytes: made.tables.table_bytes.into(),
+            partitions: made.tables.partitions.into(),
+            area: (area as u32).into(),
+            bytes: saver.bytes.into(),
+            checksum: saver.checksum.into(),
+        }))
+    }
+
+    fn account(&self) {
+        let Some(made) = self.made.get() else {
+            return;
+        };
+        let memory = made.index.memory();
+        let bytes = made.fixed_bytes.max(memory.total() - memory.pieces);
+        self.index_use.bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    fn displaced(&self, before: Option<Before>, hash: KeyHash) -> Displaced {
+        let is_frozen = before.is_some_and(|before| before.is_frozen);
+        match before.map(|before| before.known) {
+            // Not every delete has been journalled.
+            Some(Known::Deleted) => Displaced::Unknown,
+            Some(Known::Value(value)) => match self.segments.place(value) {
+                Some(place) => {
+                    // Else a flush counts it out, as what only the drive has.
+                    if !is_frozen {
+                        self.segments.count(place.segment, place.generation, -1);
+                    }
+                    Displaced::Known(place)
+                }
+                None => Displaced::Unknown,
+            },
+            None if self.index().may_be_on_drive(key_of(hash)) => Displaced::Unknown,
+            None => Displaced::None,
+        }
+    }
+
+    /// Names a place for a key.
+    fn put(&self, hash: KeyHash, place: Place) -> Inserted {
+        work::count(Work::IndexStep, 1);
+        let key = key_of(hash);
+        let inserted = match self.segments.value_for(place) {
+            Some(value) => self.index().try_insert(key, value),
+            None => Err(None),
+        };
+        if place.position.offset() == 0 {
+            if self.wants_checkpoint() {
+                self.checkpoint_wanted.notify_all();
+            }
+            if self.wants_numbers() {
+                self.numbers_wanted.notify_all();
+            }
+        }
+        match inserted {
+            Ok(before) => {
+                let displaced = self.displaced(before, hash);
+                self.segments.count(place.segment, place.generation, 1);
+                Inserted::Yes(displaced)
+            }
+            Err(_) => Inserted::Full(self.invalidate(hash, 0)),
+        }
+    }
+
+    /// What memory knows of a place.
+    fn named(&self, hash: KeyHash) -> Option<Known> {
+        self.index().known(key_of(hash))
+    }
+
+    /// Whether the index may name a place for a key.
+    fn may_have(&self, hash: KeyHash) -> bool {
+        self.named(hash).is_some() || self.index().may_be_on_drive(key_of(hash))
+    }
+
+    fn probe_of(&self, hash: KeyHash) -> Probe {
+        work::count(Work::IndexStep, 1);
+        match self.named(hash) {
+            Some(Known::Deleted) => Probe::Absent,
+            Some(Known::Value(value)) => match self.segments.place(value) {
+                Some(place) => Probe::At(Located {
+                    place,
+                    fetched: false,
+                }),
+                None => Probe::Absent,
+            },
+            None if self.index().may_be_on_drive(key_of(hash)) => Probe::Perhaps,
+            None => Probe::Absent,
+        }
+    }
+
+    /// Looks a key up in memory and on flash.
+    async fn search(&self, hash: KeyHash) -> Option<Located> {
+        work::count(Work::IndexStep, 1);
+        let found = self.index().get(key_of(hash)).await;
+        let counter = match &found {
+            Ok(Some(_)) => &self.counters.flash_hits,
+            Ok(None) => &self.counters.misses,
+            Err(_) => &self.counters.unreadable,
+        };
+        counter.add(1);
+        let place = self.segments.place(found.ok().flatten()?)?;
+        Some(Located {
+            place,
+            fetched: false,
+        })
+    }
+
+    fn wants_checkpoint(&self) -> bool {
+        let at_last = self.numbered_at_checkpoint.load(Ordering::Relaxed);
+        let since = self.segments.numbers.given().saturating_sub(at_last);
+        since >= self.settings.checkpoint_segments
+    }
+
+    async fn invalidate_all(&self, outdated: Vec<(KeyHash, u64)>) {
+        for (hash, version) in outdated {
+            if !self.may_have(hash) {
+                continue;
+            }
+            match self.index().remove(key_of(hash)).await {
+                Ok(before) => drop(self.displaced(before, hash)),
+                // While the index cannot be written it holds them beside its tables.
+                Err(_) => drop(self.invalidate(hash, version)),
+            }
+        }
+    }
+}
+
+impl Placement for Sliced {
+    fn probe(&self, hash: KeyHash, _look: Look) -> Probe {
+        self.probe_of(hash)
+    }
+
+    fn get<'a>(
+        &'a self,
+        key: Key<'a>,
+        probe: Probe,
+        patience: Patience,
+        _counts: Counts<'a>,
+    ) -> PlacementFuture<'a, Result<Found, ReadError>> {
+        if matches!(probe, Probe::At(_)) {
+            self.counters.memory_hits.add(1);
+        }
+        let hash = key.hash();
+        let look = move || self.probe_of(hash);
+        let locate = async move || self.search(hash).await;
+        Box::pin(read_copy(&self.store, key, probe, patience, look, locate))
+    }
+
+    fn insert(&self, hash: KeyHash, _version: u64, place: Place, _clock: u8) -> Inserted {
+        self.put(hash, place)
+    }
+
+    fn invalidate(&self, hash: KeyHash, _version: u64) -> Displaced {
+        work::count(Work::IndexStep, 1);
+        if !self.may_have(hash) {
+            return Displaced::None;
+        }
+        let before = self.index().bury(key_of(hash));
+        self.displaced(before, hash)
+    }
+
+    fn load(&self, outdated: Vec<(KeyHash, u64)>) -> PlacementFuture<'_, Result<(), OpenError>> {
+        Box::pin(async move {
+            self.load_index().await?;
+            self.invalidate_all(outdated).await;
+            self.account();
+            Ok(())
+        })
+    }
+
+    fn restore(&self, batch: Batch<'_>, each: &mut dyn FnMut(usize, Restored)) {
+        let Batch { items, beaten, .. } = batch;
+        for (number, item) in items.iter().enumerate() {
+            let named = match self.named(item.hash) {
+                Some(Known::Value(value)) => self.segments.place(value),
+                _ => None,
+            };
+            let put = || self.put(item.hash, item.place);
+            let restored = self.restored.restore(item, (named, beaten), put);
+            each(number, restored);
+        }
+    }
+
+    fn locate(&self, hash: KeyHash) -> PlacementFuture<'_, Result<Option<Place>, Unlocated>> {
+        Box::pin(async move {
+            match self.index().get(key_of(hash)).await {
+                Ok(found) => Ok(found.and_then(|value| self.segments.place(value))),
+                Err(_) => Err(Unlocated),
+            }
+        })
+    }
+
+    fn note(&self, event: Event<'_>) {
+        match event {
+            Event::SegmentRestored { .. } => {}
+            Event::Recovered => self.restored.recovered(),
+            // Where the outcome is unknown, the engine sees to it that the section is not in force before it asks for another.
+            Event::CheckpointEnded(Some(true)) => {
+                self.areas.lock().name_last();
+                let given = self.numbered_at_section.load(Ordering::Relaxed);
+                self.numbered_at_checkpoint.store(given, Ordering::Relaxed);
+            }
+            Event::CheckpointEnded(_) => {}
+        }
+    }
+
+    fn background(self: Arc<Self>) -> Vec<BackgroundTask> {
+        self.start.end();
+        let sliced = Arc::clone(&self);
+        let keep_up: BackgroundTask =
+            Box::new(move || Box::pin(async move { sliced.index().keep_up().await }));
+        let sliced = Arc::clone(&self);
+        let keep_numbers: BackgroundTask =
+            Box::new(move || Box::pin(async move { sliced.keep_numbers().await }));
+        let go_on: BackgroundTask = Box::new(move || {
+            Box::pin(async move {
+                loop {
+                    let caught_up = self.index().caught_up().listener();
+                    self.account();
+                    self.store.space().notify_all();
+                    caught_up.await;
+                }
+            })
+        });
+        vec![keep_up, keep_numbers, go_on]
+    }
+
+    fn section(
+        &self,
+        living: &[SegmentRecord],
+        _last: bool,
+    ) -> PlacementFuture<'_, Option<Section>> {
+        let living = living.to_vec();
+        Box::pin(async move {
+            let given = self.segments.numbers.given();
+            self.numbered_at_section.store(given, Ordering::Relaxed);
+            match self.save(&living).await {
+                Ok(Some(header)) => Some(Section {
+                    version: VERSION,
+                    bytes: header.as_bytes().to_vec(),
+                }),
+                Ok(None) => {
+                    tracing::warn!(
+                        "the index has no area to save to: of the last checkpoints it is not known which one counts"
+                    );
+                    None
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the index is not part of a checkpoint");
+                    None
+                }
+            }
+        })
+    }
+
+    fn pressure(&self) -> Pressure {
+        let index = self.index();
+        Pressure {
+            space: match (index.is_full(), index.is_behind()) {
+                (true, _) => Space::Full,
+                (false, true) => Space::Behind,
+                (false, false) => Space::Free,
+            },
+            wants_checkpoint: self.wants_checkpoint(),
+        }
+    }
+
+    fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        let Some(made) = self.made.get() else {
+            return;
+        };
+        let stats = made.index.stats();
+        let counters = &self.counters;
+        let shape = made.index.shape();
+        for (name, value) in [
+            ("index_memory_hits", counters.memory_hits.get()),
+            ("index_flash_hits", counters.flash_hits.get()),
+            ("index_absent", counters.misses.get()),
+            (
+                "index_hit_reads",
+                stats.page_reads - stats.absent_page_reads,
+            ),
+            ("index_absent_reads", stats.absent_page_reads),
+            ("index_tables_flushed", stats.flushes),
+            ("index_mappings_flushed", stats.flushed_entries),
+            ("mappings_evicted", stats.evicted),
+            (
+                "index_pages_damaged",
+                stats.pages_lost + counters.unreadable.get(),
+            ),
+            (
+                "index_bytes_written",
+                stats.bytes_written + counters.saved_bytes.get(),
+            ),
+            (
+                "index_flash_bytes",
+                u64::from(shape.partitions) * shape.region_bytes,
+            ),
+        ] {
+            visit(name, value);
+        }
+    }
+}
