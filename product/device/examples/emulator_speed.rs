@@ -1,5 +1,5 @@
-//! Prints how many operations of the emulated devices one core gets through in a second of its time,
-//! under virtual time: `cargo run --release -p flowstone-device --example emulator_speed`.
+//! Prints how many operations of the emulated devices one core executes in a second of its time, under virtual time:
+//! `cargo run --release -p flowstone-device --example emulator_speed`.
 
 use std::error::Error;
 use std::io::{Write, stdout};
@@ -16,13 +16,13 @@ const CLIENTS: u64 = 32;
 const READS: u64 = 1_000_000;
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Seconds of processor time so far.
+/// Returns the seconds of processor time so far.
 fn processor_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Seconds of processor time that `work` takes in a simulation.
+/// Returns the seconds of processor time that `work` takes in a simulation.
 fn seconds<F: Future>(work: F) -> f64 {
     let begin = processor_seconds();
     Sim::new(1).block_on(work);

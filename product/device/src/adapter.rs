@@ -9,16 +9,16 @@ use crate::{
     PAGE_BYTES, Region, SharedBuf,
 };
 
-/// Marks a block whose contents are from an earlier run: it must be erased before programming.
+/// Marks a block with contents of an earlier run: it must be erased before programming.
 const NEEDS_ERASE: u32 = u32::MAX;
 
 /// A flash device made of any [`Disk`].
 ///
-/// Blocks lie one after the other; a page is one I/O page. Program order is enforced as a real
-/// flash device would, so that an engine bug shows on every device.
+/// Blocks lie one after the other; a page is one I/O page. Program order is enforced as on real flash, so that an engine bug
+/// shows on every device.
 pub struct DiskFlash {
     disk: Arc<dyn Disk>,
-    /// Byte of the disk at which the first block lies.
+    /// Byte offset of the first block on the disk.
     start: u64,
     geometry: Geometry,
     discard_on_erase: bool,
@@ -27,13 +27,12 @@ pub struct DiskFlash {
 }
 
 impl DiskFlash {
-    /// Divides `region` into blocks of `block_bytes` bytes on `channels` virtual channels. What is
-    /// left over at the end stays unused. With `discard_on_erase` the disk is told of erased
-    /// blocks (a file gets a hole, a drive a TRIM).
+    /// Divides `region` into blocks of `block_bytes` bytes on `channels` virtual channels. A remainder at the end stays unused.
+    /// With `discard_on_erase` an erase discards the block on the disk (a file gets a hole, a drive a TRIM).
     ///
     /// # Errors
-    /// [`DeviceError::Address`] when `block_bytes` is not a multiple of [`PAGE_BYTES`] or the
-    /// region has no room for one block a channel.
+    /// [`DeviceError::Address`] when `block_bytes` is not a multiple of [`PAGE_BYTES`] or the region is smaller than one block
+    /// per channel.
     pub fn new(
         region: Region,
         block_bytes: u32,
@@ -68,7 +67,7 @@ impl DiskFlash {
         })
     }
 
-    /// Where on the disk byte `offset` of `block` lies, checked to stay within the block.
+    /// Returns the disk offset of byte `offset` of `block`; refuses an access beyond the block.
     fn locate(
         &self,
         operation: Operation,

@@ -7,11 +7,10 @@ use crate::{AlignedBuf, DeviceError, IoFuture, Operation, PAGE_BYTES};
 
 /// A conventional drive: read and overwrite whole pages of [`PAGE_BYTES`] anywhere.
 ///
-/// Offsets and lengths are multiples of [`PAGE_BYTES`]. A write is durable after a later
-/// [`sync`](Disk::sync) has succeeded; before it a power cut may leave any part of it. Callers
-/// never overlap a write with another access to the same bytes.
+/// Offsets and lengths are multiples of [`PAGE_BYTES`]. A write is durable once a later [`sync`](Disk::sync) has succeeded; until
+/// then a power cut may leave any part of it. Callers never overlap a write with another access to the same bytes.
 pub trait Disk: Send + Sync {
-    /// Size in bytes, a multiple of [`PAGE_BYTES`].
+    /// Returns the size in bytes, a multiple of [`PAGE_BYTES`].
     fn len_bytes(&self) -> u64;
 
     /// Fills `buf` from `offset`.
@@ -20,14 +19,14 @@ pub trait Disk: Send + Sync {
     /// Writes `data` at `offset`.
     fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()>;
 
-    /// Tells the drive that a range holds nothing any more. What it reads as afterwards is undefined.
+    /// Tells the drive that a range holds no data. Reads of the range are undefined afterwards.
     fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()>;
 
-    /// Makes every write that has completed durable.
+    /// Makes every completed write durable.
     fn sync(&self) -> IoFuture<'_, ()>;
 }
 
-/// Bytes to write: a page-aligned part of a buffer that others may be reading.
+/// Bytes to write: a page-aligned part of a buffer that other tasks may be reading.
 #[derive(Clone, Debug)]
 pub struct SharedBuf {
     buf: Arc<AlignedBuf>,
@@ -35,7 +34,7 @@ pub struct SharedBuf {
 }
 
 impl SharedBuf {
-    /// The part `range` of `buf`.
+    /// Creates the part `range` of `buf`.
     ///
     /// # Panics
     /// When the range is empty, not page-aligned, or reaches past the buffer.
@@ -51,7 +50,7 @@ impl SharedBuf {
         Self { buf, range }
     }
 
-    /// A part of it.
+    /// Returns a part of these bytes.
     ///
     /// # Panics
     /// When the part is empty, not page-aligned, or reaches past the end.
@@ -103,12 +102,12 @@ pub(crate) fn check_access(
     Err(DeviceError::address(operation, offset, len))
 }
 
-/// The future of an access that is refused at once.
+/// Returns the future of an access that is refused at once.
 pub(crate) fn refused<'a, T: 'a>(error: DeviceError) -> IoFuture<'a, T> {
     Box::pin(std::future::ready(Err(error)))
 }
 
-/// A part of a disk, seen as a disk of its own.
+/// A range of a disk, usable as a disk.
 #[derive(Clone)]
 pub struct Region {
     pub(crate) disk: Arc<dyn Disk>,
@@ -117,7 +116,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// `len_bytes` bytes of `disk` from byte `start` on.
+    /// Creates the region of `len_bytes` bytes of `disk` from byte `start` on.
     ///
     /// # Errors
     /// [`DeviceError::Address`] when the region is not page-aligned or reaches past the disk.

@@ -1,5 +1,5 @@
-//! Emulated devices that are overwritten in place, by name: `nvm:PRESET` with options, and `ftl:PRESET` as in [`DeviceSpec`].
-//! An index can lie on one.
+//! Emulated devices that are overwritten in place, by name: `nvm:PRESET` with options, and `ftl:PRESET` as in [`DeviceSpec`]. An
+//! index can lie on such a device.
 
 use std::fmt;
 use std::io;
@@ -11,15 +11,15 @@ use std::time::Duration;
 use crate::nvm::{NvmConfig, NvmDisk};
 use crate::{Bytes, DeviceSpec, Disk, Emulated, OpenError, OpenProblem, SpecError, parse_bytes};
 
-/// How such a device can be written.
+/// Syntax of the text.
 const USAGE: &str = "write nvm:optane, then any of ,size=S ,channels=N ,read_us=T ,write_us=T, or ftl:PRESET with its \
                      options";
-/// No access takes longer, in microseconds.
+/// Longest duration of an access, in microseconds.
 const MOST_MICROS: f64 = 1e6;
-/// Channels that an emulated device without flash may have, at most.
+/// Largest number of channels of an emulated device without flash.
 const MOST_CHANNELS: u32 = 1024;
 
-/// An emulated device that is overwritten in place, as it is asked for.
+/// Description of an emulated device that is overwritten in place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiskSpec {
     /// A conventional drive.
@@ -28,7 +28,7 @@ pub enum DiskSpec {
     Nvm(NvmSpec),
 }
 
-/// A device of the kind `nvm:`.
+/// Description of a device of the kind `nvm:`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NvmSpec {
     size: Option<u64>,
@@ -37,7 +37,7 @@ pub struct NvmSpec {
     write_ns: Option<u32>,
 }
 
-/// Why a device cannot be understood or made, in one line.
+/// Error that says in one line why a device cannot be understood or made.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each is")]
 pub enum DiskSpecError {
@@ -56,15 +56,15 @@ pub enum DiskSpecError {
 }
 
 impl DiskSpec {
-    /// Whether `text` names an emulated device, rather than a file.
+    /// Returns whether `text` names an emulated device rather than a file.
     pub fn is_one(text: &str) -> bool {
         text.starts_with("nvm:") || DeviceSpec::is_one(text)
     }
 
-    /// Makes the device, of `usual_bytes` where it is of `nvm:` and no size is asked for. `seed` decides about bad blocks.
+    /// Makes the device. A device of the kind `nvm:` without a size gets `usual_bytes`. `seed` chooses the bad blocks.
     ///
     /// # Errors
-    /// When there can be no such device; its name stands for the path.
+    /// When such a device is impossible; the error has the device's name in place of a path.
     pub fn open(&self, seed: u64, usual_bytes: u64) -> Result<Arc<dyn Disk>, OpenError> {
         let opened = match self {
             Self::Ftl(spec) => spec.open(seed).map_err(io::Error::other),
@@ -82,7 +82,7 @@ impl DiskSpec {
         Ok(opened.map_err(refused)?)
     }
 
-    /// One line for the log: what it is.
+    /// Returns one line for the log that describes the device.
     pub fn describe(&self, len_bytes: u64) -> String {
         match self {
             Self::Ftl(_) => format!("emulated SSD, {:.0} usable", Bytes(len_bytes)),

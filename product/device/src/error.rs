@@ -1,4 +1,4 @@
-//! What can go wrong with a device, and where.
+//! Errors of devices, with the address of the failed access.
 
 use std::error::Error;
 use std::fmt;
@@ -33,7 +33,7 @@ impl fmt::Display for Operation {
     }
 }
 
-/// An I/O that failed.
+/// A failed I/O.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the fields are what the message says they are")]
 pub enum DeviceError {
@@ -75,7 +75,7 @@ pub enum DeviceError {
     /// The block is known to be bad.
     #[error("{operation} refused: block {block} is bad; use another")]
     BadBlock { operation: Operation, block: u32 },
-    /// The block has failed, and is bad from now on.
+    /// The block has failed and is bad from now on.
     #[error("{operation} failed: block {block} is worn out after {erases} erases; use another")]
     WornOut {
         operation: Operation,
@@ -87,7 +87,7 @@ pub enum DeviceError {
         "block {block}: page {page} cannot be read: its program or its block's erase has not ended"
     )]
     Unreadable { block: u32, page: u32 },
-    /// The power failed while the device was at it.
+    /// The power failed during the operation.
     #[error("{operation} in block {block}: the power failed")]
     PowerLost { operation: Operation, block: u32 },
 }
@@ -115,23 +115,23 @@ impl DeviceError {
         }
     }
 
-    /// Whether the device has no room left.
+    /// Returns whether the device has no space left.
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull)
     }
 }
 
-/// Why what is at a path cannot be used, in one line, with what to do.
+/// Error about the file or device at a path: says in one line why it cannot be used and how to fix that.
 #[derive(Debug)]
 pub struct PathError<P> {
-    /// Where it is, or should be.
+    /// Path of the file or device.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: P,
 }
 
 impl<P> PathError<P> {
-    /// What turns a problem of what is at `path` into the whole error.
+    /// Returns a function that makes the whole error of a problem at `path`.
     pub(crate) fn at<E: Into<P>>(path: &Path) -> impl Fn(E) -> Self + '_ {
         |problem| Self {
             path: path.to_owned(),

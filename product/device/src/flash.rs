@@ -23,28 +23,28 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Erase blocks on the device.
+    /// Returns the number of erase blocks on the device.
     pub const fn blocks(&self) -> u32 {
         self.channels * self.luns_per_channel * self.blocks_per_lun
     }
 
-    /// Bytes in an erase block.
+    /// Returns the bytes in an erase block.
     pub const fn block_bytes(&self) -> u64 {
         self.pages_per_block as u64 * self.page_bytes as u64
     }
 
-    /// The channel a block lies on.
+    /// Returns the channel of a block.
     pub const fn channel_of(&self, block: BlockId) -> u32 {
         block.0 / (self.luns_per_channel * self.blocks_per_lun)
     }
 }
 
-/// Whether a block can be used.
+/// Usability of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockHealth {
-    /// It takes programs and erases.
+    /// The block takes programs and erases.
     Good,
-    /// It failed a program or an erase, or was marked so at the factory.
+    /// The block failed a program or an erase, or was marked bad at the factory.
     Bad,
 }
 
@@ -53,25 +53,25 @@ pub enum BlockHealth {
 /// Reads may run at any time on programmed pages, on every thread at once. Programs and erases of
 /// one block are issued one after the other by its owner; the device enforces their order.
 pub trait Flash: Send + Sync {
-    /// The shape of the device; it never changes.
+    /// Returns the shape of the device; it never changes.
     fn geometry(&self) -> Geometry;
 
     /// Fills `buf` from byte `offset` of `block`. Offset and length are whole I/O pages
     /// ([`PAGE_BYTES`](crate::PAGE_BYTES)) and stay within the block.
     fn read(&self, block: BlockId, offset: u32, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf>;
 
-    /// Programs the pages of `data` from `first_page` on, which must be the next of its block.
+    /// Programs the pages of `data` from `first_page` on, which must be the block's next page to program.
     fn program(&self, block: BlockId, first_page: u32, data: SharedBuf) -> IoFuture<'_, ()>;
 
-    /// Whether [`overwrite`](Flash::overwrite) works, as on what is made of a drive.
+    /// Returns whether [`overwrite`](Flash::overwrite) works, as on flash made of a drive.
     fn can_overwrite(&self) -> bool {
         false
     }
 
-    /// Writes pages of a block in any order, also ones that have been written before.
+    /// Writes pages of a block in any order, including pages written before.
     ///
     /// # Errors
-    /// [`DeviceError::ProgramOrder`] where pages cannot be written twice.
+    /// [`DeviceError::ProgramOrder`] if the device cannot write a page twice.
     fn overwrite(&self, block: BlockId, first_page: u32, _data: SharedBuf) -> IoFuture<'_, ()> {
         refused(DeviceError::ProgramOrder {
             block: block.0,
@@ -80,13 +80,13 @@ pub trait Flash: Send + Sync {
         })
     }
 
-    /// Erases a block, after which its first page is the next to program.
+    /// Erases a block; its first page is then the next to program.
     fn erase(&self, block: BlockId) -> IoFuture<'_, ()>;
 
-    /// Whether a block can be used.
+    /// Returns the health of a block.
     fn health(&self, block: BlockId) -> BlockHealth;
 
-    /// The blocks that cannot be used, by rising number.
+    /// Returns the bad blocks in ascending order.
     fn bad_blocks(&self) -> Vec<BlockId> {
         (0..self.geometry().blocks())
             .map(BlockId)
@@ -94,17 +94,17 @@ pub trait Flash: Send + Sync {
             .collect()
     }
 
-    /// Erases of a block so far, as far as the device counts them.
+    /// Returns the number of erases of a block so far, 0 if the device does not count them.
     fn erase_count(&self, _block: BlockId) -> u64 {
         0
     }
 
-    /// How much a channel has had to do so far, in a measure that grows with its reads, programs
-    /// and erases and compares channels of one device; 0 where the device does not tell.
+    /// Returns the work of a channel so far, in a measure that grows with its reads, programs and erases and compares channels of
+    /// one device; 0 if the device does not tell.
     fn channel_load(&self, _channel: u32) -> u64 {
         0
     }
 
-    /// Makes every program and erase that has completed durable.
+    /// Makes every completed program and erase durable.
     fn sync(&self) -> IoFuture<'_, ()>;
 }

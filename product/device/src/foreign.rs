@@ -1,6 +1,6 @@
-//! What other programs write at the beginning of a device: file systems, volumes, partition tables.
+//! Marks of other programs at the beginning of a device: file systems, volumes, partition tables.
 
-/// Of each: what it is, where its mark lies, and the mark.
+/// Name, offset in bytes and mark of each format.
 const MARKS: [(&str, usize, &[u8]); 22] = [
     ("an ext2, ext3 or ext4 file system", 0x438, b"\x53\xef"),
     ("an XFS file system", 0, b"XFSB"),
@@ -28,8 +28,8 @@ const MARKS: [(&str, usize, &[u8]); 22] = [
 
 const BCACHEFS: &[u8] = b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef";
 
-/// What a device that begins with these bytes holds, where that is a file system, a volume or a table of partitions
-/// that somebody may miss. The first MiB tells of all that are known.
+/// Returns the file system, volume or partition table that a device with these first bytes holds, if it has a known mark. The
+/// first MiB contains every known mark.
 pub fn file_system_in(beginning: &[u8]) -> Option<&'static str> {
     let has = |&(_, at, mark): &(&str, usize, &[u8])| {
         beginning

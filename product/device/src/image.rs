@@ -8,8 +8,8 @@ use crate::PAGE_BYTES;
 
 type Page = [u8; PAGE_BYTES];
 
-/// What a disk holds. Sparse: a page never written, or discarded, reads as zeros. Clones share
-/// their pages until one of them writes. Ranges that reach past the end panic.
+/// Contents of a disk. Sparse: a page never written, or discarded, reads as zeros. Clones share pages until one clone writes.
+/// Ranges that reach past the end panic.
 #[derive(Clone, Debug)]
 pub struct Image {
     len_bytes: u64,
@@ -17,7 +17,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Zeros, `len_bytes` of them rounded down to whole pages.
+    /// Creates an image of `len_bytes` zeros, rounded down to whole pages.
     pub fn new(len_bytes: u64) -> Self {
         Self {
             len_bytes: len_bytes / PAGE_BYTES as u64 * PAGE_BYTES as u64,
@@ -25,7 +25,7 @@ impl Image {
         }
     }
 
-    /// Size in bytes, a multiple of [`PAGE_BYTES`].
+    /// Returns the size in bytes, a multiple of [`PAGE_BYTES`].
     pub fn len_bytes(&self) -> u64 {
         self.len_bytes
     }
@@ -68,14 +68,14 @@ impl Image {
         self.write(offset, &[byte[0] ^ (1 << bit)]);
     }
 
-    /// The pages that do not read as zeros.
+    /// Returns the pages that do not read as zeros.
     fn written(&self) -> impl Iterator<Item = (&u64, &Arc<Page>)> {
         let pages = self.pages.iter();
         pages.filter(|(_, page)| page.iter().any(|&byte| byte != 0))
     }
 
-    /// For each page of a range its number, the first byte within it, and the part of the range
-    /// that lies there.
+    /// Returns, for each page of a range, its number, the first byte within the page, and the part of the range that lies in the
+    /// page.
     fn parts(
         &self,
         offset: u64,
@@ -98,7 +98,7 @@ impl Image {
 }
 
 impl PartialEq for Image {
-    /// Whether both read the same everywhere.
+    /// Returns whether both images read the same everywhere.
     fn eq(&self, other: &Self) -> bool {
         self.len_bytes == other.len_bytes && self.written().eq(other.written())
     }

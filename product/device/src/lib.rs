@@ -13,13 +13,12 @@
 //!        └──────────── Nand ─────────────┘
 //! ```
 //!
-//! `Nand` is an emulated open-channel SSD, `Ftl` a conventional drive made of one
-//! (`docs/internals/devices.md`), `Nvm` memory without flash; [`DeviceSpec`] and [`DiskSpec`] make them by name, [`measure`] measures them.
+//! `Nand` is an emulated open-channel SSD, `Ftl` a conventional drive made of one (`docs/internals/devices.md`), and `Nvm` memory
+//! without flash. [`DeviceSpec`] and [`DiskSpec`] make them by name, [`measure`] measures them.
 //!
-//! [`Flash`] is what flash is: blocks that are erased whole and programmed page by page in order.
-//! [`Disk`] is what a drive pretends to be: bytes that can be overwritten anywhere. [`DiskFlash`]
-//! makes the one of the other. Both are object-safe: an I/O costs microseconds, the boxed future
-//! of a call some tens of nanoseconds, and wrappers compose freely for it.
+//! [`Flash`] models raw flash: blocks are erased whole and programmed page by page in order. [`Disk`] models a conventional
+//! drive: bytes can be overwritten anywhere. [`DiskFlash`] makes a [`Flash`] of a [`Disk`]. Both traits are object-safe: an I/O
+//! costs microseconds and the boxed future of a call some tens of nanoseconds, and in return wrappers compose freely.
 //!
 //! Errors are typed and carry the address. Devices are used from every worker thread at once.
 

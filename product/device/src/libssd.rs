@@ -1,11 +1,9 @@
-//! [`Libssd`]: a [`Nand`] in segments, as `DIDACache`'s library of that name shows it to the cache
-//! (TOS '18, section 4.2).
+//! [`Libssd`]: a [`Nand`] in segments, as presented to the cache by `DIDACache`'s library of that name (TOS '18, section 4.2).
 //!
-//! A segment is a fixed set of blocks, found by arithmetic ([`SegmentShape`]); it is read, written and
-//! erased whole or in pages, and looks like one erase block of a [`Flash`]. A segment with a bad
-//! block is bad: [`health`](Flash::health) says so from the start, and whoever fills segments leaves
-//! it out. Which blocks are bad is the device's own knowledge, so that it survives a restart
-//! wherever the device does.
+//! A segment is a fixed set of blocks, found by arithmetic ([`SegmentShape`]). It is read and written in pages, erased whole, and
+//! looks like one erase block of a [`Flash`]. A segment with a bad block is bad: [`health`](Flash::health) reports it from the
+//! start, and the segment store leaves it out. The device itself records its bad blocks, so that they survive a restart whenever
+//! the device does.
 
 use std::sync::Arc;
 
@@ -15,7 +13,7 @@ use crate::{
     PAGE_BYTES, SharedBuf,
 };
 
-/// Which blocks make a segment.
+/// The blocks of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentShape {
     /// One block: the paper's choice.
@@ -26,18 +24,18 @@ pub enum SegmentShape {
     Channels,
 }
 
-/// A NAND device in segments. Its [`BlockId`]s are segments.
+/// A NAND device in segments. Its [`BlockId`]s name segments.
 #[derive(Clone, Debug)]
 pub struct Libssd {
     nand: Arc<Nand>,
     shape: SegmentShape,
-    /// Neighbouring blocks of a LUN that belong to one segment.
+    /// Number of neighbouring blocks of a LUN that belong to one segment.
     planes: u32,
     geometry: Geometry,
 }
 
-/// What of a run of a segment's pages lies in one LUN: the pages `page`, `page + step`, `page + 2
-/// step` and so on of the run, at `rows`.
+/// The share of one LUN in a run of a segment's pages: the pages `page`, `page + step`, `page + 2 step` and so on of the run, at
+/// `rows`.
 struct Part {
     rows: Rows,
     page: u32,
@@ -45,7 +43,7 @@ struct Part {
 }
 
 impl Libssd {
-    /// `nand` in segments of that shape.
+    /// Divides `nand` into segments of that shape.
     ///
     /// # Errors
     /// When a segment would have 4 GiB or more.
@@ -78,12 +76,12 @@ impl Libssd {
         })
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn nand(&self) -> &Arc<Nand> {
         &self.nand
     }
 
-    /// The first block of a segment on each LUN that it lies on.
+    /// Returns the first block of a segment on each of its LUNs.
     fn first_blocks(&self, segment: BlockId) -> Vec<BlockId> {
         let channels = self.nand.geometry().channels / self.geometry.channels;
         let per_channel = self.geometry.luns_per_channel * self.geometry.blocks_per_lun;
@@ -92,7 +90,7 @@ impl Libssd {
             .collect()
     }
 
-    /// The blocks of a segment.
+    /// Returns the blocks of a segment.
     pub fn blocks_of(&self, segment: BlockId) -> Vec<BlockId> {
         self.first_blocks(segment)
             .into_iter()
@@ -100,7 +98,7 @@ impl Libssd {
             .collect()
     }
 
-    /// The parts, one a LUN, of `count` pages of a segment from `first` on.
+    /// Returns the parts, one for each LUN, of `count` pages of a segment from `first` on.
     fn parts(&self, segment: BlockId, first: u32, count: u32) -> Vec<Part> {
         let first_blocks = self.first_blocks(segment);
         let step = first_blocks.len() as u32;
@@ -168,7 +166,7 @@ impl Flash for Libssd {
                 reading.push(self.nand.start_read(part.rows)?);
                 for row in 0..part.rows.count {
                     let (block, page) = part.rows.place(part.rows.first + row);
-                    // Where the page lies among the bytes asked for; the first may be cut off.
+                    // Offset of the page among the bytes asked for; the first page may be cut off.
                     let at = (part.page + row * part.step) as usize * page_bytes;
                     let from = at.max(skipped);
                     let to = (at + page_bytes).min(skipped + buf.len());

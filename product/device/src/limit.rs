@@ -1,8 +1,8 @@
-//! [`WriteLimit`]: a drive is written to no faster than its lifetime allows.
+//! [`WriteLimit`]: bounds the write rate of a drive to the rate that its lifetime allows.
 //!
-//! Bytes are let through one after the other, in the order in which they come, at the rate of the limit, and nothing is saved up
-//! while nobody writes. A command of more than a tenth of a second's worth is cut into such pieces, so that over any ten
-//! seconds no more than a hundredth beyond the limit is begun.
+//! Bytes pass one after the other, in order of arrival, at the rate of the limit. Idle time earns no credit. A command larger
+//! than a tenth of a second's bytes is cut into pieces of that size, so that over any ten seconds at most a hundredth beyond the
+//! limit begins.
 
 use std::num::NonZeroU64;
 use std::str::FromStr;
@@ -16,33 +16,33 @@ use crate::{
     AlignedBuf, BlockHealth, BlockId, Disk, Flash, Geometry, IoFuture, SharedBuf, parse_bytes,
 };
 
-/// The pieces that a command is cut into are worth this part of a second.
+/// Pieces of a command that pass in a second.
 const PIECES_A_SECOND: u64 = 10;
-/// How long after a write has waited the limit counts as what holds writes back.
+/// Time after the last wait for which the limit still counts as holding writes back.
 const HOLDS_BACK: Duration = Duration::from_millis(500);
 const NANOS_A_SECOND: u128 = 1_000_000_000;
 
-/// Seconds of what a lifetime is told in.
+/// Seconds in each unit of a lifetime.
 const LIFETIMES: [(&str, f64); 3] = [
     ("d", 86_400.0),
     ("w", 7.0 * 86_400.0),
     ("y", 365.25 * 86_400.0),
 ];
 
-/// Bytes a second: `20MiB`, `20MiB/s`, or what a drive is rated for over the time that it is to last, in days, weeks or years:
+/// A rate in bytes a second: `20MiB`, `20MiB/s`, or a drive's rated writes over its intended lifetime in days, weeks or years:
 /// `600TB/5y`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteRate(pub NonZeroU64);
 
-/// A text that is no [`WriteRate`].
+/// Error of a text that is no [`WriteRate`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteRateError {
-    /// What it may look like.
+    /// The text has no known form.
     #[error(
         "'{0}' is no rate of writes: write 20MiB for as much a second, or 600TB/5y for a drive's rated writes and its lifetime"
     )]
     Unreadable(String),
-    /// Fewer bytes a second than a cache can do with.
+    /// The rate is lower than a cache needs.
     #[error(
         "'{0}' is less than 64KiB a second, which a cache needs to start, to stop and to keep its index: name more, or leave the \
          limit out"
@@ -51,7 +51,7 @@ pub enum WriteRateError {
 }
 
 impl WriteRate {
-    /// The least that there can be, in bytes a second.
+    /// Lowest rate, in bytes a second.
     pub const LEAST: u64 = 64 << 10;
 }
 
@@ -82,7 +82,7 @@ impl FromStr for WriteRate {
     }
 }
 
-/// How fast a drive may be written to. What is written through any of its [`LimitedDisk`]s and [`LimitedFlash`]es counts.
+/// Bound on a drive's write rate. Writes through all of its [`LimitedDisk`]s and [`LimitedFlash`]es count together.
 pub struct WriteLimit {
     bytes_per_s: NonZeroU64,
     state: Mutex<State>,
@@ -90,25 +90,25 @@ pub struct WriteLimit {
 
 #[derive(Default)]
 struct State {
-    /// When everything that has come so far has been let through.
+    /// Time at which all bytes so far will have passed.
     free: Option<Instant>,
-    /// Writes that wait for their turn at present.
+    /// Number of writes waiting for their turn.
     waiting: u32,
-    /// When one has waited last.
+    /// Time at which a wait last ended.
     waited: Option<Instant>,
     counts: LimitCounts,
 }
 
-/// What has been held back so far.
+/// Counters of delayed writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitCounts {
     /// Pieces of writes that had to wait.
     pub waits: u64,
-    /// For how long, all together.
+    /// Sum of their waiting times.
     pub waited: Duration,
 }
 
-/// A piece that waits, until it is dropped.
+/// A waiting piece; the wait ends on drop.
 struct Waiting<'a>(&'a WriteLimit);
 
 impl Drop for Waiting<'_> {
@@ -120,7 +120,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl WriteLimit {
-    /// A limit of so many bytes a second.
+    /// Creates a limit of `bytes_per_s`.
     pub fn new(bytes_per_s: NonZeroU64) -> Self {
         Self {
             bytes_per_s,
@@ -128,31 +128,31 @@ impl WriteLimit {
         }
     }
 
-    /// Bytes that may be written in a second.
+    /// Returns the limit in bytes a second.
     pub fn bytes_per_s(&self) -> u64 {
         self.bytes_per_s.get()
     }
 
-    /// Whether writes wait for the limit, or have done so a moment ago: who finds no space to write to need not wait for the
-    /// drive.
+    /// Returns whether writes wait for the limit, or have waited a moment ago. A caller without space to write to then need not
+    /// wait for the drive.
     pub fn holds_back(&self) -> bool {
         let state = self.state.lock();
         let is_recent = |waited| now().since(waited) < HOLDS_BACK;
         state.waiting > 0 || state.waited.is_some_and(is_recent)
     }
 
-    /// Writes that it has held back so far.
+    /// Returns the counters of delayed writes.
     pub fn counts(&self) -> LimitCounts {
         self.state.lock().counts
     }
 
-    /// Bytes of a piece, in whole units of the device.
+    /// Returns the bytes of a piece, in whole units of the device.
     fn piece(&self, unit: usize) -> usize {
         let bytes = usize::try_from(self.bytes_per_s() / PIECES_A_SECOND).unwrap_or(usize::MAX);
         (bytes / unit).max(1) * unit
     }
 
-    /// Returns when so many bytes may be written.
+    /// Waits until `bytes` may be written.
     async fn pass(&self, bytes: usize) {
         let (left, waiting) = {
             let mut state = self.state.lock();
@@ -173,7 +173,7 @@ impl WriteLimit {
         drop(waiting);
     }
 
-    /// Writes `data` by pieces, each of whole units.
+    /// Writes `data` in pieces of whole units.
     async fn write(
         &self,
         data: SharedBuf,
@@ -192,14 +192,14 @@ impl WriteLimit {
     }
 }
 
-/// A disk that is written to within a limit.
+/// A disk with limited writes.
 pub struct LimitedDisk {
     inner: Arc<dyn Disk>,
     limit: Arc<WriteLimit>,
 }
 
 impl LimitedDisk {
-    /// `inner` within `limit`.
+    /// Limits the writes to `inner` by `limit`.
     pub fn new(inner: Arc<dyn Disk>, limit: Arc<WriteLimit>) -> Self {
         Self { inner, limit }
     }
@@ -228,14 +228,14 @@ impl Disk for LimitedDisk {
     }
 }
 
-/// Flash that is written to within a limit.
+/// Flash with limited writes.
 pub struct LimitedFlash {
     inner: Arc<dyn Flash>,
     limit: Arc<WriteLimit>,
 }
 
 impl LimitedFlash {
-    /// `inner` within `limit`.
+    /// Limits the writes to `inner` by `limit`.
     pub fn new(inner: Arc<dyn Flash>, limit: Arc<WriteLimit>) -> Self {
         Self { inner, limit }
     }
@@ -320,7 +320,7 @@ mod tests {
         Arc::new(WriteLimit::new(NonZeroU64::new(bytes_per_s).unwrap()))
     }
 
-    /// A disk within a limit, and what is written to it.
+    /// Creates a limited disk, its limit and the meter of its writes.
     fn limited(bytes_per_s: u64) -> (Arc<LimitedDisk>, Arc<WriteLimit>, Arc<WriteMeter>) {
         let meter = Arc::new(WriteMeter::new(Duration::from_secs(10)));
         let disk = MeteredDisk::new(Arc::new(MemoryDisk::new(64 * MIB)), Arc::clone(&meter));

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use crate::disk::check_access;
 use crate::{AlignedBuf, Disk, Image, IoFuture, Operation, SharedBuf};
 
-/// How long the accesses of a [`MemoryDisk`] take.
+/// Durations of the accesses of a [`MemoryDisk`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Latency {
     /// One read.
@@ -18,8 +18,7 @@ pub struct Latency {
     pub sync: Duration,
 }
 
-/// A disk whose pages live in memory, kept sparse: a page never written, or discarded, reads as
-/// zeros.
+/// A disk in memory, kept sparse: a page never written, or discarded, reads as zeros.
 pub struct MemoryDisk {
     len_bytes: u64,
     latency: Latency,
@@ -27,17 +26,17 @@ pub struct MemoryDisk {
 }
 
 impl MemoryDisk {
-    /// An empty disk of `len_bytes` bytes (rounded down to whole pages) that answers at once.
+    /// Creates an empty disk of `len_bytes` bytes (rounded down to whole pages) that answers at once.
     pub fn new(len_bytes: u64) -> Self {
         Self::with_latency(len_bytes, Latency::default())
     }
 
-    /// An empty disk whose accesses take the given times.
+    /// Creates an empty disk whose accesses take the given times.
     pub fn with_latency(len_bytes: u64, latency: Latency) -> Self {
         Self::from_image(Image::new(len_bytes), latency)
     }
 
-    /// A disk that holds what `image` does.
+    /// Creates a disk with the contents of `image`.
     pub fn from_image(image: Image, latency: Latency) -> Self {
         Self {
             len_bytes: image.len_bytes(),
@@ -46,13 +45,13 @@ impl MemoryDisk {
         }
     }
 
-    /// What the disk holds now.
+    /// Returns the present contents.
     pub fn snapshot(&self) -> Image {
         self.contents.lock().clone()
     }
 }
 
-/// Waits only where there is something to wait for: a zero latency takes no turn of the scheduler.
+/// Waits for a non-zero latency; a zero latency takes no turn of the scheduler.
 async fn take(latency: Duration) {
     if !latency.is_zero() {
         runtime::sleep(latency).await;

@@ -1,4 +1,4 @@
-//! [`MeteredDisk`]: what is written to a disk, and how much of it within a short time.
+//! [`MeteredDisk`]: counts the bytes written to a disk, in all and within a short time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use runtime::{Instant, now};
 
 use crate::{AlignedBuf, Disk, IoFuture, SharedBuf};
 
-/// A disk that counts what is written to it.
+/// A disk that counts the bytes written to it.
 pub struct MeteredDisk {
     inner: Arc<dyn Disk>,
     meter: Arc<WriteMeter>,
 }
 
-/// Counts bytes, and the most of them that have come within any time of one length.
+/// Counts bytes, and the most bytes within any time of one window's length.
 pub struct WriteMeter {
     window: Duration,
     state: Mutex<Metering>,
@@ -23,23 +23,23 @@ pub struct WriteMeter {
 
 #[derive(Default)]
 struct Metering {
-    /// When how much was begun, as far back as the window reaches from the last.
+    /// Start and size of writes, as far back as the window reaches from the last write.
     within: VecDeque<(Instant, u64)>,
-    /// How much that is together.
+    /// Sum of their bytes.
     bytes_within: u64,
     most: u64,
     all: u64,
 }
 
 impl MeteredDisk {
-    /// `inner`, whose writes `meter` counts.
+    /// Wraps `inner`; `meter` counts its writes.
     pub fn new(inner: Arc<dyn Disk>, meter: Arc<WriteMeter>) -> Self {
         Self { inner, meter }
     }
 }
 
 impl WriteMeter {
-    /// One that has counted nothing yet; `window` is the length of time of [`most`](Self::most).
+    /// Creates a meter; `window` is the length of time of [`most`](Self::most).
     pub fn new(window: Duration) -> Self {
         Self {
             window,
@@ -47,12 +47,12 @@ impl WriteMeter {
         }
     }
 
-    /// Bytes of all writes so far, each from when it was begun.
+    /// Returns the bytes of all writes begun so far.
     pub fn bytes(&self) -> u64 {
         self.state.lock().all
     }
 
-    /// The most bytes of writes that have been begun within any time of the window's length.
+    /// Returns the most bytes of writes begun within any time of the window's length.
     pub fn most(&self) -> u64 {
         self.state.lock().most
     }

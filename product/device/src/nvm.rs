@@ -1,12 +1,12 @@
-//! [`NvmDisk`]: a block device of non-volatile memory without flash in it, emulated. `SlickCache`'s Optane (`SoCC` '18,
-//! section 5.5) is one: nothing is erased, and an access takes microseconds.
+//! [`NvmDisk`]: an emulated block device of non-volatile memory without flash, such as `SlickCache`'s Optane (`SoCC` '18, section
+//! 5.5). It never erases, and an access takes microseconds.
 //!
 //! ```text
 //!   command ─▶ link: one after the other ─▶ channel of each page: one page at a time ─▶ done with the last page
 //! ```
 //!
-//! Page *p* lies on channel *p* mod channels. What has been answered is durable: a sync has nothing to do. The contents are
-//! in memory.
+//! Page *p* lies on channel *p* mod channels. A completed write is durable, so a sync has nothing to do. The contents are in
+//! memory.
 
 use std::time::Duration;
 
@@ -15,21 +15,22 @@ use runtime::{Instant, now};
 
 use crate::{AlignedBuf, Disk, IoFuture, MemoryDisk, PAGE_BYTES, SharedBuf};
 
-/// How fast it is.
+/// Speed of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NvmConfig {
-    /// Pages that are accessed at the same time.
+    /// Number of pages that can be accessed at the same time.
     pub channels: u32,
-    /// What reading a page takes its channel.
+    /// Time to read a page, on its channel.
     pub read: Duration,
-    /// What writing a page takes its channel.
+    /// Time to write a page, on its channel.
     pub write: Duration,
-    /// Bytes a second on the link.
+    /// Link rate in bytes a second.
     pub link_bytes_per_s: u64,
 }
 
 impl NvmConfig {
-    /// An Optane 900P as SlickCache has it: 2.5 GB/s, and 10 us for a page with its time on the link. It has 7 channels.
+    /// An Optane 900P with SlickCache's figures: 2.5 GB/s, and 10 us for a page including its time on the link. It has 7
+    /// channels.
     pub const OPTANE: Self = Self {
         channels: 7,
         read: Duration::from_nanos(8_400),
@@ -37,28 +38,28 @@ impl NvmConfig {
         link_bytes_per_s: 2_500_000_000,
     };
 
-    /// What a page takes on the link.
+    /// Returns the time of a page on the link.
     fn link(&self) -> Duration {
         let ns = PAGE_BYTES as u64 * 1_000_000_000 / self.link_bytes_per_s.max(1);
         Duration::from_nanos(ns)
     }
 }
 
-/// An emulated device that is overwritten in place, in memory.
+/// An emulated device in memory that is overwritten in place.
 pub struct NvmDisk {
     config: NvmConfig,
     contents: MemoryDisk,
     busy: Mutex<Busy>,
 }
 
-/// When what has come so far will be done.
+/// Times at which the link and the channels will have done all commands so far.
 struct Busy {
     link: Option<Instant>,
     channels: Box<[Option<Instant>]>,
 }
 
 impl Busy {
-    /// Lets pages pass link and channels; the end of the last.
+    /// Passes pages over link and channels; returns the end of the last page.
     fn take(
         &mut self,
         pages: std::ops::Range<u64>,
@@ -83,7 +84,7 @@ impl Busy {
 }
 
 impl NvmDisk {
-    /// An empty device of `len_bytes`, rounded down to whole pages.
+    /// Creates an empty device of `len_bytes`, rounded down to whole pages.
     pub fn new(len_bytes: u64, config: NvmConfig) -> Self {
         Self {
             config,
@@ -142,7 +143,7 @@ mod tests {
 
     use super::*;
 
-    /// When reads at these pages are answered that are issued at once, in nanoseconds, the first to end first.
+    /// Returns the completion times of reads issued at once at these pages, in nanoseconds, in ascending order.
     fn answered(pages: &'static [u64], len_pages: usize) -> Vec<u64> {
         Sim::new(1).block_on(async move {
             let disk = Arc::new(NvmDisk::new(1 << 20, NvmConfig::OPTANE));
@@ -181,7 +182,7 @@ mod tests {
         assert_eq!(on_one, [LINK_NS + CELL_NS, LINK_NS + 2 * CELL_NS]);
     }
 
-    /// The link bounds what a long access takes.
+    /// The link bounds the duration of a long access.
     #[test]
     fn a_long_access_passes_at_the_rate_of_the_link() {
         let [end] = answered(&[0], 140)[..] else {

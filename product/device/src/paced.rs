@@ -1,9 +1,8 @@
-//! [`PacedDisk`]: gives any disk the pace of a drive that was measured.
+//! [`PacedDisk`]: gives any disk the speed of a measured drive.
 //!
-//! The model (`docs/internals/devices.md`) has two parts. Bytes pass a link one command after the other, in the
-//! order in which commands come. What else a command takes, it takes beside the others, and the
-//! longer the more of them there are. So the rate of reads at each depth is the measured one, and a
-//! read that comes behind a large write waits for it.
+//! The model (`docs/internals/devices.md`) has two parts. Bytes pass a link one command after the other, in order of arrival. The
+//! rest of a command's time overlaps with that of other commands, and grows with their number. So the rate of reads at each depth
+//! equals the measured rate, and a read behind a large write waits for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,24 +12,23 @@ use runtime::{Instant, now};
 
 use crate::{AlignedBuf, Disk, IoFuture, SharedBuf};
 
-/// How fast a drive is. A curve is a list of points in ascending order, between which times are
-/// interpolated; before the first and beyond the last they are in proportion to it.
+/// Speed of a drive. A curve is a list of points in ascending order; times between points are interpolated, and times outside are
+/// proportional to the first or last point.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DriveModel {
-    /// What a read takes besides its time on the link, by how many commands are in the drive,
-    /// itself included.
+    /// Time of a read besides the link, by the number of commands in the drive, including the read.
     pub read: Vec<(u32, Duration)>,
     /// Time of a read on the link, by its bytes.
     pub read_link: Vec<(u32, Duration)>,
-    /// What a write takes besides its time on the link, alone in the drive.
+    /// Time of a write besides the link, alone in the drive.
     pub write: Duration,
     /// Time of a write on the link, by its bytes.
     pub write_link: Vec<(u32, Duration)>,
-    /// What a sync takes.
+    /// Time of a sync.
     pub sync: Duration,
 }
 
-/// The time at `at`, in nanoseconds.
+/// Returns the curve's time at `at`, in nanoseconds.
 fn on_curve(curve: &[(u32, Duration)], at: f64) -> f64 {
     let points = || {
         curve
@@ -48,20 +46,19 @@ fn on_curve(curve: &[(u32, Duration)], at: f64) -> f64 {
 }
 
 impl DriveModel {
-    /// What a read takes besides the link with `commands` in the drive, in nanoseconds.
+    /// Returns the time of a read besides the link, in nanoseconds, with `commands` in the drive.
     fn read_ns(&self, commands: u32) -> f64 {
         on_curve(&self.read, f64::from(commands))
     }
 
-    /// What a write takes besides the link, in nanoseconds: others hold it up as they do a read.
+    /// Returns the time of a write besides the link, in nanoseconds. Other commands delay it as they delay a read.
     fn write_ns(&self, commands: u32) -> f64 {
         let held_up = self.read_ns(commands) - self.read_ns(1);
         self.write.as_nanos() as f64 + held_up.max(0.0)
     }
 }
 
-/// A disk that answers when the modelled drive would. What lies in it is the business of the disk
-/// inside, which should take no time itself.
+/// A disk that answers when the modelled drive would. The disk inside holds the contents and should take no time itself.
 pub struct PacedDisk {
     inner: Arc<dyn Disk>,
     model: DriveModel,
@@ -71,11 +68,11 @@ pub struct PacedDisk {
 #[derive(Default)]
 struct State {
     commands: u32,
-    /// When the link has passed everything that has come so far.
+    /// Time at which the link will have passed all commands so far.
     link_free: Option<Instant>,
 }
 
-/// A command in the drive, until it is dropped.
+/// A command in the drive, which ends on drop.
 struct Command<'a>(&'a PacedDisk);
 
 impl Drop for Command<'_> {
@@ -85,7 +82,7 @@ impl Drop for Command<'_> {
 }
 
 impl PacedDisk {
-    /// The contents of `inner` at the pace of `model`.
+    /// Creates a disk with the contents of `inner` and the speed of `model`.
     pub fn new(inner: Arc<dyn Disk>, model: DriveModel) -> Self {
         Self {
             inner,
@@ -94,7 +91,7 @@ impl PacedDisk {
         }
     }
 
-    /// Waits until the drive has done a command.
+    /// Waits until the drive has executed a command.
     async fn take(&self, link_ns: f64, beside_ns: impl FnOnce(u32) -> f64) {
         let (command, end) = {
             let mut state = self.state.lock();
@@ -203,7 +200,7 @@ mod tests {
                 spawn(async move { disk.write(0, zeros(2 << 20)).await })
             };
             runtime::sleep(micros(100)).await;
-            // 1 ms on the link, of which 100 us are over, then as the second of two.
+            // 1 ms on the link, less the 100 us that have passed, then as the second of two.
             assert_eq!(read(Arc::clone(&disk)).await, micros(980));
             writer.await.unwrap().unwrap();
             assert_eq!(now().since(begun), micros(1080));

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What a number of bytes may end with; in powers of two, largest first, those it is written with.
+/// Units in powers of two, largest first. Numbers of bytes are read and written with them.
 const UNITS: [(&str, u64); 6] = [
     ("PiB", 1 << 50),
     ("TiB", 1 << 40),
@@ -18,7 +18,7 @@ const DECIMAL_UNITS: [(&str, u64); 5] = [
     ("MB", 1_000_000),
     ("KB", 1_000),
 ];
-/// More bytes than this are a mistake.
+/// Largest accepted number of bytes; a larger one is a mistake.
 const MOST_BYTES: f64 = 1e18;
 
 /// Reads `512`, `4GiB`, `1.5 MiB` or `2GB`: at most 10^18 bytes.
@@ -30,7 +30,7 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
     let unit = match units.find(|(name, _)| *name == named) {
         Some((_, unit)) => *unit,
         None if named.is_empty() => 1,
-        // A single letter means the power of two.
+        // A single letter names the power of two.
         None => {
             UNITS
                 .iter()
@@ -42,8 +42,8 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
     (0.0..=MOST_BYTES).contains(&bytes).then_some(bytes as u64)
 }
 
-/// A number of bytes to be shown: exactly, in a form that [`parse_bytes`] reads (`256MiB`, `1500`), or
-/// for people with so many decimals as the format asks for (`{:.2}`: `256 MiB`, `1.46 KiB`).
+/// A number of bytes for display: exact, in a form that [`parse_bytes`] reads (`256MiB`, `1500`), or rounded to the decimals that
+/// the format asks for (`{:.2}`: `256 MiB`, `1.46 KiB`).
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes(pub u64);
 

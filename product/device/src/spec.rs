@@ -1,5 +1,5 @@
-//! Emulated devices by name: `nand:PRESET` and `ftl:PRESET` with options, [`USAGE`]. Of the same size, both are made of
-//! the same flash.
+//! Emulated devices by name: `nand:PRESET` and `ftl:PRESET` with options, [`USAGE`]. For the same size, both kinds have the same
+//! flash.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,27 +9,27 @@ use std::sync::Arc;
 use crate::nand::{self, ConfigError, Header, Nand, NandConfig, NandError, NandFileError, Preset};
 use crate::{Bytes, Disk, Flash, Ftl, FtlConfig, Geometry, Libssd, SegmentShape, parse_bytes};
 
-/// Bytes of flash when nothing is said.
+/// Default size of the flash in bytes.
 const DEFAULT_BYTES: u64 = 4 << 30;
 
-/// Memory of a block beside the contents, and of a page under a conventional drive: the tag and both
-/// ways of the map.
+/// Memory in bytes of a block besides its contents. Under a conventional drive, a page also takes its tag and both directions of
+/// the map.
 const BLOCK_BYTES: u64 = 100;
 const PAGE_TAG_BYTES: u64 = 24;
 const PAGE_MAP_BYTES: u64 = 8;
 
-/// How a device can be written.
+/// Syntax of the text.
 const USAGE: &str = "write nand:PRESET or ftl:PRESET, then any of ,size=S ,block=S ,channels=N ,luns=N (on each \
                      channel) ,bad=P% ,cycles=N ,erase_us=T ,read_us=T ,program_us=T, for nand ,file=PATH and for ftl \
                      ,cache=S";
 
-/// With more bad blocks nothing is left to work with.
+/// Largest share of bad blocks: more would leave no usable blocks.
 const MOST_BAD_PERCENT: f64 = 90.0;
 
-/// No part of an operation takes longer, in microseconds.
+/// Longest part of an operation, in microseconds.
 const MOST_MICROS: f64 = 1e6;
 
-/// What an option begins with, behind the preset or another option.
+/// Beginning of each option, after the preset or another option.
 const OPTIONS: [&str; 11] = [
     ",size=",
     ",block=",
@@ -44,14 +44,14 @@ const OPTIONS: [&str; 11] = [
     ",cache=",
 ];
 
-/// What kind of device.
+/// Kind of device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Nand,
     Ftl,
 }
 
-/// Times of its operations that are asked for, in nanoseconds.
+/// Durations of operations that the text asks for, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Times {
     erase: Option<u32>,
@@ -59,7 +59,7 @@ struct Times {
     program: Option<u32>,
 }
 
-/// An emulated device as it is asked for.
+/// Description of an emulated device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceSpec {
     kind: Kind,
@@ -75,37 +75,37 @@ pub struct DeviceSpec {
     cache: Option<u64>,
 }
 
-/// Why a device cannot be understood or made, in one line.
+/// Error that says in one line why a device cannot be understood or made.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the fields are what the message says they are")]
 pub enum SpecError {
-    /// It is no emulated device.
+    /// The text names no emulated device.
     #[error("`{0}` is no emulated device; {USAGE}")]
     NoDevice(String),
-    /// There is no such preset.
+    /// The preset does not exist.
     #[error("`{name}` is no device preset; use one of {}", Preset::ALL.map(Preset::name).join(", "))]
     NoPreset { name: String },
-    /// An option that there is not.
+    /// The option does not exist.
     #[error("`{0}` is no option of this device; {USAGE}")]
     NoOption(String),
-    /// An option given twice.
+    /// An option is given twice.
     #[error("`{0}` is given twice; leave one out")]
     Twice(String),
-    /// A size that is none.
+    /// The size is invalid.
     #[error("`{0}` is no size of a device; write for example 256MiB or 4GiB")]
     Size(String),
-    /// A count that is none.
+    /// The count is invalid.
     #[error("`{0}` is no count; write a whole number from 1 to {max}", max = u32::MAX)]
     Count(String),
-    /// A time that is none.
+    /// The time is invalid.
     #[error(
         "`{0}` is no time; write microseconds, for example erase_us=218.75, 0.001 to {MOST_MICROS}"
     )]
     Time(String),
-    /// A share that is none.
+    /// The share is invalid.
     #[error("`{0}` is no share of bad blocks; write for example bad=2%, 90% at most")]
     Share(String),
-    /// A block that is not made of pages.
+    /// The block size is not a whole number of pages.
     #[error(
         "block={} is no block of this device: it must be whole pages of {}, {} at most",
         Bytes(*bytes), Bytes((*page_bytes).into()), Bytes(*most)
@@ -115,7 +115,7 @@ pub enum SpecError {
         page_bytes: u32,
         most: u64,
     },
-    /// A size that has too few blocks: for the planes, or for the GC of a conventional drive.
+    /// The size has too few blocks, for the planes or for the GC of a conventional drive.
     #[error(
         "{:.1} are too few for this device: it needs {:.1}, {blocks} blocks of {:.1} on every channel; give a larger \
          size, smaller blocks (block=S) or fewer channels and LUNs (channels=N, luns=N)",
@@ -127,7 +127,7 @@ pub enum SpecError {
         blocks: u32,
         block_bytes: u64,
     },
-    /// There can be no such device.
+    /// Such a device is impossible.
     #[error(transparent)]
     Device(#[from] NandError),
 }
@@ -148,28 +148,28 @@ pub enum Emulated {
 }
 
 impl DeviceSpec {
-    /// Whether `text` names an emulated device, rather than a file.
+    /// Returns whether `text` names an emulated device rather than a file.
     pub fn is_one(text: &str) -> bool {
         text.starts_with("nand:") || text.starts_with("ftl:")
     }
 
-    /// Whether it is a conventional drive.
+    /// Returns whether it is a conventional drive.
     pub fn is_ftl(&self) -> bool {
         self.kind == Kind::Ftl
     }
 
-    /// The file it is kept in, if there is one.
+    /// Returns the file that keeps the device, if there is one.
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
 
-    /// The shape that its flash will have, or has in its file. Nothing is made.
+    /// Returns the shape that its flash will have, or has in its file. Makes nothing.
     pub fn geometry(&self) -> Result<Geometry, SpecError> {
         Ok(self.nand_config(0)?.geometry)
     }
 
-    /// Makes the device, or opens the one in the file. `seed` decides about its bad blocks; one
-    /// in a file keeps its own. Blocks the thread.
+    /// Makes the device, or opens the device in the file. `seed` chooses the bad blocks; a device in a file keeps its own. Blocks
+    /// the thread.
     pub fn open(&self, seed: u64) -> Result<Emulated, SpecError> {
         let config = self.nand_config(seed)?;
         let nand = match &self.file {
@@ -183,7 +183,7 @@ impl DeviceSpec {
         })
     }
 
-    /// The drive around the flash, where it is one.
+    /// Returns the configuration of the drive around the flash.
     fn ftl_config(&self) -> FtlConfig {
         let of_preset = FtlConfig::of(self.preset);
         FtlConfig {
@@ -192,7 +192,7 @@ impl DeviceSpec {
         }
     }
 
-    /// The preset with the channels, LUNs, endurance and times asked for, or else those of the device that was `found`.
+    /// Applies to `config` the channels, LUNs, endurance and times asked for, or else those of the device `found` in the file.
     fn shaped(&self, config: &mut NandConfig, found: Option<&Header>) {
         let shape = &mut config.geometry;
         let of_found = |of: fn(&Header) -> u32| found.map(of);
@@ -212,7 +212,7 @@ impl DeviceSpec {
         let (asked, timing) = (&self.times, &mut config.timing);
         let erase = asked.erase.or(told.map(|told| told.erase_ns));
         timing.erase_ns = erase.map_or(timing.erase_ns, u64::from);
-        // All pages take it, where those of the preset differ.
+        // One time for all pages, even if the preset's pages differ.
         if let Some(ns) = asked.read.or(told.and_then(|told| told.read_ns)) {
             timing.read_ns = vec![ns.into()];
         }
@@ -221,7 +221,7 @@ impl DeviceSpec {
         }
     }
 
-    /// The preset in full size, with the blocks asked for, or else those of the device that was `found`.
+    /// Returns the preset in full size, with the block size asked for, or else that of the device `found` in the file.
     fn with_blocks(&self, seed: u64, found: Option<&Header>) -> Result<NandConfig, SpecError> {
         let full = self.preset.full(seed);
         let Some(bytes) = self.block else {
@@ -230,7 +230,7 @@ impl DeviceSpec {
                 let mut presets = Preset::ALL.iter();
                 presets.any(|preset| preset.full(seed).geometry.pages_per_block == pages)
             };
-            // Those of another preset tell that it is not this one.
+            // With another preset's block size in the file, this preset keeps its own, and the check of the header fails.
             return Ok(match pages.filter(|&pages| !is_usual(pages)) {
                 None => full,
                 Some(pages) => self.preset.with_blocks_of(pages, seed),
@@ -248,7 +248,7 @@ impl DeviceSpec {
         })
     }
 
-    /// How its flash is made; what the file at its path holds is that, too.
+    /// Returns the configuration of the flash. The file at its path, if it exists, must match.
     fn nand_config(&self, seed: u64) -> Result<NandConfig, SpecError> {
         let wrong = |problem| {
             let path = self.file.as_deref().unwrap_or(Path::new(""));
@@ -259,7 +259,7 @@ impl DeviceSpec {
         let bytes = self.size.unwrap_or(DEFAULT_BYTES);
         let mut config = self.with_blocks(seed, found.as_ref())?;
         self.shaped(&mut config, found.as_ref());
-        // As many LUNs as a drive of that size has.
+        // Both kinds get as many LUNs as a conventional drive of that size.
         let kept = FtlConfig::of(self.preset).least_blocks_per_lun(&config);
         let least_per_lun = match self.kind {
             Kind::Nand => config.planes,
@@ -296,7 +296,7 @@ impl DeviceSpec {
 }
 
 impl Emulated {
-    /// The flash that it is, or is made of.
+    /// Returns the flash that the device is, or is made of.
     pub fn nand(&self) -> &Arc<Nand> {
         match self {
             Self::Nand(flash) => flash.nand(),
@@ -304,8 +304,8 @@ impl Emulated {
         }
     }
 
-    /// Bytes of the process's memory that it takes once it is full: what it holds, unless that is in
-    /// a file, what is known of each page, and the write cache.
+    /// Returns the memory in bytes that the device takes once it is full: its contents unless they are in a file, the state of
+    /// each page, and the write cache.
     pub fn memory_bytes(&self) -> u64 {
         let nand = self.nand();
         let contents = if nand.is_in_file() {
@@ -322,7 +322,7 @@ impl Emulated {
         contents + cache + blocks * (BLOCK_BYTES + u64::from(shape.pages_per_block) * a_page)
     }
 
-    /// One line for the log: shape, size, and what is left of it.
+    /// Returns one line for the log: shape, size and usable part.
     pub fn describe(&self) -> String {
         let config = self.nand().config();
         let shape = &config.geometry;
@@ -428,7 +428,7 @@ impl FromStr for DeviceSpec {
             cache: None,
         };
         while let Some(all) = options {
-            // The path may have commas: it takes all that follows unless an option does.
+            // The path may contain commas: it extends to the next option.
             let next = OPTIONS.iter().filter_map(|option| all.find(option)).min();
             let (option, rest) = match next {
                 Some(at) => (&all[..at], Some(&all[at + 1..])),
@@ -451,7 +451,7 @@ impl DeviceSpec {
             let count = text.parse().ok().filter(|&count: &u32| count > 0);
             count.ok_or_else(|| SpecError::Count(text.to_owned()))
         };
-        // In millionths.
+        // Returns millionths.
         let share = |text: &str| {
             let percent = text.strip_suffix('%').and_then(|text| text.parse().ok());
             let percent =
@@ -687,8 +687,8 @@ mod tests {
         assert_eq!(*again.nand().config(), config);
     }
 
-    /// Makes a device in the file that `spec` names, and one of its blocks anew: where nothing has happened, the file
-    /// goes with the device. Returns how it is made.
+    /// Makes a device in the file that `spec` names and erases one of its blocks, because an unused device removes its file.
+    /// Returns the configuration.
     fn used(spec: &str) -> NandConfig {
         let device = parse(spec).unwrap().open(1).unwrap();
         let Emulated::Nand(flash) = &device else {

@@ -1,4 +1,4 @@
-//! [`FaultyDisk`] on the simulated runtime: what its faults do, and what a power cut leaves.
+//! [`FaultyDisk`] on the simulated runtime: effects of its faults, and of power cuts.
 
 #![allow(clippy::unwrap_used)]
 
@@ -27,7 +27,7 @@ async fn read(disk: &dyn Disk, page: u64) -> Vec<u8> {
     disk.read(page * PAGE, buf).await.unwrap().to_vec()
 }
 
-/// The first byte of every page.
+/// Returns the first byte of every page.
 async fn tags(disk: &dyn Disk) -> Vec<u8> {
     let mut tags = Vec::new();
     for page in 0..PAGES {
@@ -90,7 +90,7 @@ fn a_script_that_can_never_happen_is_refused() {
     disk().script(When::next(Operation::Read), Fault::Torn);
 }
 
-/// The image of a disk of `1`s over which one write of four `2`s met `fault`.
+/// Returns the image of a disk of `1`s after one write of four `2`s that met `fault`.
 async fn write_with(fault: Fault, seed: u64) -> (Vec<u8>, Result<(), DeviceError>) {
     let disk = FaultyDisk::in_memory(PAGES * PAGE, seed);
     disk.write(0, filled(1, PAGES)).await.unwrap();
@@ -202,7 +202,7 @@ fn a_failed_sync_may_lose_what_a_later_one_seems_to_save() {
     });
 }
 
-/// What page 1 may hold after power cuts now; page 0 holds what was synced.
+/// Returns the bytes of page 1 that power cuts now may leave; page 0 keeps its synced bytes.
 fn second_page(disk: &FaultyDisk) -> BTreeSet<u8> {
     let found = (0..40).map(|seed| {
         let mut bytes = vec![0; 2 * PAGE_BYTES];
@@ -305,7 +305,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..40)
 }
 
-/// What each sector may hold after a power cut, and what it holds before.
+/// Possible bytes of each sector after a power cut, and its present byte.
 #[derive(Clone)]
 struct Model {
     may: Vec<BTreeSet<u8>>,
@@ -325,8 +325,8 @@ impl Model {
     }
 }
 
-/// Every sector of the image is one of those that `allowed` has for its page, and whole where
-/// `tear` says that pages are.
+/// Checks that every sector of the image has a byte that `allowed` has for its page, and that pages are whole if `tear` keeps
+/// them whole.
 fn check(image: &Image, allowed: &[BTreeSet<u8>], tear: Tear) -> Result<(), TestCaseError> {
     for (page, allowed) in allowed.iter().enumerate() {
         let mut bytes = vec![0; PAGE_BYTES];
@@ -389,7 +389,7 @@ proptest! {
                 for cut in 0..4 {
                     check(&disk.crash(seed.wrapping_add(cut), tear), &model.may, tear)?;
                 }
-                // Between the events of one step, either state may be found.
+                // Between the events of one step, either state is allowed.
                 let events = disk.history().unwrap().len();
                 let mut either = before;
                 for (before, after) in either.may.iter_mut().zip(&model.may) {

@@ -29,7 +29,7 @@ fn filled(byte: u8, pages: usize) -> SharedBuf {
     buf.into()
 }
 
-/// Writes a page, without which the file would be taken back.
+/// Writes a page; an unwritten new file would be removed.
 fn write_to(disk: &FileDisk) {
     block_on_with(IoChoice::Auto, async {
         disk.write(0, filled(1, 1)).await.unwrap();
@@ -168,7 +168,7 @@ fn a_disk_that_nothing_was_written_to_leaves_the_file_as_it_was() {
         drop(disk);
         assert_eq!(std::fs::read(&path).unwrap(), vec![7; PAGE_BYTES]);
     }
-    // Another file that has got its name stays.
+    // A different file that has taken the name stays.
     std::fs::remove_file(&path).unwrap();
     let disk = FileDisk::open(&path, &new(4)).unwrap();
     std::fs::remove_file(&path).unwrap();
@@ -274,7 +274,7 @@ fn a_file_of_another_user_is_a_matter_of_permission() {
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).unwrap();
     match FileDisk::open(&path, &FileOptions::default()) {
         Err(refused) => assert!(matches!(refused.problem, OpenProblem::Permission)),
-        // Root may do anything.
+        // Root may write any file.
         Ok(_) => assert!(std::fs::OpenOptions::new().write(true).open(&path).is_ok()),
     }
 }
@@ -310,7 +310,7 @@ fn a_disk_opened_to_look_at_it_is_left_alone_and_leaves_its_owner_alone() {
             assert!(looker.write(0, filled(2, 1)).await.is_err());
             assert!(looker.discard(0, PAGE).await.is_err());
             drop(owner);
-            // What is only looked at is free for an owner.
+            // A file opened for reading only is free for an owner.
             let owner = FileDisk::open(&path, &FileOptions::default()).unwrap();
             assert_eq!(first_bytes(&owner, 2).await, [1, 1]);
         });

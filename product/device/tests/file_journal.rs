@@ -1,4 +1,4 @@
-//! [`FileJournal`] on real files: what is stored survives, and what cannot be a journal is refused.
+//! [`FileJournal`] on real files: stored words survive, and files that cannot be journals are refused.
 
 #![allow(clippy::unwrap_used)]
 
@@ -32,11 +32,11 @@ fn what_is_stored_is_there_at_the_next_open() {
     assert!(words.iter().all(|&word| word == 0), "a new one is zeros");
     journal.store(3, 7);
     journal.store(WORDS - 1, u64::MAX);
-    // Pages that have been let go come back when they are touched.
+    // Pages taken out of memory come back when accessed.
     journal.let_go(0..WORDS);
     assert_eq!((journal.load(3), journal.load(WORDS - 1)), (7, u64::MAX));
     drop(journal);
-    // An existing one keeps its size, whatever a new one would get.
+    // An existing journal keeps its size, regardless of the size for a new one.
     let journal = FileJournal::open(&path, &new(1 << 20)).unwrap();
     assert_eq!(journal.words(), WORDS);
     let mut words = [0; 3];

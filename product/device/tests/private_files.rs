@@ -1,4 +1,4 @@
-//! Who may read the files that are made. Alone in its process, for the umask is the process's.
+//! Access rights of created files. Alone in its process, because the umask belongs to the process.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ fn mode(path: &Path) -> u32 {
     metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-/// The name of a file, and what makes it.
+/// Name of a file, and the function that creates it.
 type Make<'a> = (&'static str, &'a dyn Fn(&Path) -> Box<dyn Any>);
 
 #[test]

@@ -1,4 +1,4 @@
-//! The settings of an engine. [`EngineConfig::check`] refuses settings that cannot work.
+//! Settings of an engine. [`EngineConfig::check`] refuses settings that cannot work.
 
 mod check;
 
@@ -18,81 +18,82 @@ use crate::format::segment::{PAGE_BYTES, largest_item};
 use crate::placement::{ExactSettings, IndexRoom, PlacementKind};
 use crate::store::{Layout, Victim};
 
-/// Smallest memory an engine can work with, in bytes, beyond the memory reserved for its host.
+/// Least memory of an engine, in bytes, in addition to the memory reserved for its host.
 pub const MIN_MEMORY_BYTES: u64 = 16 << 20;
-/// Memory of a worker thread beside the engine's: its ring, receive buffers and page buffers.
+/// Memory of a worker thread, in bytes, in addition to the engine's: its ring, receive buffers and page buffers.
 pub const WORKER_BYTES: u64 = 3 << 20;
-/// The usual write-back window.
+/// Default write-back window.
 pub const WRITE_BACK: Duration = Duration::from_secs(60);
-/// Smallest flash, in segments.
+/// Least flash, in segments.
 pub const MIN_SEGMENTS: u64 = 8;
 
-/// Reads of one page that may be under way at once, at least.
+/// Least number of single-page reads for which there is memory at once.
 const MIN_SMALL_READS: u64 = 64;
 const MIN_SEGMENT_BYTES: u64 = 256 << 10;
 const MAX_SEGMENT_BYTES: u64 = 8 << 20;
 
-/// Sizes that an engine is made for.
+/// Sizes for which an engine is configured.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Memory for everything it holds, in bytes.
+    /// Bytes of memory for everything that the engine holds.
     pub memory_bytes: u64,
-    /// Bytes of its flash.
+    /// Bytes of flash.
     pub flash_bytes: u64,
-    /// Bytes of an erase block, where a segment is one.
+    /// Bytes of an erase block, if a segment is one block.
     pub block_bytes: Option<u32>,
-    /// Bytes of a segment, where they are given.
+    /// Bytes of a segment, if given.
     pub segment_bytes: Option<u32>,
-    /// Bytes of memory for segments being filled and written, where they are given.
+    /// Bytes of memory for segments being filled and written, if given.
     pub buffer_bytes: Option<u64>,
     /// Bytes of the largest value.
     pub max_value_bytes: u32,
 }
 
-/// Settings of an engine. Those an image is made with are kept in it: an image opened again keeps
-/// its own, whatever the settings say, where they do not contradict each other.
+/// Settings of an engine. An image keeps the settings that it was made with: when it is opened again, its own take precedence
+/// over these, unless the two contradict each other.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
     /// Memory for everything the engine holds, in bytes: items, index, buffers.
     pub memory_bytes: u64,
-    /// Bytes of a segment in a new image; `None` chooses by the sizes of flash and memory.
+    /// Bytes of a segment in a new image; `None` derives them from the sizes of flash and memory.
     pub segment_bytes: Option<u32>,
-    /// The key space is cut into two to the power of this many partitions, in a new image.
+    /// Binary logarithm of the number of partitions of the key space, in a new image.
     pub partition_bits: u32,
-    /// The largest value that can be stored, in bytes.
+    /// Largest value that can be stored, in bytes.
     pub max_value_bytes: u32,
-    /// The most bytes that are written to the flash in a second; the cache gives up items before it writes more. `None`
-    /// for as many as come.
+    /// Most bytes written to flash in a second. At the limit the cache drops items instead of writing more. `None` for no
+    /// limit.
     pub flash_write_limit: Option<NonZeroU64>,
     /// Use of the memory.
     pub dram: Dram,
-    /// Which items that leave memory go to flash.
+    /// Choice of the items that go to flash when they leave memory.
     pub admission: Admission,
-    /// How items are found, and how they lie on flash.
+    /// Index of the items on flash, and their layout.
     pub placement: Arc<dyn PlacementKind>,
     /// Settings of the index.
     pub index: IndexSettings,
-    /// How segments are reclaimed.
+    /// Settings of reclaim.
     pub reclaim: ReclaimSettings,
-    /// How segments are written.
+    /// Settings of segment writes.
     pub writing: WriteSettings,
-    /// Bytes of memory that may be lent in any case ([`Engine::lend_memory`](crate::Engine::lend_memory)): the index leaves
-    /// them free.
+    /// Bytes of memory that may always be lent ([`Engine::lend_memory`](crate::Engine::lend_memory)): the index leaves them
+    /// free.
     pub lendable_bytes: u64,
-    /// The write-back window: an item that was stored before it is on flash, too. `None` writes items when they leave memory.
+    /// Write-back window: an item stored longer ago than this is also on flash. `None` writes items only when they leave
+    /// memory.
     pub write_back: Option<Duration>,
-    /// How long an orderly stop may take.
+    /// Time limit of an orderly stop.
     pub stop_deadline: Duration,
-    /// Time after an append until the journal is synced: a power cut may undo the changes within it.
+    /// Time from an append to the sync of the journal: a power cut may undo the changes within it.
     pub sync_interval: Duration,
-    /// Seconds of downtime after which the items are not trusted any more, because the cache has missed writes
-    /// meanwhile; `None` for never.
+    /// Seconds of downtime after which the items are no longer trusted, because the cache has missed writes in that time;
+    /// `None` for no limit.
     pub max_downtime: Option<u32>,
     /// Treatment of the items after a longer downtime.
     pub after_downtime: AfterDowntime,
-    /// Take over a device that holds something else, or another kind of image. Its contents are lost.
+    /// Whether to take over a device with other contents, or with another kind of image. The contents are lost.
     pub force: bool,
-    /// With `force`, also one that holds a file system, a volume or a partition table.
+    /// Whether `force` includes devices with a file system, a volume or a partition table.
     pub overwrite_filesystem: bool,
 }
 
@@ -140,8 +141,8 @@ impl Default for EngineConfig {
     }
 }
 
-/// Bytes of the journal of a new image: a 256th of the flash, an eighth of the memory at most, and
-/// never too few.
+/// Returns the bytes of the journal of a new image: a 256th of the flash, but at most an eighth of the memory, and in any
+/// case the least that a journal needs.
 pub fn journal_bytes(flash_bytes: u64, memory_bytes: u64, partition_bits: u32) -> u64 {
     (flash_bytes / 256)
         .min(memory_bytes / 8)
@@ -149,8 +150,8 @@ pub fn journal_bytes(flash_bytes: u64, memory_bytes: u64, partition_bits: u32) -
         .next_multiple_of(device::PAGE_BYTES as u64)
 }
 
-/// What becomes of a journal that there is not, or that somebody has cut short: it gets so many bytes. With `force` a
-/// file that is too short for a journal is taken for one, whatever it holds.
+/// Returns the treatment of a missing journal, or of one that has been cut short: it gets `bytes` bytes. With `force`, a file
+/// that is too short for a journal is taken for one, whatever its contents.
 pub fn new_journal(bytes: u64, partition_bits: u32, force: bool) -> NewJournal {
     NewJournal {
         bytes,
@@ -163,16 +164,16 @@ pub fn new_journal(bytes: u64, partition_bits: u32, force: bool) -> NewJournal {
     }
 }
 
-/// Bytes of the shortest journal that a new image can be given.
+/// Returns the bytes of the shortest journal of a new image.
 pub fn least_journal_bytes(partition_bits: u32) -> u64 {
     crate::format::journal::least_bytes(1 << partition_bits)
         .next_multiple_of(device::PAGE_BYTES as u64)
 }
 
-/// Returns the memory left for the engine, of `given` bytes, when its host needs `own` bytes.
+/// Returns the memory left for the engine, of `given` bytes, if its host needs `own` bytes.
 ///
 /// # Errors
-/// When that is too little: the least that would do instead of `given`, in whole MiB.
+/// If that is too little: the least sufficient value of `given`, in whole MiB.
 pub fn engine_share(given: u64, own: u64) -> Result<u64, u64> {
     let needed = own.saturating_add(MIN_MEMORY_BYTES);
     if given < needed {
@@ -182,8 +183,8 @@ pub fn engine_share(given: u64, own: u64) -> Result<u64, u64> {
 }
 
 impl EngineConfig {
-    /// Bytes of a segment for a new image on `flash_bytes` of flash: the largest power of two up to
-    /// 8 MiB of which the flash holds 128 and the memory 32 — but never too small for one item.
+    /// Returns the bytes of a segment for a new image on `flash_bytes` of flash: the largest power of two up to 8 MiB of
+    /// which the flash holds 128 and the memory 32, but never less than one item needs.
     pub fn choose_segment_bytes(&self, flash_bytes: u64) -> u32 {
         if let Some(chosen) = self.segment_bytes {
             return chosen;
@@ -198,7 +199,7 @@ impl EngineConfig {
         bytes
     }
 
-    /// Returns the sizes that the index of an image is laid out by. `expected_items` is `None` for a new image.
+    /// Returns the sizes by which the index of an image is laid out. `expected_items` is `None` for a new image.
     pub(crate) fn index_room(
         &self,
         image_bytes: u64,
@@ -215,39 +216,39 @@ impl EngineConfig {
         }
     }
 
-    /// Bytes that large items read from flash may hold at once: a 32nd of the memory, and never
-    /// too few for two of the largest.
+    /// Returns the bytes that large items read from flash may hold at once: a 32nd of the memory, but at least enough for two
+    /// of the largest items.
     pub(crate) fn large_read_bytes(&self) -> u64 {
         let largest = self.largest_body() as u64 * 3 / 2;
         (self.memory_bytes / 32).max(2 * largest)
     }
 
-    /// Bytes that items read from flash one page at a time may hold at once: a 128th of the memory, and never
-    /// too few to keep a drive busy.
+    /// Returns the bytes that items read from flash one page at a time may hold at once: a 128th of the memory, but at least
+    /// enough to keep a drive busy.
     pub(crate) fn small_read_bytes(&self) -> u64 {
         (self.memory_bytes / 128).max(MIN_SMALL_READS * u64::from(PAGE_BYTES))
     }
 
-    /// Bytes that items read from flash may hold at once.
+    /// Returns the bytes that all items read from flash may hold at once.
     pub(crate) fn read_bytes(&self) -> u64 {
         self.large_read_bytes() + self.small_read_bytes()
     }
 
-    /// The largest item body the settings allow.
+    /// Returns the size of the largest item body that the settings allow.
     pub fn largest_body(&self) -> usize {
         use crate::format::item::{CAS_BYTES, CHECKSUM_BYTES, HEADER_BYTES, MAX_KEY_BYTES};
         CHECKSUM_BYTES + HEADER_BYTES + CAS_BYTES + MAX_KEY_BYTES + self.max_value_bytes as usize
     }
 
-    /// Whether reads of segments are counted: something is decided by them.
+    /// Returns whether reads of segments are counted, because reclaim or wear leveling depends on them.
     pub(crate) fn counts_reads(&self) -> bool {
         let policy = self.reclaim.policy;
         let victims = [Some(policy.victim()), policy.under_pressure()];
         victims.contains(&Some(Victim::LeastRecentlyRead)) || self.reclaim.wear_leveling.is_some()
     }
 
-    /// Free buffers below which sealed segments are written; `None` writes them at once. So does a limit on writes: a checkpoint
-    /// that has to wait for them all waits for as long as they take.
+    /// Returns the number of free buffers below which sealed segments are written; `None` writes them at once. A limit on
+    /// writes also has them written at once: otherwise a checkpoint would have to wait for all at that limit.
     pub(crate) fn spare_buffers(&self) -> Option<usize> {
         match self.dram {
             Dram::ItemCache | Dram::BeforeVictims | Dram::Filter => None,
@@ -256,15 +257,15 @@ impl EngineConfig {
         }
     }
 
-    /// Segments of this size that an orderly stop needs to write what is in memory; `None` where that is what is dirty,
-    /// because all else has its copy.
+    /// Returns the number of segments of this size that an orderly stop needs to write the items in memory. Returns `None`
+    /// with a write-back window: only dirty items are written then, as all others have a copy on flash.
     pub(crate) fn segments_for_stop(&self, segment_bytes: u32) -> Option<u32> {
         match (self.dram, self.write_back) {
             (Dram::ItemCache | Dram::BeforeVictims | Dram::Filter, Some(_)) => None,
             (Dram::ItemCache | Dram::BeforeVictims | Dram::Filter, None) => {
                 Some((self.memory_bytes * 5 / 4 / u64::from(segment_bytes)) as u32 + 2)
             }
-            // Items in buffers have their segments already.
+            // Items in buffers already have their segments.
             (Dram::WriteBuffers { .. }, _) => Some(0),
         }
     }

@@ -1,6 +1,6 @@
-//! Presets: systems as named combinations of the engine's parts. The default, [`FLOWSTONE`], is defined here; a paper's
-//! system defines its own presets in its folder of `systems/`, from the shapes that this module shares: a cache of items
-//! ([`sized`]), a cache of write buffers ([`slabs`], [`write_buffers`]), and the same with an index on flash
+//! Presets: systems as named combinations of the engine's parts. This module defines the default, [`FLOWSTONE`]. The system
+//! of a paper defines its presets in its folder of `systems/`, from the shapes that this module shares: a cache of items
+//! ([`sized`]), a cache of write buffers ([`slabs`], [`write_buffers`]), and a cache of write buffers with an index on flash
 //! ([`index_on_flash`]).
 
 use std::fmt::Write;
@@ -13,55 +13,56 @@ use crate::format::segment::largest_item;
 use crate::placement::{ExactSettings, PlacementKind};
 use crate::store::Layout;
 
-/// Largest part of the memory that the index of a cache of write buffers takes, in percent; half is for slabs.
+/// Largest share of the memory for the index of a cache of write buffers, in percent. Half of the memory is for slabs.
 const SLABS_INDEX_PERCENT: u32 = 40;
-/// A quarter of the buffers is written at once, each by one command where a slab is no erase block; the others are
-/// being filled.
+/// A quarter of the buffers is written at once, each by one command unless a slab is an erase block. The others are being
+/// filled.
 const WRITERS_SHARE: usize = 4;
-/// Servers that Fatcache runs side by side (DIDACache, TOS 2018, section 5.1): each writes one slab at a time, and reclaims
-/// one.
+/// Number of servers that Fatcache runs side by side (DIDACache, TOS 2018, section 5.1). Each writes one slab at a time and
+/// reclaims one.
 const SERVERS: usize = 8;
-/// An eighth of the buffers is kept free by the drain; the other buffers answer reads from memory.
+/// An eighth of the buffers is kept free by the drain. The other buffers answer reads from memory.
 const SPARE_SHARE: usize = 8;
-/// Slabs in memory where their size is not given: more than there are classes of items up to 100 KiB, each of which fills one.
+/// Number of slabs in memory if their size is not given. Each class of items fills one, and there are fewer classes of items
+/// up to 100 KiB.
 const SLABS: u64 = 64;
 /// Fewest slabs in memory.
 const LEAST_SLABS: u64 = 2;
 /// Most slabs in memory.
 const MOST_SLABS: u64 = 254;
-/// Part of the memory for slabs being filled, where the index is mostly on flash and their bytes are not given.
+/// Share of the memory, as a divisor, for slabs being filled, if the index is mostly on flash and their bytes are not given.
 const INDEX_ON_FLASH_BUFFER_SHARE: u64 = 8;
-/// Fewest slabs of such a cache: some are written while others are filled.
+/// Fewest slabs of a cache with its index on flash: some are written while others are filled.
 const INDEX_ON_FLASH_LEAST_SLABS: u64 = 6;
-/// Free slabs of such a cache below which reclaim starts and above which it stops, in percent of the flash.
+/// Free slabs of a cache with its index on flash at which reclaim starts, and at which it stops, in percent of the flash.
 const INDEX_ON_FLASH_WATERMARKS: (u32, u32) = (2, 5);
-/// Smallest and largest slab in bytes, where a slab is no erase block.
+/// Smallest and largest slab, in bytes, unless a slab is an erase block.
 const SLAB_BYTES: std::ops::RangeInclusive<u64> = 256 << 10..=8 << 20;
 
-/// Device that a preset is made for; it also runs on the other.
+/// Device for which a preset is made; it also runs on the other one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MadeFor {
     /// A drive, or a file on one.
     Drive,
-    /// Flash whose blocks it erases itself.
+    /// Flash whose blocks the cache erases itself.
     Flash,
 }
 
 /// A named combination of the engine's parts.
 #[derive(Clone, Copy, Debug)]
 pub struct Preset {
-    /// Its name.
+    /// Name of the preset.
     pub name: &'static str,
-    /// Its description, in a line.
+    /// Description in one line.
     pub about: &'static str,
-    /// The device that the experiments give it.
+    /// Device that the experiments give to the preset.
     pub made_for: MadeFor,
-    /// Its settings for an engine of some sizes.
+    /// Returns the settings for an engine of the given sizes.
     pub config: fn(Sizes) -> EngineConfig,
 }
 
 impl Preset {
-    /// A preset made for a drive, or a file on one.
+    /// Returns a preset made for a drive, or for a file on one.
     pub const fn of_drive(
         name: &'static str,
         about: &'static str,
@@ -76,7 +77,7 @@ impl Preset {
         }
     }
 
-    /// A preset made for flash whose blocks it erases itself.
+    /// Returns a preset made for flash whose blocks the cache erases itself.
     pub const fn of_flash(
         name: &'static str,
         about: &'static str,
@@ -99,12 +100,12 @@ pub const FLOWSTONE: Preset = Preset::of_drive(
     flowstone,
 );
 
-/// The presets of a program: the default alone, or those of the systems that are compiled in as well.
+/// Presets of a program: the default alone, or also those of the systems that are compiled in.
 #[derive(Clone, Copy, Debug)]
 pub struct Presets(pub &'static [&'static [Preset]]);
 
 impl Presets {
-    /// The presets of a program without any of the papers' systems.
+    /// Presets of a program without any of the papers' systems.
     pub const PRODUCT: Self = Self(&[&[FLOWSTONE]]);
 
     /// Returns every preset, in the order of the list.
@@ -115,7 +116,7 @@ impl Presets {
     /// Returns the preset called `name`.
     ///
     /// # Errors
-    /// [`UnknownPreset`], which lists the presets there are.
+    /// [`UnknownPreset`], which lists the known presets.
     pub fn named(self, name: &str) -> Result<&'static Preset, UnknownPreset> {
         let found = self.iter().find(|preset| preset.name == name);
         found.ok_or_else(|| UnknownPreset {
@@ -124,7 +125,7 @@ impl Presets {
         })
     }
 
-    /// Lists the presets for a help text: a line each, with the description.
+    /// Returns the list of presets for a help text, one line each with the description.
     pub fn list(self) -> String {
         let mut text = "Presets:".to_owned();
         for Preset { name, about, .. } in self.iter() {
@@ -147,7 +148,7 @@ pub struct UnknownPreset {
     known: String,
 }
 
-/// Returns the settings that every engine of these sizes has.
+/// Returns the settings that all engines of these sizes share.
 pub fn sized(sizes: Sizes) -> EngineConfig {
     EngineConfig {
         memory_bytes: sizes.memory_bytes,
@@ -167,14 +168,14 @@ fn flowstone(sizes: Sizes) -> EngineConfig {
         config.writing.buffers = buffers.clamp(LEAST_SLABS, MOST_SLABS) as usize;
     }
     if sizes.block_bytes.is_some() {
-        // On flash, all buffers but the one that is being filled.
+        // On flash, each buffer has a writer except the one that is being filled.
         config.writing.writers = config.writing.buffers - 1;
     }
     config
 }
 
-/// Returns the settings of a cache that keeps no items in memory but those in write buffers, and lays them in slots on flash.
-/// `for_slabs` are the bytes of memory for the buffers, where `sizes` does not give them.
+/// Returns the settings of a cache that keeps items in memory only in write buffers, and lays them in slots on flash.
+/// `for_slabs` are the bytes of memory for the buffers if `sizes` does not give them.
 pub fn slabs(sizes: Sizes, for_slabs: u64) -> EngineConfig {
     let usual = sized(sizes);
     let most = sizes.buffer_bytes.map_or(SLABS, |_| MOST_SLABS);
@@ -201,7 +202,7 @@ pub fn slabs(sizes: Sizes, for_slabs: u64) -> EngineConfig {
     config
 }
 
-/// Returns the settings of Fatcache: [`slabs`], with a schedule and a policy of reclaim (DIDACache, TOS 2018, section 5.1).
+/// Returns the settings of Fatcache: [`slabs`] with a schedule and a policy of reclaim (DIDACache, TOS 2018, section 5.1).
 pub fn write_buffers(
     sizes: Sizes,
     for_slabs: u64,
@@ -220,8 +221,8 @@ pub fn write_buffers(
     config
 }
 
-/// Returns the settings of [`write_buffers`] with an index that is mostly on flash: its memory is for the index, and an eighth
-/// is for buffers (SlickCache, SoCC 2018, on Fatcache-Async). The index takes `index_percent` of the memory at most.
+/// Returns the settings of [`write_buffers`] with an index that is mostly on flash. The memory is for the index, except an
+/// eighth for buffers (SlickCache, SoCC 2018, on Fatcache-Async). The index takes at most `index_percent` of the memory.
 pub fn index_on_flash(
     sizes: Sizes,
     policy: ReclaimPolicy,
@@ -246,7 +247,7 @@ pub fn index_on_flash(
     config
 }
 
-/// Returns the largest power of two up to `wanted` bytes that a slab can have, and that holds every item.
+/// Returns the largest power of two up to `wanted` bytes that is a valid slab size, or a larger one if an item needs it.
 pub fn slab_bytes(config: &EngineConfig, wanted: u64) -> u64 {
     let (least, most) = SLAB_BYTES.into_inner();
     let mut bytes = 1 << wanted.clamp(least, most).ilog2();

@@ -1,4 +1,4 @@
-//! Settings that the layers below the placements read, and [`ConfigError`], which says which of them cannot work.
+//! Settings for the layers below the placements, and [`ConfigError`], which names the setting that cannot work.
 
 use device::Bytes;
 
@@ -8,96 +8,94 @@ use crate::store::Victim;
 
 /// Bytes at the start of the image for the superblock.
 pub const META_BYTES: u64 = 1 << 20;
-/// The most of the flash that static watermarks may keep free, in percent.
+/// Largest share of the flash that static watermarks may keep free, in percent.
 const MOST_STATIC_PERCENT: u32 = 50;
 
-/// Treatment of the items after a downtime that was longer than allowed.
+/// Treatment of the items after a downtime longer than allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AfterDowntime {
     /// The cache starts empty.
     #[default]
     Empty,
-    /// The cache serves every item as stale: the meta protocol says so, and gives one client the task to
-    /// recache.
+    /// The cache serves every item as stale: the meta protocol marks it, and tells one client to recache it.
     Stale,
 }
 
 /// Use of the memory beside the index and the buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dram {
-    /// A cache of items: they are written to flash when they leave it, and kept in it when they are
-    /// read often.
+    /// A cache of items. Items are written to flash when they leave it, and stay in it while they are read often.
     #[default]
     ItemCache,
-    /// The same, with flash as a victim cache: an item read there comes to memory, and every item that leaves memory is
-    /// written to flash, though it may have a copy (TAO; Flashield, section 2.2).
+    /// A cache of items, with flash as its victim cache. An item read from flash comes to memory, and every item that leaves
+    /// memory is written to flash, even if it has a copy there (TAO; Flashield, section 2.2).
     BeforeVictims,
-    /// A filter that finds the items that deserve flash: an item on flash is read from there, and kept there alone
+    /// A filter that finds the items that deserve flash. An item on flash is read from flash, and kept on flash only
     /// (Flashield, section 3.1).
     Filter,
-    /// Nothing: items go into the write buffers at once, and are read from flash once written.
+    /// Write buffers only. Items go into the buffers at once, and are read from flash once written.
     WriteBuffers {
-        /// Sealed segments stay in memory, to be read from there, while this many buffers are free; `None` writes
-        /// them at once.
+        /// Sealed segments stay in memory, and are read there, while at least this many buffers are free; `None` writes them
+        /// at once.
         spare_buffers: Option<usize>,
     },
 }
 
-/// The choice of the segment to reclaim, and the treatment of its items. `max_copy_sixteenths` bounds the bytes
-/// that are copied out of a reclaimed segment, in sixteenths of a segment: 15 at most, and 16 for `CopyValid`, which
-/// then copies whatever frees a single slot.
+/// Choice of the segment to reclaim, and treatment of its items. `max_copy_sixteenths` limits the bytes copied from a
+/// reclaimed segment, in sixteenths of a segment: at most 15, or 16 for `CopyValid`, which then copies if that frees a single
+/// slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReclaimPolicy {
     /// Items are dropped.
     Drop {
-        /// Which segment is reclaimed.
+        /// Order in which segments are reclaimed.
         victim: Victim,
     },
-    /// Items that were read since they were written are copied. Below the low watermark the oldest
-    /// segments are dropped, so that writes need not wait for copying.
+    /// Items read since they were written are copied. Below the low watermark the oldest segments are dropped, so that writes
+    /// need not wait for copies.
     CopyRecent {
-        /// Which segment is reclaimed.
+        /// Order in which segments are reclaimed.
         victim: Victim,
-        /// The most that is copied.
+        /// Limit on copied bytes.
         max_copy_sixteenths: u32,
     },
-    /// All valid items are copied, and writes stall for it. Of the segments with the fewest valid bytes those that have
-    /// no more than may be copied are taken; if there is none, one is dropped, once writes have stalled. Of victims in
-    /// another order none is copied, but all are dropped, while they have more on average.
+    /// All valid items are copied, and writes stall meanwhile. In the order `FewestValid`, a segment is taken if its valid
+    /// bytes are within the limit; if there is none, a segment is dropped once writes have stalled. In another order,
+    /// segments are dropped without copies while their average exceeds the limit.
     CopyValid {
-        /// Which segment is reclaimed.
+        /// Order in which segments are reclaimed.
         victim: Victim,
-        /// The most that is copied.
+        /// Limit on copied bytes.
         max_copy_sixteenths: u32,
     },
-    /// Items that were read since they were written go back to memory, the others are dropped. Below the low
-    /// watermark the oldest segments are dropped.
+    /// Items read since they were written go back to memory; the others are dropped. Below the low watermark the oldest
+    /// segments are dropped.
     ReturnRecent {
-        /// Which segment is reclaimed.
+        /// Order in which segments are reclaimed.
         victim: Victim,
     },
-    /// Of the oldest segment of the lowest priority, items that reads have promoted are copied to segments of the priority
-    /// that they were promoted to, whatever that takes: `RIPQ`, FAST 2015. Below the low watermark it is dropped.
+    /// The oldest segment of the lowest priority is reclaimed. Its items that reads have promoted are copied, without a
+    /// limit, to segments of their new priority: `RIPQ`, FAST 2015. Below the low watermark the segment is dropped.
     CopyPromoted,
-    /// Between the watermarks, segments with few valid bytes are copied (space-based); below the low
-    /// one, victims are dropped (the quick clean, locality-based): `DIDACache`, section 4.1.3.
+    /// Between the watermarks, segments with few valid bytes are copied (space-based). Below the low watermark, segments are
+    /// dropped (the quick clean, locality-based): `DIDACache`, section 4.1.3.
     Integrated {
-        /// The most that is copied; segments with more valid bytes are not reclaimed this way.
+        /// Limit on copied bytes; segments with more valid bytes are not copied.
         max_copy_sixteenths: u32,
-        /// Which segment is dropped below the low watermark.
+        /// Order in which segments are dropped below the low watermark.
         under_pressure: Victim,
     },
 }
 
 impl ReclaimPolicy {
-    /// The most that is copied, in sixteenths of a segment.
+    /// Returns the limit on copied bytes, in sixteenths of a segment.
     pub fn max_copy_sixteenths(mut self) -> u32 {
         let unbounded = if self == Self::CopyPromoted { 16 } else { 0 };
         self.max_copy().map_or(unbounded, |most| *most)
     }
 
-    /// The same policy, copying `sixteenths` of a segment at most. A policy that copies nothing, or whatever it has to, stays as
-    /// it is.
+    /// Returns the same policy with a limit of `sixteenths` of a segment. A policy without copies or without a limit stays
+    /// the same.
     #[must_use]
     pub fn with_max_copy(mut self, sixteenths: u32) -> Self {
         if let Some(most) = self.max_copy() {
@@ -124,7 +122,7 @@ impl ReclaimPolicy {
         }
     }
 
-    /// Which segment is reclaimed when nothing presses.
+    /// Returns the order in which segments are reclaimed above the low watermark.
     pub(crate) fn victim(self) -> Victim {
         match self {
             Self::Drop { victim }
@@ -136,12 +134,12 @@ impl ReclaimPolicy {
         }
     }
 
-    /// Whether all valid items are copied of segments that are taken by their age or by when they were read last.
+    /// Returns whether all valid items are copied, of segments in order of age or of their last read.
     pub(crate) fn copies_valid_by_age(self) -> bool {
         matches!(self, Self::CopyValid { victim, .. } if victim != Victim::FewestValid)
     }
 
-    /// Which segment is dropped below the low watermark; `None` where writes stall instead.
+    /// Returns the order in which segments are dropped below the low watermark; `None` if writes stall instead.
     pub(crate) fn under_pressure(self) -> Option<Victim> {
         match self {
             Self::Drop { victim } => Some(victim),
@@ -153,20 +151,19 @@ impl ReclaimPolicy {
     }
 }
 
-/// How many segments are kept free: how the low and the high watermark are found.
+/// Rule for the number of segments to keep free: the low and the high watermark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reserve {
-    /// Enough is kept free for an orderly stop to write the items in memory.
+    /// Enough segments are kept free for an orderly stop to write the items in memory.
     #[default]
     ForStop,
-    /// The watermarks are these shares of the flash.
+    /// The watermarks are fixed shares of the flash.
     Static(StaticReserve),
-    /// The low watermark doubles when reclaim falls so far behind that only half of it is free. It is lowered by a
-    /// hundredth of the flash when the high one is hit, and for every hundredth of the flash that is opened
-    /// without such a shortage.
+    /// The low watermark doubles when fewer than half of its segments are free. It falls by a hundredth of the flash for each
+    /// segment opened while the high watermark is reached, but not while an empty cache is filled for the first time.
     Heuristic,
-    /// The low watermark is the number of segments in the queue before the reclaimers, an M/M/c queue: of one reclaimer,
-    /// that is equation 1.
+    /// The low watermark is the number of segments in the reclaimers' queue, an M/M/c queue. With one reclaimer, that is
+    /// equation 1.
     Queueing,
 }
 
@@ -180,7 +177,7 @@ pub struct StaticReserve {
 }
 
 impl Default for StaticReserve {
-    /// A quarter of the flash is always kept free, as in conventional drives.
+    /// Always keeps a quarter of the flash free, like conventional drives.
     fn default() -> Self {
         Self {
             low_percent: 25,
@@ -205,68 +202,68 @@ impl std::str::FromStr for Reserve {
     }
 }
 
-/// When sealed segments are written and old ones reclaimed.
+/// Time at which sealed segments are written and old ones reclaimed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Schedule {
-    /// Sealed segments are written as soon as there are some, and old ones reclaimed while too few are free.
+    /// Sealed segments are written as soon as there are any. Old segments are reclaimed while too few are free.
     #[default]
     Background,
-    /// Nothing is written or reclaimed before a write or a checkpoint finds no free segment and stalls.
+    /// Nothing is written or reclaimed until a write or a checkpoint finds no free segment and stalls.
     OnDemand,
 }
 
-/// How segments are reclaimed.
+/// Settings of reclaim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReclaimSettings {
-    /// The choice of the segment to reclaim, and the treatment of its items.
+    /// Choice of the segment to reclaim, and treatment of its items.
     pub policy: ReclaimPolicy,
-    /// How many segments are kept free.
+    /// Rule for the number of segments to keep free.
     pub reserve: Reserve,
-    /// Wear leveling takes place after this many erases for each segment; `None` leaves that to the device.
+    /// Erases of each segment after which wear leveling takes place; `None` leaves wear leveling to the device.
     pub wear_leveling: Option<u32>,
-    /// Segments reclaimed at once.
+    /// Number of segments reclaimed at once.
     pub reclaimers: usize,
-    /// When segments are written and reclaimed.
+    /// Time at which segments are written and reclaimed.
     pub schedule: Schedule,
-    /// Copies that are not on flash yet are bounded, so that a kill takes little; else they wait for their buffers as other
-    /// items do. Flash whose pages cannot be written twice has no such bound.
+    /// Whether to limit the copies that are not on flash yet, so that a kill loses few items. Without the limit, copies wait
+    /// for their buffers like other items. Flash whose pages cannot be written twice has no such limit.
     pub bound_copies: bool,
 }
 
-/// How segments are written.
+/// Settings of segment writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteSettings {
-    /// Segments in memory at once: being filled, waiting to be written or being written.
+    /// Number of segments in memory at once: being filled, waiting to be written or being written.
     pub buffers: usize,
-    /// Segments written at once.
+    /// Number of segments written at once.
     pub writers: usize,
-    /// Bytes of one program, for which reads may have to wait. `None`: 256 KiB on a drive, a page on flash.
+    /// Bytes of one program, for which reads may have to wait. `None` for 256 KiB on a drive, and for a page on flash.
     pub write_bytes: Option<u32>,
-    /// Tell the device of erased blocks.
+    /// Whether to tell the device of erased blocks.
     pub discard: bool,
 }
 
-/// Settings of an index, whatever the placement. `None` leaves the choice to the placement, and a placement ignores
-/// settings that do not concern its index.
+/// Settings of an index of any placement. `None` leaves the choice to the placement. A placement ignores settings that do not
+/// concern its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexSettings {
-    /// Largest part of the memory that the index takes, in percent.
+    /// Largest share of the memory for the index, in percent.
     pub percent: u32,
-    /// Entries that the index keeps hot, in percent: of all mappings in an index of tiers, of the items on flash in one
+    /// Entries that the index keeps hot, in percent: of all mappings in an index of tiers, of the items on flash in an index
     /// without keys.
     pub hot_percent: Option<u32>,
-    /// Bits of filters in memory for each mapping on flash.
+    /// Bits of the filters in memory for each mapping on flash.
     pub filter_bits: Option<u32>,
-    /// Part of the index's memory for filters, in percent.
+    /// Share of the index's memory for filters, in percent.
     pub filter_percent: Option<u32>,
-    /// Incarnations of a new hash table of slices.
+    /// Number of incarnations in a new hash table of slices.
     pub incarnations: Option<u32>,
     /// Segments opened since the last checkpoint after which an index on flash asks for the next.
     pub checkpoint_segments: Option<u32>,
 }
 
 impl IndexSettings {
-    /// Settings with this part of the memory; the placement chooses the others.
+    /// Returns settings with this share of the memory, in percent. The placement chooses the other settings.
     pub fn of_memory(percent: u32) -> Self {
         Self {
             percent,
@@ -289,9 +286,9 @@ pub enum ConfigError {
         Bytes(*given), Bytes(*needed)
     )]
     Memory {
-        /// The given bytes.
+        /// Given bytes.
         given: u64,
-        /// The needed bytes.
+        /// Needed bytes.
         needed: u64,
     },
     /// More buffers than the memory holds.
@@ -300,16 +297,16 @@ pub enum ConfigError {
         Bytes((*segment_bytes).into()), Bytes(*memory)
     )]
     Buffers {
-        /// Segments in memory at once.
+        /// Number of segments in memory at once.
         buffers: usize,
         /// Bytes of a segment, and so of a buffer.
         segment_bytes: u32,
-        /// Bytes of memory that buffers may be taken from.
+        /// Bytes of memory from which buffers are taken.
         memory: u64,
-        /// The most there may be.
+        /// Largest possible number.
         most: u64,
     },
-    /// Items that would go back to where none are kept.
+    /// Items would go back to a memory that keeps none.
     #[error(
         "reclaim cannot return items to memory that holds write buffers alone: keep items in memory, or have reclaim \
          copy or drop them"
@@ -318,21 +315,21 @@ pub enum ConfigError {
     /// Too little flash.
     #[error("{:.1} of flash are too few: {:.1} are the least with these segments", Bytes(*given), Bytes(*needed))]
     Flash {
-        /// The given bytes.
+        /// Given bytes.
         given: u64,
-        /// The needed bytes.
+        /// Needed bytes.
         needed: u64,
     },
-    /// More flash than the journal's records can name places on.
+    /// More flash than the places in journal records can address.
     #[error(
         "{:.1} of flash are too many: with these segments an image has {:.1} at most; give it less of the \
          device{}", Bytes(*given), Bytes(*most),
         if *most < LOCATION_UNITS * u64::from(UNIT_BYTES) { ", or larger segments" } else { "" }
     )]
     FlashTooLarge {
-        /// Bytes of flash that were given.
+        /// Given bytes of flash.
         given: u64,
-        /// The most there may be.
+        /// Largest possible number of bytes.
         most: u64,
     },
     /// Values that no segment can hold.
@@ -342,12 +339,12 @@ pub enum ConfigError {
         Bytes((*value_bytes).into()), Bytes((*segment_bytes).into())
     )]
     Value {
-        /// The largest value.
+        /// Bytes of the largest value.
         value_bytes: u32,
-        /// A segment.
+        /// Bytes of a segment.
         segment_bytes: u32,
     },
-    /// Watermarks that make no sense.
+    /// Contradictory watermarks.
     #[error(
         "a reserve from {low_percent} to {high_percent} % of the flash cannot be kept: the low watermark must be \
          below the high one, and that {most} % at most"
@@ -357,15 +354,15 @@ pub enum ConfigError {
         low_percent: u32,
         /// The high watermark, in percent of the flash.
         high_percent: u32,
-        /// The most that can be kept free.
+        /// Largest share that can be kept free, in percent.
         most: u32,
     },
     /// A number out of range.
     #[error("{name} must be {range}")]
     Range {
-        /// The setting.
+        /// Name of the setting.
         name: &'static str,
-        /// The values that it may have.
+        /// Values that the setting may have.
         range: &'static str,
     },
 }
@@ -374,7 +371,7 @@ impl Reserve {
     /// Checks the settings.
     ///
     /// # Errors
-    /// Watermarks that cross, or that keep more than half of the flash free.
+    /// If the watermarks cross, or keep more than half of the flash free.
     pub fn check(self) -> Result<(), ConfigError> {
         match self {
             Self::Static(StaticReserve {

@@ -1,8 +1,7 @@
-//! What the runtime costs: `limits echo [N]` and `limits reads PATH` print one line each.
+//! Measures the cost of the runtime: `limits echo [N]` and `limits reads PATH` print one line each.
 //!
-//! `echo`: N (64) connections over loopback, one message of 40 bytes in flight on each; processor time
-//! of the server's worker per message. `reads`: random 4 KiB reads of a file, 64 at once on one
-//! worker; processor time per read.
+//! `echo`: N (64) connections over loopback, one message of 40 bytes in flight on each; processor time of the server's worker per
+//! message. `reads`: random 4 KiB reads of a file, 64 at once on one worker; processor time per read.
 
 #![allow(clippy::print_stdout)]
 
@@ -50,7 +49,7 @@ fn start(threads: usize, io: IoChoice) -> std::io::Result<Workers> {
     })
 }
 
-/// Processor time of the calling thread: user and system.
+/// Returns the processor time of the calling thread: user and system.
 fn thread_time() -> (Duration, Duration) {
     // SAFETY: a zeroed `rusage` is valid, and the call fills it.
     let usage = unsafe {
@@ -64,7 +63,7 @@ fn thread_time() -> (Duration, Duration) {
     (time(usage.ru_utime), time(usage.ru_stime))
 }
 
-/// Runs `work` for [`RUN`] on the calling worker; prints what one of the `count`ed things costs.
+/// Runs `work` for [`RUN`] on the calling worker and prints the cost of one `count`ed operation.
 async fn measure(what: &str, count: &Cell<u64>) {
     runtime::sleep(Duration::from_millis(300)).await;
     let (user, system) = thread_time();
@@ -96,7 +95,7 @@ fn echo(io: IoChoice, connections: usize) -> std::io::Result<()> {
             runtime::spawn(serve(stream, Rc::clone(&count)));
         }
         measure("echo", &count).await;
-        // The receiver waits for this.
+        // The receiver waits for this value.
         let _ = finished.send(());
     });
     workers.spawn_on(1, move || async move {
@@ -105,7 +104,7 @@ fn echo(io: IoChoice, connections: usize) -> std::io::Result<()> {
                 let Ok(socket) = std::net::TcpStream::connect(address) else {
                     return;
                 };
-                // Fails only where the connection has ended again.
+                // Fails only if the connection has ended.
                 let _ = socket.set_nodelay(true);
                 let stream = Stream::new(socket.into());
                 let mut message = MESSAGE.to_vec();

@@ -1,12 +1,11 @@
-//! A bound on memory that tasks share: what is large takes a share first and gives it back.
+//! A memory bound shared by tasks: a task takes a share before it uses much memory, and gives the share back.
 //!
-//! Shares are handed out in the order in which they were asked for. Whoever holds one and can do
-//! without it watches [`Share::wanted`]: it completes, for one holder at a time, the one that has
-//! watched longest, while somebody waits.
+//! Shares are handed out in the order of the requests. A holder that can do without its share watches [`Share::wanted`]. While a
+//! request waits, `wanted` completes for one holder at a time, the holder that has watched longest first.
 //!
-//! A budget may have a [`Lender`]: whoever would have to wait is lent more first, and what is not needed any more goes
-//! back. What is taken without waiting comes from what is there. While the lender says that more comes, no holder is
-//! asked to give up what it has, for `MOST_DELAYS` times that it is asked.
+//! A budget may have a [`Lender`]. A request that would have to wait first borrows the missing bytes, and the budget returns
+//! borrowed bytes that are no longer needed. A request that does not wait takes free bytes only and borrows none. While the
+//! lender answers [`Lending::Later`], no holder is asked to give up its share, for at most `MOST_DELAYS` such answers.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,66 +17,66 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::sync::{Receiver, Sender, oneshot};
 
-/// Longest wait for a share where the request is refused without one.
+/// Longest wait for a share; a request without a share by then is refused.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A budget with a [`Lender`] is lent at least so much at a time.
+/// Smallest number of bytes that a budget borrows from its [`Lender`] at a time.
 const LENT_STEP: u64 = 64 << 10;
 
-/// Times that a lender may have nothing yet before holders are asked to give up theirs.
+/// Number of [`Lending::Later`] answers after which holders are asked to give up their shares.
 const MOST_DELAYS: u32 = 10;
 
-/// What a [`Lender`] says.
+/// Answer of a [`Lender`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lending {
-    /// It is lent.
+    /// The bytes are lent.
     Lent,
-    /// Not yet.
+    /// No bytes are free yet.
     Later,
-    /// There is no more.
+    /// The lender will have no more bytes.
     Never,
 }
 
-/// Lends a budget more, and takes it back.
+/// Lends bytes to a budget, and takes them back.
 pub trait Lender: Send + Sync {
-    /// Asks for `bytes` more. May take locks that those hold who take what is there.
+    /// Asks for `bytes` more. May take locks that are held by threads taking bytes from the budget.
     fn lend(&self, bytes: u64) -> Lending;
 
     /// Takes `bytes` back, without any lock.
     fn take_back(&self, bytes: u64);
 }
 
-/// Bytes to be shared out. Callable from every thread.
+/// Bytes shared by tasks. Callable from every thread.
 pub struct Budget {
-    /// All there is, but for what is lent.
+    /// Bytes of the budget's own, without borrowed bytes.
     bytes: u64,
     lender: Option<Box<dyn Lender>>,
     state: Mutex<State>,
-    /// Tells holders that watch that somebody waits.
+    /// Wakes holders that watch, because a request waits.
     wanted: Event,
-    /// Tells who borrows for the line that it has begun.
+    /// Wakes [`Budget::has_line`], because a request has begun to wait.
     line: Event,
 }
 
 #[derive(Debug)]
 struct State {
     left: u64,
-    /// What has been lent, in `left` or in shares.
+    /// Borrowed bytes, free (`left`) or in shares.
     lent: u64,
     waiting: VecDeque<Waiting>,
-    /// Times that the lender may still say "later".
+    /// Number of further [`Lending::Later`] answers before holders are asked.
     delays: u32,
 }
 
 #[derive(Debug)]
 struct Waiting {
     bytes: u64,
-    /// Whether more is borrowed for it.
+    /// Whether the budget may borrow bytes for this request.
     borrows: bool,
     turn: Sender<Share>,
 }
 
-/// A share of a budget; given back on drop.
+/// A share of a budget, given back on drop.
 #[derive(Debug)]
 pub struct Share {
     budget: Arc<Budget>,
@@ -85,7 +84,7 @@ pub struct Share {
 }
 
 impl Budget {
-    /// A budget of `bytes`.
+    /// Creates a budget of `bytes`.
     pub fn new(bytes: u64) -> Self {
         Self {
             bytes,
@@ -101,7 +100,7 @@ impl Budget {
         }
     }
 
-    /// The same, and what `lender` adds to it.
+    /// Creates a budget of `bytes` that can borrow more from `lender`.
     pub fn with_lender(bytes: u64, lender: impl Lender + 'static) -> Self {
         Self {
             lender: Some(Box::new(lender)),
@@ -109,7 +108,7 @@ impl Budget {
         }
     }
 
-    /// Takes `bytes` if they, and `least_left` more, are left and nobody waits.
+    /// Takes `bytes` if no request waits and at least `least_left` bytes remain.
     fn try_take(&self, bytes: u64, least_left: u64) -> bool {
         let mut state = self.state.lock();
         let takes = state.waiting.is_empty() && bytes.saturating_add(least_left) <= state.left;
@@ -119,7 +118,7 @@ impl Budget {
         takes
     }
 
-    /// Takes `bytes`, those that are missing from the lender if it `borrows`, or a place in the line.
+    /// Takes `bytes` and returns `None`, or joins the line. Borrows missing bytes from the lender if `borrows`.
     fn take_or_wait(&self, bytes: u64, borrows: bool) -> Option<Receiver<Share>> {
         let mut state = self.state.lock();
         while borrows && state.waiting.is_empty() && bytes > state.left {
@@ -152,7 +151,7 @@ impl Budget {
         Some(comes)
     }
 
-    /// Resolves when somebody waits in line.
+    /// Resolves when a request waits in line.
     pub async fn has_line(&self) {
         loop {
             let line = self.line.listen();
@@ -163,7 +162,7 @@ impl Budget {
         }
     }
 
-    /// Borrows for those in line, whom the lender has had nothing for when they came: to be called now and then.
+    /// Borrows bytes for requests in line, which the lender could not serve when they arrived. Call it periodically.
     pub fn borrow_for_line(self: &Arc<Self>) {
         let Some(lender) = &self.lender else { return };
         loop {
@@ -194,7 +193,7 @@ impl Budget {
         }
     }
 
-    /// Gives `bytes` back and hands out what those in front of the line wait for.
+    /// Gives `bytes` back and grants the requests at the front of the line that now fit.
     fn give_back(self: &Arc<Self>, bytes: u64) {
         let mut turns = Vec::new();
         let mut state = self.state.lock();
@@ -230,7 +229,7 @@ impl Budget {
         {
             lender.take_back(spare);
         }
-        // Outside the lock: one that has gone away meanwhile gives its share back here.
+        // Outside the lock: a receiver dropped in between gives its share back here.
         for Waiting { bytes, turn, .. } in turns {
             let budget = Arc::clone(self);
             turn.send(Share { budget, bytes });
@@ -248,8 +247,8 @@ impl Budget {
 }
 
 impl State {
-    /// How much of what is lent can go back: half of what the budget has by itself stays there to be taken, and a step
-    /// more, so that nothing goes to and fro.
+    /// Returns how many borrowed bytes can go back to the lender: the free bytes beyond half of the budget's own, if they exceed
+    /// `LENT_STEP`. The threshold keeps bytes from moving back and forth.
     fn spare(&self, own: u64) -> u64 {
         let more = self.left.saturating_sub(own / 2);
         if more > LENT_STEP {
@@ -271,7 +270,7 @@ impl fmt::Debug for Budget {
 }
 
 impl Share {
-    /// A share of nothing.
+    /// Creates an empty share.
     pub fn empty(budget: &Arc<Budget>) -> Self {
         Self {
             budget: Arc::clone(budget),
@@ -279,23 +278,23 @@ impl Share {
         }
     }
 
-    /// Whether it is of that budget.
+    /// Returns whether the share belongs to `budget`.
     pub fn is_of(&self, budget: &Arc<Budget>) -> bool {
         Arc::ptr_eq(&self.budget, budget)
     }
 
-    /// Its bytes.
+    /// Returns the size of the share in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Grows the share to `bytes` if that many are left now and nobody waits for them.
+    /// Grows the share to `bytes` if enough bytes are free and no request waits. Returns whether the share has `bytes` now.
     #[inline]
     pub fn try_grow(&mut self, bytes: u64) -> bool {
         self.try_grow_leaving(bytes, 0)
     }
 
-    /// The same if half of the budget is left after that.
+    /// As [`try_grow`](Self::try_grow), if half of the budget stays free afterwards.
     #[inline]
     pub fn try_grow_within_half(&mut self, bytes: u64) -> bool {
         self.try_grow_leaving(bytes, self.budget.bytes / 2)
@@ -309,13 +308,13 @@ impl Share {
         self.bytes >= bytes
     }
 
-    /// Grows the share to `bytes`, waiting in line for as long as `patience`. False when its turn has
-    /// not come by then, and at once when there is never so much.
+    /// Grows the share to `bytes`, waiting in line for at most `patience`. Returns false when its turn has not come by then, and
+    /// at once when the budget's own bytes are fewer.
     pub async fn grow(&mut self, bytes: u64, patience: Duration) -> bool {
         self.grow_by(bytes, patience, true).await
     }
 
-    /// The same of what the budget has, and has been lent for others.
+    /// As [`grow`](Self::grow), from the budget's own bytes and from bytes borrowed for other requests; borrows none itself.
     pub async fn grow_unlent(&mut self, bytes: u64, patience: Duration) -> bool {
         self.grow_by(bytes, patience, false).await
     }
@@ -331,7 +330,7 @@ impl Share {
             self.bytes = bytes;
             return true;
         };
-        // In line with the others even if the future is dropped: a place without a waiter is passed over.
+        // The place in line is given up even if this future is dropped: a place without a receiver is skipped.
         let left = LeaveLine(&self.budget);
         let granted = crate::timeout(patience, turn).await;
         drop(left);
@@ -342,8 +341,7 @@ impl Share {
         true
     }
 
-    /// Completes when somebody waits for what this share is a part of, and this holder is the one to
-    /// give it up: the one that has watched longest.
+    /// Completes when a request waits for bytes of the budget and this holder has watched longest: it should give up its share.
     pub async fn wanted(&self) {
         loop {
             let asked = self.budget.wanted.listen();
@@ -354,12 +352,12 @@ impl Share {
         }
     }
 
-    /// Asks the next holder that watches, in place of this one, which cannot give up the memory alone.
+    /// Asks the next holder that watches, because this one cannot free enough memory alone.
     pub fn ask_another(&self) {
         self.budget.wanted.notify_additional(1);
     }
 
-    /// Gives back what there is beyond `bytes`.
+    /// Gives the bytes beyond `bytes` back.
     pub fn shrink(&mut self, bytes: u64) {
         if let Some(more) = self.bytes.checked_sub(bytes).filter(|&more| more > 0) {
             self.bytes = bytes;
@@ -367,7 +365,7 @@ impl Share {
         }
     }
 
-    /// Gives everything back.
+    /// Gives all bytes back.
     pub fn clear(&mut self) {
         self.shrink(0);
     }
@@ -379,7 +377,7 @@ impl Drop for Share {
     }
 }
 
-/// Lets those behind pass one that leaves the line.
+/// Lets the requests behind pass a request that leaves the line.
 struct LeaveLine<'a>(&'a Arc<Budget>);
 
 impl Drop for LeaveLine<'_> {
@@ -471,7 +469,7 @@ mod tests {
         });
     }
 
-    /// Lends up to so many bytes.
+    /// Lends up to a fixed number of bytes.
     #[derive(Clone)]
     struct Most(Arc<Mutex<(u64, u64)>>);
 

@@ -1,8 +1,8 @@
 //! Page-aligned buffers for direct I/O.
 //!
-//! One-page buffers, the ones a small flash read needs, are kept in a bounded list per thread so
-//! that a read allocates nothing in the steady state. Those of some pages come from a pool of the process: what reads of
-//! many lengths on many threads give back would stay with the allocator. Larger ones are mapped one by one, by it.
+//! Each thread keeps a bounded list of one-page buffers, the size of a small flash read, so that a read allocates nothing in the
+//! steady state. Buffers of several pages come from a pool of the process: the allocator would keep the memory of reads of many
+//! lengths on many threads. The allocator maps each larger buffer by itself.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::RefCell;
@@ -13,15 +13,15 @@ use std::sync::{Arc, LazyLock};
 pub use crate::pages::PAGE_BYTES;
 use crate::pages::{PagePool, Pages};
 
-/// The longest buffer of the pool: longer ones the allocator maps and unmaps.
+/// Longest buffer of the pool; the allocator maps and unmaps longer buffers.
 const LONGEST_POOLED_BYTES: usize = 128 << 10;
 
-/// What the pool keeps of those that are not used.
+/// Bytes of unused buffers that the pool keeps resident.
 const POOL_KEPT_BYTES: usize = 1 << 20;
 
 static POOL: LazyLock<Arc<PagePool>> = LazyLock::new(|| Arc::new(PagePool::new(POOL_KEPT_BYTES)));
 
-/// One-page buffers a thread keeps for reuse: 1 MiB a thread at most.
+/// One-page buffers that a thread keeps for reuse: at most 1 MiB per thread.
 const KEPT_PAGES: usize = 256;
 
 thread_local! {
@@ -30,12 +30,12 @@ thread_local! {
 
 /// An owned byte buffer whose start is aligned to [`PAGE_BYTES`].
 ///
-/// Zeros at first, but for a single page, which may hold the bytes of its last use.
+/// A new buffer holds zeros, except a buffer of one page, which may hold the bytes of its last use.
 #[derive(Debug)]
 pub struct AlignedBuf {
     start: NonNull<u8>,
     len: usize,
-    /// The memory, where it is of the pool.
+    /// Memory of the pool; `None` if the allocator owns the buffer.
     pooled: Option<Pages>,
 }
 
@@ -45,7 +45,7 @@ unsafe impl Send for AlignedBuf {}
 unsafe impl Sync for AlignedBuf {}
 
 impl AlignedBuf {
-    /// A buffer of `len` bytes, `len` rounded up to whole pages and at least one.
+    /// Creates a buffer of `len` bytes, rounded up to whole pages and at least one page.
     pub fn new(len: usize) -> Self {
         let len = len.max(1).next_multiple_of(PAGE_BYTES);
         if len == PAGE_BYTES
@@ -83,12 +83,12 @@ impl AlignedBuf {
         Layout::from_size_align(len, PAGE_BYTES).expect("buffer lengths stay far below isize::MAX")
     }
 
-    /// Bytes in the buffer.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Never true: a buffer has at least one page.
+    /// Returns false: a buffer has at least one page.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -123,13 +123,13 @@ impl Drop for AlignedBuf {
         }
         if self.len == PAGE_BYTES {
             let kept = FREE_PAGES.try_with(|pages| {
-                // A page dropped while the list itself is being torn down or borrowed is freed.
+                // A page dropped while the list is being torn down or is borrowed is freed.
                 let Ok(mut pages) = pages.try_borrow_mut() else {
                     return false;
                 };
                 let has_place = pages.len() < KEPT_PAGES;
                 if has_place {
-                    // The page changes hands: what is dropped here is not used again.
+                    // The page changes owner: the dropped buffer is not used again.
                     let (start, len) = (self.start, self.len);
                     pages.push(Self {
                         start,

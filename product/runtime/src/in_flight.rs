@@ -1,4 +1,4 @@
-//! [`InFlight`]: a buffer while the kernel has it.
+//! [`InFlight`]: a buffer lent to the kernel.
 
 use std::mem::{ManuallyDrop, MaybeUninit};
 
@@ -7,12 +7,12 @@ use compio::buf::{IoBuf, IoBufMut, SetLen};
 use crate::buffer::AlignedBuf;
 use crate::live;
 
-/// The part of a buffer from a byte on, lent to the kernel.
+/// The bytes of a buffer from `from` on, lent to the kernel.
 ///
-/// When a runtime is dropped with operations in flight, closing the ring does not wait for them:
-/// the device may still write to the buffer. It is leaked then.
+/// Dropping a runtime with operations in flight closes the ring without waiting for them, and the device may still write to the
+/// buffer. The buffer is leaked then.
 pub(crate) struct InFlight<B> {
-    /// `None` after `into_inner` only.
+    /// `None` only after `into_inner`.
     buffer: Option<B>,
     from: usize,
 }
@@ -49,7 +49,7 @@ impl<B: AsRef<[u8]> + 'static> IoBuf for InFlight<B> {
 }
 
 impl SetLen for InFlight<AlignedBuf> {
-    /// The whole buffer is initialised from the start: its length does not change.
+    /// Does nothing: the whole buffer is always initialised, and its length does not change.
     unsafe fn set_len(&mut self, _len: usize) {}
 }
 
@@ -59,8 +59,7 @@ impl IoBufMut for InFlight<AlignedBuf> {
             Some(buffer) => &mut buffer[self.from..],
             None => &mut [],
         };
-        // SAFETY: same layout; what is written through it by the kernel are bytes, which leave
-        // the buffer initialised.
+        // SAFETY: same layout; the kernel writes bytes through it, which leave the buffer initialised.
         unsafe { &mut *(std::ptr::from_mut(bytes) as *mut [MaybeUninit<u8>]) }
     }
 }

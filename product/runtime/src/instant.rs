@@ -7,17 +7,17 @@ use std::time::Duration;
 pub struct Instant(u64);
 
 impl Instant {
-    /// The instant `nanos` nanoseconds after the clock's zero.
+    /// Creates the instant `nanos` nanoseconds after the clock's zero.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the clock's zero.
+    /// Returns nanoseconds since the clock's zero.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Time from `earlier` to `self`, zero when `earlier` is later.
+    /// Returns the time from `earlier` to `self`, zero when `earlier` is later.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

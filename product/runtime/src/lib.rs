@@ -16,12 +16,12 @@
 //!   └──────────────────┘
 //! ```
 //!
-//! The free functions act on the runtime that drives the calling thread: a [`sim::Sim`] while it
-//! blocks on a future, a [`live`] worker otherwise. Futures stay on the thread that spawned them
-//! and need not be `Send`; what crosses threads is [`sync`] and [`live::Workers`]'s inbox.
+//! The free functions act on the runtime that drives the calling thread: a [`sim::Sim`] while it blocks on a future, a [`live`]
+//! worker otherwise. Futures stay on the thread that spawned them and need not be `Send`. Only the types of [`sync`] and the
+//! inbox of [`live::Workers`] cross threads.
 //!
-//! Nothing outside this crate names the library behind `live`. `unsafe` is confined to the
-//! buffers, the pages and the system calls.
+//! Nothing outside this crate names the library behind `live`. `unsafe` is confined to the buffers, the pages and the system
+//! calls.
 
 pub mod budget;
 pub mod buffer;
@@ -45,12 +45,12 @@ pub use instant::Instant;
 pub use task::{JoinHandle, spawn, spawn_detached, yield_now};
 pub use time::{Elapsed, now, sleep, timeout, unix_seconds};
 
-/// A random number that is to tell things apart.
+/// Returns a random identifier. A simulation draws identifiers from a generator of their own.
 pub fn random_id() -> u64 {
     sim::with_current(|core| core.random_id()).unwrap_or_else(random_u64)
 }
 
-/// A random number: from the seed under simulation, from the system otherwise.
+/// Returns a random number: from the seed under simulation, from the system otherwise.
 pub fn random_u64() -> u64 {
     sim::with_current(|core| core.random_u64()).unwrap_or_else(|| SmallRng::from_os_rng().random())
 }

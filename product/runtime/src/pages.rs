@@ -1,8 +1,8 @@
-//! Memory in whole pages, taken from the system and given back to it, by whichever thread.
+//! Whole pages of memory, taken from the system and returned to it by any thread.
 //!
-//! An allocator keeps what a thread gives back for the thread that took it. Where some threads take and others give
-//! back, as callers and workers of a cache do, a process comes to hold twice what it uses. Here the memory of what is
-//! given back leaves the process at once, all but a bounded rest that the next one takes, on any thread.
+//! A general allocator keeps freed memory for the thread that allocated it. Where some threads allocate and others free, as
+//! callers and workers of a cache do, the process comes to hold twice the memory it uses. A block of this pool leaves the process
+//! as soon as it is given back. Up to `kept_bytes` of blocks stay resident for the next user, on any thread.
 //!
 //! ```text
 //!   PagePool ── class: blocks of one size ── slabs, mapped and not resident until touched
@@ -10,7 +10,7 @@
 //!                 └─ empty: given back, not resident
 //! ```
 //!
-//! Address space is not given back before the pool goes: each class keeps what it had at its largest.
+//! The pool returns address space only when it is dropped: each class keeps the address space of its peak size.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::collections::BTreeMap;
@@ -26,12 +26,12 @@ pub const PAGE_BYTES: usize = 4096;
 
 /// Bytes of the first slab of a class, unless a block is larger.
 const LEAST_SLAB_BYTES: usize = 1 << 20;
-/// Bytes of a slab, at most, unless a block is larger. Each adds a quarter to its class.
+/// Largest slab, in bytes, unless a block is larger. A new slab adds a quarter to its class.
 const MOST_SLAB_BYTES: usize = 64 << 20;
-/// Up to so many pages every number of them has a class of its own; above, each power of two has half as many.
+/// Largest number of pages for which every page count has a class of its own. Beyond it, each doubling has half as many classes.
 const EXACT_PAGES: usize = 64;
 
-/// Whole pages for many users, on any thread.
+/// A pool of whole pages, usable from any thread.
 #[derive(Debug, Default)]
 pub struct PagePool {
     kept_bytes: usize,
@@ -40,11 +40,11 @@ pub struct PagePool {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By the bytes of their blocks.
+    /// Classes by block size in bytes.
     classes: BTreeMap<usize, Class>,
-    /// By their first byte.
+    /// Slabs by start address.
     slabs: BTreeMap<usize, Slab>,
-    /// Bytes of the blocks that are kept.
+    /// Bytes of kept blocks.
     kept_bytes: usize,
 }
 
@@ -52,28 +52,28 @@ struct State {
 struct Class {
     kept: Vec<Block>,
     empty: Vec<Block>,
-    /// Bytes of all slabs.
+    /// Bytes of all slabs of the class.
     mapped_bytes: usize,
-    /// What has never been taken of the newest slab.
+    /// Next block of the newest slab that has never been taken, and how many such blocks remain.
     fresh: Option<(Block, usize)>,
 }
 
 #[derive(Debug)]
 struct Slab {
     bytes: usize,
-    /// The system leaves its pages single: a huge page over empty blocks would fill them again.
+    /// Whether huge pages are disabled: a huge page over empty blocks would make them resident again.
     is_of_single_pages: bool,
 }
 
-/// The first byte of a block.
+/// Start address of a block.
 #[derive(Clone, Copy, Debug)]
 struct Block(NonNull<u8>);
 
-// SAFETY: it is an address; whoever takes the block out of the pool is its only user.
+// SAFETY: it is an address; only the thread that took the block out of the pool uses it.
 unsafe impl Send for Block {}
 
 impl PagePool {
-    /// A pool that keeps up to `kept_bytes` of what is given back.
+    /// Creates a pool that keeps up to `kept_bytes` of returned blocks resident.
     pub fn new(kept_bytes: usize) -> Self {
         Self {
             kept_bytes,
@@ -81,7 +81,7 @@ impl PagePool {
         }
     }
 
-    /// Takes `len` bytes, whose values are those of an earlier use or 0.
+    /// Takes `len` bytes. They hold zeros or the bytes of an earlier use.
     pub fn take(self: &Arc<Self>, len: usize) -> Pages {
         let bytes = class_bytes(len);
         let mut state = self.state.lock();
@@ -123,7 +123,7 @@ impl PagePool {
             advise(slab_start, slab.bytes, Advice::LinuxNoHugepage);
         }
         drop(state);
-        // Between the two locks the block is nobody's.
+        // Between the two locks no list holds the block.
         advise(block.0.as_ptr(), bytes, Advice::LinuxDontNeed);
         let mut state = self.state.lock();
         state.classes.entry(bytes).or_default().empty.push(block);
@@ -131,7 +131,7 @@ impl PagePool {
 }
 
 impl Class {
-    /// A block of `bytes` that has never been taken.
+    /// Takes a block of `bytes` that has never been used.
     fn take_fresh(&mut self, bytes: usize, slabs: &mut BTreeMap<usize, Slab>) -> Block {
         let (block, left) = self.fresh.take().unwrap_or_else(|| {
             let wanted = (self.mapped_bytes / 4).clamp(LEAST_SLAB_BYTES, MOST_SLAB_BYTES);
@@ -146,7 +146,7 @@ impl Class {
             (block, blocks)
         });
         if left > 1 {
-            // SAFETY: more than one block of the slab is left, so that its next byte belongs to the slab.
+            // SAFETY: at least one more block of the slab remains, so that the next address belongs to the slab.
             let next = unsafe { block.0.add(bytes) };
             self.fresh = Some((Block(next), left - 1));
         }
@@ -157,24 +157,24 @@ impl Class {
 impl Drop for PagePool {
     fn drop(&mut self) {
         for (start, slab) in std::mem::take(&mut self.state.get_mut().slabs) {
-            // SAFETY: mapped in `map` with this length; whoever uses a block keeps the pool.
+            // SAFETY: mapped in `map` with this length; every block in use keeps the pool alive.
             let unmapped = unsafe { rustix::mm::munmap(start as *mut _, slab.bytes) };
             debug_assert_eq!(unmapped, Ok(()), "the mapping is the pool's own");
         }
     }
 }
 
-/// Bytes of the blocks of which `len` bytes take one.
+/// Returns the block size, in bytes, of the class that holds `len` bytes.
 fn class_bytes(len: usize) -> usize {
     let pages = len.div_ceil(PAGE_BYTES).max(1);
     let step = (pages.next_power_of_two() / EXACT_PAGES).max(1);
     pages.next_multiple_of(step) * PAGE_BYTES
 }
 
-/// Maps `bytes` of zeros, none of them resident.
+/// Maps `bytes` of zeros, not resident.
 fn map(bytes: usize) -> Block {
     let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-    // SAFETY: the kernel chooses the place, so that no other mapping is touched.
+    // SAFETY: the kernel chooses the address, so that no other mapping is touched.
     let mapped = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, access, flags) };
     match mapped.ok().and_then(|start| NonNull::new(start.cast())) {
         Some(start) => Block(start),
@@ -184,15 +184,14 @@ fn map(bytes: usize) -> Block {
     }
 }
 
-/// Advises the kernel about pages of a slab. One that refuses leaves them as they are: only the figure of resident memory
-/// suffers.
+/// Advises the kernel about pages of a slab. A kernel that refuses leaves them unchanged: only resident memory is larger.
 fn advise(start: *mut u8, bytes: usize, advice: Advice) {
-    // SAFETY: the pages belong to a slab. The one advice that changes what they hold is given for a block that nobody
-    // uses, and leaves zeros.
+    // SAFETY: the pages belong to a slab. `LinuxDontNeed`, the only advice that changes contents, is given for an unused block
+    // and leaves zeros.
     let _ = unsafe { rustix::mm::madvise(start.cast(), bytes, advice) };
 }
 
-/// Bytes of a [`PagePool`], from the start of a page on; given back on drop.
+/// Bytes of a [`PagePool`], aligned to a page; given back on drop.
 #[derive(Debug)]
 pub struct Pages {
     pool: Arc<PagePool>,
@@ -206,19 +205,19 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Bytes of memory that `len` bytes take.
+    /// Returns the bytes of whole pages that hold `len` bytes.
     pub fn bytes_for(len: usize) -> usize {
         len.next_multiple_of(PAGE_BYTES).max(PAGE_BYTES)
     }
 
-    /// The whole words of it.
+    /// Returns the whole words.
     pub fn words(&self) -> &[u64] {
         let words = self.len / size_of::<u64>();
         // SAFETY: as for `deref`; a page's start is aligned for words, and any bytes are words.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), words) }
     }
 
-    /// The whole words of it, to be changed.
+    /// Returns the whole words, mutably.
     pub fn words_mut(&mut self) -> &mut [u64] {
         let words = self.len / size_of::<u64>();
         // SAFETY: as for `words`, and `self` is borrowed exclusively.
@@ -230,7 +229,7 @@ impl Deref for Pages {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `start` points at a block of at least `len` bytes, all of them initialised and owned by `self`.
+        // SAFETY: `start` points at a block of at least `len` initialised bytes owned by `self`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -261,7 +260,7 @@ mod tests {
 
     const BLOCK: usize = 64 << 10;
 
-    /// Bytes of these pages that are resident, by the kernel's own account.
+    /// Returns the resident bytes of the pages' blocks, as the kernel reports them.
     fn resident_bytes(pages: &[&Pages]) -> usize {
         let resident = |pages: &&Pages| {
             let bytes = class_bytes(pages.len);

@@ -1,4 +1,4 @@
-//! What this process has used of its machine, and what there is.
+//! Resources that this process has used, and limits that the system sets.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,23 +10,23 @@ pub struct Usage {
     pub user: Duration,
     /// Processor time in the kernel.
     pub system: Duration,
-    /// Memory resident now, in bytes; 0 where it cannot be told.
+    /// Memory resident now, in bytes; 0 if unknown.
     pub resident_bytes: u64,
-    /// Of that, what files hold: the program itself and its libraries.
+    /// File pages among the resident memory, in bytes: the program itself and its libraries.
     pub of_files_bytes: u64,
 }
 
-/// Cores that this process may run on; 1 where that cannot be told.
+/// Returns the number of cores that this process may run on; 1 if unknown.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Whether the process has a controlling terminal: who started it in one may hang up.
+/// Returns whether the process has a controlling terminal, whose end sends SIGHUP.
 pub fn has_terminal() -> bool {
     std::fs::File::open("/dev/tty").is_ok()
 }
 
-/// Asks the system.
+/// Reads the usage from the system.
 pub fn usage() -> Usage {
     // SAFETY: a zeroed `rusage` is a valid one, and the call fills it.
     let times = unsafe {
@@ -52,19 +52,19 @@ pub fn usage() -> Usage {
     }
 }
 
-/// How many files the process may have open at once; `None` for any number.
+/// Returns how many files the process may have open at once; `None` for any number.
 pub fn files_allowed() -> Option<u64> {
     use rustix::process::{Resource, getrlimit};
     getrlimit(Resource::Nofile).current
 }
 
-/// Sets the allocator of the whole process up so that what is freed goes back to the system: long blocks at once, the
-/// rest when [`trim`] is called. For a program, before it starts threads; a library leaves it to its user. Does nothing
-/// where the allocator is another than glibc's.
+/// Sets up the allocator of the whole process so that freed memory returns to the system: long blocks at once, the rest when
+/// [`trim`] is called. For a program, before it starts threads; a library leaves the choice to its user. Does nothing unless the
+/// allocator is glibc's.
 pub fn give_freed_memory_back() {
     #[cfg(target_env = "gnu")]
     for (parameter, value) in [
-        // Without a fixed value the threshold grows with what is freed, and long blocks then stay.
+        // Without a fixed value the threshold grows with freed blocks, and long blocks then stay.
         (libc::M_MMAP_THRESHOLD, LONG_BLOCK_BYTES),
         (libc::M_TRIM_THRESHOLD, LONG_BLOCK_BYTES),
     ] {
@@ -74,8 +74,7 @@ pub fn give_freed_memory_back() {
     }
 }
 
-/// Gives whole pages that are free in the allocator's heaps back to the system. Takes some milliseconds for each
-/// hundred MiB.
+/// Returns free whole pages of the allocator's heaps to the system. Takes some milliseconds per 100 MiB.
 pub fn trim() {
     #[cfg(target_env = "gnu")]
     // SAFETY: the call has no conditions.
@@ -84,27 +83,27 @@ pub fn trim() {
     }
 }
 
-/// Blocks of at least so many bytes are mapped one by one.
+/// Size in bytes from which a block gets a mapping of its own.
 #[cfg(target_env = "gnu")]
 const LONG_BLOCK_BYTES: libc::c_int = 128 << 10;
 
-/// A bound on the memory of this process and of what the kernel holds for it.
+/// A bound on the memory of this process and on the kernel's memory for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryLimit {
     /// The bound, in bytes.
     pub bytes: u64,
-    /// Where it is set.
+    /// The file that sets it.
     pub file: PathBuf,
 }
 
-/// The tightest bound that memory cgroups put on this process, of either version; `None` where there is none.
+/// Returns the tightest memory bound of the process's cgroups, version 1 and 2; `None` if unbounded.
 pub fn cgroup_memory_limit() -> Option<MemoryLimit> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     tightest_limit(Path::new("/sys/fs/cgroup"), &groups)
 }
 
-/// The tightest bound of the groups in `groups`, as `/proc/self/cgroup` lists them, and of those above them. In a
-/// container the group may not be where it is listed: then what is mounted at the root counts.
+/// Returns the tightest bound of the groups in `groups`, in the format of `/proc/self/cgroup`, and of their ancestors. In a
+/// container the listed group may not exist under the mount; the bound at the root of the mount then counts.
 fn tightest_limit(mounted: &Path, groups: &str) -> Option<MemoryLimit> {
     let mut limits = Vec::new();
     for line in groups.lines() {
@@ -129,7 +128,7 @@ fn tightest_limit(mounted: &Path, groups: &str) -> Option<MemoryLimit> {
         {
             let file = above.join(name);
             let text = std::fs::read_to_string(&file).unwrap_or_default();
-            // `max`, or a number beyond all memory: no bound.
+            // `max`, or a number beyond all memory, is no bound.
             if let Ok(bytes) = text.trim().parse()
                 && bytes < UNLIMITED_BYTES
             {
@@ -140,13 +139,13 @@ fn tightest_limit(mounted: &Path, groups: &str) -> Option<MemoryLimit> {
     limits.into_iter().min_by_key(|limit| limit.bytes)
 }
 
-/// What version 1 says where there is no bound is about twice as much.
+/// Smallest value taken for unlimited. Version 1 reports about twice this value without a bound.
 const UNLIMITED_BYTES: u64 = 1 << 62;
 
-/// Raises the limit on open files to `wanted`, if the system allows that many.
+/// Raises the limit on open files to `wanted`, if the system allows it.
 ///
 /// # Errors
-/// When it allows fewer; the limit is then as high as it can be.
+/// When the system allows fewer; the limit is then as high as possible.
 pub fn allow_files(wanted: u64) -> std::io::Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -173,7 +172,7 @@ pub fn allow_files(wanted: u64) -> std::io::Result<()> {
 mod tests {
     use super::*;
 
-    /// The bound of the process in `groups` and its file, where the files of all groups are `files`.
+    /// Returns the process's bound in `groups` and the file that sets it, given the files of all groups.
     fn limit(files: &[(&str, &str)], groups: &str) -> Option<(u64, String)> {
         let mounted = tempfile::tempdir().unwrap();
         for (file, text) in files {

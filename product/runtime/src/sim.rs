@@ -1,9 +1,8 @@
 //! The simulated runtime: one thread, a virtual clock, every choice drawn from a seed.
 //!
-//! Ready tasks run in an order drawn from the seed, so that different seeds explore different
-//! interleavings and one seed always gives the same run. When nothing is ready the clock jumps to
-//! the next timer. When there is no timer either, the simulation is stuck: it panics and prints
-//! its seed.
+//! Ready tasks run in an order drawn from the seed: different seeds explore different interleavings, and one seed always gives
+//! the same run. When no task is ready the clock jumps to the next timer. Without a timer the simulation is stuck: it panics and
+//! prints its seed.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -25,7 +24,7 @@ use crate::Instant;
 /// Wall time at the start of every simulation, seconds since the Unix epoch.
 pub const EPOCH_UNIX_SECONDS: u32 = 1_800_000_000;
 
-/// The id of the future given to [`Sim::block_on`]; spawned tasks count from one.
+/// Id of the future given to [`Sim::block_on`]; spawned tasks count from one.
 const MAIN_TASK: u64 = 0;
 
 thread_local! {
@@ -46,7 +45,7 @@ pub struct Sim {
 }
 
 impl Sim {
-    /// A simulation in which everything follows from `seed`.
+    /// Creates a simulation in which everything follows from `seed`.
     pub fn new(seed: u64) -> Self {
         let ready = Arc::default();
         Self {
@@ -66,12 +65,12 @@ impl Sim {
         }
     }
 
-    /// Runs `work` to its end, with every task it spawns.
+    /// Runs `work` to its end, along with every task that it spawns.
     ///
-    /// Tasks still running then are kept and go on in the next call; [`Sim::crash`] drops them.
+    /// Tasks still running at its end go on in the next call; [`Sim::crash`] drops them.
     ///
     /// # Panics
-    /// When nothing can make progress any more, or when called inside another simulation.
+    /// When no task can make progress, or when called inside another simulation.
     pub fn block_on<F: Future>(&self, work: F) -> F::Output {
         CURRENT.with(|current| {
             let previous = current.replace(Some(Rc::clone(&self.core)));
@@ -94,7 +93,7 @@ impl Sim {
         self.core.timers.borrow_mut().clear();
     }
 
-    /// Moves the wall clock, and only it, by `seconds`.
+    /// Moves the wall clock, and no other clock, by `seconds`.
     pub fn shift_wall_clock(&self, seconds: i64) {
         self.core
             .unix_offset_seconds
@@ -112,10 +111,10 @@ impl Drop for ResetCurrent {
 
 type Work = Pin<Box<dyn Future<Output = ()>>>;
 
-/// A task, in a slot of its own for as long as it lives.
+/// A task, which keeps its slot until it ends.
 struct Task {
     waker: Arc<TaskWaker>,
-    /// `None` while it runs.
+    /// `None` while the task runs.
     work: Option<Work>,
 }
 
@@ -130,7 +129,8 @@ pub(crate) struct Core {
     now_nanos: Cell<u64>,
     unix_offset_seconds: Cell<i64>,
     random: RefCell<SmallRng>,
-    /// Of their own: what they are decides nothing, and tasks take the same turns with more of them or fewer.
+    /// Generator of identifiers. Separate from `random`, so that the number of identifiers drawn does not change the order of
+    /// tasks.
     ids: RefCell<SmallRng>,
     tasks: RefCell<Tasks>,
     next_task: Cell<u64>,
@@ -141,10 +141,10 @@ pub(crate) struct Core {
     ready: Ready,
 }
 
-/// The tasks that can run, each once, in the order in which they were woken.
+/// Tasks ready to run, each once, in the order of their wakes.
 type Ready = Arc<Mutex<Vec<Arc<TaskWaker>>>>;
 
-/// Whom to wake; timers are ordered by when they are over, and by their number.
+/// A waker and its time. Timers are ordered by expiry, then by number.
 struct Timer {
     at: (u64, u64),
     waker: Waker,
@@ -170,7 +170,7 @@ impl Ord for Timer {
     }
 }
 
-/// Wakes one task. All wakers of a task are this one.
+/// Waker of one task. All wakers of a task share it.
 struct TaskWaker {
     id: u64,
     slot: usize,
@@ -204,7 +204,7 @@ impl Wake for TaskWaker {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        // What is queued holds the queue.
+        // A queued waker holds the queue: breaks the cycle.
         self.ready.lock().clear();
     }
 }
@@ -285,10 +285,10 @@ impl Core {
         }
     }
 
-    /// Polls a task once, if it has not ended.
+    /// Polls a task once, unless it has ended.
     fn run_task(&self, waker: Arc<TaskWaker>) {
         let (id, slot) = (waker.id, waker.slot);
-        // Taken out while it runs: a task may spawn others.
+        // Taken out while it runs: a task may spawn tasks.
         let work = match self.tasks.borrow_mut().slots.get_mut(slot) {
             Some(Some(task)) if task.waker.id == id => task.work.take(),
             _ => None,
@@ -307,7 +307,7 @@ impl Core {
             }
             return;
         }
-        // Dropped before the slot is given up: what it drops may wake, spawn or ask for the time.
+        // Dropped before the slot is freed: the drop may wake tasks, spawn tasks or ask for the time.
         drop(work);
         let mut tasks = self.tasks.borrow_mut();
         tasks.slots[slot] = None;
@@ -348,7 +348,7 @@ pub struct Sleep {
 }
 
 impl Sleep {
-    /// Until `at`, on the virtual clock of whichever simulation polls it.
+    /// Sleeps until `at` on the virtual clock of the simulation that polls it.
     pub const fn until(at: Instant) -> Self {
         Self {
             until_nanos: at.as_nanos(),

@@ -1,4 +1,4 @@
-//! What tasks wait on: usable from any thread and from both runtimes.
+//! Synchronisation of tasks: usable from any thread and from both runtimes.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -18,23 +18,23 @@ use parking_lot::Mutex;
 pub struct Notify(Event);
 
 impl Notify {
-    /// A notifier nobody waits on.
+    /// Creates a notifier.
     pub const fn new() -> Self {
         Self(Event::new())
     }
 
-    /// Registers interest now; completes at the next [`notify_all`](Notify::notify_all).
+    /// Registers a listener now; it completes at the next [`notify_all`](Notify::notify_all).
     pub fn listener(&self) -> EventListener {
         self.0.listen()
     }
 
-    /// Wakes all that registered before this call.
+    /// Wakes every listener registered before this call.
     pub fn notify_all(&self) {
         self.0.notify(usize::MAX);
     }
 }
 
-/// A value handed once from one task to another.
+/// Creates a channel that hands one value from one task to another.
 #[must_use]
 pub fn oneshot<T>() -> (Sender<T>, Receiver<T>) {
     let slot = Arc::new(Mutex::new(Slot {
@@ -51,16 +51,16 @@ struct Slot<T> {
     closed: bool,
 }
 
-/// The giving half of [`oneshot`]. Dropped unused, it closes the channel.
+/// Sending half of [`oneshot`]. Dropping it unused closes the channel.
 pub struct Sender<T>(Arc<Mutex<Slot<T>>>);
 
 impl<T> Sender<T> {
-    /// Hands the value over.
+    /// Sends the value.
     pub fn send(self, value: T) {
         self.0.lock().value = Some(value);
     }
 
-    /// Whether the receiver has gone away.
+    /// Returns whether the receiver has been dropped.
     pub fn is_abandoned(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
@@ -85,7 +85,7 @@ impl<T> Drop for Sender<T> {
     }
 }
 
-/// The receiving half of [`oneshot`]: a future of the value, `None` when the sender went away.
+/// Receiving half of [`oneshot`]: a future of the value, `None` when the sender was dropped unused.
 pub struct Receiver<T>(Arc<Mutex<Slot<T>>>);
 
 impl<T> Future for Receiver<T> {
@@ -107,8 +107,7 @@ impl<T> Future for Receiver<T> {
     }
 }
 
-/// Lets a bounded number of tasks go on at once, in the order in which they came. Clones are the
-/// same semaphore.
+/// Bounds how many tasks proceed at once, in order of arrival. Clones refer to the same semaphore.
 #[derive(Clone)]
 pub struct Semaphore(Arc<Mutex<Permits>>);
 
@@ -117,11 +116,11 @@ struct Permits {
     waiting: VecDeque<Sender<Permit>>,
 }
 
-/// The right to go on; handed to the next in line on drop.
+/// Permission to proceed; passed to the next task in line on drop.
 pub struct Permit(Semaphore);
 
 impl Semaphore {
-    /// A semaphore of so many permits.
+    /// Creates a semaphore of `permits` permits.
     pub fn new(permits: usize) -> Self {
         Self(Arc::new(Mutex::new(Permits {
             free: permits,
@@ -129,13 +128,13 @@ impl Semaphore {
         })))
     }
 
-    /// A permit, if one is free now and nobody waits.
+    /// Returns a permit if one is free and no task waits.
     #[must_use]
     pub fn try_acquire(&self) -> Option<Permit> {
         self.take_or(|_| ()).ok()
     }
 
-    /// Waits for a permit. Dropping the future gives the place in line up.
+    /// Waits for a permit. Dropping the future gives up its place in line.
     pub async fn acquire(&self) -> Permit {
         let taken = self.take_or(|permits| {
             let (turn, comes) = oneshot();
@@ -163,7 +162,7 @@ impl Drop for Permit {
         let next = {
             let mut permits = self.0.0.lock();
             let mut next = permits.waiting.pop_front();
-            // However many have gone away: each would drop the permit in turn, one inside the other.
+            // Skips all abandoned waiters in a loop: otherwise each would drop the permit in turn, one inside the other.
             while next.as_ref().is_some_and(Sender::is_abandoned) {
                 next = permits.waiting.pop_front();
             }

@@ -7,7 +7,7 @@ use crate::{live, sim, sync};
 
 /// Starts `work` on the runtime that drives this thread.
 ///
-/// The task runs on whether or not the handle is kept.
+/// The task runs on even if the handle is dropped.
 ///
 /// # Panics
 /// When no runtime drives this thread.
@@ -21,7 +21,7 @@ where
     output
 }
 
-/// [`spawn`] for a task nobody waits for.
+/// As [`spawn`], for a task without a waiter.
 ///
 /// # Panics
 /// When no runtime drives this thread.

@@ -9,12 +9,12 @@ use futures_util::future::{Either, select};
 use crate::instant::Instant;
 use crate::{live, sim};
 
-/// The current instant.
+/// Returns the current instant.
 pub fn now() -> Instant {
     sim::with_current(|core| core.now()).unwrap_or_else(live::monotonic_now)
 }
 
-/// Seconds since the Unix epoch, from a coarse clock (a few milliseconds).
+/// Returns seconds since the Unix epoch, from a coarse clock (a few milliseconds).
 pub fn unix_seconds() -> u32 {
     sim::with_current(|core| core.unix_seconds()).unwrap_or_else(live::unix_seconds)
 }
@@ -27,12 +27,12 @@ pub async fn sleep(duration: Duration) {
     }
 }
 
-/// A deadline passed before the work was done.
+/// The deadline passed before the work was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the deadline passed")]
 pub struct Elapsed;
 
-/// Runs `work` for at most `limit`; dropped unfinished then.
+/// Runs `work` for at most `limit`, then drops it.
 pub async fn timeout<F: Future>(limit: Duration, work: F) -> Result<F::Output, Elapsed> {
     match select(pin!(work), pin!(sleep(limit))).await {
         Either::Left((output, _)) => Ok(output),

@@ -1,8 +1,8 @@
-//! What has been done on this thread, in kinds of work that a simulation can charge for.
+//! Counts of the work done on this thread, by kind, for a simulation to charge for.
 //!
-//! Virtual time stands still while code runs. A simulation that wants the processor to cost
-//! something looks at [`done`] before and after it lets a task run, and makes the task wait for what
-//! the difference costs. On the live runtime nobody looks, and counting is an addition.
+//! Virtual time stands still while code runs. A simulation that charges for processor time reads [`done`] before and after a task
+//! runs, and makes the task wait for the cost of the difference. The live runtime never reads the counts; counting is one
+//! addition.
 
 use std::cell::Cell;
 use std::ops::{Add, Index, Sub};
@@ -11,15 +11,15 @@ use std::ops::{Add, Index, Sub};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Work {
-    /// An index looked at or changed, for one key. Where it is gone through, each of its keys counts.
+    /// Lookup or change of an index for one key. A scan counts one step for each key.
     IndexStep,
-    /// An entry of the memory tier shown, put in, or judged when the tier is full.
+    /// Entry of the DRAM tier read, inserted, removed as expired, or examined when the tier is full.
     TierEntry,
-    /// An item copied: into memory, to a segment, or from one to another.
+    /// Copy of an item: into memory, to a segment, or between segments.
     ItemCopied,
-    /// Bytes of the items copied.
+    /// Bytes of copied items.
     ByteCopied,
-    /// A read, program, write or erase handed to a device; consecutive pages programmed one by one count as larger commands.
+    /// Read, program, write or erase handed to a device. Consecutive pages programmed one by one count as larger commands.
     DeviceCommand,
 }
 
@@ -34,7 +34,7 @@ impl Work {
     ];
 }
 
-/// How much of each kind.
+/// Amount of work of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkDone([u64; Work::ALL.len()]);
 
@@ -76,7 +76,7 @@ pub fn count(work: Work, amount: u64) {
     });
 }
 
-/// Everything counted on this thread so far.
+/// Returns the work counted on this thread so far.
 pub fn done() -> WorkDone {
     DONE.with(Cell::get)
 }

@@ -1,10 +1,10 @@
-//! Where io_uring is forbidden, as container runtimes do by default, alone in its process.
+//! Fallback without io_uring, which container runtimes forbid by default. Alone in its process.
 
 #![allow(clippy::unwrap_used)]
 
 use flowstone_runtime::live::{IoChoice, IoPath, LiveConfig, Workers};
 
-/// Makes `io_uring_setup` fail with EPERM on this thread and those it starts.
+/// Makes `io_uring_setup` fail with EPERM on this thread and on threads that it starts.
 fn forbid_io_uring() {
     const SETUP: u32 = libc::SYS_io_uring_setup as u32;
     let step = |code: u32, jump_true: u8, jump_false: u8, value: u32| libc::sock_filter {
@@ -14,7 +14,7 @@ fn forbid_io_uring() {
         k: value,
     };
     let mut filter = [
-        // The number of the system call is the first word of what the filter sees.
+        // The number of the system call is the first word of the filter's input.
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
         step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, SETUP),
         step(

@@ -1,4 +1,4 @@
-//! What an idle worker costs, alone in its process.
+//! Cost of an idle worker, alone in its process.
 
 #![allow(clippy::unwrap_used)]
 
@@ -36,7 +36,7 @@ fn an_idle_worker_is_woken_at_once_and_uses_no_processor_time() {
     }
 }
 
-/// Processor time of the worker threads of this process.
+/// Returns the processor time of this process's worker threads.
 fn processor_time() -> Duration {
     let mut nanos = 0;
     for task in std::fs::read_dir("/proc/self/task").unwrap() {

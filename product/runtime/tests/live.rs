@@ -18,7 +18,7 @@ use flowstone_runtime::net::{Listener, PeerAddr, Stream};
 
 const PATHS: [IoChoice; 2] = [IoChoice::IoUring, IoChoice::Fallback];
 
-/// A connection to a listener of this process, which need not have accepted it yet.
+/// Connects to a listener of this process, which need not have accepted the connection yet.
 fn connect(address: SocketAddr) -> Stream {
     Stream::new(TcpStream::connect(address).unwrap().into())
 }
@@ -127,7 +127,7 @@ fn a_busy_task_does_not_keep_completions_from_others() {
         block_on_with(io, async {
             let directory = tempfile::tempdir().unwrap();
             let file = create(&directory.path().join("busy"), 1);
-            // A hole would be read at once.
+            // Written first: a read of a hole would complete at once.
             file.write_at(pages(1, 1), 0).await.0.unwrap();
             let busy = runtime::spawn(async {
                 loop {
@@ -421,7 +421,7 @@ fn a_file_reads_back_what_was_written_on_any_worker() {
     }
 }
 
-/// A turn of the loop that takes long holds up no device.
+/// A long turn of the loop holds up no device.
 #[test]
 fn the_kernel_gets_writes_before_the_turn_that_begins_them_ends() {
     for io in PATHS {

@@ -12,7 +12,7 @@ fn raise(signal: Signal) {
     assert!(sent.unwrap().success());
 }
 
-/// Whether whoever started this process had the signal ignored, as `nohup` does: then it stays so.
+/// Returns whether the parent process had the signal ignored, as `nohup` does; it then stays ignored.
 fn is_ignored(number: u32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,22 +1,22 @@
-//! `hashed`: a compact index in memory, over segments in which the hash of a key says where its item lies (Flashield,
+//! `hashed`: a compact index in memory, over segments in which the hash of a key gives the position of its item (Flashield,
 //! NSDI '19, sections 3.4, 4.1 and 4.3).
 //!
 //! ```text
-//!   GET ──▶ CompactTable of the partition: entries in the 16 slots of the key        segment, function, CLOCK: 29 bits or so
-//!             └─▶ Members: which of their segments may have the key                  9.65 bits a key
+//!   GET ──▶ CompactTable of the partition: entries in the 16 slots of the key        segment, function, CLOCK: about 29 bits
+//!             └─▶ Members: which of these segments may have the key                  9.65 bits a key
 //!                   └─▶ read at function(key) in the segment: is it the key's?       one read, rarely two
 //! ```
 //!
-//! An entry has no key. Two things follow. What a key's update outdates is not known until flash has been read
-//! ([`verify`]); meanwhile the key is listed as dead ([`dead`]). And an entry of one key may lead to a copy of another, if both
-//! have a slot in common and lie at the same function of the same segment: so a dead copy is found by what is alive. It
-//! counts as dead for as long as that is so, and the entry stays.
+//! An entry has no key, with two consequences. An update does not know the copies that it outdates until flash has been read
+//! ([`verify`]); until then the key is listed as dead ([`dead`]). And an entry of one key may lead to a copy of another key,
+//! if the two keys share a slot and their copies lie at the same function of the same segment. So the entry of a live copy
+//! may lead to a dead one. The dead copy then stays listed as long as the entry exists, and the entry stays.
 //!
-//! Invariant: of each copy of a key in a segment that has been settled, either it is the latest, or its key is listed as dead,
-//! or no entry in the slots of the key names its location. Nothing gets entries in a settled segment, so that this lasts.
+//! Invariant: every copy of a key in a settled segment is the latest one, or its key is listed as dead, or no entry in the
+//! slots of the key names its location. No entries are added for a settled segment, so the invariant lasts.
 //!
-//! What fails: a table in which all slots of a key are taken loses an entry to each new one, a ghost if there is one. Its
-//! item is a miss until the next start.
+//! Failure: if all slots of a new key are taken, its entry displaces another one, a ghost if there is one. The item of the
+//! displaced entry is a miss from then on, also after a start.
 
 mod core;
 mod dead;
@@ -51,39 +51,40 @@ use engine::{ConfigError, IndexSettings};
 use engine::{Key, KeyHash};
 use std::sync::atomic::Ordering;
 
-/// Bytes of an item on flash that an image is laid out for: those of Flashield's trace (section 3.4).
+/// Bytes of an item on flash by which an image is laid out: those of Flashield's trace (section 3.4).
 const ITEM_BYTES: u64 = 257;
-/// Memory for each item that an index is laid out for, at least: its tables then take a quarter of the memory at most.
+/// Least bytes of memory for each item that an index is laid out for. Its tables then take at most a quarter of the memory.
 const MEMORY_PER_ITEM: u64 = 16;
-/// Bytes of memory for an item in the index, about.
+/// Approximate bytes of memory for an item in the index.
 const INDEX_ITEM_BYTES: u64 = 4;
-/// Slots for so many of these items, of 100: the load of a table that the items fill.
+/// Load, in percent, of a table that is filled with the items that it is laid out for.
 const LOAD_PERCENT: u64 = 94;
-/// Segments that numbers in an index of an unknown flash are laid out for.
+/// Number of segments by which entries are laid out if the flash is not known.
 const MOST_SEGMENTS: u32 = 1 << 25;
-/// Open segments that items go to, the oldest first: how full they get is in `docs/papers/reproduction.md`.
+/// Open segments for new items. An item goes to the oldest that has room; `docs/papers/reproduction.md` tells how full they
+/// get.
 const OPEN_SEGMENTS: usize = 4;
-/// Tables with fewer slots are so small that most keys share slots with others.
+/// Number of slots below which most keys share slots with other keys.
 const SMALL_TABLES: u64 = 1 << 16;
-/// Items placed until it is looked again whether the journal has space, where each may displace entries that have to be
-/// recorded: so few that they do not use up what the journal has in reserve.
+/// Most items placed between two checks of the journal's space. Each may displace an entry, which must be recorded; so few
+/// cannot use up the journal's reserve.
 const RECORDED_AT_ONCE: usize = 16;
-/// Slots that are swept in one hold of a lock.
+/// Slots swept while a lock is held.
 const SWEPT_SLOTS: usize = 1 << 14;
 
 /// Settings of the `hashed` placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashedSettings {
-    /// Most of the items on flash that are kept when their segment is reclaimed, in percent, while the flash is nearly
-    /// full: the hot data threshold of Flashield (section 4.3).
+    /// Largest share of the items on flash, in percent, that reclaim keeps while the flash is nearly full: the hot data
+    /// threshold of Flashield (section 4.3).
     pub hot_percent: u32,
-    /// Whether memory and flash have one CLOCK, with values that items take along. `hot_percent` is then of the flash, beside
-    /// all of memory, as in Flashield. Else each has its own.
+    /// Whether memory and flash share one CLOCK, so that items keep their CLOCK value when they move. Then `hot_percent`
+    /// applies to the flash, and all of memory may be hot besides, as in Flashield. Otherwise each has its own CLOCK.
     pub one_clock: bool,
 }
 
 impl Default for HashedSettings {
-    /// Flashield's settings, with a CLOCK for memory and one for flash.
+    /// Returns Flashield's settings, but with separate CLOCKs for memory and flash.
     fn default() -> Self {
         Self {
             hot_percent: 70,
@@ -146,12 +147,12 @@ impl HashedSettings {
     }
 }
 
-/// Slots for so many items.
+/// Returns the slots for `items` items.
 fn slots_for(items: u64) -> u64 {
     (items.saturating_mul(100) / LOAD_PERCENT).max(1)
 }
 
-/// One stream of items, with several open segments.
+/// One stream of items with several open segments.
 struct OneOfSeveral;
 
 impl Streams for OneOfSeveral {
@@ -168,7 +169,7 @@ impl Placement for Hashed {
     fn probe(&self, hash: KeyHash, look: Look) -> Probe {
         if look == Look::Found {
             self.change(hash, |shard| {
-                // One in a hundred of the entries is another key's.
+                // About one entry in a hundred belongs to another key.
                 for candidate in self.candidates(shard, hash) {
                     self.touch(shard, &candidate);
                 }
@@ -282,10 +283,11 @@ impl Placement for Hashed {
 }
 
 impl Hashed {
-    /// Returns an upper bound of the living items whose entries the index has lost, or a start may lose.
+    /// Returns an upper bound of the live items whose entries the index has lost, or that a start may lose.
     fn entries_lost(&self) -> u64 {
         let recorded_lost = self.counters.recorded_lost.get();
-        // A mark fits any segment and function: it hits the innocent items in its slot, on average.
+        // Counts a mark as if it matched every segment and function: on average it hits this many other items, which share
+        // its slot.
         let sharing = PROBES as u64 * self.index_use.objects.load(Ordering::Relaxed);
         let is_small = self.slots < SMALL_TABLES;
         let by_marks = match is_small {
@@ -307,7 +309,7 @@ impl Residents for Hashed {
             Some(naming) if !shard.dead.kills(hash.0, spot.rank(version)) => Entered::Yes(Entry {
                 was_read: naming.clock > shard::CLOCK_WRITTEN,
                 clock: if self.has_one_clock { naming.clock } else { 0 },
-                // The mark of an entry with another function that leads there is not the item's.
+                // If only an entry with another function leads there, its mark is not the item's.
                 is_own: naming.own > 0,
             }),
             _ => Entered::No,
@@ -350,7 +352,7 @@ impl Residents for Hashed {
                 }
                 let naming = self.naming(shard, hash, &from);
                 if naming.is_none() {
-                    // The item with which it shared an entry has taken that along.
+                    // Another item shared the entry, and took it along when it was moved.
                     self.counters.removed_shared.add(1);
                 }
                 naming

@@ -1,10 +1,10 @@
-//! `sliced`: an index that is a hash table of slices, all of it on flash but for the changes since the last flush ("Design Patterns
-//! for Tunable and Efficient SSD-based Indexes", ANCS '14).
+//! `sliced`: an index that is a hash table of slices. It lies on flash, except the changes since the last flush ("Design
+//! Patterns for Tunable and Efficient SSD-based Indexes", ANCS '14).
 //!
-//! The index itself is [`SliceIndex`]. It says of a key, as far as the journal keeps its hash, the number of a segment's generation
-//! and the position in it, so what has been reclaimed need not be taken out. Copies cannot be located without reading flash: what
-//! is displaced is journalled by key. What memory has of the index is part of each checkpoint, and what is on flash may be newer
-//! than that: `docs/papers/sliced.md`.
+//! [`SliceIndex`] is the index itself. It maps a key, as far as the journal keeps its hash, to the number of a segment's
+//! generation and a position in the segment. So reclaim of a segment need not remove its entries. Copies cannot be located
+//! without a read of flash, so displaced copies are journalled by key. Each checkpoint includes the part of the index in
+//! memory; the part on flash may be newer than the checkpoint: `docs/papers/sliced.md`.
 
 mod kind;
 mod load;
@@ -45,12 +45,13 @@ use saved::{NotSaved, Saver};
 use segments::SlicedSegments;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Numbers for segments that are reserved at once: what is on flash of the index may have them after a crash, so a later start begins
-/// behind them.
+/// Segment numbers reserved at once. After a crash, entries on flash may have any reserved number, so the next start gives
+/// higher numbers.
 const NUMBERS_AHEAD: u32 = 1 << 12;
-/// Pause before numbers are reserved again that could not be.
+/// Pause after a failed reservation of numbers.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// Items placed until it is looked again whether a table is nearly full: half of what it still takes then.
+/// Most items placed between two checks whether a table is nearly full: half of the items that a nearly full table still
+/// takes.
 const PLACED_AT_ONCE: usize = 16;
 
 /// A [`SliceIndex`] over the segments of a store.
@@ -61,44 +62,45 @@ struct Sliced {
     index_use: Arc<IndexUse>,
     region: Region,
     syncs: Arc<IndexSyncs>,
-    /// Errors of the index's device are waited for until background work begins.
+    /// The start, during which operations of the index's device are repeated after an error. Ends when background work
+    /// starts.
     start: Arc<PatientStart>,
     expected_items: u64,
-    /// The index, which `load` makes or finds.
+    /// The index, set by `load`.
     made: OnceLock<Made>,
-    /// The section of the last run, until it is loaded.
+    /// Section of the last run, until it is loaded.
     section: Mutex<Option<Section>>,
-    /// Keys that have been restored in this run.
+    /// Keys restored in this run.
     restored: RestoredKeys,
     areas: Mutex<Areas>,
-    /// How many segments had a number at the last checkpoint.
+    /// Segment numbers given at the last checkpoint, and at the last section.
     numbered_at_checkpoint: AtomicU32,
     numbered_at_section: AtomicU32,
     checkpoint_wanted: Arc<Notify>,
-    /// Half of the numbers that are reserved have been given.
+    /// Notified when half of the reserved numbers have been given.
     numbers_wanted: Notify,
     counters: Counters,
 }
 
-/// The index, with where it lies.
+/// The index and its parts of the region.
 struct Made {
     index: SliceIndex,
-    /// Where slicetables lie, and behind that the [limit](Made::reserved) of numbers.
+    /// Locations of the slicetables, followed by the [limit](Made::reserved) of the numbers.
     log: Arc<PagedLog>,
     tables: Tables,
     instance: u64,
     areas: [IndexDisk; AREAS],
-    /// Memory beside tables that are being flushed, and filters.
+    /// Bytes of memory of index and log when they were made, without the pieces that flushes hold.
     fixed_bytes: u64,
 }
 
 impl Made {
-    /// Numbers that may have been given are lower.
+    /// Returns the limit of the reserved numbers: all numbers given so far are lower.
     fn reserved(&self) -> u32 {
         self.log.load(self.log.words() - 1) as u32
     }
 
-    /// Reserves numbers up to a limit, durably; nothing where there are no more.
+    /// Reserves the [`NUMBERS_AHEAD`] numbers from `from` on, durably. Returns the new limit; `None` if no numbers are left.
     async fn reserve(&self, from: u32) -> Result<Option<u32>, DeviceError> {
         let Some(limit) = from.checked_add(NUMBERS_AHEAD) else {
             return Ok(None);
@@ -118,16 +120,16 @@ struct Counters {
     saved_bytes: AtomicU64,
 }
 
-/// Which areas a checkpoint in force may name.
+/// Areas that a checkpoint in force may name.
 #[derive(Default)]
 struct Areas {
     may_be_named: [bool; AREAS],
-    /// The one of the section that has been made last.
+    /// Area of the last section.
     last: usize,
 }
 
 impl Areas {
-    /// Notes that the checkpoint in force names the area of the last section, and no other.
+    /// Notes that the checkpoint in force names the area of the last section, and no other area.
     fn name_last(&mut self) {
         self.may_be_named = [false; AREAS];
         self.may_be_named[self.last] = true;
@@ -151,7 +153,7 @@ impl Sliced {
         self.segments.numbers.left() < NUMBERS_AHEAD / 2
     }
 
-    /// Reserves more numbers before those that are reserved have been given, whatever becomes of checkpoints, for ever.
+    /// Reserves more numbers before the reserved ones run out, independently of checkpoints. Runs until no numbers are left.
     async fn keep_numbers(&self) {
         loop {
             let wanted = self.numbers_wanted.listener();
@@ -175,7 +177,8 @@ impl Sliced {
         }
     }
 
-    /// Saves what memory has, in an area that no checkpoint in force names.
+    /// Saves the part of the index in memory to an area that no checkpoint in force may name. Returns `None` if there is no
+    /// such area.
     async fn save(&self, living: &[SegmentRecord]) -> Result<Option<Header>, NotSaved> {
         let made = self.made();
         let area = {
@@ -218,11 +221,11 @@ impl Sliced {
     fn displaced(&self, before: Option<Before>, hash: KeyHash) -> Displaced {
         let is_frozen = before.is_some_and(|before| before.is_frozen);
         match before.map(|before| before.known) {
-            // Not every delete has been journalled.
+            // Some deletes have not been journalled.
             Some(Known::Deleted) => Displaced::Unknown,
             Some(Known::Value(value)) => match self.segments.place(value) {
                 Some(place) => {
-                    // Else a flush counts it out, as what only the drive has.
+                    // The flush that has a frozen value counts it out.
                     if !is_frozen {
                         self.segments.count(place.segment, place.generation, -1);
                     }
@@ -235,7 +238,7 @@ impl Sliced {
         }
     }
 
-    /// Names a place for a key.
+    /// Makes the index name a place for a key.
     fn put(&self, hash: KeyHash, place: Place) -> Inserted {
         work::count(Work::IndexStep, 1);
         let key = key_of(hash);
@@ -261,12 +264,12 @@ impl Sliced {
         }
     }
 
-    /// What memory knows of a place.
+    /// Returns the last change of a key that memory has.
     fn named(&self, hash: KeyHash) -> Option<Known> {
         self.index().known(key_of(hash))
     }
 
-    /// Whether the index may name a place for a key.
+    /// Returns whether the index may name a place for a key.
     fn may_have(&self, hash: KeyHash) -> bool {
         self.named(hash).is_some() || self.index().may_be_on_drive(key_of(hash))
     }
@@ -287,7 +290,7 @@ impl Sliced {
         }
     }
 
-    /// Looks a key up in memory and on flash.
+    /// Searches memory and flash for a key.
     async fn search(&self, hash: KeyHash) -> Option<Located> {
         work::count(Work::IndexStep, 1);
         let found = self.index().get(key_of(hash)).await;
@@ -317,7 +320,7 @@ impl Sliced {
             }
             match self.index().remove(key_of(hash)).await {
                 Ok(before) => drop(self.displaced(before, hash)),
-                // While the index cannot be written it holds them beside its tables.
+                // While its device fails, the index keeps deletes beside its tables.
                 Err(_) => drop(self.invalidate(hash, version)),
             }
         }
@@ -393,7 +396,7 @@ impl Placement for Sliced {
         match event {
             Event::SegmentRestored { .. } => {}
             Event::Recovered => self.restored.recovered(),
-            // Where the outcome is unknown, the engine sees to it that the section is not in force before it asks for another.
+            // If the outcome is unknown, the engine makes sure that the section is not in force before it asks for another.
             Event::CheckpointEnded(Some(true)) => {
                 self.areas.lock().name_last();
                 let given = self.numbered_at_section.load(Ordering::Relaxed);

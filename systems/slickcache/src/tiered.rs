@@ -1,11 +1,11 @@
-//! `tiered`: an index of which a small part is in memory, and the rest on flash (SlickCache, `SoCC` '18).
+//! `tiered`: an index with a small part in memory and the rest on flash (SlickCache, `SoCC` '18).
 //!
-//! The index itself is [`Cascade`]; here are its segments. An entry in memory names segment and position, and which of three
-//! turns the segment's generation has; one on flash names the generation by a number. What has been reclaimed need not be
-//! taken out of the index (zero-I/O demapping, section 4.3).
+//! [`Cascade`] is the index itself; this module provides its segments. An entry in memory names segment and position, and one
+//! of three turns for the segment's generation. An entry on flash names the generation by a number. Reclaim of a segment need
+//! not remove its entries from the index (zero-I/O demapping, section 4.3).
 //!
-//! Copies in segments cannot be located without reading flash: what is displaced is journalled by key. The index is part of
-//! each checkpoint (section 4.4): `docs/papers/cascade.md`.
+//! Copies in segments cannot be located without a read of flash, so displaced copies are journalled by key. The index is part
+//! of each checkpoint (section 4.4): `docs/papers/cascade.md`.
 
 use std::sync::Arc;
 
@@ -33,16 +33,16 @@ use engine::{ConfigError, IndexSettings};
 use engine::{Key, KeyHash};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Items on flash that an image is laid out for, one for so many bytes.
+/// Bytes of flash for each item that an image is laid out for.
 const ITEM_BYTES: u64 = 300;
-/// Memory for each of them, at least: with less, filters would tell next to nothing.
+/// Least bytes of memory for each item. With fewer, the filters would exclude next to no key.
 const MEMORY_PER_ITEM: u64 = 2;
-/// What of the memory of a full index there has to be, one byte of so many: with less it would name next to nothing.
+/// Share of a full index's memory, as a divisor, that must be available. With less, the index could name next to no item.
 const LEAST_ROOM_SHARE: u64 = 8;
-/// The most mappings that are compacted at once, one of so many: they are in memory twice meanwhile. So blocks of active
-/// lists are as long as the paper's from some 130 million mappings on.
+/// Largest share of all mappings, as a divisor, that one compaction takes: they are in memory twice during the compaction. So
+/// the blocks of active lists reach the paper's length at about 130 million mappings.
 const COMPACTED_SHARE: u64 = 256;
-/// Entries of a page, and blocks of an active list.
+/// Entries that a compaction takes for each page of a block: entries of a page times blocks of an active list.
 const COMPACTED_PAGE_ENTRIES: u64 = 254 * 64;
 const MOST_ACTIVE_PAGES: u64 = 32;
 
@@ -51,9 +51,9 @@ const MOST_ACTIVE_PAGES: u64 = 32;
 pub struct TieredSettings {
     /// Layout of the items in segments written from now on.
     pub layout: Layout,
-    /// Segments opened since the last checkpoint after which the next is written (SlickCache, section 4.4).
+    /// Segments opened since the last checkpoint at which the next one is written (SlickCache, section 4.4).
     pub checkpoint_segments: u32,
-    /// The index; capacity and code bits are those of the image.
+    /// Settings of the index, except capacity and code bits, which follow from the image.
     pub cascade: CascadeConfig,
 }
 
@@ -88,7 +88,8 @@ impl PlacementKind for TieredSettings {
 }
 
 impl TieredSettings {
-    /// SlickCache's settings, with 16 % of the mappings in memory (the paper: a tenth): a checkpoint for every 256 segments.
+    /// Returns SlickCache's settings, with 16 % of the mappings in memory (a tenth in the paper) and a checkpoint for every
+    /// 256 segments.
     pub fn new(layout: Layout) -> Self {
         Self {
             layout,
@@ -115,7 +116,7 @@ impl TieredSettings {
             code_bits,
             ..self.cascade
         };
-        // Where nothing else is asked for.
+        // A size in the settings takes precedence.
         cascade.sizes.active_pages.get_or_insert(active_pages);
         cascade
     }
@@ -127,19 +128,20 @@ struct Tiered {
     cascade: Cascade,
     segments: Arc<TieredSegments>,
     index_use: Arc<IndexUse>,
-    /// The section of the last run, until it is loaded.
+    /// Section of the last run, until it is loaded.
     section: parking_lot::Mutex<Option<Section>>,
-    /// Keys that have been restored in this run.
+    /// Keys restored in this run.
     restored: RestoredKeys,
-    /// Segments after which a checkpoint is asked for, and how many had a number at the last one.
+    /// Segments opened since the last checkpoint at which another one is wanted; the numbers given at that checkpoint and at
+    /// the last section.
     checkpoint_segments: u32,
     numbered_at_checkpoint: AtomicU32,
     numbered_at_section: AtomicU32,
-    /// Bytes of Tier 1 that the budget knows of.
+    /// Bytes of Tier 1 that have been accounted for.
     hot_bytes: AtomicU64,
 }
 
-/// Items that an index names within `room` bytes that would take `full` with all that it is laid out for, about.
+/// Estimates how many items the index can name in `room` bytes, given that `capacity` items need `full` bytes.
 fn named_in(room: u64, full: u64, capacity: u64) -> u64 {
     let named = u128::from(capacity) * u128::from(room) / u128::from(full.max(1));
     u64::try_from(named)
@@ -147,12 +149,12 @@ fn named_in(room: u64, full: u64, capacity: u64) -> u64 {
         .clamp(1, capacity.max(1))
 }
 
-/// What the cascade knows of segments.
+/// The segments, as the cascade sees them.
 struct TieredSegments {
     numbers: Numbers,
     codec: LocationCodec,
     store: Arc<SegmentStore>,
-    /// The store does not know the segments of the last run yet.
+    /// Whether the section is being loaded: the store does not know the segments of the last run yet.
     is_loading: AtomicBool,
     syncs: IndexSyncs,
 }
@@ -162,7 +164,7 @@ impl TieredSegments {
         u64::from(turn) << self.codec.bits() | self.codec.encode(segment, position)
     }
 
-    /// The generation that a place code names, and the position in it; nothing where it has gone.
+    /// Returns the generation and the position that a place code names; `None` if the generation is gone.
     fn unpack(&self, code: u64) -> Option<(SegmentId, Numbered, Position)> {
         let turn = code >> self.codec.bits();
         let (segment, position) = self.codec.decode(code & ((1 << self.codec.bits()) - 1));
@@ -171,7 +173,7 @@ impl TieredSegments {
         is_there.then_some((segment, numbered, position))
     }
 
-    /// A segment that has been released has no generation, or another.
+    /// Returns whether a numbered generation is still the segment's. A released segment has no generation, or another one.
     fn lives(&self, segment: SegmentId, numbered: &Numbered) -> bool {
         self.store.sequence(segment) == numbered.generation
             || self.is_loading.load(Ordering::Relaxed)
@@ -186,7 +188,7 @@ impl TieredSegments {
         })
     }
 
-    /// The code of a place whose generation has a number.
+    /// Returns the code of a place; `None` if its generation has no number.
     fn code_of(&self, place: Place) -> Option<u64> {
         let numbered = self.numbers.of_segment(place.segment)?;
         let is_it = numbered.generation == place.generation;
@@ -201,7 +203,7 @@ impl Segments for TieredSegments {
     }
 
     fn code(&self, number: u32, position: Position) -> Option<u64> {
-        // Damaged entries must not name another segment.
+        // Damaged entries must not lead to another segment.
         if u64::from(position.bits() & !LARGE) >= self.codec.units_per_segment {
             return None;
         }
@@ -302,7 +304,7 @@ impl Tiered {
         self.index_use.bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Accounts for the memory of Tier 1 where a change has made it larger or smaller.
+    /// Accounts for the memory of Tier 1 after a change, if its size has changed.
     fn account_hot(&self) {
         let bytes = self.cascade.hot_bytes();
         if self.hot_bytes.load(Ordering::Relaxed) != bytes {
@@ -313,7 +315,7 @@ impl Tiered {
 
     fn displaced(&self, before: Option<Hot>, may_be_below: impl FnOnce() -> bool) -> Displaced {
         match before {
-            // Not every tombstone has been journalled.
+            // Some tombstones have not been journalled.
             Some(Hot::Dead) => Displaced::Unknown,
             Some(Hot::At(code)) => match self.segments.place(code) {
                 Some(place) => {
@@ -333,7 +335,7 @@ impl Tiered {
         }
     }
 
-    /// The code of a place; nothing where there are no more numbers.
+    /// Returns the code of a place, whose generation gets a number if it has none; `None` if no number is left.
     fn code_for(&self, place: Place) -> Option<u64> {
         let forgotten = |items: u32| {
             self.index_use.objects.add(u64::from(items).wrapping_neg());
@@ -365,14 +367,14 @@ impl Tiered {
         self.segments.numbers.swept(&begun);
     }
 
-    /// Names a place for a key.
-    /// `is_sure`: as if memory had space. A recovery has waited for the brake, and has nobody to give an item back to.
+    /// Makes the index name a place for a key. If `is_sure`, Tier 1 may grow beyond its memory: recovery has waited for the
+    /// brake, and cannot give an item back.
     fn put(&self, hash: KeyHash, place: Place, is_sure: bool) -> Inserted {
         work::count(Work::IndexStep, 1);
         let insert = |code, may_grow| self.cascade.insert(hash.0, code, may_grow);
         let may_grow = self.index_use.headroom() > 0;
         let inserted = self.code_for(place).and_then(|code| {
-            // Without space the brake is pressed, so that what comes next waits.
+            // A refusal presses the brake, so that the next writes wait.
             let inserted = insert(code, may_grow).or_else(|full| match is_sure {
                 true => insert(code, true),
                 false => Err(full),
@@ -431,7 +433,7 @@ impl Tiered {
         Ok(())
     }
 
-    /// Looks a key up in all tiers.
+    /// Searches all tiers for a key.
     async fn search(&self, hash: KeyHash) -> Option<Located> {
         work::count(Work::IndexStep, 1);
         match self.cascade.search(hash.0).await {
@@ -659,7 +661,7 @@ impl Residents for Tiered {
             return Named::No;
         };
         match self.cascade.lookup(item.hash.0) {
-            // That it is in Tier 1 is what tells that it is read (section 4.3).
+            // Being in Tier 1 marks the item as read (section 4.3).
             Some((Hot::At(named), _)) if named == code => {
                 if keep(Priority::of_read(true)) {
                     return Named::Kept;
@@ -681,7 +683,7 @@ impl Residents for Tiered {
             .forget(record.segment, record.sequence);
         self.index_use.objects.add(u64::from(items).wrapping_neg());
         if self.index_use.is_short() {
-            // This segment goes for the sake of the index.
+            // Reclaim frees this segment to make space in the index.
             self.cascade.trim();
             self.account();
         }

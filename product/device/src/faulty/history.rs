@@ -1,10 +1,9 @@
-//! [`History`]: everything that happened to a disk, to cut the power at any point of it.
+//! [`History`]: every event of a disk, so that the power can be cut at any point.
 
 use super::shadow::{Event, Shadow, Tear};
 use crate::Image;
 
-/// What happened to a [`FaultyDisk`](super::FaultyDisk), event by event: changes issued, changes
-/// completed, syncs.
+/// Events of a [`FaultyDisk`](super::FaultyDisk): changes issued, changes completed, syncs.
 #[derive(Clone, Debug)]
 pub struct History {
     base: Image,
@@ -23,18 +22,18 @@ impl History {
         self.events.push(event);
     }
 
-    /// How many events there are. The power may be cut before the first, after the last, and
-    /// between any two: at the points `0..=len()`.
+    /// Returns the number of events. The power may be cut before the first, after the last, and between any two: at the points
+    /// `0..=len()`.
     pub fn len(&self) -> usize {
         self.events.len()
     }
 
-    /// Whether nothing has happened.
+    /// Returns whether there are no events.
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
 
-    /// What a power cut leaves at every point in turn; the seed of each is `seed` plus the point.
+    /// Returns the contents after a power cut at every point in turn, each drawn from `seed` plus the point.
     pub fn crashes(&self, seed: u64, tear: Tear) -> impl Iterator<Item = (usize, Image)> {
         let mut shadow = Shadow::new(self.base.clone());
         (0..=self.events.len()).map(move |point| {

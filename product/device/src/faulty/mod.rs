@@ -1,14 +1,14 @@
 //! [`FaultyDisk`]: a disk for tests that fails the way disks do.
 //!
 //! ```text
-//!   engine ── read write discard sync ──> FaultyDisk ── what reaches the medium ──> any Disk
+//!   engine ── read write discard sync ──> FaultyDisk ── changes that reach the medium ──> any Disk
 //!                                            │
 //!                    plan: scripted and seeded faults
-//!                    shadow: what a power cut would leave ──> crash images
+//!                    shadow: durable and pending changes ──> crash images
 //! ```
 //!
-//! Invariants: under the simulated runtime a seed gives the same faults and the same crash images;
-//! a crash image holds all that was synced, and of the rest nothing that was not written.
+//! Invariants: under the simulated runtime a seed gives the same faults and the same crash images. A crash image holds all synced
+//! bytes, and no bytes that were never written.
 
 mod history;
 mod plan;
@@ -36,33 +36,33 @@ use crate::{
 use plan::Plan;
 use shadow::{Change, Event, Shadow};
 
-/// How often what has happened.
+/// Counters of accesses and faults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounts {
-    /// Reads asked for.
+    /// Reads.
     pub reads: u64,
-    /// Bytes of those reads.
+    /// Bytes of reads.
     pub read_bytes: u64,
-    /// Writes asked for.
+    /// Writes.
     pub writes: u64,
-    /// Bytes of those writes.
+    /// Bytes of writes.
     pub written_bytes: u64,
-    /// Discards asked for.
+    /// Discards.
     pub discards: u64,
-    /// Syncs asked for.
+    /// Syncs.
     pub syncs: u64,
     met: HashMap<Discriminant<Fault>, u64>,
 }
 
 impl FaultCounts {
-    /// How often accesses have met faults of the kind of `fault`.
+    /// Returns how many accesses have met faults of the kind of `fault`.
     pub fn met(&self, fault: &Fault) -> u64 {
         let kind = std::mem::discriminant(fault);
         self.met.get(&kind).copied().unwrap_or(0)
     }
 }
 
-/// A disk that fails on request, and that can tell what a power cut would leave.
+/// A disk that fails on request and can produce crash images.
 pub struct FaultyDisk {
     medium: Arc<dyn Disk>,
     state: Mutex<State>,
@@ -88,7 +88,7 @@ impl State {
 }
 
 impl FaultyDisk {
-    /// Wraps a disk that holds only zeros. No fault happens until one is asked for.
+    /// Wraps a disk that holds only zeros. No fault happens until a test asks for one.
     pub fn new(medium: Arc<dyn Disk>, seed: u64) -> Self {
         let base = Image::new(medium.len_bytes());
         Self::with_base(medium, base, seed)
@@ -110,18 +110,18 @@ impl FaultyDisk {
         }
     }
 
-    /// A disk in memory that holds `image`: what a machine finds after a power cut.
+    /// Creates a disk in memory that holds `image`, as a machine finds it after a power cut.
     pub fn from_image(image: Image, latency: Latency, seed: u64) -> Self {
         let medium = Arc::new(MemoryDisk::from_image(image.clone(), latency));
         Self::with_base(medium, image, seed)
     }
 
-    /// An empty disk in memory.
+    /// Creates an empty disk in memory.
     pub fn in_memory(len_bytes: u64, seed: u64) -> Self {
         Self::from_image(Image::new(len_bytes), Latency::default(), seed)
     }
 
-    /// Lets `fault` meet the accesses that `when` describes.
+    /// Injects `fault` into the accesses that `when` describes.
     ///
     /// # Panics
     /// When such an access cannot meet that fault.
@@ -129,8 +129,8 @@ impl FaultyDisk {
         self.state.lock().plan.add(when, fault);
     }
 
-    /// Lets faults happen at random from now on: each to accesses of a kind, with a probability
-    /// from 0 to 1. They are drawn in the order given.
+    /// Injects faults at random from now on: each entry names a kind of access, a fault and its probability from 0 to 1. Faults
+    /// are drawn in the order given.
     ///
     /// # Panics
     /// When such an access cannot meet that fault.
@@ -138,19 +138,19 @@ impl FaultyDisk {
         self.state.lock().plan.set_rates(rates);
     }
 
-    /// Ends all faults, those scripted for later too. What they have done stays.
+    /// Ends all faults, including those scripted for later. Their effects stay.
     pub fn heal(&self) {
         let mut state = self.state.lock();
         state.plan = Plan::default();
         state.is_full = false;
     }
 
-    /// While true, every write fails for want of room.
+    /// While true, every write fails because the device is full.
     pub fn set_full(&self, is_full: bool) {
         self.state.lock().is_full = is_full;
     }
 
-    /// Flips a stored bit, as a decaying cell does; pending writes are left as they are.
+    /// Flips a stored bit, as a decaying cell does; pending writes stay unchanged.
     pub async fn decay(&self, offset: u64, bit: u32) -> Result<(), DeviceError> {
         let page = offset / PAGE_BYTES as u64 * PAGE_BYTES as u64;
         let mut buf = self.medium.read(page, AlignedBuf::new(PAGE_BYTES)).await?;
@@ -160,31 +160,31 @@ impl FaultyDisk {
         Ok(())
     }
 
-    /// How often what has happened.
+    /// Returns the counters.
     pub fn counts(&self) -> FaultCounts {
         self.state.lock().counts.clone()
     }
 
-    /// Writes and discards that a power cut now could undo.
+    /// Returns the number of writes and discards that a power cut now could undo.
     pub fn pending(&self) -> usize {
         self.state.lock().shadow.pending()
     }
 
-    /// What a power cut now would leave, as drawn from `seed`. The disk itself goes on.
+    /// Returns the contents that a power cut now would leave, drawn from `seed`. The disk itself goes on.
     pub fn crash(&self, seed: u64, tear: Tear) -> Image {
         self.state.lock().shadow.crash(seed, tear)
     }
 
-    /// Puts parts of the writes under way into `image`, a copy of what the medium holds: with it, what
-    /// the death of the process now would leave.
+    /// Applies parts of the writes in flight to `image`, a copy of the medium. The result is the contents after the death of the
+    /// process now.
     pub fn tear_in_flight(&self, image: &mut Image, seed: u64, tear: Tear) {
         self.state.lock().shadow.tear_in_flight(image, seed, tear);
     }
 
-    /// Keeps from now on all that happens, with a copy of everything written, for [`History`].
+    /// Records all events from now on for [`History`], with a copy of all bytes written.
     ///
     /// # Panics
-    /// When writes are pending: a history begins where everything is durable.
+    /// When writes are pending: a history begins with all bytes durable.
     pub fn keep_history(&self) {
         let mut state = self.state.lock();
         assert_eq!(state.shadow.pending(), 0, "begun after a sync");
@@ -192,7 +192,7 @@ impl FaultyDisk {
         state.history = Some(History::new(base));
     }
 
-    /// What has happened since [`keep_history`](FaultyDisk::keep_history).
+    /// Returns the events since [`keep_history`](FaultyDisk::keep_history).
     pub fn history(&self) -> Option<History> {
         self.state.lock().history.clone()
     }
@@ -226,7 +226,7 @@ impl FaultyDisk {
         faults
     }
 
-    /// What of a write reaches the medium, and where; `None` for nothing.
+    /// Returns the part of a write that reaches the medium, and its offset; `None` if nothing does.
     fn distort(&self, offset: u64, data: &[u8], faults: &[Fault]) -> Option<(u64, Vec<u8>)> {
         let mut state = self.state.lock();
         let random = &mut state.random;
@@ -269,7 +269,7 @@ impl FaultyDisk {
     }
 }
 
-/// Waits as long as the slow ones among `faults` say.
+/// Waits for the sum of the delays among `faults`.
 async fn be_slow(faults: &[Fault]) {
     let wait: Duration = faults
         .iter()
@@ -283,7 +283,7 @@ async fn be_slow(faults: &[Fault]) {
     }
 }
 
-/// The error of an access that meets `faults`, if it fails.
+/// Returns the error of an access that meets `faults`, if it fails.
 fn failure(
     faults: &[Fault],
     operation: Operation,

@@ -1,4 +1,4 @@
-//! Which access meets which fault: scripted ones first, then seeded ones by rate.
+//! Choice of the faults of an access: scripted faults first, then seeded faults by rate.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -8,30 +8,30 @@ use rand::rngs::SmallRng;
 
 use crate::Operation;
 
-/// What goes wrong with one access.
+/// Fault of one access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The access fails with an I/O error. A failed write leaves a random part of it behind; after
-    /// a failed sync, a random part of what it should have made durable never will be.
+    /// The access fails with an I/O error. A failed write stores a random part of its bytes. After a failed sync, a random part
+    /// of the writes that it covered never becomes durable.
     Error,
-    /// A write fails because the device has no room.
+    /// A write fails because the device is full.
     Full,
-    /// One random bit is wrong: in what is stored for a write, in what is returned for a read.
+    /// One random bit is wrong: in the stored bytes of a write, or in the returned bytes of a read.
     FlippedBit,
-    /// A random part of the pages of a write, from its start, is stored; the write succeeds.
+    /// A write stores a random number of its first pages and succeeds.
     Torn,
     /// A write stores zeros and succeeds.
     Zeroed,
     /// A write stores nothing and succeeds. A sync makes nothing durable and succeeds.
     Lost,
-    /// A write is stored at a random other place and succeeds.
+    /// A write is stored at a random other offset and succeeds.
     Misdirected,
     /// The access takes this much longer.
     Slow(Duration),
 }
 
 impl Fault {
-    /// Whether this fault makes sense for an access of that kind.
+    /// Returns whether this fault can happen to an access of that kind.
     fn applies_to(&self, operation: Operation) -> bool {
         match self {
             Self::Error | Self::Slow(_) => true,
@@ -44,21 +44,21 @@ impl Fault {
     }
 }
 
-/// Which accesses a scripted fault meets.
+/// The accesses that a scripted fault meets.
 #[derive(Clone, Debug)]
 pub struct When {
     /// The kind of access.
     pub operation: Operation,
-    /// Only accesses that touch a byte of this range; all when `None`. Syncs have no place.
+    /// Only accesses that touch a byte of this range; all when `None`. A sync touches no bytes.
     pub within: Option<Range<u64>>,
-    /// Let this many accesses pass first.
+    /// Number of accesses that pass before the fault.
     pub after: u64,
-    /// Meet this many accesses; `u64::MAX` for all that follow.
+    /// Number of accesses that meet the fault; `u64::MAX` for all that follow.
     pub times: u64,
 }
 
 impl When {
-    /// The next access of a kind.
+    /// Creates a rule for the next access of a kind.
     pub fn next(operation: Operation) -> Self {
         Self {
             operation,
@@ -68,7 +68,7 @@ impl When {
         }
     }
 
-    /// Every access of a kind from now on.
+    /// Creates a rule for every access of a kind from now on.
     pub fn every(operation: Operation) -> Self {
         Self {
             times: u64::MAX,
@@ -76,7 +76,7 @@ impl When {
         }
     }
 
-    /// The same, but only where it touches `within`.
+    /// Restricts the rule to accesses that touch `within`.
     pub fn within(self, within: Range<u64>) -> Self {
         Self {
             within: Some(within),
@@ -84,17 +84,17 @@ impl When {
         }
     }
 
-    /// The same, but after `after` of them have passed.
+    /// Lets `after` matching accesses pass first.
     pub fn after(self, after: u64) -> Self {
         Self { after, ..self }
     }
 }
 
-/// The faults to come.
+/// Faults still to come.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     scripts: Vec<(When, Fault)>,
-    /// How likely each fault is for each access of a kind, from 0 to 1.
+    /// Probability of each fault for an access of a kind, from 0 to 1.
     rates: Vec<(Operation, Fault, f64)>,
 }
 
@@ -111,7 +111,7 @@ impl Plan {
         self.rates = rates;
     }
 
-    /// The faults that this access meets, at most one of each origin.
+    /// Returns the faults of this access: at most one script's, and at most one of each rate.
     pub(super) fn pick(
         &mut self,
         random: &mut SmallRng,

@@ -1,8 +1,7 @@
-//! What a power cut would leave: the durable contents, and the writes since.
+//! Contents that a power cut would leave: the durable bytes and the later writes.
 //!
-//! A write is durable when a sync that began after its completion has succeeded. Every other write
-//! that has been issued is pending: a cut keeps it, drops it, or keeps parts of it, whatever
-//! became of the others, and in any order.
+//! A write is durable when a sync that began after its completion has succeeded. Every other issued write is pending: a cut keeps
+//! it, drops it, or keeps parts of it, independently of other writes and in any order.
 
 use std::sync::Arc;
 
@@ -13,15 +12,15 @@ use rand::seq::SliceRandom;
 
 use crate::{Image, PAGE_BYTES};
 
-/// The smallest part of a write that a cut keeps or drops on its own.
+/// Smallest part of a write that a cut keeps or drops on its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tear {
     /// Each write is kept or dropped whole.
     Writes,
-    /// Each page is, as on a drive that writes 4 KiB atomically.
+    /// Each page is kept or dropped, as on a drive that writes 4 KiB atomically.
     #[default]
     Pages,
-    /// Each sector of 512 bytes is.
+    /// Each sector of 512 bytes is kept or dropped.
     Sectors,
 }
 
@@ -35,7 +34,7 @@ impl Tear {
     }
 }
 
-/// What a device has been told to change.
+/// A change that the device has been told to make.
 #[derive(Clone, Debug)]
 pub(super) enum Change {
     Write { offset: u64, data: Arc<[u8]> },
@@ -77,18 +76,18 @@ impl Change {
     }
 }
 
-/// What happened, in order.
+/// An event of the disk.
 #[derive(Clone, Debug)]
 pub(super) enum Event {
-    /// A change was issued, and what of it reaches the medium.
+    /// A change was issued; `change` is the part that reaches the medium.
     Issued { id: u64, change: Change },
-    /// It has completed.
+    /// The change has completed.
     Completed { id: u64 },
-    /// A sync that began when the changes `covered` had completed has succeeded.
+    /// A sync has succeeded that began after the changes `covered` had completed.
     Synced { covered: Vec<u64> },
     /// A sync has failed, and these changes will never be durable.
     GivenUp { ids: Vec<u64> },
-    /// The medium itself has changed: a decayed bit.
+    /// A bit of the medium itself has decayed.
     Decayed { offset: u64, bit: u32 },
 }
 
@@ -124,7 +123,7 @@ impl Shadow {
                 is_given_up: false,
             }),
             Event::Completed { id } => {
-                // Completion orders the changes of one page: the last is what is read.
+                // Completion orders the changes of one page: a read returns the last.
                 if let Some(at) = self.pending.iter().position(|pending| pending.id == *id) {
                     let mut completed = self.pending.remove(at);
                     completed.is_complete = true;
@@ -150,7 +149,7 @@ impl Shadow {
         }
     }
 
-    /// The changes that have completed and that a sync beginning now would cover.
+    /// Returns the completed changes, which a sync beginning now would cover.
     pub(super) fn completed(&self) -> Vec<u64> {
         self.pending
             .iter()
@@ -163,10 +162,10 @@ impl Shadow {
         self.pending.len()
     }
 
-    /// What a power cut leaves, as drawn from `seed`.
+    /// Returns the contents that a power cut leaves, drawn from `seed`.
     pub(super) fn crash(&self, seed: u64, tear: Tear) -> Image {
         let mut random = SmallRng::seed_from_u64(seed);
-        // Nothing, nearly nothing, half, nearly all, all: each is a likely kind of loss.
+        // No change, few, half, most or all of the changes survive: each is a likely kind of loss.
         let kept = [0.0, 0.1, 0.5, 0.9, 1.0][random.random_range(0..5)];
         let mut image = self.durable.clone();
         let mut order: Vec<&Pending> = self.pending.iter().collect();

@@ -1,12 +1,10 @@
 //! [`FileDisk`]: a regular file or a block device as a [`Disk`].
 //!
-//! Invariants: it holds the exclusive lock of its file for as long as it lives, so that two
-//! servers never share one, unless it was opened for reading only; opening changes nothing of a file
-//! that already holds bytes.
+//! Invariants: the disk holds the exclusive lock of its file while it lives, so that two servers never share a file, unless it
+//! was opened for reading only. Opening never changes a file that already holds bytes.
 //!
-//! Failure: opening says in one line what is wrong and how to mend it ([`OpenError`]); a read or
-//! write that the device cannot finish is [`DeviceError::Short`]; everything else is the system's
-//! error with its address.
+//! Failure: an open error says in one line what is wrong and how to fix it ([`OpenError`]). A read or write that the device
+//! cannot finish is [`DeviceError::Short`]. Every other error is the system's, with the address.
 
 mod open;
 
@@ -21,7 +19,7 @@ use crate::disk::check_access;
 use crate::{AlignedBuf, Bytes, DeviceError, Disk, IoFuture, Operation, SharedBuf};
 use open::whole_pages;
 
-/// Bytes of a new image when nothing is said.
+/// Default size of a new image in bytes.
 pub const DEFAULT_IMAGE_BYTES: u64 = 4 << 30;
 
 /// A disk in a file, or on a block device.
@@ -32,28 +30,27 @@ pub struct FileDisk {
 }
 
 impl FileDisk {
-    /// Opens, and where asked creates, the file at `path` and locks it. Blocks the thread.
+    /// Opens the file at `path`, creating it if asked, and locks it. Blocks the thread.
     ///
-    /// A file that holds bytes already keeps its size: it is the caller who knows whether it may
-    /// grow ([`extend_to`](FileDisk::extend_to)). An empty one gets the size asked for.
+    /// A file that holds bytes keeps its size: the caller decides whether it may grow ([`extend_to`](FileDisk::extend_to)). An
+    /// empty file gets the size asked for.
     ///
     /// # Errors
-    /// One line that says what to do; nothing on the device has been touched then.
+    /// One line that names the problem and its remedy; the device is then untouched.
     pub fn open(path: &Path, options: &FileOptions) -> Result<Self, OpenError> {
         let (file, len_bytes) = open::open(path, options).map_err(OpenError::at(path))?;
         Ok(Self { file, len_bytes })
     }
 
-    /// Opens all of the file or device at `path` to look at it, beside whoever uses it: nothing is
-    /// locked, and writes fail. Blocks the thread.
+    /// Opens the whole file or device at `path` for reading, even while another process uses it. Takes no lock; writes fail.
+    /// Blocks the thread.
     pub fn open_read_only(path: &Path) -> Result<Self, OpenError> {
         let (file, len_bytes) = open::open_read_only(path).map_err(OpenError::at(path))?;
         Ok(Self { file, len_bytes })
     }
 
-    /// Opens the disk of an image: all of what is at `path`, or a new file of
-    /// [`DEFAULT_IMAGE_BYTES`], unless so many bytes are `asked` for. More than there are need
-    /// [`FileOptions::force`]. Blocks the thread.
+    /// Opens the disk of an image: the whole existing file, or a new file of [`DEFAULT_IMAGE_BYTES`], or the size `asked` for. A
+    /// size beyond the existing file's needs [`FileOptions::force`]. Blocks the thread.
     ///
     /// # Errors
     /// As for [`open`](FileDisk::open), and [`OpenProblem::Smaller`].
@@ -86,9 +83,8 @@ impl FileDisk {
         Ok(disk)
     }
 
-    /// Opens the disk of an image's index: as many bytes as a `new` one is to have, or, where none may be made, all of
-    /// what is there. `None` where there is nothing then. With [`FileOptions::force`] a smaller file is made larger. Blocks the
-    /// thread.
+    /// Opens the disk of an image's index with `new` bytes. Without `new`, opens all of an existing file, and returns `None` if
+    /// the file is missing. [`FileOptions::force`] extends a smaller file. Blocks the thread.
     ///
     /// # Errors
     /// As for [`open`](FileDisk::open).
@@ -114,11 +110,11 @@ impl FileDisk {
         Ok(Some(disk))
     }
 
-    /// Makes the file larger; a no-op when it has that size. What is added reads as zeros.
+    /// Extends the file with zeros; does nothing if it is already that large.
     ///
     /// # Errors
-    /// [`OpenProblem::NoSpace`] and the other reasons that [`open`](FileDisk::open) has for not
-    /// making a file that large; the disk stays as it was then.
+    /// [`OpenProblem::NoSpace`] and the other errors with which [`open`](FileDisk::open) refuses to create a file of that size;
+    /// the disk is then unchanged.
     pub fn extend_to(&mut self, len_bytes: u64, preallocate: bool) -> Result<(), OpenError> {
         let len_bytes = whole_pages(len_bytes);
         if len_bytes > self.len_bytes {
@@ -129,12 +125,12 @@ impl FileDisk {
         Ok(())
     }
 
-    /// Where it lies.
+    /// Returns the path.
     pub fn path(&self) -> &Path {
         self.file.path()
     }
 
-    /// One line for the log: what it is, how large, and how it is accessed.
+    /// Returns one line for the log: kind, path, size and access path.
     pub fn describe(&self) -> String {
         let kind = match self.file.kind() {
             Kind::File => "file",
@@ -153,7 +149,7 @@ impl FileDisk {
     }
 }
 
-/// Turns the outcome of an access into the device's terms.
+/// Turns the outcome of an access into a [`DeviceError`].
 fn checked(
     operation: Operation,
     offset: u64,

@@ -1,5 +1,4 @@
-//! Opening a [`FileDisk`](super::FileDisk): the checks before anything is changed, and what each
-//! refusal says.
+//! Opening a [`FileDisk`](super::FileDisk): the checks before any change, and the message of each refusal.
 
 use std::fs::FileType;
 use std::io;
@@ -10,27 +9,27 @@ use runtime::file::{DirectFile, Kind, OpenFlags};
 
 use crate::{Bytes, PAGE_BYTES, PathError};
 
-/// How to open a [`FileDisk`](super::FileDisk).
+/// Options with which a [`FileDisk`](super::FileDisk) is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct FileOptions {
     /// Bytes to use. `None` for all of an existing file or device; needed for a new file.
     pub size: Option<u64>,
-    /// Create the file when there is none.
+    /// Create a missing file.
     pub create: bool,
     /// Bypass the page cache where the file system can.
     pub direct: bool,
     /// Reserve the space of a new file at once, rather than as it is written.
     pub preallocate: bool,
-    /// Make a file larger that is smaller than asked for.
+    /// Extend a file that is smaller than asked for.
     pub force: bool,
     /// Use a block device that has partitions.
     pub overwrite_filesystem: bool,
-    /// Fewer bytes than this are refused.
+    /// Smallest number of bytes; a smaller file or device is refused.
     pub min_bytes: u64,
 }
 
 impl Default for FileOptions {
-    /// An existing file or device, all of it, past the page cache.
+    /// The whole of an existing file or device, past the page cache.
     fn default() -> Self {
         Self {
             size: None,
@@ -44,26 +43,26 @@ impl Default for FileOptions {
     }
 }
 
-/// Why a file or block device cannot be used, in one line, with what to do.
+/// Error that says in one line why a file or block device cannot be used, and how to fix that.
 pub type OpenError = PathError<OpenProblem>;
 
-/// What is wrong with a file or block device.
+/// Problem of a file or block device.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the fields are what the message says they are")]
 pub enum OpenProblem {
     /// There is no such file.
     #[error("no such file; create it by giving its size")]
     Missing,
-    /// There is nothing to look at.
+    /// There is no file to read.
     #[error("no such file")]
     Absent,
-    /// It may not be looked at.
+    /// The file may not be read.
     #[error("permission denied; let this user read it")]
     Unreadable,
     /// There is no such directory.
     #[error("its directory does not exist; create it first")]
     MissingDirectory,
-    /// It is something that cannot hold data.
+    /// The path names something that cannot hold data.
     #[error("is a {what}; name a regular file or a block device")]
     NotStorage { what: &'static str },
     /// Another process has it open as a disk.
@@ -79,13 +78,13 @@ pub enum OpenProblem {
         "the device has partitions; name one of them, or use --overwrite-filesystem to lose them all"
     )]
     Partitioned,
-    /// It is smaller than asked for.
+    /// The file or device is smaller than asked for.
     #[error("holds {:.2}, {:.2} are needed; ask for less or name a larger one", Bytes(*has_bytes), Bytes(*needs_bytes))]
     TooSmall { has_bytes: u64, needs_bytes: u64 },
-    /// It holds an image smaller than what is asked for.
+    /// The file holds an image smaller than the size asked for.
     #[error("has {:.2} and --flash-size asks for {:.2}: leave --flash-size out to open it as it is, or add --force to start empty with the new size", Bytes(*has_bytes), Bytes(*asked_bytes))]
     Smaller { has_bytes: u64, asked_bytes: u64 },
-    /// The file system has no room for the size asked for.
+    /// The file system has no space for the size asked for.
     #[error("{:.2} do not fit, the file system has room for {:.2}; ask for less or free some space", Bytes(*needs_bytes), Bytes(*room_bytes))]
     NoSpace { needs_bytes: u64, room_bytes: u64 },
     /// The file may not be read and written, or not be created there.
@@ -94,7 +93,7 @@ pub enum OpenProblem {
     /// The file system cannot be written to.
     #[error("the file system is read-only; name a file elsewhere")]
     ReadOnly,
-    /// Anything else that the system says.
+    /// Any other error of the system.
     #[error("cannot be opened: {source}")]
     Io { source: io::Error },
 }
@@ -107,14 +106,14 @@ impl From<io::Error> for OpenProblem {
             io::ErrorKind::PermissionDenied => Self::Permission,
             io::ErrorKind::ReadOnlyFilesystem => Self::ReadOnly,
             io::ErrorKind::ResourceBusy => Self::Mounted,
-            // Two processes have created it at once; the other has it now.
+            // Two processes created the file at once; the other one has it now.
             io::ErrorKind::AlreadyExists => Self::InUse,
             _ => Self::Io { source },
         }
     }
 }
 
-/// Opens, locks and sizes the file; returns the bytes to use of it.
+/// Opens, locks and sizes the file; returns the number of bytes to use.
 pub(super) fn open(path: &Path, options: &FileOptions) -> Result<(DirectFile, u64), OpenProblem> {
     let is_new = match std::fs::metadata(path) {
         Ok(found) => {
@@ -138,7 +137,7 @@ pub(super) fn open(path: &Path, options: &FileOptions) -> Result<(DirectFile, u6
     Ok((file, len_bytes))
 }
 
-/// Opens the file to look at it, without a lock; returns the bytes of its whole pages.
+/// Opens the file for reading, without a lock; returns the bytes of its whole pages.
 pub(super) fn open_read_only(path: &Path) -> Result<(DirectFile, u64), OpenProblem> {
     let refusal = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => OpenProblem::Absent,
@@ -158,7 +157,7 @@ pub(super) fn open_read_only(path: &Path) -> Result<(DirectFile, u64), OpenProbl
     Ok((file, whole_pages(len_bytes)))
 }
 
-/// Bytes of the whole pages among the first `len`.
+/// Returns the bytes of the whole pages among the first `len`.
 pub(super) fn whole_pages(len: u64) -> u64 {
     len / PAGE_BYTES as u64 * PAGE_BYTES as u64
 }

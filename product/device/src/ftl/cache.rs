@@ -5,33 +5,31 @@
 //!                ▲ overwritten in place: programmed once           (write_back.rs)
 //! ```
 //!
-//! It knows no time and does no I/O: the drive puts pages in, and takes them out in the order in
-//! which they arrived. A page that is written again while it waits keeps its turn and is programmed
-//! once, with what it holds then; one that is written while it is being programmed waits anew.
-//! A page of which only some sectors were written is put together with the rest when its turn comes.
+//! The cache knows no time and does no I/O: the drive puts pages in and takes them out in order of arrival. A page written again
+//! while it waits keeps its turn and is programmed once, with its latest bytes. A page written while it is being programmed waits
+//! anew. A page with only some sectors written is merged with the rest when its turn comes.
 //!
-//! Invariants: no more pages than it has room for, a page that waits while an older version of it is
-//! being programmed counting twice; of a page one version waits at most and one is being programmed,
-//! the older one; pages that are being programmed are never taken again before that has ended; an
-//! arrival is outstanding from its write until it is in flash or discarded.
+//! Invariants: the cache never holds more versions of pages than its capacity; a page that waits while an older version is being
+//! programmed counts twice. At most one version of a page waits, and at most one, the older, is being programmed. A page being
+//! programmed is not taken again before its program has ended. An arrival is outstanding from its write until it is in flash or
+//! discarded.
 //!
-//! A crash leaves nothing of it: it is volatile. What a sync has waited for is in flash. Of what came
-//! later any part may be, in whole sectors and not in the order in which it was written: a page that
-//! was overwritten has the turn of its first version.
+//! The cache is volatile: a crash loses its contents. Writes covered by a sync are in flash. Any part of the later writes may be
+//! in flash, in whole sectors and not in the order of the writes: an overwritten page has the turn of its first version.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::PAGE_BYTES;
 
-/// Sectors of a page at most: one bit each.
+/// Largest number of sectors of a page: one bit each.
 pub(super) const MAX_SECTORS: u32 = u64::BITS;
 
 /// Some of the bytes of a page.
 #[derive(Clone, Debug)]
 pub(super) struct Content {
     pub(super) bytes: Arc<[u8]>,
-    /// One bit for each sector that is told.
+    /// One bit for each sector present.
     pub(super) sectors: u64,
 }
 
@@ -43,7 +41,7 @@ impl Content {
         }
     }
 
-    /// Whether all of the page is told.
+    /// Returns whether every sector is present.
     pub(super) fn is_whole(&self) -> bool {
         self.sectors == sectors(0, self.bytes.len())
     }
@@ -53,7 +51,7 @@ impl Content {
         self.sectors |= sectors(within, within + data.len());
     }
 
-    /// Copies what is told of the bytes from `within` on; gives the sectors told.
+    /// Copies the sectors present from byte `within` on; returns these sectors.
     pub(super) fn read(&self, within: usize, into: &mut [u8]) -> u64 {
         let found = self.sectors & sectors(within, within + into.len());
         for (at, sector) in into.chunks_mut(PAGE_BYTES).enumerate() {
@@ -66,7 +64,7 @@ impl Content {
     }
 }
 
-/// The bits of the sectors of a range of bytes within a page.
+/// Returns the bits of the sectors in a range of bytes within a page.
 fn sectors(from: usize, to: usize) -> u64 {
     let below = |byte: usize| match byte.div_ceil(PAGE_BYTES) {
         count if count < MAX_SECTORS as usize => (1 << count) - 1,
@@ -82,12 +80,12 @@ struct Version {
     arrival: u64,
 }
 
-/// What the cache holds of a page.
+/// Versions of a page in the cache.
 #[derive(Debug, Default)]
 struct Held {
     waiting: Option<Version>,
     programming: Option<Version>,
-    /// The version being programmed has been discarded.
+    /// Whether the version being programmed has been discarded.
     is_discarded: bool,
 }
 
@@ -98,30 +96,30 @@ pub(super) struct Taken {
     pub(super) content: Content,
 }
 
-/// The write cache of a drive, or none.
+/// Write cache of a drive; without capacity, the drive has none.
 #[derive(Debug)]
 pub(super) struct WriteCache {
     page_bytes: usize,
-    /// Pages that it has room for; 0 for no cache.
+    /// Capacity in pages; 0 for no cache.
     capacity: usize,
-    /// Versions that it holds.
+    /// Number of versions held.
     versions: usize,
     pages: HashMap<u32, Held>,
-    /// What waits and is not being programmed as well, by arrival.
+    /// Waiting pages of which no older version is being programmed, by arrival.
     queue: BTreeMap<u64, u32>,
     outstanding: BTreeSet<u64>,
     last_arrival: u64,
-    /// Pages taken whose programs have begun and have not ended.
+    /// Taken pages whose programs have begun and have not ended.
     pub(super) in_flight: usize,
-    /// Lanes that program what is taken.
+    /// Number of lanes that program taken pages.
     pub(super) lanes: usize,
-    /// Writes of pages that were never programmed: overwritten or discarded before.
+    /// Page writes that were overwritten or discarded before they were programmed.
     pub(super) absorbed: u64,
-    /// Why nothing can be programmed any more.
+    /// Why no page can be programmed any more.
     pub(super) failure: Option<Failure>,
 }
 
-/// Why a cache cannot be written back: what is in it stays there, and writes and syncs fail.
+/// Why a cache cannot be written back. Its pages stay in it, and writes and syncs fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     /// Too few blocks are left.
@@ -147,12 +145,12 @@ impl WriteCache {
         }
     }
 
-    /// Whether there is one.
+    /// Returns whether the drive has a cache.
     pub(super) fn is_there(&self) -> bool {
         self.capacity > 0
     }
 
-    /// Writes a part of a page; false when there is no room for it.
+    /// Writes a part of a page; returns false when the cache is full.
     pub(super) fn write(&mut self, logical: u32, within: usize, data: &[u8]) -> bool {
         let held = self.pages.entry(logical).or_default();
         if let Some(waiting) = &mut held.waiting {
@@ -186,7 +184,7 @@ impl WriteCache {
         true
     }
 
-    /// Copies what it holds of the bytes of a page from `within` on; whether it holds them all.
+    /// Copies the cached bytes of a page from `within` on; returns whether the cache holds all bytes of the range.
     pub(super) fn read(&self, logical: u32, within: usize, into: &mut [u8]) -> bool {
         let Some(held) = self.pages.get(&logical) else {
             return false;
@@ -198,7 +196,7 @@ impl WriteCache {
         found == sectors(within, within + into.len())
     }
 
-    /// The host wants a page no more.
+    /// Discards a page.
     pub(super) fn discard(&mut self, logical: u32) {
         let Some(held) = self.pages.get_mut(&logical) else {
             return;
@@ -215,12 +213,12 @@ impl WriteCache {
         }
     }
 
-    /// Whether something waits for its turn.
+    /// Returns whether a page waits for its turn.
     pub(super) fn has_waiting(&self) -> bool {
         !self.queue.is_empty()
     }
 
-    /// Takes the pages whose turn it is, `most` at most.
+    /// Takes the next pages in turn, at most `most`.
     pub(super) fn take(&mut self, most: usize) -> Vec<Taken> {
         let mut taken = Vec::new();
         while taken.len() < most
@@ -238,7 +236,7 @@ impl WriteCache {
         taken
     }
 
-    /// The program of a page that was taken has ended; false when it has been discarded meanwhile.
+    /// Ends the program of a taken page; returns false if the page has been discarded in between.
     pub(super) fn programmed(&mut self, logical: u32) -> bool {
         let held = self.pages.get_mut(&logical).expect("what is taken is held");
         let version = held
@@ -252,7 +250,7 @@ impl WriteCache {
         is_wanted
     }
 
-    /// A page that was taken will not be programmed: it waits again, unless a newer version does.
+    /// Gives up the program of a taken page. The page waits again, merged with a newer version if one waits.
     pub(super) fn untake(&mut self, logical: u32) {
         let held = self.pages.get_mut(&logical).expect("what is taken is held");
         let Some(mut older) = held.programming.take() else {
@@ -265,7 +263,7 @@ impl WriteCache {
                 if let Some(newer) = newer
                     && !is_discarded
                 {
-                    // What only the older one tells.
+                    // Keep the sectors that only the older version has.
                     let mut bytes = older.content.bytes.to_vec();
                     newer.content.read(0, &mut bytes);
                     older.content.bytes = bytes.into();
@@ -279,7 +277,7 @@ impl WriteCache {
         self.wait_or_go(logical);
     }
 
-    /// Nothing of a page is being programmed any more: what waits of it gets in line.
+    /// Queues the waiting version of a page of which no version is being programmed, or forgets the page.
     fn wait_or_go(&mut self, logical: u32) {
         match self
             .pages
@@ -295,19 +293,19 @@ impl WriteCache {
         }
     }
 
-    /// The last write so far: what a sync waits for, with all before it.
+    /// Returns the latest arrival: a sync waits for it and every earlier arrival.
     pub(super) fn last_arrival(&self) -> u64 {
         self.last_arrival
     }
 
-    /// Whether all writes up to `arrival` are in flash or discarded.
+    /// Returns whether every write up to `arrival` is in flash or discarded.
     pub(super) fn is_in_flash(&self, arrival: u64) -> bool {
         self.outstanding
             .first()
             .is_none_or(|&first| first > arrival)
     }
 
-    /// Checks the invariants named above.
+    /// Checks the invariants of the module.
     #[cfg(test)]
     pub(super) fn verify(&self) {
         assert!(self.versions <= self.capacity);
@@ -343,7 +341,7 @@ mod tests {
         vec![byte; PAGE_BYTES]
     }
 
-    /// The first bytes of both sectors of page 1, where they are told.
+    /// Returns the first bytes of both sectors of page 1, if they are present.
     fn held(cache: &WriteCache) -> [Option<u8>; 2] {
         cache.verify();
         [0, PAGE_BYTES].map(|within| {
@@ -396,7 +394,7 @@ mod tests {
         cache.untake(1);
         assert_eq!(held(&cache), [Some(3), Some(4)]);
         assert!(cache.take(8)[0].content.is_whole());
-        // What was discarded meanwhile does not come back.
+        // A page discarded in between does not come back.
         cache.discard(1);
         cache.write(1, 0, &sector(5));
         cache.untake(1);

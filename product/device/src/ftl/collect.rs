@@ -16,7 +16,7 @@ struct Moving {
     bytes: Box<[u8]>,
 }
 
-/// Says that a LUN is being collected, for as long as it lives.
+/// Marks a LUN as being collected while this value lives.
 struct Collecting<'a> {
     ftl: &'a Drive,
     lun: LunId,
@@ -29,7 +29,7 @@ impl Drop for Collecting<'_> {
     }
 }
 
-/// Pages of GC in flight, given back when it goes away before they are done.
+/// GC's pages in flight, given back if this is dropped before their programs end.
 struct Copies<'a> {
     ftl: &'a Drive,
     run: Option<Run>,
@@ -44,8 +44,8 @@ impl Drop for Copies<'_> {
 }
 
 impl Drive {
-    /// Collects groups of a LUN until the host can have a page of it, or waits for whoever does.
-    /// `offset` and `len` are those of the write that needs it, for the error.
+    /// Collects groups of a LUN until the host can have a page of it, or waits for the task that collects it. `offset` and `len`
+    /// describe the waiting write in an error.
     pub(super) async fn free_a_page(
         &self,
         lun: LunId,
@@ -81,7 +81,7 @@ impl Drive {
                 }
             };
             match victim {
-                // Pages in flight keep every group that could be collected; they end.
+                // Pages in flight block every group that could be collected; their programs end.
                 None => changed.await,
                 Some(victim) => {
                     if !self.collect(lun, victim).await? {
@@ -94,7 +94,7 @@ impl Drive {
         Ok(())
     }
 
-    /// Collects one group; false when there is no place left to move its pages to.
+    /// Collects one group; returns false when no page is left to move its pages to.
     async fn collect(&self, lun: LunId, victim: GroupId) -> Result<bool, DeviceError> {
         loop {
             let moving = self.read_valid(victim).await?;
@@ -145,8 +145,8 @@ impl Drive {
         Ok(moving)
     }
 
-    /// Programs pages into the LUN's group for GC and maps them there; false when there is no room.
-    /// Those that fail stay where they are.
+    /// Programs pages into the LUN's group for GC and maps them there; returns false when the LUN is full. Pages whose program
+    /// fails stay at their old location.
     async fn move_pages(&self, lun: LunId, moving: &[Moving]) -> Result<bool, DeviceError> {
         let mut programming = Vec::new();
         let mut is_full = false;
@@ -205,12 +205,12 @@ impl Drive {
     }
 }
 
-/// How a command that may have been refused ends.
+/// Waits for a command, unless it was refused.
 async fn ended(started: Result<Pending<'_>, DeviceError>) -> Result<(), DeviceError> {
     started?.wait().await
 }
 
-/// Whether a block has failed, and no more than that.
+/// Returns whether the error means only that a block has failed.
 pub(super) fn is_worn(error: &DeviceError) -> bool {
     matches!(
         error,

@@ -1,51 +1,49 @@
-//! How a conventional SSD is made of NAND.
+//! Configuration of a conventional SSD made of NAND.
 
 use super::cache::MAX_SECTORS;
 use crate::PAGE_BYTES;
 use crate::nand::{ConfigError, NandConfig, Preset};
 
-/// Groups of a LUN that are never full of data: one open for the host, one open for GC, and
-/// [`GC_RESERVE`].
+/// Groups of a LUN that are never full of data: one open for the host, one open for GC, and [`GC_RESERVE`].
 pub(super) const WORKING_GROUPS: u32 = 2 + GC_RESERVE;
 
 /// Free groups of a LUN that only GC may take.
 pub(super) const GC_RESERVE: u32 = 2;
 
-/// Which channel a chunk goes to.
+/// Choice of a chunk's channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Striping {
-    /// The `i`-th chunk written goes to channel `i` modulo their number.
+    /// The `i`-th chunk written goes to channel `i` modulo the number of channels.
     WriteOrder,
-    /// Chunk `i` of the address space goes to channel `i` modulo their number.
+    /// Chunk `i` of the address space goes to channel `i` modulo the number of channels.
     Address,
 }
 
-/// The link to the host, and how commands pass from it to the channels.
+/// Timing of the link to the host, and of the hand-over of commands to the channels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkTiming {
-    /// Time that 4 KiB of data take on it, in nanoseconds.
+    /// Time of 4 KiB of data on the link, in nanoseconds.
     pub page_ns: u64,
-    /// Reads that a channel takes at once; `None` for any number.
+    /// Reads in a channel at once; `None` for any number.
     pub channel_depth: Option<u32>,
-    /// After how long a command that found its channel full tries again, in nanoseconds. Those
-    /// behind it wait as long.
+    /// Pause in nanoseconds before a command that found its channel full tries again. Commands behind it wait as long.
     pub retry_ns: u64,
 }
 
-/// A conventional SSD: everything that decides how it behaves but its NAND.
+/// Configuration of a conventional SSD: determines its behaviour, together with its NAND.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FtlConfig {
     /// Bytes of a chunk, whole pages.
     pub chunk_bytes: u32,
-    /// Where chunks go.
+    /// Order in which chunks go to channels.
     pub striping: Striping,
-    /// Commands in the drive at once.
+    /// Number of commands in the drive at once.
     pub queue_depth: u32,
     /// Share of the pages that is never offered, 0 to 1.
     pub over_provisioning: f64,
-    /// Erases by which the groups of a LUN may differ before the least erased is collected.
+    /// Difference in erases between the groups of a LUN beyond which the least erased group is collected.
     pub wear_spread: u32,
-    /// Bytes of the volatile write cache, which holds whole pages; 0 for none: then a write is answered when it is in
+    /// Bytes of the volatile write cache, which holds whole pages. With 0 there is no cache, and a write completes once it is in
     /// flash.
     pub cache_bytes: u64,
     /// The link to the host.
@@ -68,7 +66,7 @@ impl Default for FtlConfig {
 }
 
 impl FtlConfig {
-    /// The drive made of a preset's NAND.
+    /// Returns the drive made of a preset's NAND.
     pub fn of(preset: Preset) -> Self {
         match preset {
             Preset::CrucialM4 => Self {
@@ -80,14 +78,13 @@ impl FtlConfig {
         }
     }
 
-    /// The NAND of a drive with at least `bytes` of flash, of the kind of `full`: as many LUNs as have the blocks
-    /// that GC needs.
+    /// Returns the NAND of a drive with at least `bytes` of flash, like `full`, with as many LUNs as have enough blocks for GC.
     pub fn nand(&self, full: NandConfig, bytes: u64) -> NandConfig {
         let least = self.least_blocks_per_lun(&full);
         full.sized(bytes, least, least)
     }
 
-    /// Blocks that a LUN of a drive made of `nand` needs for GC.
+    /// Returns the number of blocks that a LUN of a drive made of `nand` needs for GC.
     pub fn least_blocks_per_lun(&self, nand: &NandConfig) -> u32 {
         let spare = f64::from(WORKING_GROUPS + 1) / self.over_provisioning.max(0.01);
         (spare.ceil() as u32 + 1) * nand.planes
@@ -145,9 +142,8 @@ impl FtlConfig {
     }
 }
 
-/// The link of the Crucial M4, and how its controller hands reads to the channels: calibrated
-/// against figure 2a of the paper (best over worst 5.2, best over random 1.5) and frozen. See
-/// `docs/papers/reproduction.md`.
+/// The link of the Crucial M4, and its controller's hand-over of reads to the channels: calibrated against figure 2a of the paper
+/// (best over worst 5.2, best over random 1.5) and frozen. See `docs/papers/reproduction.md`.
 const CRUCIAL_M4_LINK: LinkTiming = LinkTiming {
     page_ns: 14_400,
     channel_depth: Some(1),

@@ -1,4 +1,4 @@
-//! The host's side of the drive: the command queue, the link, and the way to the channels.
+//! The host side of the drive: the command queue, the link, and the way to the channels.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::PAGE_BYTES;
 #[derive(Debug)]
 pub(super) struct Host {
     timing: LinkTiming,
-    /// The places of commands in the drive.
+    /// Slots of commands in the drive.
     pub(super) queue: Semaphore,
-    /// One command at a time is on the link or on its way to the channels.
+    /// Admits one command at a time to the link and the way to the channels.
     link: Semaphore,
-    /// How many reads each channel takes, where that is bounded.
+    /// Slots for reads on each channel, if bounded.
     channels: Box<[Semaphore]>,
 }
 
@@ -34,8 +34,7 @@ impl Host {
         }
     }
 
-    /// Takes a command with `len` bytes of data over the link. What is given back keeps others
-    /// from following.
+    /// Takes a command with `len` bytes of data over the link. Other commands cannot follow while the caller holds the permit.
     pub(super) async fn cross(&self, len: usize) -> Option<Permit> {
         let pages = len.div_ceil(PAGE_BYTES) as u64;
         let crossing_ns = self.timing.page_ns * pages;
@@ -49,12 +48,12 @@ impl Host {
         Some(link)
     }
 
-    /// Passes the time between two tries to hand a command to its channel.
+    /// Waits for the pause between two attempts to hand a command to its channel.
     pub(super) async fn wait_to_retry(&self) {
         runtime::sleep(Duration::from_nanos(self.timing.retry_ns)).await;
     }
 
-    /// The places of a channel, where they are bounded.
+    /// Returns the slots of a channel, if bounded.
     pub(super) fn channel(&self, channel: u32) -> Option<&Semaphore> {
         self.channels.get(channel as usize)
     }

@@ -1,19 +1,18 @@
-//! [`Map`]: which page lies where, where the next one goes, and what GC takes next. It knows no
-//! time and does no I/O; the drive carries out what it says.
+//! [`Map`]: the locations of pages, the place of the next page, and the next victim of GC. It knows no time and does no I/O; the
+//! drive executes its decisions.
 //!
-//! Physical pages are numbered group by group. A group is one block of each plane of a LUN; its
-//! page `q` is page `q / planes` of plane `q % planes`.
+//! Physical pages are numbered group by group. A group is one block of each plane of a LUN; its page `q` is page `q / planes` of
+//! plane `q % planes`.
 //!
-//! Invariants: a logical page has one physical page at most, and that one names it back; the valid
-//! pages of a group are those that a logical page names; a group with pages in flight is never
-//! collected; the last [`GC_RESERVE`] free groups of a LUN are for GC.
+//! Invariants: a logical page has at most one physical page, which names it back. The valid pages of a group are the pages named
+//! by a logical page. A group with pages in flight is never collected. The last [`GC_RESERVE`] free groups of a LUN are for GC.
 
 use super::config::{GC_RESERVE, Striping, WORKING_GROUPS};
 
-/// A page that is nowhere.
+/// Number that stands for no page.
 const NOWHERE: u32 = u32::MAX;
 
-/// Collections of a LUN, of which at most one levels wear.
+/// Number of collections of a LUN of which at most one levels wear.
 const COLLECTIONS_A_LEVELING: u32 = 8;
 
 /// Number of a physical page.
@@ -28,7 +27,7 @@ pub(crate) struct GroupId(pub(crate) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LunId(pub(crate) u32);
 
-/// The sizes of a drive, in pages and groups.
+/// Sizes of a drive, in pages and groups.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MapShape {
     pub(crate) channels: u32,
@@ -63,7 +62,7 @@ impl MapShape {
         self.lun_of(self.group_of(page)).0 / self.luns_per_channel
     }
 
-    /// Groups of a LUN, those of all LUNs being numbered on.
+    /// Returns the indices of a LUN's groups among the groups of all LUNs.
     fn groups_of(&self, lun: LunId) -> std::ops::Range<usize> {
         let first = (lun.0 * self.groups_per_lun) as usize;
         first..first + self.groups_per_lun as usize
@@ -73,7 +72,7 @@ impl MapShape {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GroupState {
     Free,
-    /// Being filled, by the host or by GC.
+    /// Being filled by the host or by GC.
     Open,
     Closed,
     Bad,
@@ -83,9 +82,9 @@ enum GroupState {
 struct Group {
     state: GroupState,
     valid: u32,
-    /// Pages given out since the last erase.
+    /// Pages allocated since the last erase.
     next: u32,
-    /// Those of them whose program has not ended.
+    /// Allocated pages whose program has not ended.
     in_flight: u32,
     erases: u32,
 }
@@ -95,34 +94,34 @@ struct Lun {
     free: Vec<GroupId>,
     host: Option<GroupId>,
     gc: Option<GroupId>,
-    /// Valid pages and pages of the host in flight.
+    /// Valid pages, and the host's pages in flight.
     used: u32,
     /// Groups that are not bad.
     good: u32,
     collections: u32,
 }
 
-/// Who a page is for.
+/// User of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     Host,
     Gc,
 }
 
-/// Where a page goes.
+/// Place of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     At(PhysicalPage),
-    /// Nowhere before GC has made room on that LUN.
+    /// No place before GC has freed a page on that LUN.
     Collect(LunId),
-    /// Nowhere: too many blocks are bad.
+    /// No place: too many blocks are bad.
     Full,
 }
 
-/// What is known of a group when a drive is started.
+/// State of a group found at the start of a drive.
 #[derive(Clone, Debug)]
 pub(crate) struct FoundGroup {
-    /// Pages programmed; `None` when no more may follow before an erase.
+    /// Pages programmed; `None` if the group needs an erase before further programs.
     pub(crate) next: Option<u32>,
     pub(crate) is_bad: bool,
     pub(crate) erases: u32,
@@ -136,19 +135,19 @@ pub(crate) struct Map {
     logical: Vec<u32>,
     groups: Vec<Group>,
     luns: Vec<Lun>,
-    /// The channel of the chunk being written, by write order.
+    /// Channel of the chunk being written, by write order.
     channel: u32,
-    /// The LUN of each channel that is next.
+    /// Next LUN of each channel.
     cursors: Vec<u32>,
 }
 
 impl Map {
-    /// Bytes of the table that tells where logical pages lie.
+    /// Returns the bytes of the table of logical pages.
     pub(crate) fn bytes(&self) -> u64 {
         size_of_val(self.physical.as_slice()) as u64
     }
 
-    /// The map of a drive whose groups are as `found`, all of them empty when there is nothing.
+    /// Creates the map of a drive with the groups `found` and no valid pages.
     pub(crate) fn new(shape: MapShape, found: impl Fn(GroupId) -> FoundGroup) -> Self {
         let mut luns = Vec::new();
         let mut groups = Vec::new();
@@ -198,18 +197,18 @@ impl Map {
         &mut self.luns[self.shape.lun_of(group).0 as usize]
     }
 
-    /// Where a logical page lies.
+    /// Returns the location of a logical page.
     pub(crate) fn lookup(&self, logical: u32) -> Option<PhysicalPage> {
         let page = self.physical[logical as usize];
         (page != NOWHERE).then_some(PhysicalPage(page))
     }
 
-    /// A chunk begins: by write order, it goes to the next channel.
+    /// Begins a chunk, which by write order goes to the next channel.
     pub(crate) fn begin_chunk(&mut self) {
         self.channel = (self.channel + 1) % self.shape.channels;
     }
 
-    /// Gives the next page of the chunk begun last, which is to hold `logical`.
+    /// Allocates the next page of the current chunk for `logical`.
     pub(crate) fn place(&mut self, logical: u32) -> Place {
         let channels = self.shape.channels;
         let (first, others) = match self.shape.striping {
@@ -232,7 +231,7 @@ impl Map {
         Place::Full
     }
 
-    /// The LUN of a channel whose turn it is, of those that hold less than they may.
+    /// Returns the next LUN of a channel in turn, among LUNs that hold fewer pages than `may_use` allows.
     fn next_lun(&mut self, channel: u32, may_use: fn(&Self, LunId) -> u32) -> Option<LunId> {
         let luns = self.shape.luns_per_channel;
         let cursor = self.cursors[channel as usize];
@@ -244,7 +243,7 @@ impl Map {
         Some(LunId(channel * luns + turn))
     }
 
-    /// Pages that a LUN can hold and still be collected.
+    /// Returns how many pages a LUN can hold and still be collected.
     fn capacity(&self, lun: LunId) -> u32 {
         let groups = self.luns[lun.0 as usize]
             .good
@@ -252,21 +251,21 @@ impl Map {
         groups * self.shape.pages_per_group
     }
 
-    /// Pages that a LUN should hold at most, so that collecting it gains something: half of what is
-    /// over-provisioned on it stays free.
+    /// Returns how many pages a LUN should hold, so that its collection frees pages: half of its over-provisioned pages stay
+    /// free.
     fn fair_share(&self, lun: LunId) -> u32 {
         let capacity = self.capacity(lun);
         let share = self.shape.logical_pages.div_ceil(self.shape.luns());
         share.midpoint(capacity).min(capacity)
     }
 
-    /// Whether the host can have a page of a LUN without GC.
+    /// Returns whether the host can have a page of a LUN without GC.
     pub(crate) fn has_free_page(&self, lun: LunId) -> bool {
         let state = &self.luns[lun.0 as usize];
         state.host.is_some() || state.free.len() as u32 > GC_RESERVE
     }
 
-    /// Gives the next page of a LUN, in flight until it is committed or lost.
+    /// Allocates the next page of a LUN. The page is in flight until it is committed or lost.
     pub(crate) fn allocate(&mut self, lun: LunId, stream: Stream) -> Option<PhysicalPage> {
         let state = &mut self.luns[lun.0 as usize];
         let open = match stream {
@@ -307,7 +306,7 @@ impl Map {
         Some(PhysicalPage(id.0 * self.shape.pages_per_group + page))
     }
 
-    /// The program of a host's page has ended: `logical` lies there from now on.
+    /// Ends the program of a host's page: `logical` lies there from now on.
     pub(crate) fn commit(&mut self, logical: u32, page: PhysicalPage) {
         self.unmap(logical);
         self.set(logical, page);
@@ -315,8 +314,7 @@ impl Map {
         self.groups[group.0 as usize].in_flight -= 1;
     }
 
-    /// The program of a copy has ended: `logical` lies there, unless it has been written or
-    /// discarded meanwhile.
+    /// Ends the program of a copy: `logical` lies there, unless it has been written or discarded in between.
     pub(crate) fn commit_copy(&mut self, logical: u32, from: PhysicalPage, to: PhysicalPage) {
         let group = self.shape.group_of(to);
         self.groups[group.0 as usize].in_flight -= 1;
@@ -327,7 +325,7 @@ impl Map {
         }
     }
 
-    /// A page given out holds nothing: its program failed or was given up.
+    /// Gives up an allocated page, whose program failed or was abandoned.
     pub(crate) fn lose(&mut self, page: PhysicalPage, stream: Stream) {
         let group = self.shape.group_of(page);
         self.groups[group.0 as usize].in_flight -= 1;
@@ -336,7 +334,7 @@ impl Map {
         }
     }
 
-    /// A block of the group is bad: nothing more goes there. What is valid stays readable.
+    /// Retires a group with a bad block: it takes no more pages. Its valid pages stay readable.
     pub(crate) fn retire(&mut self, group: GroupId) {
         let lun = &mut self.luns[self.shape.lun_of(group).0 as usize];
         let state = &mut self.groups[group.0 as usize].state;
@@ -350,15 +348,15 @@ impl Map {
         lun.free.retain(|&free| free != group);
     }
 
-    /// A logical page was found at a physical one when the drive was started.
+    /// Records the location of a logical page found at the start of the drive.
     pub(crate) fn found(&mut self, logical: u32, page: PhysicalPage) {
         self.set(logical, page);
         self.lun_of(self.shape.group_of(page)).used += 1;
     }
 
-    /// Groups that hold something and are not full are filled on. GC gets the first of each LUN: what is left of it
-    /// after a power cut is part of what GC needs, and the host would use it up. One that holds nothing is left to
-    /// be erased.
+    /// Reopens groups that hold valid pages and are not full. GC gets the first such group of each LUN: after a power cut, its
+    /// free pages are part of the pages that GC needs, and the host would use them up. A group without valid pages stays closed,
+    /// to be erased.
     pub(crate) fn reopen(&mut self) {
         for lun in (0..self.shape.luns()).map(LunId) {
             let state = &mut self.luns[lun.0 as usize];
@@ -385,7 +383,7 @@ impl Map {
         self.groups[self.shape.group_of(page).0 as usize].valid += 1;
     }
 
-    /// The logical page holds nothing any more.
+    /// Removes the location of a logical page.
     pub(crate) fn unmap(&mut self, logical: u32) {
         let Some(page) = self.lookup(logical) else {
             return;
@@ -397,8 +395,8 @@ impl Map {
         self.lun_of(group).used -= 1;
     }
 
-    /// The group of a LUN to collect: the one with the fewest valid pages, or, when wear is uneven,
-    /// the one erased least often. `None` when nothing would be gained.
+    /// Returns the group of a LUN to collect: the group with the fewest valid pages or, when wear is uneven, the least erased
+    /// group. Returns `None` when a collection would free no page.
     pub(crate) fn victim(&mut self, lun: LunId) -> Option<GroupId> {
         let range = self.shape.groups_of(lun);
         let first = range.start;
@@ -423,14 +421,14 @@ impl Map {
         (greedy.valid < self.shape.pages_per_group).then_some(GroupId((first + at) as u32))
     }
 
-    /// Whether a closed group of a LUN has pages in flight.
+    /// Returns whether a closed group of a LUN has pages in flight.
     pub(crate) fn has_pages_in_flight(&self, lun: LunId) -> bool {
         self.groups[self.shape.groups_of(lun)]
             .iter()
             .any(|group| group.state == GroupState::Closed && group.in_flight > 0)
     }
 
-    /// The first valid pages of a group, at most `limit` of them, with what they hold.
+    /// Returns the first valid pages of a group, at most `limit`, with their logical pages.
     pub(crate) fn valid_pages(&self, group: GroupId, limit: usize) -> Vec<(PhysicalPage, u32)> {
         let first = group.0 * self.shape.pages_per_group;
         (first..first + self.shape.pages_per_group)
@@ -440,7 +438,7 @@ impl Map {
             .collect()
     }
 
-    /// A group has been erased.
+    /// Marks a group as erased and free.
     pub(crate) fn erased(&mut self, group: GroupId) {
         let state = &mut self.groups[group.0 as usize];
         state.state = GroupState::Free;
@@ -449,7 +447,7 @@ impl Map {
         self.lun_of(group).free.push(group);
     }
 
-    /// Checks the invariants named above.
+    /// Checks the invariants of the module.
     #[cfg(test)]
     pub(crate) fn verify(&self) {
         let mut valid = vec![0; self.groups.len()];

@@ -2,26 +2,25 @@
 //!
 //! ```text
 //!   read, write, discard
-//!        │ queue: so many commands at once            host.rs
+//!        │ queue: a bounded number of commands        host.rs
 //!        │ link: one after the other                  host.rs
 //!        │ write cache, if there is one               cache.rs ──▶ write_back.rs
 //!        ├── write.rs ──┐ ◀───────────────────────────────────────────┘
-//!        ├── read.rs    ├──▶ map.rs: where pages lie, where the next goes, what GC takes
+//!        ├── read.rs    ├──▶ map.rs: locations of pages, place of the next page, victims of GC
 //!        └──────────────┤
 //!            collect.rs ┘        │ runs of pages of one group
 //!                                ▼
 //!                               Nand          each page with a tag, for recover.rs
 //! ```
 //!
-//! What it does and what a power cut leaves is told in `docs/internals/devices.md`.
+//! `docs/internals/devices.md` describes its behaviour and the effects of a power cut.
 //!
-//! Invariants: what a logical page held stays where it is until its new version is programmed;
-//! a block is erased only when no logical page names a page of it. Failure: a block that fails a
-//! program or an erase is used no more and what was to go there goes elsewhere; when too few are
-//! left, writes fail for want of room.
+//! Invariants: the old version of a logical page stays in place until its new version is programmed. A block is erased only when
+//! no logical page lies in it. Failure: a block that fails a program or an erase is not used again, and its pages are written
+//! elsewhere. When too few blocks are left, writes fail because the device is full.
 //!
-//! Usable from every thread at once. Locks: the map's, then those of the NAND's channels; never
-//! held while anybody waits.
+//! Usable from every thread at once. Lock order: the map's lock, then those of the NAND's channels; no lock is held across a
+//! wait.
 
 mod cache;
 mod collect;
@@ -59,7 +58,7 @@ pub struct Ftl {
     drive: Arc<Drive>,
 }
 
-/// The drive itself, which whatever writes its cache back keeps.
+/// The drive itself, kept alive by the lanes that write its cache back.
 #[derive(Debug)]
 struct Drive {
     nand: Arc<Nand>,
@@ -70,13 +69,13 @@ struct Drive {
     len_bytes: u64,
     host: Host,
     state: Mutex<State>,
-    /// Told whenever a page is free to be written again, a LUN has been collected, or the cache has let go of a page.
+    /// Notified when a page may be written again, a LUN has been collected, or the cache has released a page.
     changed: Notify,
-    /// Writes go into the cache one after the other.
+    /// Admits writes to the cache one after the other.
     cache_entrance: Semaphore,
 }
 
-/// The sizes of the map of a drive made of `nand`.
+/// Returns the sizes of the map of a drive made of `nand`.
 pub(crate) fn shape_of(nand: &NandConfig, config: &FtlConfig) -> Result<MapShape, ConfigError> {
     nand.check()?;
     config.check(nand)?;
@@ -90,7 +89,7 @@ pub(crate) fn shape_of(nand: &NandConfig, config: &FtlConfig) -> Result<MapShape
         pages_per_group: raw.pages_per_block * nand.planes,
         planes: nand.planes,
         chunk_pages: config.chunk_bytes / raw.page_bytes,
-        // The last number means "nowhere".
+        // The largest number means "nowhere".
         logical_pages: u32::try_from(logical).unwrap_or(u32::MAX).min(u32::MAX - 1),
         striping: config.striping,
         wear_spread: config.wear_spread,
@@ -98,7 +97,7 @@ pub(crate) fn shape_of(nand: &NandConfig, config: &FtlConfig) -> Result<MapShape
 }
 
 impl Ftl {
-    /// The drive made of `nand`, with what it holds from before.
+    /// Opens the drive made of `nand`, with its earlier contents.
     pub fn open(nand: Arc<Nand>, config: FtlConfig) -> Result<Self, ConfigError> {
         let shape = shape_of(nand.config(), &config)?;
         let page_bytes = nand.config().geometry.page_bytes as usize;
@@ -121,22 +120,22 @@ impl Ftl {
         })
     }
 
-    /// The flash it is made of.
+    /// Returns the flash of the drive.
     pub fn nand(&self) -> &Arc<Nand> {
         &self.drive.nand
     }
 
-    /// How it is made, but for its flash.
+    /// Returns the configuration, without that of the flash.
     pub fn config(&self) -> &FtlConfig {
         &self.drive.config
     }
 
-    /// Bytes of its own memory that it takes to know where pages lie.
+    /// Returns the bytes of memory of the table of page locations.
     pub fn map_bytes(&self) -> u64 {
         self.drive.state.lock().map.bytes()
     }
 
-    /// What it has done since it was opened.
+    /// Returns the counters since the drive was opened.
     pub fn counts(&self) -> FtlCounts {
         let state = self.drive.state.lock();
         FtlCounts {
@@ -145,8 +144,8 @@ impl Ftl {
         }
     }
 
-    /// The channel that the page at byte `offset` lies on; `None` when nothing is stored there. A
-    /// real drive does not tell: this is what an estimate of it can be compared with.
+    /// Returns the channel of the page at byte `offset`; `None` if nothing is stored there. A real drive does not tell its
+    /// channels; estimates can be compared with this.
     pub fn channel_of(&self, offset: u64) -> Option<u32> {
         let logical = u32::try_from(offset / self.drive.page_bytes as u64).ok()?;
         let state = self.drive.state.lock();
@@ -159,7 +158,7 @@ impl Ftl {
 }
 
 impl Drive {
-    /// `count` pages of the flash from `first` on, all in one group.
+    /// Returns `count` pages of the flash from `first` on, all in one group.
     fn rows(&self, first: PhysicalPage, count: u32) -> Rows {
         Rows {
             first_block: BlockId(first.0 / self.pages_per_group * self.planes),
@@ -169,12 +168,12 @@ impl Drive {
         }
     }
 
-    /// The block of a physical page, and its number in it.
+    /// Returns the block of a physical page, and the page's number in the block.
     fn block_page(&self, page: PhysicalPage) -> (BlockId, u32) {
         self.rows(page, 1).place(page.0 % self.pages_per_group)
     }
 
-    /// The bytes of a page, which is still to be read for the time that it takes.
+    /// Copies the bytes of a page. The caller starts a read of the page for the time that it takes.
     fn load(&self, page: PhysicalPage) -> Result<Box<[u8]>, DeviceError> {
         let (block, number) = self.block_page(page);
         let mut bytes = vec![0; self.page_bytes].into_boxed_slice();
@@ -183,8 +182,8 @@ impl Drive {
         Ok(bytes)
     }
 
-    /// Begins to program a run. What each page is told by is its index among the pages of the
-    /// command: its version, and the bytes that it is to hold.
+    /// Starts the program of a run. `version` and `bytes` return the version and the bytes of a page by its index among the pages
+    /// of the command.
     fn start_program<'b>(
         &self,
         state: &mut State,
@@ -207,13 +206,13 @@ impl Drive {
         Ok(pending)
     }
 
-    /// Begins to erase a group.
+    /// Starts the erase of a group.
     fn start_erase(&self, group: GroupId) -> Result<Pending<'_>, DeviceError> {
         self.nand
             .start_erase(BlockId(group.0 * self.planes), self.planes)
     }
 
-    /// What is whole pages within a range holds nothing any more.
+    /// Discards the whole pages within a range.
     fn discard_pages(&self, offset: u64, len: u64) {
         let page_bytes = self.page_bytes as u64;
         let first = offset.div_ceil(page_bytes);
@@ -227,7 +226,7 @@ impl Drive {
         self.changed.notify_all();
     }
 
-    /// Too few blocks are left.
+    /// Returns the error of a drive with too few blocks left.
     fn no_space(offset: u64, len: usize) -> DeviceError {
         DeviceError::io(
             Operation::Write,
@@ -238,11 +237,11 @@ impl Drive {
     }
 }
 
-/// Pages of one group that are given out or read together.
+/// Pages of one group that are allocated or read together.
 #[derive(Debug)]
 struct Run {
     first: PhysicalPage,
-    /// The (logical page, index among the pages of the command) of each.
+    /// (logical page, index among the pages of the command) of each page.
     pages: Vec<(u32, usize)>,
 }
 
@@ -251,14 +250,14 @@ impl Run {
         PhysicalPage(self.first.0 + at as u32)
     }
 
-    /// Its pages were given out and are not used.
+    /// Gives back the unused pages of the run.
     fn give_back(&self, state: &mut State, stream: Stream) {
         for at in 0..self.pages.len() {
             state.map.lose(self.page(at), stream);
         }
     }
 
-    /// Puts a page into the run that it continues, or begins one.
+    /// Adds a page to the run that it continues, or begins a new run.
     fn add(runs: &mut Vec<Self>, pages_per_group: u32, page: PhysicalPage, what: (u32, usize)) {
         let continued = runs.iter_mut().rev().find(|run| {
             run.first.0 + run.pages.len() as u32 == page.0
@@ -308,7 +307,7 @@ impl Disk for Ftl {
         })
     }
 
-    /// What has been answered is in flash, or in the cache.
+    /// Syncs the cache: every acknowledged write is in flash or in the cache.
     fn sync(&self) -> IoFuture<'_, ()> {
         Box::pin(self.drive.sync_cache())
     }

@@ -6,11 +6,11 @@ use super::{Drive, Run};
 use crate::nand::Pending;
 use crate::{AlignedBuf, DeviceError};
 
-/// Reads under way, with their places on the channels.
+/// Reads in progress, with their slots on the channels.
 type Reading<'a> = Vec<(Pending<'a>, Option<Permit>)>;
 
 impl Drive {
-    /// Fills `buf` from `offset`. What is not stored reads as zeros.
+    /// Fills `buf` from `offset`. Pages that are not stored read as zeros.
     pub(super) async fn read_pages(
         &self,
         offset: u64,
@@ -30,7 +30,7 @@ impl Drive {
         Ok(buf)
     }
 
-    /// Where the pages asked for lie; those that lie nowhere are filled with zeros, those in the cache from there.
+    /// Returns the locations of the pages to read. Fills cached pages from the cache, and pages without a location with zeros.
     fn runs_of(&self, offset: u64, buf: &mut AlignedBuf) -> Vec<Run> {
         let page_bytes = self.page_bytes as u64;
         let first = (offset / page_bytes) as u32;
@@ -54,8 +54,8 @@ impl Drive {
         runs
     }
 
-    /// Where the bytes of a logical page lie in a buffer of `len` bytes that begins at `offset`, and
-    /// the first byte within the page.
+    /// Returns the range of a logical page's bytes in a buffer of `len` bytes that begins at `offset`, and the first byte within
+    /// the page.
     pub(super) fn part(&self, offset: u64, len: usize, logical: u32) -> (usize, usize, usize) {
         let begin = u64::from(logical) * self.page_bytes as u64;
         let from = begin.max(offset);
@@ -67,8 +67,8 @@ impl Drive {
         )
     }
 
-    /// A place on the channel of a run, where places are few. What this command reads there itself
-    /// is waited for first.
+    /// Acquires a slot on the channel of a run, if slots are bounded. If none is free, first waits for this command's own reads
+    /// in progress.
     async fn channel_turn(
         &self,
         run: &Run,
@@ -90,8 +90,8 @@ impl Drive {
         }
     }
 
-    /// Begins to read a run, whose bytes are copied at once. What has moved meanwhile is read where
-    /// it lies now; `None` when it has been discarded.
+    /// Starts the read of a run and copies its bytes at once. A page that has moved in between is read from its new location.
+    /// Returns `None` if every page has been discarded.
     fn start_run(
         &self,
         offset: u64,
@@ -114,7 +114,7 @@ impl Drive {
             }
             state.cache.read(logical, within, bytes);
         }
-        // The time is that of the run as it was planned, or of one page where that has moved.
+        // The time is that of the planned run, or of one page if the run has moved.
         match first {
             None => Ok(None),
             Some((page, true)) if page == run.first => {
@@ -126,7 +126,7 @@ impl Drive {
     }
 }
 
-/// Waits for all that is being read.
+/// Waits for all reads in progress.
 async fn finish(reading: &mut Reading<'_>) -> Result<(), DeviceError> {
     for (pending, _permit) in reading.drain(..) {
         pending.wait().await?;

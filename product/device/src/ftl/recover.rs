@@ -1,7 +1,7 @@
-//! Starting: the map is rebuilt from the tags of all pages. Of two copies of a logical page the
-//! higher version counts; of two with one version, the one programmed first: GC has not erased it yet. So a
-//! group that GC had begun for a victim still holds nothing when a power cut ends the collection, and is free
-//! again: however often that happens, GC has a group to move pages to.
+//! Start of a drive: rebuilds the map from the tags of all pages. If a logical page has several copies, the highest version
+//! counts. Among copies of one version, the copy programmed first counts, because GC has not erased it yet. A group to which GC
+//! was copying a victim thus holds no valid page after a power cut, and is free again: GC always has a group to move pages to,
+//! however often that happens.
 
 use std::cmp::Reverse;
 
@@ -13,7 +13,7 @@ use crate::{BlockHealth, BlockId, Flash};
 
 pub(super) fn state_of(nand: &Nand, shape: MapShape, cache_bytes: u64) -> State {
     let mut map = Map::new(shape, |group| found_group(nand, &shape, group));
-    // Empty until a page is found: a fresh drive of full size needs no such table.
+    // Empty until a page is found: a new full-size drive needs no such table.
     let mut best: Vec<Option<(u64, Reverse<u64>, PhysicalPage)>> = Vec::new();
     let (mut version, mut stamp) = (0, 0);
     for group in 0..shape.groups() {
@@ -52,14 +52,14 @@ pub(super) fn state_of(nand: &Nand, shape: MapShape, cache_bytes: u64) -> State 
     }
 }
 
-/// How far a group is programmed, and whether it can be programmed on.
+/// Returns how far a group is programmed, and whether more pages can follow.
 fn found_group(nand: &Nand, shape: &MapShape, group: GroupId) -> FoundGroup {
     let blocks = || (0..shape.planes).map(|plane| BlockId(group.0 * shape.planes + plane));
     let ends: Vec<Option<u32>> = blocks().map(|block| nand.next_page(block)).collect();
     let is_bad = blocks().any(|block| nand.health(block) == BlockHealth::Bad);
     let erases = blocks().map(|block| nand.erases(block)).max().unwrap_or(0);
     let programmed: Option<u32> = ends.iter().copied().sum();
-    // Pages are given out row by row: anything else is the end of a failure, and takes no more.
+    // Pages are allocated row by row. Any other state results from a failure, and the group takes no more pages.
     let next = programmed.filter(|&next| {
         let expected = |plane: u32| (next + shape.planes - 1 - plane) / shape.planes;
         ends.iter()

@@ -1,9 +1,9 @@
-//! What a drive knows and counts, behind one lock.
+//! State and counters of a drive, behind one lock.
 
 use super::cache::WriteCache;
 use super::map::Map;
 
-/// What a drive has done.
+/// Counters of a drive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FtlCounts {
     /// Bytes that the host has written.
@@ -16,8 +16,7 @@ pub struct FtlCounts {
     pub collections: u64,
     /// Pages whose program failed and that were written elsewhere.
     pub rewritten_pages: u64,
-    /// Writes of pages that were overwritten or discarded in the cache, and never programmed. A write of a part of a
-    /// page counts.
+    /// Page writes that were overwritten or discarded in the cache, and never programmed. A write of part of a page counts.
     pub absorbed_writes: u64,
 }
 
@@ -28,14 +27,14 @@ impl FtlCounts {
     }
 }
 
-/// What a drive knows of its pages, behind its lock.
+/// State of a drive's pages, behind its lock.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) map: Map,
     pub(super) cache: WriteCache,
-    /// One bit for each logical page: whether it is being written.
+    /// One bit for each logical page, set while a write has claimed the page.
     pub(super) claimed: Box<[u64]>,
-    /// For each LUN whether somebody collects it.
+    /// For each LUN, whether a task collects it.
     pub(super) collecting: Box<[bool]>,
     pub(super) next_version: u64,
     pub(super) next_stamp: u64,
@@ -43,7 +42,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Takes a logical page to write it; false while somebody else has it.
+    /// Claims a logical page for a write; returns false while another write has it.
     pub(super) fn claim(&mut self, logical: u32) -> bool {
         let (word, bit) = ((logical / 64) as usize, 1 << (logical % 64));
         let is_free = self.claimed[word] & bit == 0;

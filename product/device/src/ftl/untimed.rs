@@ -1,22 +1,22 @@
-//! [`UntimedFtl`]: the map of a drive driven without time, data or failures, to count what it would
-//! program: some ten million pages a second, where the drive itself does some hundred thousand. It
-//! maps each page as soon as it is placed, the drive those of a command together.
+//! [`UntimedFtl`]: the map of a drive without time, data or failures, to count the pages that the drive would program. It handles
+//! some ten million pages a second, the drive itself some hundred thousand. It maps each page as soon as it is placed; the drive
+//! maps the pages of a command together.
 
 use super::map::{FoundGroup, LunId, Map, Place, Stream};
 use super::{FtlConfig, shape_of};
 use crate::nand::{ConfigError, NandConfig};
 
-/// Pages moved at once, as by the drive.
+/// Pages that a collection moves at once: every valid page.
 const ALL_PAGES: usize = usize::MAX;
 
-/// What a drive would program.
+/// Counts the pages that a drive would program.
 pub(crate) struct UntimedFtl {
     map: Map,
     programmed: u64,
 }
 
 impl UntimedFtl {
-    /// An empty drive without bad blocks.
+    /// Creates an empty drive without bad blocks.
     pub(crate) fn new(nand: &NandConfig, config: &FtlConfig) -> Result<Self, ConfigError> {
         let fresh = |_| FoundGroup {
             next: Some(0),
@@ -29,17 +29,17 @@ impl UntimedFtl {
         })
     }
 
-    /// Pages that the drive offers.
+    /// Returns the number of pages that the drive offers.
     pub(crate) fn pages(&self) -> u32 {
         self.map.shape().logical_pages
     }
 
-    /// Pages programmed so far.
+    /// Returns the number of pages programmed so far.
     pub(crate) fn programmed(&self) -> u64 {
         self.programmed
     }
 
-    /// One command that writes `count` pages from `first` on.
+    /// Executes one command that writes `count` pages from `first` on.
     pub(crate) fn write(&mut self, first: u32, count: u32) {
         let chunk_pages = self.map.shape().chunk_pages;
         for logical in first..first + count {

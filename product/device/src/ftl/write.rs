@@ -8,7 +8,7 @@ use super::{Drive, LunId, Place, Run, State, Stream};
 use crate::DeviceError;
 use crate::nand::Pending;
 
-/// Bytes of a command that cross the link before others may.
+/// Bytes of a command that cross the link before another command may.
 pub(super) const SLICE_BYTES: usize = 128 << 10;
 
 /// A page to write.
@@ -17,29 +17,28 @@ struct Page {
     content: Content,
     is_claimed: bool,
     is_programmed: bool,
-    /// Whether it begins a chunk, and the chunk has not begun yet.
+    /// Whether the page begins a chunk that has not begun yet.
     begins_chunk: bool,
 }
 
-/// What a page is to hold.
+/// New contents of a page.
 enum Content {
-    /// What the cache holds of it; the rest is what the page held before.
+    /// The cached sectors; the rest keeps the page's old bytes.
     Cached(cache::Content),
-    /// The bytes of the command from here on.
+    /// A whole page of the command's bytes, from here on.
     Host(usize),
-    /// Fewer bytes than a page: those of the command in that range, and what the page held before
-    /// them and behind.
+    /// Part of a page: the command's bytes in that range, with the page's old bytes before and after.
     Part {
         from: usize,
         to: usize,
         within: usize,
     },
-    /// The whole page, put together.
+    /// The whole page after the merge.
     Merged(Box<[u8]>),
 }
 
 impl Content {
-    /// Whether it has to be put together with what the page held.
+    /// Returns whether the page has to be merged with its old bytes.
     fn is_part(&self) -> bool {
         match self {
             Self::Part { .. } => true,
@@ -49,35 +48,34 @@ impl Content {
     }
 }
 
-/// A command, or pages of the cache; what is still claimed or in flight when it is dropped is given back.
+/// A command, or pages of the cache. Dropping it gives back pages that are still claimed or in flight.
 struct Batch<'a> {
     ftl: &'a Drive,
     offset: u64,
     data: &'a [u8],
-    /// It writes pages back that were taken from the cache.
+    /// Whether the pages were taken from the cache.
     is_write_back: bool,
     pages: Vec<Page>,
-    /// Positions of the pages that have crossed the link and have no place yet.
+    /// Indices of the pages that have crossed the link and have no place yet.
     todo: VecDeque<usize>,
-    /// What is being programmed; a command that is waited for is taken out.
+    /// Runs being programmed. The command of a run is taken out to wait for it.
     runs: VecDeque<(Run, Option<Pending<'a>>)>,
 }
 
-/// Why no more pages can be placed at present.
+/// Why no more pages can be placed now.
 enum Obstacle {
-    /// None: all are.
+    /// No obstacle: every page has a place.
     None,
-    /// Somebody else writes the next one.
+    /// Another write has claimed the next page.
     Claimed,
-    /// GC has to make room.
+    /// GC has to free a page.
     Collect(LunId),
     /// Too few blocks are left.
     Full,
 }
 
 impl Drive {
-    /// Writes `data` at `offset`. It crosses the link in slices, and what has crossed is programmed
-    /// while the rest follows.
+    /// Writes `data` at `offset`. The data cross the link in slices, and each slice is programmed while the rest follows.
     pub(super) async fn write_pages(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
         let _place = self.host.queue.acquire().await;
         self.state.lock().counts.host_bytes_written += data.len() as u64;
@@ -106,7 +104,7 @@ impl Drive {
         batch.finish_all().await
     }
 
-    /// Programs pages that were taken from the cache. Those that cannot be go back there.
+    /// Programs pages taken from the cache. Pages that cannot be programmed return to the cache.
     pub(super) async fn write_back(&self, taken: Vec<Taken>) -> Result<(), DeviceError> {
         let chunk_pages = self.config.chunk_bytes / self.page_bytes as u32;
         let mut last = None;
@@ -162,7 +160,7 @@ impl Drive {
 }
 
 impl<'a> Batch<'a> {
-    /// Gives all pages to do a place and begins to program them, with GC where it is needed.
+    /// Places all pages in `todo` and starts their programs, with GC if necessary.
     async fn place_all(&mut self) -> Result<(), DeviceError> {
         while !self.todo.is_empty() {
             self.merge_next().await?;
@@ -187,7 +185,7 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Waits for what is being programmed, and for what has to be written again.
+    /// Waits for the programs in progress, and writes failed pages again.
     async fn finish_all(&mut self) -> Result<(), DeviceError> {
         loop {
             self.finish().await?;
@@ -198,7 +196,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Puts the next page together if only a part of it is written.
+    /// Merges the next page with its old bytes if only a part of it is written.
     async fn merge_next(&mut self) -> Result<(), DeviceError> {
         let ftl = self.ftl;
         let Some(&next) = self.todo.front() else {
@@ -243,7 +241,7 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Gives as many of the next pages as possible a place, and begins to program them.
+    /// Places as many of the next pages as possible, and starts their programs.
     fn place_pages(&mut self) -> Result<Obstacle, DeviceError> {
         let ftl = self.ftl;
         let mut state = ftl.state.lock();
@@ -260,7 +258,7 @@ impl<'a> Batch<'a> {
                     self.runs.push_back((run, Some(pending)));
                 }
                 Err(error) => {
-                    // Its pages are given out and cannot be taken back: the group is left alone.
+                    // Allocated pages cannot be returned, so the group is retired.
                     self.lose_run(state, &run);
                     if !matches!(error, DeviceError::BadBlock { .. }) {
                         failed = Some(error);
@@ -271,12 +269,12 @@ impl<'a> Batch<'a> {
         failed.map_or(Ok(obstacle), Err)
     }
 
-    /// Gives as many of the next pages as possible a place.
+    /// Places as many of the next pages as possible.
     fn plan(&mut self, state: &mut State, runs: &mut Vec<Run>) -> Obstacle {
         while let Some(&next) = self.todo.front() {
             let page = &mut self.pages[next];
             if page.content.is_part() {
-                // Put together first, when its turn comes.
+                // Merged first, when its turn comes.
                 break;
             }
             if !page.is_claimed {
@@ -301,7 +299,7 @@ impl<'a> Batch<'a> {
         Obstacle::None
     }
 
-    /// Begins to program a run, and stores its bytes.
+    /// Starts the program of a run, and stores its bytes.
     fn program(&self, state: &mut State, run: &Run) -> Result<Pending<'a>, DeviceError> {
         let bytes = |index: usize| match &self.pages[index].content {
             Content::Host(from) => &self.data[*from..*from + self.ftl.page_bytes],
@@ -313,7 +311,7 @@ impl<'a> Batch<'a> {
         self.ftl.start_program(state, run, version, bytes)
     }
 
-    /// Waits for what is being programmed, and maps it. What failed is to do again.
+    /// Waits for the programs in progress and maps their pages. Pages of failed programs return to `todo`.
     async fn finish(&mut self) -> Result<(), DeviceError> {
         let ftl = self.ftl;
         while let Some((_, pending)) = self.runs.front_mut() {
@@ -357,7 +355,7 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// The pages of a run are to be written elsewhere.
+    /// Retires the group of a failed run and returns its pages to `todo`.
     fn lose_run(&mut self, state: &mut State, run: &Run) {
         state.map.retire(state.map.shape().group_of(run.first));
         run.give_back(state, Stream::Host);

@@ -1,14 +1,12 @@
-//! Writing with a cache: what has crossed the link and lies there is acknowledged, and lanes program it.
+//! Writing with a cache: data that have crossed the link are acknowledged from the cache, and lanes program them.
 //!
-//! A lane takes a stripe of pages whose turn it is, writes it as a command of the host would be
-//! written, with the GC that it needs, and takes the next. Lanes start when something waits, so long
-//! as the flash has less to program than keeps it busy ([`ROWS_A_LUN`]), and end when nothing is to
-//! be taken.
+//! A lane takes a stripe of pages in turn, writes it like a command of the host, with GC if necessary, and takes the next stripe.
+//! Lanes start while pages wait and the flash has too few programs to stay busy ([`ROWS_A_LUN`]). A lane ends when it finds no
+//! page to take.
 //!
-//! Invariants: while something waits, a lane is under way or the cache has failed, unless the thread
-//! that drove it has ended: then whoever waits for the cache starts another. Failure: a lane that
-//! finds too few blocks, or that the power fails under, gives its pages back to the cache, and all
-//! writes and syncs fail from then on.
+//! Invariants: while a page waits, a lane runs or the cache has failed, unless the thread that drove the lane has ended; the next
+//! task that waits for the cache then starts another lane. Failure: a lane that finds too few blocks, or whose program a power
+//! cut interrupts, gives its pages back to the cache, and all later writes and syncs fail.
 
 use std::sync::Arc;
 
@@ -17,10 +15,10 @@ use super::write::SLICE_BYTES;
 use super::{Drive, State};
 use crate::{DeviceError, Operation};
 
-/// Rows of pages that a LUN has to program: one in the cells and one that waits.
+/// Rows that keep a LUN busy: one in the cells and one that waits.
 const ROWS_A_LUN: usize = 2;
 
-/// A task that programs what waits in the cache.
+/// A task that programs waiting pages of the cache.
 struct Lane {
     drive: Arc<Drive>,
 }
@@ -37,7 +35,7 @@ impl Drive {
         self.state.lock().cache.is_there()
     }
 
-    /// Writes `data` at `offset`, into the cache. Waits while that is full.
+    /// Writes `data` at `offset` into the cache. Waits while the cache is full.
     pub(super) async fn write_to_cache(
         self: &Arc<Self>,
         offset: u64,
@@ -79,7 +77,7 @@ impl Drive {
         Ok(())
     }
 
-    /// Waits until all that has been acknowledged is in flash.
+    /// Waits until every acknowledged write is in flash.
     pub(super) async fn sync_cache(self: &Arc<Self>) -> Result<(), DeviceError> {
         let last = self.state.lock().cache.last_arrival();
         loop {
@@ -98,7 +96,7 @@ impl Drive {
         }
     }
 
-    /// Starts a lane if there is something for it to do.
+    /// Starts a lane if there is work for it.
     fn start_lane(self: &Arc<Self>) {
         {
             let mut state = self.state.lock();
@@ -115,7 +113,7 @@ impl Drive {
         runtime::spawn_detached(lane.run());
     }
 
-    /// Whether a lane would find something to take.
+    /// Returns whether a lane would find a page to take.
     fn may_take(&self, state: &State) -> bool {
         let shape = state.map.shape();
         let pages = ROWS_A_LUN * (shape.luns() * shape.planes) as usize;
@@ -123,7 +121,7 @@ impl Drive {
         cache.has_waiting() && cache.failure.is_none() && cache.in_flight < pages
     }
 
-    /// Pages that a lane takes at once: a chunk to each plane of a LUN of every channel.
+    /// Returns the number of pages that a lane takes at once: a chunk for each plane of a LUN of every channel.
     fn stripe_pages(&self) -> usize {
         let chunk_pages = self.config.chunk_bytes as usize / self.page_bytes;
         let channels = self.nand.config().geometry.channels as usize;

@@ -1,4 +1,4 @@
-//! [`FileJournal`]: a mapped file.
+//! [`FileJournal`]: a journal in a mapped file.
 
 use std::io;
 use std::ops::Range;
@@ -10,46 +10,46 @@ use runtime::file::MappedFile;
 use super::Journal;
 use crate::{Bytes, DeviceError, IoFuture, Operation, PathError};
 
-/// Why a journal cannot be used, in one line, with what to do.
+/// Error that says in one line why a journal cannot be used, and how to fix that.
 pub type JournalError = PathError<JournalProblem>;
 
-/// What is wrong with a journal.
+/// Problem of a journal.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the fields are what the message says they are")]
 pub enum JournalProblem {
-    /// It holds something else.
+    /// The file holds other data.
     #[error(
         "it holds something that is not a Flowstone journal; name another file with cache.journal, or use --force to \
          overwrite it"
     )]
     Foreign,
-    /// Another process has it.
+    /// Another process uses it.
     #[error("in use by another process; stop that one or name another journal")]
     InUse,
-    /// There is no room for it.
+    /// The file system has no space for it.
     #[error(
         "{:.1} do not fit its file system; free some space or name another place with cache.journal",
         Bytes(*bytes)
     )]
     NoSpace { bytes: u64 },
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("the journal cannot be read: {source}")]
     Unreadable { source: io::Error },
-    /// It may not be written.
+    /// The file cannot be read and written.
     #[error(
         "the journal must be a regular file that can be read and written: {source}; name another place with cache.journal"
     )]
     Io { source: io::Error },
 }
 
-/// What becomes of a journal that there is not, or that somebody has cut short.
+/// Rules for a journal that is missing or has been truncated.
 #[derive(Clone, Copy, Debug)]
 pub struct NewJournal {
-    /// Bytes that it gets.
+    /// Size of a new journal in bytes.
     pub bytes: u64,
-    /// One that has fewer bytes than this has been cut short.
+    /// A file with fewer bytes than this has been truncated.
     pub least_bytes: u64,
-    /// Whether what begins with these bytes is a journal, or is to be taken for one.
+    /// Returns whether a file that begins with these bytes is a journal, or may become one.
     pub is_journal: fn(&[u8]) -> bool,
 }
 
@@ -60,8 +60,8 @@ pub struct FileJournal {
 }
 
 impl FileJournal {
-    /// Where the journal of the flash at `flash` is, unless said otherwise: beside a file; in the
-    /// current directory for a block device, whose directory is no place for files.
+    /// Returns the default path of the journal for the flash at `flash`: beside a regular file, or in the current directory for a
+    /// block device, because a device directory is no place for files.
     pub fn path_beside(flash: &Path) -> PathBuf {
         let is_device =
             std::fs::metadata(flash).is_ok_and(|found| found.file_type().is_block_device());
@@ -75,8 +75,8 @@ impl FileJournal {
         path.into()
     }
 
-    /// Opens the journal at `path`, or makes it as `new` says. What was made or made longer is taken back when it is
-    /// dropped and nothing has been stored in it. Blocks the thread.
+    /// Opens the journal at `path`, or creates or extends it as `new` says. Dropping a journal without stores undoes its creation
+    /// or extension. Blocks the thread.
     pub fn open(path: &Path, new: &NewJournal) -> Result<Self, JournalError> {
         let new_bytes = new.bytes;
         let bytes_of = |bytes: u64, beginning: &[u8]| {
@@ -102,9 +102,8 @@ impl FileJournal {
         Err(JournalError::at(path)(problem))
     }
 
-    /// Opens the journal at `path` to look at it, beside whoever uses it; `None` when there is none, or
-    /// an empty file.
-    /// What is stored in it meanwhile is seen, a store of one's own panics. Blocks the thread.
+    /// Opens the journal at `path` for reading, even while another process uses it. Returns `None` if the file is missing or
+    /// empty. Stores of the other process are visible; a store through this value panics. Blocks the thread.
     pub fn open_read_only(path: &Path) -> Result<Option<Self>, JournalError> {
         let is_empty = |found: std::fs::Metadata| found.is_file() && found.len() == 0;
         if std::fs::metadata(path).is_ok_and(is_empty) {

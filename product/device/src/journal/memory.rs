@@ -1,4 +1,4 @@
-//! [`MemoryJournal`]: for the simulation. It knows what a crash would leave.
+//! [`MemoryJournal`]: a journal for the simulation, with the images that crashes leave.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -14,7 +14,7 @@ use crate::{DeviceError, IoFuture, Operation, PAGE_BYTES};
 
 const PAGE_WORDS: usize = PAGE_BYTES / size_of::<u64>();
 
-/// Called with the number of every store, just before it happens.
+/// Called before every store with the number of the store.
 type Observer = Box<dyn FnMut(u64) + Send>;
 
 /// A journal in memory.
@@ -23,21 +23,21 @@ pub struct MemoryJournal {
     observer: Mutex<Option<Observer>>,
 }
 
-/// By page and in order: the number of the store, the word, its value.
+/// Stores by page, in order: number of the change, word, value.
 type Stores = BTreeMap<usize, Vec<(u64, usize, u64)>>;
 
 #[derive(Default)]
 struct State {
     words: Vec<u64>,
-    /// What is durable, and by page what has been stored since, in order.
+    /// Durable words. `pending` holds the later stores.
     durable: Vec<u64>,
     pending: Stores,
-    /// What failed syncs have lost: as Linux has it, those pages count as written, and what was stored in them reaches
-    /// the drive with the next store to the same page, or never.
+    /// Stores lost by failed syncs. As on Linux, their pages count as written; the stores reach the drive with the next store to
+    /// the same page, or never.
     lost: Stores,
-    /// What each word was before its place was last cleared.
+    /// Value of each word before it was last cleared.
     earlier: Vec<u64>,
-    /// Pages that are not in memory: when they are read they come from the drive.
+    /// Pages out of memory: the next read takes them from the drive.
     let_go: BTreeSet<usize>,
     unreadable: BTreeSet<usize>,
     stores: u64,
@@ -46,21 +46,21 @@ struct State {
     sync_time: Duration,
 }
 
-/// What becomes of a page that was written long ago.
+/// Decay of a page that was written long ago.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decay {
-    /// One bit is another.
+    /// One bit is flipped.
     FlippedBit,
-    /// It is all zeros.
+    /// The page is all zeros.
     Zeros,
-    /// It is what it was before its place was last cleared: a later write has never reached the drive.
+    /// The page has its contents from before it was last cleared: a later write has never reached the drive.
     Earlier,
-    /// It cannot be read.
+    /// The page cannot be read.
     Unreadable,
 }
 
 impl Decay {
-    /// Every kind of decay there is.
+    /// Every kind of decay.
     pub const ALL: [Self; 4] = [
         Self::FlippedBit,
         Self::Zeros,
@@ -69,7 +69,7 @@ impl Decay {
     ];
 }
 
-/// What a crash has left of a journal.
+/// Contents of a journal after a crash.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JournalImage {
     words: Vec<u64>,
@@ -78,7 +78,7 @@ pub struct JournalImage {
 }
 
 impl JournalImage {
-    /// These words, and nothing before them.
+    /// Creates an image of `words` whose earlier contents are zeros.
     pub fn of(words: Vec<u64>) -> Self {
         Self {
             earlier: vec![0; words.len()],
@@ -87,7 +87,7 @@ impl JournalImage {
         }
     }
 
-    /// Lets any page decay that is not all zeros, as drawn from `seed`.
+    /// Lets a page that is not all zeros decay, drawn from `seed`. Returns `None` if there is no such page.
     pub fn decay(&mut self, seed: u64) -> Option<(usize, Decay)> {
         let random = &mut SmallRng::seed_from_u64(seed);
         let used = |&page: &usize| page_of(&self.words, page).iter().any(|&word| word != 0);
@@ -95,7 +95,7 @@ impl JournalImage {
         let (&page, decay) = used
             .choose(random)
             .zip(Decay::ALL.choose(random).copied())?;
-        // The first page, which tells whose journal it is, is written often, and never anew.
+        // The first page, which identifies the journal, is updated in place and never begun anew, so it has no earlier contents.
         let decay = match (page, decay) {
             (0, Decay::Earlier) => Decay::Zeros,
             _ => decay,
@@ -121,7 +121,7 @@ fn decay_page(
     let range = page * PAGE_WORDS..(page + 1) * PAGE_WORDS;
     match decay {
         Decay::FlippedBit => {
-            // The first word is what a journal is known by: without it the file is somebody else's.
+            // The first word identifies a journal: with a flipped bit there, the file would count as foreign.
             let is_used = |&word: &usize| word > 0 && words[word] != 0;
             let used: Vec<usize> = range.filter(is_used).collect();
             if let Some(&word) = used.choose(random) {
@@ -143,8 +143,8 @@ impl State {
         self.changes += 1;
     }
 
-    /// Takes what waited when there had been so many `changes` out of each page: what is written of it, with what
-    /// earlier syncs have lost of the same page.
+    /// Removes the pending stores with numbers below `changes`, by page. Stores that earlier syncs lost in the same page come
+    /// first.
     fn take(&mut self, changes: u64) -> Stores {
         let mut taken = Stores::new();
         for (&page, pending) in &mut self.pending {
@@ -161,17 +161,17 @@ impl State {
 }
 
 impl MemoryJournal {
-    /// Zeros, `words` of them.
+    /// Creates a journal of `words` zeros.
     pub fn new(words: usize) -> Self {
         Self::from_words(vec![0; words])
     }
 
-    /// A journal that holds `words`, durably: what a start finds after a crash.
+    /// Creates a journal that holds `words` durably, as a start finds it after a crash.
     pub fn from_words(words: Vec<u64>) -> Self {
         Self::from_image(JournalImage::of(words))
     }
 
-    /// A journal that holds what a crash has left.
+    /// Creates a journal with the contents that a crash has left.
     pub fn from_image(image: JournalImage) -> Self {
         let JournalImage {
             words,
@@ -190,7 +190,7 @@ impl MemoryJournal {
         }
     }
 
-    /// A crash has left these words of it.
+    /// Returns the image of a crash that has left `words`.
     pub fn image(&self, words: Vec<u64>) -> JournalImage {
         let state = self.state.lock();
         JournalImage {
@@ -200,7 +200,7 @@ impl MemoryJournal {
         }
     }
 
-    /// Lets a page decay that is durable and not in memory, as drawn from `seed`. `None` where there is no such page.
+    /// Lets a page that is durable and out of memory decay, drawn from `seed`. Returns `None` if there is no such page.
     pub fn decay(&self, seed: u64) -> Option<(usize, Decay)> {
         let random = &mut SmallRng::seed_from_u64(seed);
         let state = &mut *self.state.lock();
@@ -218,20 +218,20 @@ impl MemoryJournal {
         Some((page, decay))
     }
 
-    /// What a crash of the process now would leave: every store.
+    /// Returns the words that a crash of the process now would leave: every store.
     pub fn crash(&self) -> Vec<u64> {
         self.state.lock().words.clone()
     }
 
-    /// What a power cut now would leave, as drawn from `seed`: what was synced, and of each page a
-    /// state it has had since.
+    /// Returns the words that a power cut now would leave, drawn from `seed`: the synced words, and for each page one of its
+    /// states since.
     pub fn power_cut(&self, seed: u64) -> Vec<u64> {
         let state = self.state.lock();
         let mut random = SmallRng::seed_from_u64(seed);
         let mut words = state.durable.clone();
         for (page, stores) in &state.pending {
             let kept = random.random_range(0..=stores.len());
-            // A page is cleared at once.
+            // Clearing a page is atomic: its stores share a number and are kept or lost together.
             let is_within = |at: usize| at < stores.len() && stores[at].0 == stores[at - 1].0;
             let kept = (kept..)
                 .find(|&at| at == 0 || !is_within(at))
@@ -244,22 +244,23 @@ impl MemoryJournal {
         words
     }
 
-    /// Stores so far.
+    /// Returns the number of stores so far.
     pub fn stores(&self) -> u64 {
         self.state.lock().stores
     }
 
-    /// Calls `observer` with its number before every store from now on.
+    /// Calls `observer` before every store from now on, with the number of the store.
     pub fn observe(&self, observer: impl FnMut(u64) + Send + 'static) {
         *self.observer.lock() = Some(Box::new(observer));
     }
 
-    /// While true, every sync fails, and what it should have written is lost: no later sync writes it.
+    /// While true, every sync fails and loses its stores. A later sync writes a lost store only with a newer store to the same
+    /// page.
     pub fn set_sync_fails(&self, sync_fails: bool) {
         self.state.lock().sync_fails = sync_fails;
     }
 
-    /// How long syncs that begin from now on take.
+    /// Sets the duration of syncs that begin from now on.
     pub fn set_sync_time(&self, time: Duration) {
         self.state.lock().sync_time = time;
     }

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   engine ── load store ──> Journal ── file: a mapped file
-//!                              │      └ memory: for the simulation, and what a crash would leave
-//!                              └ sync: what is stored outlives the machine's power, too
+//!                              │      └ memory: for the simulation, with crash images
+//!                              └ sync: makes stores survive a power cut
 //! ```
 //!
-//! A word is stored whole or not at all. Stores of one thread are kept in order by a crash of the
-//! process; a power cut keeps those before the last sync and any part of the others.
+//! A word is stored whole or not at all. A crash of the process keeps the stores of each thread in order. A power cut keeps the
+//! stores before the last sync and any subset of the later stores.
 
 mod file;
 mod memory;
@@ -19,42 +19,42 @@ pub use memory::{Decay, JournalImage, MemoryJournal};
 
 use crate::{DeviceError, IoFuture};
 
-/// An array of words that survives the process. Used from all threads at once; new ones are zero.
+/// An array of words that survives the process. Used from all threads at once; new words are zero.
 pub trait Journal: Send + Sync {
-    /// How many words it has.
+    /// Returns the number of words.
     fn words(&self) -> usize;
 
     /// Reads a word.
     ///
     /// # Panics
-    /// Past the end.
+    /// When the index is past the end.
     fn load(&self, word: usize) -> u64;
 
     /// Reads the words from `start` on.
     ///
     /// # Errors
-    /// Where the drive does not give them back. To load or store one of them may end the process then, until the
-    /// page has been [cleared](Journal::clear).
+    /// When the drive cannot read the words. A load or store of one of them may then end the process, until the page has been
+    /// [cleared](Journal::clear).
     ///
     /// # Panics
-    /// Past the end.
+    /// When the range passes the end.
     fn read(&self, start: usize, words: &mut [u64]) -> Result<(), DeviceError>;
 
-    /// Sets a word: no system call. It survives the process from then on.
+    /// Stores a word, without a system call. The value survives the process from then on.
     ///
     /// # Panics
-    /// Past the end.
+    /// When the index is past the end.
     fn store(&self, word: usize, value: u64);
 
-    /// Sets all of `words` to zero. Whole pages are not read for it: those that could not be can be used again.
+    /// Sets all of `words` to zero. Whole pages are not read first, so that an unreadable page becomes usable again.
     ///
     /// # Panics
-    /// Past the end.
+    /// When the range passes the end.
     fn clear(&self, words: Range<usize>);
 
-    /// Makes every store before this call durable.
+    /// Makes every earlier store durable.
     fn sync(&self) -> IoFuture<'_, ()>;
 
-    /// These words will hardly be read again: they need not stay in memory.
+    /// Tells that these words will hardly be read again and need not stay in memory.
     fn let_go(&self, words: Range<usize>);
 }

@@ -1,5 +1,4 @@
-//! How much it matters on which channels concurrent reads fall: "slice indexes" (ANCS '14),
-//! figure 2. All in virtual time.
+//! Influence of the channels on which concurrent reads fall: "slice indexes" (ANCS '14), figure 2. All in virtual time.
 
 use std::sync::Arc;
 
@@ -8,17 +7,17 @@ use runtime::{Instant, JoinHandle, now, spawn};
 
 use crate::{AlignedBuf, ConfigError, Disk, Ftl, FtlConfig, Nand, PAGE_BYTES, Preset, SharedBuf};
 
-/// Bytes written at once when a drive is filled before it is measured.
+/// Bytes of one write when a drive is filled before the measurement.
 const FILL_BYTES: usize = 1 << 20;
 
-/// How the reads that are under way together lie.
+/// Placement of concurrent reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// Every thread reads from a channel of its own.
     Best,
-    /// Anywhere.
+    /// Every thread reads from any channel.
     Random,
-    /// All read from one channel.
+    /// All threads read from one channel.
     Worst,
 }
 
@@ -26,7 +25,7 @@ impl Placement {
     /// All placements.
     pub const ALL: [Self; 3] = [Self::Best, Self::Random, Self::Worst];
 
-    /// Its name.
+    /// Returns the name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Best => "best",
@@ -36,7 +35,7 @@ impl Placement {
     }
 }
 
-/// A drive to measure, and how long.
+/// Setup of a measurement: a drive and a number of operations.
 #[derive(Clone, Debug)]
 pub struct ChannelPlacement {
     /// The preset of the NAND.
@@ -45,15 +44,15 @@ pub struct ChannelPlacement {
     pub ftl: FtlConfig,
     /// Bytes of flash.
     pub flash_bytes: u64,
-    /// Bytes written to it before, and read from.
+    /// Bytes written before the measurement, and read during it.
     pub filled_bytes: u64,
     /// Operations of each thread.
     pub operations: u32,
-    /// Chooses what is read, and the order of tasks.
+    /// Seed of the reads' offsets and of the order of tasks.
     pub seed: u64,
 }
 
-/// The paper's drive, with as much of its flash as the measurement needs.
+/// Returns the paper's drive, with as much of its flash as the measurement needs.
 pub fn crucial_m4() -> ChannelPlacement {
     ChannelPlacement {
         preset: Preset::CrucialM4,
@@ -66,7 +65,7 @@ pub fn crucial_m4() -> ChannelPlacement {
 }
 
 impl ChannelPlacement {
-    /// The drive, filled from its start in large writes.
+    /// Creates the drive and fills it from its start in large writes.
     async fn filled(&self) -> Result<Arc<Ftl>, ConfigError> {
         let nand = self.ftl.nand(self.preset.full(self.seed), self.flash_bytes);
         let ftl = Arc::new(Ftl::open(Arc::new(Nand::new(nand)?), self.ftl.clone())?);
@@ -79,7 +78,7 @@ impl ChannelPlacement {
         Ok(ftl)
     }
 
-    /// The pages of each channel.
+    /// Returns the offsets of the pages on each channel.
     fn pages_of_channels(&self, ftl: &Ftl) -> Vec<Vec<u64>> {
         let mut channels = vec![Vec::new(); ftl.nand().config().geometry.channels as usize];
         for offset in (0..self.filled_bytes).step_by(PAGE_BYTES) {
@@ -91,7 +90,7 @@ impl ChannelPlacement {
     }
 }
 
-/// Waits for tasks; how many operations a second they did together.
+/// Waits for tasks; returns their operations a second together.
 async fn per_second(tasks: Vec<JoinHandle<()>>, operations: u64, begin: Instant) -> f64 {
     for task in tasks {
         task.await;
@@ -99,7 +98,7 @@ async fn per_second(tasks: Vec<JoinHandle<()>>, operations: u64, begin: Instant)
     operations as f64 / now().since(begin).as_secs_f64()
 }
 
-/// Reads of `read_bytes` a second by so many threads, each of which has one under way at a time.
+/// Returns reads of `read_bytes` a second by `threads` threads, each with one read in flight.
 pub fn read_rate(
     setup: &ChannelPlacement,
     placement: Placement,
@@ -136,7 +135,7 @@ pub fn read_rate(
     })
 }
 
-/// Writes of `write_bytes` a second by so many threads, to regions chosen at random.
+/// Returns writes of `write_bytes` a second by `threads` threads, to regions chosen at random.
 pub fn write_rate(
     setup: &ChannelPlacement,
     threads: u32,
@@ -145,7 +144,7 @@ pub fn write_rate(
     Sim::new(setup.seed).block_on(async {
         let ftl = setup.filled().await?;
         let regions = setup.filled_bytes / write_bytes as u64;
-        // As much as the drive was filled with, at most.
+        // At most as many bytes as the drive was filled with.
         let operations = u64::from(setup.operations).min(regions) / u64::from(threads);
         let begin = now();
         let mut writers = Vec::new();

@@ -1,5 +1,4 @@
-//! Measurements of the emulated devices, as the papers made them on real ones. What came of them is
-//! in `docs/papers/reproduction.md`.
+//! Measurements of the emulated devices, as the papers made them on real devices. `docs/papers/reproduction.md` has the results.
 
 mod channel_placement;
 mod probe;

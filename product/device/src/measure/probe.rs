@@ -1,8 +1,7 @@
-//! How fast a disk is: the same probe for a real one under the live runtime and for a model of it
-//! under virtual time.
+//! Speed of a disk: the same probe for a real disk under the live runtime and for a model under virtual time.
 //!
-//! Everything runs on the calling thread: a task for each access that is to be under way at once,
-//! which begins the next access when the last has ended.
+//! Everything runs on the calling thread. Each concurrent access has a task, which begins its next access when the last has
+//! ended.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,18 +10,18 @@ use runtime::{Instant, now, spawn};
 
 use crate::{AlignedBuf, DeviceError, Disk, PAGE_BYTES, SharedBuf};
 
-/// What is measured, and for how long.
+/// Accesses to measure, and the duration of each measurement.
 #[derive(Clone, Debug)]
 pub struct Probe {
-    /// Random reads of a page: how many at once, one depth after the other.
+    /// Depths of random page reads, measured one after the other.
     pub read_depths: Vec<u32>,
-    /// Reads one after the other, of so many bytes each.
+    /// Sizes in bytes of reads at depth 1.
     pub read_bytes: Vec<usize>,
-    /// Writes one after the other, of so many bytes each.
+    /// Sizes in bytes of writes at depth 1.
     pub write_bytes: Vec<usize>,
-    /// Random reads while one writes: how many at once, and the bytes of a write.
+    /// Random page reads beside one writer: depth of the reads, and bytes of a write.
     pub mixed: Vec<(u32, usize)>,
-    /// How long each of them.
+    /// Duration of each measurement.
     pub duration: Duration,
 }
 
@@ -39,7 +38,7 @@ impl Default for Probe {
 }
 
 impl Probe {
-    /// Measures nothing but the sync.
+    /// Creates a probe that measures only the sync.
     pub fn nothing() -> Self {
         Self {
             read_depths: Vec::new(),
@@ -51,10 +50,10 @@ impl Probe {
     }
 }
 
-/// How fast accesses of one kind were.
+/// Speed of accesses of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pace {
-    /// How many accesses.
+    /// Number of accesses.
     pub count: u64,
     /// Accesses a second.
     pub per_s: f64,
@@ -66,40 +65,39 @@ pub struct Pace {
     pub p99_us: f64,
 }
 
-/// What a disk did when it was probed.
+/// Measured speed of a disk.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
-    /// Random reads of a page, by how many were under way at once.
+    /// Random page reads, by depth.
     pub reads: Vec<(u32, Pace)>,
-    /// Random reads one after the other, by their bytes.
+    /// Random reads at depth 1, by size in bytes.
     pub large_reads: Vec<(usize, Pace)>,
-    /// Writes one after the other, by their bytes.
+    /// Writes at depth 1, by size in bytes.
     pub writes: Vec<(usize, Pace)>,
-    /// Reads while one writes.
+    /// Reads beside a writer.
     pub mixed: Vec<Mixed>,
-    /// A sync after the write of a page, and that write.
+    /// A write of a page followed by a sync, timed together.
     pub syncs: Pace,
 }
 
-/// Reads and a writer side by side.
+/// Speed of reads and of a writer side by side.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mixed {
-    /// Reads at once.
+    /// Depth of the reads.
     pub depth: u32,
     /// Bytes of a write.
     pub write_bytes: usize,
-    /// How the reads fared.
+    /// Speed of the reads.
     pub reads: Pace,
-    /// How the writes fared.
+    /// Speed of the writes.
     pub writes: Pace,
 }
 
-/// Bytes of a write when a disk is filled.
+/// Bytes of one write when a disk is filled.
 const FILL_BYTES: usize = 8 << 20;
 
-/// Writes the whole disk and reads it through, so that nothing measured is the first of its kind:
-/// drives answer at once for what was never written, and virtual ones slowly for what was never
-/// read.
+/// Writes the whole disk and reads it through, so that no measured access is the first to its bytes: a drive answers a read of
+/// unwritten bytes at once, and a virtual drive answers a first read slowly.
 pub async fn prepare(disk: &Arc<dyn Disk>) -> Result<(), DeviceError> {
     let mut data = AlignedBuf::new(FILL_BYTES);
     scramble(&mut data);
@@ -119,17 +117,17 @@ fn whole(disk: &Arc<dyn Disk>, len: usize) -> impl Iterator<Item = u64> + Clone 
     (0..disk.len_bytes() / len as u64).map(move |at| at * len as u64)
 }
 
-/// Bytes that no drive can compress.
+/// Fills `data` with bytes that no drive can compress.
 fn scramble(data: &mut [u8]) {
     for part in data.chunks_exact_mut(size_of::<u64>()) {
         part.copy_from_slice(&runtime::random_u64().to_le_bytes());
     }
 }
 
-/// Measures. The writes overwrite what the disk holds.
+/// Measures a disk. The writes overwrite its contents.
 ///
 /// # Errors
-/// Those of the disk, which may be smaller than one write.
+/// The disk's; for example, it may be smaller than one write.
 pub async fn probe(disk: &Arc<dyn Disk>, what: &Probe) -> Result<Profile, DeviceError> {
     let mut profile = Profile::default();
     for &depth in &what.read_depths {
@@ -168,10 +166,10 @@ pub async fn probe(disk: &Arc<dyn Disk>, what: &Probe) -> Result<Profile, Device
     Ok(profile)
 }
 
-/// The latencies of one task, and when its last access ended.
+/// Task that returns its latencies and the end of its last access.
 type Task = runtime::JoinHandle<Result<(Vec<Duration>, Instant), DeviceError>>;
 
-/// One measurement under way.
+/// One measurement in progress.
 struct Run {
     disk: Arc<dyn Disk>,
     begun: Instant,
@@ -198,7 +196,7 @@ impl Run {
             let mut buf = AlignedBuf::new(bytes);
             let mut latencies = Vec::new();
             let mut last = now();
-            // Once at least: a machine with other work may let a task wait for so long.
+            // At least one access: on a busy machine a task may wait longer than the duration.
             while latencies.is_empty() || last.since(begun) < duration {
                 let place = runtime::random_u64() % places;
                 buf = disk.read(place * bytes as u64, buf).await?;
@@ -210,7 +208,7 @@ impl Run {
         })
     }
 
-    /// Starts a task that writes, and, where it `syncs`, makes each write durable.
+    /// Starts a task that writes and, if it `syncs`, makes each write durable.
     fn writer(&self, bytes: usize, syncs: bool) -> Task {
         let (disk, begun, duration) = (Arc::clone(&self.disk), self.begun, self.duration);
         spawn(async move {

@@ -1,5 +1,5 @@
-//! How much a conventional SSD programs for each byte written, by write size, pattern and
-//! utilization: Flashield (NSDI '19), figure 1.
+//! Bytes that a conventional SSD programs for each byte written, by write size, pattern and utilization: Flashield (NSDI '19),
+//! figure 1.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -7,17 +7,17 @@ use rand::{Rng, SeedableRng};
 use crate::ftl::UntimedFtl;
 use crate::{ConfigError, Endurance, FtlConfig, Geometry, NandConfig, NandTiming};
 
-/// In which order regions of the drive are overwritten.
+/// Order in which regions of the drive are overwritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
-    /// Any region next.
+    /// A random region next.
     Random,
-    /// The next region, and the first after the last.
+    /// The next region, and the first region after the last.
     Sequential,
 }
 
 impl Pattern {
-    /// Its name.
+    /// Returns the name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Random => "random",
@@ -26,30 +26,30 @@ impl Pattern {
     }
 }
 
-/// A drive to measure, and how long.
+/// Setup of a measurement: a drive and the amounts to write.
 #[derive(Clone, Debug)]
 pub struct WriteAmplification {
-    /// The NAND it is made of.
+    /// The NAND of the drive.
     pub nand: NandConfig,
     /// The drive around the NAND.
     pub ftl: FtlConfig,
-    /// What is written before the measurement, in times the part of the drive in use.
+    /// Bytes written before the measurement, as a multiple of the used part of the drive.
     pub warm_up: f64,
-    /// What is written during the measurement, likewise.
+    /// Bytes written during the measurement, as a multiple of the used part of the drive.
     pub measured: f64,
-    /// Chooses the regions.
+    /// Seed of the choice of regions.
     pub seed: u64,
 }
 
 impl WriteAmplification {
-    /// A drive like the paper's, an eighth of its size: 128 LUNs with erase units of 4 MiB, so that a
-    /// stripe over all of them has 512 MiB, and a page of 64 KiB stands for four of 16 KiB on four
-    /// planes. 128 stripes; `over_provisioning` is the share that is not offered.
+    /// Returns a drive like the paper's, an eighth of its size: 128 stripes over 128 LUNs with erase units of 4 MiB, so that a
+    /// stripe has 512 MiB. A page of 64 KiB stands for four pages of 16 KiB on four planes. `over_provisioning` is the share of
+    /// the flash that is not offered.
     pub fn paper(over_provisioning: f64) -> Self {
         Self::with_luns(16, 8, over_provisioning)
     }
 
-    /// The same drive with fewer LUNs, whose stripe is as many times smaller.
+    /// Returns the same drive with other numbers of channels and LUNs; its stripe shrinks in proportion.
     pub fn with_luns(channels: u32, luns_per_channel: u32, over_provisioning: f64) -> Self {
         Self {
             nand: NandConfig {
@@ -76,12 +76,10 @@ impl WriteAmplification {
         }
     }
 
-    /// Bytes programmed for each byte written, in writes of `write_bytes` to the first
-    /// `utilization` of the drive.
+    /// Returns the bytes programmed for each byte written, in writes of `write_bytes` to the first `utilization` of the drive.
     ///
     /// # Errors
-    /// When there can be no such drive, or `write_bytes` is not a multiple of its page, or does not
-    /// fit the part in use.
+    /// When such a drive is impossible, or `write_bytes` is not a multiple of its page or exceeds the used part.
     pub fn measure(
         &self,
         pattern: Pattern,
@@ -118,7 +116,7 @@ impl WriteAmplification {
                 written += 1;
             }
         };
-        // Once in order, so that the part in use is full.
+        // One pass in order, so that the used part is full.
         for region in 0..regions {
             drive.write(region * pages, pages);
         }

@@ -1,44 +1,43 @@
-//! One erase block: what may be done to it next, and what has been done so far.
+//! One erase block: its state, and the operations that it takes next.
 
 use super::fate::Fate;
 use crate::{DeviceError, Operation};
 
-/// What a block can do. The numbers are those of a file.
+/// State of a block. The numbers are stored in the file of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// It takes programs and erases.
+    /// The block takes programs and erases.
     Good = 0,
-    /// An erase is under way, or was cut short: it takes an erase only, and cannot be read.
+    /// An erase is in progress or was cut short. The block takes an erase only and cannot be read.
     Torn = 1,
-    /// It takes neither; what it holds can be read.
+    /// The block takes neither programs nor erases. Its contents can be read.
     Bad = 2,
 }
 
-/// What the owner of a page writes beside it.
+/// Tag that the owner of a page writes with the page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tag {
     /// Logical page that is stored here.
     pub(crate) logical: u32,
-    /// Which write of it.
+    /// Version of the logical page.
     pub(crate) version: u64,
-    /// Rises with every page programmed.
+    /// Sequence number that rises with every page programmed.
     pub(crate) stamp: u64,
 }
 
 /// One erase block.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
-    /// Its number on the device.
+    /// Number of the block on the device.
     pub(super) number: u32,
     pub(super) state: State,
     /// Erases so far.
     pub(super) erases: u32,
-    /// Pages whose program was asked for since the last erase; the next page to program.
+    /// Pages whose program was requested since the last erase; also the next page to program.
     pub(super) issued: u32,
-    /// Pages whose program has ended since then. Those between are being programmed.
+    /// Pages whose program has ended since the last erase. Pages from here up to `issued` are being programmed.
     pub(super) programmed: u32,
-    /// Which command of the channel asked for the last erase: what was queued before it does not
-    /// touch what came after.
+    /// Channel command that requested the last erase. Commands queued before it do not affect the block afterwards.
     pub(super) erased_by: u64,
     /// Pages that were being programmed when the power failed.
     torn: Vec<u32>,
@@ -65,7 +64,7 @@ impl Block {
         }
     }
 
-    /// Whether `page` can be read; one that is erased can.
+    /// Returns an error unless `page` can be read. An erased page can be read.
     pub(super) fn check_read(&self, page: u32) -> Result<(), DeviceError> {
         let is_being_programmed = (self.programmed..self.issued).contains(&page);
         if self.state == State::Torn || is_being_programmed || self.torn.contains(&page) {
@@ -75,7 +74,7 @@ impl Block {
         Ok(())
     }
 
-    /// Whether the pages from `page` on can be programmed.
+    /// Returns an error unless the pages from `page` on can be programmed.
     pub(super) fn check_program(&self, page: u32) -> Result<(), DeviceError> {
         let (block, expected) = (self.number, self.issued);
         match self.state {
@@ -90,7 +89,7 @@ impl Block {
         }
     }
 
-    /// Whether the block can be erased.
+    /// Returns an error unless the block can be erased.
     pub(super) fn check_erase(&self) -> Result<(), DeviceError> {
         if self.state == State::Bad {
             return Err(self.bad(Operation::Erase));
@@ -98,13 +97,13 @@ impl Block {
         Ok(())
     }
 
-    /// The refusal of what a bad block does not take.
+    /// Returns the error with which a bad block refuses an operation.
     pub(super) fn bad(&self, operation: Operation) -> DeviceError {
         let block = self.number;
         DeviceError::BadBlock { operation, block }
     }
 
-    /// An erase was asked for: what it held is gone.
+    /// Begins an erase: the contents are gone.
     pub(super) fn begin_erase(&mut self, command: u64) {
         self.state = State::Torn;
         self.issued = 0;
@@ -113,7 +112,7 @@ impl Block {
         self.torn.clear();
     }
 
-    /// An erase has ended; false when it was one too many.
+    /// Ends an erase. Returns false if it exceeded the block's `cycles`; the block is then bad.
     pub(super) fn end_erase(&mut self, cycles: u32) -> bool {
         self.erases += 1;
         let is_good = self.erases <= cycles;
@@ -121,7 +120,7 @@ impl Block {
         is_good
     }
 
-    /// The program of the next page has ended; false when it failed, and the block with it.
+    /// Ends the program of the next page. Returns false if it failed; the block is then bad.
     pub(super) fn end_program(&mut self) -> bool {
         let page = self.programmed;
         if self.dies_at == Some((self.erases, page)) {
@@ -134,20 +133,20 @@ impl Block {
         true
     }
 
-    /// The page being programmed is lost, and counts as programmed.
+    /// Loses the page being programmed, which counts as programmed.
     pub(super) fn tear(&mut self) {
         self.torn.push(self.programmed);
         self.programmed += 1;
     }
 
-    /// The pages whose program was asked for and has not ended are lost.
+    /// Loses every page whose program was requested and has not ended.
     pub(super) fn tear_issued(&mut self) {
         while self.programmed < self.issued {
             self.tear();
         }
     }
 
-    /// The block as a device that starts again finds it, which numbers its commands anew.
+    /// Returns the block as a restarted device finds it. A restarted device numbers its commands from the start.
     pub(super) fn restarted(self) -> Self {
         Self {
             issued: self.programmed,
@@ -156,8 +155,7 @@ impl Block {
         }
     }
 
-    /// What was found in a file: `pages` of them programmed, some of those `torn`. A block that is
-    /// bad from the factory stays so.
+    /// Restores the state found in a file: `pages` pages programmed, some of which are `torn`. A factory-bad block stays bad.
     pub(super) fn restore(&mut self, state: State, erases: u32, pages: u32, torn: Vec<u32>) {
         if self.state != State::Bad {
             self.state = state;
@@ -168,7 +166,7 @@ impl Block {
         self.torn = torn;
     }
 
-    /// The tag of a page that can be read; pages programmed without one have none.
+    /// Returns the tag of a page that can be read; `None` for a page programmed without a tag.
     pub(super) fn tag(&self, page: u32) -> Option<Tag> {
         let is_whole = page < self.programmed && !self.torn.contains(&page);
         let tags = self.tags.as_ref()?;

@@ -1,15 +1,14 @@
-//! One channel: its LUNs, its bus, its blocks, and the order in which things happen on them.
+//! One channel: its LUNs, its bus, its blocks, and the order of their operations.
 //!
-//! A channel is a simulation of its own. It does nothing by itself: whoever calls brings it up to
-//! the clock first ([`Channel::advance`]), and whoever waits asks for the earliest end its command
-//! can still have ([`Channel::earliest_end`]), sleeps until then and asks again.
+//! A channel is a simulation of its own and does nothing by itself. A caller first brings it up to the clock
+//! ([`Channel::advance`]). A waiter asks for the earliest time at which its command can end ([`Channel::earliest_end`]), sleeps
+//! until then and asks again.
 //!
-//! Invariants: a LUN has one operation under way, and the bus one transfer; what happens at the
-//! same nanosecond happens in the order of LUN numbers; everything follows from the commands and
-//! the times they came at.
+//! Invariants: a LUN has one operation in progress, and the bus one transfer. Events at the same nanosecond happen in the order
+//! of LUN numbers. The commands and their arrival times determine everything.
 //!
-//! Whose turn it is on a LUN is decided anew after each row ([`Turns`]). An erase has no rows: reads
-//! that wait suspend it, and it goes on from where it was when they have had their turns.
+//! After each row a LUN chooses its next command anew ([`Turns`]). An erase has no rows: waiting reads suspend it, and it resumes
+//! where it stopped once they have had their turns.
 
 #[cfg(test)]
 mod tests;
@@ -24,25 +23,24 @@ use super::rows::Rows;
 use super::turns::{Class, CommandId, Turns};
 use crate::{BlockId, DeviceError, Operation};
 
-/// How long a LUN takes to suspend an erase and to take it up again, in nanoseconds. Data sheets say
-/// some tens of microseconds.
+/// Time in nanoseconds that a LUN takes to suspend an erase and to resume it. Data sheets say some tens of microseconds.
 const ERASE_SUSPEND_NS: u64 = 30_000;
 
-/// An erase goes on for this part of its time at least before it is suspended again, so that it is
-/// suspended fewer times than this; a read then waits for less than a row of a program.
+/// An erase runs for at least its time divided by this number before it is suspended again. It is thus suspended fewer than this
+/// many times, and a read waits less than for a row of a program.
 const STRETCHES_OF_AN_ERASE: u64 = 16;
 
-/// And for this many times what it takes to suspend it, so that a short erase is not mostly
+/// Minimum run of an erase between suspensions, in units of the time to suspend it, so that a short erase is not mostly
 /// suspended.
 const SUSPENDS_OF_A_STRETCH: u64 = 4;
 
-/// The end of a phase that has none yet.
+/// End of a phase whose end is unknown.
 const NEVER: u64 = u64::MAX;
 
-/// The command of a LUN that has none.
+/// Command of a LUN without a command.
 const NO_COMMAND: CommandId = CommandId::MAX;
 
-/// What a LUN can be asked to do.
+/// Kind of command of a LUN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Read,
@@ -60,7 +58,7 @@ impl Kind {
     }
 }
 
-/// How a command ended.
+/// Outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Pending,
@@ -81,14 +79,14 @@ struct Command {
     kind: Kind,
     class: Class,
     lun: u32,
-    /// What is still to do, with the row under way.
+    /// Rows still to do, including the row in progress.
     left: Rows,
-    /// What an erase still takes when it goes on; not kept up to date while it does.
+    /// Remaining time of an erase when it resumes; not updated while it runs.
     erase_left_ns: u64,
-    /// Rises with every command of the channel.
+    /// Sequence number of the command on its channel.
     order: u64,
     outcome: Outcome,
-    /// Nobody waits for it.
+    /// Whether its waiter has gone.
     is_abandoned: bool,
 }
 
@@ -98,24 +96,24 @@ enum Phase {
     Cells,
     WaitsForBus,
     Transfer,
-    /// An erase goes on until it may be suspended, and then is.
+    /// An erase runs until it may be suspended, and is then suspended.
     Suspending,
 }
 
 #[derive(Clone, Debug)]
 struct Lun {
     phase: Phase,
-    /// When the phase ends; [`NEVER`] while nothing is known of that.
+    /// End of the phase; [`NEVER`] while unknown.
     ends_at: u64,
     current: CommandId,
     turns: Turns,
-    /// When the row under way began, or the erase went on.
+    /// Start of the row in progress, or the time at which the erase began or resumed.
     busy_since: u64,
     counts: Counts,
 }
 
 impl NandTiming {
-    /// Cell time of the row that `rows` begins with, or of an erase.
+    /// Returns the cell time of the first row of `rows`, or of an erase.
     fn cells(&self, kind: Kind, rows: &Rows) -> u64 {
         let of = |times: &[u64]| times[(rows.first / rows.planes) as usize % times.len()];
         match kind {
@@ -125,7 +123,7 @@ impl NandTiming {
         }
     }
 
-    /// How long an erase goes on at least before it is suspended.
+    /// Returns the minimum run of an erase before it is suspended.
     fn erase_stretch_ns(&self) -> u64 {
         let part = self.erase_ns.div_ceil(STRETCHES_OF_AN_ERASE);
         part.max(SUSPENDS_OF_A_STRETCH * ERASE_SUSPEND_NS)
@@ -138,7 +136,7 @@ impl NandTiming {
         }
     }
 
-    /// All of `rows`, if nothing gets in its way.
+    /// Returns the time of all of `rows` on an idle channel.
     fn alone(&self, kind: Kind, rows: &Rows) -> u64 {
         if rows.count == 0 {
             return 0;
@@ -159,7 +157,7 @@ impl NandTiming {
 }
 
 impl Command {
-    /// A long read stays one when a single row of it is left: it has waited in turn.
+    /// Returns the class of a new command. A long read keeps its class when a single row is left, because it has waited in turn.
     fn class(kind: Kind, rows: &Rows) -> Class {
         match kind {
             Kind::Read if rows.rest().count == 0 => Class::ShortRead,
@@ -168,7 +166,7 @@ impl Command {
         }
     }
 
-    /// What it takes if nothing gets in its way, while it waits.
+    /// Returns the remaining time of a waiting command on an idle channel.
     fn alone(&self, timing: &NandTiming) -> u64 {
         match self.kind {
             Kind::Erase => self.erase_left_ns,
@@ -177,7 +175,7 @@ impl Command {
     }
 }
 
-/// A change of a block that a file has to remember.
+/// A change of a block that a file has to record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     /// The program of a page has ended.
@@ -186,7 +184,7 @@ pub(super) enum Change {
     Block { block: BlockId },
 }
 
-/// The blocks of a channel, by their numbers on the device.
+/// The blocks of a channel, indexed by their numbers on the device.
 #[derive(Clone, Debug)]
 pub(super) struct Blocks(pub(super) Box<[Block]>);
 
@@ -223,16 +221,16 @@ pub(super) struct Channel {
     free_commands: Vec<CommandId>,
     bus_user: Option<usize>,
     bus_queue: VecDeque<usize>,
-    /// When the next phase of any LUN ends.
+    /// Earliest end of a phase of any LUN.
     next: u64,
-    /// Commands taken so far.
+    /// Number of commands taken so far.
     orders: u64,
-    /// Kept where a file has to know them.
+    /// Changes not yet recorded; `None` for a device in memory.
     pub(super) changes: Option<Vec<Change>>,
 }
 
 impl Channel {
-    /// A channel of a device that is made like `config`.
+    /// Creates a channel of a device with this configuration.
     pub(super) fn new(config: &NandConfig, blocks: Box<[Block]>) -> Self {
         let lun = |_| Lun {
             phase: Phase::Idle,
@@ -258,12 +256,12 @@ impl Channel {
         }
     }
 
-    /// What has been done on the channel.
+    /// Returns the counts of the channel.
     pub(super) fn counts(&self) -> Counts {
         self.luns.iter().map(|lun| lun.counts).sum()
     }
 
-    /// Does everything that happens until `now`.
+    /// Executes every event up to `now`.
     pub(super) fn advance(&mut self, now: u64) {
         while self.next <= now {
             let at = self.next;
@@ -282,7 +280,7 @@ impl Channel {
         }
     }
 
-    /// Takes a command that its rules allow; [`outcome`](Channel::outcome) is to be asked for.
+    /// Takes a command that the rules allow. The caller then asks for its [`outcome`](Channel::outcome).
     pub(super) fn submit(&mut self, now: u64, kind: Kind, rows: Rows) -> CommandId {
         self.advance(now);
         self.orders += 1;
@@ -315,7 +313,7 @@ impl Channel {
         id
     }
 
-    /// What the blocks know from the moment that a command is taken.
+    /// Updates the blocks at the moment a command is taken.
     fn begin(&mut self, kind: Kind, rows: &Rows) {
         match kind {
             Kind::Read => {}
@@ -332,7 +330,7 @@ impl Channel {
         }
     }
 
-    /// How a command ended, which is then forgotten; `None` while it has not.
+    /// Returns the outcome of a command and forgets the command; `None` while it runs.
     pub(super) fn outcome(&mut self, id: CommandId) -> Option<Result<(), DeviceError>> {
         let command = self.commands[id as usize];
         let operation = command.kind.operation();
@@ -354,7 +352,7 @@ impl Channel {
         Some(outcome)
     }
 
-    /// Nobody will ask for the outcome any more. The command goes on.
+    /// Gives up the outcome of a command. The command goes on.
     pub(super) fn abandon(&mut self, id: CommandId) {
         let command = &mut self.commands[id as usize];
         command.is_abandoned = true;
@@ -363,8 +361,8 @@ impl Channel {
         }
     }
 
-    /// A time before which the command cannot end, later than the time advanced to; it is exact
-    /// once nothing can come between any more.
+    /// Returns a time, later than the present time of the channel, before which the command cannot end. The time is exact once no
+    /// other command can delay it.
     pub(super) fn earliest_end(&self, id: CommandId) -> u64 {
         let command = &self.commands[id as usize];
         let index = command.lun as usize;
@@ -378,7 +376,7 @@ impl Channel {
         let ahead = ahead.iter().take_while(|&&ahead| ahead != id);
         let ahead = ahead.map(|&ahead| &self.commands[ahead as usize]);
         let before: u64 = match command.class {
-            // In turn: those ahead have as many rows as this one, if they have so many.
+            // In turn: each command ahead has as many rows as this one first, or all its rows if it has fewer.
             Class::LongRead => {
                 let rows = command.left.rows();
                 let first = ahead.map(|ahead| ahead.left.first_rows(rows));
@@ -394,7 +392,7 @@ impl Channel {
         row_end + rest + before + command.alone(&self.timing)
     }
 
-    /// What the command under way on a busy LUN needs behind its row, or once it has been suspended.
+    /// Returns the time that the current command of a busy LUN needs after its row, or after its suspension.
     fn after_row(&self, index: usize) -> u64 {
         let lun = &self.luns[index];
         let command = &self.commands[lun.current as usize];
@@ -405,7 +403,7 @@ impl Channel {
         }
     }
 
-    /// When the row under way on a busy LUN ends, at the earliest.
+    /// Returns the earliest end of the row in progress on a busy LUN.
     fn row_end(&self, index: usize) -> u64 {
         let lun = &self.luns[index];
         let command = &self.commands[lun.current as usize];
@@ -423,7 +421,7 @@ impl Channel {
         }
     }
 
-    /// When the transfer that a LUN waits for ends.
+    /// Returns the end of the transfer that a LUN waits for.
     fn transfer_end(&self, index: usize) -> u64 {
         let mut end = self.bus_user.map_or(0, |user| self.luns[user].ends_at);
         for &waiting in &self.bus_queue {
@@ -482,7 +480,7 @@ impl Channel {
         }
     }
 
-    /// The row under way is complete: its pages, then the LUN's next row.
+    /// Ends the row in progress: updates its pages, then starts the LUN's next row.
     fn end_row(&mut self, lun: usize, at: u64) {
         let id = self.luns[lun].current;
         let command = self.commands[id as usize];
@@ -501,15 +499,14 @@ impl Channel {
         self.choose(lun, at);
     }
 
-    /// The LUN has nothing under way any more.
+    /// Clears the LUN's current command.
     fn leave(&mut self, lun: usize, at: u64) {
         let lun = &mut self.luns[lun];
         lun.counts.busy_ns += at - lun.busy_since;
         lun.current = NO_COMMAND;
     }
 
-    /// An erase under way on a LUN that reads wait for is suspended as soon as it may be, unless it
-    /// ends no later than that would take.
+    /// Suspends the erase of a LUN with waiting reads as soon as allowed, unless the erase ends before a suspension would.
     fn suspend_erase(&mut self, index: usize, now: u64) {
         let lun = &mut self.luns[index];
         if lun.phase != Phase::Cells || !lun.turns.has_reads() {
@@ -527,7 +524,7 @@ impl Channel {
         }
     }
 
-    /// An erase has been suspended: it waits for its next turn.
+    /// Puts a suspended erase back to wait for its next turn.
     fn erase_suspended(&mut self, lun: usize, at: u64) {
         let id = self.luns[lun].current;
         self.leave(lun, at);
@@ -535,7 +532,7 @@ impl Channel {
         self.choose(lun, at);
     }
 
-    /// Does to the blocks what the row does; gives the block that failed.
+    /// Applies the row to the blocks; returns the block that failed, if any.
     fn end_pages(&mut self, lun: usize, command: &Command) -> Option<BlockId> {
         let counts = &mut self.luns[lun].counts;
         let mut failed = None;
@@ -579,7 +576,7 @@ impl Channel {
         }
     }
 
-    /// Starts the next row that an idle LUN has to do.
+    /// Starts the next row of an idle LUN.
     fn choose(&mut self, index: usize, at: u64) {
         loop {
             let lun = &mut self.luns[index];
@@ -613,12 +610,12 @@ impl Channel {
         }
     }
 
-    /// Does everything that it has been asked for.
+    /// Executes all commands.
     pub(super) fn finish_all(&mut self) {
         self.advance(NEVER - 1);
     }
 
-    /// The power fails now: what is under way ends where it stands.
+    /// Cuts the power now: operations in progress end where they stand.
     pub(super) fn cut_power(&mut self, now: u64) {
         self.advance(now);
         for index in 0..self.luns.len() {

@@ -1,22 +1,22 @@
-//! What a [`Nand`](super::Nand) is made of: shape, times, endurance. Checked before anything is made.
+//! Configuration of a [`Nand`](super::Nand): shape, times, endurance. Checked before a device is made.
 
 use crate::{Bytes, Geometry, PAGE_BYTES};
 
-/// Planes of a LUN at most.
+/// Largest number of planes of a LUN.
 const MAX_PLANES: u32 = 8;
 
-/// LUNs on a channel at most.
+/// Largest number of LUNs on a channel.
 const MAX_LUNS_PER_CHANNEL: u32 = 256;
 
-/// Pages of a device at most, so that a page number has 32 bits.
+/// Largest number of pages of a device: a page number has 32 bits.
 const MAX_PAGES: u64 = 1 << 32;
 
-/// How long the parts of an operation take, in nanoseconds.
+/// Durations of the parts of an operation, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NandTiming {
-    /// From the cells to the LUN's register: page `p` of a block takes entry `p` modulo their number.
+    /// From the cells to the LUN's register. Page `p` of a block takes entry `p` modulo the number of entries.
     pub read_ns: Vec<u64>,
-    /// From the register to the cells, likewise.
+    /// From the register to the cells, with entries as for `read_ns`.
     pub program_ns: Vec<u64>,
     /// Erasing a block.
     pub erase_ns: u64,
@@ -25,7 +25,7 @@ pub struct NandTiming {
 }
 
 impl NandTiming {
-    /// A device that takes no time.
+    /// Returns the times of a device that takes no time.
     pub fn instant() -> Self {
         Self {
             read_ns: vec![0],
@@ -36,7 +36,7 @@ impl NandTiming {
     }
 }
 
-/// How blocks end.
+/// Failures of blocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Endurance {
     /// Erases that a block takes before it fails.
@@ -48,7 +48,7 @@ pub struct Endurance {
 }
 
 impl Endurance {
-    /// Blocks that never fail.
+    /// Returns the endurance of blocks that never fail.
     pub const fn unlimited() -> Self {
         Self {
             cycles: u32::MAX,
@@ -58,26 +58,26 @@ impl Endurance {
     }
 }
 
-/// A NAND device: everything that decides how it behaves.
+/// Configuration of a NAND device: determines its behaviour completely.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NandConfig {
-    /// Shape of the device. The blocks of a LUN are those of all its planes.
+    /// Shape of the device. The blocks of a LUN include all its planes.
     pub geometry: Geometry,
     /// Planes of a LUN: block `b` of a LUN lies in plane `b % planes`.
     pub planes: u32,
     /// Times of its operations.
     pub timing: NandTiming,
-    /// How its blocks end.
+    /// Failures of its blocks.
     pub endurance: Endurance,
-    /// Decides which blocks are bad, and when others become so.
+    /// Chooses the factory-bad blocks and the times at which other blocks fail.
     pub seed: u64,
 }
 
-/// Why no device can be made as asked, in one line.
+/// Error that says in one line why a device cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the fields are what the message says they are")]
 pub enum ConfigError {
-    /// A count that must be at least one.
+    /// A count is zero.
     #[error("a device needs at least one {what}, not 0")]
     Zero { what: &'static str },
     /// A page is not a multiple of the I/O page.
@@ -86,33 +86,33 @@ pub enum ConfigError {
         Bytes((*page_bytes).into()), Bytes(PAGE_BYTES as u64)
     )]
     PageBytes { page_bytes: u32 },
-    /// Blocks that cannot be shared out to the planes.
+    /// The blocks do not divide evenly among the planes.
     #[error("{blocks} blocks of a LUN do not divide by {planes} planes; use a multiple")]
     Planes { blocks: u32, planes: u32 },
-    /// A number beyond what can be emulated.
+    /// A number exceeds the emulator's limit.
     #[error("{value} {what} are more than {limit}; use fewer")]
     TooMany {
         what: &'static str,
         value: u64,
         limit: u64,
     },
-    /// A share outside 0 to 1.
+    /// A share is outside 0 to 1.
     #[error("{what} must be a share from 0 to 1")]
     Share { what: &'static str },
-    /// Something does not divide.
+    /// A size is not a multiple of its unit.
     #[error("{what} of {:.2} is not a multiple of {:.2}", Bytes(*bytes), Bytes(*unit_bytes))]
     NotWhole {
         what: &'static str,
         bytes: u64,
         unit_bytes: u64,
     },
-    /// A write cache that holds nothing.
+    /// The write cache is smaller than a page.
     #[error(
         "a write cache of {:.1} holds no page of {:.1}; use a larger one, or none",
         Bytes(*bytes), Bytes((*page_bytes).into())
     )]
     SmallCache { bytes: u64, page_bytes: u32 },
-    /// Too little is left for the drive to work with.
+    /// Too few blocks are left for the drive to work with.
     #[error(
         "a LUN has {has} groups of blocks where the drive needs {needs}; ask for a larger size or more over-provisioning"
     )]
@@ -120,7 +120,7 @@ pub enum ConfigError {
 }
 
 impl NandConfig {
-    /// Checks that such a device can be.
+    /// Checks that such a device is possible.
     pub fn check(&self) -> Result<(), ConfigError> {
         let shape = &self.geometry;
         for (what, count) in [
@@ -174,7 +174,7 @@ impl NandConfig {
         Ok(())
     }
 
-    /// Bytes of all its blocks, good and bad.
+    /// Returns the bytes of all blocks, good and bad.
     pub fn raw_bytes(&self) -> u64 {
         u64::from(self.geometry.blocks()) * self.geometry.block_bytes()
     }

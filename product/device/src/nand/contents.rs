@@ -1,4 +1,4 @@
-//! What the pages hold: in memory, one buffer for each block in use, or in a file.
+//! Contents of the pages: in memory, one buffer for each block in use, or in a file.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,18 +8,18 @@ use parking_lot::Mutex;
 use super::file::NandFile;
 use crate::{DeviceError, Geometry};
 
-/// Buffers of erased blocks that are kept for the next ones.
+/// Buffers of erased blocks kept for reuse.
 const KEPT_BUFFERS: usize = 64;
 
-/// What a byte of an erased page reads as.
+/// Value of every byte of an erased page.
 const ERASED: u8 = 0xFF;
 
-/// The bytes of all blocks. Which of them may be read, the blocks know.
+/// The bytes of all blocks. The blocks decide which pages may be read.
 #[derive(Debug)]
 pub(super) struct Contents {
     page_bytes: usize,
     block_bytes: usize,
-    /// Pages stored since the last erase, per block; those behind them read as erased.
+    /// Pages stored since the last erase, per block; later pages read as erased.
     stored: Box<[AtomicU32]>,
     place: Place,
 }
@@ -27,7 +27,7 @@ pub(super) struct Contents {
 /// The bytes of a block in memory, from its first program to its erase; shared with images.
 pub(super) type BlockBytes = Option<Arc<Box<[u8]>>>;
 
-/// Where the bytes of all blocks are.
+/// Storage of the bytes of all blocks.
 #[derive(Debug)]
 pub(super) enum Place {
     Memory {
@@ -47,7 +47,7 @@ impl Place {
 }
 
 impl Contents {
-    /// The bytes that lie in `place`, of which `stored` pages of each block count.
+    /// Creates the contents in `place`, with the number of `stored` pages of each block.
     pub(super) fn new(place: Place, stored: impl Iterator<Item = u32>, shape: &Geometry) -> Self {
         Self {
             page_bytes: shape.page_bytes as usize,
@@ -57,10 +57,10 @@ impl Contents {
         }
     }
 
-    /// The bytes of all blocks, not copied before they change.
+    /// Returns the bytes of all blocks; a block is copied only when it changes.
     ///
     /// # Panics
-    /// When they are in a file.
+    /// When the contents are in a file.
     pub(super) fn shared(&self) -> Vec<BlockBytes> {
         let Place::Memory { blocks, .. } = &self.place else {
             panic!("the device is in memory");
@@ -68,7 +68,7 @@ impl Contents {
         blocks.iter().map(|bytes| bytes.lock().clone()).collect()
     }
 
-    /// The file, if there is one.
+    /// Returns the file, if there is one.
     pub(super) fn file(&self) -> Option<&NandFile> {
         match &self.place {
             Place::Memory { .. } => None,
@@ -93,7 +93,7 @@ impl Contents {
         match &self.place {
             Place::Memory { blocks, .. } => match &*blocks[block as usize].lock() {
                 Some(bytes) => held.copy_from_slice(&bytes[offset..offset + held.len()]),
-                // Erased since: whoever reads then has been told to.
+                // Erased in between: the caller should have loaded the bytes before any other operation on the block.
                 None => held.fill(ERASED),
             },
             Place::File(file) => file.load(block, offset, held)?,
@@ -115,7 +115,7 @@ impl Contents {
                 let mut bytes = blocks[block as usize].lock();
                 let bytes = bytes.get_or_insert_with(|| {
                     let spare = spare.lock().pop();
-                    // Zeros from the system cost nothing before they are written to.
+                    // Zeros from the system cost nothing until they are written.
                     spare.unwrap_or_else(|| Arc::new(vec![0; self.block_bytes].into()))
                 });
                 Arc::make_mut(bytes)[offset..offset + data.len()].copy_from_slice(data);
@@ -126,7 +126,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Forgets what a block holds.
+    /// Discards the contents of a block.
     pub(super) fn erase(&self, block: u32) -> Result<(), DeviceError> {
         self.stored[block as usize].store(0, Ordering::Release);
         match &self.place {
@@ -145,7 +145,7 @@ impl Contents {
         }
     }
 
-    /// Forgets the pages of a block from `pages` on, which were never programmed.
+    /// Discards the pages of a block from `pages` on, whose program never ended.
     pub(super) fn truncate(&self, block: u32, pages: u32) -> Result<(), DeviceError> {
         let stored = self.stored[block as usize].fetch_min(pages, Ordering::AcqRel);
         match &self.place {

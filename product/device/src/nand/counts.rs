@@ -1,4 +1,4 @@
-//! What has been done, and for how long.
+//! Counts of operations and of busy time.
 
 use std::iter::Sum;
 
@@ -7,13 +7,13 @@ use std::iter::Sum;
 pub struct Counts {
     /// Pages read.
     pub reads: u64,
-    /// Pages programmed, those that failed included.
+    /// Pages programmed, including failed programs.
     pub programs: u64,
-    /// Blocks erased, those that failed included.
+    /// Blocks erased, including failed erases.
     pub erases: u64,
     /// Programs and erases that failed.
     pub failures: u64,
-    /// Time that LUNs were busy, waiting for the bus included, added up, in nanoseconds.
+    /// Sum of the LUNs' busy time in nanoseconds, including waits for the bus.
     pub busy_ns: u64,
 }
 

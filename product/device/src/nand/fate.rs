@@ -1,22 +1,22 @@
-//! Which blocks are bad from the factory, and when the others fail: a function of seed and block,
-//! so that nothing has to be stored and a restarted device goes on ageing as before.
+//! Choice of the factory-bad blocks and of the time at which other blocks fail. It is a function of seed and block, so that
+//! nothing is stored and a restarted device ages as before.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::config::Endurance;
 
-/// How a block ends.
+/// Failure of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fate {
-    /// Never usable.
+    /// Whether the block is bad from the factory.
     pub(super) factory_bad: bool,
-    /// (erases, page): the program of that page after so many erases fails.
+    /// (erases, page): the program of this page after this many erases fails.
     pub(super) grown_bad: Option<(u32, u32)>,
 }
 
 impl Fate {
-    /// The end of `block`, which has `pages` pages.
+    /// Returns the fate of `block`, which has `pages` pages.
     pub(super) fn of(seed: u64, block: u32, endurance: &Endurance, pages: u32) -> Self {
         let mut random = SmallRng::seed_from_u64(seed ^ (u64::from(block) << 32 | 0xF1A5));
         let factory_bad = random.random_bool(endurance.factory_bad);

@@ -5,10 +5,9 @@
 //! │ header │ record of a block… │ one byte a page …   │ pages, block by block … │
 //! ```
 //!
-//! Everything that changes is written at once, in place and through the page cache, in an order
-//! that leaves a true account at any instant that the process may die: the byte of a page says
-//! "being programmed" before its data are written, a block's record says "torn" before it is erased.
-//! The tables are in `docs/internals/devices.md`.
+//! Every change is written at once, in place and through the page cache. The order of writes keeps the file true at every instant
+//! at which the process may die: the byte of a page says "being programmed" before the data are written, and a block's record
+//! says "torn" before the erase. The tables are in `docs/internals/devices.md`.
 
 use std::fs::File;
 use std::io;
@@ -29,46 +28,46 @@ const HEADER_BYTES: u64 = 4096;
 const RECORD_BYTES: u64 = 16;
 const PAGE: u64 = 4096;
 
-/// Bytes of the header that the checksum covers.
+/// Bytes of the header under the checksum.
 const CHECKED_BYTES: usize = 64;
 
-/// What the state in a record means.
+/// States by their number in a record.
 const STATES: [State; 3] = [State::Good, State::Torn, State::Bad];
 
-/// A page of the page map.
+/// States of a page in the page map.
 const BEING_PROGRAMMED: u8 = 1;
 const PROGRAMMED: u8 = 2;
 
-/// Why a device cannot be had from a file, in one line, with what to do.
+/// Error that says in one line why the device in a file cannot be opened, and how to fix that.
 pub type NandFileError = PathError<NandFileProblem>;
 
-/// What is wrong with the file of a device.
+/// Problem of the file of a device.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the fields are what the message says they are")]
 pub enum NandFileProblem {
-    /// It holds something else.
+    /// The file holds other data.
     #[error("is not an emulated NAND device; name another file, or remove it first")]
     Foreign,
-    /// Another version of the layout.
+    /// The file has another version of the layout.
     #[error(
         "has layout version {version}, this program knows version {VERSION}; name another file"
     )]
     Version { version: u32 },
-    /// Its header does not verify, or the file is too short.
+    /// The header does not verify, or the file is too short.
     #[error("is damaged ({what}); remove it to start with an empty device")]
     Damaged { what: &'static str },
-    /// It holds another device.
+    /// The file holds another device.
     #[error(
         "holds a device of {has}, {asked} is asked for; ask for that one, or name another file"
     )]
     Other { has: String, asked: String },
-    /// Another process has it.
+    /// Another process uses the file.
     #[error("in use by another process; stop that one or name another file")]
     InUse,
-    /// It is a directory, a device, a pipe.
+    /// The path is a directory, a device or a pipe.
     #[error("is not a regular file; name one")]
     NotFile,
-    /// What the system says.
+    /// Any other error of the system.
     #[error("cannot be used: {source}; name another file")]
     Io {
         #[from]
@@ -76,24 +75,24 @@ pub enum NandFileProblem {
     },
 }
 
-/// What a header says.
+/// Contents of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) geometry: Geometry,
     pub(crate) planes: u32,
     pub(crate) seed: u64,
-    /// 0 where it is not told.
+    /// Erases that a block takes; 0 if the file does not record them.
     cycles: u32,
-    /// Share of the blocks that are bad from the factory, in millionths.
+    /// Share of factory-bad blocks, in millionths.
     factory_bad_ppm: u32,
-    /// 0 where they are not told.
+    /// Time of an erase; 0 if the file does not record times.
     erase_ns: u32,
-    /// 0 where pages differ, too: then they have those of the preset.
+    /// Time of a read; 0 also if pages differ, and the preset's times then apply.
     read_ns: u32,
     program_ns: u32,
 }
 
-/// Times that a header tells, in nanoseconds: `None` for pages that differ, whose times are those of the preset.
+/// Times recorded in a header, in nanoseconds. `None` means that pages differ and the preset's times apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ToldTimes {
     pub(crate) erase_ns: u32,
@@ -115,13 +114,13 @@ impl Header {
         }
     }
 
-    /// Erases that a block takes, and the share of the blocks that are bad from the factory, in millionths. `None` of
-    /// a device that was made before its file told: it has those of its preset.
+    /// Returns the erases that a block takes and the share of factory-bad blocks in millionths. Returns `None` for an older file
+    /// without these fields: the preset's values then apply.
     pub(crate) fn endurance(&self) -> Option<(u32, u32)> {
         (self.cycles > 0).then_some((self.cycles, self.factory_bad_ppm))
     }
 
-    /// Times of its operations. `None` of a device that was made before its file told: it has those of its preset.
+    /// Returns the recorded times. Returns `None` for an older file without these fields: the preset's times then apply.
     pub(crate) fn times(&self) -> Option<ToldTimes> {
         let told = |ns| Some(ns).filter(|&ns| ns > 0);
         (self.erase_ns > 0).then_some(ToldTimes {
@@ -131,7 +130,7 @@ impl Header {
         })
     }
 
-    /// Checks that it is the header of such a device.
+    /// Checks that the header belongs to a device of this configuration.
     pub(crate) fn check(&self, config: &NandConfig) -> Result<(), NandFileProblem> {
         let asked = Self::of(config);
         let (cycles, factory_bad_ppm) = self
@@ -245,12 +244,12 @@ impl Header {
     }
 }
 
-/// A time as the header has it.
+/// Converts a time to its field in the header.
 fn word_of(ns: u64) -> u32 {
     u32::try_from(ns).unwrap_or(u32::MAX)
 }
 
-/// The time that all pages take, if they take the same.
+/// Returns the time of every page, or 0 if pages differ.
 fn of_all_pages(times: &[u64]) -> u32 {
     match times {
         [all] => word_of(*all),
@@ -258,7 +257,7 @@ fn of_all_pages(times: &[u64]) -> u32 {
     }
 }
 
-/// Makes the file at `path` one of those that do not tell the times of its device.
+/// Turns the file at `path` into an older file, without the times of its device.
 #[cfg(test)]
 pub(crate) fn forget_times(path: &Path) {
     let mut bytes = std::fs::read(path).expect("there is a device");
@@ -269,7 +268,7 @@ pub(crate) fn forget_times(path: &Path) {
     std::fs::write(path, bytes).expect("it can be written");
 }
 
-/// Where things lie.
+/// Offsets and lengths in the file.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     pages_per_block: u64,
@@ -305,12 +304,12 @@ impl Layout {
     }
 }
 
-/// An open file, locked for as long as it lives. One that was made, and whose blocks have not changed, goes with it.
+/// An open file, locked while this value lives. Dropping a newly created device whose blocks have not changed removes its file.
 #[derive(Debug)]
 pub(super) struct NandFile {
     file: File,
     layout: Layout,
-    /// Where it is, if it was made when it was opened.
+    /// Path of the file, if opening created it.
     made_at: Option<PathBuf>,
     is_changed: AtomicBool,
 }
@@ -325,14 +324,14 @@ impl Drop for NandFile {
     }
 }
 
-/// Whether the file at `path` begins as a device of this emulator does, of whatever version.
+/// Returns whether the file at `path` begins as a device of this emulator, of any version.
 pub fn is_nand_file(path: &Path) -> bool {
     let mut magic = [0; MAGIC.len()];
     let read = File::open(path).and_then(|file| file.read_exact_at(&mut magic, 0));
     read.is_ok() && magic == MAGIC
 }
 
-/// What the file at `path` holds; `None` when there is none, or an empty one.
+/// Reads the header of the file at `path`; `None` if the file is missing, empty or not completely created.
 pub(crate) fn peek(path: &Path) -> Result<Option<Header>, NandFileProblem> {
     match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -361,14 +360,13 @@ fn read_header(file: &File) -> Result<Option<Header>, NandFileProblem> {
 }
 
 impl NandFile {
-    /// Opens the device at `path`, or makes it, and tells `blocks`, which are fresh from the
-    /// factory, what has become of them since.
+    /// Opens the device at `path`, or creates it, and restores its state into `blocks`, which are fresh from the factory.
     pub(super) fn open(
         path: &Path,
         config: &NandConfig,
         blocks: &mut [Block],
     ) -> Result<Self, NandFileProblem> {
-        // Looked at first: nothing is made of what is not one's own.
+        // Checked first: a path that is no device of this emulator is not opened for writing.
         peek(path)?;
         let (file, is_new) = open_or_create(path)?;
         if !try_lock(&file)? {
@@ -391,7 +389,7 @@ impl NandFile {
         Ok(this)
     }
 
-    /// A file that is its header and no more is made anew by whoever opens it next.
+    /// Creates the device. A crash after the first write leaves a header only, and the next open creates the device again.
     fn create(&self, header: &Header) -> io::Result<()> {
         self.file.write_all_at(&header.encode(), 0)?;
         self.file.set_len(self.layout.end)
@@ -444,13 +442,13 @@ impl NandFile {
             .map_err(|source| DeviceError::io(Operation::Write, at, data.len(), source))
     }
 
-    /// The program of a page has ended.
+    /// Records that the program of a page has ended.
     pub(super) fn programmed(&self, block: u32, page: u32) -> Result<(), DeviceError> {
         let marked = self.mark(block, page, 1, PROGRAMMED);
         marked.map_err(|source| self.table_error(Operation::Write, block, source))
     }
 
-    /// The pages have never been programmed.
+    /// Records that the pages have never been programmed.
     pub(super) fn forget(
         &self,
         block: u32,
@@ -461,11 +459,11 @@ impl NandFile {
             .map_err(|source| self.table_error(Operation::Write, block, source))
     }
 
-    /// The erase of a block begins; its record says so already.
+    /// Discards the contents of a block whose record already says that an erase has begun.
     pub(super) fn erase(&self, block: u32) -> Result<(), DeviceError> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let (at, len) = (self.layout.bytes_of(block), self.layout.block_bytes);
-        // A file system without holes keeps the bytes: the page map hides them.
+        // A file system without holes keeps the bytes; the page map hides them.
         let _ = rustix::fs::fallocate(&self.file, flags, at, len);
         self.forget(block, 0, self.layout.pages_per_block as u32)
     }
@@ -482,7 +480,7 @@ impl NandFile {
             .map_err(|source| self.table_error(Operation::Erase, block, source))
     }
 
-    /// Makes all of it outlive the machine. Blocks the thread.
+    /// Makes all writes survive a failure of the machine. Blocks the thread.
     pub(super) fn sync(&self) -> Result<(), DeviceError> {
         let synced = self.file.sync_data();
         synced.map_err(|source| DeviceError::io(Operation::Sync, 0, 0, source))

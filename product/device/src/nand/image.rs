@@ -5,20 +5,20 @@ use super::config::{ConfigError, NandConfig};
 use super::contents::BlockBytes;
 use super::fate::Fate;
 
-/// How the life of a device ends.
+/// Kind of crash of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NandCrash {
     /// The power fails, as in [`Nand::power_cut`](super::Nand::power_cut).
     PowerCut,
-    /// The process that emulates it dies: no page whose program had been asked for and had not ended can be
-    /// read, as in the file of a device that is in one.
+    /// The emulating process dies. A page whose program was requested and has not ended cannot be read, as in the file of a
+    /// device.
     Killed,
-    /// Whoever uses it dies, and the device does all that it has been asked for.
+    /// The user of the device dies, and the device finishes all its commands.
     Finished,
 }
 
-/// What a device holds, with its bad blocks and its wear. Clones, and the device it is of, share the
-/// bytes of a block until one of them writes there.
+/// Contents of a device, with its bad blocks and its wear. Clones and the original device share the bytes of a block until one of
+/// the copies writes the block.
 #[derive(Clone, Debug)]
 pub struct NandImage {
     pub(super) config: NandConfig,
@@ -27,7 +27,7 @@ pub struct NandImage {
 }
 
 impl NandImage {
-    /// A device fresh from the factory.
+    /// Creates the image of a device fresh from the factory.
     pub fn new(config: NandConfig) -> Result<Self, ConfigError> {
         config.check()?;
         let blocks = fresh_blocks(&config);
@@ -40,7 +40,7 @@ impl NandImage {
     }
 }
 
-/// The blocks of a device fresh from the factory.
+/// Returns the blocks of a device fresh from the factory.
 pub(super) fn fresh_blocks(config: &NandConfig) -> Vec<Block> {
     let (shape, endurance) = (&config.geometry, &config.endurance);
     (0..shape.blocks())

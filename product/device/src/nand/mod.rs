@@ -2,19 +2,18 @@
 //!
 //! ```text
 //!   read, program, erase a row of pages
-//!        │ rules: block.rs                 what is refused takes no time and changes nothing
+//!        │ rules: block.rs                 a refused command takes no time and changes nothing
 //!        ├──▶ contents.rs, file.rs         the bytes, moved when the command is taken
-//!        └──▶ channel.rs                   when it ends, and what it does to the blocks
+//!        └──▶ channel.rs                   the end of a command, and its effect on the blocks
 //! ```
 //!
-//! Times, rules, power cuts and the layout of a file are told in `docs/internals/devices.md`.
+//! `docs/internals/devices.md` describes times, rules, power cuts and the layout of a file.
 //!
-//! Invariants: a page is programmed once between erases and in order; a LUN does one thing at a
-//! time and a bus moves one page at a time; under virtual time the same commands at the same times
-//! end at the same nanosecond. Failure: every error is a [`DeviceError`] with its block; what fails
-//! a program or an erase is bad from then on.
+//! Invariants: a page is programmed once between erases and in order. A LUN does one operation at a time and a bus moves one page
+//! at a time. Under virtual time the same commands at the same times end at the same nanosecond. Failure: every error is a
+//! [`DeviceError`] with its block. A block that fails a program or an erase is bad from then on.
 //!
-//! Usable from every thread at once; one lock a channel, never held while anybody waits.
+//! Usable from every thread at once, with one lock per channel, never held across a wait.
 
 mod block;
 mod channel;
@@ -54,19 +53,18 @@ use file::NandFile;
 use image::fresh_blocks;
 use turns::CommandId;
 
-/// Why no device could be opened.
+/// Error of opening a device.
 #[derive(Debug, thiserror::Error)]
 pub enum NandError {
-    /// There can be no such device.
+    /// Such a device is impossible.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The file does not hold one.
+    /// The file does not hold such a device.
     #[error(transparent)]
     File(#[from] NandFileError),
 }
 
-/// An emulated open-channel SSD. What is asked of a channel, LUN, block or page that it does not
-/// have panics, unless it can fail.
+/// An emulated open-channel SSD. A method that cannot return an error panics on a channel, LUN, block or page beyond the device.
 #[derive(Debug)]
 pub struct Nand {
     config: NandConfig,
@@ -75,12 +73,12 @@ pub struct Nand {
 }
 
 impl Nand {
-    /// A device in memory, fresh from the factory.
+    /// Creates a device in memory, fresh from the factory.
     pub fn new(config: NandConfig) -> Result<Self, ConfigError> {
         Ok(Self::from_image(NandImage::new(config)?))
     }
 
-    /// The device in memory that `image` is of, as after a restart.
+    /// Restarts the device in memory whose image this is.
     pub fn from_image(image: NandImage) -> Self {
         let NandImage {
             config,
@@ -90,10 +88,10 @@ impl Nand {
         Self::with_blocks(config, Place::memory(bytes), blocks)
     }
 
-    /// The device in the file at `path`, made if there is none. Blocks the thread.
+    /// Opens the device in the file at `path`, or creates it. Blocks the thread.
     ///
     /// # Errors
-    /// One line about what is impossible, or wrong with the file; nothing in it has been touched then.
+    /// One line about the impossible device or the problem of the file; the file is then untouched.
     pub fn open_file(config: NandConfig, path: &Path) -> Result<Self, NandError> {
         config.check()?;
         let mut blocks = fresh_blocks(&config);
@@ -122,43 +120,43 @@ impl Nand {
         }
     }
 
-    /// How it is made.
+    /// Returns the configuration.
     pub fn config(&self) -> &NandConfig {
         &self.config
     }
 
-    /// What has been done on a channel.
+    /// Returns the counts of a channel.
     pub fn channel_counts(&self, channel: u32) -> Counts {
         self.up_to_date(channel).counts()
     }
 
-    /// What has been done on the device.
+    /// Returns the counts of the device.
     pub fn counts(&self) -> Counts {
         let channels = 0..self.config.geometry.channels;
         channels.map(|channel| self.channel_counts(channel)).sum()
     }
 
-    /// Erases of a block so far.
+    /// Returns the number of erases of a block.
     pub fn erases(&self, block: BlockId) -> u32 {
         self.with_block(block, |block| block.erases)
     }
 
-    /// Whether its contents are in a file.
+    /// Returns whether the contents are in a file.
     pub fn is_in_file(&self) -> bool {
         self.contents.file().is_some()
     }
 
-    /// Whether it has never held anything.
+    /// Returns whether no page was ever programmed and no block erased.
     pub fn is_new(&self) -> bool {
         let mut blocks = (0..self.config.geometry.blocks()).map(BlockId);
         blocks.all(|block| self.with_block(block, |block| block.programmed + block.erases == 0))
     }
 
-    /// The power fails now: commands end where they stand, with [`DeviceError::PowerLost`] for
-    /// those who still wait. The device can be used again at once, as after a restart.
+    /// Cuts the power now. Commands end where they stand, with [`DeviceError::PowerLost`] for their waiters. The device can be
+    /// used again at once, as after a restart.
     ///
     /// # Errors
-    /// When a device in a file cannot write down what is left.
+    /// When the file of the device cannot be updated.
     pub fn power_cut(&self) -> Result<(), DeviceError> {
         for channel in &self.channels {
             let mut state = channel.lock();
@@ -171,10 +169,10 @@ impl Nand {
         Ok(())
     }
 
-    /// What a crash now would leave. The device itself goes on.
+    /// Returns the image that a crash now would leave. The device itself goes on.
     ///
     /// # Panics
-    /// When the device is in a file, which is such an image itself.
+    /// When the device is in a file; the file itself is its image.
     pub fn crash(&self, how: NandCrash) -> NandImage {
         let mut blocks = Vec::with_capacity(self.config.geometry.blocks() as usize);
         for channel in 0..self.config.geometry.channels {
@@ -193,7 +191,7 @@ impl Nand {
         }
     }
 
-    /// A channel with everything done that has happened by now.
+    /// Locks a channel and executes its events up to now.
     fn up_to_date(&self, channel: u32) -> parking_lot::MutexGuard<'_, Channel> {
         let mut state = self.channels[channel as usize].lock();
         state.advance(runtime::now().as_nanos());
@@ -205,8 +203,8 @@ impl Nand {
         act(&self.up_to_date(channel).blocks[block])
     }
 
-    /// Begins to read pages. Their bytes are to be [`load`](Nand::load)ed before anything else is
-    /// done to their blocks; nothing else of the outcome can go wrong but the power.
+    /// Starts a read of pages. The caller [`load`](Nand::load)s their bytes before any other operation on their blocks.
+    /// Afterwards only a power cut can fail the read.
     pub(crate) fn start_read(&self, rows: Rows) -> Result<Pending<'_>, DeviceError> {
         self.start(Kind::Read, rows, |channel| {
             let mut pages = rows.pages();
@@ -214,8 +212,8 @@ impl Nand {
         })
     }
 
-    /// Begins to program pages, whose bytes are to be [`store`](Nand::store)d at once. `tags` has
-    /// one for each page, or is empty.
+    /// Starts a program of pages. The caller [`store`](Nand::store)s their bytes at once. `tags` has one tag for each page, or is
+    /// empty.
     pub(crate) fn start_program(
         &self,
         rows: Rows,
@@ -241,7 +239,7 @@ impl Nand {
         })
     }
 
-    /// Begins to erase `planes` neighbouring blocks of a LUN.
+    /// Starts an erase of `planes` neighbouring blocks of a LUN.
     pub(crate) fn start_erase(
         &self,
         first_block: BlockId,
@@ -313,7 +311,7 @@ impl Nand {
         DeviceError::address(kind.operation(), offset, len)
     }
 
-    /// Puts into the file what has changed on a channel.
+    /// Writes a channel's unrecorded changes to the file, if there is one.
     fn write_down(&self, state: &mut Channel) -> Result<(), DeviceError> {
         let Some(file) = self.contents.file() else {
             return Ok(());
@@ -340,7 +338,7 @@ impl Nand {
         self.contents.load(block.0, offset, into)
     }
 
-    /// Stores the bytes of pages whose program has been started.
+    /// Stores the bytes of pages whose program has started.
     pub(crate) fn store(
         &self,
         block: BlockId,
@@ -350,7 +348,7 @@ impl Nand {
         self.contents.store(block.0, first_page, data)
     }
 
-    /// The pages of a block that can be read and have a tag.
+    /// Returns the readable pages of a block that have a tag.
     pub(crate) fn tagged_pages(&self, block: BlockId) -> Vec<(u32, Tag)> {
         self.with_block(block, |block| {
             let pages = 0..block.programmed;
@@ -360,19 +358,19 @@ impl Nand {
         })
     }
 
-    /// The tag of a page that can be read.
+    /// Returns the tag of a page that can be read.
     pub(crate) fn tag(&self, block: BlockId, page: u32) -> Option<Tag> {
         self.with_block(block, |block| block.tag(page))
     }
 
-    /// The next page of a block to program; `None` when it needs an erase before.
+    /// Returns the next page of a block to program; `None` if the block needs an erase first.
     pub(crate) fn next_page(&self, block: BlockId) -> Option<u32> {
         self.with_block(block, |block| {
             (block.state != State::Torn).then_some(block.issued)
         })
     }
 
-    /// The pages of `len` bytes from byte `offset` of a block.
+    /// Returns the pages of `len` bytes from byte `offset` of a block.
     fn pages_of(&self, block: BlockId, offset: u32, len: usize) -> Rows {
         let page_bytes = u64::from(self.config.geometry.page_bytes);
         let first = u64::from(offset) / page_bytes;
@@ -386,7 +384,7 @@ impl Nand {
     }
 }
 
-/// A command under way. Dropped, it goes on unwatched.
+/// A command in progress. Dropped, the command goes on unwatched.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Pending<'a> {
@@ -397,7 +395,7 @@ pub(crate) struct Pending<'a> {
 }
 
 impl Pending<'_> {
-    /// Waits for its end.
+    /// Waits for the end of the command.
     pub(crate) async fn wait(mut self) -> Result<(), DeviceError> {
         loop {
             let now = runtime::now().as_nanos();

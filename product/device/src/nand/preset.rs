@@ -1,17 +1,17 @@
-//! Devices by name. Their figures, and where they come from, are in `docs/internals/devices.md`.
+//! Devices by name. `docs/internals/devices.md` has their figures and the sources of the figures.
 
 use std::fmt;
 
 use super::config::{Endurance, NandConfig, NandTiming};
 use crate::Geometry;
 
-/// Share of blocks bad from the factory, as data sheets allow up to 2 %.
+/// Share of factory-bad blocks; data sheets allow up to 2 %.
 const FACTORY_BAD: f64 = 0.002;
 
-/// Share of blocks that die before their cycles are used up.
+/// Share of blocks that fail before their cycles are used up.
 const GROWN_BAD: f64 = 0.01;
 
-/// A device by name.
+/// Name of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preset {
     /// The open-channel SSD of `DIDACache` (TOS '18, sections 4.3 and 6).
@@ -36,7 +36,7 @@ impl Preset {
         Self::Qlc,
     ];
 
-    /// Its name.
+    /// Returns the name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Didacache => "didacache",
@@ -47,12 +47,12 @@ impl Preset {
         }
     }
 
-    /// The preset with that name.
+    /// Returns the preset with that name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|preset| preset.name() == name)
     }
 
-    /// The device in its full size.
+    /// Returns the device in its full size.
     pub fn full(self, seed: u64) -> NandConfig {
         let shape = |channels, luns, blocks, pages, page_kib: u32| Geometry {
             channels,
@@ -62,7 +62,7 @@ impl Preset {
             page_bytes: page_kib << 10,
         };
         let (geometry, planes, cycles) = match self {
-            // A LUN is what does one thing at a time.
+            // A LUN is the unit that does one operation at a time.
             Self::Didacache => (shape(12, 16, 984, 512, 16), 1, 3000),
             Self::CrucialM4 => (shape(32, 2, 2048, 256, 4), 2, 3000),
             Self::Mlc => (shape(8, 4, 2048, 256, 16), 2, 3000),
@@ -89,8 +89,8 @@ impl Preset {
         }
     }
 
-    /// The device with blocks of so many pages. The time of an erase shrinks or grows with them, so that it
-    /// remains the same share of what it takes to fill a block.
+    /// Returns the device with blocks of `pages` pages. The time of an erase scales with the block, and so stays the same share
+    /// of the time to fill it.
     pub fn with_blocks_of(self, pages: u32, seed: u64) -> NandConfig {
         let mut config = self.full(seed);
         let (usual, pages) = (config.geometry.pages_per_block, pages.max(1));
@@ -101,23 +101,23 @@ impl Preset {
 }
 
 impl NandConfig {
-    /// The device with at least `bytes` of flash: all channels, as many LUNs as leave each `kept` blocks,
-    /// `least` blocks a LUN in any case, and whole blocks on every plane.
+    /// Returns the device with at least `bytes` of flash, on all channels: as many LUNs as leave each LUN `kept` blocks, at least
+    /// `least` blocks in each LUN, and whole blocks on every plane.
     pub fn sized(self, bytes: u64, kept: u32, least: u32) -> Self {
         let most = u64::from(self.geometry.luns_per_channel);
         let luns = (self.blocks_per_channel(bytes) / u64::from(kept)).clamp(1, most);
         self.sized_for(bytes, luns as u32, least)
     }
 
-    /// The device with at least `bytes` of flash in so many LUNs a channel, `least` blocks a LUN in any case, and whole
-    /// blocks on every plane.
+    /// Returns the device with at least `bytes` of flash in `luns` LUNs on each channel, with at least `least` blocks in each LUN
+    /// and whole blocks on every plane.
     pub(crate) fn sized_for(self, bytes: u64, luns: u32, least: u32) -> Self {
         let mut config = self;
         let per_channel = config.blocks_per_channel(bytes);
         let blocks = per_channel.div_ceil(luns.into()).max(u64::from(least));
         let (shape, planes) = (&mut config.geometry, config.planes);
         shape.luns_per_channel = luns;
-        // A device too large to be is refused by the check that follows.
+        // The later check refuses a device that is too large.
         shape.blocks_per_lun = u32::try_from(blocks.next_multiple_of(u64::from(planes)))
             .unwrap_or(u32::MAX / planes * planes);
         config

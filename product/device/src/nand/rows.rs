@@ -1,9 +1,9 @@
-//! [`Rows`]: the pages that one command of a LUN is about.
+//! [`Rows`]: the pages of one command of a LUN.
 
 use crate::BlockId;
 
-/// Pages of `planes` neighbouring blocks of a LUN, taken in rows, one page of each plane: page `q` is
-/// page `q / planes` of block `first_block + q % planes`. With one plane, just pages of a block.
+/// Pages of `planes` neighbouring blocks of a LUN, in rows of one page of each plane. Page `q` is page `q / planes` of block
+/// `first_block + q % planes`. With one plane, the rows are the pages of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rows {
     pub(crate) first_block: BlockId,
@@ -13,44 +13,44 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// (block, page) of page `q`.
+    /// Returns (block, page) of page `q`.
     #[inline]
     pub(crate) fn place(&self, q: u32) -> (BlockId, u32) {
         let block = self.first_block.0 + q % self.planes;
         (BlockId(block), q / self.planes)
     }
 
-    /// The blocks, one of each plane.
+    /// Returns the blocks, one of each plane.
     #[inline]
     pub(super) fn blocks(&self) -> impl Iterator<Item = BlockId> + use<> {
         (self.first_block.0..self.first_block.0 + self.planes).map(BlockId)
     }
 
-    /// (block, page) of each page.
+    /// Returns (block, page) of each page.
     #[inline]
     pub(super) fn pages(self) -> impl Iterator<Item = (BlockId, u32)> {
         (self.first..self.first + self.count).map(move |q| self.place(q))
     }
 
-    /// Pages of the row that it begins with.
+    /// Returns the number of pages in the first row.
     #[inline]
     pub(super) fn row(&self) -> u32 {
         (self.planes - self.first % self.planes).min(self.count)
     }
 
-    /// (block, page) of each page of that row.
+    /// Returns (block, page) of each page of the first row.
     #[inline]
     pub(super) fn row_pages(self) -> impl Iterator<Item = (BlockId, u32)> {
         let count = self.row();
         Self { count, ..self }.pages()
     }
 
-    /// How many rows it has.
+    /// Returns the number of rows.
     pub(super) fn rows(&self) -> u32 {
         (self.first % self.planes + self.count).div_ceil(self.planes)
     }
 
-    /// Its first rows, at most `rows` of them.
+    /// Returns the first rows, at most `rows`.
     pub(super) fn first_rows(self, rows: u32) -> Self {
         let most = u64::from(rows) * u64::from(self.planes);
         let most = most.saturating_sub(u64::from(self.first % self.planes));
@@ -60,7 +60,7 @@ impl Rows {
         }
     }
 
-    /// What is left of it after its first row.
+    /// Returns the rows after the first row.
     #[inline]
     pub(super) fn rest(self) -> Self {
         let row = self.row();

@@ -1,45 +1,44 @@
-//! [`Turns`]: which of the commands that wait for a LUN has the next row.
+//! [`Turns`]: the choice of the waiting command that gets a LUN's next row.
 //!
-//! Reads of one row come first, in the order in which they came. Reads of several rows come next and
-//! go in turn, a row each. Programs and erases come last, one after the other.
+//! Reads of one row come first, in order of arrival. Reads of several rows come next and take turns, one row each. Programs and
+//! erases come last, one after the other.
 //!
-//! Invariant: nobody starves. At most [`READS_IN_A_ROW`] reads of one row pass what else waits; at
-//! most as many rows of longer reads pass a waiting program or erase, and only one while reads of
-//! one row take all the turns that they can have.
+//! Invariant: no command starves. At most [`READS_IN_A_ROW`] reads of one row pass other waiting commands. At most as many rows
+//! of longer reads pass a waiting program or erase, and only one row while reads of one row use all their turns.
 
 use std::collections::VecDeque;
 
 /// Number of a command on its channel.
 pub(super) type CommandId = u32;
 
-/// Rows of reads that may pass others that wait, one after the other.
+/// Largest number of consecutive rows of reads that pass other waiting commands.
 pub(super) const READS_IN_A_ROW: u32 = 8;
 
-/// What a command is to those that wait with it.
+/// Class of a waiting command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
     /// A read of one row.
     ShortRead,
-    /// A read of several rows, until its end.
+    /// A read of several rows, until it ends.
     LongRead,
     /// A program or an erase.
     Change,
 }
 
-/// The commands that wait for a LUN.
+/// The commands waiting for a LUN.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Turns {
     short_reads: VecDeque<CommandId>,
     long_reads: VecDeque<CommandId>,
     changes: VecDeque<CommandId>,
-    /// Short reads that have passed others since one of those had a row.
+    /// Short reads that have passed other commands since another command had a row.
     short_in_a_row: u32,
-    /// Rows of long reads that have passed a change since one had a row.
+    /// Rows of long reads that have passed a change since a change had a row.
     long_in_a_row: u32,
 }
 
 impl Turns {
-    /// A command has come.
+    /// Adds a new command.
     pub(super) fn add(&mut self, id: CommandId, class: Class) {
         match class {
             Class::ShortRead => self.short_reads.push_back(id),
@@ -48,7 +47,7 @@ impl Turns {
         }
     }
 
-    /// A command has had a row and has not ended. Others of its class come before a long read, and after a change.
+    /// Puts back a command that has had a row and has not ended: a long read behind its class, a change in front.
     pub(super) fn put_back(&mut self, id: CommandId, class: Class) {
         match class {
             Class::ShortRead | Class::LongRead => self.add(id, class),
@@ -56,12 +55,12 @@ impl Turns {
         }
     }
 
-    /// Whether a read waits.
+    /// Returns whether a read waits.
     pub(super) fn has_reads(&self) -> bool {
         !self.short_reads.is_empty() || !self.long_reads.is_empty()
     }
 
-    /// Those of a class, in their order.
+    /// Returns the waiting commands of a class, in order.
     pub(super) fn waiting(&self, class: Class) -> &VecDeque<CommandId> {
         match class {
             Class::ShortRead => &self.short_reads,
@@ -70,7 +69,7 @@ impl Turns {
         }
     }
 
-    /// Takes out the command that has the next row.
+    /// Removes the command that gets the next row.
     pub(super) fn take(&mut self) -> Option<CommandId> {
         if self.long_reads.is_empty() && self.changes.is_empty() {
             self.short_in_a_row = 0;
@@ -102,7 +101,7 @@ impl Turns {
         self.changes.pop_front()
     }
 
-    /// Takes out all commands.
+    /// Removes all commands.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = CommandId> {
         let reads = self.short_reads.drain(..).chain(self.long_reads.drain(..));
         reads.chain(self.changes.drain(..))
@@ -116,7 +115,7 @@ mod tests {
     const SHORT: CommandId = 0;
     const CHANGE: CommandId = 100;
 
-    /// What has the next rows when every command that had one wants another.
+    /// Returns the commands of the next rows, where every command wants another row after its row.
     fn rows(mut turns: Turns, count: usize) -> Vec<CommandId> {
         let class = |id| match id {
             SHORT => Class::ShortRead,

@@ -1,4 +1,4 @@
-//! Images of a device in memory: what crashes would leave.
+//! Images of a device in memory after crashes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn device(endurance: Endurance) -> Arc<Nand> {
     Arc::new(Nand::new(small(timing, endurance)).unwrap())
 }
 
-/// What the first pages of a block read as; `None` for one that cannot be read.
+/// Returns the byte of each of a block's first pages; `None` for an unreadable page.
 async fn read(nand: &Nand, block: BlockId) -> [Option<u8>; 4] {
     let mut found = [None; 4];
     for (page, found) in (0..).zip(&mut found) {
@@ -45,7 +45,7 @@ fn a_crash_leaves_of_a_program_and_an_erase_what_its_kind_does() {
         });
         let eraser = Arc::clone(&nand);
         let erase = runtime::spawn(async move { eraser.erase(erased).await.unwrap() });
-        // The second page is in the cells.
+        // The second page is being programmed in the cells.
         runtime::sleep(Duration::from_nanos(130)).await;
         let all = [NandCrash::PowerCut, NandCrash::Killed, NandCrash::Finished];
         let images = all.map(|how| nand.crash(how));

@@ -15,7 +15,7 @@ use flowstone_device::{
 /// Bytes of a page in these tests.
 const PAGE: usize = 4096;
 
-/// Two channels of two LUNs with two planes; 8 blocks of 4 pages a LUN.
+/// Returns two channels of two LUNs with two planes, with 8 blocks of 4 pages in each LUN.
 fn small(timing: NandTiming, endurance: Endurance) -> NandConfig {
     NandConfig {
         geometry: Geometry {
@@ -32,7 +32,7 @@ fn small(timing: NandTiming, endurance: Endurance) -> NandConfig {
     }
 }
 
-/// `count` pages, each full of its own byte, from `first` up.
+/// Returns `count` pages, each full of its own byte, from `first` up.
 fn pages(first: u8, count: usize) -> SharedBuf {
     let mut buf = AlignedBuf::new(count * PAGE);
     for (page, bytes) in buf.chunks_exact_mut(PAGE).enumerate() {
@@ -41,7 +41,7 @@ fn pages(first: u8, count: usize) -> SharedBuf {
     buf.into()
 }
 
-/// The bytes that the pages of a block are full of.
+/// Returns the byte that each of a block's pages is full of.
 async fn bytes_of(
     flash: &dyn Flash,
     block: BlockId,

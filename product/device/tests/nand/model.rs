@@ -26,13 +26,13 @@ enum Step {
     Read {
         block: u32,
     },
-    /// A program that the power fails under, so many nanoseconds after it began.
+    /// A program that a power cut interrupts this many nanoseconds after it began.
     CutProgram {
         block: u32,
         count: usize,
         after: u64,
     },
-    /// An erase, likewise.
+    /// An erase that a power cut interrupts this many nanoseconds after it began.
     CutErase {
         block: u32,
         after: u64,
@@ -55,7 +55,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..60)
 }
 
-/// What a page is expected to hold.
+/// Expected contents of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Page {
     Byte(u8),
@@ -183,7 +183,7 @@ proptest! {
     #[test]
     fn a_device_in_memory_reads_like_what_was_programmed(steps in steps()) {
         let nand = Nand::new(small(timing(), Endurance::unlimited())).unwrap();
-        // Nothing is under way: a crash of whatever kind leaves all.
+        // No command is in progress: every kind of crash leaves all contents.
         run(steps, Arc::new(nand), |nand| {
             let all = [NandCrash::PowerCut, NandCrash::Killed, NandCrash::Finished];
             all.into_iter().fold(nand, |nand, how| Arc::new(Nand::from_image(nand.crash(how))))

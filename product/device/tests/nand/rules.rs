@@ -1,4 +1,4 @@
-//! What a block allows, how it wears out, and what the device counts.
+//! Rules of a block, its wear, and the counts of the device.
 
 use flowstone_device::{
     AlignedBuf, BlockHealth, BlockId, ConfigError, DeviceError, Endurance, Flash, Nand, NandTiming,
@@ -12,7 +12,7 @@ fn fresh() -> Nand {
     Nand::new(small(NandTiming::instant(), Endurance::unlimited())).unwrap()
 }
 
-/// The page that the failed program of a block has left unreadable.
+/// Returns the page that the failed program of a block has left unreadable.
 async fn lost_page(nand: &Nand, block: BlockId) -> Option<u32> {
     for page in 0..4 {
         if let Err(error) = bytes_of(nand, block, page, 1).await {

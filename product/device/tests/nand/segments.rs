@@ -1,4 +1,4 @@
-//! Segments of a NAND device: where they lie, and what is hidden.
+//! Segments of a NAND device: their location and their bad blocks.
 
 use std::collections::HashSet;
 use std::sync::Arc;

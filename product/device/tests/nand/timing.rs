@@ -1,4 +1,4 @@
-//! Times that can be told in advance.
+//! Times that can be computed in advance.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -23,7 +23,7 @@ const LUN_0: BlockId = BlockId(0);
 const LUN_1: BlockId = BlockId(8);
 const CHANNEL_1: BlockId = BlockId(16);
 
-/// What it takes to suspend an erase, and how long one goes on before it is suspended.
+/// Time to suspend an erase, and minimum run of an erase before it is suspended.
 const SUSPEND: u64 = 30_000;
 const STRETCH: u64 = ERASE / 16;
 
@@ -43,7 +43,7 @@ fn with_blocks_of(pages: u32) -> Arc<Nand> {
     Arc::new(Nand::new(config).unwrap())
 }
 
-/// Begins a read of `pages` pages of LUN 0, in a task that gives its end.
+/// Starts a read of `pages` pages of LUN 0, in a task that returns its end.
 async fn begin_read(nand: &Arc<Nand>, pages: usize) -> JoinHandle<u64> {
     let nand = Arc::clone(nand);
     let reader = spawn(async move {
@@ -56,7 +56,7 @@ async fn begin_read(nand: &Arc<Nand>, pages: usize) -> JoinHandle<u64> {
     reader
 }
 
-/// Reads pages of LUN 0, one after the other, two tasks at a time so that one always waits, until told to stop.
+/// Starts a stream of reads of LUN 0 in two tasks, so that one read always waits, until the flag is cleared.
 fn stream_of_reads(nand: &Arc<Nand>) -> (Rc<Cell<bool>>, Vec<JoinHandle<()>>) {
     let goes_on = Rc::new(Cell::new(true));
     let reader = |_| {
@@ -71,7 +71,7 @@ fn stream_of_reads(nand: &Arc<Nand>) -> (Rc<Cell<bool>>, Vec<JoinHandle<()>>) {
     (goes_on, readers)
 }
 
-/// When each of some reads of one page, all begun at once, has ended.
+/// Returns the end of each of several one-page reads that begin at once.
 async fn reads(nand: &Arc<Nand>, blocks: &[BlockId]) -> Vec<u64> {
     let begin = now();
     let mut tasks = Vec::new();
@@ -92,7 +92,7 @@ async fn reads(nand: &Arc<Nand>, blocks: &[BlockId]) -> Vec<u64> {
     ends
 }
 
-/// How long `work` takes; a second is long enough for all that is done here.
+/// Returns the time that `work` takes; a second is long enough for every test here.
 async fn time_of<F: Future>(work: F) -> u64 {
     let begin = now();
     let ended = runtime::timeout(Duration::from_secs(1), work).await;
@@ -282,7 +282,7 @@ fn a_waiting_erase_is_passed_by_eight_reads_at_most() {
             ends.push(reader.await.unwrap());
         }
         let read = READ + TRANSFER;
-        // The first was under way already; then eight, and what is left of them in two breaks of the erase.
+        // The first read was in progress already. Eight more follow, and the others in two suspensions of the erase.
         let first_break = 9 * read + STRETCH + SUSPEND;
         assert_eq!(ends[8..10], [9 * read, first_break + read]);
         assert_eq!(ends[17] - ends[16], STRETCH + SUSPEND + read);
@@ -303,12 +303,12 @@ fn a_read_suspends_an_erase_which_then_goes_on_where_it_was() {
         runtime::sleep(Duration::from_nanos(ERASE / 2)).await;
         let first = begin_read(&nand, 1).await;
         assert_eq!(first.await.unwrap(), ERASE / 2 + SUSPEND + read);
-        // It has gone on at once, and does so for a while.
+        // The erase has resumed at once, and runs for a while.
         let second = begin_read(&nand, 1).await;
         let end = ERASE / 2 + STRETCH + 2 * (SUSPEND + read);
         assert_eq!(second.await.unwrap(), end);
         let all = ERASE + 2 * (SUSPEND + read);
-        // Near its end it is not suspended.
+        // The erase is not suspended near its end.
         runtime::sleep(Duration::from_nanos(all - SUSPEND - now().as_nanos())).await;
         let last = begin_read(&nand, 1).await;
         assert_eq!(last.await.unwrap(), all + read);
@@ -354,7 +354,7 @@ fn slow_and_fast_pages_alternate() {
     });
 }
 
-/// Everything that ends, with its time, under a mixed load.
+/// Returns every end with its time, under a mixed load.
 fn trace(seed: u64) -> Vec<(u32, u64)> {
     Sim::new(seed).block_on(async {
         let nand = timed();

@@ -1,4 +1,4 @@
-//! Which settings work together, and which an image of some size can have.
+//! Checks of the settings: whether they work together, and whether an image of a given size can have them.
 
 use super::{
     ConfigError, Dram, EngineConfig, META_BYTES, MIN_MEMORY_BYTES, MIN_SEGMENTS, ReclaimPolicy,
@@ -8,10 +8,11 @@ use crate::format::journal::{LOCATION_UNITS, SEGMENT_LIMIT};
 use crate::format::segment::{PAGE_BYTES, UNIT_BYTES, largest_item};
 use crate::store::{FILLING_SHARE, FILLING_SHARE_OF_FLASH, SEGMENT_TABLE_BYTES, Victim};
 
-/// Hits that 100 writes may have to bring: no key counts for so many that much more could be asked for.
+/// Largest value of `hits_per_100_writes`. The number of hits that a key counts for is limited, so few keys would meet a
+/// larger one.
 const MOST_HITS_PER_100_WRITES: u32 = 1000;
 impl EngineConfig {
-    /// Checks the settings against an image of `segments` segments of `segment_bytes`.
+    /// Checks the settings for an image of `segments` segments of `segment_bytes` bytes.
     ///
     /// # Errors
     /// The first setting that cannot work.
@@ -93,7 +94,7 @@ impl EngineConfig {
                 segment_bytes,
             });
         }
-        // Half as much again is for the structures beside the buffers.
+        // The structures beside the buffers take half as much memory again.
         let most = self.memory_bytes * 2 / 3 / u64::from(segment_bytes);
         if self.memory_bytes >= MIN_MEMORY_BYTES && most >= 2 && writing.buffers as u64 > most {
             return Err(ConfigError::Buffers {
@@ -115,7 +116,7 @@ impl EngineConfig {
         Ok(())
     }
 
-    /// Checks that segments have priorities where they are reclaimed by these, and nowhere else; on `segments` segments.
+    /// Checks that segments have priorities if reclaim goes by priority, and only then; on a flash of `segments` segments.
     fn check_priorities(&self, segments: u64) -> Result<(), ConfigError> {
         let policy = self.reclaim.policy;
         let victims = [Some(policy.victim()), policy.under_pressure()];
@@ -155,7 +156,7 @@ impl EngineConfig {
         Ok(())
     }
 
-    /// Checks the settings against a new image of `image_bytes`.
+    /// Checks the settings for a new image of `image_bytes` bytes.
     ///
     /// # Errors
     /// The first setting that cannot work.

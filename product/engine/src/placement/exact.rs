@@ -1,15 +1,15 @@
-//! `exact`: an index of everything in memory over packed or slotted segments.
+//! `exact`: an index in memory of everything on flash, over packed or slotted segments.
 //!
-//! An index entry holds a packed location in as many bits as the flash needs; the rest of its 8 bytes tells keys
-//! apart. Two keys that agree in all those bits displace each other: a miss, never a wrong value. There is a table
-//! for each partition, behind a lock of its own that is taken below all others.
+//! An entry has 8 bytes: a packed location in as many bits as the flash needs; the other bits tell keys apart. Two keys that
+//! agree in all bits displace each other: a miss, never a wrong value. Each partition has a table behind its own lock, which
+//! is taken after all other locks.
 //!
-//! An entry has no generation. None is needed: entries of a segment go before its generation ends, and the
-//! generation of a segment that an entry names is read while the table is locked.
+//! An entry has no generation and needs none: entries of a segment are removed before its generation ends, and the generation
+//! of a segment that an entry names is read while the table is locked.
 //!
-//! Its section of a checkpoint is written at an orderly stop: what has been read since it was written, for CLOCK
-//! and reclaim. Where segments have priorities, what had been read is promoted anew when it is restored: to the priority
-//! above the one that the start has given its segment.
+//! The placement's section of a checkpoint is written at an orderly stop. It lists the items that have been read since they
+//! were written, for CLOCK and reclaim. If segments have priorities, a restored item that had been read is promoted anew: to
+//! the priority above the one that the start has given its segment.
 
 mod recency;
 
@@ -36,13 +36,13 @@ use crate::sync::atomic::Ordering;
 use crate::sync::{Mutex, RwLock};
 use recency::Recency;
 
-/// Smallest buckets of a small table: more of them tell more keys apart, at 64 bytes each.
+/// Smallest number of buckets in a small table. More buckets tell more keys apart; each has 64 bytes.
 const MIN_BUCKETS: u32 = 64;
 
-/// Bytes of memory that an item in the index takes, at least.
+/// Least bytes of memory for an item in the index.
 const LEAST_ITEM_BYTES: u64 = 9;
 
-/// Items put into a table while their places in it are at hand.
+/// Most items restored after one prefetch of their places in the table.
 const BATCH: usize = 32;
 
 /// Settings of the `exact` placement.
@@ -50,7 +50,8 @@ const BATCH: usize = 32;
 pub struct ExactSettings {
     /// Layout of the items in segments written from now on.
     pub layout: Layout,
-    /// Priorities of segments, with a stream of packed items each; 1 where segments are reclaimed in another order.
+    /// Number of priorities of segments, each with its own stream of packed items; 1 if segments are reclaimed in another
+    /// order.
     pub priorities: u8,
 }
 
@@ -91,7 +92,7 @@ impl PlacementKind for ExactSettings {
     }
 }
 
-/// The table of a partition, one of two to the power of `partition_bits`.
+/// Returns the settings of a partition's table. There are two to the power of `partition_bits` tables.
 fn table_config(
     (value_bits, rank_bits): (u32, u32),
     expected_items: u64,
@@ -106,7 +107,8 @@ fn table_config(
     }
 }
 
-/// Bits of an entry that tell which of so many priorities reads have given an item; of one, whether it has been read.
+/// Returns the bits of an entry for the priority that reads have given an item. With one priority the bit tells whether the
+/// item has been read.
 fn rank_bits(priorities: u8) -> u32 {
     let highest = priorities.saturating_sub(1).max(1);
     highest.ilog2() + 1
@@ -121,7 +123,7 @@ pub(super) struct Exact {
     partition_bits: u32,
     index_use: Arc<IndexUse>,
     items_to_restore: usize,
-    /// What the last run's section said, until all of it has been restored.
+    /// Items that the last run's section lists as read, until all items have been restored.
     recency: RwLock<Recency>,
 }
 
@@ -155,7 +157,7 @@ impl Exact {
         &self.tables[hash.partition(self.partition_bits)]
     }
 
-    /// Runs `change` on the table of `hash` and accounts for what it did to the table's size.
+    /// Runs `change` on the table of `hash` and accounts for the change of the table's size.
     fn change<T>(&self, hash: KeyHash, change: impl FnOnce(&mut DirectTable) -> T) -> T {
         work::count(Work::IndexStep, 1);
         let mut table = self.table(hash).lock();
@@ -163,7 +165,7 @@ impl Exact {
         let result = change(&mut table);
         let (new_len, new_bytes) = (table.len(), table.memory_bytes());
         drop(table);
-        // Wrapping addition of the difference: it may be negative.
+        // The difference may be negative, so it is added with wrap-around.
         if new_len != len {
             let grown = (new_len as u64).wrapping_sub(len as u64);
             self.index_use.objects.add(grown);
@@ -179,7 +181,7 @@ impl Exact {
         self.codec.encode(place.segment, place.position)
     }
 
-    /// The place that an entry names. Its table is locked, so that the segment keeps its generation.
+    /// Returns the place that an entry names. The table must be locked, so that the segment keeps its generation.
     fn place(&self, value: u64) -> Place {
         let (segment, position) = self.codec.decode(value);
         Place {
@@ -193,7 +195,7 @@ impl Exact {
         value.map_or(Displaced::None, |value| Displaced::Known(self.place(value)))
     }
 
-    /// Tells whether an entry names this very copy. Its table is locked.
+    /// Returns whether an entry names this very copy. The table must be locked.
     fn names(&self, entry: &TableEntry, item: &Resident) -> bool {
         let is_there = entry.value == self.pack(item.place);
         is_there && self.store.sequence(item.place.segment) == item.place.generation
@@ -208,8 +210,8 @@ impl Exact {
         })
     }
 
-    /// Looks a key up for a read. Where there are priorities it promotes what it finds to the one above its segment's at
-    /// present, unless it has a higher one already: an item that is kept will be copied there.
+    /// Looks up a key for a read. If there are priorities, promotes the item to the priority above that of its segment,
+    /// unless it has a higher one. If reclaim keeps the item, it copies it to a segment of that priority.
     fn read_entry(&self, table: &mut DirectTable, hash: KeyHash) -> Option<TableEntry> {
         if self.priorities == 1 {
             return table.access(hash.0);
@@ -278,7 +280,7 @@ impl Placement for Exact {
     fn insert(&self, hash: KeyHash, _version: u64, place: Place, _clock: u8) -> Inserted {
         let is_bounded = self.index_use.headroom() == 0;
         self.change(hash, |table| {
-            // Once the bound is reached a table may fill up, but not grow.
+            // At its bound a table may fill up, but not grow.
             let bytes = table.memory_bytes();
             table.set_max_bytes(if is_bounded { bytes } else { u64::MAX });
             match table.insert(hash.0, self.pack(place)) {
@@ -298,7 +300,7 @@ impl Placement for Exact {
         let recency = self.recency.read();
         self.change(first.hash, |table| {
             table.set_max_bytes(table.memory_bytes() + self.index_use.headroom());
-            // An estimate: what turns out to be dead leaves some of it unused.
+            // An estimate: items that turn out to be dead leave some of the space unused.
             table.reserve(self.items_to_restore / self.tables.len());
             for (number, batch) in (0..).step_by(BATCH).zip(items.chunks(BATCH)) {
                 table.warm(batch.iter().map(|item| item.hash.0));

@@ -54,13 +54,13 @@ pub enum Probe {
     At(Located),
 }
 
-/// A copy that the index names. Two are equal when they are the same bytes; a place does not come back once it has gone, since
-/// its generation has gone.
+/// A copy that the index names. Two copies are equal if they are the same bytes: a generation never returns, so a place never
+/// returns either.
 #[derive(Clone, Copy, Debug)]
 pub struct Located {
-    /// Where the copy lies.
+    /// Place of the copy.
     pub place: Place,
-    /// Whether the item has been read since it was written; does not count for equality.
+    /// Whether the item has been read since it was written. Equality ignores it.
     pub fetched: bool,
 }
 
@@ -79,11 +79,11 @@ pub enum Look {
     Peek,
     /// A request reads the item.
     Read,
-    /// A copy that [`get`](Placement::get) has found turns out to have been read.
+    /// A command counts as a read of the copy that [`get`](Placement::get) found.
     Found,
 }
 
-/// Whether a read of flash counts as a read of the item: it does once a request other than a peek has joined it.
+/// Whether a read of flash counts as a read of the item. It does as soon as a request other than a peek has joined the read.
 pub type Counts<'a> = &'a (dyn Fn() -> bool + Sync);
 
 /// Result of a read of flash.
@@ -98,35 +98,35 @@ pub enum Found {
 /// Copies that a change displaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Displaced {
-    /// There was no copy.
+    /// The key had no copy.
     None,
-    /// The copy at this place: it is journalled as dead by its place.
+    /// The copy at this place. The journal records it as dead by its place.
     Known(Place),
-    /// There may be copies, at unknown places: they are journalled as dead by key and version.
+    /// The key may have copies at unknown places. The journal records them as dead by key and version.
     Unknown,
 }
 
 /// Outcome of an insert into the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inserted {
-    /// The index names the item, and no longer the displaced copy.
+    /// The index names the item, and no longer names the displaced copy.
     Yes(Displaced),
-    /// The index has no space for the item, and names no other copy either; the copy is the one it named before.
+    /// The index has no space for the item, and no longer names the displaced copy either.
     Full(Displaced),
 }
 
 /// Outcome of restoring an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restored {
-    /// The index names the item now, and no longer the displaced copy.
+    /// The index names the item, and no longer names the displaced copy.
     Taken(Displaced),
-    /// The index names the copy at another place: the higher version is to stay.
+    /// The index names the copy at another place. The copy with the higher version must stay.
     Contested(Place),
-    /// The index may name another copy, which [`locate`](Placement::locate) tells.
+    /// The index may name another copy; [`locate`](Placement::locate) tells.
     Unclear,
-    /// The index has no space for it.
+    /// The index has no space for the item.
     Refused,
-    /// The earlier run has recorded that the item's entry was lost.
+    /// The earlier run recorded that the item's entry was lost.
     Lost,
 }
 
@@ -135,42 +135,42 @@ pub enum Restored {
 pub struct Batch<'a> {
     /// The items.
     pub items: &'a [Resident],
-    /// The copy of the items' key that these items outrank.
+    /// Copy that these items outrank. It has the same key.
     pub beaten: Option<Place>,
-    /// Marks of the entries for the segment whose loss the earlier run has recorded, in rising order.
+    /// Marks of lost entries that named the segment, as the earlier run recorded them, in ascending order.
     pub lost_marks: &'a [u32],
 }
 
 /// Event that concerns the index.
 #[derive(Clone, Copy)]
 pub enum Event<'a> {
-    /// A segment of an earlier run has been restored. An index whose entries do not tell keys apart sees to it that no entry
-    /// leads to the dead or the expired items.
+    /// A segment of an earlier run has been restored. An index whose entries do not tell keys apart must now ensure that no
+    /// entry leads to the dead or the expired items.
     SegmentRestored {
         /// The segment.
         segment: &'a SegmentRecord,
         /// Items of the segment that have not been restored.
         dead: &'a [Resident],
-        /// Items that have been restored, had expired, and have been invalidated since.
+        /// Items that were restored although they had expired, and that have been invalidated since.
         expired: &'a [Resident],
     },
     /// Every segment of the earlier run has been restored.
     Recovered,
-    /// The checkpoint of the last section is in force, or is not. `None` means that the outcome is unknown: before the engine
-    /// asks for another section it makes sure that the earlier checkpoint is the one in force. Also sent where there was no
-    /// section.
+    /// The checkpoint that holds the last section is in force, or is not. `None` means that the outcome is unknown: before
+    /// the engine asks for another section, it makes sure that the earlier checkpoint is in force. The event is also sent if
+    /// there was no section.
     CheckpointEnded(Option<bool>),
 }
 
-/// Space in the index for changes, beside the bytes that [`IndexUse`](crate::reclaim::IndexUse) counts.
+/// Space in the index for changes, apart from the bytes that [`IndexUse`](crate::reclaim::IndexUse) counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Space {
-    /// The index takes every change.
+    /// The index accepts every change.
     #[default]
     Free,
-    /// The index could not name further items: writes wait for [space](crate::store::SegmentStore::space).
+    /// The index has no space for further items: writes wait for [space](crate::store::SegmentStore::space).
     Behind,
-    /// The index takes no invalidation either: requests that displace a copy wait.
+    /// The index accepts no invalidation either: requests that displace a copy wait.
     Full,
 }
 
@@ -179,24 +179,25 @@ pub enum Space {
 pub struct Pressure {
     /// Space for changes.
     pub space: Space,
-    /// Whether the placement wants a checkpoint: it would free a resource, or many segments have been opened since the last.
+    /// Whether the placement wants a checkpoint, either because one would free a resource or because many segments have been
+    /// opened since the last one.
     pub wants_checkpoint: bool,
 }
 
-/// An index of the items on flash. Used from all threads at once; it protects itself.
+/// An index of the items on flash. All threads call it at once; it does its own locking.
 ///
-/// `probe`, `insert` and `invalidate` are called under the partition's lock of their key, and take memory operations only.
-/// The caller journals the displaced copies before it answers the request.
+/// `probe`, `insert` and `invalidate` are called under the partition lock of their key, and work in memory only. The caller
+/// journals the displaced copies before it answers the request.
 pub trait Placement: Residents {
-    /// Returns the index's answer for a key.
+    /// Returns the index's answer for a key. `look` is the reason for the question.
     fn probe(&self, hash: KeyHash, look: Look) -> Probe;
 
-    /// Prefetches the entries of these keys, all of one partition, which the next calls will ask for.
+    /// Prefetches the entries of `hashes`, all in one partition, for the calls that follow.
     fn warm(&self, _hashes: &mut dyn Iterator<Item = KeyHash>) {}
 
-    /// Reads the item of `key`, for which the index answered `probe`, or the item that has taken its place since. An index on
-    /// flash is read here, too. Memory for the item is awaited as `patience` says, with no segment pinned. An index whose
-    /// [`probe`](Placement::probe) has not noted the read does it here, if by then the look `counts`.
+    /// Reads the item of `key`, for which the index answered `probe`, or the item that has replaced it since. Also reads an
+    /// index on flash. `patience` says whether the read waits for memory; no segment is pinned while it waits. An index whose
+    /// [`probe`](Placement::probe) has not noted the read notes it here, if the read `counts` by then.
     fn get<'a>(
         &'a self,
         key: Key<'a>,
@@ -205,19 +206,19 @@ pub trait Placement: Residents {
         counts: Counts<'a>,
     ) -> PlacementFuture<'a, Result<Found, ReadError>>;
 
-    /// An item has been appended to an open segment: the index names it from now on. Called with the segment's
-    /// buffer locked, so that the segment keeps its generation. `clock` is the CLOCK value that it had in memory.
+    /// Makes the index name an item that has been appended to an open segment. Called with the segment's buffer locked, so
+    /// that the segment keeps its generation. `clock` is the CLOCK value that the item had in memory.
     fn insert(&self, hash: KeyHash, version: u64, place: Place, clock: u8) -> Inserted;
 
-    /// The copies of a key on flash with versions below `version` are outdated: the index names them no more.
+    /// Makes the index forget the copies of a key with versions below `version`.
     fn invalidate(&self, hash: KeyHash, version: u64) -> Displaced;
 
-    /// Loads the index from the section that it was opened with, or prepares an empty index, and then invalidates the keys that
-    /// were `outdated` after the last checkpoint. Called once, before everything else. An index in a section takes no more
-    /// memory for the outdated keys than it has, however many they are; elsewhere there are none.
+    /// Loads the index from the section that it was opened with, or prepares an empty index. Then invalidates the keys that
+    /// were `outdated` after the last checkpoint. Called once, before all other methods. An index in a section takes no
+    /// additional memory for the outdated keys, however many they are; other indexes get none.
     ///
     /// # Errors
-    /// When it cannot be read: then the image starts empty, with another placement.
+    /// If the index cannot be read. The image then starts empty, with a new placement.
     fn load(&self, outdated: Vec<(KeyHash, u64)>) -> PlacementFuture<'_, Result<(), OpenError>> {
         for (hash, version) in outdated {
             self.invalidate(hash, version);
@@ -225,32 +226,34 @@ pub trait Placement: Residents {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Puts items of an earlier run into the index, unless it names another copy of the key than the one that has been beaten.
-    /// `each` is called with the number and the outcome of each item. Called without a partition's lock, but never while a write
-    /// of this run to one of the keys goes on.
+    /// Puts items of an earlier run into the index, unless the index names a copy of the key other than the beaten one. Calls
+    /// `each` with the number and the outcome of each item. Called without a partition lock, but never during a write of this
+    /// run to one of the keys.
     fn restore(&self, batch: Batch<'_>, each: &mut dyn FnMut(usize, Restored));
 
-    /// Returns the place that the index names for a key, wherever the entry is. Counts as no read of an item. While items are
-    /// restored it is asked where [`restore`](Placement::restore) said [`Restored::Unclear`]; then the item is offered again,
-    /// with that copy as beaten, or itself where there is none. Nothing else is restored of the partition until then.
+    /// Returns the place that the index names for a key, in memory or on flash. Does not count as a read of the item. The
+    /// recovery calls it after [`restore`](Placement::restore) answered [`Restored::Unclear`], then offers the item again
+    /// with the returned copy as the beaten one, or with the item's own place if there is no copy. Until then it restores
+    /// nothing else of the partition.
     ///
     /// # Errors
-    /// When the part of the index that may name the key cannot be read.
+    /// If the part of the index that may name the key cannot be read.
     fn locate(&self, _hash: KeyHash) -> PlacementFuture<'_, Result<Option<Place>, Unlocated>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 
-    /// Returns the index's own background work, each task for some worker, for as long as the engine runs.
+    /// Returns the background tasks of the index. Each runs on some worker for as long as the engine runs.
     fn background(self: Arc<Self>) -> Vec<BackgroundTask> {
         Vec::new()
     }
 
-    /// Tells the index about an event that needs no answer.
+    /// Tells the index about an event.
     fn note(&self, _event: Event<'_>) {}
 
-    /// Returns the placement's own part of a checkpoint, for these live segments in rising number, once the state it describes
-    /// is durable; `None` if it cannot be made: then there is no checkpoint. At an orderly stop, the `last` one, nothing
-    /// changes any more. One at a time.
+    /// Returns the placement's own part of a checkpoint that covers these live segments, in ascending order of number. It
+    /// returns once the state that the section describes is durable. Returns `None` if it cannot make the section; there is
+    /// no checkpoint then. The `last` section is the one of an orderly stop, when nothing changes any more. Calls do not
+    /// overlap.
     fn section(
         &self,
         _living: &[SegmentRecord],

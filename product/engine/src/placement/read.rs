@@ -1,19 +1,18 @@
-//! The read loop of the placements whose index names a single copy of a key: pin the segment, read, compare the key, look
-//! again.
+//! The read loop for placements whose index names a single copy of a key: pin the segment, read, compare the key, look again.
 
 use super::{Found, Located, Probe};
 use crate::format::item::state;
 use crate::key::Key;
 use crate::store::{Patience, ReadError, SegmentStore};
 
-/// Reads the item of `key`, for which the index answered `probe`. `look` asks the part of the index in memory once more, and
-/// `locate` the part on flash. Memory for the item is awaited with no segment pinned.
+/// Reads the item of `key`, for which the index answered `probe`. `look` asks the part of the index in memory again, and
+/// `locate` asks the part on flash. No segment is pinned while the read waits for memory.
 ///
-/// The copy may move or go while it is read. The index then names another copy, or none, and the loop ends as soon as it
-/// names the same copy twice.
+/// The copy may be moved or removed during the read. The index then names another copy, or none. The loop ends as soon as the
+/// index names the same copy twice.
 ///
 /// # Errors
-/// When the copy cannot be read, and the index names no other.
+/// If the copy cannot be read and the index names no other.
 pub async fn read_copy(
     store: &SegmentStore,
     key: Key<'_>,
@@ -38,7 +37,7 @@ pub async fn read_copy(
             .read_memory(place.segment, place.position, patience)
             .await?;
         let Some(pin) = store.pin(place.segment, place.generation) else {
-            // Reclaimed since the look-up: the item has moved, or it is gone.
+            // The segment was reclaimed after the look-up: the item has moved or is gone.
             probe = look();
             continue;
         };
@@ -56,7 +55,7 @@ pub async fn read_copy(
                 if !is_other {
                     return Err(error);
                 }
-                // Overwritten since, or its block failed and it lies elsewhere.
+                // The item has been overwritten since, or moved because its block failed.
             }
         }
     }

@@ -30,7 +30,7 @@ impl IndexStats {
         self.find(name).unwrap_or(0)
     }
 
-    /// Returns the mappings that the index has dropped, for want of flash or behind damage.
+    /// Returns the number of mappings that the index has dropped, for lack of flash space or behind damaged pages.
     pub fn mappings_dropped(&self) -> u64 {
         self.get("mappings_evicted") + self.get("mappings_dropped_behind_damage")
     }

@@ -1,7 +1,6 @@
-//! A bound on how many operations of one worker are handed to its threads at once.
+//! A bound on the operations that a worker hands to its threads at once.
 //!
-//! The pool of threads behind a worker is limited; beyond that limit the library would spin until
-//! a thread is free.
+//! A worker's thread pool is limited; beyond that limit the library would spin until a thread is free.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,11 +13,11 @@ use crate::live;
 use crate::sync::{Permit, Semaphore};
 
 thread_local! {
-    /// Fewer permits than the worker's pool has threads, so that it is never exhausted.
+    /// One permit for each thread of the pool, less 16, so that the pool is never exhausted.
     static THREADS: Semaphore = Semaphore::new(live::BLOCKING_THREADS - 16);
 }
 
-/// Waits for a turn where operations need a thread; nothing where a ring takes them.
+/// Waits for a permit if operations need a thread; returns `None` on a ring.
 pub(super) async fn permit_unless_ring() -> Option<Permit> {
     if live::uses_ring() {
         None
@@ -27,12 +26,12 @@ pub(super) async fn permit_unless_ring() -> Option<Permit> {
     }
 }
 
-/// Waits for a turn.
+/// Waits for a permit.
 pub(super) async fn permit() -> Permit {
     THREADS.with(Semaphore::clone).acquire().await
 }
 
-/// Makes the writes to a file that have completed durable.
+/// Makes the completed writes to a file durable.
 pub(super) async fn sync_data(fd: &Arc<OwnedFd>) -> io::Result<()> {
     let _permit = permit_unless_ring().await;
     let sync = op::Sync::new(Arc::clone(fd), true);

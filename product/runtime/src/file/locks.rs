@@ -1,7 +1,7 @@
-//! Who may have a file: its mode when it is made, its exclusive lock, and who holds that.
+//! Access to a file: its mode when created, its exclusive lock, and whether a process holds that lock.
 //!
-//! The lock is one that needs a file opened for writing. Whoever may only read a file cannot take
-//! it, nor keep others from it with `flock`.
+//! The lock needs a file opened for writing. A process with read permission only can neither take it nor block others with
+//! `flock`.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
@@ -9,11 +9,11 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-/// Mode of every file that is made: its owner alone may read what users have stored.
+/// Mode of every created file: only its owner may read what users have stored.
 const OWNER_ALONE: u32 = 0o600;
 
-/// Opens the file at `path` for reading and writing, and tells whether it was made. One that does not
-/// exist is made, for its owner alone, whatever the umask; one that does keeps its mode.
+/// Opens the file at `path` for reading and writing, and returns whether it was created. A created file is accessible to its
+/// owner only, whatever the umask. An existing file keeps its mode.
 pub fn open_or_create(path: &Path) -> io::Result<(File, bool)> {
     let mut options = File::options();
     options.read(true).write(true);
@@ -24,36 +24,36 @@ pub fn open_or_create(path: &Path) -> io::Result<(File, bool)> {
     }
     match for_owner_alone(options.clone().create_new(true)).open(path) {
         Ok(file) => restrict(&file).map(|()| (file, true)),
-        // Somebody else has made it meanwhile.
+        // Another process has created it in between.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => existing(),
         Err(error) => Err(error),
     }
 }
 
-/// Removes the file at `path`, unless that is another one than `file` by now.
+/// Removes the file at `path`, unless the path names a file other than `file` by now.
 pub fn remove(path: &Path, file: impl AsFd) {
     let Ok(this) = rustix::fs::fstat(file) else {
         return;
     };
     let is_same = |found: fs::Metadata| (found.dev(), found.ino()) == (this.st_dev, this.st_ino);
     if fs::symlink_metadata(path).is_ok_and(is_same) {
-        // What cannot be removed stays, and holds nothing.
+        // A failed removal leaves a file that holds no data.
         let _ = fs::remove_file(path);
     }
 }
 
-/// What `options` make is its owner's alone from the first moment.
+/// Makes `options` create files that only their owner can access, from the first moment.
 pub(super) fn for_owner_alone(options: &mut OpenOptions) -> &mut OpenOptions {
     options.mode(OWNER_ALONE)
 }
 
-/// Gives a file that has just been made its mode, of which the umask may have taken away.
+/// Sets the mode of a new file, because the umask may have removed bits from it.
 pub(super) fn restrict(file: &File) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(OWNER_ALONE))
 }
 
-/// Takes the exclusive lock of a file that is open for writing, held until [`unlock`] or until its last
-/// descriptor is closed and the last operation on it has ended; false when somebody else has it.
+/// Takes the exclusive lock of a file that is open for writing. The lock lasts until [`unlock`], or until the last descriptor is
+/// closed and the last operation has ended. Returns false when another process or descriptor holds it.
 ///
 /// # Errors
 /// When the file system has no locks.
@@ -68,18 +68,18 @@ pub fn try_lock(file: impl AsFd) -> io::Result<bool> {
     }
 }
 
-/// Gives up the lock of a file at once: closing it does not while the system has an operation on it.
+/// Releases the lock of a file at once: closing does not, while the system executes an operation on the file.
 pub(super) fn unlock(file: impl AsFd) {
-    // What cannot be unlocked here is once it is closed.
+    // If this fails, closing the file releases the lock.
     let _ = set_lock(file, libc::F_UNLCK);
 }
 
 fn set_lock(file: impl AsFd, kind: libc::c_int) -> io::Result<()> {
-    // SAFETY: a zeroed `flock` is a valid one: all bytes of the file, whatever its length.
+    // SAFETY: a zeroed `flock` is valid: all bytes of the file, whatever its length.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = kind as libc::c_short;
     lock.l_whence = libc::SEEK_SET as libc::c_short;
-    // SAFETY: the request reads the `flock` that the pointer names, which lives for the call.
+    // SAFETY: the request reads the `flock` behind the pointer, which lives for the call.
     let result =
         unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
     if result == 0 {
@@ -89,8 +89,8 @@ fn set_lock(file: impl AsFd, kind: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// Whether some process holds the exclusive lock of the file, as far as the system tells: processes
-/// outside this one's container, and locks on some network file systems, are not seen.
+/// Returns whether a process holds the exclusive lock of the file. Does not see processes outside this one's container, or locks
+/// on some network file systems.
 pub fn is_locked(path: &Path) -> io::Result<bool> {
     let found = fs::metadata(path)?;
     let (major, minor) = (

@@ -1,4 +1,4 @@
-//! [`MappedFile`]: a file in memory, whose words survive the process as soon as they are stored.
+//! [`MappedFile`]: a file mapped into memory, whose stored words survive the process.
 
 use std::fs::File;
 use std::io;
@@ -18,20 +18,19 @@ use super::locks::{remove, unlock};
 use super::{gate, open_or_create, try_lock};
 use crate::buffer::PAGE_BYTES;
 
-/// Bytes of a file's beginning that decide how long it is to be.
+/// Bytes at the beginning of a file that decide its length.
 const HEAD_BYTES: usize = 64;
 
 /// Bytes of a word.
 const WORD_BYTES: usize = size_of::<u64>();
 
-/// A file as an array of words. Stores are seen by every process that maps or reads the file from
-/// then on, whatever becomes of this one; [`sync`](MappedFile::sync) makes them outlive the system.
+/// A file as an array of words. A store is visible at once to every process that maps or reads the file, and survives this
+/// process. [`sync`](MappedFile::sync) makes stores survive a failure of the system.
 ///
-/// A file that was made, or made longer, and in which nothing has been stored is as it was before once this value is
-/// dropped.
+/// Dropping a value through which nothing was stored undoes its creation or extension of the file.
 ///
-/// Usable from every thread at once; words past the end panic. A file that somebody else shortens
-/// takes the process with it.
+/// Usable from every thread at once. A word index past the end panics. If the file is shortened elsewhere, an access past its new
+/// end ends this process.
 #[derive(Debug)]
 pub struct MappedFile {
     start: NonNull<AtomicU64>,
@@ -43,23 +42,23 @@ pub struct MappedFile {
     is_changed: AtomicBool,
 }
 
-/// What a file was before it was opened.
+/// State of a file before it was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Before {
-    /// There was no file of this name.
+    /// The file did not exist.
     Absent,
-    /// It had so many bytes.
+    /// The file had this many bytes.
     Bytes(u64),
-    /// It had so many bytes, and has been made longer; it began with `head`.
+    /// The file had `bytes` bytes, began with `head`, and has been extended.
     Short { bytes: u64, head: [u8; HEAD_BYTES] },
 }
 
 impl Before {
-    /// Makes the file what it was.
+    /// Restores the file to this state.
     fn restore(self, path: &Path, file: impl AsFd) {
         match self {
             Self::Absent => remove(path, file),
-            // What cannot be given back is lost to nobody: it has been found to be of no use.
+            // A failed truncation loses no data: the file has been found to be of no use.
             Self::Bytes(bytes) => {
                 let _ = rustix::fs::ftruncate(file, bytes);
             }
@@ -78,15 +77,16 @@ unsafe impl Send for MappedFile {}
 unsafe impl Sync for MappedFile {}
 
 impl MappedFile {
-    /// Opens the file at `path`, or makes it, takes its exclusive lock and maps all whole pages of it.
-    /// `bytes_of` says how many bytes it is to have, by those it has and by the first few of them; they are at least
-    /// as many. What is added are zeros, and so are the first bytes of a file that is made longer: it must not be
-    /// taken for whole. The space of all is reserved, so that a full file system shows here and
-    /// not at a store. `None` when another process has it.
+    /// Opens the file at `path`, or creates it, takes its exclusive lock and maps all its whole pages. Returns `None` when
+    /// another process holds the lock.
+    ///
+    /// `bytes_of` computes the file's new length from its present length and its first bytes; the file never shrinks. Added bytes
+    /// are zeros. The first bytes of an extended file are zeroed too, so that no process takes it for complete. Space for the
+    /// whole file is reserved, so that a full file system shows here and not at a store.
     ///
     /// # Errors
-    /// The system's; `InvalidInput` for what is no regular file or shorter than a page; what `bytes_of` says. The
-    /// file is as it was then.
+    /// The system's; `InvalidInput` for a path that is no regular file, or a file shorter than a page; the error of `bytes_of`.
+    /// The file is unchanged after an error.
     pub fn open(
         path: &Path,
         bytes_of: impl FnOnce(u64, &[u8]) -> io::Result<u64>,
@@ -116,7 +116,7 @@ impl MappedFile {
                 file.write_all_at(&[0; HEAD_BYTES][..read], 0)?;
                 file.sync_data()?;
             }
-            // Holes are filled as well: a store into one could find the file system full.
+            // Fills holes as well: a store into a hole could find the file system full.
             rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
             Self::map(file.try_clone()?, path, before, bytes, false)
         };
@@ -125,13 +125,12 @@ impl MappedFile {
             .inspect_err(|_| before.restore(path, &file))
     }
 
-    /// Maps all whole pages of the file at `path` for reading, without its lock: another process may
-    /// be changing it, and its stores are seen.
+    /// Maps all whole pages of the file at `path` for reading, without its lock. Stores of other processes are visible.
     ///
     /// # Errors
-    /// The system's; `InvalidInput` for what is no regular file or shorter than a page.
+    /// The system's; `InvalidInput` for a path that is no regular file, or a file shorter than a page.
     pub fn open_read_only(path: &Path) -> io::Result<Self> {
-        // Looked at first: a pipe would wait to be opened.
+        // Checked before opening: opening a pipe would block.
         let found = std::fs::metadata(path)?;
         if !found.is_file() {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -180,32 +179,32 @@ impl MappedFile {
         })
     }
 
-    /// How many words it has.
+    /// Returns the number of words.
     pub fn word_count(&self) -> usize {
         self.words
     }
 
     fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping has so many words, is aligned to pages, and lives as long as `self`.
+        // SAFETY: the mapping has this many words, is aligned to pages, and lives as long as `self`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
     }
 
-    /// Reads a word, and sees what was stored before what it holds.
+    /// Reads a word. Stores that preceded the store of the returned value are visible afterwards.
     pub fn load(&self, word: usize) -> u64 {
         u64::from_le(self.words()[word].load(Ordering::Acquire))
     }
 
-    /// Reads the words from `start` on, with a system call: they do not become resident.
+    /// Reads the words from `start` on with a system call, so that their pages do not become resident.
     ///
     /// # Errors
-    /// The system's. To load or store one of these words may end the process then, until their pages have been
+    /// The system's. After an error, a load or store of these words may end the process, until their pages have been
     /// [cleared](MappedFile::clear).
     ///
     /// # Panics
-    /// Past the end.
+    /// When the range passes the end.
     pub fn read(&self, start: usize, words: &mut [u64]) -> io::Result<()> {
         assert!(start + words.len() <= self.words, "past the end");
-        // SAFETY: the bytes of `words`, of which every value is one of a word.
+        // SAFETY: the slice covers the bytes of `words`; every byte pattern is a valid word.
         let bytes = unsafe {
             std::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), size_of_val(words))
         };
@@ -225,8 +224,8 @@ impl MappedFile {
         Ok(())
     }
 
-    /// Sets all of `words` to zero, as [`store`](Self::store) would. Whole pages are not read from the file for it,
-    /// so that one that cannot be read can be used again.
+    /// Sets all of `words` to zero, as [`store`](Self::store) would. Whole pages are overwritten without reading them from the
+    /// file, so that an unreadable page becomes usable again.
     pub fn clear(&self, words: Range<usize>) {
         const PAGE_WORDS: usize = PAGE_BYTES / WORD_BYTES;
         self.note_change();
@@ -245,17 +244,17 @@ impl MappedFile {
         fence(Ordering::Release);
     }
 
-    /// Whether the page at a word has been set to zero by a write.
+    /// Zeroes the page at `word` with a write; returns whether that succeeded.
     fn clear_page(&self, word: usize) -> bool {
         assert!(!self.is_read_only, "opened for reading only");
         let offset = (word * WORD_BYTES) as u64;
         rustix::io::pwrite(&*self.fd, &[0; PAGE_BYTES], offset) == Ok(PAGE_BYTES)
     }
 
-    /// Sets a word. All earlier stores of this thread are seen by whoever sees this one.
+    /// Stores a word. A thread that loads the value also sees all earlier stores of this thread.
     ///
     /// # Panics
-    /// When it was opened for reading only.
+    /// When the file was opened for reading only.
     pub fn store(&self, word: usize, value: u64) {
         assert!(!self.is_read_only, "opened for reading only");
         self.note_change();
@@ -268,15 +267,15 @@ impl MappedFile {
         }
     }
 
-    /// Makes every store before this call durable.
+    /// Makes every earlier store durable.
     ///
     /// # Errors
-    /// The system's. What was not durable before may be lost then, even if a later call succeeds.
+    /// The system's. Stores that were not durable may then be lost, even if a later call succeeds.
     pub async fn sync(&self) -> io::Result<()> {
         gate::sync_data(&self.fd).await
     }
 
-    /// Takes the whole pages of `words` out of the process's memory; they come back when touched.
+    /// Evicts the whole pages of `words` from the process's memory; the next access loads them again.
     pub fn let_go(&self, words: Range<usize>) {
         let from = (words.start * WORD_BYTES).next_multiple_of(PAGE_BYTES);
         let to = words.end.min(self.words) * WORD_BYTES / PAGE_BYTES * PAGE_BYTES;
@@ -286,7 +285,7 @@ impl MappedFile {
                 let start = self.start.as_ptr().cast::<u8>().add(from);
                 rustix::mm::madvise(start.cast(), to - from, Advice::LinuxDontNeed)
             };
-            // A kernel that refuses keeps them: only the figure of resident memory suffers.
+            // A kernel that refuses keeps the pages: only resident memory is larger.
             let _ = let_go;
         }
     }
@@ -301,7 +300,7 @@ impl Drop for MappedFile {
         if !self.is_read_only && !*self.is_changed.get_mut() {
             self.before.restore(&self.path, &*self.fd);
         }
-        // Nothing is stored any more; a sync that was given up changes nothing.
+        // No stores follow, and an abandoned sync changes nothing.
         unlock(&self.fd);
     }
 }

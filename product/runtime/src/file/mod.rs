@@ -1,11 +1,10 @@
 //! [`DirectFile`]: a regular file or block device, read and written past the page cache.
 //!
-//! Usable from every worker at once: an operation goes to the ring of the thread that starts it.
-//! Where there is no ring, a bounded pool of threads does the work.
+//! Usable from every worker at once: an operation goes to the ring of the thread that starts it. Without a ring, a bounded pool
+//! of threads does the work.
 //!
-//! Offsets, lengths and buffers are multiples of [`PAGE_BYTES`] and
-//! buffers are aligned to it; the file system refuses others. Errors are the system's own, where
-//! nothing else is said; short reads end where the file ends.
+//! Offsets and lengths are multiples of [`PAGE_BYTES`], and buffers are aligned to it; the file system refuses other values.
+//! Errors are the system's own unless stated otherwise. A short read ends at the end of the file.
 
 mod gate;
 mod locks;
@@ -32,7 +31,7 @@ use crate::live;
 pub use locks::{is_locked, open_or_create, remove, try_lock};
 pub use mapped::MappedFile;
 
-/// How to open a [`DirectFile`].
+/// Options with which a [`DirectFile`] is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenFlags {
     /// Open an existing file for reading only.
@@ -46,7 +45,7 @@ pub struct OpenFlags {
     pub exclusive_device: bool,
 }
 
-/// What a [`DirectFile`] is.
+/// Kind of file behind a [`DirectFile`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.
@@ -55,33 +54,32 @@ pub enum Kind {
     BlockDevice,
 }
 
-/// An open file or block device. One that was made, or made longer, and to which nothing has been written is as it was
-/// before once this value is dropped.
+/// An open file or block device. Dropping a value through which nothing was written or discarded undoes its creation or extension
+/// of the file.
 #[derive(Debug)]
 pub struct DirectFile {
     fd: Arc<OwnedFd>,
     path: PathBuf,
     kind: Kind,
-    /// Why reads and writes go through the page cache; `None` where they go to the device.
+    /// Why reads and writes go through the page cache; `None` if they bypass it.
     why_cached: Option<&'static str>,
-    /// Whether discarding has been found to be impossible here.
+    /// Whether the file has refused a discard.
     cannot_discard: AtomicBool,
-    /// Writes and discards that have begun and not ended. One that nobody waits for any more stays among them: the
-    /// system may still be at it.
+    /// Writes and discards in progress. An abandoned one stays counted: the system may still be executing it.
     changes: AtomicUsize,
-    /// Whether it was made when it was opened.
+    /// Whether opening created the file.
     is_new: bool,
-    /// Its length before it was made longer.
+    /// Length before the first change of the length.
     len_before: OnceLock<u64>,
     /// Whether anything has been written or discarded.
     is_changed: AtomicBool,
 }
 
 impl DirectFile {
-    /// Opens `path`. A file that is made is its owner's alone. Blocks for as long as the file system does.
+    /// Opens `path`. A created file is accessible to its owner only. Blocks as long as the file system does.
     ///
     /// # Errors
-    /// The system's, unchanged; `InvalidInput` for what is neither a file nor a block device.
+    /// The system's, unchanged; `InvalidInput` for a path that is neither a regular file nor a block device.
     pub fn open(path: &Path, flags: OpenFlags) -> io::Result<Self> {
         let (file, why_cached) = if flags.direct {
             match open_with(path, flags, libc::O_DIRECT) {
@@ -119,28 +117,28 @@ impl DirectFile {
         })
     }
 
-    /// The path it was opened by.
+    /// Returns the path that the file was opened by.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What it is.
+    /// Returns the kind of the file.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Why the page cache is used; `None` where it is bypassed.
+    /// Returns why the page cache is used; `None` if it is bypassed.
     pub fn why_cached(&self) -> Option<&'static str> {
         self.why_cached
     }
 
-    /// Its size in bytes, now.
+    /// Returns the present size in bytes.
     pub fn len_bytes(&self) -> io::Result<u64> {
-        // Works on block devices too, where the metadata says zero. Nothing uses the position.
+        // Works on block devices too, whose metadata report zero. Nothing uses the position.
         Ok(rustix::fs::seek(&self.fd, SeekFrom::End(0))?)
     }
 
-    /// Makes a regular file `len` bytes long; what is added reads as zeros and takes no space yet.
+    /// Sets the length of a regular file. Added bytes read as zeros and take no space yet.
     pub fn set_len(&self, len: u64) -> io::Result<()> {
         self.note_len()?;
         Ok(rustix::fs::ftruncate(&self.fd, len)?)
@@ -149,7 +147,7 @@ impl DirectFile {
     /// Makes a regular file at least `len` bytes long and reserves the space for all of it.
     ///
     /// # Errors
-    /// `StorageFull` when there is not that much space, else the system's.
+    /// `StorageFull` when the file system has less space, else the system's.
     pub fn preallocate(&self, len: u64) -> io::Result<()> {
         self.note_len()?;
         let flags = FallocateFlags::empty();
@@ -162,14 +160,14 @@ impl DirectFile {
         Ok(())
     }
 
-    /// A write or a discard begins.
+    /// Counts a write or discard that begins.
     fn begin_change(&self) {
         self.is_changed.store(true, Ordering::Relaxed);
         self.changes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes the exclusive lock of a file that is not open for reading only, held until this value and its last write
-    /// or discard are gone. False when another process, or another [`DirectFile`], holds it.
+    /// Takes the exclusive lock of a file that is open for writing, held until this value and its last write or discard are gone.
+    /// Returns false when another process, or another [`DirectFile`], holds it.
     ///
     /// # Errors
     /// When the file system has no locks.
@@ -177,8 +175,8 @@ impl DirectFile {
         locks::try_lock(&self.fd)
     }
 
-    /// Bytes that the file may still grow by on its file system, counting what a sparse file of
-    /// this size has already got.
+    /// Returns the largest size, in bytes, that the file can have on its file system: free space and blocks already allocated to
+    /// it.
     pub fn room_bytes(&self) -> io::Result<u64> {
         let system = rustix::fs::fstatvfs(&self.fd)?;
         let taken = u64::try_from(rustix::fs::fstat(&self.fd)?.st_blocks).unwrap_or(0) * 512;
@@ -188,7 +186,7 @@ impl DirectFile {
             .saturating_add(taken))
     }
 
-    /// Whether a block device has partitions; false for a regular file.
+    /// Returns whether a block device has partitions; false for a regular file.
     pub fn is_partitioned(&self) -> io::Result<bool> {
         if self.kind == Kind::File {
             return Ok(false);
@@ -204,20 +202,20 @@ impl DirectFile {
             .any(|entry| entry.path().join("partition").exists()))
     }
 
-    /// Fills `buf` from `offset`. Gives the buffer back with how many bytes were read: fewer than
-    /// its length only where the file ends.
+    /// Fills `buf` from `offset`. Returns the buffer and the number of bytes read, which is less than its length only at the end
+    /// of the file.
     ///
     /// # Errors
-    /// The system's; the contents of the buffer are undefined then.
+    /// The system's; the contents of the buffer are then undefined.
     pub async fn read_at(&self, buf: AlignedBuf, offset: u64) -> (io::Result<usize>, AlignedBuf) {
         self.whole(buf, offset, op::ReadAt::new).await
     }
 
-    /// Writes `data` at `offset` and gives it back with how many bytes were written: fewer than
-    /// its length only where the device ends.
+    /// Writes `data` at `offset`. Returns `data` and the number of bytes written, which is less than its length only at the end
+    /// of the device.
     ///
     /// # Errors
-    /// The system's; any part may have been written then.
+    /// The system's; any part may have been written.
     pub async fn write_at<B>(&self, data: B, offset: u64) -> (io::Result<usize>, B)
     where
         B: AsRef<[u8]> + 'static,
@@ -228,7 +226,7 @@ impl DirectFile {
         written
     }
 
-    /// Reads or writes all of `buf` at `offset`, in as many operations as it takes.
+    /// Reads or writes all of `buf` at `offset`, in as many operations as necessary.
     async fn whole<B, O>(
         &self,
         mut buf: B,
@@ -255,16 +253,16 @@ impl DirectFile {
         }
     }
 
-    /// Makes every write that has completed durable.
+    /// Makes every completed write durable.
     ///
     /// # Errors
-    /// The system's. What was not durable before may be lost then, even if a later call succeeds.
+    /// The system's. Writes that were not durable may then be lost, even if a later call succeeds.
     pub async fn sync_data(&self) -> io::Result<()> {
         gate::sync_data(&self.fd).await
     }
 
-    /// Tells the device that a range holds nothing any more: a hole in a file, a discard on a
-    /// block device. Where neither is possible, nothing happens.
+    /// Tells the device that a range holds no data: punches a hole in a file, discards on a block device. Does nothing if the
+    /// file supports neither.
     pub async fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         if len == 0 || self.cannot_discard.load(Ordering::Relaxed) {
             return Ok(());
@@ -299,21 +297,20 @@ impl Drop for DirectFile {
             if self.is_new && locks::try_lock(&self.fd).is_ok_and(|is_ours| is_ours) {
                 locks::remove(&self.path, &self.fd);
             } else if let Some(&len) = self.len_before.get() {
-                // One that cannot be made shorter has zeros at its end.
+                // If the truncation fails, zeros remain at the end of the file.
                 let _ = rustix::fs::ftruncate(&self.fd, len);
             }
         }
-        // A read or a sync that was given up changes nothing. A write may: the lock then lasts until it has ended.
+        // An abandoned read or sync changes nothing. An abandoned write may: the lock then lasts until the write has ended.
         if *self.changes.get_mut() == 0 {
             locks::unlock(&self.fd);
         }
     }
 }
 
-/// From which byte to go on after one system call that began `from` bytes into `len`.
+/// Returns the byte to continue from after one system call that began `from` bytes into `len`.
 ///
-/// Going on is possible only at a page boundary. Where the last call has not reached the next one,
-/// the file ends.
+/// A transfer continues only at a page boundary. If the last call has not reached the next boundary, the file ends.
 fn next_step(
     result: io::Result<usize>,
     from: usize,
@@ -351,8 +348,7 @@ fn open_with(path: &Path, flags: OpenFlags, custom: i32) -> io::Result<File> {
         .open(path)
 }
 
-/// Opens again without O_DIRECT. Whether the open that was refused, or whose reads are, has created
-/// the file differs between kernels.
+/// Opens again without O_DIRECT. Kernels differ in whether a refused open, or one whose reads are refused, has created the file.
 fn open_after_refusal(path: &Path, flags: OpenFlags) -> io::Result<File> {
     let existing = OpenFlags {
         create_new: false,
@@ -366,7 +362,7 @@ fn open_after_refusal(path: &Path, flags: OpenFlags) -> io::Result<File> {
     }
 }
 
-/// Some file systems accept the flag and refuse the reads.
+/// Returns whether the file takes direct reads: some file systems accept O_DIRECT at open and refuse the reads.
 fn takes_direct_reads(file: &File) -> bool {
     let is_storage = file
         .metadata()

@@ -1,4 +1,4 @@
-//! One thread's ring: how it is set up, and the loop that drives it.
+//! The ring of one thread: its setup, and the loop that drives it.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -16,40 +16,40 @@ use compio::runtime::{Runtime, RuntimeBuilder};
 use super::inbox::{self, Inbox};
 use super::submission::{self, RING_ENTRIES};
 
-/// Completion slots of a ring; the kernel keeps what does not fit.
+/// Completion slots of a ring. The kernel keeps completions that do not fit.
 const RING_COMPLETIONS: u32 = 4096;
 
 /// Tasks polled before the loop looks at completions again.
 const TASKS_PER_TURN: usize = 256;
 
-/// Threads that do file operations for one worker where there is no ring.
+/// Threads that execute one worker's file operations without a ring.
 pub(crate) const BLOCKING_THREADS: usize = 64;
 
-/// Failures of the ring in a row that end the process, a [`RETRY_PAUSE`] apart.
+/// Consecutive failures of the ring, [`RETRY_PAUSE`] apart, that end the process.
 const RING_FAILURES: u32 = 500;
 
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
-/// Which way of waiting for I/O to use.
+/// Choice of I/O path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoChoice {
-    /// io_uring where the kernel allows it, else the fallback.
+    /// io_uring if the kernel allows it, else the fallback.
     #[default]
     Auto,
-    /// io_uring or an error.
+    /// io_uring, or an error.
     IoUring,
     /// epoll for sockets, threads for files.
     Fallback,
 }
 
-/// The way of waiting for I/O that is in use.
+/// I/O path in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IoPath {
     /// A completion ring on every worker.
     IoUring,
     /// epoll for sockets, threads for files.
     Fallback {
-        /// Why not io_uring.
+        /// Why io_uring is not used.
         reason: String,
     },
 }
@@ -63,22 +63,22 @@ impl fmt::Display for IoPath {
     }
 }
 
-/// How to start [`Workers`](super::Workers).
+/// Configuration of [`Workers`](super::Workers).
 #[derive(Clone, Debug)]
 pub struct LiveConfig {
     /// Worker threads, at least one.
     pub threads: usize,
-    /// The way of waiting for I/O.
+    /// I/O path to use.
     pub io: IoChoice,
-    /// Receive buffers of a worker, shared by its connections; rounded up to a power of two. A
-    /// connection holds one only from the arrival of bytes until they have been consumed.
+    /// Receive buffers of a worker, shared by its connections; rounded up to a power of two. A connection holds one only from the
+    /// arrival of bytes until they have been consumed.
     pub recv_buffers: u16,
     /// Bytes in a receive buffer: the most that one `recv` returns.
     pub recv_buffer_bytes: usize,
 }
 
 impl Default for LiveConfig {
-    /// A worker per available CPU, 1 MiB of receive buffers each.
+    /// A worker for each available CPU, with 1 MiB of receive buffers each.
     fn default() -> Self {
         Self {
             threads: crate::process::cores(),
@@ -96,28 +96,28 @@ thread_local! {
     static IO_PATH: RefCell<Option<IoPath>> = const { RefCell::new(None) };
 }
 
-/// The kernel-filled receive buffers of this thread, where there are any.
+/// Calls `with` on this thread's kernel-filled receive buffers; `None` if it has none.
 pub(crate) fn recv_pool<T>(with: impl FnOnce(&BufferPool) -> T) -> Option<T> {
     RECV_POOL.with(|pool| pool.borrow().as_ref().map(with))
 }
 
-/// Whether this thread submits to a ring.
+/// Returns whether this thread submits to a ring.
 pub(crate) fn uses_ring() -> bool {
     USES_RING.get()
 }
 
-/// Whether this thread's runtime is being dropped: the kernel may still be writing into the
-/// buffers of what was in flight, and they must be leaked rather than freed.
+/// Returns whether this thread's runtime is being dropped. The kernel may still write into the buffers of operations in flight,
+/// so these buffers must be leaked, not freed.
 pub(crate) fn is_tearing_down() -> bool {
     TEARING_DOWN.get()
 }
 
-/// The way the calling thread waits for I/O; `None` outside the live runtime.
+/// Returns the calling thread's I/O path; `None` outside the live runtime.
 pub fn io_path_here() -> Option<IoPath> {
     IO_PATH.with(|path| path.borrow().clone())
 }
 
-/// The runtime of the calling thread.
+/// Runtime of the calling thread.
 pub(super) struct Driver {
     /// Taken on drop only.
     runtime: Option<Runtime>,
@@ -125,7 +125,7 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// Sets up the calling thread. At most one may exist on a thread.
+    /// Sets up the calling thread. At most one driver may exist on a thread.
     pub(super) fn new(config: &LiveConfig) -> io::Result<Self> {
         let (runtime, path) = match config.io {
             IoChoice::IoUring => (ring(config)?, IoPath::IoUring),
@@ -143,8 +143,8 @@ impl Driver {
         };
         USES_RING.set(path == IoPath::IoUring);
         submission::set_ring(uses_ring().then(|| runtime.as_raw_fd()));
-        // A kernel before 5.19 has rings but no provided buffers: connections then receive into
-        // buffers of their own, taken when bytes have arrived.
+        // A kernel before 5.19 has rings but no provided buffers. Connections then receive into buffers of their own, taken when
+        // bytes have arrived.
         let pool = uses_ring().then(|| runtime.buffer_pool().ok()).flatten();
         RECV_POOL.with(|kept| *kept.borrow_mut() = pool);
         IO_PATH.with(|kept| *kept.borrow_mut() = Some(path));
@@ -165,7 +165,7 @@ impl Driver {
         self.runtime.as_ref().expect("taken on drop only")
     }
 
-    /// Runs tasks and I/O; `turn` is called before every turn and ends the loop by returning true.
+    /// Runs tasks and I/O. Calls `turn` before every turn of the loop; the loop ends when it returns true.
     pub(super) fn run(&self, mut turn: impl FnMut() -> bool) {
         let runtime = self.runtime();
         let mut failures = 0;
@@ -179,7 +179,7 @@ impl Driver {
                 } else {
                     runtime.current_timeout()
                 };
-                // The library panics on an error it does not expect.
+                // The library panics on unexpected errors.
                 let waited = std::panic::catch_unwind(AssertUnwindSafe(|| {
                     runtime.poll_with(limit);
                 }));
@@ -217,8 +217,8 @@ impl Drop for Driver {
 fn ring(config: &LiveConfig) -> io::Result<Runtime> {
     let mut proactor = proactor(config, DriverType::IoUring);
     proactor.cqsize(RING_COMPLETIONS);
-    // The taskrun flag lets a turn that must not wait still collect what has completed: deferred
-    // completions are otherwise delivered only to a call that waits.
+    // The taskrun flag lets a turn that must not wait still collect completions: deferred completions are otherwise delivered
+    // only to a call that waits.
     let with_hints = |proactor: &mut ProactorBuilder, on: bool| {
         let hinted = proactor.single_issuer(on).coop_taskrun(on);
         hinted.taskrun_flag(on).defer_taskrun(on);

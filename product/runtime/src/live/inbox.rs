@@ -1,8 +1,8 @@
-//! What other threads hand to a worker: closures to run there, tasks to wake, the order to stop.
+//! Hand-over from other threads to a worker: closures to run there, tasks to wake, the order to stop.
 //!
-//! Nobody who puts something in ever waits for the worker. The library's own queue of wakes from
-//! other threads is bounded, and a full one makes the waker spin: with a lock in its hands that a
-//! task of the worker wants, for good. Tasks therefore get a waker that goes through the inbox.
+//! Putting something into the inbox never waits for the worker. The library's own queue of wakes from other threads is bounded,
+//! and a full queue makes the waking thread spin. If that thread holds a lock that a task of the worker wants, it spins for ever.
+//! Tasks therefore get a waker that goes through the inbox.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ thread_local! {
     static HERE: RefCell<Option<Arc<Inbox>>> = const { RefCell::new(None) };
 }
 
-/// The inbox of the calling thread's runtime.
+/// Returns the inbox of the calling thread's runtime.
 pub(super) fn here() -> Option<Arc<Inbox>> {
     HERE.with(|here| here.borrow().clone())
 }
 
-/// Makes `inbox` that of the calling thread.
+/// Sets the calling thread's inbox.
 pub(super) fn set_here(inbox: Option<Arc<Inbox>>) {
     HERE.with(|here| *here.borrow_mut() = inbox);
 }
 
-/// A worker's inbox. Putting something in wakes the worker.
+/// Inbox of a worker. Putting something in wakes the worker.
 pub(super) struct Inbox {
     /// Interrupts the worker's wait for I/O.
     worker: Waker,
@@ -53,7 +53,7 @@ impl Inbox {
         }
     }
 
-    /// Hands a job over; one handed to a stopped worker is dropped.
+    /// Hands a job over. A stopped worker drops it.
     pub(super) fn push(&self, job: Job) {
         if self.is_stopped() {
             tracing::debug!("a task came after its worker had stopped and was dropped");
@@ -69,14 +69,14 @@ impl Inbox {
         }
     }
 
-    /// Wakes what has been woken and runs what has come since the last call.
+    /// Wakes the tasks and runs the jobs that have arrived since the last call.
     pub(super) fn empty(&self) {
         if !self.is_filled.swap(false, Ordering::AcqRel) {
             return;
         }
         let queues = std::mem::take(&mut *self.queues.lock());
         for task in queues.woken {
-            // Before the wake: one that comes later must be queued again.
+            // Before the wake: a later wake must queue the task again.
             task.is_queued.store(false, Ordering::Release);
             task.waker.wake_by_ref();
         }
@@ -88,7 +88,7 @@ impl Inbox {
         }
     }
 
-    /// Drops what was left when the worker ended: a woken task refers back to the inbox.
+    /// Drops the jobs and tasks left when the worker ended: a woken task refers back to the inbox.
     pub(super) fn clear(&self) {
         let left = std::mem::take(&mut *self.queues.lock());
         drop(left);
@@ -104,15 +104,15 @@ impl Inbox {
     }
 }
 
-/// Wakes a task from any thread without waiting.
+/// Waker of a task that any thread may call without waiting.
 struct TaskWaker {
     home: Arc<Inbox>,
-    /// The library's own, only used on the task's thread.
+    /// The library's waker, only used on the task's thread.
     waker: Waker,
     is_queued: AtomicBool,
 }
 
-/// A waker for the task that `waker` wakes and that runs on the calling thread.
+/// Wraps `waker`, which wakes a task of the calling thread.
 pub(super) fn task_waker(home: Arc<Inbox>, waker: Waker) -> Waker {
     Waker::from(Arc::new(TaskWaker {
         home,
@@ -127,7 +127,7 @@ impl Wake for TaskWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // A thread that is ending counts as another one.
+        // A thread that is ending counts as another thread.
         let at_home = HERE.try_with(|here| {
             here.borrow()
                 .as_ref()

@@ -11,14 +11,13 @@
 //!                └──────── one io_uring ring ────────┘
 //! ```
 //!
-//! Invariants: a task never leaves the worker that started it; an idle worker sleeps in the kernel
-//! and is woken by a completion, a timer, its inbox or a waker, never by a tick; a turn of the loop
-//! costs one system call, and one each time the operations on files that its tasks have begun have doubled (`submission.rs`).
+//! Invariants: a task never leaves the worker that started it. An idle worker sleeps in the kernel and is woken by a completion,
+//! a timer, its inbox or a waker, never by a tick. A turn of the loop costs one system call, and one more each time the number of
+//! file operations begun in the turn has doubled (`submission.rs`).
 //!
-//! Failure: a task that panics is logged and dropped, the worker goes on. Without io_uring (an old
-//! kernel, or a container that forbids it) the workers wait with epoll, files are read by a pool
-//! of threads, and [`Workers::io_path`] says why. A ring that keeps failing ends the process: what
-//! is in flight on it can neither be finished nor given up safely.
+//! Failure: a panic in a task is logged and drops the task; the worker goes on. Without io_uring (an old kernel, or a container
+//! that forbids it) the workers wait with epoll, a pool of threads reads files, and [`Workers::io_path`] says why. A ring that
+//! keeps failing ends the process: its operations in flight can neither be finished nor abandoned safely.
 
 mod driver;
 mod inbox;
@@ -43,7 +42,7 @@ pub(crate) use submission::submitted;
 
 use crate::Instant;
 
-/// The longest single sleep; a longer one ends early after a year.
+/// Longest single sleep; a longer sleep ends early, after a year.
 const LONGEST_SLEEP: Duration = Duration::from_secs(365 * 24 * 3600);
 
 pub(crate) fn monotonic_now() -> Instant {
@@ -60,9 +59,9 @@ pub(crate) async fn sleep(duration: Duration) {
     compio::time::sleep(duration.min(LONGEST_SLEEP)).await;
 }
 
-/// Starts a task on the calling thread's runtime. A panic in it is logged and goes no further.
+/// Starts a task on the calling thread's runtime. A panic in the task is logged and goes no further.
 pub(crate) fn spawn_local(task: impl Future<Output = ()> + 'static) {
-    // Boxed: a future that is moved into another lies in it twice.
+    // Boxed: a future moved into another future occupies its memory twice.
     let mut task = Box::pin(AssertUnwindSafe(task).catch_unwind());
     let mut waker = None;
     let guarded = poll_fn(move |cx| {
@@ -81,7 +80,7 @@ pub(crate) fn spawn_local(task: impl Future<Output = ()> + 'static) {
     compio::runtime::spawn(guarded).detach();
 }
 
-/// Runs `work` on a thread that may block, and waits for it without blocking this one.
+/// Runs `work` on a thread that may block, and waits for the result without blocking this thread.
 pub(crate) async fn blocking<T, F>(work: F) -> T
 where
     T: Send + 'static,

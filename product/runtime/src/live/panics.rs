@@ -1,4 +1,4 @@
-//! What becomes of a panic on a worker: a line in the log.
+//! Logging of panics on a worker.
 
 pub(super) fn log(what: &str, panic: &(dyn std::any::Any + Send)) {
     let message = panic

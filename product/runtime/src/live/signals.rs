@@ -1,7 +1,7 @@
-//! The signals that a server answers to, one after the other.
+//! The signals that a server handles, one after the other.
 //!
-//! The handler writes one byte to a pipe, from which a thread reads. What has been taken over stays
-//! so for as long as the process lives: none of these signals ends it by itself any more.
+//! The handler writes one byte to a pipe, and a thread reads the pipe. A handled signal stays handled until the process ends:
+//! none ends the process by itself any more.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -11,18 +11,18 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-/// A signal that is taken over.
+/// A handled signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// SIGTERM: from a service manager.
     Terminate,
     /// SIGINT: Ctrl-C.
     Interrupt,
-    /// SIGHUP: the terminal has gone, or, without one, settings are to be read again.
+    /// SIGHUP: the terminal has gone, or, without a terminal, settings are to be read again.
     HangUp,
-    /// SIGUSR1: means nothing to a server.
+    /// SIGUSR1: ignored by a server.
     User1,
-    /// SIGUSR2: means nothing to a server.
+    /// SIGUSR2: ignored by a server.
     User2,
 }
 
@@ -45,7 +45,7 @@ impl Signal {
         }
     }
 
-    /// The name that `signal.h` gives it.
+    /// Returns the name in `signal.h`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Terminate => "SIGTERM",
@@ -57,23 +57,23 @@ impl Signal {
     }
 }
 
-/// Where the handler writes.
+/// Write end of the handler's pipe.
 static PIPE: OnceLock<OwnedFd> = OnceLock::new();
 
-/// The signals that arrive from now on.
+/// Signals that arrive after the call of [`signals`].
 #[derive(Debug)]
 pub struct Signals {
     arrived: OwnedFd,
 }
 
-/// Takes over every [`Signal`], but SIGHUP where whoever started the process had it ignored, as
-/// `nohup` does. Those that arrive before somebody waits for them are kept.
+/// Installs a handler for every [`Signal`], except SIGHUP if the parent process had it ignored, as `nohup` does. Signals that
+/// arrive while no thread waits are kept.
 ///
 /// # Errors
-/// `AlreadyExists` the second time, else what the system says.
+/// `AlreadyExists` the second time, else the system's.
 pub fn signals() -> io::Result<Signals> {
     let (arrived, write_end) = pipe_with(PipeFlags::CLOEXEC)?;
-    // A handler never waits.
+    // A handler never blocks.
     rustix::fs::fcntl_setfl(&write_end, OFlags::NONBLOCK)?;
     PIPE.set(write_end)
         .map_err(|_| io::ErrorKind::AlreadyExists)?;
@@ -89,7 +89,7 @@ impl Signals {
     /// Waits for the next signal. Blocks the thread.
     ///
     /// # Errors
-    /// When the pipe cannot be read; it does not happen in practice.
+    /// When the pipe cannot be read; this does not happen in practice.
     pub fn wait(&mut self) -> io::Result<Signal> {
         loop {
             let mut byte = [0];
@@ -119,15 +119,15 @@ extern "C" fn on_signal(signal: libc::c_int) {
     unsafe {
         let errno = libc::__errno_location();
         let before = *errno;
-        // A full pipe already holds what there is to say.
+        // A full pipe already holds enough signals.
         let _ = libc::write(pipe.as_raw_fd(), (&raw const byte).cast(), 1);
         *errno = before;
     }
 }
 
 fn handle(signal: Signal) -> io::Result<()> {
-    // SAFETY: a zeroed `sigaction` is a valid one; the handler has the type that goes without
-    // SA_SIGINFO and does only what a handler may.
+    // SAFETY: a zeroed `sigaction` is valid. The handler has the type required without SA_SIGINFO and makes async-signal-safe
+    // calls only.
     let result = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_signal as *const () as libc::sighandler_t;
@@ -139,7 +139,7 @@ fn handle(signal: Signal) -> io::Result<()> {
 }
 
 fn is_ignored(signal: Signal) -> io::Result<bool> {
-    // SAFETY: a zeroed `sigaction` is a valid one, and the call fills it.
+    // SAFETY: a zeroed `sigaction` is valid, and the call fills it.
     let (result, action) = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         let result = libc::sigaction(signal.number(), std::ptr::null(), &raw mut action);

@@ -1,9 +1,8 @@
-//! When the kernel gets the operations on files that the tasks of a turn begin.
+//! The moment at which the kernel gets the file operations that a turn's tasks begin.
 //!
-//! The library hands them over at the end of the turn. A device would be idle until then: while a turn looks at all that the turn
-//! before has read, say. So what is in the ring is handed over when a turn has begun 2, 4, 8, … operations: a device has at least
-//! as much to do as waits in the ring, a turn of *n* operations costs log *n* more system calls, and one of a single
-//! operation none.
+//! The library submits them at the end of the turn, so a device would be idle while, for example, a turn handles everything that
+//! the turn before has read. Submitting also after 2, 4, 8, … operations of a turn keeps the device at least as many operations
+//! as wait in the ring. A turn of *n* operations costs log *n* more system calls; a turn of one operation costs none.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -11,27 +10,27 @@ use std::os::fd::RawFd;
 use std::pin::pin;
 use std::ptr;
 
-/// Submission slots of a ring. More operations than this in one turn cost one more system call.
+/// Submission slots of a ring. A turn with more operations costs one more system call.
 pub(super) const RING_ENTRIES: u32 = 1024;
 
 thread_local! {
     static RING: Cell<Option<RawFd>> = const { Cell::new(None) };
-    /// Operations that this turn has begun.
+    /// File operations that this turn has begun.
     static BEGUN: Cell<u32> = const { Cell::new(0) };
 }
 
-/// The ring of the calling thread, for as long as its operations may be handed over.
+/// Sets the calling thread's ring; `None` once no operation may be submitted.
 pub(super) fn set_ring(ring: Option<RawFd>) {
     RING.set(ring);
     BEGUN.set(0);
 }
 
-/// The library hands over what is left.
+/// Ends the turn; the library submits the remaining operations.
 pub(super) fn end_turn() {
     BEGUN.set(0);
 }
 
-/// An operation on a file, begun by the first poll.
+/// Runs an operation on a file, which the first poll begins.
 pub(crate) async fn submitted<F: Future>(operation: F) -> F::Output {
     let mut operation = pin!(operation);
     let mut is_new = true;
@@ -56,10 +55,11 @@ fn count() {
     }
 }
 
-/// Gives the kernel all that is in the ring, and waits for nothing. What it does not take now it gets at the end of the turn.
+/// Submits all operations in the ring without waiting. The kernel gets the operations that it does not take now at the end of the
+/// turn.
 fn hand_over(ring: RawFd) {
-    // SAFETY: the ring is this thread's and open until `set_ring(None)`. The kernel is passed no memory: it reads the entries that
-    // the library has published, whose buffers the library keeps until they have completed.
+    // SAFETY: the ring belongs to this thread and is open until `set_ring(None)`. No memory is passed: the kernel reads entries
+    // published by the library, which keeps their buffers until they have completed.
     unsafe {
         libc::syscall(
             libc::SYS_io_uring_enter,

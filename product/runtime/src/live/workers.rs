@@ -12,8 +12,7 @@ use parking_lot::Mutex;
 use super::driver::{Driver, IoChoice, IoPath, LiveConfig, io_path_here};
 use super::inbox::Inbox;
 
-/// Threads that run tasks and their I/O. Clones name the same threads. A worker that there is not
-/// panics when it is named.
+/// Threads that run tasks and their I/O. Clones refer to the same threads. A worker number out of range panics.
 ///
 /// The threads run until [`stop`](Workers::stop) or [`shutdown`](Workers::shutdown); dropping
 /// every handle does not end them.
@@ -32,7 +31,7 @@ impl Workers {
     /// Starts the threads and waits until each has its ring.
     ///
     /// # Errors
-    /// When a thread or a ring cannot be had; none is left running then.
+    /// When a thread or a ring cannot be created; no thread is left running then.
     pub fn start(config: &LiveConfig) -> io::Result<Self> {
         let count = config.threads.max(1);
         let mut inboxes = Vec::with_capacity(count);
@@ -64,12 +63,12 @@ impl Workers {
         outcome.map(|()| workers)
     }
 
-    /// How many workers there are.
+    /// Returns the number of workers.
     pub fn count(&self) -> usize {
         self.shared.inboxes.len()
     }
 
-    /// The way the workers wait for I/O.
+    /// Returns the workers' I/O path.
     pub fn io_path(&self) -> &IoPath {
         &self.shared.io_path
     }
@@ -86,8 +85,8 @@ impl Workers {
         self.shared.inboxes[worker].push(Box::new(move || super::spawn_local(make())));
     }
 
-    /// Calls `make` on worker number `worker`, runs its future there, and blocks the calling thread, which is
-    /// no worker, until it ends; `None` when it did not.
+    /// Calls `make` on worker number `worker`, runs its future there, and blocks the calling thread until it ends. The caller
+    /// must not be a worker. Returns `None` if the future did not end.
     pub fn run_on<T, F, Fut>(&self, worker: usize, make: F) -> Option<T>
     where
         T: Send + 'static,
@@ -102,7 +101,7 @@ impl Workers {
         result.recv().ok()
     }
 
-    /// Hands tasks to the workers, one after the other, from the second on.
+    /// Returns a function that hands tasks to the workers in turn, starting with the second.
     pub fn spread<F, Fut>(&self) -> impl FnMut(F)
     where
         F: FnOnce() -> Fut + Send + 'static,
@@ -115,15 +114,14 @@ impl Workers {
         }
     }
 
-    /// Tells all workers to stop: each drops its tasks where they stand and ends. Callable from
-    /// anywhere, a worker included.
+    /// Tells all workers to stop: each drops its tasks where they stand and ends. Callable from any thread, including a worker.
     pub fn stop(&self) {
         for inbox in &self.shared.inboxes {
             inbox.stop();
         }
     }
 
-    /// Waits until every worker has stopped. Called on a worker, it does not wait for that one.
+    /// Waits until every worker has stopped. Called on a worker, it does not wait for that worker.
     pub fn join(&self) {
         let threads = std::mem::take(&mut *self.shared.threads.lock());
         let here = std::thread::current().id();
@@ -152,7 +150,7 @@ fn start_worker(worker: usize, config: &LiveConfig) -> io::Result<Started> {
             let driver = match Driver::new(&config) {
                 Ok(driver) => driver,
                 Err(error) => {
-                    // The starter is gone only if it panicked; nobody is left to tell then.
+                    // The receiver is gone only if the starting thread panicked, and the error is then useless.
                     let _ = report.send(Err(error));
                     return;
                 }
@@ -170,8 +168,8 @@ fn start_worker(worker: usize, config: &LiveConfig) -> io::Result<Started> {
     Ok((thread, inbox, path))
 }
 
-/// Runs `work` to its end on the calling thread, with a ring of its own: for commands and tests.
-/// Tasks it spawned and did not wait for are dropped.
+/// Runs `work` to its end on the calling thread, with a ring of its own: for commands and tests. Spawned tasks still running at
+/// the end are dropped.
 ///
 /// # Panics
 /// When called inside the live runtime, or when not even the fallback can be set up.
@@ -179,7 +177,7 @@ pub fn block_on<F: Future>(work: F) -> F::Output {
     block_on_with(IoChoice::Auto, work)
 }
 
-/// [`block_on`] with a given way of waiting for I/O.
+/// As [`block_on`], with a given I/O path.
 ///
 /// # Panics
 /// As [`block_on`], and when `io` is not available.

@@ -15,14 +15,14 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use super::Stream;
 use super::ready::{Interest, wait_after};
 
-/// Connections that may wait to be accepted; the system caps it at its own limit.
+/// Connections that may wait to be accepted; the system caps the number at its own limit.
 const BACKLOG: i32 = 4096;
 
-/// Bytes that the system takes for a TCP peer beyond what is on its way to it: a peer that does not read holds no more of
-/// the kernel's memory.
+/// Unsent bytes that the system holds for a TCP peer, beyond bytes in flight. Bounds the kernel memory of a peer that does not
+/// read.
 const UNSENT_BYTES: u32 = 128 << 10;
 
-/// Who connected.
+/// Address of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerAddr {
     /// A TCP peer.
@@ -45,7 +45,7 @@ impl fmt::Display for PeerAddr {
 pub struct Listener {
     socket: Arc<OwnedFd>,
     tcp_address: Option<SocketAddr>,
-    /// Removed with the listener.
+    /// Socket file, removed with the listener.
     _file: Option<SocketFile>,
 }
 
@@ -53,7 +53,7 @@ impl Listener {
     /// Listens on a TCP address; port zero takes any free one.
     ///
     /// # Errors
-    /// `AddrInUse` when another process listens there, else what the system says.
+    /// `AddrInUse` when another process listens there, else the system's.
     pub fn tcp(address: SocketAddr) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
         socket.set_reuse_address(true)?;
@@ -61,12 +61,11 @@ impl Listener {
         Self::on(socket, None)
     }
 
-    /// Listens on a unix socket at `path`, with the permissions `mode` (as in `chmod`). A socket
-    /// file that a dead process has left is replaced; ours is removed when the listener goes.
+    /// Listens on a unix socket at `path`, with the permissions `mode` (as in `chmod`). Replaces a socket file left by a dead
+    /// process. Dropping the listener removes its own socket file.
     ///
     /// # Errors
-    /// `AddrInUse` when another process listens there, `AlreadyExists` when the path is something
-    /// other than a socket, else what the system says.
+    /// `AddrInUse` when another process listens there, `AlreadyExists` when the path is no socket, else the system's.
     pub fn unix(path: &Path, mode: u32) -> io::Result<Self> {
         remove_stale(path)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
@@ -86,23 +85,22 @@ impl Listener {
         })
     }
 
-    /// The TCP address listened on; `None` for a unix socket.
+    /// Returns the TCP address listened on; `None` for a unix socket.
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         self.tcp_address
     }
 
-    /// Refuses connections from now on, also those that wait to be accepted. The address is free
-    /// for the next process at once, though a poll of the ring may keep the socket for a while.
+    /// Refuses connections from now on, including connections that wait to be accepted. The address is free for the next process
+    /// at once, though a poll of the ring may keep the socket for a while.
     pub fn close(&self) {
-        // It fails only when it has been closed before.
+        // Fails only on a closed socket.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 
     /// Waits for the next connection. Dropping the future loses none.
     ///
     /// # Errors
-    /// After [`close`](Self::close), and when the system has run out of descriptors or memory: then
-    /// wait a moment and call again.
+    /// After [`close`](Self::close), and when the system has run out of descriptors or memory: wait a moment then and call again.
     pub async fn accept(&self) -> io::Result<(Stream, PeerAddr)> {
         loop {
             match rustix::net::acceptfrom_with(&self.socket, SocketFlags::CLOEXEC) {
@@ -112,11 +110,11 @@ impl Listener {
                     if matches!(peer, PeerAddr::Tcp(_))
                         && rustix::net::sockopt::set_tcp_nodelay(&socket, true).is_err()
                     {
-                        // Only a connection that has already been reset refuses.
+                        // Only a reset connection refuses.
                         continue;
                     }
                     if matches!(peer, PeerAddr::Tcp(_)) {
-                        // Where it is not known, the system's own bounds hold.
+                        // If the system does not know the option, its own bounds hold.
                         let _ = SockRef::from(&socket).set_tcp_notsent_lowat(UNSENT_BYTES);
                     }
                     return Ok((Stream::new(socket), peer));
@@ -160,12 +158,12 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             std::fs::remove_file(path)
         }
-        // Somebody listens, even if too busy to answer now.
+        // A process listens, even if it is too busy to answer now.
         _ => Err(io::ErrorKind::AddrInUse.into()),
     }
 }
 
-/// The file of a unix socket; removed with the listener, unless another has taken its place.
+/// File of a unix socket; removed with the listener unless another file has taken its place.
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
@@ -189,7 +187,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if identity(&self.path).is_ok_and(|now| now == self.identity) {
-            // A file that cannot be removed is found to be stale by the next listener.
+            // The next listener finds the remaining file stale.
             let _ = std::fs::remove_file(&self.path);
         }
     }

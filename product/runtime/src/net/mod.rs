@@ -1,10 +1,10 @@
 //! TCP and unix sockets of the live runtime.
 //!
-//! An idle connection holds no receive buffer: bytes land in a buffer of its worker's pool when
-//! they arrive, and the buffer goes back when the caller has consumed them.
+//! An idle connection holds no receive buffer. Arriving bytes land in a buffer of the worker's pool, which gets the buffer back
+//! once the caller has consumed them.
 //!
-//! A [`Stream`] may move to another worker between operations. Errors are those of the sockets;
-//! the end of the peer's bytes is an empty [`Received`].
+//! A [`Stream`] may move to another worker between operations. Errors are those of the sockets. An empty [`Received`] marks the
+//! end of the peer's bytes.
 
 mod listener;
 pub(crate) mod ready;

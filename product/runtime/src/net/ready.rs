@@ -9,8 +9,8 @@ pub(crate) use compio::driver::op::Interest;
 use compio::driver::op::PollOnce;
 use rustix::io::Errno;
 
-/// What to do after a call that does not wait has failed: waits where the call would have waited,
-/// gives the error back where trying again would not help.
+/// Handles the failure of a non-blocking call: waits if the call would have waited, and returns the error if a retry would not
+/// help.
 pub(crate) async fn wait_after(
     error: Errno,
     fd: &Arc<OwnedFd>,

@@ -11,7 +11,7 @@ use crate::sync::Notify;
 /// Bytes in a receive buffer.
 pub const RECV_BUFFER_BYTES: usize = 8192;
 
-/// Own buffers of a worker in use at once; who needs one more waits.
+/// Own buffers of a worker in use at once; a receive that needs another waits.
 const MAX_OWN_BUFFERS: usize = 128;
 
 /// Own buffers a worker keeps for reuse.
@@ -21,16 +21,16 @@ thread_local! {
     static OWN: OwnBuffers = OwnBuffers::default();
 }
 
-/// The own buffers of a worker.
+/// The own buffers of a worker: heap buffers used when the ring provides none.
 #[derive(Default)]
 struct OwnBuffers {
     spare: RefCell<Vec<Vec<u8>>>,
-    /// How many are in use.
+    /// Number of buffers in use.
     taken: Cell<usize>,
-    /// How many receives wait for one.
+    /// Number of receives that wait for a buffer.
     waiting: Cell<usize>,
     given_back: Arc<Notify>,
-    /// Tells those that hold a buffer for long that somebody waits.
+    /// Notifies long-term holders of a buffer that a receive waits.
     wanted: Arc<Notify>,
 }
 
@@ -72,7 +72,7 @@ impl std::fmt::Debug for Received {
     }
 }
 
-/// An empty buffer with room for [`RECV_BUFFER_BYTES`]; waits while too many are in use.
+/// Takes an empty buffer with a capacity of [`RECV_BUFFER_BYTES`]; waits while `MAX_OWN_BUFFERS` are in use.
 pub(super) async fn take_own() -> Vec<u8> {
     loop {
         let given_back = OWN.with(|own| own.given_back.listener());
@@ -107,14 +107,14 @@ impl Waits {
 
 impl Drop for Waits {
     fn drop(&mut self) {
-        // A thread that is ending counts nothing.
+        // The counter of an ending thread is gone.
         let _ = OWN.try_with(|own| own.waiting.set(own.waiting.get() - 1));
     }
 }
 
 pub(super) fn give_back(mut buffer: Vec<u8>) {
     buffer.clear();
-    // A thread that is ending keeps nothing.
+    // An ending thread keeps no buffers.
     let _ = OWN.try_with(|own| {
         own.taken.set(own.taken.get().saturating_sub(1));
         let mut spare = own.spare.borrow_mut();
@@ -128,8 +128,8 @@ pub(super) fn give_back(mut buffer: Vec<u8>) {
     });
 }
 
-/// Completes when a receive of the calling worker waits for a buffer: whoever holds a [`Received`] for
-/// long keeps it from the others.
+/// Completes when a receive of the calling worker waits for a buffer. A task that holds a [`Received`] for long should then drop
+/// it.
 pub async fn buffer_wanted() {
     loop {
         let wanted = OWN.with(|own| own.wanted.listener());

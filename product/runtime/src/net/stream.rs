@@ -16,18 +16,18 @@ use super::received::{self, Inner, Received};
 use crate::in_flight::InFlight;
 use crate::live;
 
-/// No send waits for the peer, and none ends the process.
+/// A send neither waits for the peer nor raises SIGPIPE.
 const SEND_FLAGS: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 
-/// How often a connection is looked at that may be broken.
+/// Interval at which [`Stream::broken`] checks the connection.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Receives that may succeed without waiting before the other tasks of the worker get a turn.
+/// Consecutive receives without waiting after which the worker's other tasks get a turn.
 const RECEIVES_PER_TURN: u8 = 16;
 
-/// A connection. It belongs to no worker: whoever holds it uses the ring of its own thread.
+/// A connection. It belongs to no worker: each operation uses the ring of the calling thread.
 ///
-/// One task may receive while another sends. Not more than one may do either.
+/// One task may receive while another sends, but only one task at a time may do either.
 #[derive(Debug)]
 pub struct Stream {
     // Blocking, on purpose: the ring would otherwise report "try again" instead of waiting.
@@ -36,23 +36,23 @@ pub struct Stream {
     without_waiting: Cell<u8>,
 }
 
-/// Ends a [`Stream`] from elsewhere. It does not keep the connection open.
+/// Handle that ends a [`Stream`] from another task. It does not keep the connection open.
 #[derive(Clone, Debug)]
 pub struct Closer(Weak<OwnedFd>);
 
 impl Closer {
-    /// Ends the connection in both directions, if it still exists: a receive that waits sees the
-    /// end of the stream, a send that waits fails.
+    /// Ends the connection in both directions, if it still exists: a waiting receive sees the end of the stream, a waiting send
+    /// fails.
     pub fn close(&self) {
         if let Some(socket) = self.0.upgrade() {
-            // It fails only when the peer has gone already.
+            // Fails only when the peer has already gone.
             let _ = rustix::net::shutdown(&socket, Shutdown::Both);
         }
     }
 }
 
 impl Stream {
-    /// The connection of a `socket` that is connected and blocking.
+    /// Wraps a `socket` that is connected and blocking.
     pub fn new(socket: OwnedFd) -> Self {
         Self {
             socket: Arc::new(socket),
@@ -60,15 +60,14 @@ impl Stream {
         }
     }
 
-    /// A handle with which another task of any worker can end this connection.
+    /// Returns a handle with which a task on any worker can end this connection.
     pub fn closer(&self) -> Closer {
         Closer(Arc::downgrade(&self.socket))
     }
 
-    /// Waits for bytes and returns what has arrived, at most one buffer full; empty at the end of
-    /// the stream. No buffer is held while waiting.
+    /// Waits for bytes and returns at most one buffer full; empty at the end of the stream. No buffer is held while waiting.
     ///
-    /// Dropping the future before it completes may lose bytes: only to end the connection.
+    /// Dropping the future before it completes may lose bytes; do so only to end the connection.
     pub async fn recv(&self) -> io::Result<Received> {
         loop {
             let socket = Arc::clone(&self.socket);
@@ -78,7 +77,7 @@ impl Stream {
                 return self.recv_own().await;
             };
             let mut receive = receive?;
-            // A peer that waits for an answer has nothing for us yet: trying would be in vain.
+            // A peer that waits for an answer has sent nothing yet, so an immediate attempt would fail.
             receive.poll_first();
             let result: BufResult<usize, _> = compio::runtime::submit(receive).await;
             // SAFETY: the result is the number of bytes that the kernel has written to the buffer.
@@ -111,8 +110,8 @@ impl Stream {
         }
     }
 
-    /// Appends at most `max` bytes that have arrived to `into`, without waiting: zero at the end of the stream, `None`
-    /// when none have arrived. For what is larger than a receive buffer.
+    /// Appends at most `max` arrived bytes to `into` without waiting, for data larger than a receive buffer. Returns the number
+    /// of bytes, zero at the end of the stream, or `None` when no bytes have arrived.
     pub async fn recv_into(&self, into: &mut Vec<u8>, max: usize) -> io::Result<Option<usize>> {
         into.reserve_exact(max);
         match self.try_recv(into, max) {
@@ -132,12 +131,12 @@ impl Stream {
     /// Waits until bytes have arrived. Dropping the future loses nothing.
     ///
     /// # Errors
-    /// When the connection is broken; a receive tells that too.
+    /// When the connection is broken; a receive reports that too.
     pub async fn readable(&self) -> io::Result<()> {
         wait_after(Errno::AGAIN, &self.socket, Interest::Readable).await
     }
 
-    /// Appends at most `max` bytes, for which `into` has room, without waiting.
+    /// Appends at most `max` bytes, limited by the spare capacity of `into`, without waiting.
     fn try_recv(&self, into: &mut Vec<u8>, max: usize) -> Result<usize, Errno> {
         let room = into.spare_capacity_mut();
         let len = max.min(room.len());
@@ -149,11 +148,11 @@ impl Stream {
         Ok(count)
     }
 
-    /// Sends `data`, which others may be reading, without waiting for the peer to read, and gives it
-    /// back as it was, with how many bytes the system has taken: none when it takes none now.
+    /// Sends `data` without waiting for the peer to read. Returns `data` unchanged and the number of bytes that the system has
+    /// taken, zero when it takes none now. Other tasks may read `data` during the send.
     ///
-    /// On a ring the sends of a turn go to the kernel together. That costs a fifth less processor
-    /// time for each than a system call of its own.
+    /// On a ring, the sends of a turn go to the kernel together, which costs a fifth less processor time per send than separate
+    /// system calls.
     ///
     /// # Errors
     /// When the connection is broken; part of `data` may have been sent then.
@@ -170,8 +169,7 @@ impl Stream {
         (none_if_full(sent), send.into_inner().into_inner())
     }
 
-    /// As [`send_now`](Self::send_now), in a system call of its own: for what is long, and need not be
-    /// kept for the ring.
+    /// As [`send_now`](Self::send_now), in a system call of its own: for long data that need not be kept for the ring.
     ///
     /// # Errors
     /// When the connection is broken.
@@ -180,7 +178,7 @@ impl Stream {
         none_if_full(sent.map_err(io::Error::from))
     }
 
-    /// Bytes that have been sent and that the peer has not taken yet; 0 where the system does not tell.
+    /// Returns the number of sent bytes that the peer has not taken yet; 0 if the system does not tell.
     pub fn unsent(&self) -> u64 {
         let mut bytes: libc::c_int = 0;
         // SAFETY: the request writes one integer, and the socket is open.
@@ -188,16 +186,16 @@ impl Stream {
         if told == 0 { bytes.max(0) as u64 } else { 0 }
     }
 
-    /// Waits until the system may take more. Dropping the future loses nothing.
+    /// Waits until the system may take more bytes. Dropping the future loses nothing.
     ///
     /// # Errors
-    /// When the connection is broken; a send tells that too.
+    /// When the connection is broken; a send reports that too.
     pub async fn writable(&self) -> io::Result<()> {
         wait_after(Errno::AGAIN, &self.socket, Interest::Writable).await
     }
 
-    /// Resolves once the connection is broken, within a second: for who waits for something else than the peer. A peer that
-    /// has only ended its half may still read.
+    /// Resolves within a second after the connection broke, for a task that waits for something other than the peer. A peer that
+    /// has shut down only its sending half may still read, and does not count as broken.
     pub async fn broken(&self) {
         loop {
             let mut socket = libc::pollfd {
@@ -205,7 +203,7 @@ impl Stream {
                 events: 0,
                 revents: 0,
             };
-            // SAFETY: it is given one entry, and does not wait.
+            // SAFETY: the call gets one entry and does not wait.
             unsafe { libc::poll(&raw mut socket, 1, 0) };
             if socket.revents & (libc::POLLERR | libc::POLLHUP) != 0 {
                 return;
@@ -229,7 +227,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Waits for what a call that failed with `error` wants, if it is worth another try.
+    /// Waits until the call that failed with `error` may succeed; returns the error if a retry would not help.
     async fn wait_after(&self, error: Errno, interest: Interest) -> io::Result<()> {
         if error == Errno::AGAIN {
             self.without_waiting.set(0);
@@ -249,7 +247,7 @@ impl Stream {
     }
 }
 
-/// The outcome of a send that does not wait.
+/// Turns "try again" of a send into zero bytes.
 fn none_if_full(sent: io::Result<usize>) -> io::Result<usize> {
     match sent {
         Err(error)

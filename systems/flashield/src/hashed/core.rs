@@ -1,13 +1,13 @@
-//! [`Hashed`]: what the index holds, and what becomes of entries.
+//! [`Hashed`]: the parts of the index, and the life of an entry.
 //!
 //! ```text
-//!   an update ──▶ outdate: dead key, queued ──▶ verify: reads what may be its copy ──▶ entry removed, dead key struck out
-//!                     │ too many of them                  │ two keys may have made the entry
+//!   an update ──▶ outdate: dead key, queued ──▶ verify: reads possible copies ──▶ entry removed, dead key struck out
+//!                     │ too many dead keys                │ two keys may have made the entry
 //!                     ▼                                   ▼
 //!                 candidates removed unread           the key stays dead until the segment goes
 //! ```
 //!
-//! Locks: a partition's, then `members`, `restored` or the queue. All are below those of the store.
+//! Lock order: locks of the store, then a partition's, then `members`, `restoring` or the queue.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -38,14 +38,14 @@ use engine::{Key, KeyHash};
 use parking_lot::{Mutex, RwLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Dead keys of a partition, about, before entries are removed unread: one for so many slots of its table, or as many as fit
-/// this part of the memory of the index, within these bounds.
+/// Estimate of the dead keys of a partition beyond which entries are removed unread: one for [`SLOTS_PER_DEAD_KEY`] slots of
+/// the table or, if that is more, as many as fit a share of the index's memory, within [`FEW_DEAD_KEYS`].
 const SLOTS_PER_DEAD_KEY: usize = 256;
 const DEAD_KEYS_SHARE: u64 = 16;
 const DEAD_KEY_BYTES: u64 = 128;
 const FEW_DEAD_KEYS: std::ops::RangeInclusive<u64> = 16..=1024;
 
-/// A compact index over segments in which the hash of a key says where its item lies.
+/// A compact index over segments in which the hash of a key gives the position of its item.
 pub(super) struct Hashed {
     pub(super) store: Arc<SegmentStore>,
     pub(super) index_use: Arc<IndexUse>,
@@ -55,26 +55,26 @@ pub(super) struct Hashed {
     pub(super) shards: Box<[Mutex<Shard>]>,
     pub(super) members: RwLock<Members>,
     pub(super) dead_keys: DeadQueue,
-    /// What is known while the items of an earlier run come back. No entry vanishes meanwhile but with its segment.
+    /// Keys seen while items of an earlier run are restored. Until that ends, entries are removed only with their segment.
     pub(super) restoring: Mutex<Restoring>,
     pub(super) is_restoring: AtomicBool,
-    /// Where lost entries are recorded; there before anything is placed.
+    /// Journal that records lost entries. Set before anything is placed.
     journal: Arc<OnceLock<Arc<Journal>>>,
-    /// So little of the flash is free that some of its items have to be ghosts.
+    /// Whether the flash is so full that some of its items must become ghosts.
     pub(super) is_full: AtomicBool,
     pub(super) hot_percent: u32,
-    /// Memory and flash have one CLOCK.
+    /// Whether memory and flash share one CLOCK.
     pub(super) has_one_clock: bool,
-    /// Items that all of the flash holds, about; 0 where that is not known.
+    /// Estimated number of items that the whole flash holds; 0 while it is not known.
     capacity: AtomicU64,
-    /// Slots of all tables.
+    /// Number of slots of all tables.
     pub(super) slots: u64,
     partition_bits: u32,
-    /// Of the hashes of keys.
+    /// Seed of the key hashes.
     seed: u64,
 }
 
-/// Keys whose dead copies are to be looked for.
+/// Queue of keys whose dead copies must be found.
 #[derive(Default)]
 pub(super) struct DeadQueue {
     hashes: Mutex<VecDeque<u64>>,
@@ -82,7 +82,7 @@ pub(super) struct DeadQueue {
 }
 
 impl DeadQueue {
-    /// Queues a key. Returns by how many bytes the queue has grown.
+    /// Queues a key. Returns the bytes by which the queue has grown.
     fn push(&self, hash: u64) -> u64 {
         let mut hashes = self.hashes.lock();
         let before = hashes.capacity();
@@ -93,7 +93,7 @@ impl DeadQueue {
         (grown * size_of::<u64>()) as u64
     }
 
-    /// Takes so many of the keys that have waited longest, at most.
+    /// Takes at most `most` keys: the ones that have waited longest.
     pub(super) fn take(&self, most: usize) -> Vec<u64> {
         let mut hashes = self.hashes.lock();
         let taken = most.min(hashes.len());
@@ -101,7 +101,7 @@ impl DeadQueue {
     }
 }
 
-/// An entry that may be a key's, in the generation that its segment had when the table was locked.
+/// An entry that may belong to a key, with the generation that its segment had while the table was locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
     pub(super) slot: SlotId,
@@ -109,7 +109,7 @@ pub(super) struct Candidate {
     pub(super) generation: u64,
 }
 
-/// The table of a partition: so many slots for all of them together.
+/// Returns the settings of a partition's table. `slots` is the number for all partitions together.
 pub(super) fn table_config(slots: u64, segments: u32, partition_bits: u32) -> CompactConfig {
     let slots = (slots >> partition_bits) as usize;
     CompactConfig {
@@ -173,21 +173,21 @@ impl Hashed {
             .expect("nothing is placed before there is a journal")
     }
 
-    /// The mark of an entry in a slot of the key's table.
+    /// Returns the mark of an entry with `function` in a slot of the key's table.
     fn mark(&self, shard: &Shard, hash: KeyHash, slot: SlotId, function: u8) -> u32 {
         let partition = hash.partition(self.partition_bits);
         let slot = partition * shard.table.slots() + slot.0;
         entry_mark(slot as u64, function)
     }
 
-    /// The marks of the entries that a copy of a key may have had.
+    /// Returns the marks of all entries that a copy of a key may have had.
     pub(super) fn marks(&self, shard: &Shard, hash: KeyHash, spot: &Spot) -> [u32; PROBES] {
         let slots = shard.table.slots_of(hash.0);
         slots.map(|slot| self.mark(shard, hash, slot, spot.own().function))
     }
 
-    /// An entry in a slot of this key has gone, and perhaps it was another key's: its copy is dead from here on, since an
-    /// update of that key may find no sign of it. While the partition is locked.
+    /// Records the loss of an entry in a slot of this key. The entry may have belonged to another key. That key's copy is
+    /// dead from now on, because an update of that key may not find it. The partition must be locked.
     pub(super) fn record_lost(&self, shard: &Shard, hash: KeyHash, slot: SlotId, at: Location) {
         let generation = self.store.sequence(at.segment);
         if generation == 0 {
@@ -201,7 +201,8 @@ impl Hashed {
         });
     }
 
-    /// Removes the entry of a dead copy of a key, as [`Shard::remove_dead`] does.
+    /// Removes the entry of a dead copy of a key like [`Shard::remove_dead`], and records its loss. Returns whether no entry
+    /// leads to the copy any more.
     pub(super) fn remove_dead(
         &self,
         shard: &mut Shard,
@@ -216,29 +217,29 @@ impl Hashed {
         is_unnamed
     }
 
-    /// No later start may find a copy of a key with a lower version.
+    /// Records that copies of a key with lower versions are dead, so that no later start restores one.
     pub(super) fn record_dead_below(&self, hash: KeyHash, version: u64) {
         let hash = hash.0;
         self.journal().append(Record::KeyDead { hash, version });
     }
 
-    /// Bytes of all tables.
+    /// Returns the bytes of all tables.
     pub(super) fn table_bytes(&self) -> u64 {
         let tables = self.shards.iter();
         tables.map(|shard| shard.lock().table.memory_bytes()).sum()
     }
 
-    /// The hash of a key that has been read.
+    /// Returns the hash of a key in an item that has been read.
     pub(super) fn hash_of(&self, key: &[u8]) -> Option<KeyHash> {
         Key::new(key, self.seed).map(|key| key.hash())
     }
 
-    /// The shard of a key.
+    /// Returns the shard of a key.
     pub(super) fn shard(&self, hash: KeyHash) -> &Mutex<Shard> {
         &self.shards[hash.partition(self.partition_bits)]
     }
 
-    /// Runs `change` on the shard of a key and accounts for what it did.
+    /// Runs `change` on the shard of a key and accounts for the change of its size.
     pub(super) fn change<T>(&self, hash: KeyHash, change: impl FnOnce(&mut Shard) -> T) -> T {
         work::count(Work::IndexStep, 1);
         self.change_shard(self.shard(hash), change)
@@ -278,7 +279,7 @@ impl Hashed {
         result
     }
 
-    /// Runs `change` on what is known of segments and accounts for what it did.
+    /// Runs `change` on the keys of the segments and accounts for the change of their size.
     pub(super) fn change_members<T>(&self, change: impl FnOnce(&mut Members) -> T) -> T {
         let mut members = self.members.write();
         let bytes = members.memory_bytes();
@@ -292,7 +293,7 @@ impl Hashed {
         result
     }
 
-    /// Queues a key whose dead copies are to be looked for.
+    /// Queues a key whose dead copies must be found.
     pub(super) fn queue(&self, hash: u64) {
         let grown = self.dead_keys.push(hash);
         if grown > 0 {
@@ -300,7 +301,7 @@ impl Hashed {
         }
     }
 
-    /// Where an item lies; `None` where its segment is in another generation.
+    /// Returns the spot of an item; `None` if its segment has another generation by now.
     pub(super) fn spot_of(&self, hash: KeyHash, place: Place) -> Option<Spot> {
         if self.store.sequence(place.segment) != place.generation {
             return None;
@@ -316,7 +317,7 @@ impl Hashed {
         )
     }
 
-    /// Where a candidate for a key leads.
+    /// Returns the spot to which a candidate for a key leads.
     pub(super) fn spot(&self, hash: KeyHash, candidate: &Candidate) -> Option<Spot> {
         let (location, generation) = (candidate.location, candidate.generation);
         let positions = self.positions(hash, generation);
@@ -328,8 +329,8 @@ impl Hashed {
         HashedPositions::new(self.store.segment_bytes(), generation, hash.0)
     }
 
-    /// The entries that lead to a place of a key; none where look-ups would not find it, as the segment does not seem to have
-    /// the key.
+    /// Returns the entries that lead to a spot of a key. Returns `None` if look-ups would not use them because the segment
+    /// does not seem to have the key.
     pub(super) fn naming(&self, shard: &Shard, hash: KeyHash, spot: &Spot) -> Option<Naming> {
         let naming = shard.naming(hash.0, spot)?;
         let members = self.members.read();
@@ -337,19 +338,19 @@ impl Hashed {
         may_have.then_some(naming)
     }
 
-    /// Whether a key may be on flash.
+    /// Returns whether a key may be on flash.
     pub(super) fn has_candidates(&self, shard: &Shard, hash: KeyHash) -> bool {
         let members = self.members.read();
         let mut entries = shard.table.entries(hash.0);
         entries.any(|(_, entry)| {
             let segment = entry.location.segment;
             let generation = self.store.sequence(segment);
-            // Free segments have none.
+            // A free segment has no generation.
             generation != 0 && members.may_have(segment, generation, hash.0)
         })
     }
 
-    /// The entries that may be a key's.
+    /// Returns the entries that may belong to a key.
     pub(super) fn candidates(&self, shard: &Shard, hash: KeyHash) -> Vec<Candidate> {
         let members = self.members.read();
         let entries = shard.table.entries(hash.0);
@@ -367,19 +368,19 @@ impl Hashed {
         entries.filter_map(candidate).collect()
     }
 
-    /// The copies of a key below a rank are dead. Called before the entry of the one that outdates them is made.
+    /// Declares the copies of a key below a rank dead. Called before the copy that outdates them gets its entry.
     ///
-    /// Where nothing leads to one, none is left that a start would find: that is recorded when an entry is lost.
+    /// If no entry leads to such a copy, no start would restore one either: the loss of its entry has been recorded.
     pub(super) fn outdate(&self, shard: &mut Shard, hash: KeyHash, below: CopyRank) -> Displaced {
         let open = self.members.read().open_with(hash.0, u64::MAX);
         let is_listed = shard.dead.get(hash.0).is_some();
         if !is_listed && open.is_none() && !self.has_candidates(shard, hash) {
-            // Nothing will lead to one: entries of a segment come while it is open.
+            // No entry will lead to such a copy later: a segment gets entries only while it is open.
             return Displaced::None;
         }
         let must_list = open.is_some() || self.is_restoring();
         if !must_list && !shard.dead.has_room_for(hash.0) {
-            // Each of its copies is recorded by the entry that it loses.
+            // The loss of an entry records its copy as dead.
             self.remove_unread(shard, hash, |_| true);
             return Displaced::None;
         }
@@ -389,7 +390,8 @@ impl Hashed {
         Displaced::Unknown
     }
 
-    /// A copy of a key has been appended to an open segment and gets no entry: entries that come may lead to it.
+    /// Lists a copy of a key as dead that has been appended to an open segment and gets no entry: later entries may lead to
+    /// it.
     pub(super) fn leave_out(&self, shard: &mut Shard, hash: KeyHash, spot: &Spot, version: u64) {
         let generation = spot.generation;
         self.change_members(|members| members.add(spot.segment, generation, hash.0));
@@ -398,7 +400,7 @@ impl Hashed {
             .exclude(hash.0, spot.rank(version), Some(generation));
     }
 
-    /// Removes all that may be a key's, and some of other keys.
+    /// Removes the chosen candidates of a key without a read of their items. Some may be entries of other keys.
     pub(super) fn remove_unread(
         &self,
         shard: &mut Shard,
@@ -414,13 +416,12 @@ impl Hashed {
         }
     }
 
-    /// Whether items of an earlier run are coming back.
+    /// Returns whether items of an earlier run are being restored.
     pub(super) fn is_restoring(&self) -> bool {
         self.is_restoring.load(Ordering::SeqCst)
     }
 
-    /// Makes an entry for an item. Returns whether there was a place for it: while items come back it takes none from
-    /// others.
+    /// Adds an entry for an item. Returns whether it found a slot: while items are restored it displaces no other entry.
     pub(super) fn put(&self, shard: &mut Shard, hash: KeyHash, entry: CompactEntry) -> bool {
         if self.is_restoring() && !shard.has_room_for(hash.0) {
             return false;
@@ -438,18 +439,19 @@ impl Hashed {
         true
     }
 
-    /// Makes ghosts of some entries, if that is due.
+    /// Turns some entries into ghosts, if too many are hot. With separate CLOCKs, does so only on a nearly full flash.
     pub(super) fn keep_ghosts(&self, shard: &mut Shard) {
         if self.has_one_clock {
-            // Of what is on flash alone: memory is not to pay for it.
+            // The hand moves over the entries alone: items in memory must not pay for a ghost that was read.
             shard.move_hand(shard.most_hot);
         } else if self.is_full.load(Ordering::Relaxed) {
             shard.keep_ghosts(self.hot_percent);
         }
     }
 
-    /// Moves the hand of one CLOCK over memory and flash: hot may be what fits all of memory and a part of the flash (Flashield,
-    /// section 4.3: DRAM + SSD x hot), in each partition. Returns how many items in memory it has passed.
+    /// Moves the hand of the shared CLOCK over memory and flash. In each partition as many entries may be hot as items fit
+    /// all of memory and `hot_percent` of the flash (Flashield, section 4.3: DRAM + SSD x hot). Returns how many items in
+    /// memory the hand has passed.
     pub(super) fn move_one_hand(&self, hash: KeyHash, memory: InMemory) -> u64 {
         let capacity = self.capacity.load(Ordering::Relaxed);
         if capacity == 0 {
@@ -466,13 +468,13 @@ impl Hashed {
         })
     }
 
-    /// Looks whether the flash is nearly full, and how much it holds.
+    /// Updates the capacity of the flash, and whether it is nearly full.
     pub(super) fn note_fill(&self) {
         let store = &self.store;
         let mean_keys = self.members.read().mean_keys();
         let capacity = mean_keys * u64::from(store.segments());
         self.capacity.store(capacity, Ordering::Relaxed);
-        // Watermarks keep half of it free at most.
+        // Watermarks keep at most half of the flash free.
         let is_full = !store.is_first_fill() && store.free_segments() <= store.segments() / 2;
         self.is_full.store(is_full, Ordering::Relaxed);
     }

@@ -1,15 +1,16 @@
-//! Keys of which copies on flash are dead, though an entry may still lead to one.
+//! Keys with dead copies on flash to which an entry may still lead.
 //!
-//! An entry has no key and no version, so that what an update outdates cannot be taken out of the index without reading
-//! flash. Until somebody has read, the key is listed here with what its copies have to outrank.
+//! An entry has no key and no version, so an update cannot remove the entries that it outdates without a read of flash. Until
+//! that read the key is listed here, with the rank below which its copies are dead.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
 use engine::Passthrough;
 
-/// Which of two copies of a key is the later one: that with the higher version; of one version that in the younger segment,
-/// as nothing but reclaim copies; there the one placed last, as the functions of a key are tried in order.
+/// Rank of a copy among the copies of its key; the later copy has the higher rank. The higher version is later. Of two copies
+/// with the same version, the one in the younger segment is later, as only reclaim copies items; within a segment, the one
+/// with the higher function, as the functions of a key are tried in order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CopyRank {
     version: u64,
@@ -18,7 +19,7 @@ pub(super) struct CopyRank {
 }
 
 impl CopyRank {
-    /// That of a copy.
+    /// Returns the rank of a copy.
     pub(super) fn new(version: u64, generation: u64, function: u8) -> Self {
         Self {
             version,
@@ -27,52 +28,52 @@ impl CopyRank {
         }
     }
 
-    /// The lowest that a copy of this version can have.
+    /// Returns the lowest rank of a copy with this version.
     pub(super) fn least_of(version: u64) -> Self {
         Self::new(version, 0, 0)
     }
 
-    /// The next higher one.
+    /// Returns the next higher rank.
     pub(super) fn next(self) -> Self {
         Self::new(self.version, self.generation, self.function + 1)
     }
 }
 
-/// What is known of the dead copies of a key.
+/// Knowledge of the dead copies of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct DeadKey {
     /// Copies below this rank are dead.
     below: CopyRank,
-    /// Copies below this one have never had an entry of their own: what leads to them is another key's.
+    /// Copies below this rank never had an entry of their own: entries that lead to them belong to other keys.
     strangers_below: CopyRank,
-    /// The youngest generation of a segment that was open when a copy in it died; 0 for none.
+    /// Youngest generation of a segment that was open when a copy in it died; 0 for none.
     open_until: u64,
-    /// Whether somebody is going to read.
+    /// Whether the key is queued for verification.
     is_queued: bool,
 }
 
 impl DeadKey {
-    /// Whether a copy is dead.
+    /// Returns whether a copy is dead.
     pub(super) fn kills(&self, rank: CopyRank) -> bool {
         rank < self.below
     }
 
-    /// Whether a dead copy has had an entry of its own.
+    /// Returns whether a dead copy has had an entry of its own.
     pub(super) fn had_entry(&self, rank: CopyRank) -> bool {
         rank >= self.strangers_below
     }
 
-    /// Copies with lower versions are dead.
+    /// Returns the version below which all copies are dead.
     pub(super) fn below_version(&self) -> u64 {
         self.below.version
     }
 
-    /// The youngest generation of a segment that was open when a copy in it died; 0 for none.
+    /// Returns the youngest generation of a segment that was open when a copy in it died; 0 for none.
     pub(super) fn open_until(&self) -> u64 {
         self.open_until
     }
 
-    /// Whether this is the copy that outdated the others.
+    /// Returns whether the copy with this generation and function is the one that outdated the others.
     pub(super) fn is_by(&self, generation: u64, function: u8) -> bool {
         let is_copy = self.below > self.strangers_below;
         is_copy && (self.below.generation, self.below.function) == (generation, function)
@@ -86,18 +87,19 @@ pub(super) struct DeadKeys {
     most: usize,
 }
 
-/// Bytes that the allocator is asked for by a hash table of the standard library.
+/// Returns the bytes that a hash table of the standard library allocates.
 pub(super) fn table_bytes<T>(capacity: usize) -> u64 {
     if capacity == 0 {
         return 0;
     }
-    // Of 8 buckets and more, seven eighths are filled; of fewer, all but one. Each has a byte of its own.
+    // Tables of 8 buckets and more are filled to seven eighths, smaller ones except one bucket. Each bucket has a control
+    // byte.
     let buckets = (capacity + 1).next_power_of_two();
     (buckets * (size_of::<T>() + 1)) as u64
 }
 
 impl DeadKeys {
-    /// None yet, of so many at most.
+    /// Returns an empty list for about `most` keys.
     pub(super) fn new(most: usize) -> Self {
         Self {
             keys: HashMap::default(),
@@ -105,28 +107,29 @@ impl DeadKeys {
         }
     }
 
-    /// What is known of a key.
+    /// Returns the knowledge of a key's dead copies.
     pub(super) fn get(&self, hash: u64) -> Option<DeadKey> {
         self.keys.get(&hash).copied()
     }
 
-    /// Whether a copy of a key is dead.
+    /// Returns whether a copy of a key is dead.
     pub(super) fn kills(&self, hash: u64, rank: CopyRank) -> bool {
         self.keys.get(&hash).is_some_and(|dead| dead.kills(rank))
     }
 
-    /// Whether the key is listed, or may be.
+    /// Returns whether the key is listed, or may be added.
     pub(super) fn has_room_for(&self, hash: u64) -> bool {
         self.keys.len() < self.most || self.keys.contains_key(&hash)
     }
 
-    /// Whether there are so many that they cannot all be looked for: those with copies in open segments come on top.
+    /// Returns whether there are more keys than can be verified. The limit is twice `most`, since keys with copies in open
+    /// segments are listed in any case.
     pub(super) fn is_overfull(&self) -> bool {
         self.keys.len() > 2 * self.most
     }
 
-    /// Copies below a rank are dead, one of them perhaps in the open segment of this generation. Returns whether the key has
-    /// to be queued.
+    /// Declares copies below a rank dead. `open` is the generation of an open segment that may have such a copy. Returns
+    /// whether the key must be queued.
     pub(super) fn outdate(&mut self, hash: u64, below: CopyRank, open: Option<u64>) -> bool {
         let dead = self.keys.entry(hash).or_default();
         dead.below = dead.below.max(below);
@@ -134,8 +137,8 @@ impl DeadKeys {
         !std::mem::replace(&mut dead.is_queued, true)
     }
 
-    /// The copy of this rank is dead, and has had no entry. Entries that lead to it must stay. Its segment is perhaps the
-    /// open one of this generation.
+    /// Declares a copy dead that had no entry, so that entries that lead to it must stay. `open` is the generation of its
+    /// segment if that may be open.
     pub(super) fn exclude(&mut self, hash: u64, rank: CopyRank, open: Option<u64>) {
         let dead = self.keys.entry(hash).or_default();
         dead.below = dead.below.max(rank.next());
@@ -143,14 +146,15 @@ impl DeadKeys {
         dead.open_until = dead.open_until.max(open.unwrap_or(0));
     }
 
-    /// Takes a queued key's turn. What is known of it then is what [`end`](Self::end) compares with.
+    /// Takes a queued key off the queue. The result is for [`end`](Self::end), which compares it with the state then.
     pub(super) fn take_turn(&mut self, hash: u64) -> Option<DeadKey> {
         let dead = self.keys.get_mut(&hash)?;
         dead.is_queued = false;
         Some(*dead)
     }
 
-    /// No entry leads to a dead copy of a key any more, as far as was `known`. Whether that is all.
+    /// Removes a key to whose dead copies no entry leads any more, unless more copies have died than were `known`. Returns
+    /// whether the key has been removed.
     pub(super) fn end(&mut self, hash: u64, known: DeadKey) -> bool {
         let is_all = self.get(hash) == Some(known);
         if is_all {
@@ -162,7 +166,7 @@ impl DeadKeys {
         is_all
     }
 
-    /// Queues all keys that nobody is going to read; `queue` is called with each.
+    /// Marks all keys as queued, and calls `queue` with each that was not.
     pub(super) fn queue_all(&mut self, mut queue: impl FnMut(u64)) {
         for (&hash, dead) in &mut self.keys {
             if !std::mem::replace(&mut dead.is_queued, true) {
@@ -171,12 +175,12 @@ impl DeadKeys {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of keys.
     pub(super) fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// Bytes of memory that the list of dead keys takes.
+    /// Returns the bytes of memory of the list.
     pub(super) fn memory_bytes(&self) -> u64 {
         table_bytes::<(u64, DeadKey)>(self.keys.capacity())
     }

@@ -1,11 +1,11 @@
-//! Which keys the segments have: exactly while entries of a segment still come, and about once none do.
+//! The keys of each segment: the exact set while the segment gets entries, and a Bloom filter afterwards.
 //!
 //! ```text
 //!   first entry ──▶ open: a set of hashes ──settled──▶ a Bloom filter ──▶ first entry of another generation
 //! ```
 //!
-//! Invariant: a segment contains every key that an entry of its generation has been made for. One of which nothing is
-//! known may have every key.
+//! Invariant: a segment contains every key for which an entry of its generation has been added. A segment of whose generation
+//! nothing is known may have every key.
 
 use std::collections::HashSet;
 use std::hash::BuildHasherDefault;
@@ -23,9 +23,9 @@ type Hashes = HashSet<u64, BuildHasherDefault<Passthrough>>;
 struct Member {
     generation: u64,
     filter: Option<SegmentFilter>,
-    /// Keys in the filter.
+    /// Number of keys in the filter.
     keys: u32,
-    /// Those that are in no filter.
+    /// Keys that are in no filter yet.
     open: Option<Box<Hashes>>,
 }
 
@@ -43,12 +43,12 @@ impl Member {
     }
 }
 
-/// A segment that entries still come of.
+/// A segment that still gets entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OpenMember {
     pub(super) segment: SegmentId,
     pub(super) generation: u64,
-    /// It is of an earlier run, and its items come back one by one.
+    /// Whether the segment is of an earlier run, and its items are being restored.
     is_restored: bool,
 }
 
@@ -59,13 +59,13 @@ pub(super) struct Members {
     open: Vec<OpenMember>,
     /// Bytes of all filters and sets.
     bytes: u64,
-    /// Filters that there are, and the keys in them.
+    /// Number of filters, and of the keys in them.
     filters: u64,
     keys: u64,
 }
 
 impl Members {
-    /// Of so many segments, of which nothing is known.
+    /// Returns the keys of `segments` segments, of which nothing is known yet.
     pub(super) fn new(segments: u32) -> Self {
         Self {
             members: (0..segments).map(|_| Member::default()).collect(),
@@ -76,12 +76,12 @@ impl Members {
         }
     }
 
-    /// Notes that an entry is made for a key; whether it is the first one of the generation.
+    /// Adds a key that gets an entry. Returns whether it is the first key of the generation.
     pub(super) fn add(&mut self, segment: SegmentId, generation: u64, hash: u64) -> bool {
         self.add_to(segment, generation, hash, false)
     }
 
-    /// The same for an item of an earlier run.
+    /// Adds a key that gets an entry for an item of an earlier run.
     pub(super) fn restore(&mut self, segment: SegmentId, generation: u64, hash: u64) {
         self.add_to(segment, generation, hash, true);
     }
@@ -115,7 +115,7 @@ impl Members {
         is_first
     }
 
-    /// Nothing is known of a segment any more.
+    /// Forgets the keys of a segment.
     pub(super) fn forget(&mut self, segment: SegmentId) {
         let member = std::mem::take(&mut self.members[segment.0 as usize]);
         self.bytes -= member.memory_bytes();
@@ -124,13 +124,13 @@ impl Members {
         self.open.retain(|open| open.segment != segment);
     }
 
-    /// Whether a segment may have a key.
+    /// Returns whether a segment may have a key.
     pub(super) fn may_have(&self, segment: SegmentId, generation: u64, hash: u64) -> bool {
         let member = &self.members[segment.0 as usize];
         member.generation != generation || member.contains(hash)
     }
 
-    /// The youngest generation of an open segment that has a key, of those up to `until`.
+    /// Returns the youngest generation, up to `until`, of an open segment that has a key.
     pub(super) fn open_with(&self, hash: u64, until: u64) -> Option<u64> {
         let has_key = |open: &&OpenMember| {
             open.generation <= until && self.members[open.segment.0 as usize].contains(hash)
@@ -139,13 +139,13 @@ impl Members {
         open.map(|open| open.generation).max()
     }
 
-    /// The open segments that this run fills.
+    /// Returns the open segments that this run fills.
     pub(super) fn filling(&self) -> Vec<OpenMember> {
         let open = self.open.iter().filter(|open| !open.is_restored);
         open.copied().collect()
     }
 
-    /// The filter of an open segment, to be given to [`settle`](Self::settle). Nobody adds to it meanwhile.
+    /// Returns the filter of an open segment, for [`settle`](Self::settle). No key may be added to the segment in between.
     pub(super) fn filter_of(&self, segment: SegmentId, generation: u64) -> Option<SegmentFilter> {
         let member = &self.members[segment.0 as usize];
         let open = member.open.as_ref();
@@ -154,7 +154,7 @@ impl Members {
         Some(SegmentFilter::build(&hashes))
     }
 
-    /// No entry of this generation comes any more: what it has is in the filter.
+    /// Replaces the set of a segment's keys with the filter: the generation gets no more entries.
     pub(super) fn settle(&mut self, segment: SegmentId, generation: u64, filter: SegmentFilter) {
         let member = &mut self.members[segment.0 as usize];
         if member.generation != generation || member.filter.is_some() {
@@ -169,12 +169,12 @@ impl Members {
         self.open.retain(|open| open.segment != segment);
     }
 
-    /// Keys of a segment to which no entries come any more, on average; 0 where there is none.
+    /// Returns the mean number of keys of a settled segment; 0 if there is none.
     pub(super) fn mean_keys(&self) -> u64 {
         self.keys / self.filters.max(1)
     }
 
-    /// Bytes of memory of the filters and sets of all segments.
+    /// Returns the bytes of memory of all segments, with their filters and sets.
     pub(super) fn memory_bytes(&self) -> u64 {
         size_of_val(&*self.members) as u64 + self.bytes
     }

@@ -1,8 +1,9 @@
-//! Items of an earlier run: what of a segment lives gets entries, and what is dead must not be found by those of others.
+//! Restoring the items of an earlier run: live items of a segment get entries, and other keys' entries must not lead to dead
+//! items.
 //!
-//! Versions alone decide which copy of a key counts, so none of those that have come back may be forgotten before all have:
-//! an older one would take its place. While items come back no entry makes way for another, and a key of which one has found
-//! no place has none at all.
+//! Versions alone decide which copy of a key counts. So a restored key must be remembered until all items are restored, or an
+//! older copy would take its place. During that time no entry displaces another, and if one copy of a key finds no slot, no
+//! copy of the key gets an entry.
 
 use super::core::Hashed;
 use super::restoring::Restoring;
@@ -14,7 +15,7 @@ use engine::store::SegmentRecord;
 use std::sync::atomic::Ordering;
 
 impl Hashed {
-    /// Items begin to come back.
+    /// Starts restoring items, unless it has started already.
     pub(super) fn begin_restoring(&self) {
         let mut restoring = self.restoring.lock();
         if restoring.is_none() {
@@ -24,7 +25,7 @@ impl Hashed {
         }
     }
 
-    /// All that was to come back has.
+    /// Ends restoring: all items have been restored.
     pub(super) fn end_restoring(&self) {
         *self.restoring.lock() = Restoring::default();
         self.index_use.recovery_bytes.store(0, Ordering::Relaxed);
@@ -33,7 +34,7 @@ impl Hashed {
         self.queue_dead();
     }
 
-    /// Gives an item of a batch an entry, if it may have one.
+    /// Adds an entry for an item of a batch, if it may have one.
     pub(super) fn restore_one(&self, item: &Resident, batch: Batch<'_>) -> Restored {
         let (hash, place, beaten) = (item.hash, item.place, batch.beaten);
         let Some(spot) = self.spot_of(hash, place) else {
@@ -58,13 +59,14 @@ impl Hashed {
                 return Restored::Unclear;
             }
             if beaten.is_some() {
-                // Also where that is this place: an entry of another key leads here, and its own to another copy.
+                // Even if the beaten copy is this item: an entry of another key leads here, and the key's own entry to
+                // another copy.
                 self.outdate(shard, hash, spot.rank(item.version));
-                // This copy may lose its entry, and would not be found to be the later one.
+                // This copy may lose its entry, and could then not be found to be the later one.
                 self.record_dead_below(hash, item.version);
             }
             if !self.put(shard, hash, shard::restored(spot.own())) {
-                // What has been beaten is dead, and no older copy may take its place.
+                // The beaten copy is dead, and no older copy may take its place.
                 restoring.lose(hash);
                 self.record_dead_below(hash, item.version + 1);
                 return Restored::Refused;
@@ -77,22 +79,22 @@ impl Hashed {
         })
     }
 
-    /// All of a segment that was to come back has. Entries of other keys may lead to the rest: what look-ups would find of it
-    /// is listed as dead. `expired` items have had entries.
+    /// Settles a segment of which all items have been restored. Lists its `dead` items to which entries of other keys lead as
+    /// dead. Removes the entries of `expired` items.
     pub(super) fn close_segment(
         &self,
         record: &SegmentRecord,
         dead: &[Resident],
         expired: &[Resident],
     ) {
-        // Before anything is looked up: a filter has keys that the segment has not.
+        // Comes first, because the filter has keys that the segment does not have.
         self.settle(record.segment, record.sequence);
         for item in expired {
             let Some(spot) = self.spot_of(item.hash, item.place) else {
                 continue;
             };
             self.change(item.hash, |shard| {
-                // Its own: while items come back none is lost.
+                // The entry is the item's own: none is lost while items are restored.
                 shard.remove_dead(item.hash.0, &spot, item.version);
             });
         }

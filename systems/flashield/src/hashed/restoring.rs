@@ -1,24 +1,24 @@
-//! What is known of the keys of an earlier run while their items come back.
+//! Keys of an earlier run that have been seen while their items are restored.
 
 use engine::KeyHash;
 use engine::placement::on_flash::KeyFilter;
 
-/// The part of the index's memory that tells which keys have come back.
+/// Share of the index's memory, as a divisor, for the filter of restored keys.
 const RESTORED_SHARE: u64 = 16;
-/// The part that tells which have found no place.
+/// Share of the index's memory, as a divisor, for the filter of keys without a slot.
 const LOST_SHARE: u64 = 64;
 
-/// What is known of the keys that come back.
+/// Keys seen while items are restored, as Bloom filters.
 #[derive(Default)]
 pub(super) struct Restoring {
-    /// Those that have, about.
+    /// Keys with a restored copy.
     restored: KeyFilter,
-    /// Those of which a copy has found no place, about.
+    /// Keys with a copy that could not be restored.
     lost: KeyFilter,
 }
 
 impl Restoring {
-    /// For an index of so many bytes.
+    /// Returns empty filters for an index of `index_bytes` bytes.
     pub(super) fn new(index_bytes: u64) -> Self {
         Self {
             restored: KeyFilter::new(index_bytes / RESTORED_SHARE),
@@ -26,32 +26,32 @@ impl Restoring {
         }
     }
 
-    /// Bytes of memory that both filters take.
+    /// Returns the bytes of memory of both filters.
     pub(super) fn memory_bytes(&self) -> u64 {
         self.restored.memory_bytes() + self.lost.memory_bytes()
     }
 
-    /// A copy of a key cannot be named, so that no older one may be.
+    /// Notes that a copy of a key cannot be named, so that no older copy is named either.
     pub(super) fn lose(&mut self, hash: KeyHash) {
         self.lost.add(hash.0);
     }
 
-    /// Whether no copy of a key may be named, perhaps.
+    /// Returns whether a copy of a key may have been lost, so that no copy may be named.
     pub(super) fn is_lost(&self, hash: KeyHash) -> bool {
         self.lost.contains(hash.0)
     }
 
-    /// A copy of a key is named.
+    /// Notes that a copy of a key is named.
     pub(super) fn add(&mut self, hash: KeyHash) {
         self.restored.add(hash.0);
     }
 
-    /// Whether a copy of a key may be named.
+    /// Returns whether a copy of a key may be named already.
     pub(super) fn may_have(&self, hash: KeyHash) -> bool {
         self.restored.contains(hash.0)
     }
 
-    /// Whether nothing has come back yet.
+    /// Returns whether no restoring is in progress.
     pub(super) fn is_none(&self) -> bool {
         self.restored.is_empty()
     }

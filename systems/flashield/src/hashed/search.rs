@@ -1,4 +1,4 @@
-//! Looking a key up: the candidates are read one after the other until one is the key's (Flashield, figure 5).
+//! Look-ups: the candidates are read one after the other until one has the key (Flashield, figure 5).
 
 use crate::compact::{CLOCK_HIGHEST, CompactEntry, Rank};
 
@@ -14,19 +14,18 @@ use engine::placement::{Counts, Found, Unlocated};
 use engine::store::{FlashItem, Patience, ReadError, SegmentPin};
 use engine::{Key, KeyHash};
 
-/// Looks at an index that changes while it is read, at most.
+/// Most look-ups of the candidates of a key whose entries change during the read.
 const MOST_LOOKS: usize = 8;
 
 const _: () = assert!(CLOCK_WRITTEN < CLOCK_HIGHEST);
-// Values go from memory to the index and back.
+// An item keeps its CLOCK value when it moves between memory and index.
 const _: () = assert!(CLOCK_HIGHEST == engine::format::item::CLOCK_HIGHEST);
 
 impl Hashed {
     /// Reads the item of a key.
     ///
-    /// What a candidate leads to counts only if the entry is still there when it has been read: before a dead key is struck
-    /// out, the entries of its copies go.
-    /// That the item has been read is noted where it `counts`.
+    /// A candidate's item counts only if its entry is still there after the read: entries of dead copies are removed before
+    /// their key leaves the list of dead keys. Notes that the item has been read, if the read `counts`.
     pub(super) async fn find(
         &self,
         key: Key<'_>,
@@ -37,7 +36,7 @@ impl Hashed {
         let mut tried = Vec::new();
         let mut failed = None;
         for _ in 0..MOST_LOOKS {
-            // Otherwise it has moved, or it is gone.
+            // From the second look-up on: the item has moved, or is gone.
             let mut candidates = self.candidates(&self.shard(hash).lock(), hash);
             candidates.retain(|candidate| !tried.contains(candidate));
             if candidates.is_empty() {
@@ -49,7 +48,7 @@ impl Hashed {
                     continue;
                 };
                 let found = self.find_at(&spot, patience);
-                // The pin keeps the segment in its generation until the entry has been looked at.
+                // The pin keeps the segment's generation until the entry has been checked.
                 let (_pin, mut item) = match found.await {
                     Ok(Some(found)) if found.1.item().key == key.bytes() => found,
                     Ok(_) => {
@@ -74,7 +73,7 @@ impl Hashed {
         failed.map_or(Ok(Found::Absent), Err)
     }
 
-    /// The item that lies at a place, whatever its key.
+    /// Returns the item at a spot, whatever its key.
     pub(super) async fn find_at(
         &self,
         spot: &Spot,
@@ -86,8 +85,8 @@ impl Hashed {
             .await
     }
 
-    /// An item has been looked at, which is noted where it `counts`. Whether it had been read before, for sure; `None` where it
-    /// is dead, or lies there no more.
+    /// Checks an item after its read, and notes the read if it `counts`. Returns whether the item is known to have been read
+    /// before; `None` if the item is dead, or its entry is gone.
     fn look_at(
         &self,
         hash: KeyHash,
@@ -96,7 +95,7 @@ impl Hashed {
         counts: Counts<'_>,
     ) -> Option<bool> {
         self.change(hash, |shard| {
-            // A segment that goes takes its keys off the list of the dead, though an entry may be left, and this read.
+            // A key leaves the list of dead keys when the segment of its copy goes; an entry and this read may outlast that.
             let is_current =
                 self.store.sequence(candidate.location.segment) == candidate.generation;
             if !is_current || shard.dead.kills(hash.0, rank) {
@@ -112,7 +111,7 @@ impl Hashed {
         })
     }
 
-    /// What an entry names has been read. Returns the entry as it was before; `None` where it is there no more.
+    /// Notes that a candidate's item has been read. Returns the entry before the change; `None` if the entry is gone.
     pub(super) fn touch(&self, shard: &mut Shard, candidate: &Candidate) -> Option<CompactEntry> {
         let (slot, location) = (candidate.slot, candidate.location);
         let before = shard.table.touch_if_at(slot, location)?;
@@ -122,7 +121,7 @@ impl Hashed {
         Some(before)
     }
 
-    /// Where the latest copy of a key lies that the index names.
+    /// Returns the place of the latest copy of a key that the index names.
     pub(super) async fn find_latest(&self, hash: KeyHash) -> Result<Option<Place>, Unlocated> {
         let candidates = self.candidates(&self.shard(hash).lock(), hash);
         let mut latest: Option<(CopyRank, Place)> = None;
@@ -132,7 +131,7 @@ impl Hashed {
             };
             let found = self.find_at(&spot, Patience::Waits);
             let Ok(found) = found.await else {
-                // It may be the latest: then no other may be named.
+                // The unreadable copy may be the latest one: no other copy may be named then.
                 self.restoring.lock().lose(hash);
                 return Err(Unlocated);
             };

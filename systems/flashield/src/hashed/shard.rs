@@ -1,4 +1,4 @@
-//! The index of one partition: its table, and its dead keys.
+//! The index of one partition: its table and its dead keys.
 
 use std::ops::ControlFlow;
 
@@ -9,39 +9,39 @@ use crate::compact::{
 use super::dead::DeadKeys;
 use super::spot::Spot;
 
-/// Slots that the CLOCK hand passes at most before it waits for the next change.
+/// Most slots that the CLOCK hand passes in one change.
 const SLOTS_A_TURN: usize = 64;
-/// CLOCK value of what has just been written: below that of what has been read.
+/// CLOCK value of an item just written: lower than that of an item just read.
 pub(super) const CLOCK_WRITTEN: u8 = 1;
 
-/// The index of one partition. Behind the partition's lock.
+/// The index of one partition, behind the partition's lock.
 #[derive(Debug)]
 pub(super) struct Shard {
     pub(super) table: CompactTable,
     pub(super) dead: DeadKeys,
-    /// Entries that may be hot, where memory and flash have one CLOCK.
+    /// Most entries that may be hot, if memory and flash share one CLOCK.
     pub(super) most_hot: usize,
-    /// Of one CLOCK: what its hand has passed in memory, in items times slots of the table, and has not told.
+    /// For the shared CLOCK: the hand's unreported progress through memory, in items times slots of the table.
     passed: u64,
 }
 
-/// The entries in the slots of a key that lead to one place. Of several all but one are other keys', and nobody knows which.
+/// The entries in the slots of a key that lead to one spot. One entry at most is the key's own, but which one is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Naming {
-    /// One of them: of its own location, if there is one.
+    /// One of the entries: one with the spot's own location if there is any.
     slot: SlotId,
     location: Location,
-    /// How many have its own location, and how many another one that leads there.
+    /// Number of entries with the spot's own location, and of entries with another location that leads there.
     pub(super) own: usize,
     others: usize,
-    /// Whether one of them is kept when its segment is reclaimed.
+    /// Whether one of the entries is hot: its item is kept when the segment is reclaimed.
     pub(super) is_hot: bool,
-    /// The highest CLOCK value among them; 0 for that of ghosts, too.
+    /// Highest CLOCK value of the entries; ghosts count as 0.
     pub(super) clock: u8,
 }
 
 impl Shard {
-    /// The entries that lead to a place of a key; `None` where there is none.
+    /// Returns the entries that lead to a spot of a key; `None` if there are none.
     pub(super) fn naming(&self, hash: u64, spot: &Spot) -> Option<Naming> {
         let entries = self.table.entries(hash);
         let named = entries.filter(|(_, entry)| spot.is_named_by(entry.location));
@@ -69,8 +69,8 @@ impl Shard {
         })
     }
 
-    /// Removes the entry of a dead copy of a key, if it is known which one that is. Another key's must stay: its item is
-    /// alive. Returns where it was, and whether nothing leads to the copy any more.
+    /// Removes the entry of a dead copy of a key, if it can be told from other keys' entries, which must stay because their
+    /// items are live. Returns the removed entry's slot and location, and whether no entry leads to the copy any more.
     pub(super) fn remove_dead(
         &mut self,
         hash: u64,
@@ -90,8 +90,8 @@ impl Shard {
         (None, false)
     }
 
-    /// Removes all that leads to a place of a key. Only where the segment goes: all but one of it are other keys'. Returns how
-    /// many entries there were.
+    /// Removes all entries that lead to a spot of a key. Only for a segment that is being reclaimed: all entries except one
+    /// belong to other keys. Returns how many were removed.
     pub(super) fn remove_all(&mut self, hash: u64, spot: &Spot) -> usize {
         let before = self.table.len();
         for (slot, entry) in self.table.entries(hash) {
@@ -102,7 +102,7 @@ impl Shard {
         before - self.table.len()
     }
 
-    /// The copy of a key has moved from where `naming` tells.
+    /// Changes the location of an entry after its copy has been moved.
     pub(super) fn replace(&mut self, naming: Naming, to: Location) {
         if let Some(entry) = self.table.get(naming.slot) {
             let entry = CompactEntry {
@@ -114,12 +114,12 @@ impl Shard {
         }
     }
 
-    /// Whether a key has a free slot.
+    /// Returns whether a key has a free slot.
     pub(super) fn has_room_for(&self, hash: u64) -> bool {
         self.table.entries(hash).count() < PROBES
     }
 
-    /// Makes an entry for a key. Returns its slot, and the entry that had to go for it. `age` is the greater the older a segment is.
+    /// Adds an entry for a key. Returns its slot and the entry that it displaced. `age` grows with the age of a segment.
     pub(super) fn put(
         &mut self,
         hash: u64,
@@ -138,15 +138,15 @@ impl Shard {
         }
     }
 
-    /// Moves the CLOCK hand while more than this part of the entries are hot (Flashield, section 4.3, the hot data
-    /// threshold), a few slots at most.
+    /// Moves the CLOCK hand, by at most [`SLOTS_A_TURN`] slots, while more than `hot_percent` of the entries are hot (the hot
+    /// data threshold of Flashield, section 4.3).
     pub(super) fn keep_ghosts(&mut self, hot_percent: u32) {
         let most = self.table.len() as u64 * u64::from(hot_percent) / 100;
         self.move_hand(most as usize);
     }
 
-    /// The same while more than `most_hot` are hot, of one CLOCK over these entries and so many `items` in memory. Returns how
-    /// many of those the hand has passed.
+    /// Moves the hand of the shared CLOCK over these entries and `items` items in memory, while more than `most_hot` entries
+    /// are hot. Returns how many of the items in memory the hand has passed.
     pub(super) fn move_one_hand(&mut self, items: u64) -> u64 {
         let slots = self.move_hand(self.most_hot);
         let a_round = self.table.slots() as u64;
@@ -156,7 +156,8 @@ impl Shard {
         passed
     }
 
-    /// Moves the hand while more than `most` entries are hot, a few slots at most. Returns how many it has passed.
+    /// Moves the hand, by at most [`SLOTS_A_TURN`] slots, while more than `most` entries are hot. Returns how many slots it
+    /// has passed.
     pub(super) fn move_hand(&mut self, most: usize) -> usize {
         let hot = self.table.len() - self.table.ghosts();
         let mut excess = hot.saturating_sub(most);
@@ -174,7 +175,7 @@ impl Shard {
     }
 }
 
-/// The entry of an item that has just been written.
+/// Returns the entry of an item that has just been written.
 pub(super) fn written(location: Location, clock: u8) -> CompactEntry {
     CompactEntry {
         location,
@@ -182,7 +183,7 @@ pub(super) fn written(location: Location, clock: u8) -> CompactEntry {
     }
 }
 
-/// The entry of an item that a start has found: nobody knows whether it has been read.
+/// Returns the entry of a restored item. Whether the item had been read is unknown.
 pub(super) fn restored(location: Location) -> CompactEntry {
     CompactEntry {
         location,
@@ -202,7 +203,7 @@ mod tests {
         function: 4,
     };
 
-    /// A table in which all keys have the same 16 slots.
+    /// Returns a shard in whose table all keys have the same 16 slots.
     fn tiny() -> Shard {
         let config = CompactConfig {
             slots: PROBES,
@@ -216,7 +217,7 @@ mod tests {
         shard.put(hash, written(location, CLOCK_WRITTEN), |_| 0);
     }
 
-    /// The place that [`LOCATION`] names.
+    /// Returns the spot that [`LOCATION`] names.
     fn spot() -> Spot {
         spot_of(LOCATION.segment, &[LOCATION.function])
     }
@@ -244,7 +245,7 @@ mod tests {
         shard.dead.exclude(1 << 60, spot().rank(5), None);
         assert!(!shard.remove_dead(1 << 60, &spot(), 5).1);
         assert_eq!(shard.table.len(), 1);
-        // A later copy had one.
+        // A later copy had an entry.
         assert!(shard.remove_dead(1 << 60, &spot(), 6).1);
     }
 

@@ -1,4 +1,4 @@
-//! Where a copy of a key lies, as entries name it.
+//! Spots: the place of a copy of a key, as entries name it.
 
 use crate::compact::Location;
 
@@ -9,9 +9,8 @@ use engine::format::segment::SegmentId;
 
 const _: () = assert!(FUNCTIONS == u16::BITS);
 
-/// The number of a function in the entries of a key for its number among the functions, and the other way round. The
-/// first functions are those that most items have: without this, most keys that share a slot and a segment would have the same
-/// entry.
+/// Maps the number of a function to its number in the entries of a key, and back. Most items lie at one of the first
+/// functions. Without this mapping most keys that share a slot and a segment would have the same entry.
 pub(super) fn turned(hash: KeyHash, function: u8) -> u8 {
     function ^ turn_of(hash)
 }
@@ -20,22 +19,22 @@ fn turn_of(hash: KeyHash) -> u8 {
     (hash.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - FUNCTIONS.ilog2())) as u8
 }
 
-/// A place for a copy of a key in one generation of a segment. Several functions may give the same offset: the entry of the
-/// copy has the first of them, and entries of other keys that have any of them lead there, too.
+/// A place for a copy of a key in one generation of a segment. Several functions may give the same offset. The entry of the
+/// copy has the first one; entries of other keys with any such function lead there as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spot {
     pub(super) segment: SegmentId,
     pub(super) generation: u64,
-    /// In its segment, in bytes.
+    /// Offset in the segment, in bytes.
     pub(super) offset: u32,
-    /// A bit for each function that gives the offset.
+    /// One bit for each function that gives the offset.
     functions: u16,
     /// [`turned`] of function 0.
     turn: u8,
 }
 
 impl Spot {
-    /// The place at an offset, if one of the functions of the key gives it.
+    /// Returns the spot at an offset; `None` if no function of the key gives the offset.
     pub(super) fn at(
         segment: SegmentId,
         generation: u64,
@@ -54,7 +53,7 @@ impl Spot {
         })
     }
 
-    /// What the entry of the copy names.
+    /// Returns the location in the entry of the copy.
     pub(super) fn own(&self) -> Location {
         Location {
             segment: self.segment,
@@ -62,18 +61,18 @@ impl Spot {
         }
     }
 
-    /// The first function that gives the offset.
+    /// Returns the first function that gives the offset.
     fn function(&self) -> u8 {
         self.functions.trailing_zeros() as u8
     }
 
-    /// Whether an entry leads there.
+    /// Returns whether an entry with this location leads to the spot.
     pub(super) fn is_named_by(&self, location: Location) -> bool {
         location.segment == self.segment
             && self.functions >> (location.function ^ self.turn) & 1 == 1
     }
 
-    /// The rank of a copy of this version that lies there.
+    /// Returns the rank of a copy with this version at the spot.
     pub(super) fn rank(&self, version: u64) -> CopyRank {
         CopyRank::new(version, self.generation, self.function())
     }
@@ -83,7 +82,7 @@ impl Spot {
 pub(super) mod tests {
     use super::*;
 
-    /// A place that these functions give.
+    /// Returns a spot whose offset these functions give.
     pub(in super::super) fn spot(segment: SegmentId, functions: &[u8]) -> Spot {
         Spot {
             segment,

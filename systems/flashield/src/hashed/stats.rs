@@ -5,24 +5,24 @@ use std::sync::atomic::AtomicU64;
 
 #[derive(Debug, Default)]
 pub(super) struct Counters {
-    /// Entries that other entries displaced though their items were to be kept.
+    /// Entries of items to be kept that other entries displaced.
     pub(super) displaced_hot: AtomicU64,
     /// Ghosts that other entries displaced.
     pub(super) displaced_ghosts: AtomicU64,
-    /// Entries removed without a look at the items they led to, because too many keys had been overwritten or removed.
+    /// Entries removed without a read of their items, because too many keys had been overwritten or removed.
     pub(super) removed_unread: AtomicU64,
-    /// Entries that went with the segment of a key with which they had both slot and place in common.
+    /// Entries removed or moved with the entry of another key with which they had slot and place in common.
     pub(super) removed_shared: AtomicU64,
     /// Reads that found an item of another key, or none.
     pub(super) false_reads: AtomicU64,
-    /// Entries of overwritten or removed items, found by reading.
+    /// Entries of overwritten or removed items, found by a read.
     pub(super) found_dead: AtomicU64,
-    /// Entries whose loss the journal records.
+    /// Entries whose loss has been recorded in the journal.
     pub(super) recorded_lost: AtomicU64,
 }
 
 impl Counters {
-    /// Returns the entries of living items that are gone.
+    /// Returns how many entries of live items are lost.
     pub(super) fn lost(&self) -> u64 {
         let causes = [
             &self.displaced_hot,

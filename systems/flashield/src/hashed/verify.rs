@@ -1,7 +1,7 @@
-//! Verification: reads what entries lead to that may be dead copies, so that these entries go.
+//! Verification: reads the items of entries that may lead to dead copies, and removes the entries that do.
 //!
-//! While a segment is open, entries of other keys come that may lead to a dead copy in it. So its dead keys wait until it is
-//! settled: then what no entry leads to, none ever will.
+//! While a segment is open, other keys add entries that may lead to a dead copy in it. So the segment's dead keys wait until
+//! it is settled: from then on, a copy to which no entry leads will never be found.
 
 use std::sync::Arc;
 
@@ -18,12 +18,13 @@ use engine::format::segment::SegmentId;
 use engine::placement::BackgroundTask;
 use engine::store::Patience;
 
-/// Tasks that verify, and keys that each reads at once: requests have most of the reads.
+/// Number of tasks that verify, and of keys that each reads at once. Both are small, so that most reads are those of
+/// requests.
 const VERIFIERS: usize = 2;
 const KEYS_AT_ONCE: usize = 8;
 
 impl Hashed {
-    /// The tasks that keep the index in order.
+    /// Returns the tasks that keep the index in order.
     pub(super) fn tasks(self: Arc<Self>) -> Vec<BackgroundTask> {
         let verifiers = (0..VERIFIERS).map(|_| -> BackgroundTask {
             let hashed = Arc::clone(&self);
@@ -52,7 +53,7 @@ impl Hashed {
                 continue;
             }
             let hashes = match self.is_restoring() {
-                // An entry that is removed by mistake would let an older copy come back.
+                // An entry removed by mistake would let an older copy be restored.
                 true => Vec::new(),
                 false => self.dead_keys.take(KEYS_AT_ONCE),
             };
@@ -98,13 +99,13 @@ impl Hashed {
         }
     }
 
-    /// Whether a candidate leads to no dead copy of a key, or no longer.
+    /// Removes a candidate's entry if it leads to a dead copy of a key. Returns whether it leads to none now.
     async fn verify_one(&self, hash: KeyHash, known: &DeadKey, candidate: &Candidate) -> bool {
         let Some(spot) = self.spot(hash, candidate) else {
             return true;
         };
         let found = self.find_at(&spot, Patience::Waits);
-        // The pin keeps the segment in its generation until the entry has gone.
+        // The pin keeps the segment's generation until the entry has been removed.
         let Ok(found) = found.await else {
             return false;
         };
@@ -119,8 +120,8 @@ impl Hashed {
         self.change(hash, |shard| self.remove_dead(shard, hash, &spot, version))
     }
 
-    /// Nothing leads to the dead copies of a key any more, as far as was `known`: each is recorded by the entry that it has
-    /// lost, or by its place where it never had one.
+    /// Strikes a key out if no more copies have died than were `known`: no entry leads to them any more. Each of its dead
+    /// copies has been recorded by the entry that it lost, or by its place if it never had one.
     fn end(&self, shard: &mut Shard, hash: KeyHash, known: DeadKey) {
         if shard.dead.end(hash.0, known) {
             self.journal().append(Record::KeyLocated {
@@ -130,7 +131,7 @@ impl Hashed {
         }
     }
 
-    /// Settles the segments that have been sealed, and has the keys verified that have waited for that.
+    /// Settles the segments that have been sealed, and queues the dead keys that waited for that.
     fn settle_sealed(&self) {
         let open = self.members.read().filling();
         if open.is_empty() {
@@ -150,16 +151,16 @@ impl Hashed {
         }
     }
 
-    /// No entry of a generation of a segment comes any more.
+    /// Settles a generation of a segment: it gets no more entries.
     pub(super) fn settle(&self, segment: SegmentId, generation: u64) {
-        // Built without a lock that look-ups wait for.
+        // Built before the lock is taken for writing, so that look-ups do not wait for it.
         let filter = self.members.read().filter_of(segment, generation);
         if let Some(filter) = filter {
             self.change_members(|members| members.settle(segment, generation, filter));
         }
     }
 
-    /// Has all dead keys looked for that nobody is going to look for.
+    /// Queues all dead keys that are not queued.
     pub(super) fn queue_dead(&self) {
         for shard in &self.shards {
             shard.lock().dead.queue_all(|hash| self.queue(hash));

@@ -1,4 +1,4 @@
-//! What a new image is laid out for, and the memory that its index needs.
+//! Settings of a `sliced` index, its layout in a new image, and its memory.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use engine::{ConfigError, IndexSettings};
 /// Settings of the `sliced` placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlicedSettings {
-    /// Incarnations of a new index (k of the paper): memory an item falls as 1/k, bytes written for one rise as k.
+    /// Incarnations of a new index (k in the paper). Memory for an item falls as 1/k; bytes written for an item rise as k.
     pub incarnations: u32,
-    /// Bytes of a table in memory; `None` for 128 KiB, less where that would be few tables.
+    /// Bytes of a table in memory. `None` for 128 KiB, or less if there would be too few tables.
     pub table_bytes: Option<u32>,
-    /// Part of the index's memory for Bloom filters of the partitions that are read most, in percent.
+    /// Share of the index's memory for Bloom filters of the partitions that are read most, in percent.
     pub filter_percent: u32,
-    /// Segments opened since the last checkpoint after which the next is written.
+    /// Segments opened since the last checkpoint at which the next one is written.
     pub checkpoint_segments: u32,
 }
 
@@ -52,7 +52,7 @@ impl PlacementKind for SlicedSettings {
             .expected_items
             .unwrap_or_else(|| sliced.items_that_fit(room));
         let tables = Tables::for_items(&sliced, room.image_bytes / ITEM_BYTES);
-        // Settings that cannot be are refused when the index is opened.
+        // Impossible settings are refused when the index is opened.
         let region = Plan::new(tables, room.image_bytes, 0);
         Ok(IndexSizes {
             expected_items,
@@ -83,7 +83,7 @@ impl SlicedSettings {
 
     fn check(&self) -> Result<(), ConfigError> {
         let table_fits = |bytes| (2 << 10..=16 << 20).contains(&bytes);
-        // With more incarnations, buckets would have fewer than three entries, and tables would not be filled.
+        // With more incarnations, buckets would have fewer than three entries, and tables would not fill up.
         for (fits, name, range) in [
             (
                 (1..=64).contains(&self.incarnations),
@@ -104,11 +104,11 @@ impl SlicedSettings {
         Ok(())
     }
 
-    /// Returns the items of the flash, or of the part of it that the index's memory is enough for.
+    /// Returns how many items the flash has, or fewer if the index's memory is not enough for all.
     fn items_that_fit(&self, room: &IndexRoom) -> u64 {
         let by_flash = room.flash_bytes / ITEM_BYTES;
         let bytes = room.max_index_bytes() / 100 * u64::from(100 - self.filter_percent);
-        // In proportion, since the bytes of a table follow steps.
+        // In steps of equal shares, because the bytes of a table grow in steps.
         let by_memory = (1..=SHARES)
             .map(|share| by_flash / SHARES * share)
             .take_while(|&items| self.least_bytes(items) <= bytes)
@@ -119,10 +119,10 @@ impl SlicedSettings {
         }
     }
 
-    /// Returns the bytes of memory of an index for these items.
+    /// Returns the bytes of memory of an index for `items` items.
     pub(super) fn least_bytes(&self, items: u64) -> u64 {
         let tables = Tables::for_items(self, items);
-        // An eighth is left for the structures beside the tables, and so that reclaim does not take them for growing.
+        // An eighth is left for the structures beside the tables, so that reclaim does not mistake them for growth.
         Plan::new(tables, 0, 0).map_or(0, |plan| plan.memory_bytes() * 8 / 7)
     }
 }

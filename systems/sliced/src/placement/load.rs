@@ -1,4 +1,4 @@
-//! A start: the index is made, or what the last checkpoint has saved of it is put back.
+//! A start: makes an empty index, or loads the index that the last checkpoint saved.
 
 use std::sync::{Arc, OnceLock};
 
@@ -55,7 +55,8 @@ impl Sliced {
             numbers_wanted: Notify::default(),
             counters: Counters::default(),
         };
-        // What cannot be is refused before anything is written. What there is stays as it was made, whatever the settings are now.
+        // Impossible settings are refused before anything is written. An existing index keeps the settings that it was made
+        // with.
         if !sliced.has_section() {
             sliced.new_tables()?;
         }
@@ -66,8 +67,8 @@ impl Sliced {
         self.section.lock().is_some()
     }
 
-    /// The tables of an empty index: for as many items as are expected, or as its region has space for, which may have been made with
-    /// other settings.
+    /// Returns the plan and the tables of an empty index. They are for the expected items, or for fewer if the region, which
+    /// may have been made with other settings, has no space for them.
     fn new_tables(&self) -> Result<(Plan, Tables), OpenError> {
         let with = |items| {
             let tables = Tables::for_items(&self.settings, items);
@@ -105,7 +106,7 @@ impl Sliced {
             .map_err(|error| error_of(&error))
     }
 
-    /// Makes an empty index, or opens the one of a section.
+    /// Makes an empty index, or opens the index with the instance `found` in a section.
     async fn make(&self, plan: Plan, tables: Tables, found: Option<u64>) -> Result<(), OpenError> {
         let log_disk = Arc::new(self.disk(plan.log)?);
         let slices = Arc::new(self.disk(plan.slices)?);
@@ -132,7 +133,7 @@ impl Sliced {
         ];
         let memory = index.memory();
         let made = Made {
-            // What flushes hold is counted as work.
+            // The pieces that flushes hold count as working memory.
             fixed_bytes: memory.total() - memory.pieces + log.memory_bytes(),
             index,
             log,
@@ -170,7 +171,7 @@ impl Sliced {
         let plan = self.plan(tables)?;
         let (needs, most) = (plan.memory_bytes(), self.index_use.max_bytes);
         if needs > most {
-            // Nothing would be stored beside it.
+            // The tables would leave no memory to store anything.
             return Err(error_of(&format!(
                 "its tables take {needs} bytes of memory, and it may take {most}"
             )));
@@ -196,7 +197,7 @@ impl Sliced {
         Ok(())
     }
 
-    /// Reserves numbers from `begin` on before the first is given.
+    /// Reserves numbers from `begin` on, before the first one is given.
     async fn reserve_numbers(&self, begin: u32) -> Result<(), OpenError> {
         let limit = loop {
             match self.made().reserve(begin).await {

@@ -1,8 +1,8 @@
-//! How the index region is divided, and how large the index's tables are.
+//! Division of the index region, and sizes of the index's tables.
 //!
 //! ```text
-//!   log: where slicetables lie │ area 0 │ area 1 │ area 2 │ slicetables
-//!                                └ what memory has, saved by checkpoints in turn
+//!   log: locations of slicetables │ area 0 │ area 1 │ area 2 │ slicetables
+//!                                   └ the changes in memory, saved by checkpoints in turn
 //! ```
 
 use format::sliced::Header;
@@ -11,52 +11,52 @@ use slices::{FILL, HashSettings, PagedLog, Scheduling, SliceError, SliceHash, Sl
 use super::SlicedSettings;
 use engine::format::segment::PAGE_BYTES;
 
-/// Bytes of an entry of a table in memory: a key of 8 bytes and a value of 8.
+/// Bytes of an entry of a table in memory: 8 for the key, 8 for the value.
 const ENTRY_BYTES: u64 = 16;
-/// Items on flash that an image is laid out for, one for so many bytes.
+/// Bytes of flash for each item that an image is laid out for.
 pub(super) const ITEM_BYTES: u64 = 300;
-/// Parts of the items that are expected, of which an index is laid out for as many as it has space for.
+/// Steps in which an index is laid out for fewer items than expected, if it lacks space: multiples of this part of the items.
 pub(super) const SHARES: u64 = 64;
-/// Areas for what checkpoints save: the one in force, one of which that is not known, and the next.
+/// Areas for saved changes: of the checkpoint in force, of a checkpoint with an unknown outcome, and of the next one.
 pub(super) const AREAS: usize = 3;
-/// Bytes of a table in memory; less where there would be fewer than [`LEAST_TABLES`].
+/// Bytes of a table in memory, or less if there would be fewer than [`LEAST_TABLES`].
 const TABLE_BYTES: u64 = 128 << 10;
 const LEAST_TABLES: u64 = 8;
 const LEAST_TABLE_BYTES: u64 = 8 << 10;
-/// Share of a table's places for values: above what it is flushed with.
+/// Share of a table's places that values may fill, above the share at which the table is flushed.
 const MOST_FILL: f64 = 0.95;
-/// Entries that an index has space for, in percent of the items that it is laid out for: partitions do not fill alike.
+/// Entries that an index has space for, in percent of its items: partitions do not fill evenly.
 const SPACE_PERCENT: u64 = 112;
-/// Tables of a partition: one that takes changes, one that is being flushed.
+/// Tables of a partition: one for changes, and one that is being flushed.
 const TABLES: u64 = 2;
-/// Tables that are being flushed at once, beside those that take changes.
+/// Tables that are flushed at once, in addition to the tables for changes.
 const FLUSHED_TABLES: u64 = 2;
-/// Regions beside those of partitions: one that is written, and others that are still read.
+/// Regions beyond one for each partition: one to write to, the others for slicetables that are still read.
 const SPARE_REGIONS: u32 = 3;
 const PIECE_BYTES: u32 = 256 << 10;
-/// Look-ups that read the index at once.
+/// Most look-ups that read the index at once.
 pub(super) const LOOKUPS: u32 = 64;
-/// Bytes of a saved segment, and of an image for each, at least.
+/// Bytes of a saved segment, and the least bytes of an image for each segment.
 const SAVED_SEGMENT_BYTES: u64 = 20;
 const LEAST_SEGMENT_BYTES: u64 = 64 << 10;
 
-/// A part of the region: where it begins, and its bytes.
+/// A part of the region: its start and its length, in bytes.
 pub(super) type Part = (u64, u64);
 
-/// How the region is divided.
+/// Division of the region.
 pub(super) struct Plan {
     pub(super) hash: HashSettings,
     pub(super) log_words: usize,
     pub(super) log: Part,
     pub(super) areas: [Part; AREAS],
     pub(super) slices: Part,
-    /// Bytes of memory of the tables.
+    /// Bytes of memory of a table.
     pub(super) table_bytes: u64,
-    /// Items that it has space for, about.
+    /// Number of items that the index has space for, as an estimate.
     pub(super) items: u64,
 }
 
-/// What is chosen for an index when it is created.
+/// Choices made when an index is created.
 #[derive(Clone, Copy)]
 pub(super) struct Tables {
     pub(super) partitions: u32,
@@ -65,7 +65,7 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// The tables of a new index for so many items.
+    /// Returns the tables of a new index for `items` items.
     pub(super) fn for_items(settings: &SlicedSettings, items: u64) -> Self {
         let per_item = |bytes: u64| (bytes as f64 / FILL) as u64;
         let incarnations = u64::from(settings.incarnations);
@@ -83,7 +83,7 @@ impl Tables {
         }
     }
 
-    /// The tables of the index that a section tells of.
+    /// Returns the tables of the index in a section.
     pub(super) fn of(header: &Header) -> Self {
         Self {
             partitions: header.partitions.get(),
@@ -94,7 +94,7 @@ impl Tables {
 }
 
 impl Plan {
-    /// The plan of a region of an image of `image_bytes`.
+    /// Returns the plan for an image of `image_bytes`.
     pub(super) fn new(
         tables: Tables,
         image_bytes: u64,
@@ -121,7 +121,7 @@ impl Plan {
         let partitions = u64::from(tables.partitions);
         let saved_tables = partitions * TABLES * u64::from(shape.places()) * ENTRY_BYTES;
         let saved_segments = image_bytes / LEAST_SEGMENT_BYTES * SAVED_SEGMENT_BYTES;
-        // Deletes that do not fit a table are saved, too.
+        // Deletes that do not fit a table are also saved.
         let area_bytes = saved_tables + saved_tables / 8 + partitions * 32 + saved_segments;
         let area_bytes = area_bytes.next_multiple_of(PAGE_BYTES.into());
         let area = |number| (log_bytes + number * area_bytes, area_bytes);
@@ -138,18 +138,18 @@ impl Plan {
         })
     }
 
-    /// Bytes of all of it: as many as there can be, of what a damaged section says.
+    /// Returns the bytes of the whole region, or the largest number for the sizes of a damaged section.
     pub(super) fn region_bytes(&self) -> u64 {
         self.slices.0.saturating_add(self.slices.1)
     }
 
-    /// Bytes of memory of an index.
+    /// Returns the bytes of memory of the index.
     pub(super) fn memory_bytes(&self) -> u64 {
         let partitions = u64::from(self.hash.partitions.unwrap_or(0));
         (partitions + FLUSHED_TABLES) * self.table_bytes
     }
 
-    /// Bytes of memory that look-ups and flushes hold meanwhile.
+    /// Returns the bytes of memory that look-ups and flushes hold in addition.
     pub(super) fn working_bytes() -> u64 {
         u64::from(LOOKUPS) * u64::from(PAGE_BYTES) + 2 * u64::from(PIECE_BYTES)
     }
@@ -159,7 +159,7 @@ impl Plan {
 mod tests {
     use super::*;
 
-    /// The region is made for an image, and looked at for its segments, which are less.
+    /// The region is laid out for the image, and checked for the segments, which are smaller.
     #[test]
     fn a_smaller_flash_needs_no_larger_region() {
         for incarnations in [1, 4, 8, 16, 32, 64] {

@@ -1,4 +1,4 @@
-//! What reclaim asks and tells the index of the items of a victim.
+//! Reclaim's access to the index entries of a victim's items.
 
 use super::Sliced;
 use super::key_of;
@@ -26,7 +26,7 @@ impl Residents for Sliced {
         if self.named(item.hash) != Some(Known::Value(value)) {
             return Named::No;
         }
-        // Nothing remembers what is read.
+        // The index does not record reads.
         if keep(Priority::of_read(false)) {
             return Named::Kept;
         }

@@ -1,4 +1,4 @@
-//! What a checkpoint saves of the index: what memory has, and the numbers of segments.
+//! The part of the index that a checkpoint saves: the changes in memory, and the segment numbers.
 
 use device::{AlignedBuf, DeviceError, Disk as _, SharedBuf};
 use format::cascade::NumberedSegment;
@@ -8,10 +8,10 @@ use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use engine::placement::on_flash::IndexDisk;
 
-/// Bytes that are written at once.
+/// Bytes written or read at once.
 const CHUNK_BYTES: usize = 128 << 10;
 
-/// Why what was saved cannot be used.
+/// Reason why the saved part cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unusable {
     #[error("it cannot be read: {0}")]
@@ -22,7 +22,7 @@ pub(super) enum Unusable {
     Senseless,
 }
 
-/// Writes a stream to an area.
+/// Writes the saved part to an area.
 pub(super) struct Saver<'a> {
     disk: &'a IndexDisk,
     chunk: Vec<u8>,
@@ -31,7 +31,7 @@ pub(super) struct Saver<'a> {
     pub(super) checksum: u32,
 }
 
-/// The area is too small.
+/// Reason why the index cannot be saved.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotSaved {
     #[error(transparent)]
@@ -110,7 +110,7 @@ impl<'a> Saver<'a> {
         self.add(&next.to_le_bytes()).await
     }
 
-    /// Writes the rest, and makes all of it durable. Returns the bytes that have been written.
+    /// Writes the remaining bytes, and syncs. Returns the number of bytes written, in whole pages.
     pub(super) async fn finish(&mut self) -> Result<u64, NotSaved> {
         if !self.chunk.is_empty() {
             self.write_chunk().await?;
@@ -120,18 +120,18 @@ impl<'a> Saver<'a> {
     }
 }
 
-/// What was saved, read again, a piece at a time.
+/// Reads the saved part, one chunk at a time.
 pub(super) struct Loader<'a> {
     disk: &'a IndexDisk,
     len: u64,
-    /// Bytes that have been read.
+    /// Bytes read so far.
     read: u64,
     chunk: Vec<u8>,
     at: usize,
 }
 
 impl<'a> Loader<'a> {
-    /// What an area has, once as many bytes as its section says have been checked.
+    /// Returns a loader of the first `len` bytes of an area, once it has verified their checksum.
     pub(super) async fn checked(
         disk: &'a IndexDisk,
         len: u64,
@@ -161,7 +161,7 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// Reads what follows, behind what is there.
+    /// Reads the next chunk, and appends it to the bytes not taken yet.
     async fn read_chunk(&mut self) -> Result<(), Unusable> {
         let left = self.len - self.read;
         if left == 0 {

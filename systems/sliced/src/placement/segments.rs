@@ -1,4 +1,4 @@
-//! What a sliced index says, and the segments that it speaks of: a generation's number and the position in it.
+//! Values of the sliced index, each a segment number and a position, and the segments that they name.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use engine::placement::on_flash::{Given, Numbers};
 use engine::reclaim::IndexUse;
 use engine::store::SegmentStore;
 
-/// What the index knows of segments.
+/// The segments, as the index sees them.
 pub(super) struct SlicedSegments {
     pub(super) numbers: Numbers,
     pub(super) units_per_segment: u64,
@@ -19,10 +19,10 @@ pub(super) struct SlicedSegments {
 }
 
 impl SlicedSegments {
-    /// Where the item lies that the index says; nothing where its segment has gone.
+    /// Returns the place that a value of the index names; `None` if its segment is gone.
     pub(super) fn place(&self, bits: u64) -> Option<Place> {
         let value = Value::decode(bits)?;
-        // Damaged entries must not name another segment.
+        // Damaged entries must not lead to another segment.
         if u64::from(value.position.bits() & !LARGE) >= self.units_per_segment {
             return None;
         }
@@ -35,7 +35,7 @@ impl SlicedSegments {
         })
     }
 
-    /// What the index says of a place whose generation has a number.
+    /// Returns the value for a place; `None` if its generation has no number.
     pub(super) fn value_of(&self, place: Place) -> Option<u64> {
         let numbered = self.numbers.of_segment(place.segment)?;
         let value = Value {
@@ -45,7 +45,7 @@ impl SlicedSegments {
         (numbered.generation == place.generation).then(|| value.encode())
     }
 
-    /// What the index says of any place, whose segment gets a number if it has none; nothing where there are no more numbers.
+    /// Returns the value for a place, whose generation gets a number if it has none; `None` if no number is left.
     pub(super) fn value_for(&self, place: Place) -> Option<u64> {
         let forgotten = |items: u32| {
             self.index_use.objects.add(u64::from(items).wrapping_neg());
@@ -56,21 +56,21 @@ impl SlicedSegments {
                 .give(place.segment, place.generation, forgotten)
             {
                 Given::Number(_) => return self.value_of(place),
-                // No entry has a turn.
+                // Values contain no turn, so nothing needs to be swept.
                 Given::Sweep => self.numbers.swept(&self.numbers.sweep_begins()),
                 Given::None => return None,
             }
         }
     }
 
-    /// Counts items in and out of a generation of a segment.
+    /// Adds `by` to the item count of a generation of a segment.
     pub(super) fn count(&self, segment: SegmentId, generation: u64, by: i32) {
         if self.numbers.count(segment, generation, by) {
             self.index_use.objects.add(i64::from(by) as u64);
         }
     }
 
-    /// A value is no longer found.
+    /// Counts out the item of a value that the index has dropped.
     pub(super) fn count_out(&self, bits: u64) {
         if let Some(place) = self.place(bits) {
             self.count(place.segment, place.generation, -1);

@@ -1,5 +1,5 @@
-//! The drive against a plain array: concurrent writers, discards, power cuts, writes given up, threads.
-//! Its invariants are checked after each step.
+//! The drive against a plain array: concurrent writers, discards, power cuts, abandoned writes, threads. The invariants are
+//! checked after each step.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,12 +9,12 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What each sector may hold.
+/// Bytes that a sector may hold.
 #[derive(Clone, Debug)]
 enum Sector {
     /// One of these bytes.
     OneOf(Vec<u8>),
-    /// Anything: it has been discarded.
+    /// Any byte: the sector has been discarded.
     Any,
 }
 
@@ -41,15 +41,15 @@ async fn check(ftl: &Ftl, model: &[Sector]) {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Writes, all begun at once: first sector, sectors. Those that overlap are left out.
+    /// Writes that begin together, each with its first sector and number of sectors. Overlapping writes are left out.
     Write(Vec<(usize, usize)>),
     Discard(usize, usize),
-    /// The same, and the power fails so many nanoseconds after they began.
+    /// The same, with a power cut this many nanoseconds after the writes began.
     Cut(Vec<(usize, usize)>, u64),
     Read(usize, usize),
 }
 
-/// Sectors that the drives of these tests offer and use.
+/// Number of sectors used by these tests.
 const SECTORS: usize = 400;
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -64,7 +64,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..80)
 }
 
-/// Those of the ranges that do not overlap, cut off at the end.
+/// Returns ranges that do not overlap, cut off at the end of the drive.
 fn disjoint(ranges: &[(usize, usize)]) -> Vec<(usize, usize)> {
     let mut kept: Vec<(usize, usize)> = Vec::new();
     for &(first, count) in ranges {
@@ -282,7 +282,7 @@ fn threads_may_use_a_drive_at_once() {
     ftl.drive.state.lock().map.verify();
 }
 
-/// A write of these sectors may have been done, in whole, in part or not at all.
+/// Adds `byte` to the possible bytes of the sectors: a write may have been done in whole, in part or not at all.
 fn may_hold(sectors: &mut [Sector], byte: u8) {
     for sector in sectors {
         if let Sector::OneOf(bytes) = sector {
@@ -331,7 +331,7 @@ fn a_drive_that_wears_out_under_power_cuts_keeps_what_it_has() {
                 may_hold(&mut model[first..first + 8], 99);
                 let writer = Arc::clone(&ftl);
                 runtime::spawn_detached(async move {
-                    // Whether the power fails or the drive is worn out, it may have been written.
+                    // The sectors may have been written even if the power fails or the drive is worn out.
                     let _ = writer.write((first * SECTOR) as u64, filled(99, 8)).await;
                 });
                 runtime::sleep(Duration::from_nanos(runtime::random_u64() % 5000)).await;

@@ -1,4 +1,4 @@
-//! The write cache: what it answers, what it saves, what a power cut leaves of it.
+//! The write cache: its answers, its savings, and its loss in a power cut.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Time that 4 KiB take on the link of these drives.
+/// Time of 4 KiB on the drives' link.
 const LINK: u64 = 100;
 
-/// A program of a row of the tiny drive, of fast and of slow pages, with its transfers.
+/// Program times of a row of the tiny drive, of fast and of slow pages, with transfers.
 const ROWS: [u64; 2] = [300 + 2 * 20, 900 + 2 * 20];
 
 fn cached(pages: usize) -> FtlConfig {
@@ -66,7 +66,8 @@ fn a_write_waits_while_the_cache_is_full_and_all_luns_program_meanwhile() {
             link: LinkTiming::default(),
             ..cached(32)
         });
-        // Rows of each of the four LUNs: two of 32 pages are in the cache when it is answered.
+        // Each of the four LUNs has 16 rows to program. Up to 32 of the 128 pages are still in the cache when the write is
+        // answered.
         let took = time_of(async { ftl.write(0, filled(1, 256)).await.unwrap() }).await;
         let rows = (ROWS[0] + ROWS[1]) * 8;
         let most = rows * 11 / 10;
@@ -88,7 +89,7 @@ fn the_flash_gets_two_rows_of_each_lun_at_once_and_the_rest_waits() {
             let cache = &ftl.drive.state.lock().cache;
             (cache.lanes, cache.in_flight)
         };
-        // Four LUNs of two planes; a lane takes a row of each. What crosses the link at once suffices.
+        // The four LUNs have two planes, and a lane takes a row of each LUN. One slice of the link suffices for it.
         for part in 0..3 {
             let offset = part * 32 * SECTOR as u64;
             ftl.write(offset, filled(1, 32)).await.unwrap();
@@ -111,7 +112,7 @@ fn what_is_overwritten_or_discarded_while_it_waits_is_not_programmed() {
         let page = 2 * SECTOR as u64;
         put(&ftl, 0, 0).await;
         runtime::sleep(Duration::from_nanos(1)).await;
-        // The first is being programmed: the others wait for it to end.
+        // The first version is being programmed; the other versions wait for its end.
         for byte in 1..4 {
             put(&ftl, 0, byte).await;
         }
@@ -122,7 +123,7 @@ fn what_is_overwritten_or_discarded_while_it_waits_is_not_programmed() {
         assert_eq!(counts.nand_bytes_programmed, 2 * page);
         assert_eq!(counts.absorbed_writes, 2);
         assert_eq!(first_byte(&ftl, 0).await, 3);
-        // Discarded: the one that is being programmed is not kept, the other one not programmed.
+        // Discarded: the version being programmed is not kept, and the waiting version is not programmed.
         put(&ftl, 0, 8).await;
         runtime::sleep(Duration::from_nanos(1)).await;
         put(&ftl, 0, 9).await;
@@ -211,7 +212,7 @@ fn a_power_cut_loses_what_was_not_synced_and_nothing_else() {
             assert_eq!(first_byte(&ftl, 2 * page).await, 1, "page {page}");
         }
         assert_eq!(first_byte(&ftl, 120).await, 0);
-        // One that was programmed in background is there without a sync.
+        // A page programmed in the background survives without a sync.
         put(&ftl, 3, 4).await;
         runtime::sleep(Duration::from_nanos(2 * ROWS[1])).await;
         nand.power_cut().unwrap();
@@ -233,7 +234,7 @@ fn a_cache_that_cannot_be_written_back_says_so() {
         ftl.write(0, filled(2, 2)).await.unwrap_err();
         verify(&ftl);
     });
-    // A drive that wears out keeps what was synced.
+    // A drive that wears out keeps its synced pages.
     sim.block_on(async {
         let endurance = Endurance {
             cycles: 12,
@@ -297,7 +298,7 @@ fn threads_may_share_a_cache() {
         for thread in 0..4usize {
             let ftl = &ftl;
             scope.spawn(move || {
-                // Each time the lanes of the last runtime end with it.
+                // The lanes of each runtime end with it.
                 for round in 0..20u8 {
                     runtime::live::block_on(async {
                         // Odd numbers of sectors: neighbours write parts of the same pages.
@@ -318,10 +319,10 @@ fn threads_may_share_a_cache() {
     verify(&ftl);
 }
 
-/// What a sector may hold: one of these bytes, or anything.
+/// Possible bytes of a sector; `None` for any byte.
 type Sector = Option<Vec<u8>>;
 
-/// A sector as it is read, and as a power cut may leave it.
+/// A sector's possible bytes now, and after a power cut.
 #[derive(Clone, Debug)]
 struct Expected {
     now: Sector,
@@ -348,7 +349,7 @@ enum Step {
     Read(usize, usize),
     Sync,
     Pause(u64),
-    /// The power fails so many nanoseconds after a write began.
+    /// Cuts the power this many nanoseconds after a write began.
     Cut(usize, usize, u64),
 }
 
@@ -368,7 +369,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..120)
 }
 
-/// Reads sectors and takes what they hold for what they are from now on.
+/// Reads sectors and narrows the model to the bytes found.
 async fn check(ftl: &Ftl, model: &mut [Expected], first: usize, count: usize) {
     verify(ftl);
     let buf = AlignedBuf::new(count * SECTOR);
@@ -446,7 +447,7 @@ fn run(steps: &[Step], cache_pages: usize) {
                 for sector in &mut model {
                     sector.now.clone_from(&sector.after_cut);
                 }
-                // What it holds now is in flash: another power cut leaves it.
+                // The present contents are in flash: another power cut keeps them.
                 sim.block_on(check(&ftl, &mut model, 0, SECTORS));
                 for sector in &mut model {
                     sector.after_cut.clone_from(&sector.now);

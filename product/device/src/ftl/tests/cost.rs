@@ -1,11 +1,11 @@
-//! What the drive programs, wears and takes, and the papers' figures on a small scale.
+//! Bytes that the drive programs, its wear and its times, and the papers' figures on a small scale.
 
 use super::*;
 use crate::measure::{
     ChannelPlacement, Pattern, Placement, WriteAmplification, crucial_m4, read_rate,
 };
 
-/// Overwrites pages at random until `times` the drive has been written.
+/// Overwrites pages at random until `times` the capacity of the drive has been written.
 async fn overwrite(ftl: &Ftl, times: u64) {
     let pages = ftl.len_bytes() / ftl.drive.page_bytes as u64;
     for _ in 0..pages * times {
@@ -111,7 +111,7 @@ fn counting_without_time_gives_nearly_what_the_drive_programs() {
         }
         ftl.counts().nand_bytes_programmed / ftl.drive.page_bytes as u64
     });
-    // Not exactly: the drive maps the pages of a command when all of them are programmed.
+    // Not exactly equal: the drive maps the pages of a command once all are programmed.
     let ratio = untimed.programmed() as f64 / timed as f64;
     assert!(
         (0.99..1.01).contains(&ratio),
@@ -120,7 +120,7 @@ fn counting_without_time_gives_nearly_what_the_drive_programs() {
     );
 }
 
-/// Figure 1 of Flashield: what random and sequential writes cost, on a drive whose stripe has 32 MiB.
+/// Figure 1 of Flashield: the cost of random and sequential writes, on a drive whose stripe has 32 MiB.
 #[test]
 fn small_random_writes_cost_several_times_large_and_sequential_ones_once() {
     let drive = WriteAmplification::with_luns(4, 2, 0.07);

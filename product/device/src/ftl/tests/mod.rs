@@ -1,5 +1,5 @@
-//! What the drive does, command by command; `array.rs` holds it against a plain array, `cost.rs`
-//! counts what it programs.
+//! Behaviour of the drive, command by command. `array.rs` compares it with a plain array, `cost.rs` counts the bytes that it
+//! programs.
 
 mod array;
 mod cache;
@@ -14,7 +14,7 @@ use crate::{Flash, Geometry};
 
 const SECTOR: usize = PAGE_BYTES;
 
-/// Two channels of two LUNs with two planes; 14 groups of 8 pages of 8 KiB a LUN.
+/// Returns two channels of two LUNs with two planes, with 14 groups of 8 pages of 8 KiB in each LUN.
 fn tiny_nand(endurance: Endurance) -> NandConfig {
     NandConfig {
         geometry: Geometry {
@@ -56,7 +56,7 @@ fn open(config: FtlConfig) -> Ftl {
     Ftl::open(Arc::new(nand), config).unwrap()
 }
 
-/// Writes all of a page.
+/// Writes a whole page.
 async fn put(ftl: &Ftl, page: u64, byte: u8) {
     let offset = page * ftl.drive.page_bytes as u64;
     ftl.write(offset, filled(byte, 2)).await.unwrap();

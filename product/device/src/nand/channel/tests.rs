@@ -1,4 +1,4 @@
-//! What a channel foretells and what it adds up to, under any load.
+//! Predicted ends and total busy times of a channel under any load.
 
 use proptest::prelude::*;
 
@@ -10,7 +10,7 @@ use crate::Geometry;
 const BLOCKS_PER_LUN: u32 = 4;
 const PAGES: u32 = 16;
 
-/// Two LUNs of two planes. An erase of it is suspended up to three times.
+/// Creates a channel of two LUNs with two planes each. An erase is suspended at most three times.
 fn channel(transfer_ns: u64) -> Channel {
     let config = NandConfig {
         geometry: Geometry {
@@ -38,7 +38,7 @@ fn channel(transfer_ns: u64) -> Channel {
     Channel::new(&config, blocks.collect())
 }
 
-/// A command: kind, pair of blocks, first page of those of both planes, pages, time to the next.
+/// A command: kind, pair of blocks, first page over both planes, pages, time to the next command.
 type Asked = (Kind, u32, u32, u32, u64);
 
 fn asked() -> impl Strategy<Value = Vec<Asked>> {
@@ -53,7 +53,7 @@ fn asked() -> impl Strategy<Value = Vec<Asked>> {
     proptest::collection::vec(command, 1..60)
 }
 
-/// The rows that a command is about, if the rules allow any.
+/// Returns the rows of a command, if the rules allow it.
 fn rows_of(channel: &Channel, (kind, pair, first, count, _): Asked) -> Option<Rows> {
     let first_block = BlockId(pair * 2);
     let first = match kind {
@@ -77,7 +77,7 @@ fn rows_of(channel: &Channel, (kind, pair, first, count, _): Asked) -> Option<Ro
     })
 }
 
-/// Does all that is asked for, looks at each end that is foretold, and gives what all would take alone.
+/// Executes all commands, checks every predicted end, and returns the sum of the commands' times on an idle channel.
 fn run(channel: &mut Channel, asked: &[Asked]) -> u64 {
     let mut pending: Vec<(CommandId, u64)> = Vec::new();
     let (mut now, mut alone) = (0, 0);
@@ -95,7 +95,7 @@ fn run(channel: &mut Channel, asked: &[Asked]) -> u64 {
     alone
 }
 
-/// Goes from event to event until `end`. `pending` has the latest of the ends foretold for each command.
+/// Goes from event to event until `end`. `pending` has the latest predicted end of each command.
 fn pass(channel: &mut Channel, pending: &mut Vec<(CommandId, u64)>, mut now: u64, end: u64) -> u64 {
     loop {
         pending.retain_mut(|(id, least)| {
@@ -130,7 +130,7 @@ proptest! {
         let counts = channel.counts();
         let suspending = counts.busy_ns - alone;
         prop_assert_eq!(suspending % ERASE_SUSPEND_NS, 0);
-        // Both blocks of a pair are erased together.
+        // An erase covers both blocks of a pair.
         prop_assert!(suspending / ERASE_SUSPEND_NS <= counts.erases / 2 * 3);
     }
 }
@@ -162,7 +162,8 @@ fn long_reads_in_turn_end_when_it_was_foretold() {
     };
     let ids = [(0, 8), (3, 13), (8, 4)]
         .map(|(first, count)| channel.submit(0, Kind::Read, rows(first, count)));
-    // The third has two rows, the second one between them, the first its second, third and fourth.
+    // The third command has two rows. Between them come one row of the second and, of the first, its second, third and fourth
+    // rows.
     let last = channel.earliest_end(ids[2]);
     let alone = |first, count| channel.timing.alone(Kind::Read, &rows(first, count));
     assert_eq!(last, alone(0, 2) + alone(3, 3) + alone(8, 4));

@@ -1,6 +1,6 @@
-//! The section that `exact` has in the checkpoint of an orderly stop: the positions of the items that have been
-//! read since they were written. A list for each live segment in which there are some, as those of what is dead; where
-//! there are many, for the oldest segments alone.
+//! The section of `exact` in the checkpoint of an orderly stop: the positions of the items that have been read since they
+//! were written. It has a list for each live segment with such items, in the format of the lists of dead positions. If there
+//! are too many positions, it has lists for the oldest segments only.
 
 use std::collections::HashMap;
 
@@ -11,12 +11,12 @@ use crate::store::SegmentRecord;
 
 /// Version of the section.
 const VERSION: u32 = 1;
-/// Positions unpacked one after the other to find one, at most.
+/// Positions between two index entries: the most that are unpacked to find one.
 const STRIDE: usize = 64;
-/// The part of the index's memory that positions take while a section is written.
+/// Share of the index's memory, as a divisor, for positions while a section is written.
 const MEMORY_SHARE: u64 = 48;
 
-/// Which items of an earlier run had been read, by segment.
+/// Items of an earlier run that had been read, by segment.
 #[derive(Debug, Default)]
 pub(super) struct Recency(HashMap<u32, List>);
 
@@ -24,12 +24,12 @@ pub(super) struct Recency(HashMap<u32, List>);
 struct List {
     sequence: u64,
     packed: Vec<u8>,
-    /// Of every [`STRIDE`]th position: what it is, and where in `packed` the next one starts.
+    /// For every [`STRIDE`]th position: its bits, and the offset in `packed` of the next position.
     index: Vec<(u32, usize)>,
 }
 
 impl Recency {
-    /// What a section says; nothing where there is none of this version.
+    /// Reads a section. The result is empty if there is none of this version.
     pub(super) fn read(section: Option<Section>) -> Self {
         let section = section.filter(|section| section.version == VERSION);
         let mut lists = HashMap::new();
@@ -52,7 +52,7 @@ impl Recency {
         Self(lists)
     }
 
-    /// Bytes of memory it takes, about.
+    /// Estimates the bytes of memory of the lists.
     pub(super) fn memory_bytes(&self) -> u64 {
         let of_list = |list: &List| {
             size_of::<(u32, List)>() + list.packed.len() + size_of_val(&list.index[..])
@@ -60,7 +60,7 @@ impl Recency {
         self.0.values().map(of_list).sum::<usize>() as u64
     }
 
-    /// Whether the item at a place had been read.
+    /// Returns whether the item at a place had been read.
     pub(super) fn contains(&self, place: Place) -> bool {
         let list = self.0.get(&place.segment.0);
         let Some(list) = list.filter(|list| list.sequence == place.generation) else {
@@ -84,15 +84,15 @@ impl Recency {
     }
 }
 
-/// Positions that a section has at most, for an index of so many bytes.
+/// Returns the most positions that a section lists, for an index of `index_bytes` bytes.
 pub(super) fn most_positions(index_bytes: u64) -> usize {
     let positions = index_bytes / MEMORY_SHARE / size_of::<u32>() as u64;
     usize::try_from(positions).unwrap_or(usize::MAX)
 }
 
-/// The section of these live segments; `visit_all` shows every item that has been read to its argument. It is called
-/// twice, to count and to collect, whatever there is to show. Of the segments the oldest count, those that reclaim comes to first,
-/// until there are `most` positions: what is written, and the time it takes, do not grow with the flash.
+/// Makes the section for these live segments. `visit_all` calls its argument with every item that has been read. It is called
+/// exactly twice, to count and to collect. The section lists the oldest segments, which reclaim takes first, with at most
+/// `most` positions in total, so that its size and the time to write it do not grow with the flash.
 pub(super) fn write(
     live: &[SegmentRecord],
     segments: u32,
@@ -122,26 +122,27 @@ pub(super) fn write(
     }
 }
 
-/// Positions of the chosen segments, each segment's together.
+/// Positions of the chosen segments, grouped by segment.
 struct Runs {
-    /// Of each segment the number of its run, or [`NO_RUN`].
+    /// For each segment, the number of its run, or [`NO_RUN`].
     run_of: Vec<u32>,
     runs: Vec<Run>,
     positions: Vec<u32>,
 }
 
-/// Where the positions of a segment are, and how far they have been filled in.
+/// Range of a segment's positions in [`Runs`], and the end of its filled part.
 struct Run {
     start: usize,
     filled: usize,
     end: usize,
 }
 
-/// The run of a segment that has none.
+/// Run number of a segment without a run.
 const NO_RUN: u32 = u32::MAX;
 
 impl Runs {
-    /// Empty runs of as many positions as the `counts` of all segments say. Their memory is used for the runs' numbers.
+    /// Returns empty runs, each as long as the segment's count in `counts`. Reuses the memory of `counts` for the run
+    /// numbers.
     fn new(chosen: &[SegmentRecord], mut counts: Vec<u32>) -> Self {
         let (mut runs, mut end) = (Vec::with_capacity(chosen.len()), 0);
         for record in chosen {
@@ -161,7 +162,7 @@ impl Runs {
         }
     }
 
-    /// Adds a position, unless its segment has not been chosen or more have been read since they were counted.
+    /// Adds a position, unless its segment has no run, or its run is full because more items have been read since the count.
     fn insert(&mut self, segment: SegmentId, position: Position) {
         let number = self.run_of[segment.0 as usize] as usize;
         if let Some(run) = self.runs.get_mut(number)
@@ -172,14 +173,15 @@ impl Runs {
         }
     }
 
-    /// The positions of the run with this number.
+    /// Returns the positions of a run.
     fn of(&mut self, number: usize) -> &mut [u32] {
         let run = &self.runs[number];
         &mut self.positions[run.start..run.filled]
     }
 }
 
-/// The oldest of the segments of which something has been read, with no more than `most` positions; by rising number.
+/// Returns the oldest segments with items that have been read, with at most `most` positions in total, in ascending order of
+/// number.
 fn oldest(live: &[SegmentRecord], counts: &[u32], most: usize) -> Vec<SegmentRecord> {
     let count = |record: &SegmentRecord| counts[record.segment.0 as usize] as usize;
     let mut chosen: Vec<SegmentRecord> = live
@@ -218,7 +220,7 @@ mod tests {
         let passes = Cell::new(0);
         let visit_all = |visit: &mut dyn FnMut(SegmentId, Position)| {
             passes.set(passes.get() + 1);
-            // In no particular order, as an index visits them.
+            // In no particular order, like the visits of an index.
             for unit in (0..1000).rev() {
                 for segment in SEGMENTS.into_iter().filter(|&segment| read(segment, unit)) {
                     visit(SegmentId(segment), Position::from_bits(unit));

@@ -1,4 +1,4 @@
-//! The region of an index on flash: whom a sync of it tells that it has failed.
+//! The region of an index on flash, and the consequences of its failed syncs.
 
 use std::sync::Arc;
 
@@ -9,17 +9,18 @@ use crate::counter::Count as _;
 use crate::store::SegmentStore;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Syncs of the device of a region.
+/// Syncs of the device that holds the region.
 pub struct IndexSyncs(Syncs);
 
 enum Syncs {
-    /// It has the segments, too: what a failed sync may have lost is theirs as well, whoever asked for it.
+    /// The device also holds the segments. Any failed sync may have lost writes to segments and region alike.
     Shared(Arc<SegmentStore>),
-    /// It has nothing but the region, and nobody else is told.
+    /// The device holds the region alone; no other part is told of a failed sync.
     Own {
-        /// Those that have failed.
+        /// Number of failed syncs.
         failed: AtomicU64,
-        /// One at a time: an error is told to one of them alone, and is counted before the next begins.
+        /// Admits one sync at a time. The device reports an error to one sync only, so the error must be counted before the
+        /// next sync starts.
         syncing: Semaphore,
     },
 }
@@ -55,7 +56,7 @@ impl IndexSyncs {
         }
     }
 
-    /// Changes whenever a sync of the device fails.
+    /// Returns a counter that changes whenever a sync of the device fails.
     pub fn failed(&self) -> u64 {
         match &self.0 {
             Syncs::Shared(store) => store.failed_syncs(),
@@ -64,19 +65,20 @@ impl IndexSyncs {
     }
 }
 
-/// A part of a region that one writer at a time writes and then syncs: a sync that succeeds covers what has been written since the
-/// one before. Where anybody's sync has failed meanwhile, it fails.
+/// A part of a region, written and then synced by one writer at a time. A sync that succeeds covers all writes since the
+/// previous one. It fails if any sync of the device has failed since the first write that it covers.
 pub struct IndexDisk {
     part: Region,
     region: Region,
     syncs: Arc<IndexSyncs>,
-    /// The start that waits for what fails.
+    /// The start during which failed reads and writes are repeated.
     start: Option<Arc<PatientStart>>,
-    /// Failed syncs at the first write since the last sync, above [`WRITTEN`].
+    /// Number of failed syncs at the first write since the last sync, above the bit [`WRITTEN`]; 0 without a write.
     written_at: AtomicU64,
 }
 
-/// A start, during which what the device does not give or take is tried again: the error may pass, and costs all that is there.
+/// A start, during which failed reads and writes of the index are repeated: the error may be transient, and would cost the
+/// whole index.
 pub struct PatientStart {
     store: Arc<SegmentStore>,
     is_over: AtomicBool,
@@ -91,7 +93,7 @@ impl PatientStart {
         }
     }
 
-    /// From now on errors are said at once.
+    /// Ends the start. Errors are returned at once from now on.
     pub fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
@@ -100,17 +102,18 @@ impl PatientStart {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Waits before what has failed is tried again; `false` when it is not.
+    /// Waits before a failed operation is repeated. Returns `false` if it must not be repeated.
     pub async fn waits_for(&self, error: &DeviceError) -> bool {
         !self.is_over() && self.store.wait_to_try_again(error).await
     }
 }
 
-/// Something has been written since the last sync.
+/// Bit that is set if the part has been written since the last sync.
 const WRITTEN: u64 = 1;
 
 impl IndexDisk {
-    /// So many bytes of `region`, from one on. What fails during `start` is tried again.
+    /// Returns the part of `region` that starts at `first` and has `len_bytes` bytes. Failed reads and writes are repeated
+    /// during `start`.
     pub fn new(
         region: &Region,
         (first, len_bytes): (u64, u64),
@@ -126,7 +129,7 @@ impl IndexDisk {
         })
     }
 
-    /// The start, while there is one that waits.
+    /// Returns the start, if it has not ended.
     fn patient_start(&self) -> Option<&PatientStart> {
         self.start.as_deref().filter(|start| !start.is_over())
     }
@@ -171,7 +174,7 @@ impl Disk for IndexDisk {
 
     fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()> {
         let now = self.syncs.failed() << 1 | WRITTEN;
-        // The first write since the last sync counts.
+        // Only the first write since the last sync sets the number.
         let _ = self
             .written_at
             .compare_exchange(0, now, Ordering::SeqCst, Ordering::SeqCst);

@@ -1,12 +1,13 @@
-//! Numbers of segments: what an index on flash calls a generation of a segment.
+//! Segment numbers, by which an index on flash names a generation of a segment.
 //!
-//! Entries on flash have the number, which no other generation has (the slab sequence counter of SlickCache, section 4.3).
-//! Those of Tier 1 of `tiered` have the segment, and its turn, one of three that its generations have in order: so an entry of
-//! Tier 1 must be gone, or be a tombstone, before its segment has had three more generations.
+//! An entry on flash holds the number. No other generation has the same one (the slab sequence counter of SlickCache, section
+//! 4.3). An entry in Tier 1 of `tiered` holds the segment and a turn, which counts the generations of the segment modulo
+//! three. So an entry of Tier 1 must be gone, or be a tombstone, before its segment has had three more generations.
 //!
-//! Every look-up asks which generation of a segment has a number, and every placement counts: both take no lock. What they
-//! look at is changed under the table's lock, once for each generation: the generation becomes 0 first, and is written when
-//! all else is, so that who reads the same one before and after has read what belongs to it.
+//! Every look-up asks for the number of a segment's generation, and every placement counts an item. Both read a slot without
+//! a lock. A slot changes under the table's lock, once for each generation: its generation becomes 0 first, and is set again
+//! when all other fields are written. A reader that sees the same generation before and after has read the fields that belong
+//! to it.
 
 use std::collections::BTreeMap;
 
@@ -18,40 +19,40 @@ use crate::store::SegmentRecord;
 use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Turns that the generations of a segment have.
+/// Number of different turns.
 const TURNS: u8 = 3;
-/// Bits of a turn: one value of them stands for none.
+/// Bits of a turn. One of their values stands for no turn.
 pub const TURN_BITS: u32 = 2;
 
 /// The numbers of all segments.
 pub struct Numbers {
-    /// The numbered generation of each segment, by the segment's own number.
+    /// The numbered generation of each segment, indexed by segment id.
     slots: Box<[Slot]>,
     table: RwLock<Table>,
-    /// Told when Tier 1 is to be swept soon.
+    /// Notified when Tier 1 should be swept soon.
     pub sweep_due: Notify,
 }
 
 struct Table {
-    /// For each segment, generations that have got a number so far, and those of them that came after the oldest of which
-    /// Tier 1 may have entries.
+    /// For each segment, the count of generations numbered so far, and the count of generations numbered after the oldest one
+    /// that Tier 1 may still name.
     given: Vec<u32>,
     unswept: Vec<u8>,
     by_number: BTreeMap<u32, SegmentId>,
     next: u32,
-    /// None from here on is given.
+    /// First number that must not be given.
     limit: u32,
     is_sweep_due: bool,
 }
 
-/// What can be read of a segment without a lock.
+/// Fields of a segment that are read without a lock.
 struct Slot {
-    /// 0 where there is none, and while the others change.
+    /// The numbered generation; 0 if there is none, and while the other fields change.
     generation: AtomicU64,
-    /// Its number, above its turn.
+    /// Number of the generation in the upper 32 bits, its turn in the lower bits.
     named: AtomicU64,
-    /// Items placed in it that are not known to be dead, below its number: what is counted for an earlier generation finds
-    /// another number.
+    /// Number of the generation in the upper 32 bits; in the lower ones, the items placed in it that are not known to be
+    /// dead. A count for an earlier generation finds another number and changes nothing.
     items: AtomicU64,
 }
 
@@ -64,7 +65,7 @@ impl Slot {
         }
     }
 
-    /// The generation that has a number.
+    /// Returns the numbered generation.
     fn numbered(&self) -> Option<Numbered> {
         let generation = self.generation.load(Ordering::Acquire);
         let named = self.named.load(Ordering::Acquire);
@@ -76,7 +77,7 @@ impl Slot {
         })
     }
 
-    /// Names another generation, under the table's lock. Returns the items of the one before.
+    /// Sets another generation. Called under the table's lock. Returns the item count of the previous one.
     fn name(&self, numbered: Numbered, items: u32) -> u32 {
         let number = u64::from(numbered.number) << 32;
         self.generation.store(0, Ordering::Relaxed);
@@ -93,7 +94,7 @@ impl Slot {
     }
 }
 
-/// The generation of a segment that has a number.
+/// A generation of a segment and its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Numbered {
     /// The generation.
@@ -104,13 +105,13 @@ pub struct Numbered {
     pub turn: u8,
 }
 
-/// What has come of asking for a number.
+/// Answer to a request for a number.
 pub enum Given {
-    /// The generation has it.
+    /// The generation has this number.
     Number(Numbered),
-    /// Tier 1 has to be swept first: it may have entries of a generation with the same turn.
+    /// Tier 1 must be swept first: it may have entries of an earlier generation with the same turn.
     Sweep,
-    /// There are no more.
+    /// No number is left.
     None,
 }
 
@@ -131,19 +132,20 @@ impl Numbers {
         }
     }
 
-    /// The numbered generation of a segment.
+    /// Returns the numbered generation of a segment.
     pub fn of_segment(&self, segment: SegmentId) -> Option<Numbered> {
         self.slots.get(segment.0 as usize)?.numbered()
     }
 
-    /// The segment with a number, and its generation.
+    /// Returns the segment that has a number, and its generation.
     pub fn segment(&self, number: u32) -> Option<(SegmentId, Numbered)> {
         let segment = *self.table.read().by_number.get(&number)?;
         let numbered = self.of_segment(segment)?;
         (numbered.number == number).then_some((segment, numbered))
     }
 
-    /// The number of a generation, which gets one if it has none. The items of the generation before are `forgotten`.
+    /// Returns the number of a generation, and gives it one if it has none. Calls `forgotten` with the item count of the
+    /// previous generation when it gives a number.
     pub fn give(&self, segment: SegmentId, generation: u64, forgotten: impl FnOnce(u32)) -> Given {
         let has_it = |numbered: &Numbered| numbered.generation == generation;
         if let Some(numbered) = self.of_segment(segment).filter(has_it) {
@@ -184,34 +186,34 @@ impl Numbers {
         Given::Number(numbered)
     }
 
-    /// Whether Tier 1 is to be swept soon.
+    /// Returns whether Tier 1 should be swept soon.
     pub fn is_sweep_due(&self) -> bool {
         self.table.read().is_sweep_due
     }
 
-    /// Numbers that are given are lower.
+    /// Sets the limit: only lower numbers are given.
     pub fn limit(&self, limit: u32) {
         self.table.write().limit = limit;
     }
 
-    /// Numbers that may be given until there is another limit.
+    /// Returns how many numbers can be given below the limit.
     pub fn left(&self) -> u32 {
         let table = self.table.read();
         table.limit.saturating_sub(table.next)
     }
 
-    /// Numbers given so far.
+    /// Returns how many numbers have been given so far.
     pub fn given(&self) -> u32 {
         self.table.read().next
     }
 
-    /// Tier 1 begins to be swept: what is to be told to [`swept`](Self::swept).
+    /// Returns the state at the start of a sweep of Tier 1, for [`swept`](Self::swept).
     pub fn sweep_begins(&self) -> Vec<u32> {
         self.table.read().given.clone()
     }
 
-    /// Tier 1 has no entries any more of generations that had gone when it began to be swept. Several of a segment may have
-    /// come meanwhile.
+    /// Ends a sweep of Tier 1, which now has no entries of generations that were gone when the sweep began. A segment may
+    /// have had several generations since.
     pub fn swept(&self, begun: &[u32]) {
         let table = &mut *self.table.write();
         table.is_sweep_due = false;
@@ -221,7 +223,7 @@ impl Numbers {
         }
     }
 
-    /// A generation goes: no entry on flash names it from now on. Returns how many items it had.
+    /// Forgets the number of a generation, so that no entry on flash leads to it any more. Returns its item count.
     pub fn forget(&self, segment: SegmentId, generation: u64) -> u32 {
         let mut table = self.table.write();
         let slot = &self.slots[segment.0 as usize];
@@ -233,7 +235,8 @@ impl Numbers {
         slot.items.swap(number, Ordering::AcqRel) as u32
     }
 
-    /// Counts items in and out of a generation; returns whether it is still there, with as many.
+    /// Adds `by` to the item count of a generation. Returns `false`, and changes nothing, if the generation is gone or has
+    /// fewer items than `by` would remove.
     pub fn count(&self, segment: SegmentId, generation: u64, by: i32) -> bool {
         let slot = &self.slots[segment.0 as usize];
         let Some(numbered) = slot.numbered().filter(|it| it.generation == generation) else {
@@ -248,7 +251,7 @@ impl Numbers {
         slot.items.fetch_update(order, order, counted).is_ok()
     }
 
-    /// Segments with lower numbers have gone, but for some that had been open for very long.
+    /// Returns a number such that all segments with lower numbers are gone, except a few that stayed open for very long.
     pub fn horizon(&self) -> u32 {
         let table = self.table.read();
         let oldest = table.by_number.keys().next().copied();
@@ -256,7 +259,7 @@ impl Numbers {
         oldest.unwrap_or(table.next).max(by_count)
     }
 
-    /// Those of the segments that live, and the next one.
+    /// Returns the numbered segments among the `living` ones, and the next number.
     pub fn saved(&self, living: &[SegmentRecord]) -> (Vec<NumberedSegment>, u32) {
         let table = self.table.read();
         let numbered = living.iter().filter_map(|record| {
@@ -272,7 +275,8 @@ impl Numbers {
         (numbered.collect(), table.next)
     }
 
-    /// Takes up what was saved. Returns how many items that is; nothing where it makes no sense.
+    /// Loads saved segments and the next number. Returns the total item count, or `None` if the saved data contradict
+    /// themselves.
     pub fn load(&self, saved: &[NumberedSegment], next: u32) -> Option<u64> {
         let table = &mut *self.table.write();
         table.next = next;
@@ -313,8 +317,8 @@ mod tests {
         }
     }
 
-    /// What is counted for a generation is forgotten with it, whoever counts meanwhile; and a number is that of its
-    /// generation, whoever gives another.
+    /// An item counted for a generation is forgotten with that generation, and a reader sees the number that belongs to the
+    /// generation, whatever other threads count or number at the same time.
     #[test]
     fn nothing_is_counted_for_another_generation() {
         const GENERATIONS: u64 = 20_000;
@@ -360,7 +364,7 @@ mod tests {
         }
     }
 
-    /// Else an entry of the first would be taken for one of the fourth, which has the same turn.
+    /// Otherwise an entry of the first generation would be taken for one of the fourth, which has the same turn.
     #[test]
     fn generations_that_come_during_a_sweep_count() {
         let numbers = Numbers::new(2);

@@ -1,4 +1,5 @@
-//! Which keys a start has seen, about, and what becomes of an item that it offers to an index that survives.
+//! Keys that a start has restored, as a Bloom filter, and the outcome for an item that the start offers to an index loaded
+//! from a checkpoint.
 
 use std::sync::Arc;
 
@@ -10,20 +11,20 @@ use crate::reclaim::{IndexUse, Resident};
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
 
-/// The part of the index's memory that tells which keys have been restored, while a start recovers.
+/// Share of the index's memory, as a divisor, for the filter of restored keys during a recovery.
 const RESTORED_SHARE: u64 = 16;
 
 const LEAST_BYTES: usize = 4 << 10;
 const BITS_PER_KEY: u32 = 10;
 
-/// A Bloom filter of keys, in memory while a start restores them. Empty it takes no memory, and has none.
+/// A Bloom filter of keys, in memory while a start restores them. An empty filter takes no memory and contains no key.
 #[derive(Default)]
 pub struct KeyFilter {
     bytes: Vec<u8>,
 }
 
 impl KeyFilter {
-    /// A filter of about so many bytes.
+    /// Returns a filter of about `bytes` bytes.
     pub fn new(bytes: u64) -> Self {
         let bytes = (bytes as usize).max(LEAST_BYTES);
         Self {
@@ -31,22 +32,22 @@ impl KeyFilter {
         }
     }
 
-    /// Whether it has no space yet.
+    /// Returns whether the filter has no memory yet.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Bytes of memory that the filter takes.
+    /// Returns the bytes of memory of the filter.
     pub fn memory_bytes(&self) -> u64 {
         self.bytes.len() as u64
     }
 
-    /// Whether a key may have been added.
+    /// Returns whether a key may have been added.
     pub fn contains(&self, hash: u64) -> bool {
         !self.is_empty() && Bloom::new(BITS_PER_KEY).contains(&self.bytes, hash)
     }
 
-    /// Adds a key; whether it may have been there.
+    /// Adds a key. Returns whether it may have been in the filter before.
     pub fn add(&mut self, hash: u64) -> bool {
         let bloom = Bloom::new(BITS_PER_KEY);
         let was_there = bloom.contains(&self.bytes, hash);
@@ -55,7 +56,7 @@ impl KeyFilter {
     }
 }
 
-/// The keys that a start has restored to an index of which only a part is in memory. Used from all threads at once.
+/// Keys that a start has restored to an index of which only a part is in memory. All threads use it at once.
 pub struct RestoredKeys {
     filter: Mutex<KeyFilter>,
     index_use: Arc<IndexUse>,
@@ -70,7 +71,7 @@ impl RestoredKeys {
         }
     }
 
-    /// Whether a key may have been restored in this run; it is, from now on.
+    /// Adds a key. Returns whether it may have been restored in this run before.
     fn note(&self, hash: u64) -> bool {
         let mut filter = self.filter.lock();
         if filter.is_empty() {
@@ -80,8 +81,8 @@ impl RestoredKeys {
         filter.add(hash)
     }
 
-    /// What becomes of an item, where memory says that its key is at `named`, but for the copy that has been `beaten`. `put` names
-    /// the item.
+    /// Restores an item by calling `put`, which makes the index name it, or returns the reason why it must not be named yet.
+    /// `named` is the place that memory has for the key, if any; a copy other than the `beaten` one contests the item.
     pub fn restore(
         &self,
         item: &Resident,
@@ -92,7 +93,7 @@ impl RestoredKeys {
         let rival = named.filter(|rival| beaten != Some(*rival) && *rival != item.place);
         match rival {
             Some(rival) => Restored::Contested(rival),
-            // What a checkpoint has of it is older.
+            // If the key has not been restored yet, the copy that the checkpoint's index names is older.
             None if named.is_none() && beaten.is_none() && may_be_restored => Restored::Unclear,
             None if named == Some(item.place) => Restored::Taken(Displaced::None),
             None => match put() {
@@ -102,7 +103,7 @@ impl RestoredKeys {
         }
     }
 
-    /// Everything has been restored: the memory is given back.
+    /// Frees the filter once everything has been restored.
     pub fn recovered(&self) {
         *self.filter.lock() = KeyFilter::default();
         self.index_use.recovery_bytes.store(0, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Two writers of one device: a sync that fails for one of them fails for whoever had written.
+//! Two writers of one device: a failed sync of one fails the next sync of the other, if that one had written.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::*;
 
 const PART_BYTES: u64 = 4 * PAGE_BYTES as u64;
 
-/// A page of each of two parts of a region on one device.
+/// Returns two parts of a region on one device.
 fn parts(disk: &Arc<FaultyDisk>) -> [IndexDisk; 2] {
     let disk: Arc<dyn Disk> = Arc::clone(disk) as _;
     let region = Region::new(disk, 0, 2 * PART_BYTES).expect("it fits");
@@ -25,7 +25,7 @@ async fn write(part: &IndexDisk) {
     part.write(0, page.into()).await.expect("the disk works");
 }
 
-/// A failed sync may have lost what another writer has written, though the next sync succeeds.
+/// A failed sync may have lost the writes of another writer, though the next sync succeeds.
 #[test]
 fn a_sync_that_has_failed_fails_those_of_others_who_had_written() {
     Sim::new(1).block_on(async {
@@ -36,7 +36,7 @@ fn a_sync_that_has_failed_fails_those_of_others_who_had_written() {
         write(&other).await;
         assert!(other.sync().await.is_err());
         assert!(one.sync().await.is_err(), "it may have been lost");
-        // Written again it is there, and so is what comes later.
+        // A repeated write is durable after a sync, and so are later writes.
         for part in [&one, &other] {
             write(part).await;
             assert!(part.sync().await.is_ok());
@@ -45,7 +45,7 @@ fn a_sync_that_has_failed_fails_those_of_others_who_had_written() {
     });
 }
 
-/// Of what was written before the failure the first write counts, whatever follows.
+/// The first write before the failure counts, whatever is written afterwards.
 #[test]
 fn what_is_written_behind_a_failed_sync_does_not_vouch_for_what_was_before() {
     Sim::new(2).block_on(async {
@@ -59,7 +59,7 @@ fn what_is_written_behind_a_failed_sync_does_not_vouch_for_what_was_before() {
     });
 }
 
-/// A device tells one of two syncs of an error: the other, which succeeds, must not end before that has been counted.
+/// A device reports an error to only one of two syncs. The other one succeeds, but must not end before the error is counted.
 #[test]
 fn nobody_syncs_while_another_sync_may_still_fail() {
     Sim::new(3).block_on(async {
