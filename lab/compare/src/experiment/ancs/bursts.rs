@@ -20,9 +20,9 @@ const BURST_TABLES: f64 = 3.0;
 /// Time between two inserts of a burst.
 const ARRIVAL: Duration = Duration::from_micros(1);
 
-/// Figures with a number of full tables that may wait.
+/// Figures of an index with a side buffer of one size.
 struct Measured {
-    /// That number for each partition, one of [`SIDE_SHARES`].
+    /// Number of full tables that may wait, for each partition: one of [`SIDE_SHARES`].
     share: f64,
     burst: Burst,
     steady: Rates,

@@ -220,13 +220,13 @@ fn outcome(cells: &[Cell], real: &[Vec<CompareRow>], modelled: &[CompareRow]) ->
             .collect();
         let foretold: Vec<f64> = modelled.iter().map(rates).collect();
         let judged = judge(&measured, &foretold);
-        let rates = |at: usize| Rates {
+        let rates_of = |at: usize| Rates {
             measured: measured[at],
             foretold: foretold[at],
             quotient: judged.quotients[at],
         };
         for (at, cell) in cells.iter().enumerate() {
-            let line = line_of(cell, &real[at], &modelled[at], &rates(at), &rates(0));
+            let line = line_of(cell, &real[at], &modelled[at], &rates_of(at), &rates_of(0));
             outcome.rows.push(line);
         }
         outcome.findings.extend(findings(cells[0].work, &judged));
@@ -240,7 +240,7 @@ fn outcome(cells: &[Cell], real: &[Vec<CompareRow>], modelled: &[CompareRow]) ->
 struct Rates {
     measured: Spread,
     foretold: f64,
-    /// Predicted over measured ratio of this rate to that of the first preset.
+    /// Ratio to the rate of the first preset: the predicted ratio over the measured one.
     quotient: f64,
 }
 
