@@ -75,7 +75,7 @@ impl<'a> Input<'a> {
     }
 
     /// Returns whether the journal marks the item of a key in a segment as dead.
-    fn is_dead(&self, key: u32, (segment, sequence): (u32, u64)) -> bool {
+    fn is_dead(&self, key: u32, segment: u32, sequence: u64) -> bool {
         let unit = u64::from(segment * (SEGMENT_BYTES / UNIT_BYTES) + key * STRIDE / UNIT_BYTES);
         let mut rest = &self.records[..];
         while !rest.is_empty() {
@@ -110,9 +110,9 @@ fuzz_target!(|input: &[u8]| {
         assert_as_told(&engine, &inspection, &input);
         for key in 0..KEYS {
             if let Some(value) = read(&engine, key).await {
-                let living = LIVING
-                    .iter()
-                    .any(|&segment| value == old(segment.1) && !input.is_dead(key, segment));
+                let living = LIVING.iter().any(|&(segment, sequence)| {
+                    value == old(sequence) && !input.is_dead(key, segment, sequence)
+                });
                 assert!(living, "item {key} is dead, or never was");
             }
         }
@@ -247,8 +247,8 @@ fn image(input: &Input<'_>) -> Image {
             crc32c::crc32c(&stream),
         ),
     );
-    for segment in LIVING {
-        write_items(&mut image, segment, input);
+    for (segment, sequence) in LIVING {
+        write_items(&mut image, segment, sequence, input);
     }
     image
 }
@@ -286,7 +286,7 @@ fn stream(input: &Input<'_>) -> Vec<u8> {
 }
 
 /// Writes a segment of valid items; the input may replace the summary of the second segment.
-fn write_items(image: &mut Image, (segment, sequence): (u32, u64), input: &Input<'_>) {
+fn write_items(image: &mut Image, segment: u32, sequence: u64, input: &Input<'_>) {
     let at = segment_start(segment);
     let mut summary = Vec::new();
     for key in (0..KEYS).rev() {

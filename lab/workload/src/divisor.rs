@@ -45,7 +45,7 @@ mod tests {
         #[test]
         fn quotients_are_those_of_the_machine(
             number in prop_oneof![any::<u64>(), 0u64..1000, u64::MAX - 1000..],
-            divisor in prop_oneof![1u64.., 1u64..1000, u64::MAX - 1000.., (0u32..64).prop_map(|b| 1 << b)],
+            divisor in prop_oneof![(0u32..64).prop_map(|b| 1 << b), 1u64.., 1u64..1000, u64::MAX - 1000..],
         ) {
             for number in [number, number / divisor * divisor, (number / divisor * divisor).wrapping_sub(1)] {
                 let expected = (number / divisor, number % divisor);

@@ -96,7 +96,8 @@ fn read(cache: &Cache, how: Popularity, keys: u64, time: Duration) -> Result<u64
 
 fn measure(
     path: &Path,
-    (memory, flash): (u64, u64),
+    memory: u64,
+    flash: u64,
     time: Duration,
     value_bytes: u64,
 ) -> Result<(), Box<dyn Error>> {
@@ -130,7 +131,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     std::fs::create_dir(&directory)?;
     let measured = measure(
         &directory.join("cache.flash"),
-        (memory, flash),
+        memory,
+        flash,
         time,
         argument(3, VALUE_BYTES),
     );

@@ -52,7 +52,8 @@ impl LogPage {
     pub fn encode(
         bytes: &mut [u8],
         instance: u64,
-        (page, writes): (u32, u64),
+        page: u32,
+        writes: u64,
         words: impl Iterator<Item = u64>,
     ) {
         let mut new = Self {
@@ -299,7 +300,7 @@ mod tests {
     #[test]
     fn a_page_of_a_log_is_these_bytes() {
         let mut page = [1; 4096];
-        LogPage::encode(&mut page, 0x0102, (3, 5), [7, 8].into_iter());
+        LogPage::encode(&mut page, 0x0102, 3, 5, [7, 8].into_iter());
         let head: [u64; 6] = std::array::from_fn(|word| {
             u64::from_le_bytes(page[8 * word..][..8].try_into().expect("8 bytes"))
         });

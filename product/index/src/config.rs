@@ -95,7 +95,8 @@ impl DirectConfig {
             });
         }
         Ok(Layout::new(
-            (self.value_bits, self.rank_bits),
+            self.value_bits,
+            self.rank_bits,
             self.skip_bits,
             sub_bits,
             bucket_bits,

@@ -65,7 +65,8 @@ pub(crate) struct Probe {
 impl Layout {
     /// Creates a layout from checked settings. `hash_bits_left` are the hash bits available to the tag.
     pub(crate) fn new(
-        (value_bits, rank_bits): (u32, u32),
+        value_bits: u32,
+        rank_bits: u32,
         skip_bits: u32,
         sub_bits: u32,
         bucket_bits: u32,

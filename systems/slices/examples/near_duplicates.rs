@@ -209,7 +209,7 @@ async fn run(images: Images, family: Family) -> Result<(), Failure> {
         let is_found = |number: &&usize| neighbours.iter().any(|near| near.id == ids[**number]);
         found += expected.iter().filter(is_found).count();
     }
-    report(&index, &all, found, (inserted, elapsed));
+    report(&index, &all, found, inserted, elapsed);
     Ok(())
 }
 
@@ -217,7 +217,8 @@ fn report(
     index: &SliceLsh,
     all: &[Image],
     found: usize,
-    (inserted, elapsed): (std::time::Duration, std::time::Duration),
+    inserted: std::time::Duration,
+    elapsed: std::time::Duration,
 ) {
     let (stats, memory, shape) = (index.stats(), index.memory(), index.shape());
     let queries = stats.queries as f64;

@@ -63,7 +63,7 @@ impl Files {
         for path in paths {
             let disk = made.open(path, &options)?;
             if !force && is_block_device(path) {
-                refuse_what_is_in(&*disk, (disks.len(), path)).await?;
+                refuse_what_is_in(&*disk, disks.len(), path).await?;
             }
             disks.push(disk);
         }
@@ -208,10 +208,7 @@ fn refuse_what_is_there(paths: &[PathBuf], log: &Path) -> Result<(), SliceError>
 }
 
 /// Refuses a block device that holds data.
-async fn refuse_what_is_in(
-    disk: &dyn Disk,
-    (number, path): (usize, &Path),
-) -> Result<(), SliceError> {
+async fn refuse_what_is_in(disk: &dyn Disk, number: usize, path: &Path) -> Result<(), SliceError> {
     let head = AlignedBuf::new(HEAD_BYTES.min(disk.len_bytes()) as usize);
     let read = disk.read(0, head).await;
     match contents_of(&read.map_err(SliceError::device(number))?) {
@@ -258,7 +255,7 @@ mod tests {
         let disk = device::MemoryDisk::new(2 << 20);
         let refused = || {
             let path = Path::new("/dev/disk");
-            pollster::block_on(refuse_what_is_in(&disk, (0, path)))
+            pollster::block_on(refuse_what_is_in(&disk, 0, path))
         };
         assert!(refused().is_ok());
         let mut page = AlignedBuf::new(4096);

@@ -269,7 +269,7 @@ impl Inner {
                 incarnation: self.incarnation(generation),
             });
         }
-        let batch = Batch::new((&self.shape.page, self.keys), drives > 1, members);
+        let batch = Batch::new(&self.shape.page, self.keys, drives > 1, members);
         (batch, generation, state.slicetables[nth].clone())
     }
 

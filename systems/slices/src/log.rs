@@ -112,7 +112,8 @@ impl Log {
     ) -> Result<Self, SliceError> {
         let pointers = Pointers::create(
             journal,
-            (shape.partitions, shape.drives),
+            shape.partitions,
+            shape.drives,
             shape.words(),
             instance,
         )?;
@@ -135,7 +136,8 @@ impl Log {
     ) -> Result<Self, SliceError> {
         let pointers = Pointers::open(
             journal,
-            (shape.partitions, shape.drives),
+            shape.partitions,
+            shape.drives,
             shape.words(),
             instance,
         )?;

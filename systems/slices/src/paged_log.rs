@@ -123,7 +123,7 @@ impl PagedLog {
             .iter()
             .map(|word| word.load(Ordering::Acquire));
         let mut bytes = AlignedBuf::new(PAGE_BYTES);
-        LogPage::encode(&mut bytes, self.instance, (number as u32, writes), words);
+        LogPage::encode(&mut bytes, self.instance, number as u32, writes, words);
         let place = 2 * number as u64 + (writes + 1) % 2;
         let at = place * PAGE_BYTES as u64;
         self.disk.write(at, SharedBuf::from(bytes)).await

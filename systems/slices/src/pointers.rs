@@ -44,11 +44,12 @@ impl Pointers {
     /// Creates the log of a new structure: zeros in `words` words, empty pointers and the head.
     pub(crate) fn create(
         journal: Arc<dyn Journal>,
-        (partitions, drives): (u32, u32),
+        partitions: u32,
+        drives: u32,
         words: usize,
         instance: u64,
     ) -> Result<Self, SliceError> {
-        let pointers = Self::of(journal, (partitions, drives), words, instance)?;
+        let pointers = Self::of(journal, partitions, drives, words, instance)?;
         pointers.journal.clear(0..words);
         for (partition, drive) in pointers.all() {
             pointers.store(partition, drive, Pointer::default());
@@ -62,11 +63,12 @@ impl Pointers {
     /// Opens the log of an existing structure.
     pub(crate) fn open(
         journal: Arc<dyn Journal>,
-        (partitions, drives): (u32, u32),
+        partitions: u32,
+        drives: u32,
         words: usize,
         instance: u64,
     ) -> Result<Self, SliceError> {
-        let pointers = Self::of(journal, (partitions, drives), words, instance)?;
+        let pointers = Self::of(journal, partitions, drives, words, instance)?;
         let mut head = [0; LOG_HEAD_WORDS];
         let read = pointers.journal.read(0, &mut head);
         read.map_err(SliceError::log)?;
@@ -90,7 +92,8 @@ impl Pointers {
 
     fn of(
         journal: Arc<dyn Journal>,
-        (partitions, drives): (u32, u32),
+        partitions: u32,
+        drives: u32,
         needs: usize,
         instance: u64,
     ) -> Result<Self, SliceError> {

@@ -39,23 +39,32 @@ impl Instance {
     }
 }
 
+/// Shape of the slicetables of a structure.
+pub(crate) struct SlicetableShape {
+    pub(crate) partitions: u32,
+    /// Pages of a slicetable.
+    pub(crate) pages: u32,
+    pub(crate) incarnations: usize,
+    /// Slots of an incarnation in a page.
+    pub(crate) slots: usize,
+}
+
 /// Returns a superblock with the fields that every kind has.
 pub(crate) fn common(
     kind: SliceKind,
     instance: Instance,
     layout: &Layout,
-    (partitions, pages): (u32, u32),
-    (incarnations, slots): (usize, usize),
+    tables: SlicetableShape,
 ) -> SliceSuperblock {
     let mut superblock = SliceSuperblock::new(kind);
     superblock.instance = U64::new(instance.id);
     superblock.hash_seed = U64::new(instance.seed);
     let numbers = [
-        (&mut superblock.partitions, partitions),
-        (&mut superblock.pages, pages),
+        (&mut superblock.partitions, tables.partitions),
+        (&mut superblock.pages, tables.pages),
         (&mut superblock.page_bytes, layout.page_bytes),
-        (&mut superblock.incarnations, incarnations as u32),
-        (&mut superblock.slots_per_page, slots as u32),
+        (&mut superblock.incarnations, tables.incarnations as u32),
+        (&mut superblock.slots_per_page, tables.slots as u32),
         (&mut superblock.channels, layout.channels.count),
         (&mut superblock.chunk_bytes, layout.channels.chunk_bytes),
     ];

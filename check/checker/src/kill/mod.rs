@@ -195,7 +195,7 @@ pub fn kill(
             let flush_one_in = FLUSH_ONE_IN[random.random_range(0..FLUSH_ONE_IN.len())];
             shared.flush_one_in.store(flush_one_in, Ordering::Relaxed);
             let lived = live(&mut random, &shared, &mut server, &mut series, |watcher| {
-                end_life(&shared, watcher, &mut durable, (life, ending))
+                end_life(&shared, watcher, &mut durable, life, ending)
             });
             if let Some(what) = shared.wrong.lock().take() {
                 let what = what.to_string();
@@ -272,7 +272,8 @@ fn end_life(
     shared: &Shared,
     watcher: &mut Connection,
     durable: &mut Durable,
-    (life, ending): (Duration, Ending),
+    life: Duration,
+    ending: Ending,
 ) -> io::Result<()> {
     thread::sleep(life);
     let (then_load, mut rest) = match ending {

@@ -100,7 +100,13 @@ pub(super) fn verify(
                         && certain.expiry == 0
                         && certain.is_untouched
                     {
-                        unnamed.insert(hash_of(&engine, key), (key, certain.tag));
+                        unnamed.insert(
+                            hash_of(&engine, key),
+                            Stored {
+                                key,
+                                tag: certain.tag,
+                            },
+                        );
                     }
                     continue;
                 };
@@ -130,7 +136,7 @@ pub(super) fn verify(
             && !point.facts.is_cut
             && !point.facts.has_dropped
             && !plan.forgets_written()
-            && let Some((key, tag)) = lying_there(&engine, &unnamed).await
+            && let Some(Stored { key, tag }) = lying_there(&engine, &unnamed).await
             && is_all_there(&machine, &engine)
         {
             let told = machine.history.lock().tell(key);
@@ -226,9 +232,16 @@ fn is_all_there(machine: &Machine, engine: &Engine) -> bool {
     machine.watch.is_unreclaimed(engine) && dropped == 0
 }
 
+/// A key, and the tag of its value.
+#[derive(Clone, Copy)]
+struct Stored {
+    key: u64,
+    tag: u64,
+}
+
 /// Returns one of `values`, given by the hash of its key, that lies in a written segment and never had an
 /// expiry: the index should name it.
-async fn lying_there(engine: &Engine, values: &HashMap<u64, (u64, u64)>) -> Option<(u64, u64)> {
+async fn lying_there(engine: &Engine, values: &HashMap<u64, Stored>) -> Option<Stored> {
     let store = engine.store();
     for record in store.written() {
         let (Some(pin), Ok(entries)) = (
@@ -243,7 +256,7 @@ async fn lying_there(engine: &Engine, values: &HashMap<u64, (u64, u64)>) -> Opti
             };
             let position = Position::from_bits(entry.position.get());
             if let Ok(item) = store.read(&pin, position).await
-                && tag_of(item.item().value) == Some(value.1)
+                && tag_of(item.item().value) == Some(value.tag)
             {
                 return Some(value);
             }

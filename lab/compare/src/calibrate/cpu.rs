@@ -149,7 +149,7 @@ impl Scenario {
         let rounds: Result<Vec<Workload>, _> = (1..=ROUNDS)
             .map(|seed| self.workload(self.name_bytes, seed))
             .collect();
-        let spent = spend(&plan, preset, (path, FLASH_BYTES), &loaded, &rounds?)?;
+        let spent = spend(&plan, preset, path, FLASH_BYTES, &loaded, &rounds?)?;
         let mut rounds: Vec<Vec<f64>> = spent.iter().map(each).collect();
         rounds.sort_by(|one, other| one[0].total_cmp(&other[0]));
         Ok(rounds.swap_remove(rounds.len() / 2))

@@ -32,15 +32,21 @@ pub type Progress = Box<dyn Fn(u64) + Send + Sync>;
 const LONGEST_NS: u64 = 900_000_000_000;
 const DIGITS: u8 = 3;
 
+/// Numbers of requests of a run.
+pub(super) struct RequestCounts {
+    /// Keys that are stored before the first request.
+    pub(super) load: u64,
+    pub(super) warmup: u64,
+    /// Number of requests with the warm-up; `u64::MAX` for a whole trace.
+    pub(super) end: u64,
+}
+
 /// State shared by all clients of a run.
 pub(super) struct Run {
     preset: &'static str,
     pub(super) machine: Machine,
     pub(super) workload: Workload,
-    pub(super) load: u64,
-    pub(super) warmup: u64,
-    /// Number of requests with the warm-up; `u64::MAX` for a whole trace.
-    pub(super) end: u64,
+    counts: RequestCounts,
     pub(super) recorder: Recorder,
     pub(super) progress: Progress,
     pace: Pace,
@@ -148,16 +154,14 @@ impl Run {
         preset: &Preset,
         machine: Machine,
         workload: Workload,
-        (load, warmup, end): (u64, u64, u64),
+        counts: RequestCounts,
         progress: Progress,
     ) -> Self {
         Self {
             preset: preset.name,
             machine,
             workload,
-            load,
-            warmup,
-            end,
+            counts,
             recorder: Recorder::new(),
             progress,
             pace: Pace::Closed,
@@ -176,7 +180,11 @@ impl Run {
 
     /// Returns a run of a whole plan.
     pub(super) fn of(plan: &Plan, preset: &Preset, machine: Machine, progress: Progress) -> Self {
-        let counts = (plan.loaded_keys(), plan.warmup, plan.end());
+        let counts = RequestCounts {
+            load: plan.loaded_keys(),
+            warmup: plan.warmup,
+            end: plan.end(),
+        };
         Self {
             pace: plan.pace.clone(),
             database: plan.database,
@@ -220,7 +228,7 @@ impl Run {
     }
 
     pub(super) fn requests(&self) -> u64 {
-        self.next.load(Ordering::Relaxed).min(self.end)
+        self.next.load(Ordering::Relaxed).min(self.counts.end)
     }
 
     pub(super) fn begun_at(&self) -> Instant {
@@ -275,7 +283,7 @@ impl Run {
 
     /// Returns the time at which a request is due; `None` for the warm-up and in a closed loop.
     fn due(&self, number: u64) -> Option<Instant> {
-        let due = self.pace.due(number.checked_sub(self.warmup)?)?;
+        let due = self.pace.due(number.checked_sub(self.counts.warmup)?)?;
         Some(self.begun_at() + due)
     }
 
@@ -286,10 +294,10 @@ impl Run {
             return None;
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        if number >= self.end {
+        if number >= self.counts.end {
             return None;
         }
-        if number == self.warmup {
+        if number == self.counts.warmup {
             *self.begun.lock() = Some(self.machine.mark(cpus));
         }
         if self.recorder.pass(number, || self.machine.segments()) {
@@ -371,7 +379,7 @@ impl Client {
     async fn make_requests(&mut self) -> Result<(), CompareError> {
         loop {
             let index = self.run.loaded.fetch_add(1, Ordering::Relaxed);
-            if index >= self.run.load {
+            if index >= self.run.counts.load {
                 break;
             }
             let request = self.run.workload.load(index);
@@ -390,7 +398,7 @@ impl Client {
                 continue;
             }
             turn.comes().await;
-            let measured = number >= self.run.warmup;
+            let measured = number >= self.run.counts.warmup;
             let begun = self.due.unwrap_or_else(runtime::now);
             match request.op {
                 Op::Get => {

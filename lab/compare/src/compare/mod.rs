@@ -57,11 +57,11 @@ pub fn run(
         DeviceChoice::Emulated(spec) => {
             let device = spec.open(plan.seed())?;
             let storage = Storage::of(&device);
-            virtual_time::run(plan, preset, (storage, device.describe()), progress)
+            virtual_time::run(plan, preset, storage, device.describe(), progress)
         }
         DeviceChoice::Modelled { model, bytes } => {
             let storage = Storage::modelled(model, *bytes);
-            virtual_time::run(plan, preset, (storage, plan.device.to_string()), progress)
+            virtual_time::run(plan, preset, storage, plan.device.to_string(), progress)
         }
         DeviceChoice::File { path, bytes } => real_time::run(plan, preset, path, *bytes, progress),
     }
@@ -83,6 +83,6 @@ pub fn crash(
         return Err(CompareError::RealTime { name: "crash" });
     };
     let device = spec.open(plan.seed())?;
-    let storage = (Storage::of(&device), device.describe());
-    virtual_time::crash(plan, preset, storage, (survives, requests))
+    let (storage, device) = (Storage::of(&device), device.describe());
+    virtual_time::crash(plan, preset, storage, device, survives, requests)
 }

@@ -19,7 +19,7 @@ use runtime::live::{LiveConfig, Workers};
 use runtime::work::{self, WorkDone};
 use workload::Workload;
 
-use super::clients::{Client, Progress, Run, Seen};
+use super::clients::{Client, Progress, RequestCounts, Run, Seen};
 use super::error::CompareError;
 use super::figures::outcome;
 use super::machine::Machine;
@@ -127,14 +127,19 @@ pub(crate) struct Spent {
 pub(crate) fn spend(
     plan: &Plan,
     preset: &'static Preset,
-    (path, bytes): (&Path, u64),
+    path: &Path,
+    bytes: u64,
     loaded: &Workload,
     rounds: &[Workload],
 ) -> Result<Vec<Spent>, CompareError> {
     with_cache(plan, preset, path, Some(bytes), |workers, machine| {
-        let round = |workload: &Workload, (load, requests)| {
+        let round = |workload: &Workload, load, end| {
             let (machine, workload) = (machine.clone(), workload.clone());
-            let counts = (load, 0, requests);
+            let counts = RequestCounts {
+                load,
+                warmup: 0,
+                end,
+            };
             let run = Run::new(preset, machine, workload, counts, Box::new(|_| ()));
             let (before, used) = (work_done(workers)?, runtime::process::usage());
             let seen = complete(plan, workers, &Arc::new(run))?;
@@ -145,11 +150,11 @@ pub(crate) fn spend(
                 done: after - before,
             })
         };
-        round(loaded, (loaded.keys(), 0))?;
+        round(loaded, loaded.keys(), 0)?;
         let requests = plan.end();
         let rounds = rounds.iter();
         rounds
-            .map(|workload| round(workload, (0, requests)))
+            .map(|workload| round(workload, 0, requests))
             .collect()
     })
 }

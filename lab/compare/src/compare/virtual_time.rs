@@ -25,7 +25,8 @@ use crate::words::Words;
 pub(super) fn run(
     plan: &Plan,
     preset: &'static Preset,
-    (storage, device): (Storage, String),
+    storage: Storage,
+    device: String,
     progress: Progress,
 ) -> Result<Outcome, CompareError> {
     let storage = storage.part(plan.cache_bytes)?;
@@ -57,8 +58,10 @@ pub struct Crashed {
 pub(super) fn crash(
     plan: &Plan,
     preset: &'static Preset,
-    (storage, device): (Storage, String),
-    (survives, requests): (Survives, u64),
+    storage: Storage,
+    device: String,
+    survives: Survives,
+    requests: u64,
 ) -> Result<Crashed, CompareError> {
     let storage = storage.part(plan.cache_bytes)?;
     let sim = Sim::new(plan.seed());

@@ -214,7 +214,7 @@ impl Connection {
                 return Wait::Finished;
             }
             if let Some((request, turn)) = self.inflight.next_fill() {
-                self.append_one((&request, turn), now_ns, rules);
+                self.append_one(&request, turn, now_ns, rules);
                 continue;
             }
             if let Some((request, turn, sent_ns)) = self.waiting.take() {
@@ -224,7 +224,7 @@ impl Connection {
                 }
                 // A request without a schedule counts from the time when it can be sent.
                 let sent_ns = self.schedule.as_ref().map_or(now_ns, |_| sent_ns);
-                self.append_one((&request, turn), sent_ns, rules);
+                self.append_one(&request, turn, sent_ns, rules);
                 continue;
             }
             if self.is_exhausted() {
@@ -279,7 +279,7 @@ impl Connection {
             }
         };
         if turn.has_come() {
-            self.append_one((&request, turn), sent_ns, rules);
+            self.append_one(&request, turn, sent_ns, rules);
         } else {
             self.waiting = Some((request, turn, sent_ns));
         }
@@ -287,21 +287,20 @@ impl Connection {
 
     /// Appends `request`; a get asks for `keys` as well.
     #[inline]
-    fn append_one(&mut self, (request, turn): (&Request, Turn), sent_ns: u64, rules: &Rules<'_>) {
+    fn append_one(&mut self, request: &Request, turn: Turn, sent_ns: u64, rules: &Rules<'_>) {
         match request.op {
             Op::Get => {
                 rules.writer.get(request, &self.keys, &mut self.out);
                 let fill = rules.set_on_miss && self.keys.is_empty();
-                self.inflight
-                    .push((request, turn), &self.keys, fill, sent_ns);
+                self.inflight.push(request, turn, &self.keys, fill, sent_ns);
             }
             Op::Set => {
                 self.append_set(request, rules);
-                self.inflight.push((request, turn), &[], false, sent_ns);
+                self.inflight.push(request, turn, &[], false, sent_ns);
             }
             Op::Delete => {
                 rules.writer.delete(request, &mut self.out);
-                self.inflight.push((request, turn), &[], false, sent_ns);
+                self.inflight.push(request, turn, &[], false, sent_ns);
             }
         }
     }

@@ -84,7 +84,8 @@ impl Inflight {
     #[inline]
     pub(super) fn push(
         &mut self,
-        (request, turn): (&Request, Turn),
+        request: &Request,
+        turn: Turn,
         more: &[KeyId],
         fill: bool,
         sent_ns: u64,
@@ -274,7 +275,7 @@ mod tests {
                 ttl_s: 0,
             };
             let fill = keys.len() == 1 && *op == Op::Get;
-            inflight.push((&request, Turn::FREE), &keys[1..], fill, 100);
+            inflight.push(&request, Turn::FREE, &keys[1..], fill, 100);
         }
         let mut judge = Judge {
             workload: &workload,

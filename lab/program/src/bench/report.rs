@@ -50,7 +50,9 @@ pub(super) fn report(
         text += &format!("idle      {open} connections, {closed} of them closed by the server\n");
     }
     if let Some(seconds) = run.and_then(|run| run.stats.timeline()) {
-        let (rows, lines): (Vec<Row>, Vec<String>) = seconds.iter().enumerate().map(second).unzip();
+        let seconds = seconds.iter().enumerate();
+        let (rows, lines): (Vec<Row>, Vec<String>) =
+            seconds.map(|(at, slot)| second(at, slot)).unzip();
         row = row.with_rows("timeline", rows);
         text += &lines.concat();
     }
@@ -109,7 +111,7 @@ fn ran(plan: &Plan, measured: &Measured) -> Report {
 }
 
 /// Returns one second of the timeline, as a row and as a line.
-fn second((second, slot): (usize, &Second)) -> (Row, String) {
+fn second(second: usize, slot: &Second) -> (Row, String) {
     let latency = latency(&slot.latencies);
     let us = |field| latency.number(field).unwrap_or_default();
     let (p50, p99, max) = (us("p50_us"), us("p99_us"), us("max_us"));

@@ -178,7 +178,8 @@ async fn request(
 /// `depth` reads in flight on each drive.
 pub(super) async fn bare_reads_per_s(
     disks: &[Arc<dyn Disk>],
-    (reads, bytes): (u64, usize),
+    reads: u64,
+    bytes: usize,
     depth: u32,
 ) -> Result<f64, SliceError> {
     let each = reads / (disks.len() as u64 * u64::from(depth)) + 1;

@@ -279,13 +279,13 @@ async fn bench(args: &BenchArgs) -> Result<(), CommandError> {
     // One half of the bare reads comes before the load and one half after it, so that other work of the
     // machine affects both.
     let of_one = record_bytes.next_multiple_of(device::PAGE_BYTES as u64) as usize;
-    let reads = (args.load.requests / 2, of_one);
     let depth = args.on.scheduling().queue_depth;
-    let first = bare_reads_per_s(&disks, reads, depth).await?;
+    let bare_reads = || bare_reads_per_s(&disks, args.load.requests / 2, of_one, depth);
+    let first = bare_reads().await?;
     let before = map.stats();
     let tally = measure(&numbers, &args.load, keys).await?;
     let after = map.stats();
-    let second = bare_reads_per_s(&disks, reads, depth).await?;
+    let second = bare_reads().await?;
     let bare = 2.0 / (1.0 / first + 1.0 / second);
     let of_table = tally.per_get(after.table.page_reads - before.table.page_reads);
     let of_records = tally.per_get(after.record_reads - before.record_reads);

@@ -58,7 +58,8 @@ pub(super) fn vectors_in(
     read.map_err(|source| InputError::ReadVector { vector: 1, source })?;
     if beginning != IDX3 {
         let mut lines = lines_of(Cursor::new(beginning).chain(reader));
-        let next = move |_| lines.next().transpose()?.map(parsed).transpose();
+        let parse = |(line, text)| parsed(line, text);
+        let next = move |_| lines.next().transpose()?.map(parse).transpose();
         return Ok(until_wrong(next));
     }
     let mut images = Images::of(&mut reader)?;
@@ -81,7 +82,7 @@ fn until_wrong(
     }))
 }
 
-fn parsed((line, text): (u64, String)) -> Result<Vec<f32>, InputError> {
+fn parsed(line: u64, text: String) -> Result<Vec<f32>, InputError> {
     let words = text
         .split(|c: char| c.is_whitespace() || c == ',')
         .filter(|word| !word.is_empty());

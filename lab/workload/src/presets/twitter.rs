@@ -14,7 +14,7 @@ use crate::sizes::{Geometric, ValueSize};
 use crate::tenant::{Churn, Preset, Share};
 use crate::weighted::Weighted;
 
-use super::twitter_clusters::{CLUSTERS, Cluster};
+use super::twitter_clusters::{CLUSTERS, Objects};
 
 /// Exponent of clusters for which none is published.
 const UNKNOWN_ALPHA: f64 = 0.855;
@@ -31,8 +31,8 @@ pub(super) fn preset(number: u16, settings: &Settings) -> Result<Preset, Workloa
     let [gets, sets, deletes] = cluster.percents;
     let theta = settings
         .theta
-        .unwrap_or(cluster.zipf_alpha.unwrap_or(UNKNOWN_ALPHA));
-    let once = once_share(cluster);
+        .unwrap_or(cluster.objects.zipf_alpha.unwrap_or(UNKNOWN_ALPHA));
+    let once = once_share(&cluster.objects);
     let value_size = ValueSize::Geometric(Geometric::new(cluster.value_bytes));
     Ok(Preset {
         shares: vec![Share {
@@ -52,8 +52,8 @@ pub(super) fn preset(number: u16, settings: &Settings) -> Result<Preset, Workloa
 
 /// Returns the share of the requests that go to objects requested once: the number of such objects per
 /// object, divided by the requests per object.
-fn once_share(cluster: &Cluster) -> f64 {
-    cluster.once_percent / 100.0 / cluster.mean_frequency.max(1.0)
+fn once_share(objects: &Objects) -> f64 {
+    objects.once_percent / 100.0 / objects.mean_frequency.max(1.0)
 }
 
 #[cfg(test)]

@@ -44,9 +44,9 @@ pub(super) fn object(subject: &Subject<'_>) -> Value {
         "journal": journal(subject),
         "checkpoint": checkpoint(inspection),
         "segments": segments(inspection),
-        "items": Value::from_iter(subject.items().map(field)),
+        "items": object_of(subject.items()),
         "recovery": recovery(inspection),
-        "verified": subject.verified().map(|counts| Value::from_iter(counts.map(field))),
+        "verified": subject.verified().map(object_of),
         "flaws": {
             "count": inspection.flaw_count,
             "first": inspection.flaws.iter().map(|place| json!({
@@ -59,9 +59,10 @@ pub(super) fn object(subject: &Subject<'_>) -> Value {
     })
 }
 
-/// Returns the JSON name of a count, and the count.
-fn field((name, _, count): Count) -> (&'static str, u64) {
-    (name, count)
+/// Returns an object with the counts under their JSON names.
+fn object_of(counts: impl IntoIterator<Item = Count>) -> Value {
+    let fields = counts.into_iter().map(|(name, _, count)| (name, count));
+    fields.collect()
 }
 
 fn copy(copy: &SuperblockCopy) -> Value {
@@ -94,7 +95,7 @@ fn journal(subject: &Subject<'_>) -> Value {
         "chunks": journal.chunks,
         "bytes": journal.chunks * journal.chunk_bytes,
         "has_gap": journal.has_gap,
-        "records": Value::from_iter(subject.records().map(field)),
+        "records": object_of(subject.records()),
     })
 }
 

@@ -100,7 +100,7 @@ impl JournalImage {
             (0, Decay::Earlier) => Decay::Zeros,
             _ => decay,
         };
-        decay_page((&mut self.words, &self.earlier), page, decay, random);
+        decay_page(&mut self.words, &self.earlier, page, decay, random);
         if decay == Decay::Unreadable {
             self.unreadable.insert(page);
         }
@@ -113,7 +113,8 @@ fn page_of(words: &[u64], page: usize) -> &[u64] {
 }
 
 fn decay_page(
-    (words, earlier): (&mut [u64], &[u64]),
+    words: &mut [u64],
+    earlier: &[u64],
     page: usize,
     decay: Decay,
     random: &mut SmallRng,
@@ -209,7 +210,7 @@ impl MemoryJournal {
         let (&page, decay) = pages
             .choose(random)
             .zip(Decay::ALL.choose(random).copied())?;
-        decay_page((&mut state.words, &state.earlier), page, decay, random);
+        decay_page(&mut state.words, &state.earlier, page, decay, random);
         let range = page * PAGE_WORDS..(page + 1) * PAGE_WORDS;
         state.durable[range.clone()].copy_from_slice(&state.words[range]);
         if decay == Decay::Unreadable {

@@ -82,7 +82,7 @@ impl MemoryFilters {
         instance: u64,
     ) -> Result<Self, SliceError> {
         let pointers =
-            Pointers::create(journal, (shape.partitions, 1), Self::words(shape), instance)?;
+            Pointers::create(journal, shape.partitions, 1, Self::words(shape), instance)?;
         pointers.sync(|| (), || (), || ()).await?;
         Ok(Self::of(pointers, shape))
     }
@@ -93,8 +93,7 @@ impl MemoryFilters {
         shape: &BloomShape,
         instance: u64,
     ) -> Result<Self, SliceError> {
-        let pointers =
-            Pointers::open(journal, (shape.partitions, 1), Self::words(shape), instance)?;
+        let pointers = Pointers::open(journal, shape.partitions, 1, Self::words(shape), instance)?;
         Ok(Self::of(pointers, shape))
     }
 
@@ -168,14 +167,14 @@ impl MemoryFilters {
                     let last = self.page(partition, generation, page).check_word(*check);
                     // A crash has cut a change short.
                     if words[FILTER_BIT_WORDS] != last {
-                        self.store_check((partition, generation), page, *check);
+                        self.store_check(partition, generation, page, *check);
                     }
                 }
                 FilterPageState::NotBegun if !is_synced => {
-                    self.fill((partition, generation), page, 0);
+                    self.fill(partition, generation, page, 0);
                 }
                 FilterPageState::NotBegun | FilterPageState::Damaged => {
-                    self.fill((partition, generation), page, u64::MAX);
+                    self.fill(partition, generation, page, u64::MAX);
                     pages_lost += 1;
                 }
             }
@@ -199,17 +198,17 @@ impl MemoryFilters {
     }
 
     /// Stores `bits` to all words of a page, with their check.
-    fn fill(&self, (partition, generation): (u32, u32), page: usize, bits: u64) {
+    fn fill(&self, partition: u32, generation: u32, page: usize, bits: u64) {
         let start = self.half(partition, generation).start + page * FILTER_PAGE_WORDS;
         for word in start..start + FILTER_BIT_WORDS {
             self.journal().store(word, bits);
         }
         let of = self.page(partition, generation, page);
         let check = of.check(&[bits; FILTER_BIT_WORDS]);
-        self.store_check((partition, generation), page, check);
+        self.store_check(partition, generation, page, check);
     }
 
-    fn store_check(&self, (partition, generation): (u32, u32), page: usize, check: u16) {
+    fn store_check(&self, partition: u32, generation: u32, page: usize, check: u16) {
         let start = self.half(partition, generation).start + page * FILTER_PAGE_WORDS;
         let word = self.page(partition, generation, page).check_word(check);
         self.journal().store(start + FILTER_BIT_WORDS, word);
@@ -275,7 +274,7 @@ impl MemoryFilters {
         self.journal().clear(self.half(partition, generation));
         for page in 0..self.half_words / FILTER_PAGE_WORDS {
             let check = self.page(partition, generation, page).empty_check();
-            self.store_check((partition, generation), page, check);
+            self.store_check(partition, generation, page, check);
         }
     }
 

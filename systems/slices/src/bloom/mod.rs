@@ -570,7 +570,7 @@ impl Flush for Inner {
         Ok(())
     }
 
-    fn release(&self, (): ()) {}
+    fn release(&self, _flushed: ()) {}
 }
 
 /// Returns the pointers to the slicetables on a drive, one for each of its partitions.

@@ -6,7 +6,7 @@ use zerocopy::byteorder::little_endian::U64;
 use super::settings::{BitPlacement, BloomShape, MOST_FUNCTIONS};
 use crate::error::SliceError;
 use crate::layout::Layout;
-use crate::superblock::{Instance, common, refuse_if};
+use crate::superblock::{Instance, SlicetableShape, common, refuse_if};
 
 /// Returns the superblock of a filter of this shape.
 pub(super) fn superblock_of(
@@ -18,8 +18,12 @@ pub(super) fn superblock_of(
         SliceKind::Bloom,
         instance,
         layout,
-        (shape.partitions, shape.pages),
-        (shape.page.incarnations, shape.page.slots),
+        SlicetableShape {
+            partitions: shape.partitions,
+            pages: shape.pages,
+            incarnations: shape.page.incarnations,
+            slots: shape.page.slots,
+        },
     );
     let placement = match shape.placement {
         BitPlacement::Spread => 0,

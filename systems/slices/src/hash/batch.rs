@@ -34,7 +34,8 @@ pub(super) struct Batch<'a> {
 impl<'a> Batch<'a> {
     /// Returns a batch of these tables, oldest first, each of another incarnation.
     pub(super) fn new(
-        (shape, keys): (&'a EntryPage, Keys),
+        shape: &'a EntryPage,
+        keys: Keys,
         keeps_deletes: bool,
         members: Vec<Member>,
     ) -> Self {
@@ -172,7 +173,7 @@ mod tests {
                     members.push(Member { table: Arc::new(table), incarnation });
                     incarnation += 1;
                 }
-                let mut batch = Batch::new((&shape, keys()), false, members);
+                let mut batch = Batch::new(&shape, keys(), false, members);
                 for (number, page) in pages.iter_mut().enumerate() {
                     let mut noted = Vec::new();
                     batch.change(number as u32, page, &mut |key| noted.push(key), |_| ());

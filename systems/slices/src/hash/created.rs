@@ -8,7 +8,7 @@ use crate::error::SliceError;
 use crate::settings::{
     HashSettings, HashShape, MOST_BUCKET_ENTRIES, MOST_SIDE_TABLES, MOST_TABLE_ENTRIES,
 };
-use crate::superblock::{self, Instance};
+use crate::superblock::{self, Instance, SlicetableShape};
 
 /// Returns the superblock of a new table.
 pub(super) fn superblock_of(
@@ -21,8 +21,12 @@ pub(super) fn superblock_of(
         SliceKind::Hash,
         instance,
         &settings.layout(),
-        (shape.partitions, shape.pages),
-        (page.incarnations, page.slots),
+        SlicetableShape {
+            partitions: shape.partitions,
+            pages: shape.pages,
+            incarnations: page.incarnations,
+            slots: page.slots,
+        },
     );
     superblock.own[0] = U64::new(shape.table_entries.into());
     superblock.own[1] = U64::new(shape.side_tables.into());

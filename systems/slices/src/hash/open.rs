@@ -86,7 +86,7 @@ impl SliceHash {
         let log_shape = log_shape(&shape, &settings, disks.len());
         let instance = Instance::of(&found);
         let log = Log::open(journal, log_shape, instance.id)?;
-        let pointers = |drive| pointers_of(&log, &shape, (settings.spread, disks.len()), drive);
+        let pointers = |drive| pointers_of(&log, &shape, settings.spread, disks.len(), drive);
         superblock::check_space(&disks, &found, &settings.layout(), pointers)?;
         Self::start(disks, log, &settings, shape, instance).await
     }
@@ -113,7 +113,7 @@ impl SliceHash {
             channels: settings.channels,
         };
         let count = disks.len();
-        let pointers = |number| pointers_of(&log, &shape, (settings.spread, count), number);
+        let pointers = |number| pointers_of(&log, &shape, settings.spread, count, number);
         let drives = drives(disks, table_shape, settings.scheduling, pointers)?;
         let most_keys = shape.page.entries() * shape.pages as usize;
         let mut inner = Inner {
@@ -211,7 +211,8 @@ fn log_shape(shape: &HashShape, settings: &HashSettings, drives: usize) -> LogSh
 fn pointers_of(
     log: &Log,
     shape: &HashShape,
-    (is_spread, drives): (bool, usize),
+    is_spread: bool,
+    drives: usize,
     drive: usize,
 ) -> Vec<(u32, Pointer)> {
     let (first, step, nth) = match is_spread {

@@ -189,8 +189,8 @@ impl Family {
         trials: usize,
     ) -> f64 {
         const DIMENSIONS: usize = 16;
-        let sizes = (target.tables as usize, functions as usize, DIMENSIONS);
-        let drawn = Functions::new(*self, sizes, 0x7e57);
+        let (tables, functions) = (target.tables as usize, functions as usize);
+        let drawn = Functions::new(*self, tables, functions, DIMENSIONS, 0x7e57);
         let trials = trials.max(distances.len());
         let found = (0..trials).filter(|&trial| {
             let distance = distances[trial % distances.len()];
@@ -308,7 +308,7 @@ mod tests {
             (Family::Euclidean { width: 4.0 }, [0.5, 2.0, 8.0]),
         ];
         for (family, distances) in families {
-            let functions = Functions::new(family, (4_000, 1, 30), 11);
+            let functions = Functions::new(family, 4_000, 1, 30, 11);
             for distance in distances {
                 let one: Vec<f32> = (0..30).map(|at| (at % 7) as f32 - 2.0).collect();
                 let norm = one.iter().map(|x| x * x).sum::<f32>().sqrt();

@@ -94,9 +94,12 @@ pub(crate) fn normal(seed: u64, function: usize, dimension: usize) -> f32 {
 }
 
 impl Functions {
+    /// Draws `functions` functions for each of `tables` tables.
     pub(crate) fn new(
         family: Family,
-        (tables, functions, dimensions): (usize, usize, usize),
+        tables: usize,
+        functions: usize,
+        dimensions: usize,
         seed: u64,
     ) -> Self {
         let all = tables * functions;
@@ -266,7 +269,7 @@ mod tests {
             (Family::Cosine, 3.0),
             (Family::Euclidean { width: 6.0 }, 0.7),
         ] {
-            let functions = Functions::new(family, (10, 12, 30), 9);
+            let functions = Functions::new(family, 10, 12, 30, 9);
             let vector: Vec<f32> = (0..30).map(|at| 10.0 * normal(3, 0, at)).collect();
             let keys = functions.keys(&vector);
             let likely = functions.likely_keys(&vector, 25);
@@ -304,7 +307,7 @@ mod tests {
     #[test]
     fn near_vectors_collide_and_far_ones_do_not() {
         for family in [Family::Cosine, Family::Euclidean { width: 8.0 }] {
-            let functions = Functions::new(family, (200, 6, 50), 5);
+            let functions = Functions::new(family, 200, 6, 50, 5);
             let vector: Vec<f32> = (0..50).map(|at| normal(3, 0, at)).collect();
             let near: Vec<f32> = (0..50)
                 .map(|at| vector[at] + 0.05 * normal(4, 0, at))

@@ -120,8 +120,8 @@ impl Log {
         shape: LogShape,
         instance: u64,
     ) -> Result<Self, SliceError> {
-        let of = (shape.partitions, 1);
-        let pointers = Pointers::create(Arc::clone(&journal), of, shape.words(), instance)?;
+        let (partitions, words) = (shape.partitions, shape.words());
+        let pointers = Pointers::create(Arc::clone(&journal), partitions, 1, words, instance)?;
         let log = Self {
             journal,
             shape,
@@ -139,8 +139,8 @@ impl Log {
         shape: LogShape,
         instance: u64,
     ) -> Result<Self, SliceError> {
-        let of = (shape.partitions, 1);
-        let pointers = Pointers::open(Arc::clone(&journal), of, shape.words(), instance)?;
+        let (partitions, words) = (shape.partitions, shape.words());
+        let pointers = Pointers::open(Arc::clone(&journal), partitions, 1, words, instance)?;
         Ok(Self {
             journal,
             shape,
@@ -225,7 +225,7 @@ impl Log {
     }
 
     /// Returns whether a mark is that of a segment that had the half before the given one.
-    fn is_earlier(&self, mark: u64, (generation, segment): (u32, u32)) -> bool {
+    fn is_earlier(&self, mark: u64, generation: u32, segment: u32) -> bool {
         let of = (mark >> 32) as u32;
         let segments = self.shape.batch.div_ceil(self.shape.segment_vectors).max(2);
         let end = match of == generation {
@@ -288,7 +288,7 @@ impl Log {
         let (counts, mark) = head.split_at(COUNT_WORDS);
         let damaged = |what| SliceError::DamagedSegment { generation, what };
         if mark[0] != self.mark(generation, segment) {
-            return match self.is_earlier(mark[0], (generation, segment)) {
+            return match self.is_earlier(mark[0], generation, segment) {
                 true => Ok(None),
                 false => Err(damaged("its head names no segment that can be")),
             };

@@ -116,8 +116,8 @@ impl SliceLsh {
         refuse_parts(&disks, &*journal, log_shape(settings, &shape).words())?;
         let instance = Instance::random();
         for (number, disk) in disks.iter().enumerate() {
-            let identity = (number, disks.len());
-            let superblock = superblock::superblock(settings, &shape, identity, instance);
+            let superblock =
+                superblock::superblock(settings, &shape, number, disks.len(), instance);
             let mut head = AlignedBuf::new((settings.head_bytes() as usize).max(PAGE_BYTES));
             superblock.encode(&mut head);
             let error = SliceError::device(number);
@@ -187,11 +187,6 @@ impl SliceLsh {
             own.map(|partition| (partition, log.pointer(partition)))
                 .collect()
         })?;
-        let sizes = (
-            settings.tables as usize,
-            settings.functions as usize,
-            settings.dimensions as usize,
-        );
         let mut inner = Inner {
             shape,
             family: settings.family,
@@ -199,7 +194,13 @@ impl SliceLsh {
             dimensions: settings.dimensions,
             probes: settings.probes,
             most_candidates: settings.most_candidates,
-            functions: Functions::new(settings.family, sizes, instance.seed),
+            functions: Functions::new(
+                settings.family,
+                settings.tables as usize,
+                settings.functions as usize,
+                settings.dimensions as usize,
+                instance.seed,
+            ),
             places: Places {
                 keys: Keys {
                     seed: instance.seed,

@@ -19,7 +19,8 @@ const EUCLIDEAN: u8 = 2;
 pub(crate) fn superblock(
     settings: &LshSettings,
     shape: &LshShape,
-    (number, count): (usize, usize),
+    number: usize,
+    count: usize,
     instance: Instance,
 ) -> SliceSuperblock {
     let (family, width) = match settings.family {
@@ -201,7 +202,7 @@ mod tests {
             ..LshSettings::new(300, Family::Euclidean { width: 2.5 })
         };
         let shape = settings.shape(&[1 << 30, 1 << 30]).expect("it fits");
-        let written = superblock(&settings, &shape, (1, 2), Instance::random());
+        let written = superblock(&settings, &shape, 1, 2, Instance::random());
         let other = LshSettings {
             most_candidates: 7,
             ..LshSettings::new(10, Family::Cosine)

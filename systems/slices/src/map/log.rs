@@ -43,6 +43,19 @@ pub(crate) struct RecordLog {
     segment_bytes: usize,
 }
 
+/// The state of a map that its log has. A start begins here.
+pub(crate) struct LogHead {
+    /// Number of the start that the records belong to.
+    pub(crate) epoch: u32,
+    /// End of the records, in bytes.
+    pub(crate) end: u64,
+}
+
+impl LogHead {
+    /// Head of a new map, without records.
+    pub(crate) const NEW: Self = Self { epoch: 1, end: 0 };
+}
+
 impl RecordLog {
     /// Creates the log of a new map, without records.
     pub(crate) fn create(
@@ -53,13 +66,13 @@ impl RecordLog {
     ) -> Result<Self, SliceError> {
         let log = Self::of(journal, first, segment_bytes)?;
         log.journal.clear(first..first + words(segment_bytes));
-        log.store_epoch(1);
-        log.store_end(0);
+        log.store_epoch(LogHead::NEW.epoch);
+        log.store_end(LogHead::NEW.end);
         log.journal.store(first, instance);
         Ok(log)
     }
 
-    /// Opens the log of an existing map. Also returns its epoch and the end of its records.
+    /// Opens the log of an existing map. Also returns its head.
     ///
     /// # Errors
     /// Another map's log, or a damaged one.
@@ -68,7 +81,7 @@ impl RecordLog {
         first: usize,
         segment_bytes: u32,
         instance: u64,
-    ) -> Result<(Self, u32, u64), SliceError> {
+    ) -> Result<(Self, LogHead), SliceError> {
         let log = Self::of(journal, first, segment_bytes)?;
         let mut head = [0; END + 1];
         let read = log.journal.read(first, &mut head);
@@ -79,7 +92,11 @@ impl RecordLog {
         let damaged = |_| SliceError::DamagedRecords;
         let epoch = unseal_number(head[EPOCH], EPOCH_SALT).map_err(damaged)?;
         let end = unseal_number(head[END], END_SALT).map_err(damaged)?;
-        Ok((log, epoch as u32, end * PAGE_BYTES as u64))
+        let head = LogHead {
+            epoch: epoch as u32,
+            end: end * PAGE_BYTES as u64,
+        };
+        Ok((log, head))
     }
 
     fn of(journal: Arc<dyn Journal>, first: usize, segment_bytes: u32) -> Result<Self, SliceError> {

@@ -36,7 +36,7 @@ use crate::error::SliceError;
 use crate::hash::SliceHash;
 use crate::layout::{drive_bytes, refuse_parts, refuse_twice};
 use crate::superblock::{self, Instance};
-use log::RecordLog;
+use log::{LogHead, RecordLog};
 use ring::RecordRing;
 use state::{Append, Segment, State};
 use stats::Counts;
@@ -122,7 +122,7 @@ impl SliceMap {
         let table = SliceHash::create(parts, Arc::clone(&journal), &settings.table).await?;
         let first = log::first_word(table.words());
         let log = RecordLog::create(journal, first, records.segment_bytes, instance.id)?;
-        let map = Self::with(disks, (table, log), records, instance, (1, 0));
+        let map = Self::with(disks, table, log, records, instance, LogHead::NEW);
         map.0.sync_table().await?;
         Ok(map)
     }
@@ -145,29 +145,29 @@ impl SliceMap {
         let parts = records.table_parts(&disks)?;
         let table = SliceHash::open(parts, Arc::clone(&journal), &settings.table).await?;
         let first = log::first_word(table.words());
-        let (log, epoch, end) =
-            RecordLog::open(journal, first, records.segment_bytes, instance.id)?;
-        let left = Self::with(disks, (table, log), records, instance, (epoch, end));
+        let (log, head) = RecordLog::open(journal, first, records.segment_bytes, instance.id)?;
+        let left = Self::with(disks, table, log, records, instance, head);
         left.recovered().await
     }
 
-    /// Returns a map whose records end at `end`. `epoch` is the number of this start.
+    /// Returns a map whose records end where the head of its log says.
     fn with(
         disks: Vec<Arc<dyn Disk>>,
-        (table, log): (SliceHash, RecordLog),
+        table: SliceHash,
+        log: RecordLog,
         records: RecordShape,
         instance: Instance,
-        (epoch, end): (u32, u64),
+        head: LogHead,
     ) -> Self {
         let ring = RecordRing::new(disks, &records);
-        let state = State::new(ring.segment_of(end), ring.segment_bytes(), end);
+        let state = State::new(&ring, head.end, head.end);
         Self(Arc::new(Inner {
             table,
             ring,
             log,
             records,
             instance,
-            epoch,
+            epoch: head.epoch,
             torn: 0,
             state: Mutex::new(state),
             progress: Notify::new(),

@@ -35,8 +35,7 @@ impl SliceMap {
         let mut inner = Arc::into_inner(self.0).expect("it has been made just now");
         let synced = inner.state.lock().synced;
         let end = inner.recover(synced).await?;
-        let segment_bytes = inner.ring.segment_bytes();
-        *inner.state.lock() = State::new(inner.ring.segment_of(end), segment_bytes, synced);
+        *inner.state.lock() = State::new(&inner.ring, end, synced);
         // A power cut may have torn the first write of the segment that follows.
         inner.torn = inner.ring.tail(inner.ring.segment_of(end).0 + 1);
         // Before the new epoch begins, all records of the old epoch are durable, and then their end: behind an older end no start

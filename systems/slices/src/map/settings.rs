@@ -12,7 +12,7 @@ use crate::error::SliceError;
 use crate::layout::refuse_if;
 use crate::map::log::SLOTS;
 use crate::settings::{HashSettings, HashShape};
-use crate::superblock::{self, Instance};
+use crate::superblock::{self, Instance, SlicetableShape};
 
 /// Estimated bytes of a drive for each entry of the table.
 const ENTRY_BYTES: u64 = 24;
@@ -197,8 +197,12 @@ pub(super) async fn write_superblocks(
         SliceKind::Map,
         instance,
         &layout,
-        (table.partitions, table.pages),
-        (table.page.incarnations, table.page.slots),
+        SlicetableShape {
+            partitions: table.partitions,
+            pages: table.pages,
+            incarnations: table.page.incarnations,
+            slots: table.page.slots,
+        },
     );
     let records = &shape.records;
     let own = [records.segment_bytes.into(), records.segments, 0, 0];

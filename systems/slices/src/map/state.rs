@@ -9,6 +9,7 @@ use format::slices_map::{Record, RecordAddress};
 
 use crate::error::SliceError;
 use crate::map::log::SLOTS;
+use crate::map::ring::RecordRing;
 
 /// A segment of records.
 pub(super) struct Segment {
@@ -86,16 +87,15 @@ pub(super) struct Unstored {
 }
 
 impl State {
-    /// Returns the state of a map whose records end at byte `from` of a segment. The log says that they end at `synced`, or
-    /// later.
-    pub(super) fn new((number, from): (u64, usize), segment_bytes: usize, synced: u64) -> Self {
-        let stored = number * segment_bytes as u64 + from as u64;
-        let bytes = AlignedBuf::new(segment_bytes);
+    /// Returns the state of a map whose records end at `end`. The log says that they end at `synced`, or later.
+    pub(super) fn new(ring: &RecordRing, end: u64, synced: u64) -> Self {
+        let (number, from) = ring.segment_of(end);
+        let bytes = AlignedBuf::new(ring.segment_bytes());
         Self {
             segments: VecDeque::from([Segment::new(number, bytes, from)]),
             pending: HashMap::new(),
             wanted: 0,
-            stored,
+            stored: end,
             synced,
             durable_end: 0,
             is_writing: false,

@@ -50,7 +50,8 @@ impl Model {
 async fn client(
     filter: SliceBloom,
     model: Rc<RefCell<Model>>,
-    (task, first): (u64, u64),
+    task: u64,
+    first: u64,
     seed: u64,
     kept: u64,
 ) {
@@ -155,7 +156,8 @@ fn live_and_crash(settings: &BloomSettings, drives: usize, seed: u64, kept: u64)
                 let client = client(
                     filter.clone(),
                     Rc::clone(&model),
-                    (task, life << 20),
+                    task,
+                    life << 20,
                     random.random(),
                     kept,
                 );

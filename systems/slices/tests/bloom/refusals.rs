@@ -114,7 +114,7 @@ fn a_superblock_that_cannot_be_is_an_error() {
                 println!("{name} = {to}");
                 let settings = small(8, placement);
                 let change = |block: &mut SliceSuperblock| set(block, to);
-                Sim::new(1).block_on(with_superblock(&settings, (name, to), change));
+                Sim::new(1).block_on(with_superblock(&settings, name, to, change));
             }
         }
     }
@@ -122,7 +122,8 @@ fn a_superblock_that_cannot_be_is_an_error() {
 
 async fn with_superblock(
     settings: &BloomSettings,
-    (name, to): (&str, u32),
+    name: &str,
+    to: u32,
     change: impl FnOnce(&mut SliceSuperblock),
 ) {
     let hardware = Hardware::new(settings, 1, 1);

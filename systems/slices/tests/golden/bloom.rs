@@ -88,7 +88,7 @@ impl Filter<'_> {
         let bit = |incarnation: u32, slot: u32| {
             let page = self
                 .superblock
-                .page(self.left, STRIPE, (partition, slot / of_page));
+                .page(self.left, STRIPE, partition, slot / of_page);
             let slice_bytes = self.superblock.incarnations.div_ceil(8) as usize;
             let slice = page.from(24 + (slot % of_page) as usize * slice_bytes);
             slice.bit(incarnation as usize)

@@ -153,7 +153,8 @@ impl Superblock {
         &self,
         left: &'a Left,
         start: usize,
-        (partition, page): (u32, u32),
+        partition: u32,
+        page: u32,
     ) -> Bytes<'a> {
         let (generation, region) = self.pointer(&left.log, partition);
         let at = start + (region * self.pages + page) as usize * PAGE;

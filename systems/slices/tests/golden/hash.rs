@@ -116,8 +116,9 @@ impl<'a> Table<'a> {
             incarnations,
             ..
         } = self.superblock;
-        let all = (partition, slot / slots);
-        let page = self.superblock.page(self.left, self.start, all);
+        let page = self
+            .superblock
+            .page(self.left, self.start, partition, slot / slots);
         let bucket = incarnations as usize * BUCKET;
         let entries = slots as usize * bucket;
         let bitmap = entries.div_ceil(64) * 8;
@@ -140,7 +141,7 @@ impl<'a> Table<'a> {
         } = self.superblock;
         let page = self
             .superblock
-            .page(self.left, self.start, (partition, slot / slots));
+            .page(self.left, self.start, partition, slot / slots);
         let entries = slots as usize * incarnations as usize * BUCKET;
         let filters = 24 + 2 * entries.div_ceil(64) * 8 + 16 * entries;
         let filter_bytes = self.left.drive().from(self.start - STRIPE).u32(72);

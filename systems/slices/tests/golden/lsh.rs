@@ -103,7 +103,7 @@ fn an_index_lies_as_documented() {
     for partition in 0..PARTITIONS {
         assert_eq!(superblock.pointer(&left.log, partition).0, 1);
         for number in 0..superblock.pages {
-            let page = superblock.page(&left, regions, (partition, number));
+            let page = superblock.page(&left, regions, partition, number);
             let counts = page.at(24..24 + INCARNATIONS);
             assert_eq!(counts[1..], [0; INCARNATIONS - 1]);
             for entry in 0..usize::from(counts[0]) {

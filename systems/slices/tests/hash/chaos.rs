@@ -31,7 +31,8 @@ async fn client(
     table: SliceHash,
     model: Model,
     stop: Rc<std::cell::Cell<bool>>,
-    (task, seed): (u64, u64),
+    task: u64,
+    seed: u64,
     may_evict: bool,
 ) {
     let mut random = SmallRng::seed_from_u64(seed);
@@ -191,7 +192,8 @@ fn live(settings: &HashSettings, drives: usize, seed: u64, may_evict: bool, faul
                     table.clone(),
                     Rc::clone(&model),
                     Rc::clone(&stop),
-                    (task, random.random()),
+                    task,
+                    random.random(),
                     may_evict,
                 );
                 runtime::spawn_detached(client);

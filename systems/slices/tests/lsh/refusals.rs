@@ -280,12 +280,12 @@ fn a_superblock_that_cannot_be_is_an_error() {
         for to in [0, 1, 2, 100, 1 << 15, 1 << 16, 1 << 31, u32::MAX] {
             println!("{name} = {to}");
             let change = |block: &mut SliceSuperblock| set(block, to);
-            Sim::new(1).block_on(with_superblock((name, to), change));
+            Sim::new(1).block_on(with_superblock(name, to, change));
         }
     }
 }
 
-async fn with_superblock((name, to): (&str, u32), change: impl FnOnce(&mut SliceSuperblock)) {
+async fn with_superblock(name: &str, to: u32, change: impl FnOnce(&mut SliceSuperblock)) {
     let settings = small(8);
     let hardware = Hardware::new(&settings, 1, 1);
     let index = hardware.create(&settings).await.expect("drives work");

@@ -22,7 +22,8 @@ async fn client(
     map: SliceMap,
     model: Rc<RefCell<Model>>,
     stop: Rc<Cell<bool>>,
-    (task, seed): (u64, u64),
+    task: u64,
+    seed: u64,
     may_go: bool,
 ) {
     let mut random = SmallRng::seed_from_u64(seed);
@@ -113,8 +114,14 @@ fn live_and_crash(settings: &MapSettings, drives: usize, seed: u64, may_go: bool
             }
             let stop = Rc::new(Cell::new(false));
             for task in 0..TASKS {
-                let of = (task, random.random());
-                let client = client(map.clone(), Rc::clone(&model), Rc::clone(&stop), of, may_go);
+                let client = client(
+                    map.clone(),
+                    Rc::clone(&model),
+                    Rc::clone(&stop),
+                    task,
+                    random.random(),
+                    may_go,
+                );
                 runtime::spawn_detached(client);
             }
             runtime::sleep(until).await;

@@ -128,7 +128,7 @@ impl Cascade {
         let begun = self.doubt.sync_begins(next);
         let is_good = self.segments.sync(self.store.region()).await.is_ok();
         let failures = self.segments.failed_syncs();
-        let is_durable = self.doubt.sync_ended((is_good, failures), begun, next());
+        let is_durable = self.doubt.sync_ended(is_good, failures, begun, next());
         if !is_durable {
             self.work.iter().for_each(|work| work.notify_all());
         }

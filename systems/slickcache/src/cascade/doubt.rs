@@ -80,7 +80,8 @@ impl Doubt {
     /// one has failed since the last good one began: all pages written since then are in doubt.
     pub(super) fn sync_ended(
         &self,
-        (is_good, failures): (bool, u64),
+        is_good: bool,
+        failures: u64,
         begun: u64,
         next_number: u64,
     ) -> bool {

@@ -20,6 +20,14 @@ const BURST_TABLES: f64 = 3.0;
 /// Time between two inserts of a burst.
 const ARRIVAL: Duration = Duration::from_micros(1);
 
+/// Figures of an index with a side buffer of one size.
+struct Measured {
+    /// Number of full tables that may wait, for each partition: one of [`SIDE_SHARES`].
+    share: f64,
+    burst: Burst,
+    steady: Rates,
+}
+
 #[derive(Clone, Copy)]
 struct Burst {
     inserts: u64,
@@ -37,18 +45,17 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
         side_tables: (share * f64::from(slicetables)) as u32,
         ..Make::usual(System::SliceHash, slicetables, setting.seed)
     };
-    let measured = setting.cells.run(&SIDE_SHARES, |&share| {
+    let all = setting.cells.run(&SIDE_SHARES, |&share| {
         let make = make_of(share);
         let steady = measure(&make, |filled, random| {
             filled.requests(2 * requests, 100, random)
         })?;
-        Ok((burst(&make)?, steady))
+        Ok(Measured {
+            share,
+            burst: burst(&make)?,
+            steady,
+        })
     })?;
-    let all: Vec<(f64, Burst, Rates)> = SIDE_SHARES
-        .into_iter()
-        .zip(measured)
-        .map(|(share, (burst, steady))| (share, burst, steady))
-        .collect();
     let rows = all.iter().map(row).collect();
     Ok(Outcome::of(Vec::new(), findings(&all), rows))
 }
@@ -94,7 +101,12 @@ fn burst(make: &Make) -> Result<Burst, ExperimentError> {
     })
 }
 
-fn row((share, burst, steady): &(f64, Burst, Rates)) -> Row {
+fn row(measured: &Measured) -> Row {
+    let Measured {
+        share,
+        burst,
+        steady,
+    } = measured;
     Row::new()
         .with("side_tables_per_partition", *share)
         .with("burst_inserts", burst.inserts)
@@ -115,9 +127,14 @@ fn steady_bytes(steady: &Rates) -> f64 {
     steady.bytes_written as f64 / steady.flushed_entries as f64
 }
 
-fn findings(all: &[(f64, Burst, Rates)]) -> Vec<Finding> {
+fn findings(all: &[Measured]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (share, burst, steady) in all {
+    for Measured {
+        share,
+        burst,
+        steady,
+    } in all
+    {
         let finding = |what: &str, here: f64| {
             let measure = format!("{share} tables on the side for a partition: {what}");
             Finding::new(measure, None, Some(here))

@@ -181,7 +181,7 @@ impl LshMake {
             let mut all = Vec::new();
             for pattern in PATTERNS {
                 all.push(
-                    self.ask(&index, (&settings, pattern), &vectors, &stored)
+                    self.ask(&index, &settings, pattern, &vectors, &stored)
                         .await?,
                 );
             }
@@ -192,7 +192,8 @@ impl LshMake {
     async fn ask(
         &self,
         index: &SliceLsh,
-        (settings, pattern): (&LshSettings, Pattern),
+        settings: &LshSettings,
+        pattern: Pattern,
         vectors: &Vectors,
         stored: &[Vec<f32>],
     ) -> Result<LshRates, ExperimentError> {

@@ -6,8 +6,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use workload::{KeyId, Op, Workload};
+use workload::{KeyId, Op};
 
+use crate::compare::Plan;
 use crate::experiment::ExperimentError;
 
 const NEVER: u32 = u32::MAX;
@@ -20,18 +21,20 @@ struct Asked {
     next: u32,
 }
 
-/// Returns the share of gets that are hits in a cache of `bytes`. An item takes `overhead` bytes beside its value. The first
-/// `warmup` requests fill the cache and do not count.
+/// Returns the share of gets that are hits in a cache of `bytes`. An item takes `overhead` bytes beside its value. Makes the
+/// requests of `plan`. Those of the warm-up fill the cache and do not count.
 pub(super) fn hit_ratio(
-    workload: &Workload,
-    (bytes, overhead): (u64, u64),
-    (warmup, requests): (u64, u64),
+    plan: &Plan,
+    bytes: u64,
+    overhead: u64,
 ) -> Result<Option<f64>, ExperimentError> {
+    let workload = &plan.workload;
+    let requests = plan.warmup + plan.requests.unwrap_or(0);
     let mut asked = Vec::new();
     let clients = workload.settings().clients;
     let streams = workload.clients()?;
     let mut streams: Vec<_> = (0..clients).map(|number| streams.client(number)).collect();
-    'all: while asked.len() < (warmup + requests) as usize {
+    'all: while asked.len() < requests as usize {
         for stream in &mut streams {
             let Some(request) = stream.next_request()? else {
                 break 'all;
@@ -49,7 +52,7 @@ pub(super) fn hit_ratio(
         &asked,
         bytes,
         workload.set_on_miss(),
-        warmup as usize,
+        plan.warmup as usize,
     ))
 }
 

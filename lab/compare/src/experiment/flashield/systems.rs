@@ -290,7 +290,7 @@ fn of<'a>(rows: &'a [Row], system: &'a str, label: &'a str) -> impl Iterator<Ite
     })
 }
 
-fn all_of(rows: &[Row], (system, label): (&str, &str), field: &str) -> Vec<f64> {
+fn all_of(rows: &[Row], system: &str, label: &str, field: &str) -> Vec<f64> {
     of(rows, system, label)
         .filter_map(|row| row.number(field))
         .collect()
@@ -321,8 +321,8 @@ pub(in crate::experiment) fn table5(setting: &Setting<'_>) -> Result<Outcome, Ex
     })?;
     let rows = measured(setting, &cells)?;
     let label = |system| if system == FLASHIELD { "n = 1" } else { "" };
-    let clwa = SYSTEMS.map(|system| median(all_of(&rows, (system, label(system)), "clwa")));
-    let hits = SYSTEMS.map(|system| mean(&all_of(&rows, (system, label(system)), "hit_ratio")));
+    let clwa = SYSTEMS.map(|system| median(all_of(&rows, system, label(system), "clwa")));
+    let hits = SYSTEMS.map(|system| mean(&all_of(&rows, system, label(system), "hit_ratio")));
     let less = |one: Option<f64>, other: Option<f64>| Some(100.0 * (one? - other?));
     let over = |one: Option<f64>, other: Option<f64>| Some(one? / other?);
     let paper_clwa = ["0.54", "2.85", "3.67"];
@@ -353,7 +353,7 @@ pub(in crate::experiment) fn table5(setting: &Setting<'_>) -> Result<Outcome, Ex
     ]);
     let worths = HITS_PER_100_WRITES.map(worth_label);
     for label in worths.iter().map(String::as_str).chain([AS_PAPER]) {
-        let all = |field| all_of(&rows, (FLASHIELD, label), field);
+        let all = |field| all_of(&rows, FLASHIELD, label, field);
         findings.extend([
             Finding::new(
                 format!("{label}: median CLWA, flashield / ripq"),
@@ -373,7 +373,8 @@ pub(in crate::experiment) fn table5(setting: &Setting<'_>) -> Result<Outcome, Ex
 /// Returns the median CLWA and the mean hit ratio of all applications, beside the paper's.
 fn of_paper(
     label: &str,
-    (clwa, hits): (&'static str, &'static str),
+    clwa: &'static str,
+    hits: &'static str,
     all: impl Fn(&str) -> Vec<f64>,
 ) -> [Finding; 2] {
     let found = mean(&all("hit_ratio")).map(|hits| 100.0 * hits);
@@ -397,8 +398,8 @@ pub(in crate::experiment) fn table6(setting: &Setting<'_>) -> Result<Outcome, Ex
     let mut findings = Vec::new();
     for (reads, (clwa, hits)) in READS.into_iter().zip(paper) {
         let label = format!("n = {reads}");
-        let all = |field: &str| all_of(&rows, (FLASHIELD, &label), field);
-        findings.extend(of_paper(&label, (clwa, hits), all));
+        let all = |field: &str| all_of(&rows, FLASHIELD, &label, field);
+        findings.extend(of_paper(&label, clwa, hits, all));
     }
     Ok(Outcome::of(Vec::new(), findings, rows))
 }
@@ -418,8 +419,8 @@ pub(in crate::experiment) fn table7(setting: &Setting<'_>) -> Result<Outcome, Ex
         let end = format!(" 1 : {ratio}");
         let of_ratio = |row: &&Row| row.text(PART).is_some_and(|part| part.ends_with(&end));
         let of_ratio: Vec<Row> = rows.iter().filter(of_ratio).cloned().collect();
-        let all = |field: &str| all_of(&of_ratio, (FLASHIELD, "n = 1"), field);
-        findings.extend(of_paper(end.trim(), (clwa, hits), all));
+        let all = |field: &str| all_of(&of_ratio, FLASHIELD, "n = 1", field);
+        findings.extend(of_paper(end.trim(), clwa, hits, all));
     }
     Ok(Outcome::of(Vec::new(), findings, rows))
 }
@@ -533,13 +534,8 @@ impl Ground {
     /// Returns the hit ratio of a cache of the same bytes that knows the future, whatever it writes.
     fn bound(&self) -> Result<Row, ExperimentError> {
         let flash_bytes = self.plan.cache_bytes.unwrap_or(0);
-        let requests = self.plan.requests.unwrap_or(0);
         let bytes = flash_bytes + flash_bytes / self.ratio;
-        let hits = belady::hit_ratio(
-            &self.plan.workload,
-            (bytes, ITEM_OVERHEAD),
-            (self.plan.warmup, requests),
-        )?;
+        let hits = belady::hit_ratio(&self.plan, bytes, ITEM_OVERHEAD)?;
         Ok(Row::new()
             .with(PART, self.part())
             .with("preset", "belady")

@@ -220,15 +220,14 @@ fn outcome(cells: &[Cell], real: &[Vec<CompareRow>], modelled: &[CompareRow]) ->
             .collect();
         let foretold: Vec<f64> = modelled.iter().map(rates).collect();
         let judged = judge(&measured, &foretold);
+        let rates_of = |at: usize| Rates {
+            measured: measured[at],
+            foretold: foretold[at],
+            quotient: judged.quotients[at],
+        };
         for (at, cell) in cells.iter().enumerate() {
-            let line = (measured[at], foretold[at], judged.quotients[at]);
-            outcome.rows.push(line_of(
-                cell,
-                &real[at],
-                &modelled[at],
-                line,
-                (measured[0], foretold[0]),
-            ));
+            let line = line_of(cell, &real[at], &modelled[at], &rates_of(at), &rates_of(0));
+            outcome.rows.push(line);
         }
         outcome.findings.extend(findings(cells[0].work, &judged));
         wrong.extend(complaints(cells[0].work, &judged));
@@ -237,12 +236,21 @@ fn outcome(cells: &[Cell], real: &[Vec<CompareRow>], modelled: &[CompareRow]) ->
     outcome
 }
 
+/// Rates of a preset, in operations a second.
+struct Rates {
+    measured: Spread,
+    foretold: f64,
+    /// Ratio to the rate of the first preset: the predicted ratio over the measured one.
+    quotient: f64,
+}
+
+/// Returns the row of a preset. Its ratios are to `first`, the first preset.
 fn line_of(
     cell: &Cell,
     rounds: &[CompareRow],
     modelled: &CompareRow,
-    (measured, foretold, quotient): (Spread, f64, f64),
-    first: (Spread, f64),
+    rates: &Rates,
+    first: &Rates,
 ) -> Row {
     let median = |field: fn(&CompareRow) -> Option<f64>| {
         let values: Vec<f64> = rounds.iter().filter_map(field).collect();
@@ -251,13 +259,13 @@ fn line_of(
     Row::new()
         .with("workload", cell.work)
         .with("preset", cell.preset.name)
-        .with("real_ops_per_s", measured.median)
-        .with("real_least_per_s", measured.least)
-        .with("real_most_per_s", measured.most)
-        .with("virtual_ops_per_s", foretold)
-        .with("real_ratio", measured.median / first.0.median)
-        .with("virtual_ratio", foretold / first.1)
-        .with("quotient", quotient)
+        .with("real_ops_per_s", rates.measured.median)
+        .with("real_least_per_s", rates.measured.least)
+        .with("real_most_per_s", rates.measured.most)
+        .with("virtual_ops_per_s", rates.foretold)
+        .with("real_ratio", rates.measured.median / first.measured.median)
+        .with("virtual_ratio", rates.foretold / first.foretold)
+        .with("quotient", rates.quotient)
         .with("real_hit_ratio", median(|row| row.hit_ratio))
         .with("virtual_hit_ratio", modelled.hit_ratio)
         .with("real_p50_us", median(|row| row.p50_us))

@@ -42,7 +42,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     let mut cells = Vec::new();
     for &popularity in popularities {
         for &(mib, percent) in memories(setting.scale) {
-            let cell = |preset, percent| cell(setting, preset, popularity, (mib, percent));
+            let cell = |preset, percent| cell(setting, preset, popularity, mib, percent);
             cells.push(cell(FATCACHE, percent)?.part(BASE));
             for preset in [SLICKCACHE, SLICKCACHE_GC] {
                 cells.push(cell(preset, (percent * TIMES).min(LARGEST))?.part(OF_THE_PAPER));
@@ -56,7 +56,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
             let of = of(&rows, popularity, mib);
             let times = over(&of, [FATCACHE, SLICKCACHE_GC], "dram_bits_an_item");
             let percent = (percent * times.unwrap_or(1.0).clamp(1.0, TIMES)).min(LARGEST);
-            let cell = cell(setting, SLICKCACHE_GC, popularity, (mib, percent))?;
+            let cell = cell(setting, SLICKCACHE_GC, popularity, mib, percent)?;
             cells.push(cell.part(OF_THIS_ENGINE));
         }
     }
@@ -73,7 +73,8 @@ fn cell(
     setting: &Setting<'_>,
     preset: &'static str,
     popularity: Popularity,
-    (mib, percent): (u32, f64),
+    mib: u32,
+    percent: f64,
 ) -> Result<Cell, ExperimentError> {
     let all = Machine::of(setting.scale);
     let keys = all.data_set_keys(LARGEST);

@@ -38,8 +38,18 @@ fn channel(transfer_ns: u64) -> Channel {
     Channel::new(&config, blocks.collect())
 }
 
-/// A command: kind, pair of blocks, first page over both planes, pages, time to the next command.
-type Asked = (Kind, u32, u32, u32, u64);
+/// A command of a test.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    kind: Kind,
+    /// Pair of blocks, one of each plane.
+    pair: u32,
+    /// First page, counted over both planes.
+    first: u32,
+    pages: u32,
+    /// Time to the next command, in nanoseconds.
+    pause_ns: u64,
+}
 
 fn asked() -> impl Strategy<Value = Vec<Asked>> {
     let kind = prop_oneof![
@@ -49,15 +59,23 @@ fn asked() -> impl Strategy<Value = Vec<Asked>> {
     ];
     let pages = prop_oneof![Just(1), Just(2), 1..2 * PAGES];
     let pause = prop_oneof![Just(0), 0..300_000u64];
-    let command = (kind, 0..BLOCKS_PER_LUN, 0..2 * PAGES, pages, pause);
+    let parts = (kind, 0..BLOCKS_PER_LUN, 0..2 * PAGES, pages, pause);
+    let command = parts.prop_map(|(kind, pair, first, pages, pause_ns)| Asked {
+        kind,
+        pair,
+        first,
+        pages,
+        pause_ns,
+    });
     proptest::collection::vec(command, 1..60)
 }
 
 /// Returns the rows of a command, if the rules allow it.
-fn rows_of(channel: &Channel, (kind, pair, first, count, _): Asked) -> Option<Rows> {
+fn rows_of(channel: &Channel, asked: Asked) -> Option<Rows> {
+    let (kind, pair) = (asked.kind, asked.pair);
     let first_block = BlockId(pair * 2);
     let first = match kind {
-        Kind::Read => first,
+        Kind::Read => asked.first,
         Kind::Program => [0, 1]
             .map(|p| channel.blocks[BlockId(pair * 2 + p)].issued)
             .iter()
@@ -67,7 +85,7 @@ fn rows_of(channel: &Channel, (kind, pair, first, count, _): Asked) -> Option<Ro
     let is_torn = channel.blocks[first_block].state == State::Torn;
     let count = match kind {
         Kind::Erase => 2,
-        Kind::Read | Kind::Program => count.min(2 * PAGES - first),
+        Kind::Read | Kind::Program => asked.pages.min(2 * PAGES - first),
     };
     (count > 0 && (kind != Kind::Program || !is_torn)).then_some(Rows {
         first_block,
@@ -83,11 +101,11 @@ fn run(channel: &mut Channel, asked: &[Asked]) -> u64 {
     let (mut now, mut alone) = (0, 0);
     for &command in asked {
         if let Some(rows) = rows_of(channel, command) {
-            let id = channel.submit(now, command.0, rows);
-            alone += channel.timing.alone(command.0, &rows);
+            let id = channel.submit(now, command.kind, rows);
+            alone += channel.timing.alone(command.kind, &rows);
             pending.push((id, now + 1));
         }
-        let end = now + command.4;
+        let end = now + command.pause_ns;
         now = pass(channel, &mut pending, now, end);
     }
     pass(channel, &mut pending, now, NEVER - 1);
@@ -139,7 +157,13 @@ proptest! {
 fn one_command_alone_ends_when_it_was_foretold() {
     for kind in [Kind::Read, Kind::Program, Kind::Erase] {
         let mut channel = channel(20_000);
-        let command = (kind, 0, 0, 9, 0);
+        let command = Asked {
+            kind,
+            pair: 0,
+            first: 0,
+            pages: 9,
+            pause_ns: 0,
+        };
         let rows = rows_of(&channel, command).unwrap();
         let id = channel.submit(0, kind, rows);
         let end = channel.earliest_end(id);
