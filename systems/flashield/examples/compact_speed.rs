@@ -1,6 +1,6 @@
 //! Measures the compact index: filters of several shapes, and time per operation.
 //!
-//! `cargo run --release -p flowstone-index --example compact_speed -- 4096`
+//! `cargo run --release -p flowstone-flashield --example compact_speed -- 4096`
 //!
 //! The argument is the number of segments, of 2 MiB with objects of 257 bytes. Hashes are a counter through a bijective
 //! mixer, so every run does the same work.

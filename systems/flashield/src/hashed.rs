@@ -24,10 +24,13 @@ mod members;
 mod restore;
 mod restoring;
 mod search;
+mod settings;
 mod shard;
 mod spot;
 mod stats;
 mod verify;
+
+pub use settings::HashedSettings;
 
 use std::sync::Arc;
 
@@ -35,6 +38,7 @@ use crate::compact::PROBES;
 
 use self::core::{Hashed, table_config};
 use dead::CopyRank;
+use engine::ConfigError;
 use engine::Count as _;
 use engine::OpenError;
 use engine::format::location::Place;
@@ -47,7 +51,6 @@ use engine::reclaim::{Entered, Entry, Named, Resident, Residents};
 use engine::store::{
     AppendItem, Patience, Priority, ReadError, SegmentRecord, Source, StreamLayout, Streams,
 };
-use engine::{ConfigError, IndexSettings};
 use engine::{Key, KeyHash};
 use std::sync::atomic::Ordering;
 
@@ -71,27 +74,6 @@ const SMALL_TABLES: u64 = 1 << 16;
 const RECORDED_AT_ONCE: usize = 16;
 /// Slots swept while a lock is held.
 const SWEPT_SLOTS: usize = 1 << 14;
-
-/// Settings of the `hashed` placement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HashedSettings {
-    /// Largest share of the items on flash, in percent, that reclaim keeps while the flash is nearly full: the hot data
-    /// threshold of Flashield (section 4.3).
-    pub hot_percent: u32,
-    /// Whether memory and flash share one CLOCK, so that items keep their CLOCK value when they move. Then `hot_percent`
-    /// applies to the flash, and all of memory may be hot besides, as in Flashield. Otherwise each has its own CLOCK.
-    pub one_clock: bool,
-}
-
-impl Default for HashedSettings {
-    /// Returns Flashield's settings, but with separate CLOCKs for memory and flash.
-    fn default() -> Self {
-        Self {
-            hot_percent: 70,
-            one_clock: false,
-        }
-    }
-}
 
 impl PlacementKind for HashedSettings {
     fn describe(&self) -> Description {
@@ -135,15 +117,6 @@ impl PlacementKind for HashedSettings {
             });
         }
         Ok(hashed)
-    }
-}
-
-impl HashedSettings {
-    fn tuned(&self, settings: &IndexSettings) -> Self {
-        Self {
-            hot_percent: settings.hot_percent.unwrap_or(self.hot_percent),
-            ..*self
-        }
     }
 }
 

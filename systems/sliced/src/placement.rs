@@ -12,8 +12,9 @@ mod plan;
 mod residents;
 mod saved;
 mod segments;
+mod settings;
 
-pub use kind::SlicedSettings;
+pub use settings::SlicedSettings;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

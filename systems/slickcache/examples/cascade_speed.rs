@@ -1,6 +1,6 @@
 //! Measures look-ups of a [`Cascade`] below Tier 1: median time of each, and pages read.
 //!
-//! `cargo run --release -p flowstone-index --example cascade_speed -- 2000000 [bits of filter]`
+//! `cargo run --release -p flowstone-slickcache --example cascade_speed -- 2000000 [bits of filter]`
 //!
 //! The region is memory that answers at once, so the time is the processor's alone. Hashes are a counter through a
 //! bijective mixer, so every run does the same work.

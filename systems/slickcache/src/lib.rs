@@ -2,11 +2,11 @@
 //!
 //! | mechanism | section | file |
 //! |---|---|---|
-//! | Cascade Mapping: tiers, demotion, virtual buffering; direct blocks; the dual-mode linked hash table | 4.1 | `product/index/src/cascade/` |
-//! | reads, writes and deletes over the tiers | 4.2 | `product/engine/src/placement/tiered.rs` |
+//! | Cascade Mapping: tiers, demotion, virtual buffering; direct blocks; the dual-mode linked hash table | 4.1 | `systems/slickcache/src/cascade/` |
+//! | reads, writes and deletes over the tiers | 4.2 | `systems/slickcache/src/tiered.rs` |
 //! | Adaptive Two-phase GC | 4.3 | `product/engine/src/reclaim/policy.rs` (`CopyRecent`) |
-//! | zero-I/O demapping, the slab sequence counter | 4.3 | `product/engine/src/placement/tiered.rs`, `product/engine/src/placement/numbers.rs` |
-//! | crash recovery of the index | 4.4 | `product/index/src/cascade/checkpoint.rs` |
+//! | zero-I/O demapping, the slab sequence counter | 4.3 | `systems/slickcache/src/tiered.rs`, `product/engine/src/placement/on_flash/numbers.rs` |
+//! | crash recovery of the index | 4.4 | `systems/slickcache/src/cascade/checkpoint.rs` |
 //! | the presets | 5.2 | this file |
 
 #![forbid(unsafe_code)]

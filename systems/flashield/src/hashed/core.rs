@@ -18,10 +18,10 @@ use crate::compact::{
 use runtime::sync::Notify;
 use runtime::work::{self, Work};
 
-use super::HashedSettings;
 use super::dead::{CopyRank, DeadKeys};
 use super::members::Members;
 use super::restoring::Restoring;
+use super::settings::HashedSettings;
 use super::shard::{Naming, Shard};
 use super::spot::{Spot, turned};
 use super::stats::{Counters, Held};

@@ -8,7 +8,7 @@
 use format::sliced::Header;
 use slices::{FILL, HashSettings, PagedLog, Scheduling, SliceError, SliceHash, SliceIndex};
 
-use super::SlicedSettings;
+use super::settings::SlicedSettings;
 use engine::format::segment::PAGE_BYTES;
 
 /// Bytes of an entry of a table in memory: 8 for the key, 8 for the value.
