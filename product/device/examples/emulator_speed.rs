@@ -1,5 +1,5 @@
 //! Prints how many operations of the emulated devices one core executes in a second of its time, under virtual time:
-//! `cargo run --release -p flowstone-device --example emulator_speed`.
+//! `cargo run --release --manifest-path product/Cargo.toml -p flowstone-device --example emulator_speed`.
 
 use std::error::Error;
 use std::io::{Write, stdout};

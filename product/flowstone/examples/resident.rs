@@ -1,7 +1,7 @@
 //! Measures the resident memory of a process that uses the library, against
 //! [`CacheConfig::memory`], while the cache is filled and while it is read.
 //!
-//! `cargo run --release -p flowstone --example resident -- [MEMORY_MIB] [FLASH_MIB] [SECONDS] [VALUE_BYTES]`
+//! `cargo run --release --manifest-path product/Cargo.toml -p flowstone --example resident -- [MEMORY_MIB] [FLASH_MIB] [SECONDS] [VALUE_BYTES]`
 //!
 //! One thread fills the flash with values of [`VALUE_BYTES`], and [`CALLERS`] threads read keys for the given time,
 //! first with uniform popularity, then by Zipf's law. The allocator is the unmodified system allocator.

@@ -1,6 +1,6 @@
 //! Measures [`DirectTable`]: time per operation, pauses, bytes per entry, resident memory.
 //!
-//! `cargo run --release -p flowstone-index --example direct_speed -- 12000000 [sub-table hint]`
+//! `cargo run --release --manifest-path product/Cargo.toml -p flowstone-index --example direct_speed -- 12000000 [sub-table hint]`
 //!
 //! Hashes are a counter through a bijective mixer, so every run does the same work.
 

@@ -1,5 +1,5 @@
 //! Prints the time that the parser and the writers take per command, in nanoseconds:
-//! `cargo run --release -p flowstone-protocol --example parse_speed`.
+//! `cargo run --release --manifest-path product/Cargo.toml -p flowstone-protocol --example parse_speed`.
 //!
 //! Every line parses a pipeline of 16 commands repeatedly, from one buffer, as a connection
 //! would.

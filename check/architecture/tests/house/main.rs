@@ -16,16 +16,16 @@ use words::Prose;
 /// The traits that a placement implements.
 const SEAM: &[&str] = &["Placement", "PlacementKind", "Residents"];
 
-/// Methods of all traits of the seam. The aim is 20.
-const SEAM_METHODS: usize = 49;
-/// Methods of the seam whose default a single implementor overrides. The aim is 0.
-const LONE_DEFAULTS: usize = 13;
+/// Methods of all traits of the seam.
+const SEAM_METHODS: usize = 20;
+/// Methods of the seam whose default a single implementor overrides.
+const LONE_DEFAULTS: usize = 0;
 /// Methods of the type that has most, without the methods of traits. The aim is 40.
 const METHODS_OF_A_TYPE: usize = 153;
 /// Files over which the methods of one type are spread. The aim is 1.
 const FILES_OF_A_TYPE: usize = 10;
 /// Functions that destructure a tuple among their parameters. The aim is 0.
-const PACKED_PARAMETERS: usize = 58;
+const PACKED_PARAMETERS: usize = 15;
 /// The word `what` in 10,000 words of comments. The aim is 15.
 const WHAT_IN_COMMENTS: usize = 160;
 /// The word `what` in 10,000 words of the documents. The aim is 15.
@@ -34,7 +34,7 @@ const WHAT_IN_DOCUMENTS: usize = 76;
 /// comments. The aim is 5.
 const MARKS_IN_COMMENTS: usize = 36;
 /// The same phrases in the documents.
-const MARKS_IN_DOCUMENTS: usize = 15;
+const MARKS_IN_DOCUMENTS: usize = 6;
 
 /// The folders with the sources of the project.
 const FOLDERS: &[&str] = &["product", "systems", "lab", "check"];

@@ -75,8 +75,10 @@ fn run_seed(name: &str, seed: u64, case: &impl Fn(u64)) {
         fn drop(&mut self) {
             if std::thread::panicking() {
                 eprintln!(
-                    "replay with: FLOWSTONE_SEED={} cargo test -p flowstone-engine --test sim {}",
-                    self.1, self.0
+                    "replay with: FLOWSTONE_SEED={} cargo test --manifest-path {}/Cargo.toml --test sim {}",
+                    self.1,
+                    env!("CARGO_MANIFEST_DIR"),
+                    self.0
                 );
             }
         }
