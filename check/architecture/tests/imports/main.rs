@@ -3,6 +3,7 @@
 //! in.
 
 mod circles;
+mod files;
 mod lexer;
 mod modules;
 
@@ -95,6 +96,36 @@ fn crates_depend_on_their_own_folder_and_lower_folders_alone() {
                 wrong.push(format!(
                     "{name} depends on {dependency}, whose folder is above"
                 ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The product is a workspace that builds without the folders beside it: no file of it is taken from there.
+#[test]
+fn no_path_leaves_the_product() {
+    let product = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../product");
+    let mut files = Vec::new();
+    for extension in ["rs", "toml"] {
+        files::each_file(&product, extension, &mut |path, text| {
+            files.push((path.to_owned(), text));
+        });
+    }
+    assert!(files.len() > 100, "the sources are found");
+    let mut wrong = Vec::new();
+    for (path, text) in files {
+        for line in text
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//"))
+        {
+            let named = line.split('"').skip(1).step_by(2);
+            for name in named.filter(|name| name.starts_with("../")) {
+                let ups = name.matches("../").count();
+                let below = path.strip_prefix(&product).expect("it lies in the product");
+                if ups >= below.components().count() {
+                    wrong.push(format!("{} names `{name}`", path.display()));
+                }
             }
         }
     }
