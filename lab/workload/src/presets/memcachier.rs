@@ -7,7 +7,7 @@
 //!
 //! Shares by the number of requests do not give these averages (they give 82 % reads and objects of 986
 //! bytes), so the applications are weighted. The weights are the shares of requests times `exp(a r + b s)`,
-//! with `r` and `s` chosen so that reads and object size come out as stated. Among all weights that do so,
+//! with `a` and `b` chosen so that reads and object size come out as stated. Among all weights that do so,
 //! these are the closest to the shares of requests.
 //!
 //! Assumptions: popularity is Zipf's with exponent 0.99; value sizes are geometric; the split of writes (new
