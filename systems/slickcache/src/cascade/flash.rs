@@ -24,8 +24,8 @@ const READ_PAGES: usize = 16;
 
 /// The region's pages, the numbers under which they are written, and the request for the checkpoint that frees them.
 ///
-/// Invariant: no two writes of pages have the same number. A page of a tier is written while its number is noted in
-/// [`Doubt`], so that a sync that fails puts it in doubt.
+/// Invariant: a run takes each number once. A write of a tier's pages is noted in `doubt` until it ends,
+/// so that a sync that fails meanwhile puts the pages in doubt.
 pub struct Flash {
     /// The region.
     pub store: PageStore,

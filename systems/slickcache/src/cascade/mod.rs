@@ -13,6 +13,14 @@
 //!   search: Tier 1, Tier 2 in batches of pages, newest first, then active, then inactive. The first match ends it.
 //! ```
 //!
+//! ```text
+//!   Cascade ─┬─ Tiers        the partitions in memory; operations on Tier 1
+//!            ├─ Flash        the pages of the region, their numbers, pages in doubt
+//!            ├─ Searches     look-ups in Tiers and Flash
+//!            ├─ Checkpoints  save Tiers to Flash, and load them
+//!            └─ Upkeep       of one partition, from Tiers to Flash: its Writer, a Compaction, a Repair
+//! ```
+//!
 //! Keys are 64-bit hashes; all tiers keep the same topmost bits. An entry names a segment by a number that no other
 //! generation of a segment has. Reclaim of a segment therefore changes nothing here (zero-I/O demapping, section 4.3): a
 //! match whose segment is gone is a miss. The owner of the cascade verifies keys.

@@ -61,8 +61,8 @@ struct Reads {
 
 /// Look-ups in all tiers.
 ///
-/// Invariant: at most [`SEARCHES`] look-ups read flash at once. An answer was right at some moment since the question: a
-/// look-up whose page was released is started again, and its result enters Tier 1 only if no entry has left a tier since.
+/// Invariant: a look-up reads flash only while it holds a turn. An answer was right at some moment since the
+/// question: a look-up whose page was released starts again. A result enters Tier 1 only if no entry has left a tier since.
 pub struct Searches {
     tiers: Arc<Tiers>,
     flash: Arc<Flash>,

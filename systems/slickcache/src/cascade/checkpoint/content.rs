@@ -36,7 +36,7 @@ pub(super) fn encode(
             count(number, out);
             count(bucket.pages.len(), out);
             for page in &bucket.pages {
-                out.extend_from_slice(page.encoded().as_bytes());
+                out.extend_from_slice(encoded(page).as_bytes());
             }
         }
         let sealed = list.sealed.as_deref().unwrap_or_default().iter();
@@ -135,7 +135,7 @@ impl Read {
                     }
                     from.claim(PageId(page.page.get()))?;
                 }
-                let pages = pages.iter().map(BucketPage::decoded).collect();
+                let pages = pages.iter().map(decoded).collect();
                 list.buckets.push((bucket, pages));
             }
             let buffered = from.count().await?;
@@ -247,24 +247,22 @@ impl<'o> Entries<'o> {
     }
 }
 
-impl BucketPage {
-    fn encoded(&self) -> format::cascade::BucketPage {
-        format::cascade::BucketPage {
-            number: self.page.number.into(),
-            page: self.page.page.0.into(),
-            newest: self.newest.into(),
-            entries: u32::from(self.entries).into(),
-        }
+fn encoded(page: &BucketPage) -> format::cascade::BucketPage {
+    format::cascade::BucketPage {
+        number: page.page.number.into(),
+        page: page.page.page.0.into(),
+        newest: page.newest.into(),
+        entries: u32::from(page.entries).into(),
     }
+}
 
-    fn decoded(page: &format::cascade::BucketPage) -> Self {
-        Self {
-            page: PageRef {
-                page: PageId(page.page.get()),
-                number: page.number.get(),
-            },
-            newest: page.newest.get(),
-            entries: page.entries.get() as u16,
-        }
+fn decoded(page: &format::cascade::BucketPage) -> BucketPage {
+    BucketPage {
+        page: PageRef {
+            page: PageId(page.page.get()),
+            number: page.number.get(),
+        },
+        newest: page.newest.get(),
+        entries: page.entries.get() as u16,
     }
 }

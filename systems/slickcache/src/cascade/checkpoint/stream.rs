@@ -25,7 +25,8 @@ pub(super) fn claim(store: &PageStore, page: PageId) -> Result<(), LoadError> {
     is_free.then_some(()).ok_or(LoadError::Nonsense)
 }
 
-/// Writer that cuts a stream of bytes into pages. All but the last piece are full, so a page's number follows from its place.
+/// Writer that cuts a stream of bytes into pages. The numbers of the pages follow each other; all pages but the last are
+/// full.
 pub(super) struct Stream<'c> {
     flash: &'c Flash,
     image: u64,

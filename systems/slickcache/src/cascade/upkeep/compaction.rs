@@ -18,8 +18,8 @@ const BUCKET_PAGES: usize = 64;
 
 /// The compaction of one list of a partition.
 ///
-/// Invariant: the blocks stay in the list until the buckets have all their mappings. A bucket is appended to as a whole,
-/// and keeps its oldest mappings if eviction took some that were to be rewritten.
+/// Invariant: the blocks stay in the list until the buckets have all their mappings. Mappings that eviction drops while they
+/// are rewritten are not written back.
 pub(super) struct Compaction<'u> {
     partition: &'u Mutex<Partition>,
     tiers: &'u Tiers,
