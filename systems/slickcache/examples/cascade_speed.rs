@@ -59,16 +59,23 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         filter_bits,
         ..CascadeConfig::new(keys, CODE_BITS)
     };
-    let least = (Cascade::least_pages(&config) * PAGE_BYTES) as u64;
+    let least = (config.least_pages() * PAGE_BYTES) as u64;
     let bytes = (least + keys * 40).next_multiple_of(PAGE_BYTES as u64);
     let disk = Arc::new(MemoryDisk::with_latency(bytes, Latency::default()));
     let region = Region::new(disk, 0, bytes)?;
     let pool = Arc::new(PagePool::new(1 << 20));
-    let cascade = Arc::new(Cascade::new(config, region, 1, Arc::new(All), &pool)?);
+    let cascade = Arc::new(Cascade::new(
+        config,
+        region,
+        1,
+        Arc::new(All),
+        &pool,
+        &Arc::default(),
+    )?);
     Sim::new(1).block_on(async {
-        for number in 0..cascade.partitions() {
+        for number in 0..cascade.tiers.partitions() {
             let cascade = Arc::clone(&cascade);
-            runtime::spawn_detached(async move { cascade.upkeep(number, || ()).await });
+            runtime::spawn_detached(async move { cascade.upkeep(number).run(|| ()).await });
         }
         fill(&cascade, keys).await;
         measure(&cascade, keys).await;
@@ -79,14 +86,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// Maps each key to a place, and waits until upkeep has nothing left to move.
 async fn fill(cascade: &Cascade, keys: u64) {
     for key in 0..keys {
-        while cascade.insert(hash(key), key, false).is_err() {
+        while cascade.tiers.insert(hash(key), key, false).is_err() {
             runtime::sleep(Duration::from_millis(1)).await;
         }
     }
     runtime::sleep(Duration::from_secs(1)).await;
     println!(
         "{keys} keys in {} partitions: {:.2} bytes of memory each",
-        cascade.partitions(),
+        cascade.tiers.partitions(),
         cascade.memory_bytes() as f64 / keys as f64,
     );
 }
@@ -99,7 +106,9 @@ async fn measure(cascade: &Cascade, keys: u64) {
         .map(|first| {
             let begin = Instant::now();
             let batch = first..first + BATCH;
-            maybe += batch.filter(|&key| cascade.may_be_below(hash(key))).count();
+            maybe += batch
+                .filter(|&key| cascade.tiers.may_be_below(hash(key)))
+                .count();
             begin.elapsed().as_nanos() as u64 / BATCH
         });
     let time = median(batches.collect());
@@ -114,7 +123,7 @@ async fn measure(cascade: &Cascade, keys: u64) {
 
 /// Measures the look-ups that this tier answers.
 async fn search(name: &str, cascade: &Cascade, keys: std::ops::Range<u64>, tier: Option<Tier>) {
-    let counters = cascade.counters();
+    let counters = &cascade.counters;
     let (pages, answered) = match tier {
         Some(Tier::Two) => (&counters.tier2_reads, &counters.tier2_hits),
         Some(Tier::Three) => (&counters.tier3_reads, &counters.tier3_hits),
@@ -126,7 +135,7 @@ async fn search(name: &str, cascade: &Cascade, keys: std::ops::Range<u64>, tier:
     let mut times = Vec::new();
     for key in keys.step_by(step as usize) {
         let begin = Instant::now();
-        let found = match cascade.search(hash(key)).await {
+        let found = match cascade.searches.search(hash(key)).await {
             Searched::At(_, tier) => Some(tier),
             Searched::Absent | Searched::Unreadable => None,
         };

@@ -280,9 +280,15 @@ impl Tiered {
             );
         }
         let for_cascade = Arc::clone(&segments) as Arc<dyn Segments>;
-        let cascade = Cascade::new(config, region, parts.image, for_cascade, &parts.pool)
-            .map_err(|error| index(&error))?
-            .notifying(&parts.checkpoint_wanted);
+        let cascade = Cascade::new(
+            config,
+            region,
+            parts.image,
+            for_cascade,
+            &parts.pool,
+            &parts.checkpoint_wanted,
+        );
+        let cascade = cascade.map_err(|error| index(&error))?;
         let tiered = Self {
             store: parts.store,
             cascade,
@@ -306,7 +312,7 @@ impl Tiered {
 
     /// Accounts for the memory of Tier 1 after a change, if its size has changed.
     fn account_hot(&self) {
-        let bytes = self.cascade.hot_bytes();
+        let bytes = self.cascade.tiers.memory.hot();
         if self.hot_bytes.load(Ordering::Relaxed) != bytes {
             self.hot_bytes.store(bytes, Ordering::Relaxed);
             self.account();
@@ -348,7 +354,7 @@ impl Tiered {
             {
                 Given::Number(numbered) => {
                     if place.position.offset() == 0 && self.wants_checkpoint() {
-                        self.cascade.checkpoint_wanted().notify_all();
+                        self.cascade.flash.request.wanted().notify_all();
                     }
                     return Some(
                         self.segments
@@ -363,7 +369,7 @@ impl Tiered {
 
     fn sweep(&self) {
         let begun = self.segments.numbers.sweep_begins();
-        self.cascade.sweep();
+        self.cascade.tiers.sweep();
         self.segments.numbers.swept(&begun);
     }
 
@@ -371,7 +377,7 @@ impl Tiered {
     /// brake, and cannot give an item back.
     fn put(&self, hash: KeyHash, place: Place, is_sure: bool) -> Inserted {
         work::count(Work::IndexStep, 1);
-        let insert = |code, may_grow| self.cascade.insert(hash.0, code, may_grow);
+        let insert = |code, may_grow| self.cascade.tiers.insert(hash.0, code, may_grow);
         let may_grow = self.index_use.headroom() > 0;
         let inserted = self.code_for(place).and_then(|code| {
             // A refusal presses the brake, so that the next writes wait.
@@ -389,7 +395,7 @@ impl Tiered {
                 Inserted::Yes(displaced)
             }
             None => {
-                let before = self.cascade.bury(hash.0);
+                let before = self.cascade.tiers.bury(hash.0);
                 Inserted::Full(self.displaced(before, || true))
             }
         }
@@ -402,7 +408,7 @@ impl Tiered {
                 Some(place) => Probe::At(Located { place, fetched }),
                 None => Probe::Absent,
             },
-            None if self.cascade.may_be_below(hash.0) => Probe::Perhaps,
+            None if self.cascade.tiers.may_be_below(hash.0) => Probe::Perhaps,
             None => Probe::Absent,
         }
     }
@@ -410,7 +416,7 @@ impl Tiered {
     fn wants_checkpoint(&self) -> bool {
         let at_last = self.numbered_at_checkpoint.load(Ordering::Relaxed);
         let since = self.segments.numbers.given().saturating_sub(at_last);
-        since >= self.checkpoint_segments || self.cascade.wants_checkpoint()
+        since >= self.checkpoint_segments || self.cascade.flash.request.is_made()
     }
 
     async fn load_section(&self, section: &Section) -> Result<(), OpenError> {
@@ -418,13 +424,13 @@ impl Tiered {
         if section.version != VERSION {
             return Err(index(&"it was saved by another version"));
         }
-        let loaded = self.cascade.load(&section.bytes).await;
+        let loaded = self.cascade.checkpoints.load(&section.bytes).await;
         let loaded = loaded.map_err(|error| index(&error))?;
         let (numbered, next) = &loaded.segments;
         let items = self.segments.numbers.load(numbered, *next);
         let items = items.ok_or_else(|| index(&"its segments make no sense"))?;
         self.segments.is_loading.store(true, Ordering::Relaxed);
-        self.cascade.resume(loaded);
+        self.cascade.checkpoints.resume(loaded);
         self.segments.is_loading.store(false, Ordering::Relaxed);
         self.index_use.objects.store(items, Ordering::Relaxed);
         let given = self.segments.numbers.given();
@@ -436,7 +442,7 @@ impl Tiered {
     /// Searches all tiers for a key.
     async fn search(&self, hash: KeyHash) -> Option<Located> {
         work::count(Work::IndexStep, 1);
-        match self.cascade.search(hash.0).await {
+        match self.cascade.searches.search(hash.0).await {
             Searched::At(code, _) => self.segments.place(code).map(|place| Located {
                 place,
                 fetched: false,
@@ -450,14 +456,14 @@ impl Placement for Tiered {
     fn probe(&self, hash: KeyHash, look: Look) -> Probe {
         work::count(Work::IndexStep, 1);
         let hot = match look {
-            Look::Peek => self.cascade.lookup(hash.0),
-            Look::Read | Look::Found => self.cascade.access(hash.0),
+            Look::Peek => self.cascade.tiers.lookup(hash.0),
+            Look::Read | Look::Found => self.cascade.tiers.access(hash.0),
         };
         self.probe_of(hot, hash)
     }
 
     fn warm(&self, hashes: &mut dyn Iterator<Item = KeyHash>) {
-        self.cascade.warm(&mut hashes.map(|hash| hash.0));
+        self.cascade.tiers.warm(&mut hashes.map(|hash| hash.0));
     }
 
     fn get<'a>(
@@ -468,7 +474,7 @@ impl Placement for Tiered {
         _counts: Counts<'a>,
     ) -> PlacementFuture<'a, Result<Found, ReadError>> {
         let hash = key.hash();
-        let look = move || self.probe_of(self.cascade.lookup(hash.0), hash);
+        let look = move || self.probe_of(self.cascade.tiers.lookup(hash.0), hash);
         let locate = async move || self.search(hash).await;
         Box::pin(read_copy(&self.store, key, probe, patience, look, locate))
     }
@@ -479,7 +485,7 @@ impl Placement for Tiered {
 
     fn invalidate(&self, hash: KeyHash, _version: u64) -> Displaced {
         work::count(Work::IndexStep, 1);
-        let before = self.cascade.bury(hash.0);
+        let before = self.cascade.tiers.bury(hash.0);
         self.account_hot();
         self.displaced(before, || true)
     }
@@ -500,7 +506,7 @@ impl Placement for Tiered {
     fn restore(&self, batch: Batch<'_>, each: &mut dyn FnMut(usize, Restored)) {
         let Batch { items, beaten, .. } = batch;
         for (number, item) in items.iter().enumerate() {
-            let named = match self.cascade.lookup(item.hash.0) {
+            let named = match self.cascade.tiers.lookup(item.hash.0) {
                 Some((Hot::At(code), _)) => self.segments.place(code),
                 _ => None,
             };
@@ -512,7 +518,7 @@ impl Placement for Tiered {
 
     fn locate(&self, hash: KeyHash) -> PlacementFuture<'_, Result<Option<Place>, Unlocated>> {
         Box::pin(async move {
-            match self.cascade.peek(hash.0).await {
+            match self.cascade.searches.peek(hash.0).await {
                 Searched::At(code, _) => Ok(self.segments.place(code)),
                 Searched::Absent => Ok(None),
                 Searched::Unreadable => Err(Unlocated),
@@ -525,7 +531,7 @@ impl Placement for Tiered {
             Event::SegmentRestored { .. } => {}
             Event::Recovered => self.restored.recovered(),
             Event::CheckpointEnded(is_named) => {
-                self.cascade.saved(is_named);
+                self.cascade.checkpoints.saved(is_named);
                 if is_named == Some(true) {
                     let given = self.numbered_at_section.load(Ordering::Relaxed);
                     self.numbered_at_checkpoint.store(given, Ordering::Relaxed);
@@ -535,18 +541,18 @@ impl Placement for Tiered {
     }
 
     fn background(self: Arc<Self>) -> Vec<BackgroundTask> {
-        let tasks = (0..self.cascade.partitions()).map(|number| -> BackgroundTask {
+        let tasks = (0..self.cascade.tiers.partitions()).map(|number| -> BackgroundTask {
             let tiered = Arc::clone(&self);
             Box::new(move || {
                 Box::pin(async move {
-                    tiered.cascade.upkeep(number, || tiered.account()).await;
+                    tiered.cascade.upkeep(number).run(|| tiered.account()).await;
                 })
             })
         });
         let tiered = Arc::clone(&self);
         let discard: BackgroundTask = Box::new(move || {
             Box::pin(async move {
-                tiered.cascade.discard().await;
+                tiered.cascade.flash.store.discard().await;
             })
         });
         let tiered = Arc::clone(&self);
@@ -564,10 +570,10 @@ impl Placement for Tiered {
         let tiered = Arc::clone(&self);
         let go_on: BackgroundTask = Box::new(move || {
             Box::pin(async move {
-                let mut caught_up = tiered.cascade.caught_up().listener();
+                let mut caught_up = tiered.cascade.tiers.brake.released.listener();
                 loop {
                     caught_up.await;
-                    caught_up = tiered.cascade.caught_up().listener();
+                    caught_up = tiered.cascade.tiers.brake.released.listener();
                     tiered.store.space().notify_all();
                 }
             })
@@ -585,7 +591,7 @@ impl Placement for Tiered {
             let given = self.segments.numbers.given();
             self.numbered_at_section.store(given, Ordering::Relaxed);
             let segments = || self.segments.numbers.saved(&living);
-            match self.cascade.save(last, segments).await {
+            match self.cascade.checkpoints.save(last, segments).await {
                 Ok(bytes) => Some(Section {
                     version: VERSION,
                     bytes,
@@ -600,7 +606,7 @@ impl Placement for Tiered {
 
     fn pressure(&self) -> Pressure {
         Pressure {
-            space: match self.cascade.is_behind() {
+            space: match self.cascade.tiers.brake.is_pressed() {
                 true => Space::Behind,
                 false => Space::Free,
             },
@@ -609,7 +615,7 @@ impl Placement for Tiered {
     }
 
     fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        let counters = self.cascade.counters();
+        let counters = &self.cascade.counters;
         let (flash_bytes, bytes_written) = self.cascade.flash_bytes();
         let usage = self.cascade.usage();
         for (name, value) in [
@@ -649,7 +655,7 @@ impl Placement for Tiered {
 impl Residents for Tiered {
     fn entry(&self, item: &Resident) -> Entered {
         let code = self.segments.code_of(item.place);
-        match self.cascade.lookup(item.hash.0) {
+        match self.cascade.tiers.lookup(item.hash.0) {
             Some((Hot::At(named), _)) if Some(named) == code => Entered::Yes(Entry::OWN),
             Some(_) => Entered::No,
             None => Entered::Perhaps,
@@ -660,13 +666,13 @@ impl Residents for Tiered {
         let Some(code) = self.segments.code_of(item.place) else {
             return Named::No;
         };
-        match self.cascade.lookup(item.hash.0) {
+        match self.cascade.tiers.lookup(item.hash.0) {
             // Being in Tier 1 marks the item as read (section 4.3).
             Some((Hot::At(named), _)) if named == code => {
                 if keep(Priority::of_read(true)) {
                     return Named::Kept;
                 }
-                if !self.cascade.bury_if(item.hash.0, code) {
+                if !self.cascade.tiers.bury_if(item.hash.0, code) {
                     return Named::No;
                 }
                 self.count(item.place.segment, item.place.generation, -1);
@@ -697,7 +703,7 @@ impl Residents for Tiered {
         let Some(new) = self.code_for(to) else {
             return false;
         };
-        let is_moved = self.cascade.replace_if(item.hash.0, old, new);
+        let is_moved = self.cascade.tiers.replace_if(item.hash.0, old, new);
         if is_moved {
             self.count(item.place.segment, item.place.generation, -1);
             self.count(to.segment, to.generation, 1);

@@ -11,7 +11,7 @@ use super::bounds::Bounds;
 const MARGIN: usize = 4;
 
 /// Pressed while Tier 1 of some partition is nearly full and upkeep makes progress. Changed under that partition's lock.
-pub(super) struct Brake {
+pub struct Brake {
     pressed: Box<[AtomicBool]>,
     /// Number of partitions that press it.
     count: AtomicUsize,
@@ -19,7 +19,7 @@ pub(super) struct Brake {
     most: AtomicUsize,
     makes_way: AtomicBool,
     /// Notified when no partition presses any more, or upkeep makes no progress.
-    pub(super) released: Notify,
+    pub released: Notify,
 }
 
 impl Brake {
@@ -34,7 +34,9 @@ impl Brake {
         }
     }
 
-    pub(super) fn is_pressed(&self) -> bool {
+    /// Returns whether upkeep is so far behind that Tier 1 may soon refuse mappings. Callers should then wait for
+    /// [`released`](Self::released). Returns false if upkeep cannot make progress.
+    pub fn is_pressed(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0 && self.makes_way.load(Ordering::Relaxed)
     }
 

@@ -2,9 +2,12 @@
 
 use format::mapping::ENTRY_BYTES;
 
-use super::core::{Cascade, MORE_ACTIVE_BITS, MORE_DIRECT_BITS, SEARCHES, more_filter_bits};
+use super::bounds::Reserve;
 use super::hot;
+use super::jump;
+use super::layouts::{MORE_ACTIVE_BITS, MORE_DIRECT_BITS, more_filter_bits};
 use super::partition::{Bucket, BucketPage};
+use super::search::SEARCHES;
 use super::shape::{CascadeConfig, Shape};
 use super::slices::Filter;
 
@@ -72,11 +75,25 @@ impl CascadeConfig {
         compaction + searches
     }
 
+    /// Returns the fewest pages of a region with which upkeep can move mappings.
+    pub fn least_pages(&self) -> usize {
+        let shape = Shape::of(self);
+        let jump_pages = if shape.jump_distance > 0 {
+            jump::most_pages(shape.active_blocks, shape.active_blocks * shape.buffered())
+        } else {
+            0
+        };
+        let of_partition = (shape.direct_blocks + 4) * shape.direct_pages
+            + shape.lists() * ((shape.active_blocks + 4) * shape.active_pages + jump_pages);
+        let moved = 2 * shape.partitions() * of_partition;
+        moved + 2 * Reserve::checkpoint_pages(&shape, moved)
+    }
+
     /// Returns the bytes of a region for `capacity` mappings.
     pub fn region_bytes(&self) -> u64 {
         let more = u64::from(self.hot_percent.saturating_sub(REGION_HOT_PERCENT));
         let bytes = self.capacity * REGION_BYTES + self.capacity * more / 100 * MORE_REGION_BYTES;
-        bytes.max(Cascade::least_pages(self) as u64 * device::PAGE_BYTES as u64)
+        bytes.max(self.least_pages() as u64 * device::PAGE_BYTES as u64)
     }
 
     /// Reduces a Tier 1 of more than 20 % to the size that a region of `bytes` has space for, 20 % at least.

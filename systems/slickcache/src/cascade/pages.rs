@@ -33,7 +33,7 @@ const FREED_SHARE: usize = 16;
 const WRITE_PAGES: usize = 64;
 
 /// The region, in pages.
-pub(super) struct PageStore {
+pub struct PageStore {
     region: Region,
     map: Mutex<PageMap>,
     /// Most pages that a checkpoint takes. Twice as many are reserved for checkpoints: a new one is written while the old
@@ -45,15 +45,6 @@ pub(super) struct PageStore {
     /// Notified when pages become free.
     pub(super) freed: Notify,
     pages_written: AtomicU64,
-}
-
-/// The pages of checkpoints.
-#[derive(Default)]
-pub(super) struct Saves {
-    /// Pages of the checkpoint in force, and of checkpoints that may be in force.
-    pub(super) named: Vec<PageId>,
-    /// Pages of the checkpoint that is written but not named yet.
-    pub(super) pending: Vec<PageId>,
 }
 
 /// State of all pages.
@@ -351,8 +342,9 @@ impl PageStore {
         }
     }
 
-    /// Tells the drive of released pages. Never returns.
-    pub(super) async fn discard(&self) {
+    /// Tells the drive of released pages, if [configured](super::CascadeConfig::discard). Never returns; one task for the
+    /// whole cascade.
+    pub async fn discard(&self) {
         loop {
             let due = self.discard_due.listener();
             self.discard_some().await;

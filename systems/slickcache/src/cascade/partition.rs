@@ -25,7 +25,8 @@ use hashbrown::hash_table;
 use super::block::{Block, Read};
 use super::hot::{Hot, HotTable};
 use super::layout::{BlockLayout, PageRef};
-use super::pages::PageId;
+use super::layouts::Layouts;
+use super::pages::{PageId, PageStore};
 use super::slices::{Filter, Slices};
 
 /// Entries taken out of a tier and not on flash yet: one a key, sorted by key.
@@ -208,32 +209,6 @@ pub(super) struct Plan {
     pub(super) indirect: Vec<Read>,
 }
 
-/// Layouts of a partition's blocks, and the division of keys into lists and buckets.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Layouts {
-    pub(super) direct: BlockLayout,
-    pub(super) active: BlockLayout,
-    pub(super) list_bits: u32,
-    pub(super) ratio: usize,
-    /// Blocks of an active list that a jump filter covers; 0 without jump filters.
-    pub(super) jump_distance: usize,
-}
-
-impl Layouts {
-    /// Returns the active list of a key.
-    pub(super) fn list(&self, key: u64) -> usize {
-        let ours = key << self.direct.prefix_bits;
-        // Two shifts: a shift by 64 would not be zero.
-        ((ours >> 1) >> (63 - self.list_bits)) as usize
-    }
-
-    /// Returns the inactive bucket of a key within its list. Buckets are in the order of keys.
-    pub(super) fn bucket(&self, key: u64) -> usize {
-        let ours = key << self.active.prefix_bits;
-        ((u128::from(ours) * self.ratio as u128) >> 64) as usize
-    }
-}
-
 /// Returns the entry of a key in a sorted slice.
 pub(super) fn find_sorted(entries: &[Entry], key: u64) -> Option<Entry> {
     let at = entries.binary_search_by_key(&key, Entry::key).ok()?;
@@ -359,6 +334,23 @@ impl Partition {
             }
         }
         Some(block)
+    }
+
+    /// Drops Tier 3, and releases its pages. Returns the number of mappings dropped.
+    pub(super) fn drop_tier_3(&mut self, layouts: &Layouts, store: &PageStore) -> u64 {
+        self.epoch += 1;
+        let mut dropped = 0;
+        for list in &mut self.lists {
+            dropped += list.buffer.len() + list.sealed.take().map_or(0, |sealed| sealed.len());
+            list.buffer.clear();
+            for block in list.blocks.drain(..).chain(list.compacted.drain(..)) {
+                dropped += block.entries as usize;
+                store.release(block.all_pages());
+            }
+            list.filters.truncate(0);
+            dropped += list.drop_buckets(layouts, store);
+        }
+        dropped as u64
     }
 
     /// Returns the pages at a spot.
@@ -518,5 +510,17 @@ impl ActiveList {
         self.find_buffered(key).is_some()
             || self.candidates(&layouts.active, key).next().is_some()
             || self.of_bucket(layouts, key).next().is_some()
+    }
+
+    /// Drops the mappings of the buckets, and releases their pages. Returns the number of mappings dropped.
+    pub(super) fn drop_buckets(&mut self, layouts: &Layouts, store: &PageStore) -> usize {
+        let mut dropped = 0;
+        for bucket in &mut self.buckets {
+            let pages = bucket.pages.iter();
+            dropped += pages.map(|page| usize::from(page.entries)).sum::<usize>();
+            let all = bucket.pages.len();
+            store.release(bucket.drop_oldest(&layouts.active.page_filter, all));
+        }
+        dropped
     }
 }

@@ -1,17 +1,22 @@
 //! Look-ups below Tier 1 (section 4.2, Read).
 
-mod peek;
+use std::sync::Arc;
 
 use format::mapping::Entry;
 use futures_util::future::join_all;
+use runtime::sync::Semaphore;
 
 use super::block::{self, Read};
-use super::core::{Cascade, add};
+use super::counters::{Counters, add};
+use super::flash::Flash;
 use super::hot::Hot;
 use super::jump;
 use super::layout::{BlockLayout, PageError, PageRef};
 use super::partition::Plan;
+use super::tiers::Tiers;
 
+/// Most searches that read flash at once: each holds a batch of pages.
+pub(super) const SEARCHES: usize = 64;
 /// Most restarts of a search, each because a page it planned to read was released.
 const RESTARTS: usize = 8;
 
@@ -54,14 +59,43 @@ struct Reads {
     batches: u64,
 }
 
-impl Cascade {
+/// Look-ups in all tiers.
+///
+/// Invariant: a look-up reads flash only while it holds a turn. An answer was right at some moment since the
+/// question: a look-up whose page was released starts again. A result enters Tier 1 only if no entry has left a tier since.
+pub struct Searches {
+    tiers: Arc<Tiers>,
+    flash: Arc<Flash>,
+    counters: Arc<Counters>,
+    /// Reads of Tier 2 at once.
+    batch: usize,
+    /// One permit for each search that reads flash.
+    turns: Semaphore,
+}
+
+impl Searches {
+    pub(super) fn new(
+        tiers: &Arc<Tiers>,
+        flash: &Arc<Flash>,
+        counters: &Arc<Counters>,
+        batch: u32,
+    ) -> Self {
+        Self {
+            tiers: Arc::clone(tiers),
+            flash: Arc::clone(flash),
+            counters: Arc::clone(counters),
+            batch: batch.max(1) as usize,
+            turns: Semaphore::new(SEARCHES),
+        }
+    }
+
     /// Looks for a key in all tiers. Inserts a mapping found below Tier 1 into Tier 1.
     pub async fn search(&self, hash: u64) -> Searched {
-        let key = hash & self.kept;
+        let key = hash & self.tiers.kept;
         let mut turn = None;
         for _ in 0..RESTARTS {
             let (plan, epoch) = {
-                let mut partition = self.lock(key);
+                let mut partition = self.tiers.lock(key);
                 if let Some(entry) = partition.hot.access(key) {
                     let Hot::At(code) = entry.hot else {
                         return Searched::Absent;
@@ -74,13 +108,13 @@ impl Cascade {
                     drop(partition);
                     return self.found(key, entry, Tier::One, epoch);
                 }
-                let plan = partition.plan(&self.layouts, key);
+                let plan = partition.plan(&self.tiers.layouts, key);
                 (plan, partition.epoch)
             };
             if turn.is_none() && !(plan.direct.is_empty() && plan.indirect.is_empty()) {
-                turn = self.searches.try_acquire();
+                turn = self.turns.try_acquire();
                 if turn.is_none() {
-                    turn = Some(self.searches.acquire().await);
+                    turn = Some(self.turns.acquire().await);
                     // The partition may have changed during the wait.
                     continue;
                 }
@@ -114,11 +148,10 @@ impl Cascade {
     }
 
     async fn follow(&self, key: u64, plan: &Plan, done: &mut Reads) -> Outcome {
-        let batch = self.config.batch.max(1) as usize;
-        for reads in plan.direct.chunks(batch) {
+        for reads in plan.direct.chunks(self.batch) {
             done.batches += 1;
             match self
-                .look(&self.layouts.direct, key, reads, &mut done.pages)
+                .look(&self.tiers.layouts.direct, key, reads, &mut done.pages)
                 .await
             {
                 Ok(Some(entry)) => return Outcome::Found(entry, Tier::Two),
@@ -141,7 +174,7 @@ impl Cascade {
             }
             let read = std::slice::from_ref(read);
             match self
-                .look(&self.layouts.active, key, read, &mut done.pages)
+                .look(&self.tiers.layouts.active, key, read, &mut done.pages)
                 .await
             {
                 Ok(Some(entry)) => return Outcome::Found(entry, Tier::Three),
@@ -180,11 +213,11 @@ impl Cascade {
     ) -> Result<Option<Entry>, (PageRef, PageError)> {
         match read {
             &Read::Page(page) => {
-                let found = block::find(&self.store, layout, page, key).await;
+                let found = block::find(&self.flash.store, layout, page, key).await;
                 found.map_err(|error| (page, error))
             }
             Read::Block(pages, may_have) => {
-                block::find_in_block(&self.store, layout, pages, may_have.clone(), key).await
+                block::find_in_block(&self.flash.store, layout, pages, may_have.clone(), key).await
             }
             Read::Jump(..) => Ok(None),
         }
@@ -193,8 +226,8 @@ impl Cascade {
     /// Whether a page of a jump filter admits a key. A page that cannot be read or does not verify does: it may have been
     /// released, and the blocks it covers are read then.
     async fn may_be_behind(&self, key: u64, page: PageRef) -> bool {
-        let layout = &self.layouts.active;
-        match jump::may_have(&self.store, layout, page, key).await {
+        let layout = &self.tiers.layouts.active;
+        match jump::may_have(&self.flash.store, layout, page, key).await {
             Ok(may_have) => may_have,
             Err(error) => {
                 tracing::debug!(page = page.page.0, %error, "a filter of a list says nothing");
@@ -205,7 +238,7 @@ impl Cascade {
 
     /// Returns why a page gave nothing: it was released, or it is damaged.
     fn judge(&self, key: u64, page: PageRef, error: &PageError) -> Outcome {
-        if !self.lock(key).names(&self.layouts, key, page) {
+        if !self.tiers.lock(key).names(&self.tiers.layouts, key, page) {
             return Outcome::Overtaken;
         }
         add(&self.counters.damaged_pages, 1);
@@ -216,7 +249,7 @@ impl Cascade {
     /// Turns an entry found below Tier 1 into a result. Inserts it into Tier 1, unless the key is there by now, or
     /// entries have left a tier since the search began: a newer mapping may be among them.
     fn found(&self, key: u64, entry: Entry, tier: Tier, epoch: u64) -> Searched {
-        let Some(code) = self.code_of(&entry) else {
+        let Some(code) = self.tiers.segments.code_of(&entry) else {
             return Searched::Absent;
         };
         let counter = match tier {
@@ -225,13 +258,53 @@ impl Cascade {
             Tier::Three => &self.counters.tier3_hits,
         };
         add(counter, 1);
-        self.change(key, |partition| {
+        self.tiers.change(key, |partition| {
             let is_newest = partition.epoch == epoch && partition.hot.get(key).is_none();
-            if is_newest && self.may_promote(partition) {
+            if is_newest && self.tiers.may_promote(partition) {
                 partition.hot.put(key, Hot::At(code), false);
                 add(&self.counters.promoted, 1);
             }
         });
         Searched::At(code, tier)
+    }
+
+    /// Returns the result that [`search`](Self::search) would have, without side effects, for a dump, which asks for every
+    /// item: no counter changes, and nothing enters Tier 1.
+    pub async fn peek(&self, hash: u64) -> Searched {
+        let key = hash & self.tiers.kept;
+        let mut turn = None;
+        for _ in 0..RESTARTS {
+            let plan = {
+                let partition = self.tiers.lock(key);
+                if let Some(entry) = partition.hot.get(key) {
+                    return match entry.hot {
+                        Hot::At(code) => Searched::At(code, Tier::One),
+                        Hot::Dead => Searched::Absent,
+                    };
+                }
+                if let Some(entry) = partition.find_demoted(key) {
+                    drop(partition);
+                    return self.peeked(&entry, Tier::One);
+                }
+                partition.plan(&self.tiers.layouts, key)
+            };
+            if turn.is_none() && !(plan.direct.is_empty() && plan.indirect.is_empty()) {
+                turn = Some(self.turns.acquire().await);
+                // The partition may have changed during the wait.
+                continue;
+            }
+            match self.follow(key, &plan, &mut Reads::default()).await {
+                Outcome::Overtaken => {}
+                Outcome::Found(entry, tier) => return self.peeked(&entry, tier),
+                Outcome::Nothing => return Searched::Absent,
+                Outcome::Unreadable => return Searched::Unreadable,
+            }
+        }
+        Searched::Unreadable
+    }
+
+    fn peeked(&self, entry: &Entry, tier: Tier) -> Searched {
+        let code = self.tiers.segments.code_of(entry);
+        code.map_or(Searched::Absent, |code| Searched::At(code, tier))
     }
 }

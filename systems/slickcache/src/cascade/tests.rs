@@ -81,7 +81,7 @@ fn cascade_on(disk: &Arc<MemoryDisk>, numbers: &Arc<Numbers>, config: CascadeCon
     let region = Region::new(disk, 0, bytes).expect("whole pages");
     let segments = Arc::clone(numbers) as Arc<dyn Segments>;
     let pool = Arc::new(PagePool::new(1 << 20));
-    Cascade::new(config, region, IMAGE, segments, &pool).expect("a cascade")
+    Cascade::new(config, region, IMAGE, segments, &pool, &Arc::default()).expect("a cascade")
 }
 
 impl Bench {
@@ -116,21 +116,26 @@ impl Bench {
     }
 
     async fn tidy(&self) {
-        for number in 0..self.cascade.partitions() {
-            while self.cascade.tidy(number).await {}
+        for number in 0..self.cascade.tiers.partitions() {
+            while self.cascade.upkeep(number).tidy().await {}
         }
     }
 
     async fn insert(&mut self, key: u64, segments: u32) {
         let code = self.place(segments);
-        while self.cascade.insert(hash_of(key), code, false).is_err() {
+        while self
+            .cascade
+            .tiers
+            .insert(hash_of(key), code, false)
+            .is_err()
+        {
             self.tidy().await;
         }
         self.model.insert(key, Some(code));
     }
 
     fn bury(&mut self, key: u64) {
-        self.cascade.bury(hash_of(key));
+        self.cascade.tiers.bury(hash_of(key));
         self.model.insert(key, None);
     }
 
@@ -140,7 +145,7 @@ impl Bench {
     }
 
     async fn check(&self, key: u64) {
-        let found = match self.cascade.search(hash_of(key)).await {
+        let found = match self.cascade.searches.search(hash_of(key)).await {
             Searched::At(code, _) => self.numbers.named_by(code).map(|_| code),
             Searched::Absent => None,
             Searched::Unreadable => panic!("key {key}: unreadable"),
@@ -159,8 +164,8 @@ impl Bench {
                 _ => self.check(key).await,
             }
             if random.random_range(0..50) == 0 {
-                let number = random.random_range(0..self.cascade.partitions());
-                self.cascade.tidy(number).await;
+                let number = random.random_range(0..self.cascade.tiers.partitions());
+                self.cascade.upkeep(number).tidy().await;
             }
         }
     }
@@ -176,13 +181,22 @@ impl Bench {
             };
             (range.clone().map(numbered).collect(), range.end)
         };
-        self.cascade.save(is_last, segments).await.expect("saved")
+        self.cascade
+            .checkpoints
+            .save(is_last, segments)
+            .await
+            .expect("saved")
     }
 
     async fn load(&mut self, section: &[u8]) {
         self.cascade = Arc::new(cascade_on(&self.disk, &self.numbers, self.cascade.config));
-        let loaded = self.cascade.load(section).await.expect("loaded");
-        self.cascade.resume(loaded);
+        let loaded = self
+            .cascade
+            .checkpoints
+            .load(section)
+            .await
+            .expect("loaded");
+        self.cascade.checkpoints.resume(loaded);
     }
 }
 
@@ -272,10 +286,10 @@ fn a_peek_finds_what_a_search_finds_and_leaves_no_trace() {
             bench.work(&mut random, 60_000, 12_000, 40).await;
             let (cascade, mut tiers) = (&bench.cascade, [0; 3]);
             let before = format!("{:?}", cascade.counters);
-            let held = |key| cascade.lookup(hash_of(key));
+            let held = |key| cascade.tiers.lookup(hash_of(key));
             let of_tier1: Vec<_> = (0..12_000).map(held).collect();
             for key in 0..12_000 {
-                let found = match cascade.peek(hash_of(key)).await {
+                let found = match cascade.searches.peek(hash_of(key)).await {
                     Searched::At(code, tier) => {
                         tiers[tier as usize] += 1;
                         bench.numbers.named_by(code).map(|_| code)
@@ -309,8 +323,8 @@ fn what_names_nothing_any_more_is_let_go_of_where_memory_is_short() {
         }
         bench.cascade.trim();
         let left = bench.cascade.usage();
-        let filter = &bench.cascade.layouts.active.page_filter;
-        for partition in &bench.cascade.partitions {
+        let filter = &bench.cascade.tiers.layouts.active.page_filter;
+        for partition in &bench.cascade.tiers.partitions {
             let partition = partition.lock();
             for bucket in partition.lists.iter().flat_map(|list| &list.buckets) {
                 assert!(!bucket.lacks_filters(filter), "what is left has its own");
@@ -335,8 +349,8 @@ fn filters_are_for_the_pages_that_were_read() {
         let mut bench = Bench::new(config());
         bench.work(&mut random, 60_000, 12_000, 1000).await;
         bench.tidy().await;
-        let filter = &bench.cascade.layouts.active.page_filter;
-        let partition = &mut *bench.cascade.partitions[0].lock();
+        let filter = &bench.cascade.tiers.layouts.active.page_filter;
+        let partition = &mut *bench.cascade.tiers.partitions[0].lock();
         let mut buckets = partition
             .lists
             .iter_mut()
@@ -365,21 +379,24 @@ fn who_stores_waits_where_tombstones_or_an_earlier_run_have_filled_tier_1() {
         });
         bench.work(&mut random, 60_000, 12_000, 1000).await;
         bench.tidy().await;
-        assert!(!bench.cascade.is_behind());
+        assert!(!bench.cascade.tiers.brake.is_pressed());
         for key in 0..12_000 {
-            bench.cascade.bury(hash_of(key));
+            bench.cascade.tiers.bury(hash_of(key));
             bench.model.insert(key, None);
         }
         assert!(
-            bench.cascade.is_behind(),
+            bench.cascade.tiers.brake.is_pressed(),
             "what is placed now would be refused"
         );
         let section = bench.save(false).await;
-        bench.cascade.saved(Some(false));
+        bench.cascade.checkpoints.saved(Some(false));
         bench.load(&section).await;
-        assert!(bench.cascade.is_behind(), "nor would a recovery find space");
+        assert!(
+            bench.cascade.tiers.brake.is_pressed(),
+            "nor would a recovery find space"
+        );
         bench.tidy().await;
-        assert!(!bench.cascade.is_behind());
+        assert!(!bench.cascade.tiers.brake.is_pressed());
         for key in 0..12_000 {
             bench.check(key).await;
         }
@@ -397,7 +414,7 @@ fn what_is_saved_is_as_it_was() {
             for _ in 0..3 {
                 bench.work(&mut random, 5_000, 6000, 40).await;
                 let section = bench.save(random.random()).await;
-                bench.cascade.saved(Some(true));
+                bench.cascade.checkpoints.saved(Some(true));
                 let model = bench.model.clone();
                 // Later changes are lost, and harm nothing.
                 bench.work(&mut random, 5_000, 6000, 1000).await;
@@ -435,7 +452,11 @@ impl Bench {
     /// A list of 63 blocks.
     async fn with_a_long_list(config: CascadeConfig) -> Self {
         let mut bench = Self::new(config);
-        let blocks = |bench: &Self| bench.cascade.partitions[0].lock().lists[0].blocks.len();
+        let blocks = |bench: &Self| {
+            bench.cascade.tiers.partitions[0].lock().lists[0]
+                .blocks
+                .len()
+        };
         for key in 0.. {
             bench.insert(key, 1000).await;
             bench.tidy().await;
@@ -495,7 +516,7 @@ fn a_torn_filter_of_a_list_denies_nothing() {
     in_simulation(1, || async {
         let bench = Bench::with_a_long_list(long_list()).await;
         let pages: Vec<_> = {
-            let partition = bench.cascade.partitions[0].lock();
+            let partition = bench.cascade.tiers.partitions[0].lock();
             let blocks = partition.lists[0].blocks.iter();
             blocks
                 .flat_map(|block| block.jump_pages().to_vec())
@@ -522,7 +543,7 @@ fn a_start_finds_filters_of_lists() {
     in_simulation(1, || async {
         let mut bench = Bench::with_a_long_list(long_list()).await;
         let section = bench.save(true).await;
-        bench.cascade.saved(Some(true));
+        bench.cascade.checkpoints.saved(Some(true));
         bench.load(&section).await;
         let pages = bench.reads(0..200).await;
         assert!(pages < 25.0, "{pages} pages");
@@ -612,9 +633,9 @@ fn what_is_found_was_so_meanwhile() {
             // All values that each key has had.
             let said: Arc<Mutex<HashMap<u64, Vec<Option<u64>>>>> =
                 Arc::new(Mutex::new(said.collect()));
-            for number in 0..bench.cascade.partitions() {
+            for number in 0..bench.cascade.tiers.partitions() {
                 let cascade = Arc::clone(&bench.cascade);
-                runtime::spawn_detached(async move { cascade.upkeep(number, || ()).await });
+                runtime::spawn_detached(async move { cascade.upkeep(number).run(|| ()).await });
             }
             let searches = (0..SEARCHES).map(|number| {
                 let (cascade, said) = (Arc::clone(&bench.cascade), Arc::clone(&said));
@@ -626,7 +647,7 @@ fn what_is_found_was_so_meanwhile() {
                         let count =
                             |said: &HashMap<u64, Vec<_>>| said.get(&key).map_or(0, Vec::len);
                         let before = count(&said.lock());
-                        let found = match cascade.search(hash_of(key)).await {
+                        let found = match cascade.searches.search(hash_of(key)).await {
                             Searched::At(code, _) => Some(code),
                             Searched::Absent => None,
                             Searched::Unreadable => panic!("key {key}: unreadable"),
@@ -646,11 +667,16 @@ fn what_is_found_was_so_meanwhile() {
             for _ in 0..20_000 {
                 let key = random.random_range(0..KEYS) * random.random_range(0..KEYS) / KEYS;
                 let new = if random.random_range(0..4) == 0 {
-                    bench.cascade.bury(hash_of(key));
+                    bench.cascade.tiers.bury(hash_of(key));
                     None
                 } else {
                     let code = bench.place(1000);
-                    while bench.cascade.insert(hash_of(key), code, false).is_err() {
+                    while bench
+                        .cascade
+                        .tiers
+                        .insert(hash_of(key), code, false)
+                        .is_err()
+                    {
                         runtime::sleep(Duration::from_micros(50)).await;
                     }
                     Some(code)
@@ -686,29 +712,29 @@ fn a_checkpoint_keeps_what_was_found_on_its_way_down() {
         let fill = async |bench: &mut Bench, keys: std::ops::Range<u64>| {
             for key in keys {
                 let code = bench.place(u32::MAX);
-                let inserted = bench.cascade.insert(hash_of(key), code, true);
+                let inserted = bench.cascade.tiers.insert(hash_of(key), code, true);
                 inserted.expect("there is space");
                 bench.tidy().await;
             }
         };
         fill(&mut bench, KEY..10_000).await;
         let newest = bench.place(u32::MAX);
-        let inserted = bench.cascade.insert(hash_of(KEY), newest, true);
+        let inserted = bench.cascade.tiers.insert(hash_of(KEY), newest, true);
         inserted.expect("there is space");
         let is_on_its_way = |bench: &Bench| {
-            let key = hash_of(KEY) & bench.cascade.kept;
-            let partition = &mut *bench.cascade.lock(key);
-            bench.cascade.demote(partition);
+            let key = hash_of(KEY) & bench.cascade.tiers.kept;
+            let partition = &mut *bench.cascade.tiers.lock(key);
+            bench.cascade.upkeep(0).demote(partition);
             partition.find_demoted(key).is_some()
         };
         while !is_on_its_way(&bench) {}
-        let found = bench.cascade.search(hash_of(KEY)).await;
+        let found = bench.cascade.searches.search(hash_of(KEY)).await;
         assert_eq!(found, Searched::At(newest, Tier::One));
         let section = bench.save(true).await;
-        bench.cascade.saved(Some(true));
+        bench.cascade.checkpoints.saved(Some(true));
         bench.load(&section).await;
         fill(&mut bench, 10_000..20_000).await;
-        let found = bench.cascade.search(hash_of(KEY)).await;
+        let found = bench.cascade.searches.search(hash_of(KEY)).await;
         assert!(
             matches!(found, Searched::At(code, _) if code == newest),
             "{found:?}, not {newest}"
@@ -733,16 +759,16 @@ fn a_block_of_a_list_has_no_more_entries_than_its_filter_is_made_for() {
         });
         for key in 0..60_000 {
             let code = bench.place(u32::MAX);
-            let inserted = bench.cascade.insert(hash_of(key), code, true);
+            let inserted = bench.cascade.tiers.insert(hash_of(key), code, true);
             inserted.expect("there is space");
             if key % 64 == 0 {
                 bench.tidy().await;
             }
         }
-        let partition = bench.cascade.lock(0);
+        let partition = bench.cascade.tiers.lock(0);
         let blocks = partition.lists.iter().flat_map(|list| &list.blocks);
         let entries: Vec<usize> = blocks.map(|block| block.entries as usize).collect();
-        let most = bench.cascade.shape.buffered();
+        let most = bench.cascade.tiers.shape.buffered();
         assert!(entries.len() > 50, "{} blocks", entries.len());
         assert!(
             entries.iter().all(|&of_block| of_block <= most),

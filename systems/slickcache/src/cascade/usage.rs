@@ -1,8 +1,6 @@
 //! Memory and flash in use by a cascade, by part.
 
-use std::sync::atomic::Ordering;
-
-use super::core::Cascade;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Memory and flash in use, and the settings that determine them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,19 +21,39 @@ pub struct Usage {
     pub pages_free: u64,
 }
 
-impl Cascade {
-    /// Returns the present usage.
-    pub fn usage(&self) -> Usage {
-        let below = self.flash_tier_bytes.iter();
-        let pages_free = self.store.free_pages();
-        Usage {
-            hot_percent: self.config.hot_percent,
-            filter_bits: self.config.filter_bits,
-            tier1_bytes: self.hot_bytes.load(Ordering::Relaxed),
-            below_bytes: below.map(|bytes| bytes.load(Ordering::Relaxed)).sum(),
-            map_bytes: self.store.memory_bytes(),
-            pages_used: (self.store.pages() - pages_free) as u64,
-            pages_free: pages_free as u64,
+/// Bytes of memory of all partitions: the sum of every change of Tier 1, and for each partition the bytes below Tier 1
+/// after its last step of upkeep. Lock-free.
+pub struct MemoryUse {
+    hot: AtomicU64,
+    below: Box<[AtomicU64]>,
+}
+
+impl MemoryUse {
+    pub(super) fn new(hot: u64, partitions: usize) -> Self {
+        Self {
+            hot: AtomicU64::new(hot),
+            below: (0..partitions).map(|_| AtomicU64::new(0)).collect(),
         }
+    }
+
+    /// Returns the bytes of Tier 1.
+    pub fn hot(&self) -> u64 {
+        self.hot.load(Ordering::Relaxed)
+    }
+
+    /// Returns the bytes of Tiers 2 and 3.
+    pub fn below(&self) -> u64 {
+        let below = self.below.iter();
+        below.map(|bytes| bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Adds the growth of Tier 1 of a partition, modulo 2^64: Tier 1 may have shrunk.
+    pub(super) fn hot_has_grown(&self, bytes: u64) {
+        self.hot.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Sets the bytes below Tier 1 of a partition.
+    pub(super) fn set_below(&self, partition: usize, bytes: u64) {
+        self.below[partition].store(bytes, Ordering::Relaxed);
     }
 }

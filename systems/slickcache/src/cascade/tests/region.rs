@@ -32,29 +32,34 @@ fn a_full_region_lets_go_of_the_oldest_and_goes_on() {
             };
             let mut bench = Bench::with_latency(config, latency);
             let cascade = Arc::clone(&bench.cascade);
-            runtime::spawn_detached(async move { cascade.upkeep(0, || ()).await });
+            runtime::spawn_detached(async move { cascade.upkeep(0).run(|| ()).await });
             let cascade = Arc::clone(&bench.cascade);
             runtime::spawn_detached(async move {
                 loop {
                     runtime::sleep(Duration::from_millis(10)).await;
                     // The checkpoint in force has the pages of a full Tier 1 when the next one begins.
-                    if seed == 2 || cascade.wants_checkpoint() {
+                    if seed == 2 || cascade.flash.request.is_made() {
                         // No image has more segments than pages of its index.
                         let all = vec![
                             NumberedSegment::read_from_bytes(&[0; 20]).expect("20 bytes");
                             REGION_PAGES
                         ];
-                        let saved = cascade.save(false, || (all, 0)).await;
+                        let saved = cascade.checkpoints.save(false, || (all, 0)).await;
                         saved.expect("there is space for it");
-                        cascade.saved(Some(true));
+                        cascade.checkpoints.saved(Some(true));
                     }
                 }
             });
-            let shape = &bench.cascade.shape;
+            let shape = &bench.cascade.tiers.shape;
             let most = shape.hot_entries + shape.demoted();
             for key in 0..KEYS {
                 let code = bench.place(u32::MAX);
-                while bench.cascade.insert(hash_of(key), code, true).is_err() {
+                while bench
+                    .cascade
+                    .tiers
+                    .insert(hash_of(key), code, true)
+                    .is_err()
+                {
                     runtime::sleep(Duration::from_millis(1)).await;
                 }
                 bench.model.insert(key, Some(code));
@@ -63,11 +68,11 @@ fn a_full_region_lets_go_of_the_oldest_and_goes_on() {
                 }
             }
             runtime::sleep(Duration::from_secs(600)).await;
-            let hot = bench.cascade.lock(0).hot.len();
+            let hot = bench.cascade.tiers.lock(0).hot.len();
             assert!(hot <= most, "{hot} mappings in Tier 1: upkeep stands still");
             assert!(bench.cascade.counters.evicted.load(Ordering::Relaxed) > 0);
             for key in KEYS - 10_000..KEYS {
-                let found = bench.cascade.search(hash_of(key)).await;
+                let found = bench.cascade.searches.search(hash_of(key)).await;
                 let Searched::At(code, _) = found else {
                     continue;
                 };
@@ -88,26 +93,26 @@ fn who_waits_for_upkeep_loses_nothing() {
         };
         let mut bench = Bench::with_latency(small_pages(), latency);
         let cascade = Arc::clone(&bench.cascade);
-        runtime::spawn_detached(async move { cascade.upkeep(0, || ()).await });
+        runtime::spawn_detached(async move { cascade.upkeep(0).run(|| ()).await });
         runtime::sleep(Duration::from_millis(1)).await;
         let mut waits = 0;
         for key in 0..KEYS {
             loop {
-                let caught_up = bench.cascade.caught_up().listener();
-                if !bench.cascade.is_behind() {
+                let caught_up = bench.cascade.tiers.brake.released.listener();
+                if !bench.cascade.tiers.brake.is_pressed() {
                     break;
                 }
                 waits += 1;
                 caught_up.await;
             }
             let code = bench.place(u32::MAX);
-            let inserted = bench.cascade.insert(hash_of(key), code, false);
+            let inserted = bench.cascade.tiers.insert(hash_of(key), code, false);
             inserted.expect("space, as nobody is behind");
             bench.model.insert(key, Some(code));
         }
         assert!(waits > 10, "{waits}");
         for key in 0..KEYS {
-            let found = bench.cascade.search(hash_of(key)).await;
+            let found = bench.cascade.searches.search(hash_of(key)).await;
             assert!(
                 matches!(found, Searched::At(code, _) if Some(code) == bench.expected(key)),
                 "key {key}: {found:?}"
@@ -124,11 +129,11 @@ fn tombstones_do_not_outgrow_a_checkpoint() {
     in_simulation(1, || async {
         let mut bench = Bench::new(small_pages());
         let cascade = Arc::clone(&bench.cascade);
-        runtime::spawn_detached(async move { cascade.upkeep(0, || ()).await });
+        runtime::spawn_detached(async move { cascade.upkeep(0).run(|| ()).await });
         for round in 0..2 {
             for key in round * KEYS..(round + 1) * KEYS {
                 let code = bench.place(u32::MAX);
-                if bench.cascade.insert(hash_of(key), code, true).is_ok() {
+                if bench.cascade.tiers.insert(hash_of(key), code, true).is_ok() {
                     bench.model.insert(key, Some(code));
                 }
                 if key % 16 == 0 {
@@ -137,16 +142,20 @@ fn tombstones_do_not_outgrow_a_checkpoint() {
             }
             // A checkpoint names all present mappings, and no other one follows.
             if round == 0 {
-                let saved = bench.cascade.save(false, || (Vec::new(), 0)).await;
+                let saved = bench
+                    .cascade
+                    .checkpoints
+                    .save(false, || (Vec::new(), 0))
+                    .await;
                 saved.expect("there is space for it");
-                bench.cascade.saved(Some(true));
+                bench.cascade.checkpoints.saved(Some(true));
             }
         }
-        let bound = bench.cascade.bounds.buried();
+        let bound = bench.cascade.tiers.bounds.buried();
         let mut most = 0;
         for key in 0..2 * KEYS {
             bench.bury(key);
-            most = most.max(bench.cascade.lock(0).hot.len());
+            most = most.max(bench.cascade.tiers.lock(0).hot.len());
             if key % 16 == 0 {
                 runtime::sleep(Duration::from_millis(20)).await;
             }
@@ -154,7 +163,7 @@ fn tombstones_do_not_outgrow_a_checkpoint() {
         assert!(most > bound, "{most}: not as many as it takes");
         assert!(most < bound + bound / 8, "{most} of {bound}");
         for key in 0..2 * KEYS {
-            let found = bench.cascade.search(hash_of(key)).await;
+            let found = bench.cascade.searches.search(hash_of(key)).await;
             assert_eq!(found, Searched::Absent, "key {key}");
         }
     });
@@ -165,16 +174,16 @@ fn tombstones_do_not_outgrow_a_checkpoint() {
 fn upkeep_rests_only_when_tier_1_is_small_though_all_that_it_names_has_gone() {
     in_simulation(1, || async {
         let mut bench = Bench::new(small_pages());
-        let hot_entries = bench.cascade.shape.hot_entries;
+        let hot_entries = bench.cascade.tiers.shape.hot_entries;
         for key in 0..3 * hot_entries as u64 {
             let code = bench.place(u32::MAX);
-            let inserted = bench.cascade.insert(hash_of(key), code, true);
+            let inserted = bench.cascade.tiers.insert(hash_of(key), code, true);
             inserted.expect("Tier 1 may grow so far");
         }
         let given = bench.numbers.0.lock().end;
         *bench.numbers.0.lock() = given..given + 1;
         bench.tidy().await;
-        let hot = bench.cascade.lock(0).hot.len();
+        let hot = bench.cascade.tiers.lock(0).hot.len();
         assert!(hot <= hot_entries, "{hot} of {hot_entries}");
     });
 }
@@ -189,12 +198,12 @@ fn tier_1_grows_no_further_than_memory_allows() {
                 ..small_pages()
             });
             let mut key = 0;
-            while bench.cascade.insert(hash_of(key), 1, true).is_ok() {
+            while bench.cascade.tiers.insert(hash_of(key), 1, true).is_ok() {
                 key += 1;
             }
             (
-                bench.cascade.lock(0).hot.len(),
-                bench.cascade.shape.most_hot(),
+                bench.cascade.tiers.lock(0).hot.len(),
+                bench.cascade.tiers.shape.most_hot(),
             )
         };
         let (without, least) = most_with(0);
