@@ -209,6 +209,7 @@ impl HashSettings {
             piece_bytes: self.piece_bytes,
             spare_regions: self.spare_regions,
             scheduling: self.scheduling,
+            beside_bytes: 0,
         }
     }
 

@@ -22,7 +22,7 @@ use futures_util::future::join_all;
 use super::log::SLOTS;
 use super::state::{State, Unstored};
 use super::writer::{ENTRIES_AT_ONCE, TableChange};
-use super::{Inner, SliceMap};
+use super::{Map, SliceMap};
 use crate::error::SliceError;
 
 /// Number of failed page reads that a start repeats until the rest counts as lost, and the pause before each.
@@ -48,7 +48,7 @@ impl SliceMap {
     }
 }
 
-impl Inner {
+impl Map {
     /// Brings the records from `end` on to the drives and the table. Returns the end of the records.
     async fn recover(&self, mut end: u64) -> Result<u64, SliceError> {
         let (first, mut from) = self.ring.segment_of(end);
