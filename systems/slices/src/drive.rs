@@ -83,6 +83,11 @@ impl TableShape {
     pub(crate) fn region_bytes(&self) -> u64 {
         u64::from(self.pages) * self.page_bytes as u64
     }
+
+    /// Returns the channel of a page, counted from the channel of the slicetable's first page.
+    pub(crate) fn channel(&self, page: u32) -> u32 {
+        self.channels.of(u64::from(page) * self.page_bytes as u64)
+    }
 }
 
 impl Drive {
@@ -307,15 +312,20 @@ impl Drive {
             let mut pages = bytes.chunks_exact(page_bytes).zip(sealed);
             if let Some(lost) = pages.position(|(page, &sealed)| xxh3_64(page) != sealed) {
                 let offset = offset + (lost * page_bytes) as u64;
-                return Err(SliceError::device(self.number)(DeviceError::Io {
-                    operation: Operation::Write,
-                    offset,
-                    len: page_bytes,
-                    source: std::io::Error::other("what was written is not there"),
-                }));
+                return Err(self.lost_write(offset, page_bytes));
             }
         }
         Ok(())
+    }
+
+    /// Returns the error of a write that the drive has lost.
+    pub(crate) fn lost_write(&self, offset: u64, len: usize) -> SliceError {
+        SliceError::device(self.number)(DeviceError::Io {
+            operation: Operation::Write,
+            offset,
+            len,
+            source: io::Error::other("what was written is not there"),
+        })
     }
 
     /// Reads a piece of a slicetable, and reads its damaged pages again.

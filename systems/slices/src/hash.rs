@@ -2,7 +2,7 @@
 
 mod batch;
 mod created;
-mod index;
+pub(crate) mod index;
 mod levels;
 mod lookup;
 mod open;
@@ -29,7 +29,6 @@ use crate::table::{Change, Table};
 use batch::{Batch, Member};
 use levels::Levels;
 
-pub use index::{Before, InMemory, Known, SliceIndex, TableInMemory};
 pub use stats::{HashMemory, HashStats};
 
 /// A hash table of 8-byte keys and values that lies on drives. Clones are the same table.
@@ -43,7 +42,6 @@ pub struct SliceHash(Arc<HashTable>);
 struct HashTable {
     shape: HashShape,
     keys: Keys,
-    is_spread: bool,
     drives: Drives,
     incarnations: Incarnations,
     partitions: Box<[Partition<HashTable>]>,
@@ -162,8 +160,7 @@ impl SliceHash {
             .drives_of(number)
             .next()
             .expect("slicetables lie on drives");
-        let offset = u64::from(page) * self.0.shape.page.page_bytes as u64;
-        (drive.number, drive.shape.channels.of(offset))
+        (drive.number, drive.shape.channel(page))
     }
 
     /// Returns the number of slicetables of each partition: one, or one on each drive if slices are spread.
@@ -208,9 +205,9 @@ impl HashTable {
 
     /// Returns the drives that have slicetables of a partition.
     fn drives_of(&self, number: u32) -> impl Iterator<Item = &Drive> + Clone {
-        let (skip, take) = match self.is_spread {
-            true => (0, self.drives.len()),
-            false => (number as usize % self.drives.len(), 1),
+        let (skip, take) = match self.incarnations.slicetables {
+            1 => (number as usize % self.drives.len(), 1),
+            all => (0, all as usize),
         };
         self.drives.iter().skip(skip).take(take)
     }

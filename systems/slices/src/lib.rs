@@ -47,9 +47,8 @@ pub use bloom::{BitPlacement, BloomMemory, BloomSettings, BloomShape, BloomStats
 pub use channel::Channels;
 pub use error::{SliceError, VectorError};
 pub use files::{Files, log_path};
-pub use hash::{
-    Before, HashMemory, HashStats, InMemory, Known, SliceHash, SliceIndex, TableInMemory, get_all,
-};
+pub use hash::index::{Before, InMemory, Known, SliceIndex, TableInMemory};
+pub use hash::{HashMemory, HashStats, SliceHash, get_all};
 pub use keys::key_of_text;
 pub use lsh::{
     ChannelReads, Choice, Components, Family, LshLayout, LshMemory, LshSettings, LshShape,

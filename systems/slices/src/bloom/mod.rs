@@ -277,10 +277,7 @@ impl SliceBloom {
             .map(|slot| slot / page.slots as u32)
             .collect();
         pages.dedup();
-        let channel = |page_number| {
-            let offset = u64::from(page_number) * page.page_bytes as u64;
-            drive.shape.channels.of(offset)
-        };
+        let channel = |page| drive.shape.channel(page);
         (drive.number, pages.into_iter().map(channel).collect())
     }
 

@@ -117,7 +117,6 @@ impl SliceHash {
             },
             shape,
             keys,
-            is_spread: settings.spread,
             drives,
             partitions: Box::new([]),
             log,

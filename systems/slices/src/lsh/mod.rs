@@ -131,8 +131,8 @@ impl SliceLsh {
     /// taken from the log. `settings` says how the index is used; values that were chosen at its creation are kept.
     ///
     /// # Errors
-    /// If the disks hold no index, if a drive is missing, belongs to another structure or is shorter than it was, if the log
-    /// belongs to another structure, and errors of the devices.
+    /// If the disks hold no index, if a drive or the log is missing, belongs to another structure or is shorter than it was, if a
+    /// setting is out of range, and errors of the devices.
     pub async fn open(
         disks: Vec<Arc<dyn Disk>>,
         journal: Arc<dyn Journal>,

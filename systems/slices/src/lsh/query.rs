@@ -65,17 +65,15 @@ impl Index {
     /// Returns the vectors that tables name, in memory and on the drives, including deleted vectors.
     async fn named(&self, places: &[Place]) -> Result<(View, Named), SliceError> {
         let mut named = Named::new();
+        let mut name = |vector| *named.entry(vector).or_default() += 1;
         let (view, frozen, slicetables) = {
             let state = self.state.lock();
             for &place in places {
                 for ordinal in state.batch.find(place) {
-                    let generation = state.generation;
-                    *named
-                        .entry(Vector {
-                            generation,
-                            ordinal,
-                        })
-                        .or_default() += 1;
+                    name(Vector {
+                        generation: state.generation,
+                        ordinal,
+                    });
                 }
             }
             let region = |place: &Place| state.slicetables[place.partition as usize].clone();
@@ -89,13 +87,10 @@ impl Index {
         if let Some(frozen) = frozen {
             for &place in places {
                 for ordinal in frozen.batch.find(place) {
-                    let generation = frozen.generation;
-                    *named
-                        .entry(Vector {
-                            generation,
-                            ordinal,
-                        })
-                        .or_default() += 1;
+                    name(Vector {
+                        generation: frozen.generation,
+                        ordinal,
+                    });
                 }
             }
         }
@@ -105,9 +100,7 @@ impl Index {
             Some(self.search(place, region))
         });
         for found in join_all(searches).await {
-            for vector in found? {
-                *named.entry(vector).or_default() += 1;
-            }
+            found?.into_iter().for_each(&mut name);
         }
         Ok((view, named))
     }
@@ -118,11 +111,8 @@ impl Index {
         for slot in [place.first, place.second] {
             let number = self.shape.layout.page(slot);
             let drive = self.drives.of(place.partition);
-            let channel = drive
-                .shape
-                .channels
-                .of(u64::from(number) * drive.shape.page_bytes as u64);
-            self.channels.table_pages[channel as usize].fetch_add(1, Ordering::Relaxed);
+            let channel = drive.shape.channel(number) as usize;
+            self.channels.table_pages[channel].fetch_add(1, Ordering::Relaxed);
             let read = drive.read_page(region, place.partition, number).await;
             if let Err(SliceError::Damaged { .. }) = read {
                 self.counts.add(|counts| counts.damaged = 1);

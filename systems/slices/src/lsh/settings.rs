@@ -413,98 +413,30 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused_and_says_how_it_can() {
-        let refusal =
-            |settings: LshSettings| settings.shape(&[1 << 30]).expect_err("refused").to_string();
-        let cases = [
-            (
-                LshSettings {
-                    dimensions: 0,
-                    ..mnist()
-                },
-                "dimensions: 1",
-            ),
-            (
-                LshSettings {
-                    tables: 0,
-                    ..mnist()
-                },
-                "tables: 1 to",
-            ),
-            (
-                LshSettings {
-                    functions: 129,
-                    ..mnist()
-                },
-                "functions: 1 to",
-            ),
-            (
-                LshSettings {
-                    partitions: Some(0),
-                    ..mnist()
-                },
-                "1 at least",
-            ),
-            (
-                LshSettings {
-                    partitions: Some(1000),
-                    ..mnist()
-                },
-                "choose fewer",
-            ),
-            (
-                LshSettings {
-                    incarnations: 600,
-                    ..mnist()
-                },
-                "larger page",
-            ),
-            (
-                LshSettings {
-                    table_bytes: 100,
-                    ..mnist()
-                },
-                "choose table_bytes of",
-            ),
-            (
-                LshSettings {
-                    fill: f64::NAN,
-                    ..mnist()
-                },
-                "fill",
-            ),
-            (
-                LshSettings {
-                    segment_bytes: 4096,
-                    ..mnist()
-                },
-                "stripes",
-            ),
-            (
-                LshSettings {
-                    dimensions: 1 << 20,
-                    ..mnist()
-                },
-                "segment_bytes: a vector takes",
-            ),
-            (
-                LshSettings {
-                    most_candidates: 0,
-                    ..mnist()
-                },
-                "most_candidates",
-            ),
-            (
-                LshSettings {
-                    family: Family::Euclidean { width: 0.0 },
-                    ..mnist()
-                },
-                "width",
-            ),
-        ];
-        for (settings, what) in cases {
-            let refusal = refusal(settings);
+        let refused = |what: &str, change: fn(&mut LshSettings)| {
+            let mut settings = mnist();
+            change(&mut settings);
+            let refusal = settings.shape(&[1 << 30]).expect_err(what).to_string();
             assert!(refusal.contains(what), "{refusal}");
-        }
+        };
+        refused("dimensions: 1", |settings| settings.dimensions = 0);
+        refused("tables: 1 to", |settings| settings.tables = 0);
+        refused("functions: 1 to", |settings| settings.functions = 129);
+        refused("1 at least", |settings| settings.partitions = Some(0));
+        refused("choose fewer", |settings| settings.partitions = Some(1000));
+        refused("larger page", |settings| settings.incarnations = 600);
+        refused("choose table_bytes of", |settings| {
+            settings.table_bytes = 100
+        });
+        refused("fill", |settings| settings.fill = f64::NAN);
+        refused("stripes", |settings| settings.segment_bytes = 4096);
+        refused("segment_bytes: a vector takes", |settings| {
+            settings.dimensions = 1 << 20
+        });
+        refused("most_candidates", |settings| settings.most_candidates = 0);
+        refused("width", |settings| {
+            settings.family = Family::Euclidean { width: 0.0 }
+        });
         let small = mnist().shape(&[1 << 20]).expect_err("refused").to_string();
         assert!(small.contains("give it more"), "{small}");
         assert!(mnist().shape(&[]).is_err());

@@ -385,7 +385,7 @@ impl Map {
         if let Some(gone) = has_gone() {
             return Ok(gone);
         }
-        let Some(pages) = self.ring.read(self.table.drives(), address).await? else {
+        let Some(pages) = self.ring.read_record(self.table.drives(), address).await? else {
             return Ok(Looked::At(None));
         };
         self.counts.add(|counts| counts.record_reads = 1);
