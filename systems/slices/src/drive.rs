@@ -3,19 +3,20 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use device::{AlignedBuf, DeviceError, Disk, Operation, SharedBuf};
 use format::slices::{PageIdentity, SLICE_PAGE_HEAD_BYTES};
-use format::slices_log::{MOST_REGIONS, Pointer};
+use format::slices_log::Pointer;
 use futures_util::future::join;
 use runtime::spawn_detached;
 use runtime::sync::{Permit, Semaphore, Sender, oneshot};
 use xxhash_rust::xxh3::xxh3_64;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::channel::Channels;
+use crate::counts::Counts;
 use crate::error::SliceError;
-use crate::pointers::check_regions;
 use crate::regions::{Region, Regions};
 use crate::scheduler::{Asked, Scheduler, Scheduling};
 
@@ -45,7 +46,7 @@ pub(crate) struct Drive {
     pub(crate) shape: TableShape,
     pub(crate) scheduler: Scheduler<AskedRead>,
     pub(crate) regions: Arc<Regions>,
-    pub(crate) counts: DriveCounts,
+    pub(crate) counts: Counts<DriveCounts>,
     /// Lets one slicetable at a time be written, from start to end: so chunks go to the channels in turn, and no sync covers the
     /// writes of another slicetable.
     rewriting: Semaphore,
@@ -54,12 +55,13 @@ pub(crate) struct Drive {
 }
 
 /// Counts of a drive since it was opened.
-#[derive(Default)]
+#[derive(FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
 pub(crate) struct DriveCounts {
-    pub(crate) page_reads: AtomicU64,
-    pub(crate) bytes_read: AtomicU64,
-    pub(crate) bytes_written: AtomicU64,
-    pub(crate) pages_lost: AtomicU64,
+    pub(crate) page_reads: u64,
+    pub(crate) bytes_read: u64,
+    pub(crate) bytes_written: u64,
+    pub(crate) pages_lost: u64,
 }
 
 /// A read that waits for its turn, or is under way.
@@ -77,56 +79,41 @@ pub(crate) struct PageRead {
     pub(crate) floor: u32,
 }
 
-/// Returns the drives of a structure. `pointers` returns the slicetables of a drive, each with its partition.
-///
-/// # Errors
-/// [`SliceError::DamagedLog`] for a pointer that names no region of its drive, or another pointer's region.
-pub(crate) fn drives(
-    disks: Vec<Arc<dyn Disk>>,
-    shape: TableShape,
-    scheduling: Scheduling,
-    pointers: impl Fn(usize) -> Vec<(u32, Pointer)>,
-) -> Result<Box<[Drive]>, SliceError> {
-    let drive_of = |(number, disk): (usize, Arc<dyn Disk>)| {
-        let pointers = pointers(number);
-        let regions = disk.len_bytes().saturating_sub(shape.head_bytes) / shape.region_bytes();
-        check_regions(pointers.iter().copied(), regions)?;
-        let used: Vec<u32> = pointers
-            .iter()
-            .filter(|(_, pointer)| pointer.generation > 0)
-            .map(|(_, pointer)| pointer.region)
-            .collect();
-        let regions = Regions::without(regions.min(MOST_REGIONS.into()) as u32, &used);
-        let scheduler = Scheduler::new(scheduling, shape.channels.count);
-        Ok(Drive::new(number, disk, shape, scheduler, regions))
-    };
-    disks.into_iter().enumerate().map(drive_of).collect()
-}
-
 impl TableShape {
-    fn region_bytes(&self) -> u64 {
+    pub(crate) fn region_bytes(&self) -> u64 {
         u64::from(self.pages) * self.page_bytes as u64
+    }
+
+    /// Returns the channel of a page, counted from the channel of the slicetable's first page.
+    pub(crate) fn channel(&self, page: u32) -> u32 {
+        self.channels.of(u64::from(page) * self.page_bytes as u64)
     }
 }
 
 impl Drive {
-    fn new(
+    pub(crate) fn new(
         number: usize,
         disk: Arc<dyn Disk>,
         shape: TableShape,
-        scheduler: Scheduler<AskedRead>,
+        scheduling: Scheduling,
         regions: Arc<Regions>,
     ) -> Self {
         Self {
             number,
             disk,
             shape,
-            scheduler,
+            scheduler: Scheduler::new(scheduling, shape.channels.count),
             regions,
-            counts: DriveCounts::default(),
+            counts: Counts::default(),
             rewriting: Semaphore::new(1),
             failed_reads: AtomicU32::new(0),
         }
+    }
+
+    /// Returns the region that a start has found in the log; `None` if the partition has no slicetable.
+    pub(crate) fn found(&self, pointer: Pointer) -> Option<Arc<Region>> {
+        let used = || Arc::new(self.regions.used(pointer.region, pointer.generation));
+        (pointer.generation > 0).then(used)
     }
 
     fn region_start(&self, region: &Region) -> u64 {
@@ -190,7 +177,7 @@ impl Drive {
         let read = self.read(&self.disk, channel, offset, self.shape.page_bytes);
         let read = read.await;
         let bytes = read.map_err(SliceError::device(self.number))?;
-        self.counts.page_reads.fetch_add(1, Ordering::Relaxed);
+        self.counts.add(|counts| counts.page_reads = 1);
         let verified = self.identity(region, partition, page).verify(&bytes);
         let floor = verified.map_err(|source| SliceError::Damaged {
             drive: self.number,
@@ -214,7 +201,7 @@ impl Drive {
         let written = disk.write(offset, data).await;
         drop(turn);
         written.map_err(SliceError::device(self.number))?;
-        self.counts.bytes_written.fetch_add(len, Ordering::Relaxed);
+        self.counts.add(|counts| counts.bytes_written = len);
         let synced = disk.sync().await;
         synced.map_err(SliceError::device(self.number))
     }
@@ -293,9 +280,7 @@ impl Drive {
                 drop(turn);
                 written.map_err(SliceError::device(self.number))?;
                 next = read.transpose()?;
-                self.counts
-                    .bytes_written
-                    .fetch_add(len as u64, Ordering::Relaxed);
+                self.counts.add(|counts| counts.bytes_written = len as u64);
             }
             let synced = self.disk.sync().await;
             synced.map_err(SliceError::device(self.number))?;
@@ -322,22 +307,25 @@ impl Drive {
             let turn = self.scheduler.write().await;
             let read = self.disk.read(offset, AlignedBuf::new(len)).await;
             drop(turn);
-            self.counts
-                .bytes_read
-                .fetch_add(len as u64, Ordering::Relaxed);
+            self.counts.add(|counts| counts.bytes_read = len as u64);
             let Ok(bytes) = read else { continue };
             let mut pages = bytes.chunks_exact(page_bytes).zip(sealed);
             if let Some(lost) = pages.position(|(page, &sealed)| xxh3_64(page) != sealed) {
                 let offset = offset + (lost * page_bytes) as u64;
-                return Err(SliceError::device(self.number)(DeviceError::Io {
-                    operation: Operation::Write,
-                    offset,
-                    len: page_bytes,
-                    source: std::io::Error::other("what was written is not there"),
-                }));
+                return Err(self.lost_write(offset, page_bytes));
             }
         }
         Ok(())
+    }
+
+    /// Returns the error of a write that the drive has lost.
+    pub(crate) fn lost_write(&self, offset: u64, len: usize) -> SliceError {
+        SliceError::device(self.number)(DeviceError::Io {
+            operation: Operation::Write,
+            offset,
+            len,
+            source: io::Error::other("what was written is not there"),
+        })
     }
 
     /// Reads a piece of a slicetable, and reads its damaged pages again.
@@ -356,11 +344,7 @@ impl Drive {
             });
         };
         let start = self.region_start(old) + piece.start as u64;
-        let add_read = |len: usize| {
-            self.counts
-                .bytes_read
-                .fetch_add(len as u64, Ordering::Relaxed)
-        };
+        let add_read = |len: usize| self.counts.add(|counts| counts.bytes_read = len as u64);
         let read = self.disk.read(start, AlignedBuf::new(len)).await;
         add_read(len);
         let mut bytes = match read {
@@ -396,7 +380,7 @@ impl Drive {
     /// Empties a damaged page of `old`. Returns its floor.
     fn begin_anew(&self, old: Option<&Region>, page: &mut [u8]) -> u32 {
         page[SLICE_PAGE_HEAD_BYTES..].fill(0);
-        self.counts.pages_lost.fetch_add(1, Ordering::Relaxed);
+        self.counts.add(|counts| counts.pages_lost = 1);
         old.map_or(0, |old| old.generation)
     }
 }

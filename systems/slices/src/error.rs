@@ -1,12 +1,10 @@
-//! Errors of a structure, with the remedy in each message.
+//! Errors of a structure, and of a vector or a query, with the remedy in each message.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use device::{Bytes, DeviceError};
 use format::FormatError;
-
-use crate::lsh::VectorError;
 
 /// Why an operation was refused or has failed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -134,4 +132,27 @@ impl SliceError {
     pub(crate) fn log(source: DeviceError) -> Self {
         Self::Log(Arc::new(source))
     }
+}
+
+/// Why a vector or a query is refused. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what each is")]
+pub enum VectorError {
+    #[error(
+        "the vector has {has} components and the index takes {needs}; give as many, or create an index of {has} dimensions"
+    )]
+    Dimensions { has: usize, needs: u32 },
+    #[error("component {at} of the vector is {value}; give finite numbers")]
+    NotFinite { at: usize, value: f32 },
+    #[error(
+        "component {at} of the vector is {value}, and the index keeps bytes; give whole numbers from 0 to 255, or create it with \
+         Components::Floats"
+    )]
+    NotAByte { at: usize, value: f32 },
+    #[error(
+        "all components of the vector are zero, so it has no direction; leave it out, or use Family::Euclidean"
+    )]
+    NoDirection,
+    #[error("no neighbours are asked for; give a k of 1 at least")]
+    NoNeighbours,
 }

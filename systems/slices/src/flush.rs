@@ -13,22 +13,20 @@
 
 use std::collections::BTreeSet;
 use std::pin::pin;
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::sync::Arc;
 
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
 use runtime::sync::{Notify, Permit, Semaphore};
 
+use crate::drives::Drives;
 use crate::error::SliceError;
 use crate::frozen::{FlushTask, Frozen, FrozenQueue, Written};
 use crate::regions::Region;
+use crate::retry::{self, Wrote};
 
 /// Tables of each drive that are being flushed or wait for it, in addition to the side tables of a structure.
 pub(crate) const FLUSHES_PER_DRIVE: u32 = 2;
-/// Pauses before a failed flush is tried again: the first, doubled each time, and the longest.
-const FIRST_RETRY: Duration = Duration::from_millis(10);
-const LAST_RETRY: Duration = Duration::from_secs(5);
 
 /// A structure of partitions, each with a table in memory that is flushed.
 pub(crate) trait Flush: Sized + 'static {
@@ -39,7 +37,13 @@ pub(crate) trait Flush: Sized + 'static {
 
     fn flushes(&self) -> &Flushes;
 
-    fn partition(&self, number: u32) -> &Partition<Self>;
+    fn drives(&self) -> &Drives;
+
+    fn partitions(&self) -> &[Partition<Self>];
+
+    fn partition(&self, number: u32) -> &Partition<Self> {
+        &self.partitions()[number as usize]
+    }
 
     /// Takes the active table, and leaves an empty one of generation `next`. Called under the partition's lock.
     fn freeze(&self, number: u32, next: u32, active: &mut Self::Active) -> Self::Frozen;
@@ -160,6 +164,32 @@ pub(crate) async fn flush<S: Flush>(
     let permit = permit(this, number).await?;
     freeze(this, number, permit, has_changes);
     flushed(this, number).await
+}
+
+/// Flushes the active tables of all partitions for which `has_changes` says so, after the tables that are frozen already.
+pub(crate) async fn flush_all<S: Flush>(
+    this: &Arc<S>,
+    has_changes: impl Fn(&mut State<S>) -> bool,
+) -> Result<(), SliceError> {
+    for number in 0..this.partitions().len() as u32 {
+        flush(this, number, &has_changes).await?;
+    }
+    Ok(())
+}
+
+/// Waits until all tables that are frozen now are flushed, or flushes fail.
+pub(crate) async fn all_flushed<S: Flush>(this: &Arc<S>) -> Result<(), SliceError> {
+    for number in 0..this.partitions().len() as u32 {
+        flushed(this, number).await?;
+    }
+    Ok(())
+}
+
+/// Waits for the flushes under way, or until flushes fail, and then until nothing uses the drives.
+pub(crate) async fn close<S: Flush>(this: &Arc<S>) -> Result<(), SliceError> {
+    all_flushed(this).await?;
+    this.drives().idle().await;
+    Ok(())
 }
 
 /// Starts flushing the active table of a partition, if another may be frozen and `is_time` says so. Waits while the drive has no
@@ -286,70 +316,24 @@ fn resume<S: Flush>(this: &Arc<S>, number: u32) {
 /// Spawns a task that flushes the frozen tables of a partition until none is left or the structure is no longer used. If the
 /// runtime ends first, the next waiter spawns another.
 fn spawn_flush<S: Flush>(this: &Arc<S>, number: u32) {
-    let unfinished = UnderWay {
-        this: Arc::downgrade(this),
-        number,
-        is_finished: false,
-    };
-    runtime::spawn_detached(async move {
-        let mut unfinished = unfinished;
-        let mut pause = FIRST_RETRY;
-        loop {
-            let Some(structure) = unfinished.this.upgrade() else {
-                return;
-            };
-            match try_flush(&*structure, number).await {
-                Flushed::All => {
-                    unfinished.is_finished = true;
-                    return;
-                }
-                Flushed::Some => pause = FIRST_RETRY,
-                Flushed::None => {
-                    drop(structure);
-                    runtime::sleep(pause).await;
-                    pause = (2 * pause).min(LAST_RETRY);
-                }
-            }
-        }
-    });
-}
-
-/// The task of a flush.
-struct UnderWay<S: Flush> {
-    this: Weak<S>,
-    number: u32,
-    is_finished: bool,
-}
-
-impl<S: Flush> Drop for UnderWay<S> {
-    fn drop(&mut self) {
-        if self.is_finished {
-            return;
-        }
-        let Some(this) = self.this.upgrade() else {
-            return;
-        };
-        let partition = this.partition(self.number);
-        let flushes = this.flushes().of(self.number);
+    let cut_short = move |this: &S| {
+        let partition = this.partition(number);
+        let flushes = this.flushes().of(number);
         if partition.state.lock().frozen.end_flush() {
-            flushes.left.lock().insert(self.number);
+            flushes.left.lock().insert(number);
         }
         partition.flushed.notify_all();
         flushes.failed.notify_all();
-    }
-}
-
-/// How many frozen tables a flush has written.
-enum Flushed {
-    All,
-    /// Frozen tables are left, and another flush follows.
-    Some,
-    /// The flush has failed: all frozen tables stay.
-    None,
+    };
+    retry::spawn(
+        this,
+        async move |this| try_flush(this, number).await,
+        cut_short,
+    );
 }
 
 /// Flushes frozen tables of a partition, at least the oldest.
-async fn try_flush<S: Flush>(this: &S, number: u32) -> Flushed {
+async fn try_flush<S: Flush>(this: &S, number: u32) -> Wrote {
     let partition = this.partition(number);
     let flushes = this.flushes().of(number);
     let outcome = write_frozen(this, number).await;
@@ -367,20 +351,20 @@ async fn try_flush<S: Flush>(this: &S, number: u32) -> Flushed {
                 match state.frozen.len() {
                     0 => {
                         state.frozen.end_flush();
-                        Flushed::All
+                        Wrote::All
                     }
-                    _ => Flushed::Some,
+                    _ => Wrote::Some,
                 }
             }
             Err(error) => {
                 *flushes.failing.lock() = Some(error.clone());
                 state.frozen.fail(error);
-                Flushed::None
+                Wrote::None
             }
         }
     };
     partition.flushed.notify_all();
-    if matches!(flushed, Flushed::None) {
+    if matches!(flushed, Wrote::None) {
         flushes.failed.notify_all();
     }
     this.flush_ended();

@@ -2,32 +2,33 @@
 
 mod batch;
 mod created;
-mod index;
+pub(crate) mod index;
 mod levels;
 mod lookup;
 mod open;
 mod stats;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::future::join_all;
 
+use crate::counts::Counts;
 use crate::drive::Drive;
+use crate::drives::Drives;
 use crate::error::SliceError;
 use crate::filter::Filters;
 use crate::flush::{self, Flush, Flushes, Partition, State};
 use crate::frozen::Written;
+use crate::incarnations::Incarnations;
 use crate::keys::Keys;
-use crate::log::{Log, Part};
+use crate::log::Log;
+use crate::part::Part;
 use crate::regions::Region;
 use crate::settings::HashShape;
 use crate::table::{Change, Table};
 use batch::{Batch, Member};
 use levels::Levels;
-use stats::Counts;
 
-pub use index::{Before, InMemory, Known, SliceIndex, TableInMemory};
 pub use stats::{HashMemory, HashStats};
 
 /// A hash table of 8-byte keys and values that lies on drives. Clones are the same table.
@@ -36,18 +37,18 @@ pub use stats::{HashMemory, HashStats};
 /// [`delete`](Self::delete) that has returned survives the process. A power cut keeps the changes before the last
 /// [`sync`](Self::sync). A full partition drops its oldest incarnation.
 #[derive(Clone)]
-pub struct SliceHash(Arc<Inner>);
+pub struct SliceHash(Arc<HashTable>);
 
-struct Inner {
+struct HashTable {
     shape: HashShape,
     keys: Keys,
-    is_spread: bool,
-    drives: Box<[Drive]>,
-    partitions: Box<[Partition<Inner>]>,
+    drives: Drives,
+    incarnations: Incarnations,
+    partitions: Box<[Partition<HashTable>]>,
     filters: Filters,
     log: Log,
     flushes: Flushes,
-    counts: Counts,
+    counts: Counts<HashStats>,
     levels: Levels,
 }
 
@@ -116,16 +117,14 @@ impl SliceHash {
     /// # Errors
     /// As [`insert`](Self::insert).
     pub async fn flush(&self) -> Result<(), SliceError> {
-        for number in 0..self.0.shape.partitions {
-            flush::flush(&self.0, number, |state| state.active.table.len() > 0).await?;
-        }
-        Ok(())
+        flush::flush_all(&self.0, |state| state.active.table.len() > 0).await
     }
 
     async fn change(&self, key: u64, change: Change) -> Result<(), SliceError> {
         let inner = &self.0;
-        let attempt = |state: &mut State<Inner>| inner.try_change(&mut state.active, key, change);
-        let is_full = |state: &mut State<Inner>| inner.is_full_for(&mut state.active, key);
+        let attempt =
+            |state: &mut State<HashTable>| inner.try_change(&mut state.active, key, change);
+        let is_full = |state: &mut State<HashTable>| inner.is_full_for(&mut state.active, key);
         flush::change(inner, inner.keys.partition(key), attempt, is_full).await
     }
 
@@ -135,18 +134,20 @@ impl SliceHash {
     /// # Errors
     /// The error of a flush or of the log. Changes in the log are not lost.
     pub async fn close(self) -> Result<(), SliceError> {
-        for number in 0..self.0.shape.partitions {
-            flush::flushed(&self.0, number).await?;
-        }
-        for drive in &self.0.drives {
-            drive.idle().await;
-        }
+        flush::close(&self.0).await?;
         self.sync().await
     }
 
     /// Returns the counts since the table was opened.
     pub fn stats(&self) -> HashStats {
-        self.0.counts.stats(&self.0.drives)
+        let drives = self.0.drives.counts();
+        HashStats {
+            page_reads: drives.page_reads,
+            bytes_read: drives.bytes_read,
+            bytes_written: drives.bytes_written,
+            pages_lost: drives.pages_lost,
+            ..self.0.counts.sums()
+        }
     }
 
     /// Returns the drive of a key, and the channel of its first page, counted from the channel of the slicetable's first page.
@@ -159,13 +160,12 @@ impl SliceHash {
             .drives_of(number)
             .next()
             .expect("slicetables lie on drives");
-        let offset = u64::from(page) * self.0.shape.page.page_bytes as u64;
-        (drive.number, drive.shape.channels.of(offset))
+        (drive.number, drive.shape.channel(page))
     }
 
     /// Returns the number of slicetables of each partition: one, or one on each drive if slices are spread.
     pub fn slicetables_of_a_partition(&self) -> usize {
-        self.0.drives_of_a_partition() as usize
+        self.0.incarnations.slicetables as usize
     }
 
     /// Returns the shape that follows from the settings of the table's creation.
@@ -197,7 +197,7 @@ pub async fn get_all(
     join_all(keys.into_iter().map(|key| table.get(key))).await
 }
 
-impl Inner {
+impl HashTable {
     fn new_table(&self) -> Table {
         let most = self.shape.table_entries as usize;
         Table::new(self.keys, self.shape.page.bucket_entries, most)
@@ -205,20 +205,11 @@ impl Inner {
 
     /// Returns the drives that have slicetables of a partition.
     fn drives_of(&self, number: u32) -> impl Iterator<Item = &Drive> + Clone {
-        let (skip, take) = match self.is_spread {
-            true => (0, self.drives.len()),
-            false => (number as usize % self.drives.len(), 1),
+        let (skip, take) = match self.incarnations.slicetables {
+            1 => (number as usize % self.drives.len(), 1),
+            all => (0, all as usize),
         };
         self.drives.iter().skip(skip).take(take)
-    }
-
-    /// Returns the number of slicetables of a partition.
-    fn drives_of_a_partition(&self) -> u32 {
-        if self.is_spread {
-            self.drives.len() as u32
-        } else {
-            1
-        }
     }
 
     /// Makes a change, if the table and its part of the log have space. Returns whether it has.
@@ -236,24 +227,19 @@ impl Inner {
         !self.log.has_space(&active.part) || !active.table.has_place(key)
     }
 
-    /// Returns which incarnation of its slicetable a generation is.
-    fn incarnation(&self, generation: u32) -> usize {
-        ((generation - 1) / self.drives_of_a_partition()) as usize % self.shape.page.incarnations
-    }
-
     /// Returns which slicetable of a partition its oldest frozen table goes to.
     fn oldest_frozen(&self, number: u32) -> usize {
         let state = self.partitions[number as usize].state.lock();
         let oldest = state.frozen.oldest_first().next();
         let oldest = oldest.expect("only what is frozen is flushed");
-        ((oldest.generation - 1) % self.drives_of_a_partition()) as usize
+        ((oldest.generation - 1) % self.incarnations.slicetables) as usize
     }
 
     /// Returns the tables that a flush into slicetable `nth` of a partition writes: all frozen tables, up to the number of
     /// incarnations, or one table if the next goes to another drive. Also returns the newest generation, and the region of the
     /// slicetable.
     fn batch_of(&self, number: u32, nth: usize) -> (Batch<'_>, u32, Option<Arc<Region>>) {
-        let drives = self.drives_of_a_partition();
+        let drives = self.incarnations.slicetables;
         let most = if drives == 1 {
             self.shape.page.incarnations
         } else {
@@ -266,7 +252,7 @@ impl Inner {
             generation = frozen.generation;
             members.push(Member {
                 table: Arc::clone(&frozen.memory.table),
-                incarnation: self.incarnation(generation),
+                incarnation: self.incarnations.of(generation),
             });
         }
         let batch = Batch::new(&self.shape.page, self.keys, drives > 1, members);
@@ -287,7 +273,7 @@ impl Inner {
             }
         }
         let per_partition = size_of::<Partition<Self>>()
-            + self.drives_of_a_partition() as usize * size_of::<(Region, usize)>();
+            + self.incarnations.slicetables as usize * size_of::<(Region, usize)>();
         HashMemory {
             tables: table * tables + buried,
             partitions: (self.partitions.len() * per_partition) as u64,
@@ -301,7 +287,7 @@ impl Inner {
     }
 }
 
-impl Flush for Inner {
+impl Flush for HashTable {
     type Active = Active;
     type Frozen = FrozenTable;
 
@@ -309,8 +295,12 @@ impl Flush for Inner {
         &self.flushes
     }
 
-    fn partition(&self, number: u32) -> &Partition<Self> {
-        &self.partitions[number as usize]
+    fn drives(&self) -> &Drives {
+        &self.drives
+    }
+
+    fn partitions(&self) -> &[Partition<Self>] {
+        &self.partitions
     }
 
     fn freeze(&self, number: u32, next: u32, active: &mut Active) -> FrozenTable {
@@ -341,7 +331,7 @@ impl Flush for Inner {
         let turn = drive.rewriting().await;
         let (mut batch, generation, old) = self.batch_of(number, nth);
         let most_keys = self.shape.page.entries() * self.shape.pages as usize;
-        let mut filter = (self.drives_of_a_partition() == 1)
+        let mut filter = (self.incarnations.slicetables == 1)
             .then(|| self.filters.deserved(number, most_keys))
             .flatten();
         let mut note = |key| {
@@ -358,12 +348,13 @@ impl Flush for Inner {
             .await?;
         self.filters.set(number, filter);
         gone.tell();
-        let add = |count: &AtomicU64, by: u64| count.fetch_add(by, Ordering::Relaxed);
-        add(&self.counts.flushes, 1);
-        add(&self.counts.flushed_tables, batch.tables() as u64);
-        add(&self.counts.flushed_entries, batch.len() as u64);
-        add(&self.counts.evicted, batch.evicted);
-        add(&self.counts.erased, batch.erased);
+        self.counts.add(|counts| {
+            counts.flushes = 1;
+            counts.flushed_tables = batch.tables() as u64;
+            counts.flushed_entries = batch.len() as u64;
+            counts.evicted = batch.evicted;
+            counts.erased = batch.erased;
+        });
         let region = Arc::new(region);
         Ok(Written { nth, region })
     }

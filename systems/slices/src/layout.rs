@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use device::{Disk, Journal};
+use device::Disk;
 use format::slices::SliceSuperblock;
 use format::slices_log::MOST_REGIONS;
 
@@ -21,6 +21,8 @@ pub(crate) struct Layout {
     pub(crate) piece_bytes: u32,
     pub(crate) spare_regions: u32,
     pub(crate) scheduling: Scheduling,
+    /// Bytes between the superblock and the first region, for other uses of the structure.
+    pub(crate) beside_bytes: u64,
 }
 
 /// Returns [`SliceError::Setting`] with the first message whose condition holds.
@@ -36,34 +38,6 @@ pub(crate) fn refuse_if(
 /// Returns the bytes of each disk.
 pub(crate) fn drive_bytes(disks: &[Arc<dyn Disk>]) -> Vec<u64> {
     disks.iter().map(|disk| disk.len_bytes()).collect()
-}
-
-/// Refuses a disk that is named twice, and a log with fewer words than a new structure needs. Called before anything is written.
-pub(crate) fn refuse_parts(
-    disks: &[Arc<dyn Disk>],
-    journal: &dyn Journal,
-    needs: usize,
-) -> Result<(), SliceError> {
-    refuse_twice(disks)?;
-    let has = journal.words();
-    match has < needs {
-        true => Err(SliceError::ShortLog { has, needs }),
-        false => Ok(()),
-    }
-}
-
-/// Refuses a disk that is named twice.
-pub(crate) fn refuse_twice(disks: &[Arc<dyn Disk>]) -> Result<(), SliceError> {
-    let is_before = |drive: &usize| {
-        let same = |other: &Arc<dyn Disk>| {
-            std::ptr::addr_eq(&raw const **other, &raw const *disks[*drive])
-        };
-        disks[..*drive].iter().any(same)
-    };
-    match (0..disks.len()).find(is_before) {
-        Some(drive) => Err(SliceError::SameDrive { drive }),
-        None => Ok(()),
-    }
 }
 
 /// Returns the number of partitions asked for, or `most` without one. Refuses 0 and more than `most`.
@@ -121,9 +95,14 @@ impl Layout {
         )])
     }
 
-    /// Returns the bytes in front of the first region of a drive.
+    /// Returns the bytes of the superblock of a drive, whole stripes.
     pub(crate) fn head_bytes(&self) -> u64 {
         self.channels.stripe_bytes().max(self.page_bytes.into())
+    }
+
+    /// Returns the bytes in front of the first region of a drive.
+    pub(crate) fn front_bytes(&self) -> u64 {
+        self.head_bytes().saturating_add(self.beside_bytes)
     }
 
     /// Returns the pages of a stripe. A slicetable is whole stripes.
@@ -139,7 +118,7 @@ impl Layout {
     ) -> Result<Vec<u32>, SliceError> {
         let mut fitting = Vec::new();
         for (drive, &has) in drive_bytes.iter().enumerate() {
-            let regions = has.saturating_sub(self.head_bytes()) / region_bytes;
+            let regions = has.saturating_sub(self.front_bytes()) / region_bytes;
             let regions = regions.min(MOST_REGIONS.into());
             let Some(most) = regions
                 .checked_sub(self.spare_regions.into())
@@ -160,7 +139,7 @@ impl Layout {
     /// Returns the bytes of a drive with `regions` regions.
     pub(crate) fn bytes_of(&self, regions: u64, region_bytes: u64) -> u64 {
         let regions = regions.saturating_mul(region_bytes);
-        regions.saturating_add(self.head_bytes())
+        regions.saturating_add(self.front_bytes())
     }
 
     /// Returns the layout of an existing structure: `self` with the pages and channels of `found`, a superblock that has been

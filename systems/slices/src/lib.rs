@@ -14,13 +14,16 @@
 
 mod bloom;
 mod channel;
+mod counts;
 mod drive;
+mod drives;
 mod error;
 mod files;
 mod filter;
 mod flush;
 mod frozen;
 mod hash;
+mod incarnations;
 mod keys;
 mod layout;
 mod log;
@@ -28,26 +31,28 @@ mod lsh;
 mod map;
 mod page;
 mod paged_log;
+mod part;
 mod parts;
 mod pointers;
 mod probe;
 mod regions;
+mod retry;
 mod scheduler;
 mod settings;
 mod superblock;
 mod table;
+mod words;
 
 pub use bloom::{BitPlacement, BloomMemory, BloomSettings, BloomShape, BloomStats, SliceBloom};
 pub use channel::Channels;
-pub use error::SliceError;
+pub use error::{SliceError, VectorError};
 pub use files::{Files, log_path};
-pub use hash::{
-    Before, HashMemory, HashStats, InMemory, Known, SliceHash, SliceIndex, TableInMemory, get_all,
-};
+pub use hash::index::{Before, InMemory, Known, SliceIndex, TableInMemory};
+pub use hash::{HashMemory, HashStats, SliceHash, get_all};
 pub use keys::key_of_text;
 pub use lsh::{
     ChannelReads, Choice, Components, Family, LshLayout, LshMemory, LshSettings, LshShape,
-    LshStats, Neighbour, RingShape, SliceLsh, Target, VectorError, VectorId,
+    LshStats, Neighbour, RingShape, SliceLsh, Target, VectorId,
 };
 pub use map::{MapMemory, MapSettings, MapShape, MapStats, RecordShape, SliceMap};
 pub use paged_log::PagedLog;

@@ -9,13 +9,6 @@
 //! as. A table takes any free part, and gives it back when the log durably says that a slicetable has the generation. The log
 //! therefore has as many parts as there can be tables ([`Parts`]).
 //!
-//! Stores survive the process, in their order. After a power cut the checksum of a count says whether all entries that it counts
-//! are there. The highest of the three counts whose checksum is right is taken.
-//!
-//! One synced count is durable at any moment, with the entries that it counts. A sync writes to the other synced count. When the
-//! sync has succeeded, that count is the durable one, and the first gets the same value, which need not be durable. A start does
-//! not know which count is durable: it makes the log durable as it is before it changes a synced count.
-//!
 //! If no slicetable has the generation that owns a part, one of the part's counts is right, or the part has decayed. If a
 //! slicetable has it, as the pointers say, the part is free, whatever else it holds: a generation that has taken the part since
 //! was not synced. A generation that no part has was not synced either. A word that names no owner is damage.
@@ -26,9 +19,11 @@ use device::Journal;
 use format::slices_log::{LogCount, PART_ALIGN_WORDS, PART_HEAD_WORDS, PartOwner};
 
 use crate::error::SliceError;
+use crate::part::{self, COUNTS, Part};
 use crate::parts::Parts;
-use crate::pointers::Pointers;
+use crate::pointers::{LogSize, Pointers};
 use crate::table::Change;
+use crate::words;
 
 /// The division of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +47,9 @@ impl LogShape {
     }
 
     fn part_words(&self) -> usize {
+        if !self.has_parts() {
+            return 0;
+        }
         let words = PART_HEAD_WORDS + self.mark_words() + 2 * self.entries as usize;
         words.next_multiple_of(PART_ALIGN_WORDS)
     }
@@ -63,9 +61,26 @@ impl LogShape {
         }
     }
 
+    fn first_part(&self) -> usize {
+        Pointers::end(self.partitions, self.drives).next_multiple_of(PART_ALIGN_WORDS)
+    }
+
+    /// Returns the first word of a part.
     fn part(&self, part: u32) -> usize {
-        let first = Pointers::end(self.partitions, self.drives).next_multiple_of(PART_ALIGN_WORDS);
-        first + part as usize * self.part_words()
+        self.first_part() + part as usize * self.part_words()
+    }
+
+    /// Returns the number of the part whose first word is `start`.
+    fn number(&self, start: usize) -> u32 {
+        ((start - self.first_part()) / self.part_words()) as u32
+    }
+
+    fn size(&self) -> LogSize {
+        LogSize {
+            partitions: self.partitions,
+            drives: self.drives,
+            words: self.words(),
+        }
     }
 
     /// Returns the words of the whole log.
@@ -74,26 +89,11 @@ impl LogShape {
     }
 }
 
-/// Counts in the head of a part. The owner follows.
-const COUNTS: usize = PART_HEAD_WORDS - 1;
-
 /// The log of a structure.
 pub(crate) struct Log {
     pub(crate) pointers: Pointers,
     shape: LogShape,
     parts: Parts,
-}
-
-/// A part that is being written. Accessed under the lock of its partition.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Part {
-    number: u32,
-    count: LogCount,
-    /// Count that the last successful sync covers, and the word of the head that holds it.
-    synced: LogCount,
-    synced_word: usize,
-    /// Count that a sync has stored in the other word, while the sync has not succeeded.
-    syncing: Option<LogCount>,
 }
 
 /// A part as a start has found it, to which changes may be appended.
@@ -110,20 +110,14 @@ impl Log {
         shape: LogShape,
         instance: u64,
     ) -> Result<Self, SliceError> {
-        let pointers = Pointers::create(
-            journal,
-            shape.partitions,
-            shape.drives,
-            shape.words(),
-            instance,
-        )?;
+        let pointers = Pointers::create(journal, shape.size(), instance)?;
         let log = Self {
             pointers,
             shape,
             parts: Parts::unused(shape.parts()),
         };
         for part in 0..shape.parts() {
-            log.store_owner(part, PartOwner::default());
+            log.begin_part(part, PartOwner::default());
         }
         Ok(log)
     }
@@ -134,13 +128,7 @@ impl Log {
         shape: LogShape,
         instance: u64,
     ) -> Result<Self, SliceError> {
-        let pointers = Pointers::open(
-            journal,
-            shape.partitions,
-            shape.drives,
-            shape.words(),
-            instance,
-        )?;
+        let pointers = Pointers::open(journal, shape.size(), instance)?;
         let written: Vec<u32> = (0..shape.partitions)
             .map(|partition| {
                 let generation = |drive| pointers.get(partition, drive).generation;
@@ -148,10 +136,8 @@ impl Log {
             })
             .collect();
         let owner = |part: u32| {
-            let mut word = [0];
             let at = shape.part(part) + COUNTS;
-            let read = pointers.journal.read(at, &mut word);
-            read.map_err(SliceError::log)?;
+            let word = words::read(&*pointers.journal, at..at + 1)?;
             PartOwner::decode(word[0], instance, part).map_err(|_| SliceError::DamagedPart {
                 part,
                 what: "its head says of no partition that it is its",
@@ -183,42 +169,32 @@ impl Log {
         &*self.pointers.journal
     }
 
-    fn store_owner(&self, part: u32, owner: PartOwner) {
-        let none = LogCount::none(self.pointers.instance, owner.partition, owner.generation);
-        let start = self.shape.part(part);
-        for word in start..start + COUNTS {
-            self.journal().store(word, none.encode());
-        }
-        // Stored last: if the owner is there, the counts are those of its generation.
-        let word = owner.encode(self.pointers.instance, part);
-        self.journal().store(start + COUNTS, word);
+    fn none(&self, owner: PartOwner) -> LogCount {
+        LogCount::none(self.pointers.instance, owner.partition, owner.generation)
+    }
+
+    fn begin_part(&self, number: u32, owner: PartOwner) -> Part {
+        let word = owner.encode(self.pointers.instance, number);
+        let start = self.shape.part(number);
+        Part::begin(self.journal(), start, self.none(owner), word)
     }
 
     /// Begins a free part for a generation. A part must be free.
     pub(crate) fn begin(&self, partition: u32, generation: u32) -> Part {
-        let mut number = 0;
-        if self.shape.has_parts() {
-            number = self.parts.take();
-            let owner = PartOwner {
-                generation,
-                partition,
-            };
-            self.store_owner(number, owner);
-        }
-        let none = LogCount::none(self.pointers.instance, partition, generation);
-        Part {
-            number,
-            count: none,
-            synced: none,
-            synced_word: 1,
-            syncing: None,
+        let owner = PartOwner {
+            generation,
+            partition,
+        };
+        match self.shape.has_parts() {
+            true => self.begin_part(self.parts.take(), owner),
+            false => Part::empty(self.shape.first_part(), self.none(owner)),
         }
     }
 
     /// Gives a part back: a slicetable has its changes, and the log durably says so.
     pub(crate) fn release(&self, part: Part) {
         if self.shape.has_parts() {
-            self.parts.give_back(part.number);
+            self.parts.give_back(self.shape.number(part.start));
         }
     }
 
@@ -232,7 +208,7 @@ impl Log {
         if !self.shape.has_parts() {
             return;
         }
-        let start = self.shape.part(part.number);
+        let start = part.start;
         let entry = part.count.entries as usize;
         let (value, is_delete) = match change {
             Change::Value(value) => (value, 0),
@@ -245,8 +221,7 @@ impl Log {
         let at = start + PART_HEAD_WORDS + self.shape.mark_words() + 2 * entry;
         self.journal().store(at, key);
         self.journal().store(at + 1, value);
-        part.count = part.count.and(&[key, value, is_delete]);
-        self.journal().store(start, part.count.encode());
+        part.add(self.journal(), &[key, value, is_delete]);
     }
 
     /// Returns the parts of a partition whose slicetables have the generations up to `written`: the part of the next generation,
@@ -276,65 +251,32 @@ impl Log {
         generation: u32,
     ) -> Result<Replayed, SliceError> {
         let start = self.shape.part(number);
-        let mut words = vec![0; self.shape.part_words()];
-        self.journal()
-            .read(start, &mut words)
-            .map_err(SliceError::log)?;
+        let words = words::read(self.journal(), start..start + self.shape.part_words())?;
         let (head, rest) = words.split_at(PART_HEAD_WORDS);
         let (marks, entries) = rest.split_at(self.shape.mark_words());
-        let entries = &entries[..2 * self.shape.entries as usize];
-        let counts: Vec<LogCount> = head[..COUNTS]
-            .iter()
-            .map(|&word| LogCount::decode(word))
-            .collect();
-
-        let none = LogCount::none(self.pointers.instance, partition, generation);
-        let mut count = none;
-        // The highest right count, among all counts and among the synced ones.
-        let right = |counts: &[LogCount], count| counts.contains(&count).then_some(count);
-        let (mut valid, mut synced) = (right(&counts, count), right(&counts[1..], count));
-        let mut changes = Vec::new();
-        for (entry, pair) in entries.chunks_exact(2).enumerate() {
+        let entries = entries.chunks_exact(2).take(self.shape.entries as usize);
+        let entries = entries.enumerate().map(|(entry, pair)| {
             let is_delete = marks[entry / 64] >> (entry % 64) & 1;
-            count = count.and(&[pair[0], pair[1], is_delete]);
-            changes.push(match is_delete {
-                0 => (pair[0], Change::Value(pair[1])),
-                _ => (pair[0], Change::Delete),
-            });
-            valid = right(&counts, count).or(valid);
-            synced = right(&counts[1..], count).or(synced);
-        }
-        let valid = valid.ok_or(SliceError::DamagedLog {
+            [pair[0], pair[1], is_delete]
+        });
+        let none = self.none(PartOwner {
+            generation,
+            partition,
+        });
+        let part = Part::found(start, head, none, entries.clone());
+        let part = part.ok_or(SliceError::DamagedLog {
             partition,
             what: "its entries are not those that were synced",
         })?;
-        changes.truncate(valid.entries as usize);
-        // If damage has left no right synced count, only the first count is durable. It stays until the next sync has ended.
-        let synced = synced.unwrap_or(none);
-        let part = Part {
-            number,
-            count: valid,
-            synced,
-            synced_word: if counts[2] == synced { 2 } else { 1 },
-            syncing: None,
-        };
-        Ok(Replayed { part, changes })
-    }
-
-    /// Stores the words of a part again. A failed sync may have left pages that count as written and are not.
-    fn store_again(&self, part: &Part) {
-        if !self.shape.has_parts() {
-            return;
-        }
-        let start = self.shape.part(part.number);
-        for word in start..start + self.shape.part_words() {
-            self.journal().store(word, self.journal().load(word));
-        }
-    }
-
-    fn store_synced(&self, part: &Part, word: usize, count: LogCount) {
-        let start = self.shape.part(part.number);
-        self.journal().store(start + word, count.encode());
+        let changes = entries.take(part.count.entries as usize);
+        let changes = changes.map(|[key, value, is_delete]| match is_delete {
+            0 => (key, Change::Value(value)),
+            _ => (key, Change::Delete),
+        });
+        Ok(Replayed {
+            part,
+            changes: changes.collect(),
+        })
     }
 
     /// Makes the changes in `parts` durable, as they are when `parts` passes each part, under the lock of its partition, to the
@@ -344,32 +286,6 @@ impl Log {
         parts: impl Fn(&mut dyn FnMut(&mut Part)),
         store: impl FnOnce(),
     ) -> Result<(), SliceError> {
-        let store_again = || parts(&mut |part| self.store_again(part));
-        let store_counts = || {
-            store();
-            parts(&mut |part| {
-                part.syncing = (part.synced != part.count).then_some(part.count);
-                if let Some(count) = part.syncing {
-                    self.store_synced(part, part.other_word(), count);
-                }
-            });
-        };
-        let confirm = || {
-            parts(&mut |part| {
-                if let Some(count) = part.syncing.take() {
-                    self.store_synced(part, part.synced_word, count);
-                    part.synced_word = part.other_word();
-                    part.synced = count;
-                }
-            });
-        };
-        self.pointers.sync(store_again, store_counts, confirm).await
-    }
-}
-
-impl Part {
-    /// Returns the word of the synced count that may be overwritten.
-    fn other_word(&self) -> usize {
-        3 - self.synced_word
+        part::sync(&self.pointers, self.shape.part_words(), parts, || (), store).await
     }
 }

@@ -19,17 +19,26 @@ use format::slices_log::{LOG_HEAD_WORDS, LOG_MAGIC, Pointer, PointerOwner};
 use runtime::sync::{Permit, Semaphore};
 
 use crate::error::SliceError;
+use crate::words;
 
 /// Highest generation. No structure flushes a partition so often, and sums of generations do not overflow.
 const LAST_GENERATION: u32 = u32::MAX / 2;
+
+/// Sizes of a log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogSize {
+    pub(crate) partitions: u32,
+    /// Slicetables of each partition, with a pointer each.
+    pub(crate) drives: u32,
+    /// Words of the whole log.
+    pub(crate) words: usize,
+}
 
 /// The pointers of a log. May be used from all threads at once.
 pub(crate) struct Pointers {
     pub(crate) journal: Arc<dyn Journal>,
     pub(crate) instance: u64,
-    partitions: u32,
-    /// Slicetables of each partition, with a pointer each.
-    drives: u32,
+    size: LogSize,
     syncing: Semaphore,
     /// Whether a sync has failed or has not ended. The system may then count words as written that are not.
     is_unsure: AtomicBool,
@@ -41,16 +50,14 @@ impl Pointers {
         LOG_HEAD_WORDS + partitions as usize * drives as usize
     }
 
-    /// Creates the log of a new structure: zeros in `words` words, empty pointers and the head.
+    /// Creates the log of a new structure: zeros in all words, empty pointers and the head.
     pub(crate) fn create(
         journal: Arc<dyn Journal>,
-        partitions: u32,
-        drives: u32,
-        words: usize,
+        size: LogSize,
         instance: u64,
     ) -> Result<Self, SliceError> {
-        let pointers = Self::of(journal, partitions, drives, words, instance)?;
-        pointers.journal.clear(0..words);
+        let pointers = Self::of(journal, size, instance)?;
+        pointers.journal.clear(0..size.words);
         for (partition, drive) in pointers.all() {
             pointers.store(partition, drive, Pointer::default());
         }
@@ -63,23 +70,16 @@ impl Pointers {
     /// Opens the log of an existing structure.
     pub(crate) fn open(
         journal: Arc<dyn Journal>,
-        partitions: u32,
-        drives: u32,
-        words: usize,
+        size: LogSize,
         instance: u64,
     ) -> Result<Self, SliceError> {
-        let pointers = Self::of(journal, partitions, drives, words, instance)?;
-        let mut head = [0; LOG_HEAD_WORDS];
-        let read = pointers.journal.read(0, &mut head);
-        read.map_err(SliceError::log)?;
-        if head[..3] != [LOG_MAGIC, SLICES_FORMAT.into(), instance] {
+        let pointers = Self::of(journal, size, instance)?;
+        let mut words = words::read(&*pointers.journal, 0..pointers.own_words())?;
+        let pointer_words = words.split_off(LOG_HEAD_WORDS);
+        if words[..3] != [LOG_MAGIC, SLICES_FORMAT.into(), instance] {
             return Err(SliceError::OtherLog);
         }
-        // A page that the drive does not return is an error here. Later it would end the process.
-        let mut words = vec![0; Self::end(partitions, drives) - LOG_HEAD_WORDS];
-        let read = pointers.journal.read(LOG_HEAD_WORDS, &mut words);
-        read.map_err(SliceError::log)?;
-        for ((partition, drive), word) in pointers.all().zip(words) {
+        for ((partition, drive), word) in pointers.all().zip(pointer_words) {
             let pointer = Pointer::decode(word, pointers.owner(partition, drive));
             if !pointer.is_ok_and(|pointer| pointer.generation <= LAST_GENERATION) {
                 let what = "the word that says where its slicetable lies";
@@ -90,35 +90,30 @@ impl Pointers {
         Ok(pointers)
     }
 
-    fn of(
-        journal: Arc<dyn Journal>,
-        partitions: u32,
-        drives: u32,
-        needs: usize,
-        instance: u64,
-    ) -> Result<Self, SliceError> {
-        let has = journal.words();
-        if has < needs {
-            return Err(SliceError::ShortLog { has, needs });
-        }
+    fn of(journal: Arc<dyn Journal>, size: LogSize, instance: u64) -> Result<Self, SliceError> {
+        words::refuse_short(&*journal, size.words)?;
         Ok(Self {
             journal,
             instance,
-            partitions,
-            drives,
+            size,
             syncing: Semaphore::new(1),
             is_unsure: AtomicBool::new(false),
         })
     }
 
+    /// Returns the words of the head and the pointers.
+    fn own_words(&self) -> usize {
+        Self::end(self.size.partitions, self.size.drives)
+    }
+
     fn all(&self) -> impl Iterator<Item = (u32, u32)> + use<> {
-        let drives = self.drives;
-        (0..self.partitions)
+        let drives = self.size.drives;
+        (0..self.size.partitions)
             .flat_map(move |partition| (0..drives).map(move |drive| (partition, drive)))
     }
 
     fn word(&self, partition: u32, drive: u32) -> usize {
-        Self::end(partition, self.drives) + drive as usize
+        Self::end(partition, self.size.drives) + drive as usize
     }
 
     fn owner(&self, partition: u32, drive: u32) -> PointerOwner {
@@ -139,6 +134,19 @@ impl Pointers {
         let word = self.journal.load(self.word(partition, drive));
         Pointer::decode(word, self.owner(partition, drive))
             .expect("they were looked at when the log was opened")
+    }
+
+    /// Returns the pointers to the slicetables on one of `count` drives, one for each of its partitions. Slices are spread over
+    /// all drives if partitions have more than one slicetable.
+    pub(crate) fn on_drive(&self, drive: usize, count: usize) -> Vec<(u32, Pointer)> {
+        let (first, step, nth) = match self.size.drives {
+            1 => (drive as u32, count, 0),
+            _ => (0, 1, drive as u32),
+        };
+        let partitions = (first..self.size.partitions).step_by(step);
+        partitions
+            .map(|partition| (partition, self.get(partition, nth)))
+            .collect()
     }
 
     /// Stores the pointer to a partition's slicetable on a drive. Returns when it is durable.
@@ -163,20 +171,18 @@ impl Pointers {
     }
 
     /// Calls `store`, then makes every store durable. If an earlier sync may have lost words, first makes everything durable as
-    /// it is: the pointers, and the words that `store_again` stores again. Calls `confirm` when all is durable, before another
+    /// it is: the pointers, and the words that `rest_again` stores again. Calls `confirm` when all is durable, before another
     /// sync begins.
     pub(crate) async fn sync(
         &self,
-        store_again: impl FnOnce(),
+        rest_again: impl FnOnce(),
         store: impl FnOnce(),
         confirm: impl FnOnce(),
     ) -> Result<(), SliceError> {
         let mut permit = self.syncing.acquire().await;
         if self.is_unsure.swap(true, Ordering::AcqRel) {
-            for word in 0..Self::end(self.partitions, self.drives) {
-                self.journal.store(word, self.journal.load(word));
-            }
-            store_again();
+            words::store_again(&*self.journal, 0..self.own_words());
+            rest_again();
             permit = self.make_durable(permit).await?;
         }
         store();

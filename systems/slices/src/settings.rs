@@ -209,6 +209,7 @@ impl HashSettings {
             piece_bytes: self.piece_bytes,
             spare_regions: self.spare_regions,
             scheduling: self.scheduling,
+            beside_bytes: 0,
         }
     }
 
@@ -261,43 +262,17 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused_and_says_how_it_can() {
-        let refusal =
-            |settings: HashSettings| settings.shape(&[1 << 30]).expect_err("refused").to_string();
-        assert!(
-            refusal(HashSettings {
-                incarnations: 0,
-                ..crucial_m4()
-            })
-            .contains("1 to 4096")
-        );
-        assert!(
-            refusal(HashSettings {
-                incarnations: 300,
-                ..crucial_m4()
-            })
-            .contains("larger page")
-        );
-        assert!(
-            refusal(HashSettings {
-                table_bytes: 4096,
-                ..crucial_m4()
-            })
-            .contains("at least")
-        );
-        assert!(
-            refusal(HashSettings {
-                piece_bytes: 4096,
-                ..crucial_m4()
-            })
-            .contains("stripes")
-        );
-        assert!(
-            refusal(HashSettings {
-                partitions: Some(100_000),
-                ..crucial_m4()
-            })
-            .contains("1 to 22")
-        );
+        let refusal = |change: fn(&mut HashSettings)| {
+            let mut settings = crucial_m4();
+            change(&mut settings);
+            let refused = settings.shape(&[1 << 30]).expect_err("refused");
+            refused.to_string()
+        };
+        assert!(refusal(|settings| settings.incarnations = 0).contains("1 to 4096"));
+        assert!(refusal(|settings| settings.incarnations = 300).contains("larger page"));
+        assert!(refusal(|settings| settings.table_bytes = 4096).contains("at least"));
+        assert!(refusal(|settings| settings.piece_bytes = 4096).contains("stripes"));
+        assert!(refusal(|settings| settings.partitions = Some(100_000)).contains("1 to 22"));
         let small = crucial_m4()
             .shape(&[1 << 20])
             .expect_err("refused")

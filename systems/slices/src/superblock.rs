@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use device::{AlignedBuf, Disk, PAGE_BYTES, SharedBuf};
+use device::{AlignedBuf, Disk, Journal, PAGE_BYTES, SharedBuf};
 use format::slices::{SliceKind, SliceSuperblock};
-use format::slices_log::Pointer;
 use zerocopy::byteorder::little_endian::{U32, U64};
 
 use crate::channel::Channels;
 use crate::error::SliceError;
 use crate::layout::{Layout, MOST_INCARNATIONS};
+use crate::pointers::Pointers;
+use crate::words;
 
 /// The identity of a structure.
 #[derive(Clone, Copy, Debug)]
@@ -74,13 +75,20 @@ pub(crate) fn common(
     superblock
 }
 
-/// Writes `superblock` to each drive, with the drive's number, and syncs it. The rest of the bytes in front of the first region
-/// is zeros.
-pub(crate) async fn write(
+/// Creates a structure whose log has `log_words` words: writes `superblock` to each drive, with the drive's number, and syncs it.
+/// The rest of the bytes of the superblock is zeros.
+///
+/// # Errors
+/// A disk that is named twice or a log that is too short, before anything is written, and errors of the devices.
+pub(crate) async fn create(
     disks: &[Arc<dyn Disk>],
+    journal: &dyn Journal,
+    log_words: usize,
     mut superblock: SliceSuperblock,
     layout: &Layout,
 ) -> Result<(), SliceError> {
+    refuse_twice(disks)?;
+    words::refuse_short(journal, log_words)?;
     for (number, disk) in disks.iter().enumerate() {
         let mut head = AlignedBuf::new((layout.head_bytes() as usize).max(PAGE_BYTES));
         superblock.drive = U32::new(number as u32);
@@ -94,11 +102,13 @@ pub(crate) async fn write(
     Ok(())
 }
 
-/// Returns the superblock of the first drive. Refuses drives whose superblocks are not of one structure of this kind.
+/// Returns the superblock of the first drive. Refuses a disk that is named twice, and drives whose superblocks are not of one
+/// structure of this kind.
 pub(crate) async fn read(
     disks: &[Arc<dyn Disk>],
     kind: SliceKind,
 ) -> Result<SliceSuperblock, SliceError> {
+    refuse_twice(disks)?;
     let mut first: Option<SliceSuperblock> = None;
     for (number, disk) in disks.iter().enumerate() {
         let page = disk
@@ -114,6 +124,20 @@ pub(crate) async fn read(
         first.get_or_insert(found);
     }
     first.ok_or_else(|| SliceError::Setting("name at least one drive".to_owned()))
+}
+
+/// Refuses a disk that is named twice.
+fn refuse_twice(disks: &[Arc<dyn Disk>]) -> Result<(), SliceError> {
+    let is_before = |drive: &usize| {
+        let same = |other: &Arc<dyn Disk>| {
+            std::ptr::addr_eq(&raw const **other, &raw const *disks[*drive])
+        };
+        disks[..*drive].iter().any(same)
+    };
+    match (0..disks.len()).find(is_before) {
+        Some(drive) => Err(SliceError::SameDrive { drive }),
+        None => Ok(()),
+    }
 }
 
 /// Refuses a superblock that is not of drive `number` of `given`, or not of the same structure as `first`.
@@ -203,12 +227,12 @@ fn check_numbers(found: &SliceSuperblock, drive: usize) -> Result<(), SliceError
 }
 
 /// Refuses a drive that is shorter than when the structure was created: it lacks space for its partitions and a spare region, or
-/// for a region that one of its `pointers` names.
+/// for a region that one of its pointers names.
 pub(crate) fn check_space(
     disks: &[Arc<dyn Disk>],
     found: &SliceSuperblock,
     layout: &Layout,
-    pointers: impl Fn(usize) -> Vec<(u32, Pointer)>,
+    pointers: &Pointers,
 ) -> Result<(), SliceError> {
     let region_bytes = u64::from(found.pages.get()) * u64::from(found.page_bytes.get());
     for (drive, disk) in disks.iter().enumerate() {
@@ -216,7 +240,7 @@ pub(crate) fn check_space(
             0 => (found.partitions.get().saturating_sub(drive as u32)).div_ceil(disks.len() as u32),
             _ => found.partitions.get(),
         };
-        let pointers = pointers(drive).into_iter();
+        let pointers = pointers.on_drive(drive, disks.len()).into_iter();
         let named = pointers.filter(|(_, pointer)| pointer.generation > 0);
         let last = named.map(|(_, pointer)| pointer.region).max().unwrap_or(0);
         let regions = u64::from(partitions).max(last.into()) + 1;

@@ -26,7 +26,8 @@ use format::slices_log::FilterHead;
 
 use super::settings::BloomShape;
 use crate::error::SliceError;
-use crate::pointers::Pointers;
+use crate::pointers::{LogSize, Pointers};
+use crate::words;
 
 const WORDS_PER_PAGE: usize = PAGE_BYTES / size_of::<u64>();
 const _: () = assert!(FILTER_PAGE_WORDS == WORDS_PER_PAGE);
@@ -66,6 +67,14 @@ impl MemoryFilters {
         Self::first_half(shape.partitions) + 2 * shape.partitions as usize * shape.filter_words()
     }
 
+    fn size(shape: &BloomShape) -> LogSize {
+        LogSize {
+            partitions: shape.partitions,
+            drives: 1,
+            words: Self::words(shape),
+        }
+    }
+
     fn of(pointers: Pointers, shape: &BloomShape) -> Self {
         Self {
             pointers,
@@ -81,8 +90,7 @@ impl MemoryFilters {
         shape: &BloomShape,
         instance: u64,
     ) -> Result<Self, SliceError> {
-        let pointers =
-            Pointers::create(journal, shape.partitions, 1, Self::words(shape), instance)?;
+        let pointers = Pointers::create(journal, Self::size(shape), instance)?;
         pointers.sync(|| (), || (), || ()).await?;
         Ok(Self::of(pointers, shape))
     }
@@ -93,7 +101,7 @@ impl MemoryFilters {
         shape: &BloomShape,
         instance: u64,
     ) -> Result<Self, SliceError> {
-        let pointers = Pointers::open(journal, shape.partitions, 1, Self::words(shape), instance)?;
+        let pointers = Pointers::open(journal, Self::size(shape), instance)?;
         Ok(Self::of(pointers, shape))
     }
 
@@ -137,10 +145,8 @@ impl MemoryFilters {
         generation: u32,
     ) -> Result<Option<FoundFilter>, SliceError> {
         let word = |at: usize| {
-            let mut word = [0];
-            let read = self.journal().read(at, &mut word);
-            read.map(|()| FilterHead::decode(word[0]))
-                .map_err(SliceError::log)
+            let word = words::read(self.journal(), at..at + 1)?;
+            Ok::<_, SliceError>(FilterHead::decode(word[0]))
         };
         let head = word(self.head(partition, generation))?;
         let is_synced = word(self.mark(partition, generation))?.generation == generation;
@@ -190,11 +196,7 @@ impl MemoryFilters {
     }
 
     fn read_words(&self, partition: u32, generation: u32) -> Result<Vec<u64>, SliceError> {
-        let mut words = vec![0; self.half_words];
-        let start = self.half(partition, generation).start;
-        let read = self.journal().read(start, &mut words);
-        read.map_err(SliceError::log)?;
-        Ok(words)
+        words::read(self.journal(), self.half(partition, generation))
     }
 
     /// Stores `bits` to all words of a page, with their check.
@@ -299,12 +301,11 @@ impl MemoryFilters {
         self.journal().let_go(self.half(partition, generation));
     }
 
-    /// Stores the words of a generation again. A failed sync may have left pages that count as written and are not.
+    /// Stores the words of a generation again.
     pub(super) fn store_again(&self, partition: u32, generation: u32) {
         let head = self.head(partition, generation);
         let mark = self.mark(partition, generation);
-        for word in self.half(partition, generation).chain([head, mark]) {
-            self.journal().store(word, self.journal().load(word));
-        }
+        let words = self.half(partition, generation).chain([head, mark]);
+        words::store_again(self.journal(), words);
     }
 }

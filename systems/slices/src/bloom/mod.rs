@@ -11,32 +11,34 @@
 //! as often as [`BloomShape::false_positive_rate`] says.
 
 mod bits;
+mod created;
 mod memory;
 mod page;
 mod rates;
 mod settings;
-mod superblock;
 
 use std::iter::once;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::{Disk, Journal};
 use format::slices::SliceKind;
-use format::slices_log::{FilterHead, Pointer};
+use format::slices_log::FilterHead;
 use parking_lot::Mutex;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::drive::{Drive, TableShape, drives};
+use crate::counts::Counts;
+use crate::drives::Drives;
 use crate::error::SliceError;
 use crate::flush::{self, Flush, Flushes, Partition, State};
 use crate::frozen::{Frozen, FrozenQueue, Written};
-use crate::layout::{Layout, drive_bytes, refuse_parts, refuse_twice};
+use crate::incarnations::Incarnations;
+use crate::layout::{Layout, drive_bytes};
 use crate::regions::Region;
-use crate::superblock::{Instance, check_space, read, write};
+use crate::superblock::{self, Instance};
 use bits::{BitKeys, KeyBits};
+use created::{created_shape, superblock_of};
 use memory::{FoundFilter, MemoryFilters};
 use page::{Candidates, put_bits};
-use superblock::{created_shape, superblock_of};
 
 pub use settings::{BitPlacement, BloomSettings, BloomShape};
 
@@ -46,16 +48,17 @@ pub use settings::{BitPlacement, BloomSettings, BloomShape};
 /// survives the process. A power cut keeps the keys before the last [`sync`](Self::sync). A full partition drops its oldest
 /// incarnation, and with it the keys that were inserted first.
 #[derive(Clone)]
-pub struct SliceBloom(Arc<Inner>);
+pub struct SliceBloom(Arc<BloomFilter>);
 
-struct Inner {
+struct BloomFilter {
     shape: BloomShape,
     keys: BitKeys,
-    drives: Box<[Drive]>,
-    partitions: Box<[Partition<Inner>]>,
+    drives: Drives,
+    incarnations: Incarnations,
+    partitions: Box<[Partition<BloomFilter>]>,
     memory: MemoryFilters,
     flushes: Flushes,
-    counts: Counts,
+    counts: Counts<BloomStats>,
 }
 
 /// The filter of a partition that takes keys.
@@ -63,19 +66,9 @@ struct Active {
     keys: u32,
 }
 
-#[derive(Default)]
-struct Counts {
-    inserted: AtomicU64,
-    lookups: AtomicU64,
-    memory_hits: AtomicU64,
-    drive_hits: AtomicU64,
-    flushes: AtomicU64,
-    evicted: AtomicU64,
-    log_pages_lost: AtomicU64,
-}
-
 /// Counts of a [`SliceBloom`] since it was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
 pub struct BloomStats {
     /// Keys that have set a bit of the filter in memory. Other inserted keys found all of their bits set.
     pub inserted: u64,
@@ -145,12 +138,12 @@ impl SliceBloom {
     ) -> Result<Self, SliceError> {
         let shape = settings.shape(&drive_bytes(&disks))?;
         let layout = settings.layout();
-        refuse_parts(&disks, &*journal, MemoryFilters::words(&shape))?;
         let instance = Instance::random();
         let superblock = superblock_of(&layout, &shape, instance);
-        write(&disks, superblock, &layout).await?;
+        let words = MemoryFilters::words(&shape);
+        superblock::create(&disks, &*journal, words, superblock, &layout).await?;
         let memory = MemoryFilters::create(journal, &shape, instance.id).await?;
-        Self::start(disks, memory, layout, shape, instance).await
+        Self::start(disks, memory, &layout, shape, instance).await
     }
 
     /// Opens the filter on `disks`, named in the order of its creation, with its log. `settings` says how the filter is used;
@@ -164,38 +157,24 @@ impl SliceBloom {
         journal: Arc<dyn Journal>,
         settings: &BloomSettings,
     ) -> Result<Self, SliceError> {
-        refuse_twice(&disks)?;
-        let found = read(&disks, SliceKind::Bloom).await?;
+        let found = superblock::read(&disks, SliceKind::Bloom).await?;
         let layout = settings.layout().created(&found)?;
         let shape = created_shape(&found)?;
-        check_space(&disks, &found, &layout, |_| Vec::new())?;
         let instance = Instance::of(&found);
         let memory = MemoryFilters::open(journal, &shape, instance.id)?;
-        let pointers = |drive| pointers_of(&memory, &shape, disks.len(), drive);
-        check_space(&disks, &found, &layout, pointers)?;
-        Self::start(disks, memory, layout, shape, instance).await
+        superblock::check_space(&disks, &found, &layout, &memory.pointers)?;
+        Self::start(disks, memory, &layout, shape, instance).await
     }
 
     async fn start(
         disks: Vec<Arc<dyn Disk>>,
         memory: MemoryFilters,
-        layout: Layout,
+        layout: &Layout,
         shape: BloomShape,
         instance: Instance,
     ) -> Result<Self, SliceError> {
-        let table_shape = TableShape {
-            instance: instance.id,
-            is_new: instance.is_new,
-            pages: shape.pages,
-            page_bytes: shape.page.page_bytes,
-            piece_bytes: layout.piece_bytes as usize,
-            head_bytes: layout.head_bytes(),
-            channels: layout.channels,
-        };
-        let count = disks.len();
-        let pointers = |number| pointers_of(&memory, &shape, count, number);
-        let drives = drives(disks, table_shape, layout.scheduling, pointers)?;
-        let mut inner = Inner {
+        let drives = Drives::open(disks, layout, instance, shape.pages, &memory.pointers)?;
+        let mut inner = BloomFilter {
             keys: BitKeys {
                 seed: instance.seed,
                 partitions: shape.partitions,
@@ -204,11 +183,15 @@ impl SliceBloom {
                 functions: shape.functions,
                 placement: shape.placement,
             },
+            incarnations: Incarnations {
+                count: shape.page.incarnations,
+                slicetables: 1,
+            },
             shape,
+            flushes: Flushes::new(drives.len(), 0),
             drives,
             partitions: Box::new([]),
             memory,
-            flushes: Flushes::new(count, 0),
             counts: Counts::default(),
         };
         inner.partitions = (0..shape.partitions)
@@ -217,9 +200,7 @@ impl SliceBloom {
         let opened = Self(Arc::new(inner));
         // Stores that the previous process has not synced may be lost. They are made durable before anything is done with them.
         opened.sync().await?;
-        for number in 0..shape.partitions {
-            flush::flushed(&opened.0, number).await?;
-        }
+        flush::all_flushed(&opened.0).await?;
         Ok(opened)
     }
 
@@ -240,8 +221,8 @@ impl SliceBloom {
     pub async fn insert(&self, key: &[u8]) -> Result<(), SliceError> {
         let inner = &self.0;
         let bits = inner.keys.bits(key);
-        let attempt = |state: &mut State<Inner>| inner.try_insert(state, &bits);
-        let is_full = |state: &mut State<Inner>| state.active.keys >= inner.shape.keys;
+        let attempt = |state: &mut State<BloomFilter>| inner.try_insert(state, &bits);
+        let is_full = |state: &mut State<BloomFilter>| state.active.keys >= inner.shape.keys;
         flush::change(inner, bits.partition, attempt, is_full).await
     }
 
@@ -258,10 +239,7 @@ impl SliceBloom {
     /// # Errors
     /// As [`insert`](Self::insert).
     pub async fn flush(&self) -> Result<(), SliceError> {
-        for number in 0..self.0.shape.partitions {
-            flush::flush(&self.0, number, |state| state.active.keys > 0).await?;
-        }
-        Ok(())
+        flush::flush_all(&self.0, |state| state.active.keys > 0).await
     }
 
     /// Waits for the flushes under way, and makes all inserts durable. The drives may be opened again when it has returned and
@@ -270,34 +248,19 @@ impl SliceBloom {
     /// # Errors
     /// The error of a flush or of the log. Keys in the log are not lost.
     pub async fn close(self) -> Result<(), SliceError> {
-        for number in 0..self.0.shape.partitions {
-            flush::flushed(&self.0, number).await?;
-        }
-        for drive in &self.0.drives {
-            drive.idle().await;
-        }
+        flush::close(&self.0).await?;
         self.sync().await
     }
 
     /// Returns the counts since the filter was opened.
     pub fn stats(&self) -> BloomStats {
-        let counts = &self.0.counts;
-        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let drives = |count: fn(&Drive) -> &AtomicU64| {
-            self.0.drives.iter().map(|drive| load(count(drive))).sum()
-        };
+        let drives = self.0.drives.counts();
         BloomStats {
-            inserted: load(&counts.inserted),
-            lookups: load(&counts.lookups),
-            memory_hits: load(&counts.memory_hits),
-            drive_hits: load(&counts.drive_hits),
-            page_reads: drives(|drive| &drive.counts.page_reads),
-            flushes: load(&counts.flushes),
-            evicted: load(&counts.evicted),
-            bytes_read: drives(|drive| &drive.counts.bytes_read),
-            bytes_written: drives(|drive| &drive.counts.bytes_written),
-            pages_lost: drives(|drive| &drive.counts.pages_lost),
-            log_pages_lost: load(&counts.log_pages_lost),
+            page_reads: drives.page_reads,
+            bytes_read: drives.bytes_read,
+            bytes_written: drives.bytes_written,
+            pages_lost: drives.pages_lost,
+            ..self.0.counts.sums()
         }
     }
 
@@ -306,7 +269,7 @@ impl SliceBloom {
     pub fn places_of(&self, key: &[u8]) -> (usize, Vec<u32>) {
         let inner = &self.0;
         let bits = inner.keys.bits(key);
-        let drive = inner.drive_of(bits.partition);
+        let drive = inner.drives.of(bits.partition);
         let page = &inner.shape.page;
         let mut pages: Vec<u32> = bits
             .slots()
@@ -314,10 +277,7 @@ impl SliceBloom {
             .map(|slot| slot / page.slots as u32)
             .collect();
         pages.dedup();
-        let channel = |page_number| {
-            let offset = u64::from(page_number) * page.page_bytes as u64;
-            drive.shape.channels.of(offset)
-        };
+        let channel = |page| drive.shape.channel(page);
         (drive.number, pages.into_iter().map(channel).collect())
     }
 
@@ -339,7 +299,7 @@ impl BloomMemory {
     }
 }
 
-impl Inner {
+impl BloomFilter {
     /// Returns the state of a partition as the log has it.
     fn found(&self, number: u32) -> Result<Partition<Self>, SliceError> {
         let pointer = self.memory.pointers.get(number, 0);
@@ -351,28 +311,18 @@ impl Inner {
         }
         let lost = first.iter().chain(&next).map(|found| found.pages_lost);
         let lost = lost.sum();
-        self.counts
-            .log_pages_lost
-            .fetch_add(lost, Ordering::Relaxed);
+        self.counts.add(|counts| counts.log_pages_lost = lost);
         let keys = |found: FoundFilter| found.keys;
         let (keys, generation, frozen) = match next {
             None => (first.map_or(0, keys), written + 1, None),
             Some(found) => (found.keys, written + 2, Some(Frozen::left((), written + 1))),
         };
-        let used = || {
-            let regions = &self.drive_of(number).regions;
-            Arc::new(regions.used(pointer.region, written))
-        };
         Ok(Partition::new(State {
             active: Active { keys },
             generation,
             frozen: FrozenQueue::left(frozen),
-            slicetables: vec![(written > 0).then(used)],
+            slicetables: vec![self.drives.of(number).found(pointer)],
         }))
-    }
-
-    fn drive_of(&self, number: u32) -> &Drive {
-        &self.drives[number as usize % self.drives.len()]
     }
 
     /// Sets the bits of a key. Returns whether there was space for it.
@@ -390,7 +340,7 @@ impl Inner {
             keys: state.active.keys,
         };
         self.memory.insert(number, head, bits.slots());
-        self.counts.inserted.fetch_add(1, Ordering::Relaxed);
+        self.counts.add(|counts| counts.inserted = 1);
         true
     }
 
@@ -431,7 +381,7 @@ impl Inner {
     }
 
     async fn may_contain(&self, key: &[u8]) -> Result<bool, SliceError> {
-        self.counts.lookups.fetch_add(1, Ordering::Relaxed);
+        self.counts.add(|counts| counts.lookups = 1);
         let bits = self.keys.bits(key);
         let number = bits.partition;
         let region = {
@@ -440,7 +390,7 @@ impl Inner {
             let frozen = frozen.map(|frozen| frozen.generation);
             let mut generations = once(state.generation).chain(frozen);
             if generations.any(|generation| self.memory.has(number, generation, bits.slots())) {
-                self.counts.memory_hits.fetch_add(1, Ordering::Relaxed);
+                self.counts.add(|counts| counts.memory_hits = 1);
                 return Ok(true);
             }
             match &state.slicetables[0] {
@@ -454,11 +404,11 @@ impl Inner {
         let by_page = |a: &u32, b: &u32| a / per_page == b / per_page;
         for slots in bits.slots().chunk_by(by_page) {
             let page_number = slots[0] / per_page;
-            let drive = self.drive_of(number);
+            let drive = self.drives.of(number);
             let read = drive.read_page(&region, number, page_number).await?;
             let slots = slots.iter().map(|slot| (slot % per_page) as usize);
             let is_unknown = |incarnation| {
-                let generation = self.generation(region.generation, incarnation);
+                let generation = self.incarnations.generation(region.generation, incarnation);
                 generation.is_some_and(|generation| generation <= read.floor)
             };
             let is_unknown = (read.floor > 0).then_some(is_unknown);
@@ -467,21 +417,8 @@ impl Inner {
                 return Ok(false);
             }
         }
-        self.counts.drive_hits.fetch_add(1, Ordering::Relaxed);
+        self.counts.add(|counts| counts.drive_hits = 1);
         Ok(true)
-    }
-
-    /// Returns which incarnation of its slicetable a generation is.
-    fn incarnation(&self, generation: u32) -> usize {
-        (generation - 1) as usize % self.shape.page.incarnations
-    }
-
-    /// Returns the generation of an incarnation in a slicetable that generation `written` was the last to write; `None` if the
-    /// incarnation is still empty.
-    fn generation(&self, written: u32, incarnation: usize) -> Option<u32> {
-        let incarnations = self.shape.page.incarnations;
-        let behind = (self.incarnation(written) + incarnations - incarnation) % incarnations;
-        written.checked_sub(behind as u32).filter(|&of| of > 0)
     }
 
     fn memory(&self) -> BloomMemory {
@@ -509,7 +446,7 @@ impl Inner {
     }
 }
 
-impl Flush for Inner {
+impl Flush for BloomFilter {
     type Active = Active;
     /// The filter is in its half of the log.
     type Frozen = ();
@@ -518,8 +455,12 @@ impl Flush for Inner {
         &self.flushes
     }
 
-    fn partition(&self, number: u32) -> &Partition<Self> {
-        &self.partitions[number as usize]
+    fn drives(&self) -> &Drives {
+        &self.drives
+    }
+
+    fn partitions(&self) -> &[Partition<Self>] {
+        &self.partitions
     }
 
     fn freeze(&self, number: u32, next: u32, active: &mut Active) {
@@ -532,7 +473,7 @@ impl Flush for Inner {
     }
 
     async fn rewrite(&self, number: u32) -> Result<Written, SliceError> {
-        let drive = self.drive_of(number);
+        let drive = self.drives.of(number);
         let turn = drive.rewriting().await;
         let (generation, old) = {
             let state = self.partitions[number as usize].state.lock();
@@ -542,10 +483,9 @@ impl Flush for Inner {
         };
         let filter = self.memory.read(number, generation)?;
         self.counts
-            .log_pages_lost
-            .fetch_add(filter.pages_lost, Ordering::Relaxed);
+            .add(|counts| counts.log_pages_lost = filter.pages_lost);
         let filter = filter.words;
-        let (page, incarnation) = (&self.shape.page, self.incarnation(generation));
+        let (page, incarnation) = (&self.shape.page, self.incarnations.of(generation));
         let change = |page_number: u32, bytes: &mut [u8]| {
             let first = page_number as usize * page.slots;
             put_bits(page, bytes, incarnation, &filter, first);
@@ -553,10 +493,10 @@ impl Flush for Inner {
         let rewritten = drive.rewrite(turn, old.as_deref(), number, generation, change);
         let region = rewritten.await?;
         let is_evicted = generation as usize > page.incarnations;
-        self.counts.flushes.fetch_add(1, Ordering::Relaxed);
-        self.counts
-            .evicted
-            .fetch_add(is_evicted.into(), Ordering::Relaxed);
+        self.counts.add(|counts| {
+            counts.flushes = 1;
+            counts.evicted = is_evicted.into();
+        });
         Ok(Written {
             nth: 0,
             region: Arc::new(region),
@@ -571,16 +511,4 @@ impl Flush for Inner {
     }
 
     fn release(&self, _flushed: ()) {}
-}
-
-/// Returns the pointers to the slicetables on a drive, one for each of its partitions.
-fn pointers_of(
-    memory: &MemoryFilters,
-    shape: &BloomShape,
-    drives: usize,
-    drive: usize,
-) -> Vec<(u32, Pointer)> {
-    let partitions = (drive as u32..shape.partitions).step_by(drives);
-    let pointers = partitions.map(|partition| (partition, memory.pointers.get(partition, 0)));
-    pointers.collect()
 }

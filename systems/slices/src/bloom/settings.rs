@@ -213,6 +213,7 @@ impl BloomSettings {
             piece_bytes: self.piece_bytes,
             spare_regions: self.spare_regions,
             scheduling: self.scheduling,
+            beside_bytes: 0,
         }
     }
 

@@ -5,12 +5,11 @@
 //! the earlier the lower its number. Otherwise all tables would be full at once, for ever.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use device::{Disk, Journal};
 use runtime::sync::Notify;
 
-use super::{HashMemory, HashStats, Inner, SliceHash};
+use super::{HashMemory, HashStats, HashTable, SliceHash};
 use crate::error::SliceError;
 use crate::flush::{self, Flush as _, State};
 use crate::settings::{HashSettings, HashShape};
@@ -133,7 +132,7 @@ impl SliceIndex {
         self.0.memory()
     }
 
-    fn inner(&self) -> &Arc<Inner> {
+    fn inner(&self) -> &Arc<HashTable> {
         &self.0.0
     }
 
@@ -189,13 +188,13 @@ impl SliceIndex {
         let inner = self.inner();
         let number = inner.keys.partition(key);
         let mut before = None;
-        let attempt = |state: &mut State<Inner>| {
+        let attempt = |state: &mut State<HashTable>| {
             before = state.before(key);
             let has_changed = inner.try_change(&mut state.active, key, Change::Delete);
             inner.levels.set(number, state.active.table.len() as u32);
             has_changed
         };
-        let is_full = |state: &mut State<Inner>| inner.is_full_for(&mut state.active, key);
+        let is_full = |state: &mut State<HashTable>| inner.is_full_for(&mut state.active, key);
         flush::change(inner, number, attempt, is_full).await?;
         Ok(before)
     }
@@ -223,7 +222,7 @@ impl SliceIndex {
         }
     }
 
-    fn bury_in(&self, state: &mut State<Inner>, key: u64) {
+    fn bury_in(&self, state: &mut State<HashTable>, key: u64) {
         state.active.table.bury(key);
         let number = self.inner().keys.partition(key);
         self.inner()
@@ -231,7 +230,7 @@ impl SliceIndex {
             .set(number, state.active.table.len() as u32);
     }
 
-    fn state_of(&self, key: u64) -> parking_lot::MutexGuard<'_, State<Inner>> {
+    fn state_of(&self, key: u64) -> parking_lot::MutexGuard<'_, State<HashTable>> {
         let number = self.inner().keys.partition(key);
         self.inner().partitions[number as usize].state.lock()
     }
@@ -267,7 +266,7 @@ impl SliceIndex {
                 due.await;
                 continue;
             };
-            let is_due = |state: &mut State<Inner>| inner.is_due(number, state);
+            let is_due = |state: &mut State<HashTable>| inner.is_due(number, state);
             flush::begin(inner, number, is_due).await;
         }
     }
@@ -328,16 +327,17 @@ impl SliceIndex {
                     Known::Value(value) => Change::Value(value),
                     Known::Deleted => Change::Delete,
                 };
-                let attempt = |state: &mut State<Inner>| {
+                let attempt = |state: &mut State<HashTable>| {
                     if state.generation < generation {
                         return inner.try_change(&mut state.active, key, change);
                     }
                     if state.active.table.put_back(key, change).is_err() {
-                        inner.counts.evicted.fetch_add(1, Ordering::Relaxed);
+                        inner.counts.add(|counts| counts.evicted = 1);
                     }
                     true
                 };
-                let is_full = |state: &mut State<Inner>| inner.is_full_for(&mut state.active, key);
+                let is_full =
+                    |state: &mut State<HashTable>| inner.is_full_for(&mut state.active, key);
                 flush::change(inner, partition, attempt, is_full).await?;
             }
         }
@@ -347,13 +347,13 @@ impl SliceIndex {
     }
 }
 
-impl Inner {
+impl HashTable {
     fn is_due(&self, number: u32, state: &mut State<Self>) -> bool {
         state.active.table.len() >= self.levels.early_of(number) as usize
     }
 }
 
-impl State<Inner> {
+impl State<HashTable> {
     /// Returns the change that memory has of a key that is about to change.
     fn before(&self, key: u64) -> Option<Before> {
         let change = self.known(key)?;

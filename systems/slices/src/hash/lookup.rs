@@ -1,11 +1,9 @@
 //! A look-up: the tables in memory, newest first, then a page of the slicetable, or a page of each slicetable if slices are
 //! spread.
 
-use std::sync::atomic::Ordering;
-
 use futures_util::future::join_all;
 
-use super::Inner;
+use super::HashTable;
 use crate::drive::Drive;
 use crate::error::SliceError;
 use crate::keys::Slots;
@@ -22,9 +20,9 @@ struct FoundOn {
     pages: u64,
 }
 
-impl Inner {
+impl HashTable {
     pub(super) async fn get(&self, key: u64) -> Result<Option<u64>, SliceError> {
-        self.counts.lookups.fetch_add(1, Ordering::Relaxed);
+        self.counts.add(|counts| counts.lookups = 1);
         let number = self.keys.partition(key);
         let (first, others) = {
             let state = self.partitions[number as usize].state.lock();
@@ -33,7 +31,7 @@ impl Inner {
                 newest_first.find_map(|frozen| frozen.memory.table.get(key))
             };
             if let Some(change) = state.active.table.get(key).or_else(frozen) {
-                self.counts.memory_hits.fetch_add(1, Ordering::Relaxed);
+                self.counts.add(|counts| counts.memory_hits = 1);
                 return Ok(value_of(change));
             }
             // Without spread slices this is empty, and nothing is allocated.
@@ -42,7 +40,7 @@ impl Inner {
         };
         let slots = self.keys.slots(key);
         if !self.filters.may_have(number, slots) {
-            self.counts.spared.fetch_add(1, Ordering::Relaxed);
+            self.counts.add(|counts| counts.spared = 1);
             return Ok(None);
         }
         let mut drives = self.drives_of(number);
@@ -85,11 +83,10 @@ impl Inner {
     }
 
     fn count_answer(&self, value: Option<u64>, pages: u64) {
-        let counts = &self.counts;
-        match value {
-            Some(_) => counts.drive_hits.fetch_add(1, Ordering::Relaxed),
-            None => counts.absent_page_reads.fetch_add(pages, Ordering::Relaxed),
-        };
+        self.counts.add(|counts| match value {
+            Some(_) => counts.drive_hits = 1,
+            None => counts.absent_page_reads = pages,
+        });
     }
 
     /// Looks for a key in a slicetable: in its first slot, and in its second if it may have overflowed.
@@ -105,8 +102,11 @@ impl Inner {
         let per_page = shape.slots as u32;
         let found = |change: Option<(usize, Change)>, floor, pages| FoundOn {
             pages,
-            change: change.map(|(incarnation, change)| {
-                (self.generation(region.generation, incarnation), change)
+            change: change.and_then(|(incarnation, change)| {
+                let generation = self
+                    .incarnations
+                    .generation(region.generation, incarnation)?;
+                Some((generation, change))
             }),
             floor,
         };
@@ -137,13 +137,6 @@ impl Inner {
             first.floor.max(second.floor),
             2,
         ))
-    }
-
-    /// Returns the generation of an incarnation in a slicetable that generation `written` was the last to write.
-    fn generation(&self, written: u32, incarnation: usize) -> u32 {
-        let (incarnations, drives) = (self.shape.page.incarnations, self.drives_of_a_partition());
-        let behind = (self.incarnation(written) + incarnations - incarnation) % incarnations;
-        written - behind as u32 * drives
     }
 }
 

@@ -4,19 +4,19 @@ use std::sync::Arc;
 
 use device::{Disk, Journal};
 use format::slices::SliceKind;
-use format::slices_log::Pointer;
 
 use super::created::{created_settings, created_shape, superblock_of};
 use super::levels::Levels;
-use super::stats::Counts;
-use super::{Active, FrozenTable, Inner, SliceHash};
-use crate::drive::{TableShape, drives};
+use super::{Active, FrozenTable, HashTable, SliceHash};
+use crate::counts::Counts;
+use crate::drives::Drives;
 use crate::error::SliceError;
 use crate::filter::Filters;
 use crate::flush::{self, FLUSHES_PER_DRIVE, Flushes, Partition, State};
 use crate::frozen::{Frozen, FrozenQueue};
+use crate::incarnations::Incarnations;
 use crate::keys::Keys;
-use crate::layout::{drive_bytes, refuse_parts, refuse_twice};
+use crate::layout::drive_bytes;
 use crate::log::{Log, LogShape, Replayed};
 use crate::regions::Region;
 use crate::settings::{HashSettings, HashShape};
@@ -58,10 +58,10 @@ impl SliceHash {
     ) -> Result<Self, SliceError> {
         let shape = settings.shape(&drive_bytes(&disks))?;
         let log_shape = log_shape(&shape, settings, disks.len());
-        refuse_parts(&disks, &*journal, log_shape.words())?;
         let instance = Instance::random();
         let superblock = superblock_of(settings, &shape, instance);
-        superblock::write(&disks, superblock, &settings.layout()).await?;
+        let (words, layout) = (log_shape.words(), settings.layout());
+        superblock::create(&disks, &*journal, words, superblock, &layout).await?;
         let log = Log::create(journal, log_shape, instance.id)?;
         log.sync(|_| (), || ()).await?;
         Self::start(disks, log, settings, shape, instance).await
@@ -78,16 +78,13 @@ impl SliceHash {
         journal: Arc<dyn Journal>,
         settings: &HashSettings,
     ) -> Result<Self, SliceError> {
-        refuse_twice(&disks)?;
         let found = superblock::read(&disks, SliceKind::Hash).await?;
         let settings = created_settings(&found, settings)?;
         let shape = created_shape(&found)?;
-        superblock::check_space(&disks, &found, &settings.layout(), |_| Vec::new())?;
         let log_shape = log_shape(&shape, &settings, disks.len());
         let instance = Instance::of(&found);
         let log = Log::open(journal, log_shape, instance.id)?;
-        let pointers = |drive| pointers_of(&log, &shape, settings.spread, disks.len(), drive);
-        superblock::check_space(&disks, &found, &settings.layout(), pointers)?;
+        superblock::check_space(&disks, &found, &settings.layout(), &log.pointers)?;
         Self::start(disks, log, &settings, shape, instance).await
     }
 
@@ -103,26 +100,23 @@ impl SliceHash {
             partitions: shape.partitions,
             slots: shape.pages * shape.page.slots as u32,
         };
-        let table_shape = TableShape {
-            instance: instance.id,
-            is_new: instance.is_new,
-            pages: shape.pages,
-            page_bytes: shape.page.page_bytes,
-            piece_bytes: settings.piece_bytes as usize,
-            head_bytes: settings.layout().head_bytes(),
-            channels: settings.channels,
-        };
-        let count = disks.len();
-        let pointers = |number| pointers_of(&log, &shape, settings.spread, count, number);
-        let drives = drives(disks, table_shape, settings.scheduling, pointers)?;
+        let layout = settings.layout();
+        let drives = Drives::open(disks, &layout, instance, shape.pages, &log.pointers)?;
         let most_keys = shape.page.entries() * shape.pages as usize;
-        let mut inner = Inner {
+        let mut inner = HashTable {
             filters: Filters::new(shape.partitions, most_keys, settings.filter_bytes),
-            flushes: Flushes::new(count, shape.side_tables),
+            flushes: Flushes::new(drives.len(), shape.side_tables),
             levels: Levels::new(shape.partitions, shape.table_entries, shape.places()),
+            incarnations: Incarnations {
+                count: shape.page.incarnations,
+                slicetables: if settings.spread {
+                    drives.len() as u32
+                } else {
+                    1
+                },
+            },
             shape,
             keys,
-            is_spread: settings.spread,
             drives,
             partitions: Box::new([]),
             log,
@@ -134,24 +128,18 @@ impl SliceHash {
         let opened = Self(Arc::new(inner));
         // Makes the changes found in the log durable. The first new change overwrites the count that covers them.
         opened.sync().await?;
-        for number in 0..shape.partitions {
-            flush::flushed(&opened.0, number).await?;
-        }
+        flush::all_flushed(&opened.0).await?;
         Ok(opened)
     }
 }
 
-impl Inner {
+impl HashTable {
     /// Returns the state of a partition as the log has it.
     fn replayed(&self, number: u32) -> Result<Partition<Self>, SliceError> {
         let slicetables: Vec<Option<Arc<Region>>> = self
             .drives_of(number)
             .enumerate()
-            .map(|(nth, drive)| {
-                let pointer = self.log.pointers.get(number, nth as u32);
-                let used = || Arc::new(drive.regions.used(pointer.region, pointer.generation));
-                (pointer.generation > 0).then(used)
-            })
+            .map(|(nth, drive)| drive.found(self.log.pointers.get(number, nth as u32)))
             .collect();
         let written = slicetables
             .iter()
@@ -205,21 +193,4 @@ fn log_shape(shape: &HashShape, settings: &HashSettings, drives: usize) -> LogSh
             false => 0,
         },
     }
-}
-
-/// Returns the pointers to the slicetables on a drive, one for each of its partitions.
-fn pointers_of(
-    log: &Log,
-    shape: &HashShape,
-    is_spread: bool,
-    drives: usize,
-    drive: usize,
-) -> Vec<(u32, Pointer)> {
-    let (first, step, nth) = match is_spread {
-        true => (0, 1, drive as u32),
-        false => (drive as u32, drives, 0),
-    };
-    let partitions = (first..shape.partitions).step_by(step);
-    let pointers = partitions.map(|partition| (partition, log.pointers.get(partition, nth)));
-    pointers.collect()
 }

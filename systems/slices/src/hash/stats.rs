@@ -1,26 +1,10 @@
 //! Counts of a hash table, and its memory.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use crate::drive::Drive;
-
-/// Counters of a table, in addition to those of each drive.
-#[derive(Default)]
-pub(super) struct Counts {
-    pub(super) lookups: AtomicU64,
-    pub(super) memory_hits: AtomicU64,
-    pub(super) drive_hits: AtomicU64,
-    pub(super) absent_page_reads: AtomicU64,
-    pub(super) spared: AtomicU64,
-    pub(super) flushes: AtomicU64,
-    pub(super) flushed_tables: AtomicU64,
-    pub(super) flushed_entries: AtomicU64,
-    pub(super) evicted: AtomicU64,
-    pub(super) erased: AtomicU64,
-}
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Counts of a [`SliceHash`](crate::SliceHash) since it was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
 pub struct HashStats {
     /// Keys that were looked up, present or absent.
     pub lookups: u64,
@@ -63,32 +47,6 @@ pub struct HashMemory {
     pub filters: u64,
     /// Two pieces of the slicetable that a drive rewrites: one is written, one is read.
     pub pieces: u64,
-}
-
-impl Counts {
-    /// Returns all counts, including those of the drives.
-    pub(super) fn stats(&self, of_drives: &[Drive]) -> HashStats {
-        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let drives = |count: fn(&Drive) -> &AtomicU64| {
-            of_drives.iter().map(|drive| load(count(drive))).sum()
-        };
-        HashStats {
-            lookups: load(&self.lookups),
-            memory_hits: load(&self.memory_hits),
-            drive_hits: load(&self.drive_hits),
-            spared: load(&self.spared),
-            absent_page_reads: load(&self.absent_page_reads),
-            page_reads: drives(|drive| &drive.counts.page_reads),
-            flushes: load(&self.flushes),
-            flushed_tables: load(&self.flushed_tables),
-            flushed_entries: load(&self.flushed_entries),
-            evicted: load(&self.evicted),
-            erased: load(&self.erased),
-            bytes_read: drives(|drive| &drive.counts.bytes_read),
-            bytes_written: drives(|drive| &drive.counts.bytes_written),
-            pages_lost: drives(|drive| &drive.counts.pages_lost),
-        }
-    }
 }
 
 impl HashMemory {

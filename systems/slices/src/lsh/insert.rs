@@ -2,18 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::lsh::SliceLsh;
 use crate::lsh::batch::{Batch, Listing, Place};
-use crate::lsh::index::Inner;
+use crate::lsh::index::Index;
 use crate::lsh::ring::ClosedSegment;
 use crate::lsh::state::{Frozen, Insert, State};
-use crate::lsh::stats::add;
 
 /// Segments of a generation that may wait for their drive, beside the segment that takes vectors: the log has two halves for each
 /// generation.
 const CLOSED_SEGMENTS: usize = 1;
 
-impl Inner {
+impl Index {
     pub(super) fn insert(&self, state: &mut State, places: &[Place], components: &[u8]) -> Insert {
         if state.count == state.capacity {
             return match state.frozen {
@@ -39,7 +37,7 @@ impl Inner {
         let is_full = segment.count == self.ring.capacity(segment.number);
         state.count += 1;
         self.list(&mut state.batch, places, vector.ordinal);
-        add(&self.counts.inserts, 1);
+        self.counts.add(|counts| counts.inserts = 1);
         if !is_full {
             return Insert::Inserted(vector);
         }
@@ -57,28 +55,26 @@ impl Inner {
                 Listing::Crowded => crowded += 1,
             }
         }
-        add(&self.counts.full, full);
-        add(&self.counts.crowded, crowded);
-        let is_unlisted = full + crowded == places.len() as u64;
-        add(&self.counts.unlisted, is_unlisted.into());
+        self.counts.add(|counts| {
+            counts.full = full;
+            counts.crowded = crowded;
+            counts.unlisted = (full + crowded == places.len() as u64).into();
+        });
     }
-}
 
-impl SliceLsh {
     /// Freezes a generation, if it still takes vectors and no other is frozen.
-    pub(super) async fn freeze(&self, generation: u32) {
-        let inner = &self.0;
+    pub(super) async fn freeze(self: &Arc<Self>, generation: u32) {
         // The next generation takes the place of one that queries from before the last flush may know.
-        inner.readers.none_before(generation - 1).await;
+        self.readers.none_before(generation - 1).await;
         let may_freeze = |state: &State| {
             state.generation == generation && state.frozen.is_none() && state.count > 0
         };
-        if !may_freeze(&inner.state.lock()) {
+        if !may_freeze(&self.state.lock()) {
             return;
         }
-        let next_batch = inner.new_batch();
+        let next_batch = self.new_batch();
         {
-            let mut state = inner.state.lock();
+            let mut state = self.state.lock();
             if !may_freeze(&state) {
                 return;
             }
@@ -92,10 +88,10 @@ impl SliceLsh {
             state.close();
             state.generation += 1;
             state.count = 0;
-            state.capacity = inner.shape.batch;
-            inner.log.begin_generation(generation + 1, 0, 0);
+            state.capacity = self.shape.batch;
+            self.log.begin_generation(generation + 1, 0, 0);
         }
-        inner.progress.notify_all();
+        self.progress.notify_all();
         self.write_what_is_full();
     }
 }

@@ -13,16 +13,16 @@
 use std::sync::Arc;
 
 use device::Journal;
-use format::slices_log::{LogCount, PART_ALIGN_WORDS, PART_HEAD_WORDS, Pointer, half_mark};
+use format::slices_log::{LogCount, PART_ALIGN_WORDS, PART_HEAD_WORDS, half_mark};
 use format::slices_lsh::StoredVectors;
 
 use crate::error::SliceError;
-use crate::pointers::Pointers;
+use crate::part::{self, COUNTS, Part};
+use crate::pointers::{LogSize, Pointers};
+use crate::words;
 
 /// Number of halves: two segments of each of two generations.
 const HALVES: usize = 4;
-/// Words of a half's head in front of its mark: the count, and two synced ones.
-const COUNT_WORDS: usize = PART_HEAD_WORDS - 1;
 
 /// The division of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +73,14 @@ impl LogShape {
         self.halves_start() + half as usize * self.half_words()
     }
 
+    fn size(&self) -> LogSize {
+        LogSize {
+            partitions: self.partitions,
+            drives: 1,
+            words: self.words(),
+        }
+    }
+
     /// Returns the words of the whole log.
     pub(crate) fn words(&self) -> usize {
         self.halves_start() + HALVES * self.half_words()
@@ -86,32 +94,12 @@ impl LogShape {
 
 /// The log of a similarity index. Deletes and the start of a generation need the lock of the index.
 pub(crate) struct Log {
-    journal: Arc<dyn Journal>,
+    pub(crate) pointers: Pointers,
     pub(crate) shape: LogShape,
-    pointers: Pointers,
 }
 
-/// The log of a segment that is not on a drive yet. Accessed under the lock of the index.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Half {
-    start: usize,
-    count: LogCount,
-    /// Count that the last successful sync covers, and the word of the head that holds it.
-    synced: LogCount,
-    synced_word: usize,
-    /// Count that a sync has stored in the other word, while the sync has not succeeded.
-    syncing: Option<LogCount>,
-}
-
-/// The half of a segment, and the components of its vectors, in order.
-pub(crate) type Replayed = (Half, Vec<Vec<u8>>);
-
-impl Half {
-    /// Returns the word of the synced count that may be overwritten.
-    fn other_word(&self) -> usize {
-        COUNT_WORDS - self.synced_word
-    }
-}
+/// The part of a segment, and the components of its vectors, in order.
+pub(crate) type Replayed = (Part, Vec<Vec<u8>>);
 
 impl Log {
     /// Creates the log of a new index.
@@ -120,13 +108,8 @@ impl Log {
         shape: LogShape,
         instance: u64,
     ) -> Result<Self, SliceError> {
-        let (partitions, words) = (shape.partitions, shape.words());
-        let pointers = Pointers::create(Arc::clone(&journal), partitions, 1, words, instance)?;
-        let log = Self {
-            journal,
-            shape,
-            pointers,
-        };
+        let pointers = Pointers::create(journal, shape.size(), instance)?;
+        let log = Self { pointers, shape };
         for (generation, segment) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
             log.begin_segment(generation, segment);
         }
@@ -139,28 +122,17 @@ impl Log {
         shape: LogShape,
         instance: u64,
     ) -> Result<Self, SliceError> {
-        let (partitions, words) = (shape.partitions, shape.words());
-        let pointers = Pointers::open(Arc::clone(&journal), partitions, 1, words, instance)?;
-        Ok(Self {
-            journal,
-            shape,
-            pointers,
-        })
+        let pointers = Pointers::open(journal, shape.size(), instance)?;
+        Ok(Self { pointers, shape })
     }
 
-    /// Returns the pointer to a partition's slicetable.
-    pub(crate) fn pointer(&self, partition: u32) -> Pointer {
-        self.pointers.get(partition, 0)
-    }
-
-    /// Stores the pointer to a partition's slicetable. Returns when it is durable.
-    pub(crate) async fn point(&self, partition: u32, pointer: Pointer) -> Result<(), SliceError> {
-        self.pointers.set(partition, 0, pointer).await
+    fn journal(&self) -> &dyn Journal {
+        &*self.pointers.journal
     }
 
     /// Returns the number of a generation's vectors that are on the drives.
     pub(crate) fn stored(&self, generation: u32) -> u32 {
-        let word = self.journal.load(self.shape.place(generation));
+        let word = self.journal().load(self.shape.place(generation));
         let stored = StoredVectors::decode(word);
         match stored.generation == generation {
             true => stored.count.min(self.shape.batch),
@@ -172,7 +144,7 @@ impl Log {
     pub(crate) async fn store(&self, generation: u32, count: u32) -> Result<(), SliceError> {
         let stored = StoredVectors { generation, count };
         let place = self.shape.place(generation);
-        let store = || self.journal.store(place, stored.encode());
+        let store = || self.journal().store(place, stored.encode());
         self.pointers.durably(store).await
     }
 
@@ -183,17 +155,17 @@ impl Log {
             generation,
             count: stored,
         };
-        self.journal
+        self.journal()
             .store(self.shape.place(generation), place.encode());
         let start = self.shape.deletes(generation);
         let whole = start + (count as usize).div_ceil(64);
         if !count.is_multiple_of(64) {
             let word = start + count as usize / 64;
-            let others = self.journal.load(word) & ((1 << (count % 64)) - 1);
-            self.journal.store(word, others);
+            let others = self.journal().load(word) & ((1 << (count % 64)) - 1);
+            self.journal().store(word, others);
         }
         for word in whole..start + self.shape.delete_words() {
-            self.journal.store(word, 0);
+            self.journal().store(word, 0);
         }
     }
 
@@ -208,12 +180,12 @@ impl Log {
             return true;
         }
         let (word, bit) = self.delete_bit(generation, ordinal);
-        self.journal.load(word) & bit != 0
+        self.journal().load(word) & bit != 0
     }
 
     pub(crate) fn delete(&self, generation: u32, ordinal: u32) {
         let (word, bit) = self.delete_bit(generation, ordinal);
-        self.journal.store(word, self.journal.load(word) | bit);
+        self.journal().store(word, self.journal().load(word) | bit);
     }
 
     fn none(&self, generation: u32, segment: u32) -> LogCount {
@@ -239,34 +211,21 @@ impl Log {
     }
 
     /// Begins the log of a segment. The vectors that its half held before must be on a drive.
-    pub(crate) fn begin_segment(&self, generation: u32, segment: u32) -> Half {
-        let none = self.none(generation, segment);
+    pub(crate) fn begin_segment(&self, generation: u32, segment: u32) -> Part {
         let start = self.shape.half(generation, segment);
-        for word in start..start + COUNT_WORDS {
-            self.journal.store(word, none.encode());
-        }
-        // Stored last: if the mark is there, the counts are those of its segment.
-        self.journal
-            .store(start + COUNT_WORDS, self.mark(generation, segment));
-        Half {
-            start,
-            count: none,
-            synced: none,
-            synced_word: 1,
-            syncing: None,
-        }
+        let none = self.none(generation, segment);
+        Part::begin(self.journal(), start, none, self.mark(generation, segment))
     }
 
     /// Appends a vector, for which the half must have space.
-    pub(crate) fn append(&self, half: &mut Half, components: &[u8]) {
+    pub(crate) fn append(&self, half: &mut Part, components: &[u8]) {
         let words = words_of(components, self.shape.vector_words);
         let start = half.start + PART_HEAD_WORDS;
         let at = start + half.count.entries as usize * self.shape.vector_words;
         for (nth, &word) in words.iter().enumerate() {
-            self.journal.store(at + nth, word);
+            self.journal().store(at + nth, word);
         }
-        half.count = half.count.and(&words);
-        self.journal.store(half.start, half.count.encode());
+        half.add(self.journal(), &words);
     }
 
     /// Returns the vectors of a segment that the log has, in order, with the segment's half, which takes further vectors; `None`
@@ -280,91 +239,41 @@ impl Log {
         segment: u32,
     ) -> Result<Option<Replayed>, SliceError> {
         let start = self.shape.half(generation, segment);
-        let mut words = vec![0; self.shape.half_words()];
-        self.journal
-            .read(start, &mut words)
-            .map_err(SliceError::log)?;
+        let words = words::read(self.journal(), start..start + self.shape.half_words())?;
         let (head, vectors) = words.split_at(PART_HEAD_WORDS);
-        let (counts, mark) = head.split_at(COUNT_WORDS);
         let damaged = |what| SliceError::DamagedSegment { generation, what };
-        if mark[0] != self.mark(generation, segment) {
-            return match self.is_earlier(mark[0], generation, segment) {
+        if head[COUNTS] != self.mark(generation, segment) {
+            return match self.is_earlier(head[COUNTS], generation, segment) {
                 true => Ok(None),
                 false => Err(damaged("its head names no segment that can be")),
             };
         }
-        let counts: Vec<LogCount> = counts.iter().map(|&word| LogCount::decode(word)).collect();
-        // The highest right count, among all counts and among the synced ones.
-        let right = |counts: &[LogCount], count| counts.contains(&count).then_some(count);
-        let mut count = self.none(generation, segment);
-        let (mut valid, mut synced) = (right(&counts, count), right(&counts[1..], count));
         let vectors = vectors.chunks_exact(self.shape.vector_words);
         let vectors = vectors.take(self.shape.segment_vectors as usize);
-        for vector in vectors.clone() {
-            count = count.and(vector);
-            valid = right(&counts, count).or(valid);
-            synced = right(&counts[1..], count).or(synced);
-        }
-        let valid = valid.ok_or_else(|| damaged("its vectors are not those that were synced"))?;
-        // If damage has left no right synced count, only the first count is durable. It stays until the next sync has ended.
-        let synced = synced.unwrap_or_else(|| self.none(generation, segment));
-        let vectors = vectors.take(valid.entries as usize);
+        let half = Part::found(start, head, self.none(generation, segment), vectors.clone());
+        let half = half.ok_or_else(|| damaged("its vectors are not those that were synced"))?;
+        let vectors = vectors.take(half.count.entries as usize);
         let bytes = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let half = Half {
-            start,
-            count: valid,
-            synced,
-            synced_word: if counts[2] == synced { 2 } else { 1 },
-            syncing: None,
-        };
         Ok(Some((half, vectors.map(bytes).collect())))
     }
 
-    fn store_again(&self, words: std::ops::Range<usize>) {
-        for word in words {
-            self.journal.store(word, self.journal.load(word));
-        }
-    }
-
-    fn store_synced(&self, half: &Half, word: usize, count: LogCount) {
-        self.journal.store(half.start + word, count.encode());
-    }
-
-    /// Makes the log durable as it is under the lock of the index at the time of the call. `halves` takes the lock, passes each
-    /// half to the first function that it is given, and calls the second.
+    /// Makes the log durable as it is under the lock of the index at the time of the call. `locked` takes the lock. `halves` also
+    /// takes it, and passes each half to the function that it is given.
     pub(crate) async fn sync(
         &self,
-        halves: impl Fn(&mut dyn FnMut(&mut Half), &dyn Fn()),
+        halves: impl Fn(&mut dyn FnMut(&mut Part)),
+        locked: impl FnOnce(&dyn Fn()),
     ) -> Result<(), SliceError> {
-        let store_again = || {
-            let store_half = |half: &mut Half| {
-                self.store_again(half.start..half.start + self.shape.half_words());
-            };
-            let store_rest =
-                || self.store_again(self.shape.pointers_end()..self.shape.halves_start());
-            halves(&mut { store_half }, &store_rest);
-        };
-        let store_counts = || {
-            let store = |half: &mut Half| {
-                half.syncing = (half.synced != half.count).then_some(half.count);
-                if let Some(count) = half.syncing {
-                    self.store_synced(half, half.other_word(), count);
-                }
-            };
-            halves(&mut { store }, &|| ());
-        };
-        // Both words hold the count from now on, so that the next sync may overwrite either.
-        let confirm = || {
-            let confirm = |half: &mut Half| {
-                if let Some(count) = half.syncing.take() {
-                    self.store_synced(half, half.synced_word, count);
-                    half.synced_word = half.other_word();
-                    half.synced = count;
-                }
-            };
-            halves(&mut { confirm }, &|| ());
-        };
-        self.pointers.sync(store_again, store_counts, confirm).await
+        let rest = self.shape.pointers_end()..self.shape.halves_start();
+        let rest_again = || locked(&|| words::store_again(self.journal(), rest.clone()));
+        part::sync(
+            &self.pointers,
+            self.shape.half_words(),
+            halves,
+            rest_again,
+            || (),
+        )
+        .await
     }
 }
 
@@ -424,7 +333,7 @@ mod tests {
             log.append(&mut half, &vector(nth));
         }
         let shared = parking_lot::Mutex::new(half);
-        let sync = log.sync(|each, _| each(&mut shared.lock()));
+        let sync = log.sync(|each| each(&mut shared.lock()), |_| ());
         runtime::sim::Sim::new(1).block_on(sync).expect("it works");
         half = shared.into_inner();
         log.append(&mut half, &vector(20));

@@ -17,8 +17,9 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `settings.rs`, `superblock.rs` | settings, the shape that follows, and both in the superblock |
+//! | `settings.rs`, `created.rs` | settings, the shape that follows, and both in the superblock |
 //! | `family.rs`, `choose.rs` | functions, distances, and the number of functions that suits |
+//! | `space.rs` | the checks, components, distances and places of vectors |
 //! | `layout.rs` | tables and channels |
 //! | `batch.rs`, `page.rs` | entries in memory and on a drive |
 //! | `ring.rs`, `readers.rs` | vectors on the drives, and the queries that may still read them |
@@ -28,7 +29,7 @@
 
 mod batch;
 mod choose;
-mod error;
+mod created;
 mod family;
 mod index;
 mod insert;
@@ -40,34 +41,37 @@ mod readers;
 mod replay;
 mod ring;
 mod settings;
+mod space;
 mod state;
 mod stats;
-mod superblock;
 mod writer;
 
 use std::sync::Arc;
 
-use device::{AlignedBuf, Disk, Journal, PAGE_BYTES, SharedBuf};
+use device::{Disk, Journal};
 use format::slices::SliceKind;
 use parking_lot::Mutex;
 use runtime::sync::Notify;
 
-use crate::drive::{TableShape, drives};
+use crate::counts::Counts;
+use crate::drives::Drives;
 use crate::error::SliceError;
+use crate::incarnations::Incarnations;
 use crate::keys::Keys;
-use crate::layout::{drive_bytes, refuse_parts, refuse_twice};
-use crate::superblock::Instance;
+use crate::layout::{Layout, drive_bytes};
+use crate::part::Part;
+use crate::superblock::{self, Instance};
 use batch::Places;
 use family::Functions;
-use index::Inner;
+use index::Index;
 use log::{Log, LogShape};
 use readers::Readers;
 use ring::{Ring, Vector};
+use space::Space;
 use state::{Insert, State};
-use stats::Counts;
+use stats::ChannelCounts;
 
 pub use choose::{Choice, Target};
-pub use error::VectorError;
 pub use family::Family;
 pub use layout::LshLayout;
 pub use query::Neighbour;
@@ -81,7 +85,7 @@ pub use stats::{ChannelReads, LshMemory, LshStats};
 /// [`delete`](Self::delete) that has returned survives the process. A power cut keeps the changes before the last
 /// [`sync`](Self::sync). A full index drops its oldest generation of vectors.
 #[derive(Clone)]
-pub struct SliceLsh(Arc<Inner>);
+pub struct SliceLsh(Arc<Index>);
 
 fn log_shape(settings: &LshSettings, shape: &LshShape) -> LogShape {
     let bytes = settings.dimensions as usize * settings.components.bytes();
@@ -113,121 +117,94 @@ impl SliceLsh {
         settings: &LshSettings,
     ) -> Result<Self, SliceError> {
         let shape = settings.shape(&drive_bytes(&disks))?;
-        refuse_parts(&disks, &*journal, log_shape(settings, &shape).words())?;
         let instance = Instance::random();
-        for (number, disk) in disks.iter().enumerate() {
-            let superblock =
-                superblock::superblock(settings, &shape, number, disks.len(), instance);
-            let mut head = AlignedBuf::new((settings.head_bytes() as usize).max(PAGE_BYTES));
-            superblock.encode(&mut head);
-            let error = SliceError::device(number);
-            let written = disk.write(0, SharedBuf::from(head)).await;
-            written.map_err(&error)?;
-            disk.sync().await.map_err(&error)?;
-        }
-        let log = Log::create(journal, log_shape(settings, &shape), instance.id)?;
-        log.sync(|_, _| ()).await?;
-        Self::start(disks, log, settings, shape, instance).await
+        let layout = settings.layout(shape.ring.drive_bytes());
+        let superblock = created::superblock_of(settings, &shape, instance);
+        let log_shape = log_shape(settings, &shape);
+        superblock::create(&disks, &*journal, log_shape.words(), superblock, &layout).await?;
+        let log = Log::create(journal, log_shape, instance.id)?;
+        log.sync(|_| (), |_| ()).await?;
+        Self::start(disks, log, settings, &layout, shape, instance).await
     }
 
     /// Opens the index on `disks`, named in the order of its creation, with its log. Vectors that had not reached a drive are
     /// taken from the log. `settings` says how the index is used; values that were chosen at its creation are kept.
     ///
     /// # Errors
-    /// If the disks hold no index, if a drive is missing, belongs to another structure or is shorter than it was, if the log
-    /// belongs to another structure, and errors of the devices.
+    /// If the disks hold no index, if a drive or the log is missing, belongs to another structure or is shorter than it was, if a
+    /// setting is out of range, and errors of the devices.
     pub async fn open(
         disks: Vec<Arc<dyn Disk>>,
         journal: Arc<dyn Journal>,
         settings: &LshSettings,
     ) -> Result<Self, SliceError> {
-        refuse_twice(&disks)?;
-        let found = crate::superblock::read(&disks, SliceKind::Lsh).await?;
-        let (settings, shape) = superblock::created(&found, settings)?;
-        for (drive, disk) in disks.iter().enumerate() {
-            // The drive holds its partitions and a spare region.
-            let partitions = shape.partitions.saturating_sub(drive as u32);
-            let regions = u64::from(partitions).div_ceil(disks.len() as u64) + 1;
-            let front_bytes = settings
-                .head_bytes()
-                .saturating_add(shape.ring.drive_bytes());
-            let needs = regions
-                .saturating_mul(shape.region_bytes)
-                .saturating_add(front_bytes);
-            let has = disk.len_bytes();
-            if has < needs {
-                return Err(SliceError::ShortDrive { drive, has, needs });
-            }
-        }
+        let found = superblock::read(&disks, SliceKind::Lsh).await?;
+        let (settings, shape) = created::created(&found, settings)?;
+        let layout = settings.layout(shape.ring.drive_bytes());
         let instance = Instance::of(&found);
         let log = Log::open(journal, log_shape(&settings, &shape), instance.id)?;
-        Self::start(disks, log, &settings, shape, instance).await
+        superblock::check_space(&disks, &found, &layout, &log.pointers)?;
+        Self::start(disks, log, &settings, &layout, shape, instance).await
     }
 
     async fn start(
         disks: Vec<Arc<dyn Disk>>,
         log: Log,
         settings: &LshSettings,
+        layout: &Layout,
         shape: LshShape,
         instance: Instance,
     ) -> Result<Self, SliceError> {
-        let front_bytes = settings.head_bytes() + shape.ring.drive_bytes();
-        let table_shape = TableShape {
-            instance: instance.id,
-            is_new: instance.is_new,
-            pages: shape.layout.pages(),
-            page_bytes: shape.page.page_bytes,
-            piece_bytes: settings.piece_bytes as usize,
-            head_bytes: front_bytes,
-            channels: settings.channels,
-        };
-        let count = disks.len();
-        let drives = drives(disks, table_shape, settings.scheduling, |number| {
-            let own = (number as u32..shape.partitions).step_by(count);
-            own.map(|partition| (partition, log.pointer(partition)))
-                .collect()
-        })?;
-        let mut inner = Inner {
+        let pages = shape.layout.pages();
+        let drives = Drives::open(disks, layout, instance, pages, &log.pointers)?;
+        let mut inner = Index {
             shape,
-            family: settings.family,
-            components: settings.components,
-            dimensions: settings.dimensions,
+            space: Space {
+                family: settings.family,
+                components: settings.components,
+                dimensions: settings.dimensions,
+                functions: Functions::new(
+                    settings.family,
+                    settings.tables as usize,
+                    settings.functions as usize,
+                    settings.dimensions as usize,
+                    instance.seed,
+                ),
+                places: Places {
+                    keys: Keys {
+                        seed: instance.seed,
+                        partitions: shape.partitions,
+                        slots: shape.layout.slots,
+                    },
+                    layout: shape.layout,
+                },
+            },
             probes: settings.probes,
             most_candidates: settings.most_candidates,
-            functions: Functions::new(
-                settings.family,
-                settings.tables as usize,
-                settings.functions as usize,
-                settings.dimensions as usize,
-                instance.seed,
-            ),
-            places: Places {
-                keys: Keys {
-                    seed: instance.seed,
-                    partitions: shape.partitions,
-                    slots: shape.layout.slots,
-                },
-                layout: shape.layout,
-            },
             drives,
+            incarnations: Incarnations {
+                count: shape.page.incarnations,
+                slicetables: 1,
+            },
             ring: Ring {
                 shape: shape.ring,
                 instance: instance.id,
                 batch: shape.batch,
-                start: settings.head_bytes(),
+                start: layout.head_bytes(),
                 last_in_doubt: 0,
             },
             log,
             state: Mutex::new(State::empty()),
             progress: Notify::new(),
             readers: Readers::default(),
-            counts: Counts::new(settings.channels.count),
+            counts: Counts::default(),
+            channels: ChannelCounts::new(settings.channels.count),
         };
         inner.replay().await?;
         let opened = Self(Arc::new(inner));
         // Makes the vectors found in the log durable. The first insert overwrites the count that covers them.
         opened.sync().await?;
-        opened.write_what_is_full();
+        opened.0.write_what_is_full();
         Ok(opened)
     }
 
@@ -238,9 +215,9 @@ impl SliceLsh {
     /// because writes fail. They are tried again until they succeed.
     pub async fn insert(&self, vector: &[f32]) -> Result<VectorId, SliceError> {
         let inner = &self.0;
-        inner.check(vector)?;
-        let components = inner.kept(vector)?;
-        let places = inner.places_of(vector);
+        inner.space.check(vector)?;
+        let components = inner.space.kept(vector)?;
+        let places = inner.space.places_of(vector);
         loop {
             let progress = inner.progress.listener();
             let inserted = {
@@ -256,13 +233,13 @@ impl SliceLsh {
             match inserted {
                 Insert::Inserted(vector) => return Ok(vector.id(inner.shape.batch)),
                 Insert::InsertedLast(vector) => {
-                    self.write_what_is_full();
+                    inner.write_what_is_full();
                     return Ok(vector.id(inner.shape.batch));
                 }
-                Insert::Full(generation) => self.freeze(generation).await,
+                Insert::Full(generation) => inner.freeze(generation).await,
                 Insert::Wait => {
                     // The runtime of the task that wrote may have ended.
-                    self.write_what_is_full();
+                    inner.write_what_is_full();
                     progress.await;
                 }
             }
@@ -278,7 +255,7 @@ impl SliceLsh {
             return false;
         };
         inner.log.delete(vector.generation, vector.ordinal);
-        stats::add(&inner.counts.deletes, 1);
+        inner.counts.add(|counts| counts.deletes = 1);
         true
     }
 
@@ -308,12 +285,12 @@ impl SliceLsh {
     /// Errors of the log.
     pub async fn sync(&self) -> Result<(), SliceError> {
         let inner = &self.0;
-        let halves = |each: &mut dyn FnMut(&mut log::Half), rest: &dyn Fn()| {
-            let mut state = inner.state.lock();
-            state.halves().for_each(each);
+        let halves = |each: &mut dyn FnMut(&mut Part)| inner.state.lock().halves().for_each(each);
+        let locked = |rest: &dyn Fn()| {
+            let _state = inner.state.lock();
             rest();
         };
-        inner.log.sync(halves).await
+        inner.log.sync(halves, locked).await
     }
 
     /// Writes all vectors and entries in memory to the drives. A generation that is not full takes the place of a full one.
@@ -344,10 +321,10 @@ impl SliceLsh {
             };
             match is_frozen {
                 true => {
-                    self.write_what_is_full();
+                    inner.write_what_is_full();
                     progress.await;
                 }
-                false => self.freeze(last).await,
+                false => inner.freeze(last).await,
             }
         }
     }
@@ -359,7 +336,7 @@ impl SliceLsh {
 
     /// Returns the pages that queries have read of each channel since the index was opened, all drives together.
     pub fn channel_reads(&self) -> ChannelReads {
-        self.0.counts.channel_reads()
+        self.0.channels.reads()
     }
 
     /// Returns the shape that follows from the settings of the index's creation.

@@ -3,18 +3,17 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use futures_util::future::join_all;
 
-use crate::error::SliceError;
+use crate::error::{SliceError, VectorError};
 use crate::lsh::batch::Place;
-use crate::lsh::error::VectorError;
-use crate::lsh::index::Inner;
+use crate::lsh::index::Index;
 use crate::lsh::page::Page;
 use crate::lsh::readers::View;
 use crate::lsh::ring::{Block, ClosedSegment, Vector, VectorId};
 use crate::lsh::state::State;
-use crate::lsh::stats::add;
 use crate::regions::Region;
 
 /// A vector that is near.
@@ -29,30 +28,28 @@ pub struct Neighbour {
 /// Number of tables that name each vector.
 type Named = HashMap<Vector, u32>;
 
-impl Inner {
+impl Index {
     pub(super) async fn query(
         &self,
         vector: &[f32],
         k: usize,
     ) -> Result<Vec<Neighbour>, SliceError> {
-        self.check(vector)?;
+        self.space.check(vector)?;
         if k == 0 {
             return Err(VectorError::NoNeighbours.into());
         }
-        add(&self.counts.queries, 1);
-        let keys = self.functions.likely_keys(vector, self.probes as usize);
-        let place = |(table, key)| self.places.of(table as u32, key);
-        let places: Vec<Place> = keys.into_iter().map(place).collect();
+        self.counts.add(|counts| counts.queries = 1);
+        let places = self.space.likely_places(vector, self.probes as usize);
         // The view keeps the places of the vectors from being reused until they have been read.
         let (_view, named) = self.named(&places).await?;
         let candidates = self.candidates(named);
-        add(&self.counts.vectors_read, candidates.len() as u64);
+        self.counts
+            .add(|counts| counts.vectors_read = candidates.len() as u64);
         let mut near = Vec::with_capacity(candidates.len());
         let mut compare = |candidate: Vector, components: &[u8]| {
-            let values = self.components.values(components);
             near.push(Neighbour {
                 id: candidate.id(self.shape.batch),
-                distance: self.family.distance_of(vector, values),
+                distance: self.space.distance(vector, components),
             });
         };
         let on_drives = self.read_memory(candidates, &mut compare);
@@ -68,17 +65,15 @@ impl Inner {
     /// Returns the vectors that tables name, in memory and on the drives, including deleted vectors.
     async fn named(&self, places: &[Place]) -> Result<(View, Named), SliceError> {
         let mut named = Named::new();
+        let mut name = |vector| *named.entry(vector).or_default() += 1;
         let (view, frozen, slicetables) = {
             let state = self.state.lock();
             for &place in places {
                 for ordinal in state.batch.find(place) {
-                    let generation = state.generation;
-                    *named
-                        .entry(Vector {
-                            generation,
-                            ordinal,
-                        })
-                        .or_default() += 1;
+                    name(Vector {
+                        generation: state.generation,
+                        ordinal,
+                    });
                 }
             }
             let region = |place: &Place| state.slicetables[place.partition as usize].clone();
@@ -92,13 +87,10 @@ impl Inner {
         if let Some(frozen) = frozen {
             for &place in places {
                 for ordinal in frozen.batch.find(place) {
-                    let generation = frozen.generation;
-                    *named
-                        .entry(Vector {
-                            generation,
-                            ordinal,
-                        })
-                        .or_default() += 1;
+                    name(Vector {
+                        generation: frozen.generation,
+                        ordinal,
+                    });
                 }
             }
         }
@@ -108,9 +100,7 @@ impl Inner {
             Some(self.search(place, region))
         });
         for found in join_all(searches).await {
-            for vector in found? {
-                *named.entry(vector).or_default() += 1;
-            }
+            found?.into_iter().for_each(&mut name);
         }
         Ok((view, named))
     }
@@ -120,15 +110,12 @@ impl Inner {
         let mut found = Vec::new();
         for slot in [place.first, place.second] {
             let number = self.shape.layout.page(slot);
-            let drive = self.drive_of(place.partition);
-            let channel = drive
-                .shape
-                .channels
-                .of(u64::from(number) * drive.shape.page_bytes as u64);
-            add(&self.counts.table_pages[channel as usize], 1);
+            let drive = self.drives.of(place.partition);
+            let channel = drive.shape.channel(number) as usize;
+            self.channels.table_pages[channel].fetch_add(1, Ordering::Relaxed);
             let read = drive.read_page(region, place.partition, number).await;
             if let Err(SliceError::Damaged { .. }) = read {
-                add(&self.counts.damaged, 1);
+                self.counts.add(|counts| counts.damaged = 1);
                 continue;
             }
             let read = read?;
@@ -137,7 +124,9 @@ impl Inner {
                 bytes: &read.bytes,
             };
             found.extend(page.find(place.tag).filter_map(|(incarnation, ordinal)| {
-                let generation = self.generation(region.generation, incarnation)?;
+                let generation = self
+                    .incarnations
+                    .generation(region.generation, incarnation)?;
                 Some(Vector {
                     generation,
                     ordinal,
@@ -161,7 +150,8 @@ impl Inner {
             _,
         ): &(Vector, u32)| { !self.log.is_deleted(generation, ordinal) };
         let mut candidates: Vec<(Vector, u32)> = named.into_iter().filter(is_there).collect();
-        add(&self.counts.candidates, candidates.len() as u64);
+        self.counts
+            .add(|counts| counts.candidates = candidates.len() as u64);
         candidates.sort_unstable_by_key(|&(vector, tables)| Reverse((tables, vector)));
         candidates.truncate(self.most_candidates);
         candidates.into_iter().map(|(vector, _)| vector).collect()
@@ -235,7 +225,7 @@ impl Inner {
             for &vector in vectors {
                 match self.ring.in_block(vector, &bytes) {
                     Ok(components) => compare(vector, components),
-                    Err(_) => add(&self.counts.damaged, 1),
+                    Err(_) => self.counts.add(|counts| counts.damaged = 1),
                 }
             }
         }
@@ -246,7 +236,7 @@ impl Inner {
         let shape = &self.drives[block.drive].shape;
         let channel = shape.channels.of(block.offset) as usize;
         let pages = self.ring.shape.block_bytes / shape.page_bytes;
-        add(&self.counts.vector_pages[channel], pages as u64);
+        self.channels.vector_pages[channel].fetch_add(pages as u64, Ordering::Relaxed);
         self.ring.read_block(&self.drives, block).await
     }
 
@@ -265,7 +255,7 @@ impl Inner {
                 .find(|segment| self.is_in(segment, vector));
             let in_closed = closed.map(|segment| self.ring.in_segment(vector, &segment.bytes));
             let found = self.in_open_segment(&state, vector).or(in_closed);
-            let found = found.map(|components| self.vector_of(components));
+            let found = found.map(|components| self.space.vector_of(components));
             (self.readers.enter(state.flushed), found)
         };
         if in_memory.is_some() {
@@ -274,7 +264,7 @@ impl Inner {
         let block = self.ring.block(vector);
         let bytes = self.ring.read_block(&self.drives, block).await?;
         match self.ring.in_block(vector, &bytes) {
-            Ok(components) => Ok(Some(self.vector_of(components))),
+            Ok(components) => Ok(Some(self.space.vector_of(components))),
             Err(source) => Err(SliceError::Damaged {
                 drive: block.drive,
                 offset: block.offset,

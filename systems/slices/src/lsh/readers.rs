@@ -8,10 +8,10 @@ use runtime::sync::Notify;
 
 /// The queries under way, by the last generation that was flushed when they began. Clones share their state.
 #[derive(Clone, Default)]
-pub(crate) struct Readers(Arc<Inner>);
+pub(crate) struct Readers(Arc<Views>);
 
 #[derive(Default)]
-struct Inner {
+struct Views {
     counts: Mutex<BTreeMap<u32, usize>>,
     left: Notify,
 }

@@ -12,11 +12,10 @@ use std::sync::Arc;
 
 use crate::error::SliceError;
 use crate::lsh::batch::Batch;
-use crate::lsh::index::Inner;
-use crate::lsh::log::Half;
+use crate::lsh::index::Index;
 use crate::lsh::ring::{OpenSegment, Vector};
 use crate::lsh::state::{Frozen, State};
-use crate::lsh::stats::add;
+use crate::part::Part;
 use crate::regions::Region;
 
 /// A generation as a crash has left it.
@@ -27,20 +26,18 @@ struct Found {
     /// Number of its vectors that are on the drives.
     stored: u32,
     /// Segments with vectors that are in the log and not on the drives, in order.
-    segments: Vec<(OpenSegment, Half)>,
+    segments: Vec<(OpenSegment, Part)>,
     /// Whether the drives have vectors that the log should have and lacks. The generation then takes no more.
     is_complete: bool,
 }
 
-impl Inner {
+impl Index {
     /// Sets the state to that of the log and the drives.
     pub(super) async fn replay(&mut self) -> Result<(), SliceError> {
         let slicetables: Vec<Option<Arc<Region>>> = (0..self.shape.partitions)
             .map(|partition| {
-                let pointer = self.log.pointer(partition);
-                let regions = &self.drive_of(partition).regions;
-                let used = || Arc::new(regions.used(pointer.region, pointer.generation));
-                (pointer.generation > 0).then(used)
+                let pointer = self.log.pointers.get(partition, 0);
+                self.drives.of(partition).found(pointer)
             })
             .collect();
         let generations = slicetables.iter().map(|region| {
@@ -75,7 +72,7 @@ impl Inner {
                 (flushed + 2, second, Some(frozen))
             }
         };
-        let is_open = |(segment, _): &mut (OpenSegment, Half)| {
+        let is_open = |(segment, _): &mut (OpenSegment, Part)| {
             !current.is_complete && segment.count < self.ring.capacity(segment.number)
         };
         let open = current.segments.pop_if(is_open);
@@ -129,7 +126,7 @@ impl Inner {
             let mut segment = self.ring.open_segment(generation, number);
             let capacity = self.ring.capacity(number);
             for bytes in vectors.iter().take(capacity as usize) {
-                let bytes = &bytes[..self.dimensions as usize * self.components.bytes()];
+                let bytes = &bytes[..self.space.kept_bytes()];
                 let vector = self.ring.put(&mut segment, bytes);
                 self.list_components(&mut found.batch, vector, bytes);
             }
@@ -176,7 +173,7 @@ impl Inner {
             };
             match self.ring.verified(vector, &segment) {
                 Ok(bytes) => self.list_components(&mut found.batch, vector, bytes),
-                Err(_) => add(&self.counts.damaged, 1),
+                Err(_) => self.counts.add(|counts| counts.damaged = 1),
             }
         }
         found.count = found.count.max(end);
@@ -184,7 +181,7 @@ impl Inner {
     }
 
     fn list_components(&self, batch: &mut Batch, vector: Vector, bytes: &[u8]) {
-        let places = self.places_of(&self.vector_of(bytes));
+        let places = self.space.places_of(&self.space.vector_of(bytes));
         self.list(batch, &places, vector.ordinal);
     }
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use device::{AlignedBuf, DeviceError, Operation, SharedBuf};
+use device::{AlignedBuf, SharedBuf};
 use format::FormatError;
 use format::slices_lsh::{VECTOR_HEAD_BYTES, seal_vector, verify_vector};
 
@@ -170,7 +170,6 @@ impl Ring {
     ) -> Result<(), SliceError> {
         let place = self.segment(segment.generation, segment.number);
         let drive = &drives[place.drive];
-        let error = SliceError::device(place.drive);
         let len = segment.bytes.len();
         let data = SharedBuf::new(Arc::clone(&segment.bytes), 0..len);
         drive.write_beside(&*drive.disk, place.offset, data).await?;
@@ -181,12 +180,7 @@ impl Ring {
         let read = drive.disk.read(place.offset, AlignedBuf::new(len)).await;
         drop(turn);
         match read {
-            Ok(found) if found[..] != segment.bytes[..] => Err(error(DeviceError::Io {
-                operation: Operation::Write,
-                offset: place.offset,
-                len,
-                source: std::io::Error::other("what was written is not there"),
-            })),
+            Ok(found) if found[..] != segment.bytes[..] => Err(drive.lost_write(place.offset, len)),
             // A segment that cannot be read back passes.
             _ => Ok(()),
         }

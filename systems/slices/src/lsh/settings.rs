@@ -4,6 +4,7 @@ use format::slices_lsh::{LSH_ENTRY_BYTES, LshPage, VECTOR_HEAD_BYTES};
 
 use crate::channel::Channels;
 use crate::error::SliceError;
+use crate::layout::{Layout, MOST_INCARNATIONS, refuse_if};
 use crate::lsh::choose::{Choice, MOST_FUNCTIONS, MOST_PROBES, MOST_TABLES};
 use crate::lsh::family::Family;
 use crate::lsh::layout::{LshLayout, sub_tables};
@@ -11,7 +12,6 @@ use crate::scheduler::Scheduling;
 
 const MOST_DIMENSIONS: u32 = 1 << 20;
 const MOST_CHANNELS: u32 = 1 << 12;
-const MOST_INCARNATIONS: u32 = 4096;
 
 /// The representation of vector components.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -280,9 +280,8 @@ impl LshSettings {
         for (drive, &has) in drive_bytes.iter().enumerate() {
             let of_drive = (u64::from(shape.partitions) + drives - 1 - drive as u64) / drives;
             let regions = of_drive + u64::from(self.spare_regions);
-            let needs = regions
-                .saturating_mul(shape.region_bytes)
-                .saturating_add(self.head_bytes() + shape.ring.drive_bytes());
+            let layout = self.layout(shape.ring.drive_bytes());
+            let needs = layout.bytes_of(regions, shape.region_bytes);
             if needs > has {
                 return Err(match shape.partitions {
                     1 => SliceError::SmallDrive { drive, has, needs },
@@ -299,71 +298,58 @@ impl LshSettings {
     }
 
     pub(crate) fn check(&self) -> Result<(), SliceError> {
-        let page_bytes = u64::from(self.page_bytes);
         let stripe = self.channels.stripe_bytes();
-        let whole = |bytes: u64, of: u64| of > 0 && bytes > 0 && bytes.is_multiple_of(of);
-        let within = |number: u32, most: u32| (1..=most).contains(&number);
+        let beyond = |number: u32, most: u32| !(1..=most).contains(&number);
         let is_width = match self.family {
             Family::Cosine => true,
             Family::Euclidean { width } => width.is_finite() && width > 0.0,
         };
-        let rules = [
+        refuse_if([
             (
-                within(self.dimensions, MOST_DIMENSIONS),
+                beyond(self.dimensions, MOST_DIMENSIONS),
                 "dimensions: 1 to 1048576",
             ),
             (
-                is_width,
+                !is_width,
                 "width of Euclidean distance: a finite number above 0, such as `Family::chosen` finds",
             ),
-            (within(self.tables, MOST_TABLES), "tables: 1 to 256"),
+            (beyond(self.tables, MOST_TABLES), "tables: 1 to 256"),
             (
-                within(self.functions, MOST_FUNCTIONS),
+                beyond(self.functions, MOST_FUNCTIONS),
                 "functions: 1 to 128",
             ),
-            (self.partitions != Some(0), "partitions: 1 at least"),
+            (self.partitions == Some(0), "partitions: 1 at least"),
             (
-                within(self.incarnations, MOST_INCARNATIONS),
+                beyond(self.incarnations, MOST_INCARNATIONS),
                 "incarnations: 1 to 4096",
             ),
-            ((0.1..=1.0).contains(&self.fill), "fill: 0.1 to 1"),
+            (!(0.1..=1.0).contains(&self.fill), "fill: 0.1 to 1"),
             (
-                whole(page_bytes, device::PAGE_BYTES as u64),
-                "page_bytes: whole pages of 4096 bytes",
-            ),
-            (
-                within(self.channels.count, MOST_CHANNELS),
+                beyond(self.channels.count, MOST_CHANNELS),
                 "channels: 1 to 4096",
             ),
             (
-                whole(self.channels.chunk_bytes.into(), page_bytes),
-                "chunk_bytes: whole pages of page_bytes",
-            ),
-            (
-                whole(self.piece_bytes.into(), stripe),
-                "piece_bytes: whole stripes, that is channels times chunk_bytes",
-            ),
-            (
-                whole(self.segment_bytes.into(), stripe),
+                stripe == 0
+                    || self.segment_bytes == 0
+                    || !u64::from(self.segment_bytes).is_multiple_of(stripe),
                 "segment_bytes: whole stripes, that is channels times chunk_bytes",
             ),
-            (self.spare_regions > 0, "spare_regions: 1 at least"),
-            (
-                self.scheduling.queue_depth > 0 && self.scheduling.channel_depth > 0,
-                "queue_depth and channel_depth: 1 at least",
-            ),
-            (self.probes <= MOST_PROBES, "probes: 0 to 1024"),
-            (self.most_candidates > 0, "most_candidates: 1 at least"),
-        ];
-        match rules.into_iter().find(|(holds, _)| !holds) {
-            Some((_, what)) => Err(SliceError::Setting(what.to_owned())),
-            None => Ok(()),
-        }
+            (self.probes > MOST_PROBES, "probes: 0 to 1024"),
+            (self.most_candidates == 0, "most_candidates: 1 at least"),
+        ])?;
+        self.layout(0).check()
     }
 
-    /// Returns the bytes in front of the ring and the regions of a drive.
-    pub(crate) fn head_bytes(&self) -> u64 {
-        self.channels.stripe_bytes().max(self.page_bytes.into())
+    /// Returns the layout of slicetables on a drive, of which the ring of vectors takes `ring_bytes`.
+    pub(crate) fn layout(&self, ring_bytes: u64) -> Layout {
+        Layout {
+            page_bytes: self.page_bytes,
+            channels: self.channels,
+            piece_bytes: self.piece_bytes,
+            spare_regions: self.spare_regions,
+            scheduling: self.scheduling,
+            beside_bytes: ring_bytes,
+        }
     }
 
     /// Returns the number of partitions whose entries fit `bytes` of memory, two generations of each, beside functions and
@@ -412,7 +398,7 @@ mod tests {
         assert_eq!((shape.ring.vectors_per_block, shape.ring.places), (5, 34));
         assert_eq!(shape.region_bytes, 97 * (256 << 10));
         let used = |shape: &LshShape| {
-            settings.head_bytes()
+            settings.layout(0).head_bytes()
                 + shape.ring.drive_bytes()
                 + u64::from(shape.partitions + settings.spare_regions) * shape.region_bytes
         };
@@ -427,98 +413,30 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused_and_says_how_it_can() {
-        let refusal =
-            |settings: LshSettings| settings.shape(&[1 << 30]).expect_err("refused").to_string();
-        let cases = [
-            (
-                LshSettings {
-                    dimensions: 0,
-                    ..mnist()
-                },
-                "dimensions: 1",
-            ),
-            (
-                LshSettings {
-                    tables: 0,
-                    ..mnist()
-                },
-                "tables: 1 to",
-            ),
-            (
-                LshSettings {
-                    functions: 129,
-                    ..mnist()
-                },
-                "functions: 1 to",
-            ),
-            (
-                LshSettings {
-                    partitions: Some(0),
-                    ..mnist()
-                },
-                "1 at least",
-            ),
-            (
-                LshSettings {
-                    partitions: Some(1000),
-                    ..mnist()
-                },
-                "choose fewer",
-            ),
-            (
-                LshSettings {
-                    incarnations: 600,
-                    ..mnist()
-                },
-                "larger page",
-            ),
-            (
-                LshSettings {
-                    table_bytes: 100,
-                    ..mnist()
-                },
-                "choose table_bytes of",
-            ),
-            (
-                LshSettings {
-                    fill: f64::NAN,
-                    ..mnist()
-                },
-                "fill",
-            ),
-            (
-                LshSettings {
-                    segment_bytes: 4096,
-                    ..mnist()
-                },
-                "stripes",
-            ),
-            (
-                LshSettings {
-                    dimensions: 1 << 20,
-                    ..mnist()
-                },
-                "segment_bytes: a vector takes",
-            ),
-            (
-                LshSettings {
-                    most_candidates: 0,
-                    ..mnist()
-                },
-                "most_candidates",
-            ),
-            (
-                LshSettings {
-                    family: Family::Euclidean { width: 0.0 },
-                    ..mnist()
-                },
-                "width",
-            ),
-        ];
-        for (settings, what) in cases {
-            let refusal = refusal(settings);
+        let refused = |what: &str, change: fn(&mut LshSettings)| {
+            let mut settings = mnist();
+            change(&mut settings);
+            let refusal = settings.shape(&[1 << 30]).expect_err(what).to_string();
             assert!(refusal.contains(what), "{refusal}");
-        }
+        };
+        refused("dimensions: 1", |settings| settings.dimensions = 0);
+        refused("tables: 1 to", |settings| settings.tables = 0);
+        refused("functions: 1 to", |settings| settings.functions = 129);
+        refused("1 at least", |settings| settings.partitions = Some(0));
+        refused("choose fewer", |settings| settings.partitions = Some(1000));
+        refused("larger page", |settings| settings.incarnations = 600);
+        refused("choose table_bytes of", |settings| {
+            settings.table_bytes = 100
+        });
+        refused("fill", |settings| settings.fill = f64::NAN);
+        refused("stripes", |settings| settings.segment_bytes = 4096);
+        refused("segment_bytes: a vector takes", |settings| {
+            settings.dimensions = 1 << 20
+        });
+        refused("most_candidates", |settings| settings.most_candidates = 0);
+        refused("width", |settings| {
+            settings.family = Family::Euclidean { width: 0.0 }
+        });
         let small = mnist().shape(&[1 << 20]).expect_err("refused").to_string();
         assert!(small.contains("give it more"), "{small}");
         assert!(mnist().shape(&[]).is_err());

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::error::SliceError;
 use crate::lsh::batch::Batch;
-use crate::lsh::log::Half;
 use crate::lsh::ring::{ClosedSegment, OpenSegment, Vector};
+use crate::part::Part;
 use crate::regions::Region;
 
 /// The state of an index. Accessed under the lock of the index.
@@ -17,9 +17,9 @@ pub(super) struct State {
     pub(super) capacity: u32,
     pub(super) batch: Batch,
     /// Segment that takes vectors; `None` if the next vector begins one.
-    pub(super) open: Option<(OpenSegment, Half)>,
+    pub(super) open: Option<(OpenSegment, Part)>,
     /// Closed segments that are not on a drive yet, oldest first: of this generation and of the frozen one.
-    pub(super) closed: VecDeque<(ClosedSegment, Half)>,
+    pub(super) closed: VecDeque<(ClosedSegment, Part)>,
     pub(super) frozen: Option<Frozen>,
     /// The slicetable of each partition.
     pub(super) slicetables: Vec<Option<Arc<Region>>>,
@@ -73,7 +73,7 @@ impl State {
     }
 
     /// Returns the logs of all segments that are not on a drive.
-    pub(super) fn halves(&mut self) -> impl Iterator<Item = &mut Half> {
+    pub(super) fn halves(&mut self) -> impl Iterator<Item = &mut Part> {
         let open = self.open.iter_mut().map(|(_, half)| half);
         self.closed.iter_mut().map(|(_, half)| half).chain(open)
     }

@@ -2,36 +2,17 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-#[derive(Default)]
-pub(crate) struct Counts {
-    pub(crate) inserts: AtomicU64,
-    pub(crate) deletes: AtomicU64,
-    pub(crate) queries: AtomicU64,
-    pub(crate) candidates: AtomicU64,
-    pub(crate) vectors_read: AtomicU64,
-    pub(crate) damaged: AtomicU64,
-    pub(crate) flushes: AtomicU64,
-    pub(crate) flushed_entries: AtomicU64,
-    pub(crate) full: AtomicU64,
-    pub(crate) crowded: AtomicU64,
-    pub(crate) unlisted: AtomicU64,
-    pub(crate) evicted: AtomicU64,
-    pub(crate) erased: AtomicU64,
-    /// Pages that queries have read of each channel.
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// Pages that queries have read of each channel.
+pub(crate) struct ChannelCounts {
     pub(crate) table_pages: Box<[AtomicU64]>,
     pub(crate) vector_pages: Box<[AtomicU64]>,
 }
 
-pub(crate) fn add(count: &AtomicU64, by: u64) {
-    count.fetch_add(by, Ordering::Relaxed);
-}
-
-pub(crate) fn load(count: &AtomicU64) -> u64 {
-    count.load(Ordering::Relaxed)
-}
-
 /// Counts of a [`SliceLsh`](crate::SliceLsh) since it was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
 pub struct LshStats {
     /// Vectors that have been inserted.
     pub inserts: u64,
@@ -119,17 +100,17 @@ pub struct LshMemory {
     pub pieces: u64,
 }
 
-impl Counts {
+impl ChannelCounts {
     pub(crate) fn new(channels: u32) -> Self {
         let zeros = || (0..channels).map(|_| AtomicU64::new(0)).collect();
         Self {
             table_pages: zeros(),
             vector_pages: zeros(),
-            ..Self::default()
         }
     }
 
-    pub(crate) fn channel_reads(&self) -> ChannelReads {
+    pub(crate) fn reads(&self) -> ChannelReads {
+        let load = |pages: &AtomicU64| pages.load(Ordering::Relaxed);
         ChannelReads {
             table_pages: self.table_pages.iter().map(load).collect(),
             vector_pages: self.vector_pages.iter().map(load).collect(),

@@ -3,42 +3,17 @@
 //! A slicetable is written when all vectors that it names are durably on the drives. So if some slicetables have a generation
 //! after a crash, all of its vectors are there.
 
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::sync::Arc;
 
-use format::slices_log::Pointer;
 use futures_util::future::join_all;
 
 use crate::error::SliceError;
-use crate::lsh::SliceLsh;
-use crate::lsh::index::Inner;
+use crate::lsh::index::Index;
 use crate::lsh::page::{Entry, PageMut};
 use crate::lsh::ring::ClosedSegment;
 use crate::lsh::state::{Frozen, State};
-use crate::lsh::stats::add;
 use crate::regions::Region;
-
-/// Pauses before a failed write is tried again: the first, doubled each time, and the longest.
-const FIRST_RETRY: Duration = Duration::from_millis(10);
-const LAST_RETRY: Duration = Duration::from_secs(5);
-
-/// The task that writes. If its runtime ends first, the next waiter spawns another.
-struct Writer {
-    index: Weak<Inner>,
-    is_finished: bool,
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        if self.is_finished {
-            return;
-        }
-        if let Some(inner) = self.index.upgrade() {
-            inner.state.lock().is_writing = false;
-            inner.progress.notify_all();
-        }
-    }
-}
+use crate::retry::{self, Wrote};
 
 /// The next write.
 enum Step {
@@ -48,50 +23,27 @@ enum Step {
     Nothing,
 }
 
-impl SliceLsh {
-    /// Spawns a task that writes, if there is something to write and no task runs.
-    pub(super) fn write_what_is_full(&self) {
+impl Index {
+    /// Spawns a task that writes, if there is something to write and no task runs. If its runtime ends first, the next waiter
+    /// spawns another.
+    pub(super) fn write_what_is_full(self: &Arc<Self>) {
         {
-            let mut state = self.0.state.lock();
+            let mut state = self.state.lock();
             let has_work = !state.closed.is_empty() || state.frozen.is_some();
             if state.is_writing || !has_work {
                 return;
             }
             state.is_writing = true;
         }
-        let writer = Writer {
-            index: Arc::downgrade(&self.0),
-            is_finished: false,
+        let cut_short = |inner: &Self| {
+            inner.state.lock().is_writing = false;
+            inner.progress.notify_all();
         };
-        runtime::spawn_detached(write(writer));
+        retry::spawn(self, Self::write, cut_short);
     }
-}
 
-/// Writes full segments and generations, again and again until nothing is left to write or the index is no longer used.
-async fn write(mut writer: Writer) {
-    let mut pause = FIRST_RETRY;
-    loop {
-        let Some(inner) = writer.index.upgrade() else {
-            return;
-        };
-        match inner.write_next().await {
-            Ok(true) => pause = FIRST_RETRY,
-            Ok(false) => {
-                writer.is_finished = true;
-                return;
-            }
-            Err(()) => {
-                drop(inner);
-                runtime::sleep(pause).await;
-                pause = (2 * pause).min(LAST_RETRY);
-            }
-        }
-    }
-}
-
-impl Inner {
-    /// Does the next write. Returns whether there was one. After a failure the state has the error.
-    async fn write_next(&self) -> Result<bool, ()> {
+    /// Does the next write. After a failure the state has the error.
+    async fn write(&self) -> Wrote {
         let step = {
             let mut state = self.state.lock();
             let step = self.next_step(&mut state);
@@ -108,19 +60,16 @@ impl Inner {
             }
             Step::Nothing => {
                 self.progress.notify_all();
-                return Ok(false);
+                return Wrote::All;
             }
         };
-        let outcome = {
-            let mut state = self.state.lock();
-            state.failing = outcome.err();
-            match state.failing {
-                Some(_) => Err(()),
-                None => Ok(true),
-            }
+        let wrote = match &outcome {
+            Ok(()) => Wrote::Some,
+            Err(_) => Wrote::None,
         };
+        self.state.lock().failing = outcome.err();
         self.progress.notify_all();
-        outcome
+        wrote
     }
 
     fn next_step(&self, state: &mut State) -> Step {
@@ -148,7 +97,7 @@ impl Inner {
         }
         state.flushed = frozen.generation;
         state.frozen = None;
-        add(&self.counts.flushes, 1);
+        self.counts.add(|counts| counts.flushes = 1);
         Step::Nothing
     }
 
@@ -179,11 +128,7 @@ impl Inner {
                 region
             }
         };
-        let pointer = Pointer {
-            generation: region.generation,
-            region: region.number,
-        };
-        self.log.point(number, pointer).await?;
+        self.log.pointers.set(number, 0, region.pointer()).await?;
         let mut state = self.state.lock();
         state.written[drive] = None;
         state.slicetables[number as usize] = Some(region);
@@ -200,9 +145,9 @@ impl Inner {
             generation, batch, ..
         } = frozen;
         let shape = &self.shape.page;
-        let own = self.incarnation(*generation);
+        let own = self.incarnations.of(*generation);
         let is_kept = |incarnation: usize, ordinal: u32| {
-            let generation = self.generation(*generation, incarnation);
+            let generation = self.incarnations.generation(*generation, incarnation);
             generation.is_some_and(|generation| !self.log.is_deleted(generation, ordinal))
         };
         let (mut evicted, mut erased, mut flushed) = (0, 0, 0);
@@ -223,14 +168,16 @@ impl Inner {
                 page.note_overflow(own, tag);
             }
         };
-        let drive = self.drive_of(number);
+        let drive = self.drives.of(number);
         let turn = drive.rewriting().await;
         let region = drive
             .rewrite(turn, old, number, *generation, change)
             .await?;
-        add(&self.counts.evicted, evicted);
-        add(&self.counts.erased, erased);
-        add(&self.counts.flushed_entries, flushed);
+        self.counts.add(|counts| {
+            counts.evicted = evicted;
+            counts.erased = erased;
+            counts.flushed_entries = flushed;
+        });
         Ok(Arc::new(region))
     }
 }

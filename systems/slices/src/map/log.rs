@@ -15,6 +15,7 @@ use device::{AlignedBuf, Journal, PAGE_BYTES};
 use format::slices_map::{seal_number, unseal_number};
 
 use crate::error::SliceError;
+use crate::words;
 
 /// Maximum segments in memory.
 pub(crate) const SLOTS: usize = 4;
@@ -32,7 +33,7 @@ pub(crate) fn first_word(of_table: usize) -> usize {
 }
 
 /// Returns the number of words of the map.
-pub(crate) fn words(segment_bytes: u32) -> usize {
+pub(crate) fn words_of(segment_bytes: u32) -> usize {
     PAGE_WORDS + SLOTS * segment_bytes as usize / WORD_BYTES
 }
 
@@ -65,7 +66,7 @@ impl RecordLog {
         instance: u64,
     ) -> Result<Self, SliceError> {
         let log = Self::of(journal, first, segment_bytes)?;
-        log.journal.clear(first..first + words(segment_bytes));
+        log.journal.clear(first..first + words_of(segment_bytes));
         log.store_epoch(LogHead::NEW.epoch);
         log.store_end(LogHead::NEW.end);
         log.journal.store(first, instance);
@@ -83,9 +84,7 @@ impl RecordLog {
         instance: u64,
     ) -> Result<(Self, LogHead), SliceError> {
         let log = Self::of(journal, first, segment_bytes)?;
-        let mut head = [0; END + 1];
-        let read = log.journal.read(first, &mut head);
-        read.map_err(SliceError::log)?;
+        let head = words::read(&*log.journal, first..first + END + 1)?;
         if head[0] != instance {
             return Err(SliceError::OtherLog);
         }
@@ -100,10 +99,7 @@ impl RecordLog {
     }
 
     fn of(journal: Arc<dyn Journal>, first: usize, segment_bytes: u32) -> Result<Self, SliceError> {
-        let (has, needs) = (journal.words(), first + words(segment_bytes));
-        if has < needs {
-            return Err(SliceError::ShortLog { has, needs });
-        }
+        words::refuse_short(&*journal, first + words_of(segment_bytes))?;
         Ok(Self {
             journal,
             first,
@@ -138,9 +134,8 @@ impl RecordLog {
 
     /// Returns the slot of a segment, which may hold another segment.
     pub(crate) fn read_slot(&self, segment: u64) -> Result<AlignedBuf, SliceError> {
-        let mut words = vec![0; self.segment_bytes / WORD_BYTES];
-        let read = self.journal.read(self.slot(segment), &mut words);
-        read.map_err(SliceError::log)?;
+        let slot = self.slot(segment);
+        let words = words::read(&*self.journal, slot..slot + self.segment_bytes / WORD_BYTES)?;
         let mut bytes = AlignedBuf::new(self.segment_bytes);
         for (to, word) in bytes.chunks_exact_mut(WORD_BYTES).zip(words) {
             to.copy_from_slice(&word.to_le_bytes());

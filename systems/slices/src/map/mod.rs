@@ -22,7 +22,6 @@ mod stats;
 mod writer;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use device::{Disk, Journal};
 use format::slices::SliceKind;
@@ -32,14 +31,14 @@ use parking_lot::Mutex;
 use runtime::sync::Notify;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use crate::counts::Counts;
 use crate::error::SliceError;
 use crate::hash::SliceHash;
-use crate::layout::{drive_bytes, refuse_parts, refuse_twice};
+use crate::layout::drive_bytes;
 use crate::superblock::{self, Instance};
 use log::{LogHead, RecordLog};
 use ring::RecordRing;
 use state::{Append, Segment, State};
-use stats::Counts;
 
 pub use settings::{MapSettings, MapShape, RecordShape};
 pub use stats::{MapMemory, MapStats};
@@ -52,9 +51,9 @@ pub use stats::{MapMemory, MapStats};
 ///
 /// Two keys with the same 8 bytes of hash displace each other. Neither key gets the value of the other.
 #[derive(Clone)]
-pub struct SliceMap(Arc<Inner>);
+pub struct SliceMap(Arc<Map>);
 
-struct Inner {
+struct Map {
     table: SliceHash,
     ring: RecordRing,
     log: RecordLog,
@@ -67,7 +66,7 @@ struct Inner {
     state: Mutex<State>,
     /// Notified when a write has succeeded or failed.
     progress: Notify,
-    counts: Counts,
+    counts: Counts<MapStats>,
 }
 
 /// The result of following the address that the table has for a key.
@@ -89,7 +88,7 @@ impl SliceMap {
     pub fn log_words(settings: &MapSettings, drive_bytes: &[u64]) -> Result<usize, SliceError> {
         let records = settings.shape(drive_bytes)?.records;
         let of_table = SliceHash::log_words(&settings.table, &records.rest(drive_bytes))?;
-        Ok(log::first_word(of_table) + log::words(records.segment_bytes))
+        Ok(log::first_word(of_table) + log::words_of(records.segment_bytes))
     }
 
     /// Returns [`log_words`](Self::log_words) for these drives.
@@ -114,10 +113,11 @@ impl SliceMap {
     ) -> Result<Self, SliceError> {
         let sizes = drive_bytes(&disks);
         let shape = settings.shape(&sizes)?;
-        refuse_parts(&disks, &*journal, Self::log_words(settings, &sizes)?)?;
         let records = shape.records;
         let instance = Instance::random();
-        settings::write_superblocks(&disks, settings, &shape, instance).await?;
+        let superblock = settings::superblock_of(settings, &shape, instance);
+        let (words, layout) = (Self::log_words(settings, &sizes)?, settings.table.layout());
+        superblock::create(&disks, &*journal, words, superblock, &layout).await?;
         let parts = records.table_parts(&disks)?;
         let table = SliceHash::create(parts, Arc::clone(&journal), &settings.table).await?;
         let first = log::first_word(table.words());
@@ -138,7 +138,6 @@ impl SliceMap {
         journal: Arc<dyn Journal>,
         settings: &MapSettings,
     ) -> Result<Self, SliceError> {
-        refuse_twice(&disks)?;
         let found = superblock::read(&disks, SliceKind::Map).await?;
         let (settings, records) = settings::created(&found, settings)?;
         let instance = Instance::of(&found);
@@ -161,7 +160,7 @@ impl SliceMap {
     ) -> Self {
         let ring = RecordRing::new(disks, &records);
         let state = State::new(&ring, head.end, head.end);
-        Self(Arc::new(Inner {
+        Self(Arc::new(Map {
             table,
             ring,
             log,
@@ -198,7 +197,7 @@ impl SliceMap {
     /// because writes fail. They are tried again until they succeed.
     pub async fn insert(&self, key: &[u8], value: &[u8]) -> Result<(), SliceError> {
         let change = self.change(key, Some(value)).await;
-        self.0.counts.inserted.fetch_add(1, Ordering::Relaxed);
+        self.0.counts.add(|counts| counts.inserted = 1);
         change
     }
 
@@ -208,7 +207,7 @@ impl SliceMap {
     /// As [`insert`](Self::insert).
     pub async fn delete(&self, key: &[u8]) -> Result<(), SliceError> {
         let change = self.change(key, None).await;
-        self.0.counts.deleted.fetch_add(1, Ordering::Relaxed);
+        self.0.counts.add(|counts| counts.deleted = 1);
         change
     }
 
@@ -223,10 +222,10 @@ impl SliceMap {
             match self.0.try_append(key, value)? {
                 Append::At(_) => return Ok(()),
                 Append::AtNew(_) => {
-                    self.write_what_waits();
+                    self.0.write_what_waits();
                     return Ok(());
                 }
-                Append::Full => self.write_what_waits(),
+                Append::Full => self.0.write_what_waits(),
             }
             progress.await;
         }
@@ -244,7 +243,7 @@ impl SliceMap {
         };
         loop {
             let progress = self.0.progress.listener();
-            self.write_what_waits();
+            self.0.write_what_waits();
             {
                 let state = self.0.state.lock();
                 if state.stored >= wanted {
@@ -271,7 +270,10 @@ impl SliceMap {
 
     /// Returns the counts since the map was opened.
     pub fn stats(&self) -> MapStats {
-        self.0.counts.stats(self.0.table.stats())
+        MapStats {
+            table: self.0.table.stats(),
+            ..self.0.counts.sums()
+        }
     }
 
     /// Returns the shape that follows from the settings of the map's creation.
@@ -299,7 +301,7 @@ impl SliceMap {
     }
 }
 
-impl Inner {
+impl Map {
     fn hash(&self, key: &[u8]) -> u64 {
         xxh3_64_with_seed(key, self.instance.seed)
     }
@@ -337,7 +339,7 @@ impl Inner {
     }
 
     async fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, SliceError> {
-        self.counts.lookups.fetch_add(1, Ordering::Relaxed);
+        self.counts.add(|counts| counts.lookups = 1);
         let hash = self.hash(key);
         loop {
             let tail = {
@@ -345,7 +347,7 @@ impl Inner {
                 let newest = state.pending.get(&hash);
                 let record = newest.and_then(|&at| state.record(self.instance.id, at));
                 if let Some(record) = record {
-                    self.counts.memory_hits.fetch_add(1, Ordering::Relaxed);
+                    self.counts.add(|counts| counts.memory_hits = 1);
                     return Ok(self.value_for(key, &record));
                 }
                 self.ring.tail(state.newest_segment())
@@ -357,7 +359,7 @@ impl Inner {
             match self.read(key, word, tail).await? {
                 Looked::At(value) => return Ok(value),
                 Looked::Gone => {
-                    self.counts.overwritten.fetch_add(1, Ordering::Relaxed);
+                    self.counts.add(|counts| counts.overwritten = 1);
                     return Ok(None);
                 }
                 Looked::WentMeanwhile => {}
@@ -383,10 +385,10 @@ impl Inner {
         if let Some(gone) = has_gone() {
             return Ok(gone);
         }
-        let Some(pages) = self.ring.read(self.table.drives(), address).await? else {
+        let Some(pages) = self.ring.read_record(self.table.drives(), address).await? else {
             return Ok(Looked::At(None));
         };
-        self.counts.record_reads.fetch_add(1, Ordering::Relaxed);
+        self.counts.add(|counts| counts.record_reads = 1);
         match Record::decode(self.instance.id, position, pages.record()) {
             Ok(record) => Ok(Looked::At(self.value_for(key, &record))),
             Err(source) => match has_gone() {
@@ -405,12 +407,11 @@ impl Inner {
     /// Returns the value that a record has for a key. The hash of the record's key is that of `key`.
     fn value_for(&self, key: &[u8], record: &Record<'_>) -> Option<Vec<u8>> {
         if record.key != key {
-            self.counts.other_keys.fetch_add(1, Ordering::Relaxed);
+            self.counts.add(|counts| counts.other_keys = 1);
             return None;
         }
         self.counts
-            .found
-            .fetch_add(record.value.is_some().into(), Ordering::Relaxed);
+            .add(|counts| counts.found = record.value.is_some().into());
         record.value.map(<[u8]>::to_vec)
     }
 

@@ -22,7 +22,7 @@ use futures_util::future::join_all;
 use super::log::SLOTS;
 use super::state::{State, Unstored};
 use super::writer::{ENTRIES_AT_ONCE, TableChange};
-use super::{Inner, SliceMap};
+use super::{Map, SliceMap};
 use crate::error::SliceError;
 
 /// Number of failed page reads that a start repeats until the rest counts as lost, and the pause before each.
@@ -48,7 +48,7 @@ impl SliceMap {
     }
 }
 
-impl Inner {
+impl Map {
     /// Brings the records from `end` on to the drives and the table. Returns the end of the records.
     async fn recover(&self, mut end: u64) -> Result<u64, SliceError> {
         let (first, mut from) = self.ring.segment_of(end);
@@ -111,18 +111,18 @@ impl Inner {
     /// read.
     async fn read_left(&self, segment: u64, reads_again: &mut u32) -> (AlignedBuf, bool) {
         let (drives, segment_bytes) = (self.table.drives(), self.ring.segment_bytes());
-        let whole = self.ring.read_segment(drives, segment).await;
+        let whole = self.ring.read(drives, segment, 0, segment_bytes).await;
         if let Ok(bytes) = whole {
             return (bytes, true);
         }
         let mut bytes = AlignedBuf::new(segment_bytes);
         let mut is_whole = true;
         for at in (0..segment_bytes).step_by(PAGE_BYTES) {
-            let mut page = self.ring.read_page(drives, segment, at).await;
+            let mut page = self.ring.read(drives, segment, at, PAGE_BYTES).await;
             while page.is_err() && *reads_again > 0 {
                 *reads_again -= 1;
                 runtime::sleep(READ_PAUSE).await;
-                page = self.ring.read_page(drives, segment, at).await;
+                page = self.ring.read(drives, segment, at, PAGE_BYTES).await;
             }
             match page {
                 Ok(page) => bytes[at..at + PAGE_BYTES].copy_from_slice(&page),

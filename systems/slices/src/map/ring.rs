@@ -94,32 +94,23 @@ impl RecordRing {
         drive.write_beside(&**disk, at, data).await
     }
 
-    /// Reads the place of a whole segment, which may hold another segment.
-    pub(crate) async fn read_segment(
+    /// Reads `len` bytes of the place of a segment, which may hold another segment, from its byte `from` on: whole pages.
+    pub(crate) async fn read(
         &self,
         drives: &[Drive],
         segment: u64,
+        from: usize,
+        len: usize,
     ) -> Result<AlignedBuf, SliceError> {
         let (number, offset) = self.place(segment);
-        let (disk, drive) = (&self.disks[number], &drives[number]);
-        drive.read_beside(disk, offset, self.segment_bytes()).await
-    }
-
-    /// Reads the page that begins at byte `at` of a segment.
-    pub(crate) async fn read_page(
-        &self,
-        drives: &[Drive],
-        segment: u64,
-        at: usize,
-    ) -> Result<AlignedBuf, SliceError> {
-        let (number, offset) = self.place(segment);
-        let (disk, drive) = (&self.disks[number], &drives[number]);
-        let offset = offset + at as u64;
-        drive.read_beside(disk, offset, PAGE_BYTES).await
+        let offset = offset + from as u64;
+        drives[number]
+            .read_beside(&self.disks[number], offset, len)
+            .await
     }
 
     /// Reads the pages of a record. Returns `None` for an address that no record has.
-    pub(crate) async fn read(
+    pub(crate) async fn read_record(
         &self,
         drives: &[Drive],
         address: RecordAddress,
@@ -131,14 +122,12 @@ impl RecordRing {
         }
         let first = within / PAGE_BYTES * PAGE_BYTES;
         let len = end.next_multiple_of(PAGE_BYTES) - first;
-        let (number, offset) = self.place(segment);
-        let offset = offset + first as u64;
-        let (disk, drive) = (&self.disks[number], &drives[number]);
+        let (drive, offset) = self.place(segment);
         Ok(Some(PagesRead {
-            bytes: drive.read_beside(disk, offset, len).await?,
+            bytes: self.read(drives, segment, first, len).await?,
             within: within - first..end - first,
-            drive: number,
-            offset,
+            drive,
+            offset: offset + first as u64,
         }))
     }
 }

@@ -185,18 +185,17 @@ impl RecordShape {
     }
 }
 
-/// Writes the superblocks of a new map.
-pub(super) async fn write_superblocks(
-    disks: &[Arc<dyn Disk>],
+/// Returns the superblock of a new map.
+pub(super) fn superblock_of(
     settings: &MapSettings,
     shape: &MapShape,
     instance: Instance,
-) -> Result<(), SliceError> {
-    let (layout, table) = (settings.table.layout(), &shape.table);
+) -> SliceSuperblock {
+    let table = &shape.table;
     let mut superblock = superblock::common(
         SliceKind::Map,
         instance,
-        &layout,
+        &settings.table.layout(),
         SlicetableShape {
             partitions: table.partitions,
             pages: table.pages,
@@ -207,7 +206,7 @@ pub(super) async fn write_superblocks(
     let records = &shape.records;
     let own = [records.segment_bytes.into(), records.segments, 0, 0];
     superblock.own = own.map(U64::new);
-    superblock::write(disks, superblock, &layout).await
+    superblock
 }
 
 /// Returns the settings that an existing map was created with, and the division of its drives.

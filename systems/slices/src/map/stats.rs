@@ -1,25 +1,12 @@
 //! Counts of a map, and its memory.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::hash::{HashMemory, HashStats};
 
-/// Counters of a map, in addition to those of its table.
-#[derive(Default)]
-pub(super) struct Counts {
-    pub(super) lookups: AtomicU64,
-    pub(super) inserted: AtomicU64,
-    pub(super) deleted: AtomicU64,
-    pub(super) memory_hits: AtomicU64,
-    pub(super) found: AtomicU64,
-    pub(super) record_reads: AtomicU64,
-    pub(super) overwritten: AtomicU64,
-    pub(super) other_keys: AtomicU64,
-    pub(super) record_bytes: AtomicU64,
-}
-
 /// Counts of a [`SliceMap`](crate::SliceMap) since it was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
 pub struct MapStats {
     /// Inserts, including refused ones.
     pub inserted: u64,
@@ -58,23 +45,5 @@ impl MapMemory {
     /// Returns the memory of all parts, in bytes.
     pub fn total(&self) -> u64 {
         self.table.total() + self.segments + self.newest
-    }
-}
-
-impl Counts {
-    pub(super) fn stats(&self, table: HashStats) -> MapStats {
-        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        MapStats {
-            inserted: load(&self.inserted),
-            deleted: load(&self.deleted),
-            lookups: load(&self.lookups),
-            memory_hits: load(&self.memory_hits),
-            found: load(&self.found),
-            record_reads: load(&self.record_reads),
-            overwritten: load(&self.overwritten),
-            other_keys: load(&self.other_keys),
-            record_bytes: load(&self.record_bytes),
-            table,
-        }
     }
 }

@@ -1,20 +1,16 @@
 //! The task that writes records: first durably to the drive, then their addresses to the table.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::sync::Arc;
 
 use format::slices_map::{Record, RecordAddress};
 use futures_util::future::join_all;
 
+use super::Map;
 use super::state::Unstored;
-use super::{Inner, SliceMap};
 use crate::error::SliceError;
+use crate::retry::{self, Wrote};
 
-/// Pauses before a failed write is tried again: the first, doubled each time, and the longest.
-const FIRST_RETRY: Duration = Duration::from_millis(10);
-const LAST_RETRY: Duration = Duration::from_secs(5);
 /// Maximum segments that are written beyond the durable end. A start reads as many.
 const MOST_UNSYNCED: u64 = 64;
 /// Entries that go to the table at once.
@@ -28,62 +24,46 @@ pub(super) struct TableChange {
     pub(super) is_delete: bool,
 }
 
-impl SliceMap {
+impl Map {
     /// Spawns a task that writes, if there is something to write and no task runs.
-    pub(super) fn write_what_waits(&self) {
+    pub(super) fn write_what_waits(self: &Arc<Self>) {
         {
-            let mut state = self.0.state.lock();
+            let mut state = self.state.lock();
             if state.is_writing || !state.has_unstored() {
                 return;
             }
             state.is_writing = true;
         }
-        runtime::spawn_detached(write(Writing(Arc::downgrade(&self.0))));
+        retry::spawn(self, Self::write, Self::end_writing);
     }
-}
 
-/// The task that writes. If its runtime ends first, the next waiter spawns another.
-struct Writing(Weak<Inner>);
-
-impl Drop for Writing {
-    fn drop(&mut self) {
-        if let Some(inner) = self.0.upgrade() {
-            let mut state = inner.state.lock();
-            state.is_writing = false;
-            // A failed write is not tried again until a change or a sync spawns another task.
-            state.failing = None;
-            drop(state);
-            inner.progress.notify_all();
+    /// Writes the next records. A failed write is tried again when the task has paused.
+    async fn write(&self) -> Wrote {
+        let outcome = self.write_next().await;
+        if matches!(outcome, Ok(false)) {
+            self.end_writing();
+            return Wrote::All;
         }
-    }
-}
-
-/// Writes records, again and again until nothing is left to write or the map is no longer used.
-async fn write(task: Writing) {
-    let mut pause = FIRST_RETRY;
-    loop {
-        let Some(inner) = task.0.upgrade() else {
-            return;
-        };
-        let outcome = inner.write_next().await;
-        let has_more = matches!(outcome, Ok(true));
         let error = outcome.err();
         let has_failed = error.is_some();
-        inner.state.lock().failing = error;
-        inner.progress.notify_all();
-        drop(inner);
-        if has_failed {
-            runtime::sleep(pause).await;
-            pause = (2 * pause).min(LAST_RETRY);
-        } else if has_more {
-            pause = FIRST_RETRY;
-        } else {
-            return;
+        self.state.lock().failing = error;
+        self.progress.notify_all();
+        match has_failed {
+            true => Wrote::None,
+            false => Wrote::Some,
         }
     }
-}
 
-impl Inner {
+    /// Notes that no task writes. A failed write is not tried again until a change or a sync spawns another task.
+    fn end_writing(&self) {
+        {
+            let mut state = self.state.lock();
+            state.is_writing = false;
+            state.failing = None;
+        }
+        self.progress.notify_all();
+    }
+
     /// Writes the next records. Returns whether there were any.
     async fn write_next(&self) -> Result<bool, SliceError> {
         let next = self.state.lock().next_unstored();
@@ -123,7 +103,7 @@ impl Inner {
         let drives = self.table.drives();
         self.ring.write(drives, segment, from, pages).await?;
         let bytes = pages.len() as u64;
-        self.counts.record_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.counts.add(|counts| counts.record_bytes = bytes);
         Ok(())
     }
 

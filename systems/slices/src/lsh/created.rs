@@ -2,25 +2,21 @@
 
 use format::slices::{SliceKind, SliceSuperblock};
 use format::slices_lsh::{LshOwn, LshPage};
-use zerocopy::byteorder::little_endian::{U32, U64};
+use zerocopy::byteorder::little_endian::U32;
 
-use crate::channel::Channels;
 use crate::error::SliceError;
 use crate::lsh::family::Family;
 use crate::lsh::layout::{LshLayout, sub_tables};
 use crate::lsh::settings::{Components, LshSettings, LshShape};
-use crate::scheduler::Scheduling;
-use crate::superblock::{Instance, refuse_if};
+use crate::superblock::{self, Instance, SlicetableShape, refuse_if};
 
 const COSINE: u8 = 1;
 const EUCLIDEAN: u8 = 2;
 
-/// Returns the superblock of drive `number` of `count`.
-pub(crate) fn superblock(
+/// Returns the superblock of a new index.
+pub(crate) fn superblock_of(
     settings: &LshSettings,
     shape: &LshShape,
-    number: usize,
-    count: usize,
     instance: Instance,
 ) -> SliceSuperblock {
     let (family, width) = match settings.family {
@@ -39,29 +35,20 @@ pub(crate) fn superblock(
         slots: shape.layout.slots,
         segment_bytes: settings.segment_bytes,
     };
-    let mut superblock = SliceSuperblock::new(SliceKind::Lsh);
-    superblock.instance = U64::new(instance.id);
-    superblock.hash_seed = U64::new(instance.seed);
+    let mut superblock = superblock::common(
+        SliceKind::Lsh,
+        instance,
+        &settings.layout(0),
+        SlicetableShape {
+            partitions: shape.partitions,
+            pages: shape.layout.pages(),
+            incarnations: shape.page.incarnations,
+            slots: 1,
+        },
+    );
     superblock.own = own.encode();
-    let numbers = [
-        (&mut superblock.drive, number as u32),
-        (&mut superblock.drives, count as u32),
-        (&mut superblock.partitions, shape.partitions),
-        (&mut superblock.pages, shape.layout.pages()),
-        (&mut superblock.page_bytes, settings.page_bytes),
-        (&mut superblock.incarnations, settings.incarnations),
-        (&mut superblock.slots_per_page, 1),
-        (
-            &mut superblock.bucket_entries,
-            shape.page.bucket_entries as u32,
-        ),
-        (&mut superblock.filter_bytes, shape.page.filter_bytes as u32),
-        (&mut superblock.channels, settings.channels.count),
-        (&mut superblock.chunk_bytes, settings.channels.chunk_bytes),
-    ];
-    for (field, value) in numbers {
-        *field = U32::new(value);
-    }
+    superblock.bucket_entries = U32::new(shape.page.bucket_entries as u32);
+    superblock.filter_bytes = U32::new(shape.page.filter_bytes as u32);
     superblock
 }
 
@@ -74,12 +61,7 @@ pub(crate) fn created(
     settings: &LshSettings,
 ) -> Result<(LshSettings, LshShape), SliceError> {
     let own = LshOwn::decode(found.own);
-    let channels = Channels {
-        count: found.channels.get(),
-        chunk_bytes: found.chunk_bytes.get(),
-    };
-    let stripe = channels.stripe_bytes().max(1);
-    let pieces = u64::from(settings.piece_bytes).div_ceil(stripe) * stripe;
+    let layout = settings.layout(0).created(found)?;
     let created = LshSettings {
         dimensions: own.dimensions,
         components: match own.component_bytes {
@@ -96,19 +78,15 @@ pub(crate) fn created(
         functions: own.functions.into(),
         partitions: Some(found.partitions.get()),
         incarnations: found.incarnations.get(),
-        page_bytes: found.page_bytes.get(),
-        channels,
-        piece_bytes: u32::try_from(pieces).unwrap_or(u32::MAX),
+        page_bytes: layout.page_bytes,
+        channels: layout.channels,
+        piece_bytes: layout.piece_bytes,
         segment_bytes: own.segment_bytes,
-        scheduling: Scheduling {
-            queue_depth: settings.scheduling.queue_depth.max(1),
-            channel_depth: settings.scheduling.channel_depth.max(1),
-            ..settings.scheduling
-        },
         ..settings.clone()
     };
     created.check()?;
     check_own(found, &own)?;
+    let channels = created.channels;
     let pages_per_chunk = channels.chunk_bytes / created.page_bytes;
     let layout = LshLayout {
         tables: created.tables,
@@ -188,6 +166,7 @@ fn check_own(found: &SliceSuperblock, own: &LshOwn) -> Result<(), SliceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::channel::Channels;
 
     #[test]
     fn what_was_chosen_is_read_as_it_was_written() {
@@ -202,7 +181,8 @@ mod tests {
             ..LshSettings::new(300, Family::Euclidean { width: 2.5 })
         };
         let shape = settings.shape(&[1 << 30, 1 << 30]).expect("it fits");
-        let written = superblock(&settings, &shape, 1, 2, Instance::random());
+        let mut written = superblock_of(&settings, &shape, Instance::random());
+        written.drives = U32::new(2);
         let other = LshSettings {
             most_candidates: 7,
             ..LshSettings::new(10, Family::Cosine)
