@@ -15,7 +15,7 @@ use crate::durability::dead::{DeadCopies, StartBounds};
 use crate::durability::error::{Distrust, IndexDeviceError, OpenError};
 use crate::durability::find::{LastRun, find, look_at_journal};
 use crate::durability::flush::FlushCutoffs;
-use crate::durability::index_device::{IndexDevice, IndexDeviceNeed, OpenIndexDevice};
+use crate::durability::index_device::{IndexDevice, IndexDeviceNeed, NewIndex, OpenIndexDevice};
 use crate::durability::journal::{Journal, Unusable, ring_chunks};
 use crate::durability::medium::Medium;
 use crate::durability::recovery::RecoveryQueue;
@@ -378,13 +378,12 @@ impl Opening {
         let wanted = self.index_sizes(0, None)?.region_bytes;
         let index_region = match (index_device, wanted) {
             (Some(device), _) => {
-                let needed = self.least_region_bytes()?;
-                let is_forced = config.force;
-                device.check_new(
-                    (image_bytes, needed),
-                    is_forced,
-                    config.overwrite_filesystem,
-                )?;
+                device.check_new(&NewIndex {
+                    image_bytes,
+                    index_bytes: self.least_region_bytes()?,
+                    is_forced: config.force,
+                    may_lose_file_system: config.overwrite_filesystem,
+                })?;
                 IndexRegion::Apart(device.region_bytes())
             }
             (None, 0) => IndexRegion::None,
@@ -651,7 +650,7 @@ async fn begin_run(
         log,
         shape.hash_seed,
         shape.partitions,
-        (first_chunk, last_chunk),
+        first_chunk..last_chunk + 1,
         store.next_sequence(),
     );
     // Not before: until here this start has not happened, and the downtime goes on. The clock has to be durable:
@@ -729,8 +728,13 @@ fn assemble(
     let chunk_bytes = (tier_bytes / 16).clamp(LEAST_CHUNK_BYTES, 64 << 10);
     let stale_below = persistence.superblock.lock().stale_below.get();
     let partition = |number| {
-        let chunks = (1 << chunk_bytes.ilog2(), Arc::clone(&pool));
-        let partition = Partition::new(chunks, first_version, number, partitions);
+        let partition = Partition::new(
+            1 << chunk_bytes.ilog2(),
+            Arc::clone(&pool),
+            first_version,
+            number,
+            partitions,
+        );
         CacheLine(Mutex::new(partition))
     };
     let clock_is_shared = flash.clock.is_shared();
