@@ -10,8 +10,10 @@
 //!
 //! `docs/internals/recovery.md` says why a crash at any moment leaves nothing wrong.
 
+mod budget;
 mod durable;
 mod expire;
+mod image;
 mod open;
 mod write_back;
 
