@@ -1,45 +1,44 @@
 //! Opening an image, or creating one.
 //!
 //! ```text
-//!   Image::find ─> base: journal, store, budget ─> RunStart: the last run ─> IndexOpener: placement
-//!     ─> begin_run: the first writes ─> take_over ─> assemble
+//!   Image: superblock, index device ─> Base: journal, store, memory ─> RunStart: the last run
+//!     ─> IndexOpener: placement ─> begin_run: the first writes ─> take_over ─> assemble
 //! ```
 //!
 //! No step before `begin_run` writes the superblock, the journal, the head of the index device or a segment.
 
 use std::ops::Range;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
-use device::{Disk, Journal as Log, Region, WriteLimit};
+use device::{Disk, Journal as Log, WriteLimit};
 use runtime::pages::PagePool;
 
-use super::budget::{Budget, LEAST_CHUNK_BYTES, kept_bytes};
+use super::base::Base;
+use super::budget::{LEAST_CHUNK_BYTES, kept_bytes};
 use super::image::Image;
+use super::index::IndexOpener;
+use super::run_start::RunStart;
 use super::{SEQUENCE_RESERVE, VERSION_RESERVE};
 use crate::admission::Gate;
 use crate::cache::{Engine, Requests};
 use crate::config::EngineConfig;
 use crate::counter::CacheLine;
-use crate::durability::dead::DeadCopies;
-use crate::durability::error::{Distrust, OpenError};
-use crate::durability::find::{LastRun, find, look_at_journal};
+use crate::durability::error::OpenError;
+use crate::durability::find::LastRun;
 use crate::durability::flush::FlushCutoffs;
 use crate::durability::index_device::{IndexDeviceNeed, OpenIndexDevice};
-use crate::durability::journal::{Journal, Unusable, ring_chunks};
+use crate::durability::journal::{Journal, ring_chunks};
 use crate::durability::medium::Medium;
 use crate::durability::recovery::RecoveryQueue;
 use crate::durability::superblocks::{Persistence, SUPERBLOCK_OFFSETS, Start, write_superblock};
-use crate::flash::{FlashTier, Indexed};
-use crate::format::checkpoint::{Coverage, Section};
+use crate::flash::FlashTier;
+use crate::format::checkpoint::Coverage;
 use crate::format::item::CLOCK_HIGHEST;
 use crate::format::journal::{BEGUN_WORD, Head, Record, VOID_WORD, chunk_words};
 use crate::format::superblock::{ImageShape, IndexRegion, Superblock, next_run};
-use crate::key::KeyHash;
 use crate::partition::Partition;
-use crate::placement::{Description, Parts};
 use crate::reclaim::{IndexUse, ReturnToMemory, Upkeep, UpkeepPlan};
-use crate::settings::AfterDowntime;
-use crate::store::{SavedCheckpoint, SegmentId, SegmentStore, StoreConfig};
+use crate::store::{SavedCheckpoint, SegmentId, SegmentStore};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, AtomicUsize};
 
@@ -92,8 +91,8 @@ impl Opening {
         let write_limit = self.limit_writes();
         let index_device = self.index_device.take();
         let mut image = Image::find(&self.medium, &self.config, index_device).await?;
-        let base = self.base(&image, journal)?;
-        let mut run = self.run_start(&base, &mut image).await;
+        let base = Base::new(&self.medium, &self.config, &image, journal)?;
+        let mut run = RunStart::find(&self.config, &base, &mut image).await;
         // Set up before anything is written, since it may fail.
         let opener = IndexOpener::new(&self.config, &base, &run);
         let indexed = opener.open_loaded(&mut run).await?;
@@ -139,118 +138,6 @@ impl Opening {
         Some(limit)
     }
 
-    /// Checks the settings against the image, opens the `journal`, and makes the parts that need neither the last run
-    /// nor the index.
-    fn base(
-        &self,
-        image: &Image,
-        journal: impl FnOnce() -> Result<Arc<dyn Log>, device::JournalError>,
-    ) -> Result<Base, OpenError> {
-        let (config, shape) = (&self.config, image.superblock.shape());
-        config.check(u64::from(shape.segments), shape.segment_bytes)?;
-        let description = config.placement.describe();
-        if description.dead_copies != DeadCopies::Located {
-            config.check_in_order_of_age()?;
-        }
-        let index_region = image.index_region(&self.medium)?;
-        let log = journal()?;
-        let usable = look_at_journal(&*log, &image.superblock, image.is_new(), config.force)?;
-        let store = self.store(&image.superblock)?;
-        // Checked before anything is read that takes memory.
-        let flash_bytes = u64::from(shape.segments) * u64::from(shape.segment_bytes);
-        let gate = Gate::new(config.admission, config.memory_bytes, flash_bytes);
-        let gate = Box::new(gate);
-        let budget = Budget::divide(config, &shape, &store, &*log, &gate)?;
-        Ok(Base {
-            shape,
-            description,
-            index_region,
-            log,
-            usable,
-            store,
-            gate,
-            budget,
-        })
-    }
-
-    /// Makes the segment store of an image.
-    fn store(&self, superblock: &Superblock) -> Result<Arc<SegmentStore>, OpenError> {
-        let (config, shape) = (&self.config, superblock.shape());
-        let streams = config.placement.describe().streams;
-        let usual_write_bytes = self.medium.usual_write_bytes();
-        let flash = self.medium.clone().flash(&shape, config.writing.discard)?;
-        let store = SegmentStore::new(
-            flash,
-            streams.streams(shape.segment_bytes),
-            &StoreConfig {
-                buffers: config.writing.buffers,
-                image: shape.hash_seed,
-                first_sequence: superblock.sequence_limit.get(),
-                large_read_bytes: config.large_read_bytes(),
-                small_read_bytes: config.small_read_bytes(),
-                write_bytes: config.writing.write_bytes.unwrap_or(usual_write_bytes),
-                counts_reads: config.counts_reads(),
-            },
-        );
-        Ok(Arc::new(store))
-    }
-
-    /// Reads the state of the last run, if there was one that can be trusted. Notes a long downtime in the superblock.
-    async fn run_start(&self, base: &Base, image: &mut Image) -> RunStart {
-        let now = runtime::unix_seconds();
-        let superblock = &mut image.superblock;
-        let (last_run, start) = match image.new {
-            Some(new) => (None, new),
-            None => match self.last_run(base, superblock, now).await {
-                Ok(last_run) => {
-                    let (items, orderly) = (last_run.items(), superblock.is_clean());
-                    (Some(last_run), Start::Warm { items, orderly })
-                }
-                Err(why) => (None, Start::Empty(why)),
-            },
-        };
-        RunStart {
-            now,
-            first_version: superblock.version_limit.get(),
-            last_run,
-            start,
-        }
-    }
-
-    /// Returns the state that the last run has left, unless it cannot be trusted.
-    async fn last_run(
-        &self,
-        base: &Base,
-        superblock: &mut Superblock,
-        now: u32,
-    ) -> Result<LastRun, Distrust> {
-        base.usable?;
-        let (store, log, bounds) = (&base.store, &*base.log, base.budget.bounds);
-        let away = now.saturating_sub(Journal::clock(log));
-        if self.config.max_downtime.is_some_and(|most| away > most) {
-            if self.config.after_downtime == AfterDowntime::Empty {
-                return Err(Distrust::Downtime);
-            }
-            superblock.stale_below = superblock.version_limit;
-        }
-        let last_run = find(store, log, superblock, bounds, &mut |_| {}).await?;
-        let dead_copies = base.description.dead_copies;
-        let goes_by_versions = matches!(
-            dead_copies,
-            DeadCopies::ByVersion | DeadCopies::LocatedLater
-        );
-        if goes_by_versions && !last_run.unreadable.is_empty() {
-            // An unreadable segment may have had newer versions of items in other segments.
-            return Err(Distrust::Unreadable);
-        }
-        let has_section = last_run.dead.section.as_ref();
-        let is_lost = |section: &Section| *section == Section::default();
-        if dead_copies == DeadCopies::BySection && has_section.is_some_and(is_lost) {
-            return Err(Distrust::Index);
-        }
-        Ok(last_run)
-    }
-
     /// Makes the parts that write segments and reclaim them, from the state that the run takes over. Also returns the
     /// checkpoint in force.
     fn upkeep(
@@ -290,173 +177,6 @@ impl Opening {
         let upkeep = Upkeep::new(store, journal, cutoffs, recovery, index_use, plan);
         (upkeep, checkpoint)
     }
-}
-
-/// The parts of an engine on which the others are built. Nothing has been written with them.
-struct Base {
-    /// Shape of the image.
-    shape: ImageShape,
-    /// Facts about the placement.
-    description: Description,
-    /// Region that the index overwrites in place.
-    index_region: Option<Region>,
-    /// The log of the journal.
-    log: Arc<dyn Log>,
-    /// Whether the journal holds all deaths since the checkpoint that the superblock names.
-    usable: Result<(), Unusable>,
-    /// The segments, none of which has been looked at.
-    store: Arc<SegmentStore>,
-    /// Admission to flash.
-    gate: Box<Gate>,
-    /// Division of the memory.
-    budget: Budget,
-}
-
-impl Base {
-    fn partition_bits(&self) -> u32 {
-        self.shape.partitions.trailing_zeros()
-    }
-}
-
-/// The beginning of a run, and the state that it takes over from the last one.
-struct RunStart {
-    /// Unix second of the start.
-    now: u32,
-    /// First version of the run, above all versions of earlier runs.
-    first_version: u64,
-    /// State of the last run; `None` if the cache starts empty.
-    last_run: Option<LastRun>,
-    /// Result of the start, for the statistics.
-    start: Start,
-}
-
-impl RunStart {
-    /// Gives up the state of the last run: the cache starts empty.
-    fn give_up(&mut self, why: Distrust) {
-        (self.last_run, self.start) = (None, Start::Empty(why));
-    }
-
-    /// Returns the number of items that recovery will probably restore; 0 if the index has no memory for them before
-    /// the dead set of the last run is freed.
-    fn items_to_restore(&self, budget: &Budget) -> usize {
-        self.last_run.as_ref().map_or(0, |last| {
-            let beside_it = budget.items_beside(last.dead.memory_bytes());
-            Some(last.items_expected())
-                .filter(|&items| items as u64 <= beside_it)
-                .unwrap_or(0)
-        })
-    }
-
-    /// Takes the placement's section of the last checkpoint.
-    fn take_section(&mut self) -> Option<Section> {
-        let last = self.last_run.as_mut()?;
-        last.dead.section.take()
-    }
-
-    /// Returns the sequence number below which segments are given up; `None` if the cache starts empty.
-    fn floor(&self) -> Option<u64> {
-        self.last_run.as_ref().map(|last| last.dead.floor())
-    }
-
-    /// Returns the latest Unix second known from the clock and from the last checkpoint.
-    fn clock(&self) -> u32 {
-        let known = self.last_run.as_ref().map_or(0, |last| last.dead.clock);
-        self.now.max(known)
-    }
-}
-
-/// Opens the placement of a run that is about to begin.
-struct IndexOpener<'a> {
-    config: &'a EngineConfig,
-    shape: ImageShape,
-    description: Description,
-    store: Arc<SegmentStore>,
-    /// Region that the index overwrites in place.
-    region: Option<Region>,
-    /// Number of items for which the index may reserve space at once.
-    items_to_restore: usize,
-    /// Counters that the placement shares with reclaim.
-    index_use: Arc<IndexUse>,
-    /// The journal of the run; set once the run has begun.
-    journal: Arc<OnceLock<Arc<Journal>>>,
-}
-
-impl<'a> IndexOpener<'a> {
-    fn new(config: &'a EngineConfig, base: &Base, run: &RunStart) -> Self {
-        let budget = &base.budget;
-        Self {
-            config,
-            shape: base.shape,
-            description: base.description.clone(),
-            store: Arc::clone(&base.store),
-            region: base.index_region.clone(),
-            items_to_restore: run.items_to_restore(budget),
-            index_use: Arc::new(IndexUse::new(
-                budget.index_bytes,
-                budget.index_room_bytes + config.lendable_bytes,
-            )),
-            journal: Arc::default(),
-        }
-    }
-
-    /// Opens the placement and loads it. If the section of the last checkpoint cannot be loaded, opens an empty
-    /// placement, and `run` gives up the state of the last run.
-    async fn open_loaded(&self, run: &mut RunStart) -> Result<Indexed, OpenError> {
-        let mut indexed = self.open(run.take_section())?;
-        let outdated = match &mut run.last_run {
-            Some(last) if self.description.dead_copies == DeadCopies::BySection => {
-                outdated(last, run.first_version)
-            }
-            _ => Vec::new(),
-        };
-        if let Err(error) = indexed.placement.load(outdated).await {
-            tracing::warn!(%error, "the saved index of the last run cannot be used");
-            indexed = self.open(None)?;
-            indexed.placement.load(Vec::new()).await?;
-            run.give_up(Distrust::Index);
-        }
-        Ok(indexed)
-    }
-
-    /// Opens the placement from a section, or an empty one.
-    fn open(&self, section: Option<Section>) -> Result<Indexed, OpenError> {
-        let (config, shape) = (self.config, &self.shape);
-        let (clock, checkpoint_wanted) = (Arc::default(), Arc::default());
-        let placement = config.placement.open(Parts {
-            image: shape.hash_seed,
-            codec: self.store.codec,
-            store: Arc::clone(&self.store),
-            pool: Arc::new(PagePool::new(kept_bytes(config) as usize)),
-            partition_bits: shape.partitions.trailing_zeros(),
-            expected_items: shape.expected_items,
-            items_to_restore: self.items_to_restore,
-            index_use: Arc::clone(&self.index_use),
-            index_region: self.region.clone(),
-            index_is_apart: matches!(shape.index_region, IndexRegion::Apart(_)),
-            discard: config.writing.discard,
-            settings: config.index,
-            section: section.filter(|section| *section != Section::default()),
-            journal: Arc::clone(&self.journal),
-            checkpoint_wanted: Arc::clone(&checkpoint_wanted),
-            clock: Arc::clone(&clock),
-        })?;
-        Ok(Indexed {
-            placement,
-            description: self.description.clone(),
-            clock,
-            checkpoint_wanted,
-        })
-    }
-}
-
-/// Returns the keys that were outdated after the last checkpoint, in an order that does not depend on the process.
-fn outdated(last: &mut LastRun, version_limit: u64) -> Vec<(KeyHash, u64)> {
-    last.dead.clamp_keys(version_limit);
-    let mut outdated: Vec<(u64, u64)> = last.dead.outdated().collect();
-    outdated.sort_unstable();
-    let keys = outdated.into_iter();
-    keys.map(|(hash, version)| (KeyHash(hash), version))
-        .collect()
 }
 
 /// Begins a run: durably raises the reserved limits, and takes the journal over. Segments below `floor`, of the state
