@@ -65,10 +65,11 @@ pub(crate) fn least_bytes(chunk_bytes: u64) -> u64 {
 }
 
 impl Partition {
-    /// Creates the partition with this `number` out of `partitions`. Its versions start at `first_version` or soon
-    /// after.
+    /// Creates the partition with this `number` out of `partitions`. Its DRAM tier takes chunks of `chunk_bytes` from
+    /// `pool`; its versions start at `first_version` or soon after.
     pub(crate) fn new(
-        (chunk_bytes, pool): (usize, Arc<PagePool>),
+        chunk_bytes: usize,
+        pool: Arc<PagePool>,
         first_version: u64,
         number: u64,
         partitions: u64,

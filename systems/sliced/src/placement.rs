@@ -379,7 +379,7 @@ impl Placement for Sliced {
                 _ => None,
             };
             let put = || self.put(item.hash, item.place);
-            let restored = self.restored.restore(item, (named, beaten), put);
+            let restored = self.restored.restore(item, named, beaten, put);
             each(number, restored);
         }
     }

@@ -511,7 +511,7 @@ impl Placement for Tiered {
                 _ => None,
             };
             let put = || self.put(item.hash, item.place, true);
-            let restored = self.restored.restore(item, (named, beaten), put);
+            let restored = self.restored.restore(item, named, beaten, put);
             each(number, restored);
         }
     }

@@ -175,8 +175,7 @@ impl Checkpointer {
                     // After a power cut these records may remain without the records by place that preceded them.
                     survey.located.clear();
                 }
-                let lists = (&live[..], &chunks[..]);
-                self.push_recorded(sink, lists, &survey, before.as_mut())
+                self.push_recorded(sink, &live, &chunks, &survey, before.as_mut())
                     .await?;
                 if input.dead_copies != DeadCopies::Located {
                     let known = match before {
@@ -228,7 +227,8 @@ impl Checkpointer {
     async fn push_recorded(
         &self,
         sink: &mut CheckpointSink,
-        (live, chunks): (&[SegmentRecord], &[ChunkRecords]),
+        live: &[SegmentRecord],
+        chunks: &[ChunkRecords],
         survey: &Survey,
         mut before: Option<&mut LastLists>,
     ) -> Result<(), NotWritten> {

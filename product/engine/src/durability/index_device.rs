@@ -79,6 +79,18 @@ impl IndexHead {
     }
 }
 
+/// Requirements of a new image on the device of its index.
+pub(crate) struct NewIndex {
+    /// Bytes of the image.
+    pub(crate) image_bytes: u64,
+    /// Least number of bytes of the index.
+    pub(crate) index_bytes: u64,
+    /// Whether other content of the device, except a file system, may be lost.
+    pub(crate) is_forced: bool,
+    /// Whether a file system on the device may be lost.
+    pub(crate) may_lose_file_system: bool,
+}
+
 /// The device of an image's index.
 pub(crate) struct IndexDevice {
     disk: Arc<dyn Disk>,
@@ -102,33 +114,27 @@ impl IndexDevice {
         Region::new(Arc::clone(&self.disk), INDEX_HEAD_BYTES, bytes)
     }
 
-    /// Checks that a new image of `image_bytes` may have its index, of at least `needed` bytes, on the device. Other
-    /// content is given up only if `is_forced`, a file system only if `may_lose_file_system`.
+    /// Checks that a new image may have its index on the device.
     ///
     /// [`IndexDeviceError`] if a new index cannot lie on it.
-    pub(crate) fn check_new(
-        &self,
-        (image_bytes, needed): (u64, u64),
-        is_forced: bool,
-        may_lose_file_system: bool,
-    ) -> Result<(), IndexDeviceError> {
+    pub(crate) fn check_new(&self, new: &NewIndex) -> Result<(), IndexDeviceError> {
         match self.head {
             IndexHead::Blank => {}
-            IndexHead::Index(header) if is_forced || header.begun.get() == 0 => {}
+            IndexHead::Index(header) if new.is_forced || header.begun.get() == 0 => {}
             IndexHead::Index(header) => {
                 let found = header.image.get();
                 return Err(IndexDeviceError::InUse { found });
             }
-            IndexHead::Other(IndexDeviceError::FileSystem { .. }) if may_lose_file_system => {}
+            IndexHead::Other(IndexDeviceError::FileSystem { .. }) if new.may_lose_file_system => {}
             IndexHead::Other(why @ IndexDeviceError::FileSystem { .. }) => return Err(why),
-            IndexHead::Other(_) if is_forced => {}
+            IndexHead::Other(_) if new.is_forced => {}
             IndexHead::Other(why) => return Err(why),
         }
-        if self.region_bytes() < needed {
+        if self.region_bytes() < new.index_bytes {
             return Err(IndexDeviceError::TooSmall {
                 device: self.disk.len_bytes(),
-                image: image_bytes,
-                needed: needed + INDEX_HEAD_BYTES,
+                image: new.image_bytes,
+                needed: new.index_bytes + INDEX_HEAD_BYTES,
             });
         }
         Ok(())

@@ -15,6 +15,7 @@
 //! `docs/internals/recovery.md`.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use device::{Bytes, DeviceError, Journal as Log};
@@ -206,15 +207,16 @@ impl Journal {
         log.sync().await
     }
 
-    /// Takes a log over for a run. The chunks from `first` to `last` stay, and new records go behind them. Chunks among
-    /// them that a power cut has taken become empty.
+    /// Takes a log over for a run. The chunks with the sequence numbers `kept` stay, and new records go behind them.
+    /// Kept chunks that a power cut has taken become empty.
     pub(crate) fn take_over(
         log: Arc<dyn Log>,
         image: u64,
         partitions: u32,
-        (first, last): (u64, u64),
+        kept: Range<u64>,
         next_segment: Arc<AtomicU64>,
     ) -> Self {
+        let (first, last) = (kept.start, kept.end - 1);
         let chunk_words = chunk_words(partitions);
         let chunks = ring_chunks(&*log, partitions);
         let newest = newest_slot(&*log);
@@ -759,7 +761,7 @@ mod tests {
     /// Returns a new journal, and its log.
     fn begun() -> (Journal, Arc<MemoryJournal>) {
         let log = Arc::new(MemoryJournal::new(HEAD_WORDS + 8 * chunk_words(1)));
-        let journal = Journal::take_over(log.clone(), 7, 1, (1, 0), Arc::default());
+        let journal = Journal::take_over(log.clone(), 7, 1, 1..1, Arc::default());
         (journal, log)
     }
 

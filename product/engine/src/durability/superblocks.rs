@@ -164,6 +164,31 @@ pub(crate) struct Persistence {
     pub(crate) counters: CheckpointCounters,
 }
 
+impl Persistence {
+    /// Returns the state of a run that has just begun, with the `checkpoint` that the superblock names.
+    pub(crate) fn new(
+        meta: Region,
+        superblock: Superblock,
+        checkpoint: Option<SavedCheckpoint>,
+        start: Start,
+    ) -> Self {
+        Self {
+            meta,
+            superblock: Mutex::new(superblock),
+            superblock_turn: Semaphore::new(1),
+            checkpoint: Mutex::new(checkpoint),
+            perhaps_named: Mutex::default(),
+            stopped: AtomicBool::new(false),
+            saved: AtomicBool::new(false),
+            stopping: Notify::new(),
+            checkpointing: AtomicBool::new(false),
+            checkpointed: Notify::new(),
+            start,
+            counters: CheckpointCounters::default(),
+        }
+    }
+}
+
 counters! {
     CheckpointCounters, read as
     /// Counts of the work done to survive a crash; they only grow.

@@ -95,6 +95,18 @@ pub(crate) struct Indexed {
     pub(crate) checkpoint_wanted: Arc<Notify>,
 }
 
+/// State of the cache that a checkpoint holds, as of its cut.
+pub(crate) struct CheckpointCut {
+    /// Clock, pending flush, cutoffs, and the coverage of the section.
+    pub(crate) head: Head,
+    /// Version above all versions given out so far.
+    pub(crate) next_version: u64,
+    /// Segments that recovery had still to read.
+    pub(crate) uncovered: Vec<Uncovered>,
+    /// First chunk of the journal that is not in the checkpoint; `None` if the journal has lost records.
+    pub(crate) journal_end: Option<u64>,
+}
+
 /// Returns the bytes of memory of the flash tier that never change, with this store and this log: buffers, the segment
 /// table, journal and checkpoints.
 pub(crate) fn fixed_bytes(store: &SegmentStore, log: &dyn Log, partitions: u32) -> u64 {
@@ -384,15 +396,13 @@ impl FlashTier {
     }
 
     /// Writes a checkpoint of the dead items. It gets them from the index section, if the index is part of the
-    /// checkpoint; else from the `last` checkpoint and the journal's chunks before `end`; else, if there is no `end` or
-    /// the last checkpoint cannot be read, from the index. `is_last` marks the last checkpoint of a run. Returns the
-    /// checkpoint and its bytes on flash.
+    /// checkpoint; else from the `last` checkpoint and the journal's chunks before the end of the `cut`; else, if the
+    /// cut has no such end or the last checkpoint cannot be read, from the index. `is_last` marks the last checkpoint of
+    /// a run. Returns the checkpoint and its bytes on flash.
     pub(crate) async fn checkpoint(
         &self,
-        (head, next_version): (Head, u64),
-        uncovered: &[Uncovered],
+        cut: CheckpointCut,
         last: Option<&SavedCheckpoint>,
-        end: Option<u64>,
         is_last: bool,
     ) -> Option<(SavedCheckpoint, u64)> {
         let (live, _) = self.store().live_segments();
@@ -401,14 +411,14 @@ impl FlashTier {
             matches!(self.placement.entry(&item), Entered::Yes(entry) if entry.is_own)
         };
         let by_index = Deaths::Indexed(&is_named);
-        let deaths = match end {
-            _ if self.upkeep.survives() => Deaths::InSection(uncovered),
+        let deaths = match cut.journal_end {
+            _ if self.upkeep.survives() => Deaths::InSection(&cut.uncovered),
             Some(end) => Deaths::Recorded { last, end },
             None => by_index,
         };
         let mut input = CheckpointInput {
-            head,
-            next_version,
+            head: cut.head,
+            next_version: cut.next_version,
             deaths,
             section: self.placement.section(&live, is_last).await?,
             dead_copies: self.upkeep.dead_copies,

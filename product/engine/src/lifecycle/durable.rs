@@ -14,7 +14,7 @@ use crate::dram::{Due, NoSpace, Walked};
 use crate::durability::journal::Journal;
 pub use crate::durability::superblocks::CheckpointStats;
 use crate::durability::superblocks::{SUPERBLOCK_OFFSETS, write_superblock};
-use crate::flash::BackgroundTask;
+use crate::flash::{BackgroundTask, CheckpointCut};
 use crate::format::checkpoint::Head;
 use crate::format::journal::VERSION_LIMIT;
 use crate::format::superblock::Superblock;
@@ -346,17 +346,13 @@ impl Engine {
         let failed_syncs = self.store().failed_syncs();
         let placed = self.back_in_memory();
         let last = self.persistence.checkpoint.lock().clone();
-        let next_version = self.next_version();
-        let written = self
-            .flash
-            .checkpoint(
-                (head, next_version),
-                &uncovered,
-                last.as_ref(),
-                (!heals).then_some(end),
-                is_last,
-            )
-            .await;
+        let cut = CheckpointCut {
+            head,
+            next_version: self.next_version(),
+            uncovered,
+            journal_end: (!heals).then_some(end),
+        };
+        let written = self.flash.checkpoint(cut, last.as_ref(), is_last).await;
         let Some((saved, flash_bytes)) = written else {
             counters.failed.add(1);
             return Some(false);

@@ -10,9 +10,14 @@
 //!
 //! `docs/internals/recovery.md` says why a crash at any moment leaves nothing wrong.
 
+mod base;
+mod budget;
 mod durable;
 mod expire;
+mod image;
+mod index;
 mod open;
+mod run_start;
 mod write_back;
 
 pub use durable::{CheckpointStats, Stop};

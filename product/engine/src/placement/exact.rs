@@ -76,7 +76,7 @@ impl PlacementKind for ExactSettings {
             return range("layout", "packed where segments have priorities");
         }
         let sizes = IndexSizes::in_memory(room);
-        let config = table_config((1, 1), sizes.expected_items, room.partition_bits);
+        let config = table_config(1, 1, sizes.expected_items, room.partition_bits);
         let tables = 1u64 << room.partition_bits;
         Ok(IndexSizes {
             least_bytes: config.least_bytes().saturating_mul(tables),
@@ -94,7 +94,8 @@ impl PlacementKind for ExactSettings {
 
 /// Returns the settings of a partition's table. There are two to the power of `partition_bits` tables.
 fn table_config(
-    (value_bits, rank_bits): (u32, u32),
+    value_bits: u32,
+    rank_bits: u32,
     expected_items: u64,
     partition_bits: u32,
 ) -> DirectConfig {
@@ -130,7 +131,8 @@ pub(super) struct Exact {
 impl Exact {
     fn new(parts: Parts, priorities: u8) -> Result<Self, index::ConfigError> {
         let config = table_config(
-            (parts.codec.bits(), rank_bits(priorities)),
+            parts.codec.bits(),
+            rank_bits(priorities),
             parts.expected_items,
             parts.partition_bits,
         );

@@ -44,6 +44,21 @@ enum Task<'a> {
     Reclaim(Chosen<'a>),
 }
 
+/// Bytes of a segment in memory.
+#[derive(Clone, Copy)]
+struct SegmentPart<'a> {
+    /// Offset of the first byte in the segment.
+    start: u32,
+    bytes: &'a [u8],
+}
+
+impl<'a> SegmentPart<'a> {
+    /// Returns the bytes from an offset of the segment on.
+    fn from(self, offset: u32) -> &'a [u8] {
+        &self.bytes[(offset - self.start) as usize..]
+    }
+}
+
 impl Upkeep {
     /// Reclaims whenever there are too few free segments or the index is full, until background work ends.
     pub(crate) async fn keep_free(&self, residents: &dyn Residents) {
@@ -392,10 +407,14 @@ impl Upkeep {
                     continue;
                 }
             };
+            let part = SegmentPart {
+                start,
+                bytes: &bytes,
+            };
             // The whole segment in one turn, since a half copied segment has freed nothing yet.
             let mut turn = Some(self.turns.acquire().await);
             for entries in run.chunks(ITEMS_A_TURN) {
-                let items = self.decode_items(residents, record, entries, (&bytes, start));
+                let items = self.decode_items(residents, record, entries, part);
                 match (keep, self.memory()) {
                     (Keep::Return, Some(memory)) => {
                         for (entry, item) in &items {
@@ -413,19 +432,18 @@ impl Upkeep {
         }
     }
 
-    /// Decodes the items of these entries, in bytes that begin at an offset of the segment. Drops damaged items.
+    /// Decodes the items of these entries, which lie in `part`. Drops damaged items.
     fn decode_items<'a>(
         &self,
         residents: &dyn Residents,
         record: &SegmentRecord,
         entries: &[SummaryEntry],
-        (bytes, start): (&'a [u8], u32),
+        part: SegmentPart<'a>,
     ) -> Vec<(SummaryEntry, ItemRef<'a>)> {
         let mut items = Vec::with_capacity(entries.len());
         for entry in entries {
             let offset = Position::from_bits(entry.position.get()).offset();
-            let at = &bytes[(offset - start) as usize..];
-            match ItemRef::decode(at, record.sequence, offset) {
+            match ItemRef::decode(part.from(offset), record.sequence, offset) {
                 Ok(item) => items.push((*entry, item)),
                 Err(error) => {
                     tracing::warn!(segment = record.segment.0, offset, %error, "a damaged item");

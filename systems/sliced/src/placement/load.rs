@@ -103,8 +103,15 @@ impl Sliced {
     }
 
     fn disk(&self, part: Part) -> Result<IndexDisk, OpenError> {
-        IndexDisk::new(&self.region, part, &self.syncs, Some(&self.start))
-            .map_err(|error| error_of(&error))
+        let (first, len_bytes) = part;
+        IndexDisk::new(
+            &self.region,
+            first,
+            len_bytes,
+            &self.syncs,
+            Some(&self.start),
+        )
+        .map_err(|error| error_of(&error))
     }
 
     /// Makes an empty index, or opens the index with the instance `found` in a section.

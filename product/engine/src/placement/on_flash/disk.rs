@@ -116,7 +116,8 @@ impl IndexDisk {
     /// during `start`.
     pub fn new(
         region: &Region,
-        (first, len_bytes): (u64, u64),
+        first: u64,
+        len_bytes: u64,
         syncs: &Arc<IndexSyncs>,
         start: Option<&Arc<PatientStart>>,
     ) -> Result<Self, DeviceError> {

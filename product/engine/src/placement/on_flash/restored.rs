@@ -86,7 +86,8 @@ impl RestoredKeys {
     pub fn restore(
         &self,
         item: &Resident,
-        (named, beaten): (Option<Place>, Option<Place>),
+        named: Option<Place>,
+        beaten: Option<Place>,
         put: impl FnOnce() -> Inserted,
     ) -> Restored {
         let may_be_restored = self.note(item.hash.0);

@@ -16,7 +16,7 @@ fn parts(disk: &Arc<FaultyDisk>) -> [IndexDisk; 2] {
     let region = Region::new(disk, 0, 2 * PART_BYTES).expect("it fits");
     let syncs = Arc::new(IndexSyncs::own());
     [0, PART_BYTES].map(|start| {
-        IndexDisk::new(&region, (start, PART_BYTES), &syncs, None).expect("it fits the region")
+        IndexDisk::new(&region, start, PART_BYTES, &syncs, None).expect("it fits the region")
     })
 }
 
