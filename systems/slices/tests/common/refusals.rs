@@ -167,7 +167,10 @@ pub(crate) fn refused_bytes<T: Settings>(
 /// Sets each field of a superblock, also the structure's `own` fields, to several numbers. If the error `is_told`, or is one of
 /// the superblock, the drive or the log, it is the right one. Otherwise the number `may_be`, and the structure goes on, although
 /// its items may be damaged, wrong or missing.
-#[allow(clippy::print_stdout, reason = "names the number that makes a start panic")]
+#[allow(
+    clippy::print_stdout,
+    reason = "names the number that makes a start panic"
+)]
 pub(crate) fn a_superblock_that_cannot_be_is_an_error<T: Settings>(
     settings: &T,
     own: &[(&str, Set)],
