@@ -8,13 +8,13 @@ use std::time::Duration;
 use flowstone_slices::{BloomSettings, BloomShape, SliceBloom};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use runtime::sim::Sim;
 
-use crate::hardware::{Hardware, seeds};
+use crate::common::hardware::{Hardware, seeds};
+use crate::common::lives::live_and_crash;
+use crate::common::structure::{check_all, missing};
 use crate::life::{PLACEMENTS, key, small};
 
 const TASKS: u64 = 4;
-const LIVES: u64 = 4;
 /// Words of a filter in memory: a page.
 const HALF_WORDS: usize = 512;
 /// Lowest number of keys that are never inserted.
@@ -103,77 +103,37 @@ fn check_fill(hardware: &Hardware, shape: BloomShape, seed: u64) {
 }
 
 /// Runs several lives on the same drives, each ended by a crash. None of the last `kept` inserts is evicted.
-fn live_and_crash(settings: &BloomSettings, drives: usize, seed: u64, kept: u64) {
-    let mut random = SmallRng::seed_from_u64(seed);
+fn inserts_survive(settings: &BloomSettings, drives: usize, seed: u64, kept: u64) {
     let model = Rc::new(RefCell::new(Model::default()));
-    let mut hardware = Hardware::new(settings, drives, seed);
-    let mut has_power = true;
-    for life in 0..LIVES {
-        // Starts that crash themselves. A power cut may take stores that an earlier kill has left in the page cache.
-        while life > 0 && random.random_bool(0.4) {
-            let sim = Sim::new(random.random());
-            let limit = Duration::from_micros(random.random_range(1..4_000));
-            sim.block_on(async {
-                let _ = runtime::timeout(limit, hardware.open(settings)).await;
-            });
-            let is_killed = random.random_bool(0.5);
-            has_power &= is_killed;
-            let left = match is_killed {
-                true => hardware.killed(random.random()),
-                false => hardware.without_power(random.random()),
+    live_and_crash(
+        settings,
+        drives,
+        seed,
+        async |filter, hardware, life, random| {
+            let left = model.borrow_mut().crash(life.has_power, kept);
+            let crash = if life.has_power {
+                "killed"
+            } else {
+                "power cut"
             };
-            sim.crash();
-            hardware = Hardware::of(left, random.random());
-        }
-        let sim = Sim::new(random.random());
-        let until = Duration::from_micros(random.random_range(1..80_000));
-        sim.block_on(async {
-            let filter = match life {
-                0 => hardware.create(settings).await,
-                _ => hardware.open(settings).await,
-            };
-            let filter = filter.unwrap_or_else(|error| panic!("seed {seed}, life {life}: {error}"));
-            let left = model.borrow_mut().crash(has_power, kept);
-            for number in left {
-                let found = filter.may_contain(&key(number)).await.expect("drives work");
-                let crash = if has_power { "killed" } else { "power cut" };
-                assert!(
-                    found,
-                    "seed {seed}, life {life}, {crash}: {number} is denied"
-                );
-            }
-            let mut wrong = 0;
-            for number in ABSENT..ABSENT + 200 {
-                let found = filter.may_contain(&key(number)).await.expect("drives work");
-                wrong += u64::from(found);
-            }
+            let when = format!("seed {seed}, life {}, {crash}", life.number);
+            check_all(&filter, left, &when).await;
+            let wrong = 200 - missing(&filter, ABSENT..ABSENT + 200).await;
             let rate = filter.shape().false_positive_rate();
             assert!(
                 wrong as f64 <= 200.0 * rate + 15.0,
-                "seed {seed}, life {life}: {wrong} false positives, {rate}"
+                "{when}: {wrong} false positives, {rate}"
             );
             for task in 0..TASKS {
-                let client = client(
-                    filter.clone(),
-                    Rc::clone(&model),
-                    task,
-                    life << 20,
-                    random.random(),
-                    kept,
-                );
+                let (filter, model, first) = (filter.clone(), Rc::clone(&model), life.number << 20);
+                let client = client(filter, model, task, first, random.random(), kept);
                 runtime::spawn_detached(client);
             }
+            let until = Duration::from_micros(random.random_range(1..80_000));
             runtime::sleep(until).await;
-            check_fill(&hardware, *filter.shape(), seed);
-        });
-        has_power = random.random_bool(0.5);
-        let left = match has_power {
-            true => hardware.killed(random.random()),
-            false => hardware.without_power(random.random()),
-        };
-        sim.crash();
-        hardware = Hardware::of(left, random.random());
-    }
+            check_fill(hardware, *filter.shape(), seed);
+        },
+    );
 }
 
 #[test]
@@ -181,8 +141,8 @@ fn no_insert_is_lost() {
     for seed in seeds(40) {
         for placement in PLACEMENTS {
             // Enough incarnations that nothing is evicted: a missing key is lost.
-            live_and_crash(&small(40, placement), 1, seed, u64::MAX);
-            live_and_crash(&small(40, placement), 2, seed, u64::MAX);
+            inserts_survive(&small(40, placement), 1, seed, u64::MAX);
+            inserts_survive(&small(40, placement), 2, seed, u64::MAX);
         }
     }
 }
@@ -192,7 +152,7 @@ fn only_the_oldest_is_evicted() {
     for seed in seeds(40) {
         for placement in PLACEMENTS {
             // The last 100 inserts are in at most two filters of each partition.
-            live_and_crash(&small(3, placement), 2, seed, 100);
+            inserts_survive(&small(3, placement), 2, seed, 100);
         }
     }
 }

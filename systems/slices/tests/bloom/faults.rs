@@ -6,119 +6,49 @@ use device::{Fault, Operation, When};
 use flowstone_slices::{BloomSettings, SliceBloom, SliceError};
 use runtime::sim::Sim;
 
-use crate::hardware::Hardware;
-use crate::life::{DRIVE_BYTES, PLACEMENTS, key, small};
-
-async fn insert(filter: &SliceBloom, keys: std::ops::Range<u64>) {
-    for number in keys {
-        filter.insert(&key(number)).await.expect("drives work");
-    }
-}
-
-async fn decay_all(hardware: &Hardware) {
-    for page in 2..200 {
-        let decayed = hardware.disks[0].decay(page * 4096 + 700, 3).await;
-        decayed.expect("it decays");
-    }
-}
+use crate::common::faults;
+use crate::common::structure::{check_all, damaged, fill, missing};
+use crate::life::{
+    DRIVE_BYTES, Hardware, PLACEMENTS, key, opened, small, used_without_power, with,
+};
 
 #[test]
 fn a_failed_flush_is_said_once_and_tried_again() {
-    for operation in [Operation::Write, Operation::Sync] {
-        Sim::new(1).block_on(async {
-            let settings = small(40, PLACEMENTS[0]);
-            let hardware = Hardware::new(&settings, 1, 1);
-            let filter = hardware.create(&settings).await.expect("drives work");
-            hardware.disks[0].script(When::every(operation), Fault::Error);
-            let (mut refused, mut kept) = (0, Vec::new());
-            for number in 0..2_000 {
-                match filter.insert(&key(number)).await {
-                    Ok(()) => kept.push(number),
-                    Err(SliceError::Device { drive: 0, .. }) => refused += 1,
-                    Err(other) => panic!("{other}"),
-                }
-                if refused == 20 && kept.last() != Some(&number) {
-                    hardware.disks[0].heal();
-                    while filter.flush().await.is_err() {
-                        runtime::sleep(Duration::from_millis(1)).await;
-                    }
-                }
-            }
-            assert_eq!((refused, kept.len()), (20, 1_980));
-            for number in kept {
-                let found = filter.may_contain(&key(number)).await;
-                assert!(found.expect("drives work"), "{number}");
-            }
-        });
-    }
+    faults::writes_that_fail_are_said_and_tried_again(&small(40, PLACEMENTS[0]), 2_000);
 }
 
 #[test]
 fn a_log_that_cannot_be_synced_stops_flushes_and_nothing_is_lost() {
-    for seed in 0..20 {
-        Sim::new(seed).block_on(async {
-            let settings = small(40, PLACEMENTS[1]);
-            let hardware = Hardware::new(&settings, 1, 1);
-            let filter = hardware.create(&settings).await.expect("drives work");
-            insert(&filter, 10_000..10_000 + 40 * seed).await;
-            hardware.journal.set_sync_fails(true);
-            let mut kept = Vec::new();
-            for number in 0..3_000 {
-                if filter.insert(&key(number)).await.is_ok() {
-                    kept.push(number);
-                }
-            }
-            assert!(kept.len() < 1_500, "flushes wait for the log");
-            assert!(filter.sync().await.is_err());
-            for number in &kept {
-                let found = filter.may_contain(&key(*number)).await;
-                assert!(found.expect("drives work"), "{number}");
-            }
-            hardware.journal.set_sync_fails(false);
-            filter.sync().await.expect("it works again");
-            let again = Hardware::of(hardware.without_power(seed), 2);
-            let opened = again.open(&settings).await.expect("drives work");
-            for number in kept {
-                let found = opened.may_contain(&key(number)).await;
-                assert!(found.expect("drives work"), "seed {seed}: {number}");
-            }
-        });
-    }
+    faults::a_log_that_cannot_be_synced_loses_nothing(
+        &small(40, PLACEMENTS[1]),
+        20,
+        Duration::ZERO,
+    );
+}
+
+#[test]
+fn writes_that_fail_and_are_left_are_begun_again() {
+    faults::writes_that_fail_and_are_left_are_begun_again(&small(40, PLACEMENTS[0]));
 }
 
 /// The bits of a damaged page count as set once the page is written anew, until their incarnations are overwritten.
 #[test]
 fn a_damaged_page_denies_nothing() {
     for placement in PLACEMENTS {
-        Sim::new(1).block_on(async {
-            let settings = small(8, placement);
-            let hardware = Hardware::new(&settings, 1, 1);
-            let filter = hardware.create(&settings).await.expect("drives work");
-            insert(&filter, 0..300).await;
+        with(&small(8, placement), 1, async |filter, hardware| {
+            fill(&filter, 0..300).await;
             filter.flush().await.expect("drives work");
-            decay_all(&hardware).await;
-            for number in 0..300 {
-                let found = filter.may_contain(&key(number)).await;
-                assert!(
-                    matches!(found, Err(SliceError::Damaged { drive: 0, .. })),
-                    "{found:?}"
-                );
-            }
-            insert(&filter, 300..600).await;
+            hardware.decay(0, 2..200, 700).await;
+            assert_eq!(damaged(&filter, 0..300, false, "damaged").await, 300);
+            fill(&filter, 300..600).await;
             filter.flush().await.expect("drives work");
             assert_eq!(filter.stats().pages_lost, 6);
-            for number in (0..600).chain(10_000..10_100) {
-                let found = filter.may_contain(&key(number)).await;
-                assert!(found.expect("written anew"), "{number}");
-            }
+            let all = (0..600).chain(10_000..10_100);
+            check_all(&filter, all, "written anew").await;
             // Eight incarnations later the filter denies keys again.
-            insert(&filter, 20_000..25_000).await;
+            fill(&filter, 20_000..25_000).await;
             filter.flush().await.expect("drives work");
-            let mut wrong = 0;
-            for number in 10_000..11_000 {
-                let found = filter.may_contain(&key(number)).await;
-                wrong += u64::from(found.expect("written anew"));
-            }
+            let wrong = 1_000 - missing(&filter, 10_000..11_000).await;
             let rate = filter.shape().false_positive_rate();
             assert!((wrong as f64) < 1_000.0 * rate + 15.0, "{wrong}, {rate}");
         });
@@ -127,54 +57,28 @@ fn a_damaged_page_denies_nothing() {
 
 #[test]
 fn a_page_that_cannot_be_read_is_an_error_and_denies_nothing() {
-    Sim::new(1).block_on(async {
-        let settings = small(8, PLACEMENTS[0]);
-        let hardware = Hardware::new(&settings, 1, 1);
-        let filter = hardware.create(&settings).await.expect("drives work");
-        insert(&filter, 0..300).await;
+    with(&small(8, PLACEMENTS[0]), 1, async |filter, hardware| {
+        fill(&filter, 0..300).await;
         filter.flush().await.expect("drives work");
-        hardware.disks[0].script(When::every(Operation::Read), Fault::Error);
+        hardware.every(Operation::Read, Fault::Error);
         let found = filter.may_contain(&key(1)).await;
         assert!(matches!(found, Err(SliceError::Device { drive: 0, .. })));
-        insert(&filter, 300..400).await;
+        fill(&filter, 300..400).await;
         // A drive may answer again. After some time, unreadable pages count as lost.
         while filter.flush().await.is_err() {
             runtime::sleep(Duration::from_secs(1)).await;
         }
         hardware.disks[0].heal();
-        for number in 0..400 {
-            let found = filter.may_contain(&key(number)).await;
-            assert!(found.expect("written anew"), "{number}");
-        }
+        check_all(&filter, 0..400, "written anew").await;
     });
 }
 
 #[test]
 fn a_write_that_went_nowhere_is_found_out() {
-    for fault in [
-        Fault::Lost,
-        Fault::Torn,
-        Fault::Zeroed,
-        Fault::Misdirected,
-        Fault::FlippedBit,
-    ] {
-        for seed in 0..20 {
-            Sim::new(seed).block_on(async {
-                let settings = small(40, PLACEMENTS[(seed % 2) as usize]);
-                let hardware = Hardware::new(&settings, 1, seed);
-                let filter = hardware.create(&settings).await.expect("drives work");
-                hardware.disks[0].set_rates(vec![(Operation::Write, fault.clone(), 0.2)]);
-                insert(&filter, 0..1_500).await;
-                filter.flush().await.expect("it says nothing");
-                for number in 0..1_500 {
-                    match filter.may_contain(&key(number)).await {
-                        Ok(true) | Err(SliceError::Damaged { .. }) => {}
-                        other => panic!("{fault:?}, seed {seed}, {number}: {other:?}"),
-                    }
-                }
-            });
-        }
-    }
+    let settings = |seed: u64| small(40, PLACEMENTS[(seed % 2) as usize]);
+    faults::writes_that_go_nowhere(settings, 500, 3, async |filter, rounds, when| {
+        damaged(&filter, rounds.concat(), false, when).await;
+    });
 }
 
 /// A power cut during a flush leaves valid pages of a filter that has other keys when it is flushed again. The drive loses the
@@ -188,15 +92,12 @@ fn a_lost_write_over_an_earlier_attempt_is_found_out() {
                 partitions: Some(1),
                 ..small(40, placement)
             };
-            let sim = Sim::new(seed);
-            let hardware = Hardware::new(&settings, 1, seed);
-            sim.block_on(async {
-                let filter = hardware.create(&settings).await.expect("drives work");
+            let hardware = used_without_power(&settings, 1, seed, async |filter, _| {
                 if seed % 2 == 0 {
-                    insert(&filter, 0..150).await;
+                    fill(&filter, 0..150).await;
                     filter.flush().await.expect("drives work");
                 }
-                insert(&filter, 1_000..1_030).await;
+                fill(&filter, 1_000..1_030).await;
                 filter.sync().await.expect("drives work");
                 runtime::spawn_detached(async move {
                     // The crash cuts the flush short.
@@ -204,12 +105,8 @@ fn a_lost_write_over_an_earlier_attempt_is_found_out() {
                 });
                 runtime::sleep(Duration::from_micros(40 * (seed / 2) + 200)).await;
             });
-            let left = hardware.without_power(seed);
-            sim.crash();
-            let hardware = Hardware::of(left, seed);
-            Sim::new(seed).block_on(async {
-                let filter = hardware.open(&settings).await.expect("drives work");
-                insert(&filter, 2_000..2_030).await;
+            opened(&hardware, &settings, seed, async |filter| {
+                fill(&filter, 2_000..2_030).await;
                 filter.sync().await.expect("drives work");
                 let table = 8192..DRIVE_BYTES;
                 let writes = hardware.disks[0].counts().writes;
@@ -218,12 +115,8 @@ fn a_lost_write_over_an_earlier_attempt_is_found_out() {
                 let flushed = filter.flush().await;
                 said += u64::from(flushed.is_err());
                 flushed_again += hardware.disks[0].counts().writes - writes;
-                for number in (1_000..1_030).chain(2_000..2_030) {
-                    match filter.may_contain(&key(number)).await {
-                        Ok(true) | Err(SliceError::Damaged { .. }) => {}
-                        other => panic!("seed {seed}, {number}: {other:?}"),
-                    }
-                }
+                let all = (1_000..1_030).chain(2_000..2_030);
+                damaged(&filter, all, false, &format!("seed {seed}")).await;
             });
         }
     }
@@ -251,15 +144,15 @@ fn a_look_up_reads_the_slicetable_that_it_began_with() {
             // One region more than the filter has.
             let hardware = Hardware::empty(words, &drive, seed);
             let filter = hardware.create(&settings).await.expect("drives work");
-            insert(&filter, 0..100).await;
+            fill(&filter, 0..100).await;
             filter.flush().await.expect("drives work");
             let slow = Fault::Slow(Duration::from_millis(2));
-            hardware.disks[0].script(When::every(Operation::Read), slow);
+            hardware.every(Operation::Read, slow);
             let of = filter.clone();
             let look_up = runtime::spawn(async move { of.may_contain(&key(seed)).await });
             runtime::sleep(Duration::from_micros(100 * seed + 1)).await;
             for round in 1..4 {
-                insert(&filter, 1_000 * round..1_000 * round + 100).await;
+                fill(&filter, 1_000 * round..1_000 * round + 100).await;
                 filter.flush().await.expect("drives work");
             }
             let found = look_up.await.expect("tasks end");

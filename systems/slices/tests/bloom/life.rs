@@ -2,7 +2,8 @@
 
 use flowstone_slices::{BitPlacement, BloomSettings, Channels, SliceBloom, SliceError};
 
-pub(crate) use crate::hardware::Hardware;
+pub(crate) use crate::common::hardware::{Hardware, opened, used, used_without_power, with};
+use crate::common::structure::{Answer, Disks, Log, Settings, Structure};
 
 /// Bytes of a drive.
 pub(crate) const DRIVE_BYTES: u64 = 1 << 20;
@@ -32,21 +33,47 @@ pub(crate) fn key(number: u64) -> Vec<u8> {
     format!("https://host-{}.example/{number}", number % 7).into_bytes()
 }
 
-impl Hardware {
-    /// Returns empty drives.
-    pub(crate) fn new(settings: &BloomSettings, drives: usize, seed: u64) -> Self {
-        let sizes = vec![DRIVE_BYTES; drives];
-        let words = SliceBloom::log_words(settings, &sizes).expect("the settings can be");
-        Self::empty(words, &sizes, seed)
+impl Settings for BloomSettings {
+    type Structure = SliceBloom;
+    const DRIVE_BYTES: u64 = DRIVE_BYTES;
+
+    fn log_words(&self, drive_bytes: &[u64]) -> Result<usize, SliceError> {
+        SliceBloom::log_words(self, drive_bytes)
     }
 
-    pub(crate) async fn create(&self, settings: &BloomSettings) -> Result<SliceBloom, SliceError> {
-        let (disks, journal) = self.parts();
-        SliceBloom::create(disks, journal, settings).await
+    async fn create(&self, disks: Disks, log: Log) -> Result<SliceBloom, SliceError> {
+        SliceBloom::create(disks, log, self).await
     }
 
-    pub(crate) async fn open(&self, settings: &BloomSettings) -> Result<SliceBloom, SliceError> {
-        let (disks, journal) = self.parts();
-        SliceBloom::open(disks, journal, settings).await
+    async fn open(&self, disks: Disks, log: Log) -> Result<SliceBloom, SliceError> {
+        SliceBloom::open(disks, log, self).await
+    }
+}
+
+impl Structure for SliceBloom {
+    type Item = u64;
+
+    async fn put(&self, number: u64) -> Result<u64, SliceError> {
+        self.insert(&key(number)).await?;
+        Ok(number)
+    }
+
+    async fn look_up(&self, number: u64) -> Result<Answer, SliceError> {
+        Ok(match self.may_contain(&key(number)).await? {
+            true => Answer::Present,
+            false => Answer::Absent,
+        })
+    }
+
+    async fn flush(&self) -> Result<(), SliceError> {
+        Self::flush(self).await
+    }
+
+    async fn sync(&self) -> Result<(), SliceError> {
+        Self::sync(self).await
+    }
+
+    fn pages_lost(&self) -> u64 {
+        self.stats().pages_lost
     }
 }

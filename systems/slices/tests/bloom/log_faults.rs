@@ -9,8 +9,9 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use runtime::sim::Sim;
 
-use crate::hardware::Left;
-use crate::life::{DRIVE_BYTES, Hardware, PLACEMENTS, key, small};
+use crate::common::hardware::with_seed;
+use crate::common::structure::{fill, missing};
+use crate::life::{DRIVE_BYTES, Hardware, PLACEMENTS, key, small, with};
 
 const PAGE_WORDS: usize = 512;
 
@@ -22,30 +23,6 @@ fn long_log(placement: BitPlacement) -> BloomSettings {
         bits_per_key: 64,
         ..small(8, placement)
     }
-}
-
-async fn insert(filter: &SliceBloom, keys: std::ops::Range<u64>) {
-    for number in keys {
-        filter.insert(&key(number)).await.expect("drives work");
-    }
-}
-
-async fn denied(filter: &SliceBloom, keys: std::ops::Range<u64>) -> u64 {
-    let mut denied = 0;
-    for number in keys {
-        let found = filter.may_contain(&key(number)).await.expect("drives work");
-        denied += u64::from(!found);
-    }
-    denied
-}
-
-/// Returns the drives after a kill, with a log of the given words.
-fn with_words(hardware: &Hardware, words: Vec<u64>, seed: u64) -> Hardware {
-    let left = Left {
-        images: hardware.killed(seed).images,
-        journal: Arc::new(MemoryJournal::from_words(words)),
-    };
-    Hardware::of(left, seed)
 }
 
 /// The words of a log, with the places of the partitions' halves.
@@ -82,17 +59,15 @@ impl Log {
     }
 }
 
-/// Returns a filter that was synced twice since its filters in memory began, and its log.
-async fn synced_twice(hardware: &Hardware, settings: &BloomSettings) -> (SliceBloom, Log) {
-    let filter = hardware.create(settings).await.expect("drives work");
-    insert(&filter, 0..3_000).await;
+/// Syncs a filter twice since its filters in memory began, and returns its log.
+async fn synced_twice(filter: &SliceBloom, hardware: &Hardware) -> Log {
+    fill(filter, 0..3_000).await;
     filter.flush().await.expect("drives work");
     for round in 0..2 {
-        insert(&filter, 3_000 + 300 * round..3_300 + 300 * round).await;
+        fill(filter, 3_000 + 300 * round..3_300 + 300 * round).await;
         filter.sync().await.expect("drives work");
     }
-    let log = Log::of(hardware.journal.crash(), &filter);
-    (filter, log)
+    Log::of(hardware.journal.crash(), filter)
 }
 
 #[test]
@@ -101,10 +76,9 @@ fn bits_that_have_decayed_deny_nothing() {
         let settings = long_log(placement);
         for seed in 0..12 {
             let mut random = SmallRng::seed_from_u64(seed);
-            Sim::new(seed).block_on(async {
-                let hardware = Hardware::new(&settings, 1, seed);
-                let (filter, mut log) = synced_twice(&hardware, &settings).await;
-                let absent = denied(&filter, 1 << 40..(1 << 40) + 1_000).await;
+            with_seed(&settings, 1, seed, async |filter, hardware| {
+                let mut log = synced_twice(&filter, hardware).await;
+                let absent = missing(&filter, 1 << 40..(1 << 40) + 1_000).await;
                 // Clears one to three set bits, anywhere in each filter that takes keys.
                 for half in log.halves() {
                     for _ in 0..random.random_range(1..=3) {
@@ -114,17 +88,17 @@ fn bits_that_have_decayed_deny_nothing() {
                         log.words[word] &= log.words[word] - 1;
                     }
                 }
-                let again = with_words(&hardware, log.words, seed);
+                let again = hardware.with_words(log.words);
                 let opened = again.open(&settings).await.expect("it opens");
-                assert_eq!(denied(&opened, 0..3_600).await, 0, "seed {seed}");
+                assert_eq!(missing(&opened, 0..3_600).await, 0, "seed {seed}");
                 assert!(opened.stats().log_pages_lost > 0, "it is said");
                 // At least one of the four pages of each filter has not decayed, and goes on denying.
-                let still = denied(&opened, 1 << 40..(1 << 40) + 1_000).await;
+                let still = missing(&opened, 1 << 40..(1 << 40) + 1_000).await;
                 assert!(still > absent / 8, "{still} of {absent}");
-                insert(&opened, 10_000..11_000).await;
+                fill(&opened, 10_000..11_000).await;
                 opened.flush().await.expect("drives work");
-                assert_eq!(denied(&opened, 0..3_600).await, 0, "seed {seed}");
-                assert_eq!(denied(&opened, 10_000..11_000).await, 0, "seed {seed}");
+                assert_eq!(missing(&opened, 0..3_600).await, 0, "seed {seed}");
+                assert_eq!(missing(&opened, 10_000..11_000).await, 0, "seed {seed}");
             });
         }
     }
@@ -135,9 +109,8 @@ fn bits_that_have_decayed_deny_nothing() {
 fn bits_that_decay_before_a_flush_deny_nothing() {
     for placement in PLACEMENTS {
         let settings = long_log(placement);
-        Sim::new(1).block_on(async {
-            let hardware = Hardware::new(&settings, 1, 1);
-            let (filter, log) = synced_twice(&hardware, &settings).await;
+        with(&settings, 1, async |filter, hardware| {
+            let log = synced_twice(&filter, hardware).await;
             for half in log.halves() {
                 for page in half.step_by(PAGE_WORDS) {
                     let mut words = page..page + PAGE_WORDS - 1;
@@ -147,7 +120,7 @@ fn bits_that_decay_before_a_flush_deny_nothing() {
                 }
             }
             filter.flush().await.expect("drives work");
-            assert_eq!(denied(&filter, 0..3_600).await, 0);
+            assert_eq!(missing(&filter, 0..3_600).await, 0);
             assert!(filter.stats().log_pages_lost > 0);
         });
     }
@@ -158,22 +131,20 @@ fn bits_that_decay_before_a_flush_deny_nothing() {
 fn the_lost_write_of_a_head_denies_nothing() {
     for placement in PLACEMENTS {
         let settings = long_log(placement);
-        Sim::new(1).block_on(async {
-            let hardware = Hardware::new(&settings, 1, 1);
-            let filter = hardware.create(&settings).await.expect("drives work");
-            insert(&filter, 0..3_000).await;
+        with(&settings, 1, async |filter, hardware| {
+            fill(&filter, 0..3_000).await;
             filter.flush().await.expect("drives work");
             let before = Log::of(hardware.journal.crash(), &filter);
-            insert(&filter, 3_000..3_300).await;
+            fill(&filter, 3_000..3_300).await;
             filter.sync().await.expect("drives work");
             let mut log = Log::of(hardware.journal.crash(), &filter);
             // All heads and marks. The pointers have not changed.
             let heads = log.head(0, 0)..PAGE_WORDS;
             log.words[heads.clone()].copy_from_slice(&before.words[heads]);
             assert_ne!(log.words, hardware.journal.crash());
-            let again = with_words(&hardware, log.words, 1);
+            let again = hardware.with_words(log.words);
             let opened = again.open(&settings).await.expect("it opens");
-            assert_eq!(denied(&opened, 0..3_300).await, 0);
+            assert_eq!(missing(&opened, 0..3_300).await, 0);
             assert_eq!(opened.stats().log_pages_lost, 0);
         });
     }
@@ -186,9 +157,8 @@ fn the_lost_write_of_a_page_denies_nothing() {
     let settings = long_log(PLACEMENTS[0]);
     for nth in 0..8 {
         for of_another in [false, true] {
-            Sim::new(nth).block_on(async {
-                let hardware = Hardware::new(&settings, 1, 1);
-                let (_, mut log) = synced_twice(&hardware, &settings).await;
+            with_seed(&settings, 1, nth, async |filter, hardware| {
+                let mut log = synced_twice(&filter, hardware).await;
                 let pages = log.halves().into_iter();
                 let pages: Vec<usize> = pages.flat_map(|half| half.step_by(PAGE_WORDS)).collect();
                 let lost = pages[nth as usize % pages.len()];
@@ -200,9 +170,9 @@ fn the_lost_write_of_a_page_denies_nothing() {
                     }
                     false => log.words[lost..lost + PAGE_WORDS].fill(0),
                 }
-                let again = with_words(&hardware, log.words, 1);
+                let again = hardware.with_words(log.words);
                 let opened = again.open(&settings).await.expect("it opens");
-                assert_eq!(denied(&opened, 0..3_600).await, 0, "{nth} {of_another}");
+                assert_eq!(missing(&opened, 0..3_600).await, 0, "{nth} {of_another}");
                 assert_eq!(opened.stats().log_pages_lost, 1);
             });
         }
@@ -215,23 +185,18 @@ fn any_decay_of_a_log_is_said_or_denies_nothing() {
     let settings = long_log(PLACEMENTS[1]);
     let (mut opened, mut refused) = (0, 0);
     for seed in 0..60 {
-        Sim::new(seed).block_on(async {
-            let hardware = Hardware::new(&settings, 1, seed);
-            synced_twice(&hardware, &settings).await;
+        with_seed(&settings, 1, seed, async |filter, hardware| {
+            synced_twice(&filter, hardware).await;
             let mut image = hardware.journal.image(hardware.journal.crash());
             let decayed = image.decay(seed);
-            let left = Left {
-                images: hardware.killed(seed).images,
-                journal: Arc::new(MemoryJournal::from_image(image)),
-            };
-            let again = Hardware::of(left, seed);
+            let again = hardware.with_journal(MemoryJournal::from_image(image));
             match again.open(&settings).await {
                 // The earlier contents of a page of pointers are those of an older log, which cannot be detected.
                 Ok(_) if matches!(decayed, Some((0, Decay::Earlier))) => {}
                 Ok(filter) => {
                     opened += 1;
                     assert_eq!(
-                        denied(&filter, 0..3_600).await,
+                        missing(&filter, 0..3_600).await,
                         0,
                         "seed {seed}: {decayed:?}"
                     );
@@ -281,10 +246,10 @@ fn a_kill_between_any_two_stores_loses_no_page() {
             continue;
         };
         assert_eq!(log.len(), words);
-        let again = with_words(&hardware, log, 2);
+        let again = hardware.with_words(log);
         Sim::new(2).block_on(async {
             let opened = again.open(&settings).await.expect("it opens");
-            assert_eq!(denied(&opened, 0..returned).await, 0, "store {cut}");
+            assert_eq!(missing(&opened, 0..returned).await, 0, "store {cut}");
             assert_eq!(opened.stats().log_pages_lost, 0, "store {cut}");
         });
     }

@@ -1,10 +1,10 @@
 //! SliceBloom against a set: sequential and concurrent operations, crashes, and drives that fail.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod crash;
 mod faults;
 mod files;
-#[path = "../common/hardware.rs"]
-mod hardware;
 mod life;
 mod log_faults;
 mod ordinary;

@@ -3,7 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::{Disk, FaultyDisk, Image, Journal, Latency, MemoryDisk, MemoryJournal, Tear};
+use device::{
+    Disk, Fault, FaultyDisk, Image, Latency, MemoryDisk, MemoryJournal, Operation, Tear, When,
+};
+use flowstone_slices::SliceError;
+use runtime::sim::Sim;
+
+use super::structure::{Disks, Log, Settings};
 
 /// The drives and the log under a structure.
 pub(crate) struct Hardware {
@@ -20,6 +26,13 @@ pub(crate) struct Left {
 }
 
 impl Hardware {
+    /// Returns empty drives for a structure.
+    pub(crate) fn new<T: Settings>(settings: &T, drives: usize, seed: u64) -> Self {
+        let sizes = vec![T::DRIVE_BYTES; drives];
+        let words = settings.log_words(&sizes).expect("the settings can be");
+        Self::empty(words, &sizes, seed)
+    }
+
     /// Returns empty drives of the given sizes, and a log of `words` words.
     pub(crate) fn empty(words: usize, drive_bytes: &[u64], seed: u64) -> Self {
         let left = Left {
@@ -52,15 +65,57 @@ impl Hardware {
     }
 
     /// Returns the drives and the log on which a structure is created or opened.
-    pub(crate) fn parts(&self) -> (Vec<Arc<dyn Disk>>, Arc<dyn Journal>) {
+    pub(crate) fn parts(&self) -> (Disks, Log) {
         let disks = self
             .disks
             .iter()
             .map(|disk| Arc::clone(disk) as Arc<dyn Disk>);
-        (
-            disks.collect(),
-            Arc::clone(&self.journal) as Arc<dyn Journal>,
-        )
+        (disks.collect(), Arc::clone(&self.journal) as Log)
+    }
+
+    pub(crate) async fn create<T: Settings>(
+        &self,
+        settings: &T,
+    ) -> Result<T::Structure, SliceError> {
+        let (disks, journal) = self.parts();
+        settings.create(disks, journal).await
+    }
+
+    pub(crate) async fn open<T: Settings>(&self, settings: &T) -> Result<T::Structure, SliceError> {
+        let (disks, journal) = self.parts();
+        settings.open(disks, journal).await
+    }
+
+    /// Makes every operation of the first drive fail, or slow, or lost.
+    pub(crate) fn every(&self, operation: Operation, fault: Fault) {
+        self.disks[0].script(When::every(operation), fault);
+    }
+
+    /// Flips bits of these pages of a drive, at a byte of each.
+    pub(crate) async fn decay(
+        &self,
+        drive: usize,
+        pages: impl IntoIterator<Item = u64>,
+        byte: u64,
+    ) {
+        for page in pages {
+            let decayed = self.disks[drive].decay(page * 4096 + byte, 3).await;
+            decayed.expect("it decays");
+        }
+    }
+
+    /// Returns the drives after a kill, with a log of the given words.
+    pub(crate) fn with_words(&self, words: Vec<u64>) -> Self {
+        self.with_journal(MemoryJournal::from_words(words))
+    }
+
+    /// Returns the drives after a kill, with another log.
+    pub(crate) fn with_journal(&self, journal: MemoryJournal) -> Self {
+        let left = Left {
+            images: self.killed(1).images,
+            journal: Arc::new(journal),
+        };
+        Self::of(left, 1)
     }
 
     /// Returns the state after the process is killed now.
@@ -86,6 +141,71 @@ impl Hardware {
             )),
         }
     }
+}
+
+/// Runs a test with a new structure on empty drives.
+pub(crate) fn with<T: Settings, R>(
+    settings: &T,
+    drives: usize,
+    test: impl AsyncFnOnce(T::Structure, &Hardware) -> R,
+) -> R {
+    with_seed(settings, drives, 1, test)
+}
+
+/// Runs a test with a new structure on empty drives, all of whose randomness follows from `seed`.
+pub(crate) fn with_seed<T: Settings, R>(
+    settings: &T,
+    drives: usize,
+    seed: u64,
+    test: impl AsyncFnOnce(T::Structure, &Hardware) -> R,
+) -> R {
+    Sim::new(seed).block_on(async {
+        let hardware = Hardware::new(settings, drives, seed);
+        let structure = hardware.create(settings).await.expect("drives work");
+        test(structure, &hardware).await
+    })
+}
+
+/// Uses a new structure on empty drives. Operations that have begun stay under way until the simulation ends.
+pub(crate) fn used<T: Settings>(
+    settings: &T,
+    drives: usize,
+    seed: u64,
+    by: impl AsyncFnOnce(T::Structure, &Hardware),
+) -> (Hardware, Sim) {
+    let hardware = Hardware::new(settings, drives, seed);
+    let sim = Sim::new(seed);
+    sim.block_on(async {
+        let structure = hardware.create(settings).await.expect("drives work");
+        by(structure, &hardware).await;
+    });
+    (hardware, sim)
+}
+
+/// Uses a new structure on empty drives until the power fails.
+pub(crate) fn used_without_power<T: Settings>(
+    settings: &T,
+    drives: usize,
+    seed: u64,
+    by: impl AsyncFnOnce(T::Structure, &Hardware),
+) -> Hardware {
+    let (hardware, sim) = used(settings, drives, seed, by);
+    let left = hardware.without_power(seed);
+    sim.crash();
+    Hardware::of(left, seed)
+}
+
+/// Opens a structure and runs a test with it.
+pub(crate) fn opened<T: Settings, R>(
+    hardware: &Hardware,
+    settings: &T,
+    seed: u64,
+    test: impl AsyncFnOnce(T::Structure) -> R,
+) -> R {
+    Sim::new(seed).block_on(async {
+        let opened = hardware.open(settings).await;
+        test(opened.unwrap_or_else(|error| panic!("seed {seed}: {error}"))).await
+    })
 }
 
 /// Returns the seeds of crash tests: the seed in `FLOWSTONE_SEED`, or as many as `FLOWSTONE_CASES` says, `usual` by default.

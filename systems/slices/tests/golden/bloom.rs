@@ -47,6 +47,7 @@ fn small(placement: BitPlacement) -> Left {
 struct Filter<'a> {
     left: &'a Left,
     superblock: Superblock,
+    keys: u32,
     functions: u32,
     placement: BitPlacement,
 }
@@ -105,6 +106,8 @@ impl Filter<'_> {
             .map(|half| 2 * partition + half)
             .find(|half| (log[8 + partitions + half] >> 32) as u32 == generation)
             .expect("a half is the one of the next generation");
+        let inserted = log[8 + partitions + half] as u32;
+        assert!((1..=self.keys).contains(&inserted), "{inserted} inserts");
         let words = &log[first + half * half_words..][..half_words];
         let is_set = |slot: &u32| {
             // The last word of a page has no bits.
@@ -139,12 +142,17 @@ fn filters_lie_as_documented() {
         assert_eq!([68, 72].map(|at| drive.u32(at)), [0, 0], "entries, filter");
         let is_on_one_page = u64::from(placement == BitPlacement::OnePage);
         assert_eq!([100, 108].map(|at| drive.u64(at)), [is_on_one_page, 0]);
+        assert_eq!((superblock.incarnations, superblock.slots), (8, 4072));
         let filter = Filter {
             left: &left,
+            keys: drive.u64(84) as u32,
             functions: drive.u64(92) as u32,
             superblock,
             placement,
         };
+        // 1 KiB of 80 bits a key.
+        assert!((95..=105).contains(&filter.keys), "{}", filter.keys);
+        assert_eq!(filter.functions, 3);
         for number in 0..150 {
             let (incarnations, is_in_memory) = filter.find(&key(number));
             match number / 50 {

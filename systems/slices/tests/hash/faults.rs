@@ -1,131 +1,52 @@
 //! Drives and a log that fail.
 
-use device::{Fault, Operation, When};
-use flowstone_slices::SliceError;
-use runtime::sim::Sim;
+use std::time::Duration;
 
-use crate::life::{Hardware, small};
+use flowstone_slices::SliceError;
+
+use crate::common::faults;
+use crate::common::structure::{changed, check_all, damaged, fill};
+use crate::life::{small, with};
 
 #[test]
 fn a_failed_flush_is_said_once_and_tried_again() {
-    let settings = small(8, false);
-    for operation in [Operation::Write, Operation::Sync] {
-        Sim::new(1).block_on(async {
-            let hardware = Hardware::new(&settings, 1, 1);
-            let table = hardware.create(&settings).await.expect("drives work");
-            hardware.disks[0].script(When::every(operation), Fault::Error);
-            let mut refused = 0;
-            let mut kept = Vec::new();
-            for key in 0..600 {
-                match table.insert(key, key).await {
-                    Ok(()) => kept.push(key),
-                    Err(SliceError::Device { drive: 0, .. }) => refused += 1,
-                    Err(other) => panic!("{other}"),
-                }
-                if refused == 20 {
-                    hardware.disks[0].heal();
-                }
-            }
-            assert!(refused >= 20 && kept.len() > 500, "{refused}");
-            for key in kept {
-                assert_eq!(table.get(key).await.expect("drives work"), Some(key));
-            }
-        });
-    }
+    faults::writes_that_fail_are_said_and_tried_again(&small(8, false), 600);
 }
 
 #[test]
 fn a_log_that_cannot_be_synced_stops_flushes_and_nothing_is_lost() {
-    let settings = small(8, false);
-    Sim::new(1).block_on(async {
-        let hardware = Hardware::new(&settings, 1, 1);
-        let table = hardware.create(&settings).await.expect("drives work");
-        hardware.journal.set_sync_fails(true);
-        let mut kept = Vec::new();
-        for key in 0..2_000 {
-            if table.insert(key, key).await.is_ok() {
-                kept.push(key);
-            }
-        }
-        assert!(kept.len() < 1_500, "flushes wait for the log");
-        assert!(table.sync().await.is_err());
-        hardware.journal.set_sync_fails(false);
-        table.sync().await.expect("it works again");
-        let left = hardware.without_power(7);
-        let again = Hardware::of(left, 2);
-        let opened = again.open(&settings).await.expect("drives work");
-        for &key in &kept {
-            assert_eq!(
-                opened.get(key).await.expect("drives work"),
-                Some(key),
-                "key {key}"
-            );
-        }
-    });
+    faults::a_log_that_cannot_be_synced_loses_nothing(&small(40, false), 20, Duration::ZERO);
 }
 
 #[test]
 fn a_damaged_page_is_an_error_until_it_is_written_anew() {
-    let settings = small(8, false);
-    Sim::new(1).block_on(async {
-        let hardware = Hardware::new(&settings, 1, 1);
-        let table = hardware.filled(&settings, 300).await;
+    with(&small(8, false), 1, async |table, hardware| {
+        fill(&table, 0..300).await;
         table.flush().await.expect("drives work");
-        for page in 2..200 {
-            hardware.disks[0]
-                .decay(page * 4096 + 700, 3)
-                .await
-                .expect("it decays");
-        }
-        let mut damaged = 0;
-        for key in 0..300 {
-            damaged += u64::from(matches!(
-                table.get(key).await,
-                Err(SliceError::Damaged { drive: 0, .. })
-            ));
-        }
-        assert_eq!(damaged, 300);
-        for key in 300..500 {
-            table.insert(key, key).await.expect("drives work");
-        }
+        hardware.decay(0, 2..200, 700).await;
+        assert_eq!(damaged(&table, 0..300, false, "damaged").await, 300);
+        fill(&table, 300..500).await;
         table.flush().await.expect("drives work");
         assert!(table.stats().pages_lost > 0);
         for key in 0..300 {
             assert_eq!(table.get(key).await.expect("written anew"), None);
         }
-        for key in 300..500 {
-            assert_eq!(table.get(key).await.expect("written anew"), Some(key));
-        }
+        check_all(&table, 300..500, "written anew").await;
     });
 }
 
 /// An older copy on another drive is not taken for the value if the younger copy may have been in a damaged page.
 #[test]
 fn what_a_damaged_page_has_superseded_stays_so() {
-    let settings = small(8, true);
-    Sim::new(1).block_on(async {
-        let hardware = Hardware::new(&settings, 2, 1);
-        let table = hardware.create(&settings).await.expect("drives work");
-        for value in [1, 2] {
-            for key in 0..100 {
-                table.insert(key, value).await.expect("drives work");
-            }
+    with(&small(8, true), 2, async |table, hardware| {
+        for round in [1, 2] {
+            fill(&table, (0..100).map(|key| changed(key, round))).await;
             table.flush().await.expect("drives work");
         }
         // The second flush of each partition went to drive 1.
-        for page in 2..200 {
-            hardware.disks[1]
-                .decay(page * 4096 + 700, 3)
-                .await
-                .expect("it decays");
-        }
+        hardware.decay(1, 2..200, 700).await;
         for round in 0..6 {
-            for key in 1_000..1_100 {
-                table
-                    .insert(key + 100 * round, 3)
-                    .await
-                    .expect("drives work");
-            }
+            fill(&table, 1_000 + 100 * round..1_100 + 100 * round).await;
             table.flush().await.expect("drives work");
             for key in 0..100 {
                 match table.get(key).await {
@@ -139,36 +60,12 @@ fn what_a_damaged_page_has_superseded_stays_so() {
 
 #[test]
 fn a_write_that_went_nowhere_is_found_out() {
-    let settings = small(8, false);
-    for fault in [
-        Fault::Lost,
-        Fault::Torn,
-        Fault::Zeroed,
-        Fault::Misdirected,
-        Fault::FlippedBit,
-    ] {
-        for seed in 0..20 {
-            Sim::new(seed).block_on(async {
-                let hardware = Hardware::new(&settings, 1, seed);
-                let table = hardware.create(&settings).await.expect("drives work");
-                hardware.disks[0].set_rates(vec![(Operation::Write, fault.clone(), 0.2)]);
-                for round in 0..4 {
-                    for key in 0..200 {
-                        table
-                            .insert(key, key + 1000 * round)
-                            .await
-                            .expect("it says nothing");
-                    }
-                }
-                table.flush().await.expect("it says nothing");
-                for key in 0..200 {
-                    match table.get(key).await {
-                        Ok(None) | Err(SliceError::Damaged { .. }) => {}
-                        Ok(Some(value)) => assert_eq!(value, key + 3000, "{fault:?}, seed {seed}"),
-                        Err(other) => panic!("{other}"),
-                    }
-                }
-            });
-        }
-    }
+    faults::writes_that_go_nowhere(
+        |_| small(8, false),
+        200,
+        4,
+        async |table, rounds, when| {
+            damaged(&table, rounds[3].clone(), true, when).await;
+        },
+    );
 }

@@ -7,31 +7,24 @@ use device::{Fault, Journal, MemoryDisk, MemoryJournal, Operation, When};
 use flowstone_slices::{Files, HashSettings, SliceHash, get_all};
 use runtime::sim::Sim;
 
-use crate::life::{DRIVE_BYTES, Hardware, small, with_side};
+use crate::common::faults::writes_that_fail_and_are_left_are_begun_again;
+use crate::common::structure::{fill, missing};
+use crate::life::{DRIVE_BYTES, Hardware, opened, small, used, with, with_side};
 
-/// Returns a table with 300 keys on its drives.
-async fn filled(hardware: &Hardware, settings: &HashSettings) -> SliceHash {
-    let table = hardware.filled(settings, 300).await;
-    table.flush().await.expect("drives work");
-    table
-}
-
-async fn missing(table: &SliceHash, keys: std::ops::Range<u64>) -> usize {
-    let mut missing = 0;
-    for key in keys {
-        missing += usize::from(!matches!(table.get(key).await, Ok(Some(found)) if found == key));
-    }
-    missing
+/// Runs a test with a table that has 300 keys on its drive.
+fn with_keys(settings: &HashSettings, test: impl AsyncFnOnce(SliceHash, &Hardware)) {
+    with(settings, 1, async |table, hardware| {
+        fill(&table, 0..300).await;
+        table.flush().await.expect("drives work");
+        test(table, hardware).await;
+    });
 }
 
 /// A drive fails all reads for a moment: nothing is lost.
 #[test]
 fn reads_that_fail_for_a_moment_during_a_flush_lose_nothing() {
-    let settings = small(8, false);
-    Sim::new(1).block_on(async {
-        let hardware = Hardware::new(&settings, 1, 1);
-        let table = filled(&hardware, &settings).await;
-        hardware.disks[0].script(When::every(Operation::Read), Fault::Error);
+    with_keys(&small(8, false), async |table, hardware| {
+        hardware.every(Operation::Read, Fault::Error);
         for key in 300..400 {
             // The insert may be refused or accepted, but it must return.
             let _ = table.insert(key, key).await;
@@ -51,14 +44,9 @@ fn reads_that_fail_for_a_moment_during_a_flush_lose_nothing() {
 /// One read returns one wrong bit, once: nothing is lost.
 #[test]
 fn a_bit_that_a_read_gets_wrong_once_loses_nothing() {
-    let settings = small(8, false);
-    Sim::new(1).block_on(async {
-        let hardware = Hardware::new(&settings, 1, 1);
-        let table = filled(&hardware, &settings).await;
+    with_keys(&small(8, false), async |table, hardware| {
         hardware.disks[0].script(When::next(Operation::Read), Fault::FlippedBit);
-        for key in 300..400 {
-            table.insert(key, key).await.expect("drives work");
-        }
+        fill(&table, 300..400).await;
         table.flush().await.expect("drives work");
         let gone = missing(&table, 0..300).await;
         assert_eq!(gone, 0, "of 300, for ever; {:?}", table.stats());
@@ -68,14 +56,9 @@ fn a_bit_that_a_read_gets_wrong_once_loses_nothing() {
 /// Many look-ups are dropped while the drive is busy.
 #[test]
 fn look_ups_that_are_given_up_do_not_end_the_process() {
-    let settings = small(8, false);
-    Sim::new(1).block_on(async {
-        let hardware = Hardware::new(&settings, 1, 1);
-        let table = filled(&hardware, &settings).await;
-        hardware.disks[0].script(
-            When::next(Operation::Read),
-            Fault::Slow(Duration::from_secs(1)),
-        );
+    with_keys(&small(8, false), async |table, hardware| {
+        let slow = Fault::Slow(Duration::from_secs(1));
+        hardware.disks[0].script(When::next(Operation::Read), slow);
         let busy = table.clone();
         let busy = runtime::spawn(async move { busy.get(1).await });
         runtime::sleep(Duration::from_micros(1)).await;
@@ -97,17 +80,13 @@ fn look_ups_that_nobody_polls_hold_up_no_insert() {
         partitions: Some(1),
         ..small(8, false)
     };
-    Sim::new(1).block_on(async {
-        let hardware = Hardware::new(&settings, 1, 1);
-        let table = filled(&hardware, &settings).await;
+    with_keys(&settings, async |table, _| {
         let mut begun: Vec<_> = (0..100).map(|key| Box::pin(table.get(key))).collect();
         for one in &mut begun {
             assert!(futures_util::poll!(one).is_pending());
         }
         let inserts = async {
-            for key in 300..1_000 {
-                table.insert(key, key).await.expect("drives work");
-            }
+            fill(&table, 300..1_000).await;
             table.flush().await.expect("drives work");
         };
         let ended = runtime::timeout(Duration::from_secs(10), inserts).await;
@@ -121,14 +100,9 @@ fn look_ups_that_nobody_polls_hold_up_no_insert() {
 /// Look-ups are dropped, some before the drive has begun their reads.
 #[test]
 fn a_table_that_is_closed_has_given_its_drives_back() {
-    let settings = small(8, false);
-    Sim::new(1).block_on(async {
-        let hardware = Hardware::new(&settings, 1, 1);
-        let table = filled(&hardware, &settings).await;
-        hardware.disks[0].script(
-            When::next(Operation::Read),
-            Fault::Slow(Duration::from_secs(1)),
-        );
+    with_keys(&small(8, false), async |table, hardware| {
+        let slow = Fault::Slow(Duration::from_secs(1));
+        hardware.disks[0].script(When::next(Operation::Read), slow);
         let mut begun: Vec<_> = (0..100).map(|key| Box::pin(table.get(key))).collect();
         for one in &mut begun {
             assert!(futures_util::poll!(one).is_pending());
@@ -185,10 +159,8 @@ fn a_failed_drive_does_not_stop_inserts_of_the_others() {
         partitions: Some(16),
         ..small(2, false)
     };
-    Sim::new(1).block_on(async {
-        let hardware = Hardware::new(&settings, 2, 1);
-        let table = hardware.create(&settings).await.expect("drives work");
-        hardware.disks[0].script(When::every(Operation::Write), Fault::Error);
+    with(&settings, 2, async |table, hardware| {
+        hardware.every(Operation::Write, Fault::Error);
         let (mut refused, mut tried) = (0, 0);
         for key in 0..5_000 {
             let (drive, _) = table.place_of(key);
@@ -209,9 +181,7 @@ fn a_region_that_cannot_be_written_is_left_alone() {
         partitions: Some(1),
         ..small(8, false)
     };
-    Sim::new(1).block_on(async {
-        let hardware = Hardware::new(&settings, 1, 1);
-        let table = hardware.create(&settings).await.expect("drives work");
+    with(&settings, 1, async |table, hardware| {
         // The first page of the first region.
         hardware.disks[0].script(
             When::every(Operation::Write).within(8192..12288),
@@ -260,9 +230,7 @@ fn a_failing_log_is_an_error_and_no_silence() {
         )
         .await
         .expect("drives work");
-        for key in 0..300 {
-            table.insert(key, key).await.expect("drives work");
-        }
+        fill(&table, 0..300).await;
         table.flush().await.expect("drives work");
         journal.set_sync_fails(true);
         for key in 300..2_000 {
@@ -280,16 +248,10 @@ fn a_table_that_is_closed_and_opened_again_is_one_table() {
         partitions: Some(1),
         ..small(40, false)
     };
-    let mut wrong = Vec::new();
     for seed in 0..20 {
-        let hardware = Hardware::new(&settings, 1, 1);
-        let sim = Sim::new(seed);
-        let kept = sim.block_on(async {
-            let table = hardware.create(&settings).await.expect("drives work");
-            hardware.disks[0].script(
-                When::next(Operation::Sync),
-                Fault::Slow(Duration::from_millis(500)),
-            );
+        let (hardware, sim) = used(&settings, 1, seed, async |table, hardware| {
+            let slow = Fault::Slow(Duration::from_millis(500));
+            hardware.disks[0].script(When::next(Operation::Sync), slow);
             let one = table.memory().tables;
             let mut key = 0;
             while table.memory().tables == one {
@@ -300,33 +262,16 @@ fn a_table_that_is_closed_and_opened_again_is_one_table() {
             runtime::sleep(Duration::from_micros(100)).await;
             table.close().await.expect("drives work");
             let table = hardware.open(&settings).await.expect("drives work");
-            for key in 0..1_500 {
-                table.insert(key, key).await.expect("drives work");
-            }
+            fill(&table, 0..1_500).await;
             table.sync().await.expect("it works");
             runtime::sleep(Duration::from_secs(1)).await;
-            1_500
         });
         let again = Hardware::of(hardware.killed(seed), seed);
         sim.crash();
-        Sim::new(seed).block_on(async {
-            let table = match again.open(&settings).await {
-                Ok(table) => table,
-                Err(error) => {
-                    wrong.push(format!("seed {seed}: {error}"));
-                    return;
-                }
-            };
-            let mut bad = 0;
-            for key in 0..kept {
-                bad += u64::from(!matches!(table.get(key).await, Ok(Some(found)) if found == key));
-            }
-            if bad > 0 {
-                wrong.push(format!("seed {seed}: {bad} of {kept} keys"));
-            }
+        opened(&again, &settings, seed, async |table| {
+            assert_eq!(missing(&table, 0..1_500).await, 0, "seed {seed}");
         });
     }
-    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 /// A runtime ends while flushes fail and the most tables wait. Another runtime continues the flushes when the drive works
@@ -337,27 +282,5 @@ fn flushes_that_fail_and_are_left_are_begun_again() {
         partitions: Some(20),
         ..with_side(3, false)
     };
-    let hardware = Hardware::new(&settings, 1, 1);
-    let sim = Sim::new(1);
-    let (table, refused) = sim.block_on(async {
-        let table = hardware.create(&settings).await.expect("drives work");
-        hardware.disks[0].script(When::every(Operation::Write), Fault::Error);
-        for key in 0.. {
-            if table.insert(key, key).await.is_err() {
-                return (table, key);
-            }
-        }
-        unreachable!("memory is bounded")
-    });
-    sim.crash();
-    hardware.disks[0].heal();
-    Sim::new(2).block_on(async {
-        let mut tries = 0;
-        while let Err(error) = table.insert(refused, refused).await {
-            tries += 1;
-            assert!(tries < 100, "the drive works, and still: {error}");
-            runtime::sleep(Duration::from_secs(1)).await;
-        }
-        assert_eq!(missing(&table, 0..refused + 1).await, 0);
-    });
+    writes_that_fail_and_are_left_are_begun_again(&settings);
 }

@@ -13,7 +13,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use runtime::sim::Sim;
 
-use crate::hardware::{Hardware, seeds};
+use crate::common::hardware::{Hardware, seeds};
+use crate::common::lives::crashed;
 use crate::life::{DRIVE_BYTES, small};
 
 const KEYS: u64 = 400;
@@ -164,12 +165,7 @@ fn live_and_crash(settings: &HashSettings, seed: u64, may_evict: bool) {
                 )
                 .await;
         });
-        let left = match random.random() {
-            true => hardware.killed(random.random()),
-            false => hardware.without_power(random.random()),
-        };
-        sim.crash();
-        hardware = Hardware::of(left, random.random());
+        (hardware, _) = crashed(&hardware, sim, &mut random);
     }
 }
 

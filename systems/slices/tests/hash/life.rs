@@ -1,11 +1,10 @@
 //! A small table, its drives and its log.
 
-use std::time::Duration;
-
-use device::{Fault, Operation};
 use flowstone_slices::{Channels, HashSettings, SliceError, SliceHash};
 
-pub(crate) use crate::hardware::{Hardware, Left};
+pub(crate) use crate::common::hardware::{Hardware, opened, used, with};
+use crate::common::structure::{Answer, Disks, Log, Settings, Structure};
+use crate::keyed::Keyed;
 
 /// Bytes of a drive.
 pub(crate) const DRIVE_BYTES: u64 = 1 << 20;
@@ -36,38 +35,61 @@ pub(crate) fn with_side(incarnations: u32, spread: bool) -> HashSettings {
     }
 }
 
-impl Hardware {
-    /// Makes the writes of every other flush so slow that tables wait on the side.
-    pub(crate) fn slow_down(&self) {
-        let slow = Fault::Slow(Duration::from_millis(8));
-        for disk in &self.disks {
-            disk.set_rates(vec![(Operation::Write, slow.clone(), 0.5)]);
+impl Settings for HashSettings {
+    type Structure = SliceHash;
+    const DRIVE_BYTES: u64 = DRIVE_BYTES;
+
+    fn log_words(&self, drive_bytes: &[u64]) -> Result<usize, SliceError> {
+        SliceHash::log_words(self, drive_bytes)
+    }
+
+    async fn create(&self, disks: Disks, log: Log) -> Result<SliceHash, SliceError> {
+        SliceHash::create(disks, log, self).await
+    }
+
+    async fn open(&self, disks: Disks, log: Log) -> Result<SliceHash, SliceError> {
+        SliceHash::open(disks, log, self).await
+    }
+}
+
+impl Structure for SliceHash {
+    type Item = u64;
+
+    async fn put(&self, number: u64) -> Result<u64, SliceError> {
+        self.insert(number & 0xffff_ffff, number).await?;
+        Ok(number)
+    }
+
+    async fn look_up(&self, number: u64) -> Result<Answer, SliceError> {
+        Ok(match self.get(number & 0xffff_ffff).await? {
+            Some(found) if found == number => Answer::Present,
+            Some(_) => Answer::Wrong,
+            None => Answer::Absent,
+        })
+    }
+
+    async fn flush(&self) -> Result<(), SliceError> {
+        Self::flush(self).await
+    }
+
+    async fn sync(&self) -> Result<(), SliceError> {
+        Self::sync(self).await
+    }
+
+    fn pages_lost(&self) -> u64 {
+        self.stats().pages_lost
+    }
+}
+
+impl Keyed for SliceHash {
+    async fn change(&self, key: u64, value: Option<u64>) -> Result<(), SliceError> {
+        match value {
+            Some(value) => self.insert(key, value).await,
+            None => self.delete(key).await,
         }
     }
 
-    /// Returns empty drives.
-    pub(crate) fn new(settings: &HashSettings, drives: usize, seed: u64) -> Self {
-        let sizes = vec![DRIVE_BYTES; drives];
-        let words = SliceHash::log_words(settings, &sizes).expect("the settings can be");
-        Self::empty(words, &sizes, seed)
-    }
-
-    pub(crate) async fn create(&self, settings: &HashSettings) -> Result<SliceHash, SliceError> {
-        let (disks, journal) = self.parts();
-        SliceHash::create(disks, journal, settings).await
-    }
-
-    /// Returns a new table with the keys below `keys`, each with itself as its value.
-    pub(crate) async fn filled(&self, settings: &HashSettings, keys: u64) -> SliceHash {
-        let table = self.create(settings).await.expect("drives work");
-        for key in 0..keys {
-            table.insert(key, key).await.expect("drives work");
-        }
-        table
-    }
-
-    pub(crate) async fn open(&self, settings: &HashSettings) -> Result<SliceHash, SliceError> {
-        let (disks, journal) = self.parts();
-        SliceHash::open(disks, journal, settings).await
+    async fn value(&self, key: u64) -> Result<Option<u64>, SliceError> {
+        self.get(key).await
     }
 }

@@ -7,7 +7,9 @@ use device::{Decay, MemoryJournal};
 use flowstone_slices::{HashSettings, SliceError, SliceHash};
 use runtime::sim::Sim;
 
-use crate::life::{Hardware, Left, small};
+use crate::common::hardware::Left;
+use crate::common::structure::{Answer, Structure, changed, check_all, fill, missing};
+use crate::life::{Hardware, opened, small, used, with};
 
 /// Returns settings with log parts of many pages.
 fn long_log() -> HashSettings {
@@ -28,80 +30,80 @@ fn many_pointers() -> HashSettings {
     }
 }
 
-async fn missing(table: &SliceHash, keys: std::ops::Range<u64>) -> usize {
-    let mut missing = 0;
-    for key in keys {
-        missing += usize::from(!matches!(table.get(key).await, Ok(Some(found)) if found == key));
-    }
-    missing
-}
-
-/// Cuts the power once for each seed, and returns (seed, number of the first `synced` keys that are missing) for each loss.
-fn power_cuts(
-    hardware: &Hardware,
-    settings: &HashSettings,
-    synced: u64,
-    seeds: u64,
-) -> Vec<(u64, usize)> {
+/// Cuts the power once for each seed. None of the first `synced` keys may be missing.
+fn check_power_cuts(hardware: &Hardware, settings: &HashSettings, synced: u64, seeds: u64) {
     let mut lost = Vec::new();
     for seed in 0..seeds {
         let again = Hardware::of(hardware.without_power(seed), seed);
-        let gone = Sim::new(seed).block_on(async {
-            let table = again.open(settings).await.expect("drives work");
+        let gone = opened(&again, settings, seed, async |table| {
             missing(&table, 0..synced).await
         });
         if gone > 0 {
             lost.push((seed, gone));
         }
     }
-    lost
-}
-
-/// Sync 1 completes, sync 2 is dropped, and the power fails during sync 3.
-#[test]
-fn a_dropped_sync_does_not_cost_what_was_synced_before() {
-    let settings = long_log();
-    let hardware = Hardware::new(&settings, 1, 1);
-    let sim = Sim::new(1);
-    sim.block_on(async {
-        let table = hardware.filled(&settings, 300).await;
-        table.sync().await.expect("it works");
-        table.insert(300, 300).await.expect("drives work");
-        let dropped = runtime::timeout(Duration::from_micros(5), table.sync()).await;
-        assert!(dropped.is_err());
-        table.insert(301, 301).await.expect("drives work");
-        runtime::spawn_detached(async move {
-            let _ = table.sync().await;
-        });
-        runtime::sleep(Duration::from_micros(5)).await;
-    });
-    let lost = power_cuts(&hardware, &settings, 300, 200);
     assert!(
         lost.is_empty(),
         "synced keys lost (seed, how many): {lost:?}"
     );
 }
 
+/// Uses a table with a long log that has 300 keys.
+fn used_with_keys(by: impl AsyncFnOnce(SliceHash, &Hardware)) -> (Hardware, Sim) {
+    used(&long_log(), 1, 1, async |table, hardware| {
+        fill(&table, 0..300).await;
+        by(table, hardware).await;
+    })
+}
+
+/// Begins a sync, which nobody waits for.
+async fn begin_sync(table: &SliceHash) {
+    let syncing = table.clone();
+    runtime::spawn_detached(async move {
+        let _ = syncing.sync().await;
+    });
+    runtime::sleep(Duration::from_micros(5)).await;
+}
+
+/// Begins a flush.
+async fn begin_flush(table: &SliceHash) -> impl Future<Output = Result<(), SliceError>> {
+    let flushing = table.clone();
+    let flushed = runtime::spawn(async move { flushing.flush().await });
+    runtime::sleep(Duration::from_micros(5)).await;
+    async move { flushed.await.expect("it ends") }
+}
+
+async fn fail_to_sync(table: &SliceHash, hardware: &Hardware) {
+    hardware.journal.set_sync_fails(true);
+    assert!(table.sync().await.is_err());
+    hardware.journal.set_sync_fails(false);
+}
+
+/// Sync 1 completes, sync 2 is dropped, and the power fails during sync 3.
+#[test]
+fn a_dropped_sync_does_not_cost_what_was_synced_before() {
+    let (hardware, _sim) = used_with_keys(async |table, _| {
+        table.sync().await.expect("it works");
+        table.insert(300, 300).await.expect("drives work");
+        let dropped = runtime::timeout(Duration::from_micros(5), table.sync()).await;
+        assert!(dropped.is_err());
+        table.insert(301, 301).await.expect("drives work");
+        begin_sync(&table).await;
+    });
+    check_power_cuts(&hardware, &long_log(), 300, 200);
+}
+
 /// Sync 1 completes, sync 2 fails, and the power fails during sync 3.
 #[test]
 fn a_failed_sync_does_not_cost_what_was_synced_before() {
-    let settings = long_log();
-    let hardware = Hardware::new(&settings, 1, 1);
-    let sim = Sim::new(1);
-    let durable = sim.block_on(async {
-        let table = hardware.filled(&settings, 300).await;
+    let mut durable = Vec::new();
+    let (hardware, _sim) = used_with_keys(async |table, hardware| {
         table.sync().await.expect("it works");
-        let durable = hardware.journal.crash();
+        durable = hardware.journal.crash();
         table.insert(300, 300).await.expect("drives work");
-        hardware.journal.set_sync_fails(true);
-        assert!(table.sync().await.is_err());
-        hardware.journal.set_sync_fails(false);
+        fail_to_sync(&table, hardware).await;
         table.insert(301, 301).await.expect("drives work");
-        runtime::spawn_detached(async move {
-            let _ = table.sync().await;
-        });
-        runtime::sleep(Duration::from_micros(5)).await;
-        durable
+        begin_sync(&table).await;
     });
     // Pages of the log are written whole. One page has reached the drive before the power failed.
     let stored = hardware.journal.crash();
@@ -114,8 +116,7 @@ fn a_failed_sync_does_not_cost_what_was_synced_before() {
             ..hardware.without_power(1)
         };
         let again = Hardware::of(left, 1);
-        let gone = Sim::new(1).block_on(async {
-            let table = again.open(&settings).await.expect("drives work");
+        let gone = opened(&again, &long_log(), 1, async |table| {
             missing(&table, 0..300).await
         });
         if gone > 0 {
@@ -132,80 +133,53 @@ fn a_failed_sync_does_not_cost_what_was_synced_before() {
 /// of the next start.
 #[test]
 fn a_kill_and_then_a_power_cut_keep_what_was_synced() {
-    let settings = long_log();
-    let hardware = Hardware::new(&settings, 1, 1);
-    let sim = Sim::new(1);
-    sim.block_on(async {
-        let table = hardware.filled(&settings, 300).await;
+    let (hardware, sim) = used_with_keys(async |table, _| {
         table.sync().await.expect("it works");
         table.insert(300, 300).await.expect("drives work");
-        let syncing = table.clone();
-        runtime::spawn_detached(async move {
-            let _ = syncing.sync().await;
-        });
-        runtime::sleep(Duration::from_micros(5)).await;
+        begin_sync(&table).await;
         table.insert(301, 301).await.expect("drives work");
     });
     sim.crash();
+    let settings = long_log();
     // The same journal: stores that are not durable stay so.
     let sim = Sim::new(2);
     sim.block_on(async {
-        let dropped = runtime::timeout(Duration::from_micros(150), hardware.open(&settings)).await;
+        let open = hardware.open(&settings);
+        let dropped = runtime::timeout(Duration::from_micros(150), open).await;
         assert!(dropped.is_err(), "it syncs");
     });
-    let lost = power_cuts(&hardware, &settings, 300, 200);
-    assert!(
-        lost.is_empty(),
-        "synced keys lost (seed, how many): {lost:?}"
-    );
+    check_power_cuts(&hardware, &long_log(), 300, 200);
 }
 
 /// A sync fails and the process ends. The next process opens the table, and its sync succeeds: then everything is durable.
 #[test]
 fn what_a_failed_sync_of_the_last_process_has_lost_is_stored_again() {
-    let settings = long_log();
-    let hardware = Hardware::new(&settings, 1, 1);
-    Sim::new(1).block_on(async {
-        let table = hardware.filled(&settings, 300).await;
-        hardware.journal.set_sync_fails(true);
-        assert!(table.sync().await.is_err());
-        hardware.journal.set_sync_fails(false);
+    let (hardware, _sim) = used_with_keys(async |table, hardware| {
+        fail_to_sync(&table, hardware).await;
     });
-    Sim::new(2).block_on(async {
-        let table = hardware.open(&settings).await.expect("drives work");
-        assert_eq!(missing(&table, 0..300).await, 0);
+    opened(&hardware, &long_log(), 2, async |table| {
+        check_all(&table, 0..300, "opened").await;
         table.sync().await.expect("it works again");
     });
-    let lost = power_cuts(&hardware, &settings, 300, 200);
-    assert!(
-        lost.is_empty(),
-        "synced keys lost (seed, how many): {lost:?}"
-    );
+    check_power_cuts(&hardware, &long_log(), 300, 200);
 }
 
 /// A dropped sync goes on, so that no other sync takes its place and misses its failure.
 #[test]
 fn a_dropped_sync_goes_on() {
-    let settings = long_log();
-    let hardware = Hardware::new(&settings, 1, 1);
-    Sim::new(1).block_on(async {
-        let table = hardware.filled(&settings, 300).await;
+    let (hardware, _sim) = used_with_keys(async |table, _| {
         let dropped = runtime::timeout(Duration::from_micros(5), table.sync()).await;
         assert!(dropped.is_err());
         runtime::sleep(Duration::from_millis(1)).await;
     });
-    let lost = power_cuts(&hardware, &settings, 300, 20);
-    assert!(lost.is_empty(), "keys lost (seed, how many): {lost:?}");
+    check_power_cuts(&hardware, &long_log(), 300, 20);
 }
 
 /// A process ends while the sync of a pointer fails. The next process finds that pointer, and goes on as if it were durable.
 #[test]
 fn a_pointer_that_the_last_process_has_lost_is_stored_again() {
     let settings = many_pointers();
-    let hardware = Hardware::new(&settings, 5, 1);
-    let sim = Sim::new(1);
-    sim.block_on(async {
-        let table = hardware.create(&settings).await.expect("drives work");
+    let (hardware, sim) = used(&settings, 5, 1, async |table, hardware| {
         table.insert(1, 1).await.expect("drives work");
         table.sync().await.expect("it works");
         hardware.journal.set_sync_fails(true);
@@ -220,19 +194,14 @@ fn a_pointer_that_the_last_process_has_lost_is_stored_again() {
     sim.block_on(async {
         let table = hardware.open(&settings).await.expect("drives work");
         table.insert(1, 2).await.expect("drives work");
-        let flushing = table.clone();
-        runtime::spawn_detached(async move {
-            let _ = flushing.flush().await;
-        });
-        runtime::sleep(Duration::from_micros(5)).await;
+        drop(begin_flush(&table).await);
         // The log must not lose more of a part's entries than are in the slicetable that the pointer names.
         table.insert(1, 3).await.expect("drives work");
         table.sync().await.expect("it works again");
     });
     let again = Hardware::of(hardware.without_power(1), 1);
     sim.crash();
-    Sim::new(3).block_on(async {
-        let table = again.open(&settings).await.expect("drives work");
+    opened(&again, &settings, 3, async |table| {
         assert_eq!(table.get(1).await.expect("drives work"), Some(3));
     });
 }
@@ -240,47 +209,25 @@ fn a_pointer_that_the_last_process_has_lost_is_stored_again() {
 /// A successful sync of a pointer does not restore stores that a user's failed sync has lost.
 #[test]
 fn a_pointer_that_is_durable_makes_up_for_no_failed_sync() {
-    let settings = long_log();
-    let hardware = Hardware::new(&settings, 1, 1);
-    Sim::new(1).block_on(async {
-        let table = hardware.filled(&settings, 300).await;
-        let flushing = table.clone();
-        let flushed = runtime::spawn(async move { flushing.flush().await });
-        runtime::sleep(Duration::from_micros(5)).await;
-        for key in 300..600 {
-            table.insert(key, key).await.expect("drives work");
-        }
-        hardware.journal.set_sync_fails(true);
-        assert!(table.sync().await.is_err());
-        hardware.journal.set_sync_fails(false);
-        let flushed = flushed.await.expect("it ends");
-        flushed.expect("it begins after the sync");
+    let (hardware, _sim) = used_with_keys(async |table, hardware| {
+        let flushed = begin_flush(&table).await;
+        fill(&table, 300..600).await;
+        fail_to_sync(&table, hardware).await;
+        flushed.await.expect("it begins after the sync");
         table.sync().await.expect("it works again");
     });
-    let lost = power_cuts(&hardware, &settings, 600, 20);
-    assert!(
-        lost.is_empty(),
-        "synced keys lost (seed, how many): {lost:?}"
-    );
+    check_power_cuts(&hardware, &long_log(), 600, 20);
 }
 
 /// As on Linux, one waiter alone is told of a failed sync. The pointer's sync fails and takes the stores of a user's earlier
 /// sync with it: the user's sync must not succeed.
 #[test]
 fn a_sync_does_not_succeed_when_another_has_lost_its_stores() {
-    let settings = long_log();
-    let hardware = Hardware::new(&settings, 1, 1);
-    let synced = Sim::new(1).block_on(async {
-        let table = hardware.filled(&settings, 300).await;
+    let mut synced = Ok(());
+    let (hardware, _sim) = used_with_keys(async |table, hardware| {
         // The flush syncs the log while the user's sync is under way.
-        let flushing = table.clone();
-        runtime::spawn_detached(async move {
-            let _ = flushing.flush().await;
-        });
-        runtime::sleep(Duration::from_micros(5)).await;
-        for key in 300..600 {
-            table.insert(key, key).await.expect("drives work");
-        }
+        drop(begin_flush(&table).await);
+        fill(&table, 300..600).await;
         hardware.journal.set_sync_time(Duration::from_millis(100));
         let syncing = table.clone();
         let sync = runtime::spawn(async move { syncing.sync().await });
@@ -289,53 +236,36 @@ fn a_sync_does_not_succeed_when_another_has_lost_its_stores() {
         hardware.journal.set_sync_fails(true);
         runtime::sleep(Duration::from_millis(60)).await;
         hardware.journal.set_sync_fails(false);
-        sync.await.expect("it ends")
+        synced = sync.await.expect("it ends");
     });
     if synced.is_err() {
         return;
     }
-    let lost = power_cuts(&hardware, &settings, 600, 20);
-    assert!(
-        lost.is_empty(),
-        "synced keys lost (seed, how many): {lost:?}"
-    );
+    check_power_cuts(&hardware, &long_log(), 600, 20);
 }
 
 /// A user's sync fails and takes the word that says where a new slicetable lies. The sync of that word, which began earlier,
 /// succeeds. The user syncs again with success. The power fails during the next flush, which overwrites the old slicetable.
 #[test]
 fn a_sync_that_succeeds_makes_pointers_durable_that_a_failed_one_has_lost() {
-    let settings = long_log();
-    let hardware = Hardware::new(&settings, 1, 1);
-    let sim = Sim::new(1);
-    sim.block_on(async {
-        let table = hardware.filled(&settings, 300).await;
+    let (hardware, _sim) = used_with_keys(async |table, hardware| {
         table.flush().await.expect("drives work");
         table.insert(300, 300).await.expect("drives work");
         table.sync().await.expect("it works");
         hardware.journal.set_sync_time(Duration::from_millis(100));
-        let flushing = table.clone();
-        let flushed = runtime::spawn(async move { flushing.flush().await });
+        let flushed = begin_flush(&table).await;
         runtime::sleep(Duration::from_millis(60)).await;
         hardware.journal.set_sync_time(Duration::from_micros(300));
-        hardware.journal.set_sync_fails(true);
-        assert!(table.sync().await.is_err());
-        hardware.journal.set_sync_fails(false);
+        fail_to_sync(&table, hardware).await;
         // The flush's own sync has failed, too, or has ended before.
-        let _ = flushed.await.expect("it ends");
+        let _ = flushed.await;
         table.insert(301, 301).await.expect("drives work");
         table.sync().await.expect("it works again");
         table.sync().await.expect("it works again");
-        runtime::spawn_detached(async move {
-            let _ = table.flush().await;
-        });
+        drop(begin_flush(&table).await);
         runtime::sleep(Duration::from_millis(5)).await;
     });
-    let lost = power_cuts(&hardware, &settings, 302, 200);
-    assert!(
-        lost.is_empty(),
-        "synced keys lost (seed, how many): {lost:?}"
-    );
+    check_power_cuts(&hardware, &long_log(), 302, 200);
 }
 
 /// A log with a flipped bit or a page of zeros is reported, not taken for a shorter log.
@@ -350,23 +280,17 @@ fn a_log_that_has_decayed_is_no_shorter_log() {
         "flipped bit of a generation",
         "pointers of zeros",
     ] {
-        let hardware = Hardware::new(&settings, 1, 1);
-        Sim::new(1).block_on(async {
-            let table = hardware.create(&settings).await.expect("drives work");
-            for key in 0..300 {
-                table.insert(key, 1).await.expect("drives work");
-            }
+        let (hardware, _) = used(&settings, 1, 1, async |table, _| {
+            fill(&table, (0..300).map(|key| changed(key, 1))).await;
             table.flush().await.expect("drives work");
-            for key in 0..300 {
-                table.insert(key, 2).await.expect("drives work");
-            }
+            fill(&table, (0..300).map(|key| changed(key, 2))).await;
             table.sync().await.expect("it works");
         });
         let mut words = hardware.journal.crash();
         // An entry of the part in use, known by its value and its key.
         let at = (0..words.len() - 1)
             .rev()
-            .find(|&at| words[at] == 270 && words[at + 1] == 2)
+            .find(|&at| words[at] == 270 && words[at + 1] == changed(270, 2))
             .expect("it is there");
         // The head of the part begins with the count of its entries.
         let head = (0..words.len())
@@ -379,27 +303,16 @@ fn a_log_that_has_decayed_is_no_shorter_log() {
             "page of zeros" => words[at / 512 * 512..(at / 512 + 1) * 512].fill(0),
             _ => words[8] = 0,
         }
-        let left = Left {
-            images: hardware.killed(1).images,
-            journal: Arc::new(MemoryJournal::from_words(words)),
-        };
-        let again = Hardware::of(left, 1);
+        let again = hardware.with_words(words);
         Sim::new(2).block_on(async {
             let Ok(table) = again.open(&settings).await else {
                 return;
             };
-            let (mut old, mut none) = (0, 0);
             for key in 0..300 {
-                match table.get(key).await {
-                    Ok(Some(1)) => old += 1,
-                    Ok(None) => none += 1,
-                    _ => {}
+                let found = table.look_up(changed(key, 2)).await;
+                if let Ok(Answer::Absent | Answer::Wrong) = found {
+                    silent.push(format!("{kind}: key {key} is {found:?}"));
                 }
-            }
-            if old + none > 0 {
-                silent.push(format!(
-                    "{kind}: {old} of 300 keys have older values, {none} are gone"
-                ));
             }
         });
     }
@@ -410,9 +323,8 @@ fn a_log_that_has_decayed_is_no_shorter_log() {
 #[test]
 fn a_pointer_that_has_decayed_costs_its_own_partition_only() {
     let settings = small(40, false);
-    let hardware = Hardware::new(&settings, 1, 1);
-    Sim::new(1).block_on(async {
-        let table = hardware.filled(&settings, 300).await;
+    let (hardware, _) = used(&settings, 1, 1, async |table, _| {
+        fill(&table, 0..300).await;
         table.flush().await.expect("drives work");
     });
     let mut bad = Vec::new();
@@ -420,25 +332,21 @@ fn a_pointer_that_has_decayed_costs_its_own_partition_only() {
         for bit in [0, 1, 2, 3, 20] {
             let mut words = hardware.journal.crash();
             words[pointer] ^= 1 << bit;
-            let left = Left {
-                images: hardware.killed(1).images,
-                journal: Arc::new(MemoryJournal::from_words(words)),
-            };
-            let again = Hardware::of(left, 1);
+            let again = hardware.with_words(words);
             Sim::new(2).block_on(async {
                 let Ok(table) = again.open(&settings).await else {
                     return;
                 };
                 let mut there = Vec::new();
                 for key in 0..300 {
-                    if matches!(table.get(key).await, Ok(Some(found)) if found == key) {
+                    if missing(&table, [key]).await == 0 {
                         there.push(key);
                     }
                 }
                 let mut last = Ok(());
                 for round in 0..6 {
                     for key in 300..340 {
-                        let _ = table.insert(key, round).await;
+                        let _ = table.put(changed(key, round)).await;
                     }
                     last = table.flush().await;
                     if last.is_err() {
@@ -446,12 +354,7 @@ fn a_pointer_that_has_decayed_costs_its_own_partition_only() {
                         last = table.flush().await;
                     }
                 }
-                let mut gone = 0;
-                for key in &there {
-                    gone += u64::from(
-                        !matches!(table.get(*key).await, Ok(Some(found)) if found == *key),
-                    );
-                }
+                let gone = missing(&table, there.iter().copied()).await;
                 if gone > 0 || last.is_err() {
                     bad.push(format!(
                         "pointer {pointer}, bit {bit}: {gone} of {} keys of other partitions are gone, flush: {last:?}",
@@ -468,20 +371,16 @@ fn a_pointer_that_has_decayed_costs_its_own_partition_only() {
 #[test]
 fn pointers_that_cannot_be_read_are_an_error() {
     let settings = many_pointers();
-    let hardware = Hardware::new(&settings, 5, 1);
-    Sim::new(1).block_on(async {
-        drop(hardware.create(&settings).await.expect("drives work"));
+    with(&settings, 5, async |table, hardware| {
+        drop(table);
         let left = |seed| {
             let mut image = hardware.journal.image(hardware.journal.crash());
             let decayed = image.decay(seed);
             (decayed == Some((1, Decay::Unreadable))).then_some(image)
         };
         let image = (0..100_000).find_map(left).expect("a seed does it");
-        let left = Left {
-            images: hardware.killed(1).images,
-            journal: Arc::new(MemoryJournal::from_image(image)),
-        };
-        let opened = Hardware::of(left, 1).open(&settings).await;
+        let again = hardware.with_journal(MemoryJournal::from_image(image));
+        let opened = again.open(&settings).await;
         assert!(
             matches!(opened.as_ref().err(), Some(SliceError::Log(_))),
             "{:?}",

@@ -1,14 +1,16 @@
 //! SliceHash against a map: sequential and concurrent operations, crashes, and drives that fail.
 
-mod chaos;
+#[path = "../common/mod.rs"]
+mod common;
 mod crash;
 mod faults;
 mod flushes;
-#[path = "../common/hardware.rs"]
-mod hardware;
 mod index;
+#[path = "../common/keyed.rs"]
+mod keyed;
 mod life;
 mod log_faults;
+#[path = "../common/model.rs"]
 mod model;
 mod ordinary;
 mod refusals;

@@ -4,30 +4,19 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use device::{Fault, Operation, When};
-use flowstone_slices::{HashSettings, SliceHash};
+use flowstone_slices::{HashSettings, Scheduling, SliceHash};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use runtime::sim::Sim;
 
-use crate::life::{Hardware, small};
+use crate::common::structure::{check_all, fill};
+use crate::life::{small, with};
 
 async fn check(table: &SliceHash, model: &HashMap<u64, u64>, keys: u64) {
     for key in 0..keys {
         let found = table.get(key).await.expect("drives work");
         assert_eq!(found, model.get(&key).copied(), "key {key}");
     }
-}
-
-fn with_table<T>(
-    settings: HashSettings,
-    drives: usize,
-    test: impl AsyncFnOnce(SliceHash, &Hardware) -> T,
-) -> T {
-    Sim::new(1).block_on(async {
-        let hardware = Hardware::new(&settings, drives, 1);
-        let table = hardware.create(&settings).await.expect("drives work");
-        test(table, &hardware).await
-    })
 }
 
 /// Changes keys at random and compares the table with a map. Nothing is evicted.
@@ -57,33 +46,29 @@ async fn change_at_random(table: &SliceHash, seed: u64) {
 
 #[test]
 fn a_table_is_a_map() {
+    let filtered = HashSettings {
+        filter_bytes: 1 << 20,
+        ..small(12, false)
+    };
+    let unaware = HashSettings {
+        scheduling: Scheduling {
+            is_channel_aware: false,
+            ..Scheduling::default()
+        },
+        ..small(12, false)
+    };
     for seed in 0..5 {
-        with_table(small(12, false), 1, async |table, _| {
-            change_at_random(&table, seed).await
-        });
-        with_table(small(12, false), 3, async |table, _| {
-            change_at_random(&table, seed).await
-        });
-        with_table(small(12, true), 3, async |table, _| {
-            change_at_random(&table, seed).await
-        });
-        let filtered = HashSettings {
-            filter_bytes: 1 << 20,
-            ..small(12, false)
-        };
-        with_table(filtered, 2, async |table, _| {
-            change_at_random(&table, seed).await
-        });
-        let unaware = HashSettings {
-            scheduling: flowstone_slices::Scheduling {
-                is_channel_aware: false,
-                ..Default::default()
-            },
-            ..small(12, false)
-        };
-        with_table(unaware, 1, async |table, _| {
-            change_at_random(&table, seed).await
-        });
+        for (settings, drives) in [
+            (&small(12, false), 1),
+            (&small(12, false), 3),
+            (&small(12, true), 3),
+            (&filtered, 2),
+            (&unaware, 1),
+        ] {
+            with(settings, drives, async |table, _| {
+                change_at_random(&table, seed).await;
+            });
+        }
     }
 }
 
@@ -102,9 +87,7 @@ fn a_look_up_reads_two_pages_at_most_and_one_as_a_rule() {
             .await
             .expect("drives work");
         let keys = 4 * 30 * u64::from(table.shape().table_entries);
-        for key in 0..keys {
-            table.insert(key, key).await.expect("drives work");
-        }
+        fill(&table, 0..keys).await;
         table.flush().await.expect("drives work");
         let reads_of = async |keys: std::ops::Range<u64>| {
             let before = table.stats().page_reads;
@@ -138,17 +121,12 @@ fn entries_go_back_to_their_first_slots_before_a_flush() {
         incarnations: 8,
         ..HashSettings::default()
     };
-    with_table(settings, 1, async |table, _| {
+    with(&settings, 1, async |table, _| {
         let keys = 2 * u64::from(table.shape().table_entries);
-        for key in 0..keys {
-            table.insert(key, key).await.expect("drives work");
-        }
+        fill(&table, 0..keys).await;
         table.flush().await.expect("drives work");
         let before = table.stats().page_reads;
-        for key in 0..keys {
-            let found = table.get(key).await.expect("drives work");
-            assert_eq!(found, Some(key));
-        }
+        check_all(&table, 0..keys, "flushed").await;
         let reads = (table.stats().page_reads - before) as f64 / keys as f64;
         assert!((1.0..1.07).contains(&reads), "{reads}");
     });
@@ -157,10 +135,8 @@ fn entries_go_back_to_their_first_slots_before_a_flush() {
 #[test]
 fn the_oldest_incarnation_goes() {
     for spread in [false, true] {
-        with_table(small(4, spread), 2, async |table, _| {
-            for key in 0..6_000 {
-                table.insert(key, key).await.expect("drives work");
-            }
+        with(&small(4, spread), 2, async |table, _| {
+            fill(&table, 0..6_000).await;
             table.flush().await.expect("drives work");
             let mut found = Vec::new();
             for key in 0..6_000 {
@@ -180,7 +156,7 @@ fn the_oldest_incarnation_goes() {
 #[test]
 fn tasks_at_once_find_what_they_have_written() {
     for (drives, spread) in [(1, false), (3, false), (3, true)] {
-        with_table(small(30, spread), drives, async |table, _| {
+        with(&small(30, spread), drives, async |table, _| {
             let tasks: Vec<_> = (0..8_u64)
                 .map(|task| {
                     let table = table.clone();
@@ -210,7 +186,7 @@ fn filters_spare_reads_of_what_is_not_there() {
         filter_bytes: 1 << 20,
         ..small(12, false)
     };
-    with_table(settings, 1, async |table, _| {
+    with(&settings, 1, async |table, _| {
         for key in 0..200 {
             table.insert(key, key).await.expect("drives work");
             table.get(key + 10_000).await.expect("drives work");
@@ -234,7 +210,7 @@ fn memory_counts_what_a_flush_has_for_a_while() {
         ..small(12, false)
     };
     let slow = Fault::Slow(Duration::from_secs(1));
-    with_table(settings, 1, async |table, hardware| {
+    with(&settings, 1, async |table, hardware| {
         let no_filter = table.memory();
         table.insert(0, 0).await.expect("drives work");
         table.flush().await.expect("drives work");
@@ -253,50 +229,5 @@ fn memory_counts_what_a_flush_has_for_a_while() {
         assert_eq!(memory.tables, 2 * before.tables);
         flushed.await.expect("it ends").expect("drives work");
         assert_eq!(table.memory(), before);
-    });
-}
-
-#[test]
-fn what_is_opened_must_be_what_was_created() {
-    let settings = small(8, false);
-    Sim::new(1).block_on(async {
-        let hardware = Hardware::new(&settings, 2, 1);
-        let refusal = async |hardware: &Hardware| match hardware.open(&settings).await {
-            Ok(_) => panic!("it was opened"),
-            Err(error) => error.to_string(),
-        };
-        assert!(refusal(&hardware).await.contains("make one with `create`"));
-        drop(hardware.create(&settings).await.expect("drives work"));
-
-        let turned = Hardware {
-            media: Vec::new(),
-            disks: hardware.disks.iter().rev().cloned().collect(),
-            journal: hardware.journal.clone(),
-        };
-        assert!(refusal(&turned).await.contains("in the order"));
-        let one = Hardware {
-            media: Vec::new(),
-            disks: hardware.disks[..1].to_vec(),
-            journal: hardware.journal.clone(),
-        };
-        assert!(refusal(&one).await.contains("2 drives and 1 are given"));
-        let other = Hardware::new(&settings, 2, 2);
-        drop(other.create(&settings).await.expect("drives work"));
-        let mixed = Hardware {
-            media: Vec::new(),
-            disks: vec![hardware.disks[0].clone(), other.disks[1].clone()],
-            journal: hardware.journal.clone(),
-        };
-        assert!(refusal(&mixed).await.contains("another structure"));
-        let without_log = Hardware {
-            media: Vec::new(),
-            disks: hardware.disks.clone(),
-            journal: other.journal.clone(),
-        };
-        assert!(
-            refusal(&without_log)
-                .await
-                .contains("the log belongs to another")
-        );
     });
 }

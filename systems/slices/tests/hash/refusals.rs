@@ -3,15 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use device::{AlignedBuf, Disk, Image, Journal, MemoryJournal, SharedBuf};
-use flowstone_slices::{
-    Channels, Files, HashSettings, Scheduling, SliceError, SliceHash, log_path,
-};
+use device::{AlignedBuf, Disk, SharedBuf};
+use flowstone_slices::{Channels, Files, HashSettings, SliceError, SliceHash, log_path};
 use format::slices::SliceSuperblock;
-use runtime::sim::Sim;
 use zerocopy::byteorder::little_endian::{U32, U64};
 
-use crate::life::{DRIVE_BYTES, Hardware, small};
+use crate::common::refusals::{self, Set, change_superblock, refused_bytes};
+use crate::common::structure::fill;
+use crate::life::{DRIVE_BYTES, small, used, with};
 
 fn create(paths: &[PathBuf], bytes: u64, force: bool) -> Result<SliceHash, SliceError> {
     let settings = small(8, false);
@@ -20,6 +19,10 @@ fn create(paths: &[PathBuf], bytes: u64, force: bool) -> Result<SliceHash, Slice
         let files = Files::create(paths, bytes, force, words).await?;
         SliceHash::create(files.disks, files.journal, &settings).await
     })
+}
+
+fn create_at(path: &Path, force: bool) -> Result<SliceHash, SliceError> {
+    create(&[path.to_owned()], DRIVE_BYTES, force)
 }
 
 fn open(paths: &[PathBuf], settings: &HashSettings) -> Result<SliceHash, SliceError> {
@@ -45,7 +48,7 @@ fn files_of_others_that_are_named_as_a_log_are_kept() {
     let log = log_path(&path);
     for text in ["the log of another program", "short"] {
         std::fs::write(&log, text).expect("it is written");
-        let refused = create(std::slice::from_ref(&path), DRIVE_BYTES, false).map(drop);
+        let refused = create_at(&path, false).map(drop);
         assert!(
             matches!(&refused, Err(SliceError::Exists { path }) if *path == log),
             "{refused:?}"
@@ -53,7 +56,7 @@ fn files_of_others_that_are_named_as_a_log_are_kept() {
         assert_eq!(std::fs::read(&log).expect("it is there"), text.as_bytes());
         assert_eq!(names_in(directory.path()), ["drive.log"]);
     }
-    let forced = create(std::slice::from_ref(&path), DRIVE_BYTES, true);
+    let forced = create_at(&path, true);
     drop(forced.expect("with force it may be lost"));
     open(&[path], &small(8, false)).expect("what was made is opened");
 }
@@ -62,13 +65,13 @@ fn files_of_others_that_are_named_as_a_log_are_kept() {
 fn a_log_that_was_left_behind_is_used_again() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("drive");
-    drop(create(std::slice::from_ref(&path), DRIVE_BYTES, false).expect("files work"));
+    drop(create_at(&path, false).expect("files work"));
     std::fs::remove_file(&path).expect("it is removed");
-    let again = create(std::slice::from_ref(&path), DRIVE_BYTES, false);
+    let again = create_at(&path, false);
     drop(again.expect("the log belongs to nothing"));
     std::fs::write(log_path(&path), "").expect("it is emptied");
     std::fs::remove_file(&path).expect("it is removed");
-    let empty = create(std::slice::from_ref(&path), DRIVE_BYTES, false);
+    let empty = create_at(&path, false);
     drop(empty.expect("the log is empty"));
     open(&[path], &small(8, false)).expect("what was made is opened");
 }
@@ -77,9 +80,9 @@ fn a_log_that_was_left_behind_is_used_again() {
 fn a_log_that_is_in_use_is_not_taken_away() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("drive");
-    let table = create(std::slice::from_ref(&path), DRIVE_BYTES, false).expect("files work");
+    let table = create_at(&path, false).expect("files work");
     std::fs::rename(&path, directory.path().join("elsewhere")).expect("it is renamed");
-    let refused = create(std::slice::from_ref(&path), DRIVE_BYTES, true).map(drop);
+    let refused = create_at(&path, true).map(drop);
     let refused = refused.expect_err("it is in use").to_string();
     assert!(refused.contains("in use"), "{refused}");
     assert_eq!(names_in(directory.path()), ["drive.log", "elsewhere"]);
@@ -180,35 +183,17 @@ fn a_refused_creation_leaves_no_files() {
 
 #[test]
 fn create_refuses_before_it_overwrites() {
-    let settings = small(8, false);
-    Sim::new(1).block_on(async {
-        let hardware = Hardware::new(&settings, 1, 1);
-        let table = hardware.create(&settings).await.expect("drives work");
-        table.insert(1, 1).await.expect("drives work");
-        table.sync().await.expect("it works");
-        drop(table);
-        let (disks, _) = hardware.parts();
-        let short: Arc<dyn Journal> = Arc::new(MemoryJournal::new(512));
-        let refused = SliceHash::create(disks, short, &settings).await;
-        assert!(matches!(refused, Err(SliceError::ShortLog { .. })));
-        let table = hardware.open(&settings).await.expect("it is as it was");
-        assert_eq!(table.get(1).await.expect("drives work"), Some(1));
-    });
+    refusals::create_refuses_before_it_overwrites(&small(8, false));
 }
 
 #[test]
 fn a_drive_that_is_named_twice_is_refused() {
-    let settings = small(8, true);
-    Sim::new(1).block_on(async {
-        let hardware = Hardware::new(&settings, 2, 1);
-        let (disks, journal) = hardware.parts();
-        let twice = || vec![Arc::clone(&disks[0]), Arc::clone(&disks[0])];
-        let created = SliceHash::create(twice(), Arc::clone(&journal), &settings).await;
-        let opened = SliceHash::open(twice(), journal, &settings).await;
-        for refused in [created, opened] {
-            assert!(matches!(refused, Err(SliceError::SameDrive { drive: 1 })));
-        }
-    });
+    refusals::create_refuses_before_it_overwrites(&small(8, true));
+}
+
+#[test]
+fn what_is_opened_must_be_what_was_created() {
+    refusals::what_is_opened_must_be_what_was_created(&small(8, false));
 }
 
 /// Shorter than the partitions and a spare region, or than the end of a slicetable.
@@ -216,19 +201,16 @@ fn a_drive_that_is_named_twice_is_refused() {
 fn a_drive_that_has_been_cut_short_is_refused() {
     for (drives, spread) in [(1, false), (2, false), (2, true)] {
         let settings = small(40, spread);
-        let hardware = Hardware::new(&settings, drives, 1);
-        let region_bytes = Sim::new(1).block_on(async {
-            let table = hardware.create(&settings).await.expect("drives work");
-            // Enough keys that slicetables lie in all parts of the drives.
-            for key in 0..2_000 {
-                table.insert(key % 300, key).await.expect("drives work");
-            }
+        let mut region_bytes = 0;
+        // Enough keys that slicetables lie in all parts of the drives.
+        let (hardware, _) = used(&settings, drives, 1, async |table, _| {
+            fill(&table, 0..2_000).await;
             table.flush().await.expect("drives work");
-            table.shape().region_bytes
+            region_bytes = table.shape().region_bytes;
         });
         // Lengths that are certainly too short, then any number of regions: a slicetable may lie behind the end, as the log says.
         let regions = (DRIVE_BYTES - 8192) / region_bytes;
-        let lens = [
+        let short = [
             4096,
             8192,
             16384,
@@ -237,62 +219,23 @@ fn a_drive_that_has_been_cut_short_is_refused() {
             200 << 10,
             8192 + 3 * region_bytes,
         ];
-        let mut refused = 0;
-        for (len, is_sure) in lens
-            .into_iter()
-            .map(|len| (len, true))
-            .chain((4..=regions).map(|regions| (8192 + regions * region_bytes, false)))
-        {
-            let mut left = hardware.killed(1);
-            let mut bytes = vec![0; len as usize];
-            left.images[drives - 1].read(0, &mut bytes);
-            let mut image = Image::new(len);
-            image.write(0, &bytes);
-            left.images[drives - 1] = image;
-            let again = Hardware::of(left, 1);
-            Sim::new(1).block_on(async {
-                match again.open(&settings).await {
-                    Ok(table) => {
-                        assert!(!is_sure || (drives, spread) == (2, false), "{len}");
-                        for key in 0..300 {
-                            let found = table.get(key).await.expect("it is whole");
-                            assert!(found.is_some(), "{len}: {key}");
-                        }
-                    }
-                    Err(SliceError::ShortDrive { drive, has, needs }) => {
-                        assert_eq!((drive, has), (drives - 1, len));
-                        assert!(has < needs && needs <= DRIVE_BYTES, "{needs}");
-                        refused += 1;
-                    }
-                    Err(error) => panic!("{len}: {error}"),
-                }
-            });
+        let items: Vec<u64> = (0..2_000).collect();
+        let opens = |bytes| {
+            let refused = refused_bytes(&hardware, &settings, bytes, &items);
+            assert!(refused.is_none_or(|has| has == bytes));
+            refused.is_none()
+        };
+        let opened = short.into_iter().filter(|&bytes| opens(bytes)).count();
+        assert!(opened == 0 || opened == 1 && (drives, spread) == (2, false));
+        for regions in 4..=regions {
+            opens(8192 + regions * region_bytes);
         }
-        assert!(refused >= lens.len() - 1, "{refused}");
     }
 }
 
 #[test]
 fn a_superblock_that_cannot_be_is_an_error() {
-    type Set = fn(&mut SliceSuperblock, u32);
-    let fields: [(&str, Set); 13] = [
-        ("partitions", |block, to| block.partitions = U32::new(to)),
-        ("pages", |block, to| block.pages = U32::new(to)),
-        ("page_bytes", |block, to| block.page_bytes = U32::new(to)),
-        ("incarnations", |block, to| {
-            block.incarnations = U32::new(to);
-        }),
-        ("slots_per_page", |block, to| {
-            block.slots_per_page = U32::new(to);
-        }),
-        ("bucket_entries", |block, to| {
-            block.bucket_entries = U32::new(to);
-        }),
-        ("filter_bytes", |block, to| {
-            block.filter_bytes = U32::new(to);
-        }),
-        ("channels", |block, to| block.channels = U32::new(to)),
-        ("chunk_bytes", |block, to| block.chunk_bytes = U32::new(to)),
+    let own: [(&str, Set); 3] = [
         ("table_entries", |block, to| {
             block.own[0] = U64::new(to.into());
         }),
@@ -302,69 +245,24 @@ fn a_superblock_that_cannot_be_is_an_error() {
         ("side tables", |block, to| {
             block.own[1] = U64::new(to.into());
         }),
-        ("spread", |block, to| block.spread = U32::new(to)),
     ];
-    for (name, set) in fields {
-        for to in [0, 1, 100, 1 << 16, 1 << 31, u32::MAX] {
-            println!("{name} = {to}");
-            Sim::new(1).block_on(with_superblock(name, to, |block| set(block, to)));
-        }
-    }
-}
-
-async fn with_superblock(name: &str, to: u32, change: impl FnOnce(&mut SliceSuperblock)) {
-    let settings = small(8, false);
-    let hardware = Hardware::new(&settings, 1, 1);
-    let table = hardware.filled(&settings, 100).await;
-    table.flush().await.expect("drives work");
-    drop(table);
-    let page = hardware.disks[0].read(0, AlignedBuf::new(4096)).await;
-    let mut page = page.expect("drives work");
-    let mut block = SliceSuperblock::decode(&page).expect("it is one");
-    change(&mut block);
-    block.encode(&mut page);
-    let written = hardware.disks[0].write(0, SharedBuf::from(page)).await;
-    written.expect("drives work");
-    let table = match hardware.open(&settings).await {
-        // Another number that a table may have: its entries are damaged or missing.
-        Ok(table) => table,
-        Err(error) => {
-            let is_told = matches!(
-                error,
-                SliceError::BadSuperblock { drive: 0, .. }
-                    | SliceError::ShortDrive { drive: 0, .. }
-                    | SliceError::ShortLog { .. }
-                    | SliceError::DamagedLog { .. }
-                    | SliceError::DamagedPart { .. }
-            );
-            assert!(is_told, "{name} = {to}: {error}");
-            return;
-        }
+    let is_told = |error: &SliceError| {
+        matches!(
+            error,
+            SliceError::DamagedLog { .. } | SliceError::DamagedPart { .. }
+        )
     };
-    assert!(to <= 100, "{name} = {to} cannot be");
-    for key in 0..100 {
-        let _ = table.get(key).await;
-    }
-    for key in 0..300 {
-        let inserted =
-            runtime::timeout(std::time::Duration::from_secs(100), table.insert(key, key));
-        let _ = inserted.await.expect("it does not hang");
-    }
+    let may_be = |_: &str, to| to <= 100;
+    refusals::a_superblock_that_cannot_be_is_an_error(&small(8, false), &own, is_told, may_be);
 }
 
 #[test]
 fn drives_of_one_table_have_the_same_numbers() {
     let settings = small(8, false);
-    Sim::new(1).block_on(async {
-        let hardware = Hardware::new(&settings, 2, 1);
-        drop(hardware.create(&settings).await.expect("drives work"));
-        let page = hardware.disks[1].read(0, AlignedBuf::new(4096)).await;
-        let mut page = page.expect("drives work");
-        let mut block = SliceSuperblock::decode(&page).expect("it is one");
-        block.partitions = U32::new(2);
-        block.encode(&mut page);
-        let written = hardware.disks[1].write(0, SharedBuf::from(page)).await;
-        written.expect("drives work");
+    with(&settings, 2, async |table, hardware| {
+        drop(table);
+        let change = |block: &mut SliceSuperblock| block.partitions = U32::new(2);
+        change_superblock(&hardware.disks[1], change).await;
         let refused = hardware.open(&settings).await.map(drop);
         assert!(
             matches!(refused, Err(SliceError::BadSuperblock { drive: 1, .. })),
@@ -375,44 +273,15 @@ fn drives_of_one_table_have_the_same_numbers() {
 
 #[test]
 fn settings_of_a_start_are_looked_at() {
-    let settings = small(8, false);
-    Sim::new(1).block_on(async {
-        let hardware = Hardware::new(&settings, 1, 1);
-        drop(hardware.create(&settings).await.expect("drives work"));
-        let scheduling = |queue_depth, channel_depth| HashSettings {
-            scheduling: Scheduling {
-                queue_depth,
-                channel_depth,
-                is_channel_aware: true,
-            },
-            ..settings.clone()
-        };
-        let piece_bytes = |piece_bytes| HashSettings {
+    refusals::settings_of_a_start_are_looked_at(
+        &[1, 8193, u32::MAX],
+        true,
+        |piece_bytes, scheduling| HashSettings {
             piece_bytes,
-            ..settings.clone()
-        };
-        for wrong in [piece_bytes(0), scheduling(0, 1), scheduling(1, 0)] {
-            let refused = hardware.open(&wrong).await.map(drop);
-            assert!(
-                matches!(refused, Err(SliceError::Setting(_))),
-                "{refused:?}"
-            );
-        }
-        // Pieces are whole stripes, whatever the setting.
-        for bytes in [1, 8193, u32::MAX] {
-            let opened = hardware.open(&piece_bytes(bytes)).await;
-            let table = opened.expect("drives work");
-            for key in 0..1_000 {
-                table.insert(key % 200, key).await.expect("drives work");
-            }
-            for key in 0..200 {
-                assert!(table.get(key).await.expect("drives work").is_some());
-            }
-            table.flush().await.expect("drives work");
-            let stats = table.stats();
-            assert!(stats.flushes > 0 && stats.pages_lost == 0, "{stats:?}");
-        }
-    });
+            scheduling,
+            ..small(8, false)
+        },
+    );
 }
 
 #[test]

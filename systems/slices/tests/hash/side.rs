@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use device::{Fault, Operation, When};
+use device::{Fault, Operation};
 use flowstone_slices::{HashSettings, SliceError, SliceHash};
-use runtime::sim::Sim;
 
-use crate::life::{Hardware, small, with_side};
+use crate::common::lives::live_and_crash;
+use crate::common::structure::{check_all, fill};
+use crate::life::{Hardware, opened, small, used, with, with_side};
 
 /// Returns settings with one partition, whose tables hold about 100 changes.
 fn one_partition(side_tables: u32) -> HashSettings {
@@ -19,16 +20,14 @@ fn one_partition(side_tables: u32) -> HashSettings {
 
 /// Makes the drive's writes take an hour.
 fn stop_writes(hardware: &Hardware) {
-    hardware.disks[0].script(
-        When::every(Operation::Write),
-        Fault::Slow(Duration::from_secs(3_600)),
-    );
+    let slow = Fault::Slow(Duration::from_secs(3_600));
+    hardware.every(Operation::Write, slow);
 }
 
-/// Inserts numbers from `first` on with `value`, until an insert waits. Returns the first number that is not inserted.
-async fn insert_until_full(table: &SliceHash, first: u64, value: u64) -> u64 {
-    for key in first.. {
-        let insert = table.insert(key, value);
+/// Inserts numbers until an insert waits. Returns the first number that is not inserted.
+async fn insert_until_full(table: &SliceHash) -> u64 {
+    for key in 0.. {
+        let insert = table.insert(key, key);
         match runtime::timeout(Duration::from_secs(1), insert).await {
             Ok(inserted) => inserted.expect("drives work"),
             Err(_) => return key,
@@ -42,21 +41,17 @@ fn a_burst_goes_to_the_side_and_is_flushed_at_once() {
     let mut taken = Vec::new();
     for side_tables in [0, 1, 5] {
         let settings = one_partition(side_tables);
-        Sim::new(1).block_on(async {
-            let hardware = Hardware::new(&settings, 1, 1);
-            let table = hardware.create(&settings).await.expect("drives work");
+        with(&settings, 1, async |table, hardware| {
             let entries = u64::from(table.shape().table_entries);
             let a_table = table.memory().tables;
-            stop_writes(&hardware);
-            let full = insert_until_full(&table, 0, 1).await;
+            stop_writes(hardware);
+            let full = insert_until_full(&table).await;
             assert_eq!(full, entries * (2 + u64::from(side_tables)));
             assert_eq!(
                 table.memory().tables,
                 a_table * (2 + u64::from(side_tables))
             );
-            for key in (0..full).step_by(7) {
-                assert_eq!(table.get(key).await.expect("drives work"), Some(1));
-            }
+            check_all(&table, (0..full).step_by(7), "in memory").await;
             hardware.disks[0].heal();
             runtime::sleep(Duration::from_secs(7_200)).await;
             let stats = table.stats();
@@ -68,9 +63,7 @@ fn a_burst_goes_to_the_side_and_is_flushed_at_once() {
             );
             assert_eq!(stats.flushed_entries, entries * stats.flushed_tables);
             assert_eq!(table.memory().tables, a_table);
-            for key in 0..full {
-                assert_eq!(table.get(key).await.expect("drives work"), Some(1));
-            }
+            check_all(&table, 0..full, "flushed").await;
             taken.push(stats.bytes_written as f64 / stats.flushed_entries as f64);
         });
     }
@@ -82,10 +75,8 @@ fn a_burst_goes_to_the_side_and_is_flushed_at_once() {
 #[test]
 fn the_newest_of_the_tables_that_wait_counts() {
     let settings = one_partition(6);
-    Sim::new(1).block_on(async {
-        let hardware = Hardware::new(&settings, 1, 1);
-        let table = hardware.create(&settings).await.expect("drives work");
-        stop_writes(&hardware);
+    with(&settings, 1, async |table, hardware| {
+        stop_writes(hardware);
         let keys = u64::from(table.shape().table_entries) / 2;
         for round in 0..5 {
             for key in 0..keys {
@@ -112,8 +103,7 @@ fn the_newest_of_the_tables_that_wait_counts() {
         let a_table = table.memory().tables / 6;
         check(&table, "in memory").await;
         assert_eq!(table.memory().tables, 6 * a_table, "nothing is flushed");
-        let left = hardware.killed(1);
-        let again = Hardware::of(left, 2);
+        let again = Hardware::of(hardware.killed(1), 2);
         let opened = again.open(&settings).await.expect("drives work");
         assert!(opened.stats().flushed_tables > opened.stats().flushes);
         check(&opened, "opened after a kill").await;
@@ -133,49 +123,20 @@ fn tables_on_the_side_survive_kills_and_power_cuts() {
         ..one_partition(5)
     };
     for seed in 0..40 {
-        let mut hardware = Hardware::new(&settings, 1, seed);
-        let (mut synced, mut first) = (0, 0);
-        for life in 0..3 {
-            let sim = Sim::new(seed);
-            sim.block_on(async {
-                let table = match life {
-                    0 => hardware.create(&settings).await,
-                    _ => hardware.open(&settings).await,
-                };
-                let table = table.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-                for key in 0..synced {
-                    let found = table.get(key).await.expect("drives work");
-                    assert_eq!(
-                        found,
-                        Some(key / 1_000),
-                        "seed {seed}, life {life}, key {key}"
-                    );
-                }
-                stop_writes(&hardware);
-                first = synced.max(first);
-                let until = 1_000 * (life + 1);
-                for key in first..until.min(first + 150 + 90 * (seed % 7)) {
-                    table
-                        .insert(key, key / 1_000)
-                        .await
-                        .expect("there is space");
-                    synced = key;
-                }
-                table.sync().await.expect("it works");
-                synced += 1;
-                for key in synced..synced + 100 {
-                    let insert = table.insert(key, key / 1_000);
-                    let _ = runtime::timeout(Duration::from_secs(1), insert).await;
-                }
-                first = synced;
-            });
-            let left = match (seed + life) % 2 {
-                0 => hardware.killed(seed),
-                _ => hardware.without_power(seed),
-            };
-            sim.crash();
-            hardware = Hardware::of(left, seed);
-        }
+        let mut synced = 0;
+        live_and_crash(&settings, 1, seed, async |table, hardware, life, _| {
+            let first = synced;
+            let when = format!("seed {seed}, life {}", life.number);
+            check_all(&table, 0..synced, &when).await;
+            stop_writes(hardware);
+            synced += 150 + 90 * (seed % 7);
+            fill(&table, first..synced).await;
+            table.sync().await.expect("it works");
+            for key in synced..synced + 100 {
+                let insert = table.insert(key, key);
+                let _ = runtime::timeout(Duration::from_secs(1), insert).await;
+            }
+        });
     }
 }
 
@@ -186,32 +147,24 @@ fn parts_of_the_log_are_used_in_turn() {
         incarnations: 40,
         ..one_partition(5)
     };
-    let hardware = Hardware::new(&settings, 1, 1);
-    let sim = Sim::new(1);
-    let keys = sim.block_on(async {
-        let table = hardware.create(&settings).await.expect("drives work");
+    let mut keys = 0;
+    let (hardware, sim) = used(&settings, 1, 1, async |table, hardware| {
         let a_round = 5 * u64::from(table.shape().table_entries);
         for round in 0..4 {
             if round == 3 {
-                stop_writes(&hardware);
+                stop_writes(hardware);
             }
-            for key in round * a_round..(round + 1) * a_round {
-                table.insert(key, key).await.expect("drives work");
-            }
+            fill(&table, round * a_round..(round + 1) * a_round).await;
             if round < 3 {
                 table.flush().await.expect("drives work");
             }
         }
-        4 * a_round
+        keys = 4 * a_round;
     });
     let again = Hardware::of(hardware.killed(1), 1);
     sim.crash();
-    Sim::new(2).block_on(async {
-        let table = again.open(&settings).await.expect("drives work");
-        for key in 0..keys {
-            let found = table.get(key).await.expect("drives work");
-            assert_eq!(found, Some(key), "key {key}");
-        }
+    opened(&again, &settings, 2, async |table| {
+        check_all(&table, 0..keys, "killed").await;
     });
 }
 
@@ -222,19 +175,15 @@ fn the_side_is_bounded_by_the_drive() {
         partitions: Some(20),
         ..with_side(3, false)
     };
-    Sim::new(1).block_on(async {
-        let hardware = Hardware::new(&settings, 1, 1);
-        let table = hardware.create(&settings).await.expect("drives work");
+    with(&settings, 1, async |table, hardware| {
         let a_table = table.memory().tables / 20;
-        stop_writes(&hardware);
-        let full = insert_until_full(&table, 0, 1).await;
+        stop_writes(hardware);
+        let full = insert_until_full(&table).await;
         assert_eq!(table.memory().tables, (20 + 2 + 4) * a_table);
         assert!(full > 6 * u64::from(table.shape().table_entries));
         hardware.disks[0].heal();
         runtime::sleep(Duration::from_secs(100_000)).await;
-        for key in 0..full {
-            assert_eq!(table.get(key).await.expect("drives work"), Some(1));
-        }
+        check_all(&table, 0..full, "flushed").await;
     });
 }
 
@@ -242,13 +191,12 @@ fn the_side_is_bounded_by_the_drive() {
 #[test]
 fn the_side_is_as_the_table_was_created() {
     let settings = one_partition(2);
-    Sim::new(1).block_on(async {
-        let hardware = Hardware::new(&settings, 1, 1);
-        drop(hardware.create(&settings).await.expect("drives work"));
+    with(&settings, 1, async |table, hardware| {
+        drop(table);
         let opened = hardware.open(&one_partition(9)).await.expect("drives work");
         assert_eq!(opened.shape().side_tables, 2);
-        stop_writes(&hardware);
-        let full = insert_until_full(&opened, 0, 1).await;
+        stop_writes(hardware);
+        let full = insert_until_full(&opened).await;
         assert_eq!(full, 4 * u64::from(opened.shape().table_entries));
     });
     let refused = one_partition(u32::MAX).shape(&[1 << 30]);

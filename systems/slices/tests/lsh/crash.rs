@@ -8,14 +8,13 @@ use flowstone_slices::{LshSettings, SliceLsh, VectorId};
 use rand::rngs::SmallRng;
 use rand::seq::IteratorRandom;
 use rand::{Rng, SeedableRng};
-use runtime::sim::Sim;
 
-use crate::hardware::seeds;
-use crate::life::{Hardware, small, vector};
+use crate::common::hardware::seeds;
+use crate::common::lives::live_and_crash;
+use crate::life::{Hardware, opened, small, used, vector};
 use crate::model::Model;
 
 const TASKS: u64 = 4;
-const LIVES: u64 = 5;
 
 /// Inserts, deletes, queries and syncs until the crash. Deletes only vectors that this task has inserted.
 async fn client(index: SliceLsh, model: Rc<RefCell<Model>>, settings: LshSettings, seed: u64) {
@@ -68,45 +67,28 @@ async fn client(index: SliceLsh, model: Rc<RefCell<Model>>, settings: LshSetting
 }
 
 /// Runs several lives on the same drives, each ended by a crash.
-fn live_and_crash(settings: &LshSettings, drives: usize, seed: u64, may_evict: bool) {
-    let mut random = SmallRng::seed_from_u64(seed);
+fn vectors_survive(settings: &LshSettings, drives: usize, seed: u64, may_evict: bool) {
     let model = Rc::new(RefCell::new(Model::default()));
-    let mut hardware = Hardware::new(settings, drives, seed);
-    let mut has_power = true;
-    for life in 0..LIVES {
-        let sim = Sim::new(random.random());
+    live_and_crash(settings, drives, seed, async |index, _, life, random| {
+        if may_evict {
+            // A flush that the start continues evicts.
+            runtime::sleep(Duration::from_millis(200)).await;
+        }
+        let mut known = model.borrow().clone();
+        known.check_crash(&index, life.has_power, may_evict).await;
+        let when = format!("seed {seed}, life {}", life.number);
+        check_found(&index, &known, settings, &when).await;
+        *model.borrow_mut() = known;
+        for _ in 0..TASKS {
+            let (index, model) = (index.clone(), Rc::clone(&model));
+            let client = client(index, model, settings.clone(), random.random());
+            runtime::spawn_detached(client);
+        }
         let until = Duration::from_micros(random.random_range(1..60_000));
-        sim.block_on(async {
-            let index = match life {
-                0 => hardware.create(settings).await,
-                _ => hardware.open(settings).await,
-            };
-            let index = index.unwrap_or_else(|error| panic!("seed {seed}, life {life}: {error}"));
-            if may_evict {
-                // A flush that the start continues evicts.
-                runtime::sleep(Duration::from_millis(200)).await;
-            }
-            let mut known = model.borrow().clone();
-            known.check_crash(&index, has_power, may_evict).await;
-            check_found(&index, &known, settings, seed).await;
-            *model.borrow_mut() = known;
-            for _ in 0..TASKS {
-                let seed = random.random();
-                let model = Rc::clone(&model);
-                runtime::spawn_detached(client(index.clone(), model, settings.clone(), seed));
-            }
-            runtime::sleep(until).await;
-            let stats = index.stats();
-            assert_eq!((stats.damaged, stats.pages_lost), (0, 0), "seed {seed}");
-        });
-        has_power = random.random_bool(0.5);
-        let left = match has_power {
-            true => hardware.killed(random.random()),
-            false => hardware.without_power(random.random()),
-        };
-        sim.crash();
-        hardware = Hardware::of(left, random.random());
-    }
+        runtime::sleep(until).await;
+        let stats = index.stats();
+        assert_eq!((stats.damaged, stats.pages_lost), (0, 0), "seed {seed}");
+    });
 }
 
 /// With one table, each vector has one entry: it is found after a crash at any moment of a flush.
@@ -121,8 +103,6 @@ fn a_flush_that_a_crash_cuts_short_goes_on() {
     };
     for step in 0..60 {
         for has_power in [true, false] {
-            let sim = Sim::new(step);
-            let hardware = Hardware::new(&settings, 1, step);
             let mut ids = Vec::new();
             let insert = async |index: &SliceLsh, ids: &mut Vec<VectorId>| {
                 for _ in 0..20 {
@@ -130,8 +110,7 @@ fn a_flush_that_a_crash_cuts_short_goes_on() {
                     ids.push(index.insert(&vector(number)).await.expect("drives work"));
                 }
             };
-            sim.block_on(async {
-                let index = hardware.create(&settings).await.expect("drives work");
+            let (hardware, sim) = used(&settings, 1, step, async |index, _| {
                 insert(&index, &mut ids).await;
                 index.flush().await.expect("drives work");
                 insert(&index, &mut ids).await;
@@ -145,8 +124,7 @@ fn a_flush_that_a_crash_cuts_short_goes_on() {
             };
             sim.crash();
             let hardware = Hardware::of(left, step);
-            Sim::new(step).block_on(async {
-                let index = hardware.open(&settings).await.expect("drives work");
+            opened(&hardware, &settings, step, async |index| {
                 for round in 0..2 {
                     insert(&index, &mut ids).await;
                     index.flush().await.expect("drives work");
@@ -164,7 +142,7 @@ fn a_flush_that_a_crash_cuts_short_goes_on() {
 }
 
 /// Checks that each present vector is its own nearest neighbour, whichever tables it has reached.
-async fn check_found(index: &SliceLsh, model: &Model, settings: &LshSettings, seed: u64) {
+async fn check_found(index: &SliceLsh, model: &Model, settings: &LshSettings, when: &str) {
     let mut missing = 0;
     for (id, number) in model.live() {
         let asked = vector(number);
@@ -172,22 +150,22 @@ async fn check_found(index: &SliceLsh, model: &Model, settings: &LshSettings, se
         model.check_answer(settings.family, &asked, &answer);
         missing += usize::from(answer.iter().all(|near| near.id != id));
     }
-    assert_eq!(missing, 0, "seed {seed}");
+    assert_eq!(missing, 0, "{when}");
 }
 
 #[test]
 fn no_vector_is_lost_and_no_delete_undone() {
     for seed in seeds(25) {
         // Enough incarnations that nothing is evicted: a missing vector is lost.
-        live_and_crash(&small(90), 1, seed, false);
-        live_and_crash(&small(90), 3, seed, false);
+        vectors_survive(&small(90), 1, seed, false);
+        vectors_survive(&small(90), 3, seed, false);
     }
 }
 
 #[test]
 fn what_has_been_evicted_does_not_come_back() {
     for seed in seeds(25) {
-        live_and_crash(&small(3), 1, seed, true);
-        live_and_crash(&small(2), 2, seed, true);
+        vectors_survive(&small(3), 1, seed, true);
+        vectors_survive(&small(2), 2, seed, true);
     }
 }

@@ -1,8 +1,9 @@
 //! A small index, its drives and its log, from a start to the next crash.
 
-use flowstone_slices::{Channels, Components, Family, LshSettings, SliceError, SliceLsh};
+use flowstone_slices::{Channels, Components, Family, LshSettings, SliceError, SliceLsh, VectorId};
 
-pub(crate) use crate::hardware::Hardware;
+pub(crate) use crate::common::hardware::{Hardware, opened, used, used_without_power, with};
+use crate::common::structure::{Answer, Disks, Log, Settings, Structure};
 
 /// Bytes of a drive.
 pub(crate) const DRIVE_BYTES: u64 = 8 << 20;
@@ -44,21 +45,53 @@ pub(crate) fn vector(number: u64) -> Vec<f32> {
         .collect()
 }
 
-impl Hardware {
-    /// Returns empty drives.
-    pub(crate) fn new(settings: &LshSettings, drives: usize, seed: u64) -> Self {
-        let sizes = vec![DRIVE_BYTES; drives];
-        let words = SliceLsh::log_words(settings, &sizes).expect("the settings can be");
-        Self::empty(words.next_multiple_of(512), &sizes, seed)
+impl Settings for LshSettings {
+    type Structure = SliceLsh;
+    const DRIVE_BYTES: u64 = DRIVE_BYTES;
+
+    fn log_words(&self, drive_bytes: &[u64]) -> Result<usize, SliceError> {
+        Ok(SliceLsh::log_words(self, drive_bytes)?.next_multiple_of(512))
     }
 
-    pub(crate) async fn create(&self, settings: &LshSettings) -> Result<SliceLsh, SliceError> {
-        let (disks, journal) = self.parts();
-        SliceLsh::create(disks, journal, settings).await
+    async fn create(&self, disks: Disks, log: Log) -> Result<SliceLsh, SliceError> {
+        SliceLsh::create(disks, log, self).await
     }
 
-    pub(crate) async fn open(&self, settings: &LshSettings) -> Result<SliceLsh, SliceError> {
-        let (disks, journal) = self.parts();
-        SliceLsh::open(disks, journal, settings).await
+    async fn open(&self, disks: Disks, log: Log) -> Result<SliceLsh, SliceError> {
+        SliceLsh::open(disks, log, self).await
+    }
+}
+
+/// A vector's id, and its number.
+pub(crate) type Item = (VectorId, u64);
+
+impl Structure for SliceLsh {
+    type Item = Item;
+
+    async fn put(&self, number: u64) -> Result<Item, SliceError> {
+        Ok((self.insert(&vector(number)).await?, number))
+    }
+
+    async fn look_up(&self, (id, number): Item) -> Result<Answer, SliceError> {
+        let asked = vector(number);
+        let answer = self.query(&asked, 20).await?;
+        let near = answer.iter().find(|near| near.id == id);
+        Ok(match (self.get(id).await?, near) {
+            (Some(found), Some(near)) if found == asked && near.distance == 0.0 => Answer::Present,
+            (None, None) => Answer::Absent,
+            _ => Answer::Wrong,
+        })
+    }
+
+    async fn flush(&self) -> Result<(), SliceError> {
+        Self::flush(self).await
+    }
+
+    async fn sync(&self) -> Result<(), SliceError> {
+        Self::sync(self).await
+    }
+
+    fn pages_lost(&self) -> u64 {
+        self.stats().pages_lost
     }
 }

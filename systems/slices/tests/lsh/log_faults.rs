@@ -1,13 +1,10 @@
 //! A log whose pages decay: an unreliable log is an error, not a shorter log.
 
-use std::sync::Arc;
-
-use device::MemoryJournal;
-use flowstone_slices::{SliceError, VectorId};
+use flowstone_slices::SliceError;
 use runtime::sim::Sim;
 
-use crate::hardware::{Hardware, Left};
-use crate::life::{small, vector};
+use crate::common::structure::fill;
+use crate::life::{small, used, vector};
 
 #[test]
 fn a_log_that_has_decayed_is_no_shorter_log() {
@@ -19,17 +16,10 @@ fn a_log_that_has_decayed_is_no_shorter_log() {
         "segment of zeros",
         "pointers of zeros",
     ] {
-        let hardware = Hardware::new(&settings, 1, 1);
-        let mut ids: Vec<VectorId> = Vec::new();
-        Sim::new(1).block_on(async {
-            let index = hardware.create(&settings).await.expect("drives work");
-            for number in 0..10 {
-                ids.push(index.insert(&vector(number)).await.expect("drives work"));
-            }
+        let (hardware, _) = used(&settings, 1, 1, async |index, _| {
+            fill(&index, 0..10).await;
             index.flush().await.expect("drives work");
-            for number in 10..20 {
-                ids.push(index.insert(&vector(number)).await.expect("drives work"));
-            }
+            fill(&index, 10..20).await;
             for _ in 0..2 {
                 index.sync().await.expect("it works");
             }
@@ -48,11 +38,7 @@ fn a_log_that_has_decayed_is_no_shorter_log() {
             "segment of zeros" => words[at - 4..at + 600].fill(0),
             _ => words[8] = 0,
         }
-        let left = Left {
-            images: hardware.killed(1).images,
-            journal: Arc::new(MemoryJournal::from_words(words)),
-        };
-        let again = Hardware::of(left, 1);
+        let again = hardware.with_words(words);
         Sim::new(2).block_on(async {
             let opened = again.open(&settings).await;
             let is_told = matches!(

@@ -1,9 +1,9 @@
 //! SliceLSH against a plain search through all vectors: recall and distances, refusals, crashes, drives that fail.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod crash;
 mod faults;
-#[path = "../common/hardware.rs"]
-mod hardware;
 mod life;
 mod log_faults;
 mod model;

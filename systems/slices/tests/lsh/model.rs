@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use flowstone_slices::{Family, Neighbour, SliceLsh, VectorId};
 
-use crate::life::vector;
+use crate::life::{Item, vector};
 
 /// Changes of a vector, and their durability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +23,15 @@ pub(crate) struct Model {
 }
 
 impl Model {
+    /// Returns the model of an index into which these items were inserted.
+    pub(crate) fn of(items: &[Item]) -> Self {
+        let mut model = Self::default();
+        for &(id, number) in items {
+            model.insert(id, number);
+        }
+        model
+    }
+
     /// Notes that an insert has returned this id.
     pub(crate) fn insert(&mut self, id: VectorId, number: u64) {
         let past = Past {

@@ -7,20 +7,9 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use runtime::sim::Sim;
 
-use crate::life::{DIMENSIONS, Hardware, small, vector};
+use crate::common::structure::fill;
+use crate::life::{DIMENSIONS, Hardware, small, vector, with};
 use crate::model::Model;
-
-fn with_index<T>(
-    settings: &LshSettings,
-    drives: usize,
-    test: impl AsyncFnOnce(SliceLsh, &Hardware) -> T,
-) -> T {
-    Sim::new(1).block_on(async {
-        let hardware = Hardware::new(settings, drives, 1);
-        let index = hardware.create(settings).await.expect("drives work");
-        test(index, &hardware).await
-    })
-}
 
 /// Checks that every live vector is found, and that every answer is right.
 async fn check(index: &SliceLsh, model: &Model, settings: &LshSettings) {
@@ -66,35 +55,32 @@ async fn change_at_random(index: &SliceLsh, settings: &LshSettings, seed: u64) {
 
 #[test]
 fn an_index_finds_what_is_there_and_nothing_else() {
+    let cosine = LshSettings {
+        family: Family::Cosine,
+        ..small(40)
+    };
+    // More channels than tables, but fewer than sub-tables.
+    let channels = LshSettings {
+        channels: Channels {
+            count: 9,
+            chunk_bytes: 4096,
+        },
+        piece_bytes: 36 << 10,
+        segment_bytes: 36 << 10,
+        table_bytes: 800,
+        ..small(40)
+    };
     for seed in 0..3 {
-        let usual = small(40);
-        with_index(&usual, 1, async |index, _| {
-            change_at_random(&index, &usual, seed).await
-        });
-        with_index(&usual, 3, async |index, _| {
-            change_at_random(&index, &usual, seed).await
-        });
-        let cosine = LshSettings {
-            family: Family::Cosine,
-            ..small(40)
-        };
-        with_index(&cosine, 1, async |index, _| {
-            change_at_random(&index, &cosine, seed).await
-        });
-        // More channels than tables, but fewer than sub-tables.
-        let channels = LshSettings {
-            channels: Channels {
-                count: 9,
-                chunk_bytes: 4096,
-            },
-            piece_bytes: 36 << 10,
-            segment_bytes: 36 << 10,
-            table_bytes: 800,
-            ..small(40)
-        };
-        with_index(&channels, 1, async |index, _| {
-            change_at_random(&index, &channels, seed).await
-        });
+        for (settings, drives) in [
+            (&small(40), 1),
+            (&small(40), 3),
+            (&cosine, 1),
+            (&channels, 1),
+        ] {
+            with(settings, drives, async |index, _| {
+                change_at_random(&index, settings, seed).await;
+            });
+        }
     }
 }
 
@@ -114,7 +100,7 @@ fn vectors_larger_than_a_page_and_bytes_are_read_as_they_were() {
             family: Family::Cosine,
             ..small(8)
         };
-        with_index(&settings, 2, async |index, _| {
+        with(&settings, 2, async |index, _| {
             let mut ids = Vec::new();
             for seed in 0..60 {
                 ids.push(index.insert(&vector(seed)).await.expect("drives work"));
@@ -136,19 +122,16 @@ fn vectors_larger_than_a_page_and_bytes_are_read_as_they_were() {
 #[test]
 fn the_oldest_generation_goes_with_all_that_it_had() {
     let settings = small(4);
-    with_index(&settings, 2, async |index, _| {
-        let mut ids = Vec::new();
-        for number in 0..2_000 {
-            ids.push(index.insert(&vector(number)).await.expect("drives work"));
-        }
+    with(&settings, 2, async |index, _| {
+        let items = fill(&index, 0..2_000).await;
         index.flush().await.expect("drives work");
         let batch = u64::from(index.shape().batch);
-        let last = ids.last().expect("there are some").0 / batch;
-        for (number, &id) in ids.iter().enumerate() {
+        let last = items.last().expect("there are some").0.0 / batch;
+        for &(id, number) in &items {
             let is_kept = id.0 / batch + 4 > last;
             let found = index.get(id).await.expect("drives work");
             assert_eq!(found.is_some(), is_kept, "{id:?} of {last}");
-            let asked = vector(number as u64);
+            let asked = vector(number);
             let answer = index.query(&asked, 50).await.expect("drives work");
             assert_eq!(answer.iter().any(|near| near.id == id), is_kept, "{id:?}");
             assert!(answer.iter().all(|near| near.id.0 / batch + 4 > last));
@@ -166,18 +149,13 @@ fn the_oldest_generation_goes_with_all_that_it_had() {
 #[test]
 fn deletes_free_the_tables() {
     let settings = small(20);
-    with_index(&settings, 1, async |index, _| {
-        let mut ids = Vec::new();
-        for number in 0..200 {
-            ids.push(index.insert(&vector(number)).await.expect("drives work"));
-        }
+    with(&settings, 1, async |index, _| {
+        let items = fill(&index, 0..200).await;
         index.flush().await.expect("drives work");
-        for &id in &ids[..150] {
+        for &(id, _) in &items[..150] {
             assert!(index.delete(id));
         }
-        for number in 200..300 {
-            index.insert(&vector(number)).await.expect("drives work");
-        }
+        fill(&index, 200..300).await;
         index.flush().await.expect("drives work");
         let stats = index.stats();
         let entries = u64::from(settings.tables) * 150;
@@ -185,11 +163,8 @@ fn deletes_free_the_tables() {
             stats.erased + stats.full + stats.crowded >= entries,
             "{stats:?}"
         );
-        for (number, &id) in ids.iter().enumerate() {
-            let answer = index
-                .query(&vector(number as u64), 50)
-                .await
-                .expect("drives work");
+        for &(id, number) in &items {
+            let answer = index.query(&vector(number), 50).await.expect("drives work");
             assert_eq!(answer.iter().any(|near| near.id == id), number >= 150);
         }
     });
@@ -204,23 +179,15 @@ fn what_has_overflowed_is_found_in_its_second_page() {
         fill: 0.9,
         ..small(30)
     };
-    with_index(&settings, 1, async |index, _| {
-        let mut ids = Vec::new();
-        for number in 0..5 * u64::from(index.shape().batch) {
-            // Each vector is far from the others.
-            ids.push(
-                index
-                    .insert(&vector(8 * number))
-                    .await
-                    .expect("drives work"),
-            );
-        }
+    with(&settings, 1, async |index, _| {
+        // Each vector is far from the others.
+        let vectors = 5 * u64::from(index.shape().batch);
+        let items = fill(&index, (0..vectors).map(|nth| 8 * nth)).await;
         index.flush().await.expect("drives work");
         let before = index.stats();
         let mut missing = 0;
-        for (number, &id) in ids.iter().enumerate() {
-            let asked = vector(8 * number as u64);
-            let answer = index.query(&asked, 1).await.expect("drives work");
+        for &(id, number) in &items {
+            let answer = index.query(&vector(number), 1).await.expect("drives work");
             missing += u64::from(answer.first().is_none_or(|near| near.id != id));
         }
         assert_eq!(
@@ -228,7 +195,7 @@ fn what_has_overflowed_is_found_in_its_second_page() {
             before.full + before.crowded,
             "only what found no place"
         );
-        let second = index.stats().table_pages - before.table_pages - ids.len() as u64;
+        let second = index.stats().table_pages - before.table_pages - items.len() as u64;
         assert!(second >= 20, "some have overflowed: {second}");
     });
 }
@@ -236,10 +203,8 @@ fn what_has_overflowed_is_found_in_its_second_page() {
 #[test]
 fn a_vector_that_many_have_fills_no_more_than_its_buckets() {
     let settings = small(8);
-    with_index(&settings, 1, async |index, _| {
-        for _ in 0..300 {
-            index.insert(&vector(1)).await.expect("drives work");
-        }
+    with(&settings, 1, async |index, _| {
+        fill(&index, [1; 300]).await;
         let other = index.insert(&vector(900)).await.expect("drives work");
         index.flush().await.expect("drives work");
         let stats = index.stats();
@@ -260,17 +225,11 @@ fn of_many_candidates_those_are_read_that_most_tables_name() {
         table_bytes: 1_600,
         ..small(12)
     };
-    with_index(&settings, 1, async |index, _| {
-        let mut ids = Vec::new();
-        for number in 0..400 {
-            ids.push(index.insert(&vector(number)).await.expect("drives work"));
-        }
+    with(&settings, 1, async |index, _| {
+        let items = fill(&index, 0..400).await;
         let mut found = 0;
-        for (number, &id) in ids.iter().enumerate() {
-            let answer = index
-                .query(&vector(number as u64), 12)
-                .await
-                .expect("drives work");
+        for &(id, number) in &items {
+            let answer = index.query(&vector(number), 12).await.expect("drives work");
             assert!(answer.len() <= 12);
             found += usize::from(answer.iter().any(|near| near.id == id));
         }
@@ -285,7 +244,7 @@ fn of_many_candidates_those_are_read_that_most_tables_name() {
 fn tasks_at_once_find_what_they_have_inserted() {
     for drives in [1, 3] {
         let settings = small(20);
-        with_index(&settings, drives, async |index, _| {
+        with(&settings, drives, async |index, _| {
             let tasks: Vec<_> = (0..6_u64)
                 .map(|task| {
                     let (index, family) = (index.clone(), settings.family);
@@ -344,9 +303,7 @@ fn a_query_reads_a_page_of_each_table_and_loads_channels_evenly() {
                 .await
                 .expect("drives work");
             let vectors = 6 * u64::from(index.shape().batch);
-            for number in 0..vectors {
-                index.insert(&vector(number)).await.expect("drives work");
-            }
+            fill(&index, 0..vectors).await;
             index.flush().await.expect("drives work");
             for number in 0..3_000 {
                 index

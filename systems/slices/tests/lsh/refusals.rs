@@ -1,32 +1,20 @@
 //! Invalid settings and requests are refused, and the error says how to correct them.
 
-use std::time::Duration;
-
-use device::{AlignedBuf, Disk, SharedBuf};
 use flowstone_slices::{
     Components, Family, HashSettings, LshSettings, SliceError, SliceHash, SliceLsh, VectorError,
     VectorId,
 };
 use format::slices::SliceSuperblock;
 use format::slices_lsh::LshOwn;
-use runtime::sim::Sim;
-use zerocopy::byteorder::little_endian::U32;
 
-use crate::life::{DIMENSIONS, DRIVE_BYTES, Hardware, small, vector};
-
-fn refusal<T>(outcome: Result<T, SliceError>) -> String {
-    match outcome {
-        Ok(_) => panic!("it was not refused"),
-        Err(error) => error.to_string(),
-    }
-}
+use crate::common::refusals::{self, Set, refusal, refused_bytes};
+use crate::common::structure::fill;
+use crate::life::{DIMENSIONS, DRIVE_BYTES, small, used, vector, with};
 
 #[test]
 fn vectors_that_cannot_be_change_nothing() {
     let settings = small(8);
-    Sim::new(1).block_on(async {
-        let hardware = Hardware::new(&settings, 1, 1);
-        let index = hardware.create(&settings).await.expect("drives work");
+    with(&settings, 1, async |index, _| {
         let short = index.insert(&[1.0; 23]).await;
         let expected = VectorError::Dimensions {
             has: 23,
@@ -66,9 +54,7 @@ fn directions_and_bytes_have_refusals_of_their_own() {
         components: Components::Bytes,
         ..small(8)
     };
-    Sim::new(1).block_on(async {
-        let hardware = Hardware::new(&settings, 1, 1);
-        let index = hardware.create(&settings).await.expect("drives work");
+    with(&settings, 1, async |index, _| {
         let zeros = [0.0; DIMENSIONS as usize];
         assert!(refusal(index.insert(&zeros).await).contains("no direction"));
         assert!(refusal(index.query(&zeros, 1).await).contains("Family::Euclidean"));
@@ -85,39 +71,11 @@ fn directions_and_bytes_have_refusals_of_their_own() {
 #[test]
 fn what_is_opened_must_be_what_was_created() {
     let settings = small(8);
-    Sim::new(1).block_on(async {
-        let hardware = Hardware::new(&settings, 2, 1);
-        assert!(refusal(hardware.open(&settings).await).contains("make one with `create`"));
-        drop(hardware.create(&settings).await.expect("drives work"));
-        let with = |disks: Vec<usize>, journal: &Hardware| Hardware {
-            media: Vec::new(),
-            disks: disks
-                .into_iter()
-                .map(|nth| hardware.disks[nth].clone())
-                .collect(),
-            journal: journal.journal.clone(),
-        };
-        assert!(
-            refusal(with(vec![1, 0], &hardware).open(&settings).await).contains("in the order")
-        );
-        assert!(refusal(with(vec![0], &hardware).open(&settings).await).contains("2 drives and 1"));
-        assert!(
-            refusal(with(vec![], &hardware).open(&settings).await).contains("at least one drive")
-        );
-        let other = Hardware::new(&settings, 2, 2);
-        drop(other.create(&settings).await.expect("drives work"));
-        assert!(
-            refusal(with(vec![0, 1], &other).open(&settings).await).contains("belongs to another")
-        );
-
+    refusals::what_is_opened_must_be_what_was_created(&settings);
+    with(&settings, 2, async |_, hardware| {
         let (disks, journal) = hardware.parts();
         let as_hash = SliceHash::open(disks, journal, &HashSettings::default()).await;
         assert!(refusal(as_hash).contains("holds a similarity index, not a hash table"));
-        let short = std::sync::Arc::new(device::MemoryJournal::new(512));
-        let (disks, _) = hardware.parts();
-        assert!(
-            refusal(SliceLsh::open(disks, short, &settings).await).contains("as `log_words` says")
-        );
         // The settings of the creation are kept.
         let other = LshSettings::new(3, Family::Cosine);
         let index = hardware.open(&other).await.expect("it is one");
@@ -143,24 +101,17 @@ fn drives_and_memory_that_are_too_small_are_said_to_be() {
 
 #[test]
 fn create_refuses_before_it_overwrites() {
-    let settings = small(8);
-    Sim::new(1).block_on(async {
-        let hardware = Hardware::new(&settings, 1, 1);
-        let index = hardware.create(&settings).await.expect("drives work");
-        let id = index.insert(&vector(1)).await.expect("drives work");
-        drop(index);
-        let (disks, _) = hardware.parts();
-        let short = std::sync::Arc::new(device::MemoryJournal::new(64));
-        assert!(
-            refusal(SliceLsh::create(disks, short, &settings).await)
-                .contains("as `log_words` says")
-        );
-        let (mut disks, journal) = hardware.parts();
-        disks.push(disks[0].clone());
-        let twice = SliceLsh::create(disks, journal, &settings).await;
-        assert!(matches!(twice, Err(SliceError::SameDrive { drive: 1 })));
-        let index = hardware.open(&settings).await.expect("it is there");
-        assert_eq!(index.get(id).await.expect("drives work"), Some(vector(1)));
+    refusals::create_refuses_before_it_overwrites(&small(8));
+}
+
+#[test]
+fn settings_of_a_start_are_looked_at() {
+    refusals::settings_of_a_start_are_looked_at(&[1, 8193], false, |piece_bytes, scheduling| {
+        LshSettings {
+            piece_bytes,
+            scheduling,
+            ..small(20)
+        }
     });
 }
 
@@ -168,9 +119,7 @@ fn create_refuses_before_it_overwrites() {
 #[test]
 fn any_number_may_be_asked_for_as_an_id() {
     let settings = small(8);
-    Sim::new(1).block_on(async {
-        let hardware = Hardware::new(&settings, 1, 1);
-        let index = hardware.create(&settings).await.expect("drives work");
+    with(&settings, 1, async |index, _| {
         let id = index.insert(&vector(1)).await.expect("drives work");
         let batch = u64::from(index.shape().batch);
         let last = u64::from(u32::MAX) * batch;
@@ -193,64 +142,26 @@ fn any_number_may_be_asked_for_as_an_id() {
 #[test]
 fn a_drive_that_has_been_cut_short_is_refused() {
     let settings = small(8);
-    Sim::new(1).block_on(async {
-        let hardware = Hardware::new(&settings, 1, 1);
-        let index = hardware.create(&settings).await.expect("drives work");
-        for number in 0..300 {
-            index.insert(&vector(number)).await.expect("drives work");
-        }
+    let mut needs = 0;
+    let (hardware, _) = used(&settings, 1, 1, async |index, _| {
+        fill(&index, 0..300).await;
         index.flush().await.expect("drives work");
-        let needs = DRIVE_BYTES
-            .min(8192 + index.shape().ring.drive_bytes() + 3 * index.shape().region_bytes);
-        drop(index);
-        for bytes in [8192, needs / 2 / 4096 * 4096, needs - 4096] {
-            let whole = hardware.media[0].snapshot();
-            let mut image = device::Image::new(bytes);
-            let mut page = vec![0; 4096];
-            whole.read(0, &mut page);
-            image.write(0, &page);
-            let left = crate::hardware::Left {
-                images: vec![image],
-                journal: std::sync::Arc::clone(&hardware.journal),
-            };
-            let short = Hardware::of(left, 1);
-            let refused = short.open(&settings).await;
-            assert!(
-                matches!(refused, Err(SliceError::ShortDrive { drive: 0, .. })),
-                "{bytes}: {:?}",
-                refused.err()
-            );
-        }
+        let shape = index.shape();
+        needs = DRIVE_BYTES.min(8192 + shape.ring.drive_bytes() + 3 * shape.region_bytes);
     });
+    for bytes in [8192, needs / 2 / 4096 * 4096, needs - 4096] {
+        assert_eq!(refused_bytes(&hardware, &settings, bytes, &[]), Some(bytes));
+    }
 }
 
 #[test]
 fn a_superblock_that_cannot_be_is_an_error() {
-    type Set = fn(&mut SliceSuperblock, u32);
     fn own(block: &mut SliceSuperblock, change: impl FnOnce(&mut LshOwn)) {
         let mut own = LshOwn::decode(block.own);
         change(&mut own);
         block.own = own.encode();
     }
-    let fields: [(&str, Set); 20] = [
-        ("partitions", |block, to| block.partitions = U32::new(to)),
-        ("pages", |block, to| block.pages = U32::new(to)),
-        ("page_bytes", |block, to| block.page_bytes = U32::new(to)),
-        ("incarnations", |block, to| {
-            block.incarnations = U32::new(to);
-        }),
-        ("slots_per_page", |block, to| {
-            block.slots_per_page = U32::new(to);
-        }),
-        ("bucket_entries", |block, to| {
-            block.bucket_entries = U32::new(to);
-        }),
-        ("filter_bytes", |block, to| {
-            block.filter_bytes = U32::new(to);
-        }),
-        ("channels", |block, to| block.channels = U32::new(to)),
-        ("chunk_bytes", |block, to| block.chunk_bytes = U32::new(to)),
-        ("spread", |block, to| block.spread = U32::new(to)),
+    let fields: [(&str, Set); 10] = [
         ("dimensions", |block, to| {
             own(block, |own| own.dimensions = to)
         }),
@@ -276,57 +187,14 @@ fn a_superblock_that_cannot_be_is_an_error() {
             own(block, |own| own.segment_bytes = to)
         }),
     ];
-    for (name, set) in fields {
-        for to in [0, 1, 2, 100, 1 << 15, 1 << 16, 1 << 31, u32::MAX] {
-            println!("{name} = {to}");
-            let change = |block: &mut SliceSuperblock| set(block, to);
-            Sim::new(1).block_on(with_superblock(name, to, change));
-        }
-    }
-}
-
-async fn with_superblock(name: &str, to: u32, change: impl FnOnce(&mut SliceSuperblock)) {
-    let settings = small(8);
-    let hardware = Hardware::new(&settings, 1, 1);
-    let index = hardware.create(&settings).await.expect("drives work");
-    for number in 0..150 {
-        index.insert(&vector(number)).await.expect("drives work");
-    }
-    index.flush().await.expect("drives work");
-    for number in 0..10 {
-        index.insert(&vector(number)).await.expect("drives work");
-    }
-    drop(index);
-    let page = hardware.disks[0].read(0, AlignedBuf::new(4096)).await;
-    let mut page = page.expect("drives work");
-    let mut block = SliceSuperblock::decode(&page).expect("it is one");
-    change(&mut block);
-    block.encode(&mut page);
-    let written = hardware.disks[0].write(0, SharedBuf::from(page)).await;
-    written.expect("drives work");
-    let index = match hardware.open(&settings).await {
-        // Another number that an index may have: its vectors are damaged or missing.
-        Ok(index) => index,
-        Err(error) => {
-            let is_told = matches!(
-                error,
-                SliceError::BadSuperblock { drive: 0, .. }
-                    | SliceError::ShortDrive { drive: 0, .. }
-                    | SliceError::ShortLog { .. }
-                    | SliceError::DamagedSegment { .. }
-                    | SliceError::DamagedLog { .. }
-                    | SliceError::Setting(_)
-            );
-            assert!(is_told, "{name} = {to}: {error}");
-            return;
-        }
+    let is_told = |error: &SliceError| {
+        matches!(
+            error,
+            SliceError::DamagedSegment { .. }
+                | SliceError::DamagedLog { .. }
+                | SliceError::Setting(_)
+        )
     };
-    let is_width = name == "width";
-    assert!(to <= 1 << 16 || is_width, "{name} = {to} cannot be");
-    for number in 0..100 {
-        let _ = index.query(&vector(number), 3).await;
-        let vector = vector(number);
-        let inserted = runtime::timeout(Duration::from_secs(100), index.insert(&vector));
-        let _ = inserted.await.expect("it does not hang");
-    }
+    let may_be = |name: &str, to| to <= 1 << 16 || name == "width";
+    refusals::a_superblock_that_cannot_be_is_an_error(&small(8), &fields, is_told, may_be);
 }

@@ -1,101 +1,43 @@
 //! Drives and a log that fail, records that decay, and starts that find records of others.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use device::{Fault, MemoryJournal, Operation, When};
-use flowstone_slices::SliceError;
+use device::{Fault, Operation, When};
+use flowstone_slices::{SliceError, SliceMap};
 use runtime::sim::Sim;
 
-use crate::life::{Hardware, Left, key, number, small, value};
+use crate::common::faults;
+use crate::common::structure::{Structure, check_all, damaged, fill};
+use crate::life::{Hardware, filling, key, opened, small, used, used_without_power, with};
 
 #[test]
 fn a_write_that_fails_is_said_and_tried_again() {
-    let settings = small(8);
-    for operation in [Operation::Write, Operation::Sync] {
-        Sim::new(1).block_on(async {
-            let hardware = Hardware::new(&settings, 1, 1);
-            let map = hardware.create(&settings).await.expect("drives work");
-            hardware.disks[0].script(When::every(operation), Fault::Error);
-            let mut kept = Vec::new();
-            for of in 0..2_000 {
-                match map.insert(&key(of), &value(of)).await {
-                    Ok(()) => kept.push(of),
-                    Err(SliceError::Device { drive: 0, .. }) => break,
-                    Err(other) => panic!("{other}"),
-                }
-            }
-            assert!(kept.len() < 1_000, "memory is bounded");
-            assert!(map.sync().await.is_err());
-            hardware.disks[0].heal();
-            runtime::sleep(Duration::from_secs(10)).await;
-            map.sync().await.expect("drives work again");
-            for of in kept {
-                let found = map.get(&key(of)).await.expect("drives work");
-                assert_eq!(number(found), Some(of));
-            }
-        });
-    }
+    faults::writes_that_fail_are_said_and_tried_again(&small(40), 2_000);
+}
+
+#[test]
+fn a_log_that_cannot_be_synced_stops_writes_and_nothing_is_lost() {
+    faults::a_log_that_cannot_be_synced_loses_nothing(&small(40), 20, Duration::from_secs(10));
 }
 
 #[test]
 fn a_record_that_has_decayed_is_an_error_and_no_value() {
-    let settings = small(8);
-    Sim::new(1).block_on(async {
-        let hardware = Hardware::new(&settings, 1, 1);
-        let map = hardware.create(&settings).await.expect("drives work");
-        for of in 0..200 {
-            map.insert(&key(of), &value(of)).await.expect("drives work");
-        }
+    with(&small(8), 1, async |map, hardware| {
+        fill(&map, 0..200).await;
         map.sync().await.expect("drives work");
-        for page in 2..60 {
-            hardware.disks[0]
-                .decay(page * 4096 + 700, 3)
-                .await
-                .expect("it decays");
-        }
-        let (mut damaged, mut right) = (0, 0);
-        for of in 0..200 {
-            match map.get(&key(of)).await {
-                Ok(found) => {
-                    assert_eq!(number(found), Some(of));
-                    right += 1;
-                }
-                Err(SliceError::Damaged { drive: 0, .. }) => damaged += 1,
-                Err(other) => panic!("{other}"),
-            }
-        }
-        assert!(damaged > 5 && right > 100, "{damaged} and {right}");
+        hardware.decay(0, 2..60, 700).await;
+        let damaged = damaged(&map, 0..200, false, "decayed").await;
+        assert!((6..100).contains(&damaged), "{damaged} of 200");
     });
 }
 
 /// Writes are lost or go elsewhere: a look-up returns the key's value or an error, never another key's value.
 #[test]
 fn a_record_that_was_not_written_never_answers() {
-    let settings = small(40);
-    for fault in [Fault::Lost, Fault::Torn, Fault::Zeroed, Fault::FlippedBit] {
-        for seed in 0..10 {
-            Sim::new(seed).block_on(async {
-                let hardware = Hardware::new(&settings, 1, seed);
-                let map = hardware.create(&settings).await.expect("drives work");
-                hardware.disks[0].set_rates(vec![(Operation::Write, fault.clone(), 0.2)]);
-                for round in 0..3 {
-                    for of in 0..150 {
-                        let to = value(of + 1_000 * round);
-                        map.insert(&key(of), &to).await.expect("it says nothing");
-                    }
-                    map.sync().await.expect("it says nothing");
-                }
-                for of in 0..150 {
-                    match map.get(&key(of)).await {
-                        Ok(None) | Err(SliceError::Damaged { .. }) => {}
-                        Ok(found) => assert_eq!(number(found), Some(of + 2_000), "{fault:?}"),
-                        Err(other) => panic!("{other}"),
-                    }
-                }
-            });
-        }
-    }
+    let check = async |map: SliceMap, rounds: Vec<Vec<u64>>, when: &str| {
+        damaged(&map, rounds[2].clone(), true, when).await;
+    };
+    faults::writes_that_go_nowhere(|_| small(40), 150, 3, check);
 }
 
 /// The process dies with records in memory alone: the log has the records.
@@ -103,19 +45,12 @@ fn a_record_that_was_not_written_never_answers() {
 fn a_kill_loses_nothing_that_has_returned() {
     let settings = small(40);
     for seed in 0..20 {
-        let hardware = Hardware::new(&settings, 1, seed);
-        let sim = Sim::new(seed);
-        let kept = sim.block_on(async {
-            let map = hardware.create(&settings).await.expect("drives work");
-            hardware.disks[0].script(
-                When::every(Operation::Write),
-                Fault::Slow(Duration::from_secs(100)),
-            );
-            let mut kept = 0;
+        let mut kept = 0;
+        let (hardware, sim) = used(&settings, 1, seed, async |map, hardware| {
+            let slow = Fault::Slow(Duration::from_secs(100));
+            hardware.every(Operation::Write, slow);
             for of in 0..30 + 20 * seed {
-                let (key, value) = (key(of), value(of));
-                let insert = map.insert(&key, &value);
-                if runtime::timeout(Duration::from_secs(1), insert)
+                if runtime::timeout(Duration::from_secs(1), map.put(of))
                     .await
                     .is_err()
                 {
@@ -123,7 +58,6 @@ fn a_kill_loses_nothing_that_has_returned() {
                 }
                 kept = of + 1;
             }
-            kept
         });
         let mut again = Hardware::of(hardware.killed(seed), seed);
         sim.crash();
@@ -132,21 +66,13 @@ fn a_kill_loses_nothing_that_has_returned() {
             let sim = Sim::new(seed);
             sim.block_on(async {
                 let map = again.open(&settings).await.expect("drives work");
-                for of in 0..kept {
-                    let found = map.get(&key(of)).await.expect("drives work");
-                    assert_eq!(number(found), Some(of), "seed {seed}");
-                }
+                check_all(&map, 0..kept, &format!("seed {seed}")).await;
             });
             let left = again.without_power(seed);
             sim.crash();
             again = Hardware::of(left, seed);
         }
     }
-}
-
-/// Returns a value whose record takes `bytes` bytes.
-fn filling(key: &[u8], bytes: usize, fill: u8) -> Vec<u8> {
-    vec![fill; bytes - 24 - key.len()]
 }
 
 /// Records that a power cut made unreachable stay so, even after other records have been written up to their place.
@@ -156,10 +82,7 @@ fn what_a_power_cut_has_taken_does_not_come_back() {
     let (asked, other) = (key(1), key(2));
     let mut taken = 0;
     for seed in 0..300 {
-        let hardware = Hardware::new(&settings, 1, seed);
-        let sim = Sim::new(seed);
-        sim.block_on(async {
-            let map = hardware.create(&settings).await.expect("drives work");
+        let again = used_without_power(&settings, 1, seed, async |map, hardware| {
             let insert = async |key: &[u8], bytes, fill| {
                 let inserted = map.insert(key, &filling(key, bytes, fill)).await;
                 inserted.expect("there is space in memory");
@@ -169,14 +92,12 @@ fn what_a_power_cut_has_taken_does_not_come_back() {
             insert(&other, (16 << 10) - 64, 1).await;
             map.sync().await.expect("drives work");
             let slow = Fault::Slow(Duration::from_secs(100));
-            hardware.disks[0].script(When::every(Operation::Write), slow);
+            hardware.every(Operation::Write, slow);
             // Two segments of which the log has four pages or nothing, and one whose only record is short.
             insert(&other, 16 << 10, 2).await;
             insert(&other, 16 << 10, 2).await;
             insert(&asked, 64, 2).await;
         });
-        let again = Hardware::of(hardware.without_power(seed), seed);
-        sim.crash();
         let sim = Sim::new(seed);
         let first = sim.block_on(async {
             let map = again.open(&settings).await.expect("drives work");
@@ -191,8 +112,7 @@ fn what_a_power_cut_has_taken_does_not_come_back() {
         });
         let last = Hardware::of(again.killed(seed), seed);
         sim.crash();
-        Sim::new(seed).block_on(async {
-            let map = last.open(&settings).await.expect("drives work");
+        opened(&last, &settings, seed, async |map| {
             let found = map.get(&asked).await.expect("drives work");
             assert_eq!(found, Some(filling(&asked, 64, first)), "seed {seed}");
         });
@@ -205,21 +125,15 @@ fn what_a_power_cut_has_taken_does_not_come_back() {
 fn a_read_that_fails_in_a_start_ends_no_records() {
     let settings = small(40);
     for seed in 0..100 {
-        let hardware = Hardware::new(&settings, 1, seed);
-        let sim = Sim::new(seed);
-        let records = sim.block_on(async {
-            let map = hardware.create(&settings).await.expect("drives work");
+        let mut records = 0..0;
+        let again = used_without_power(&settings, 1, seed, async |map, _| {
             // More records than the log holds.
-            for of in 0..600 {
-                map.insert(&key(of), &value(of)).await.expect("drives work");
-            }
+            fill(&map, 0..600).await;
             map.sync().await.expect("drives work");
-            let records = map.shape().records;
+            let shape = map.shape().records;
             // Segments begin after the superblock, which takes a stripe.
-            8192..8192 + records.segments * u64::from(records.segment_bytes)
+            records = 8192..8192 + shape.segments * u64::from(shape.segment_bytes);
         });
-        let again = Hardware::of(hardware.without_power(seed), seed);
-        sim.crash();
         Sim::new(seed).block_on(async {
             for failing in 0..5 {
                 let one = When::next(Operation::Read).within(records.clone());
@@ -227,15 +141,9 @@ fn a_read_that_fails_in_a_start_ends_no_records() {
             }
             let map = again.open(&settings).await.expect("it is tried again");
             again.disks[0].heal();
-            for of in 1_000..1_100 {
-                map.insert(&key(of), &value(of)).await.expect("drives work");
-            }
+            fill(&map, 1_000..1_100).await;
             map.sync().await.expect("drives work");
-            for of in 0..600 {
-                let found = map.get(&key(of)).await;
-                let found = found.unwrap_or_else(|error| panic!("seed {seed}, key {of}: {error}"));
-                assert_eq!(number(found), Some(of), "seed {seed}");
-            }
+            check_all(&map, 0..600, &format!("seed {seed}")).await;
         });
     }
 }
@@ -244,47 +152,28 @@ fn a_read_that_fails_in_a_start_ends_no_records() {
 #[test]
 fn what_has_decayed_ends_no_records() {
     let settings = small(40);
-    let mut damaged = 0;
+    let mut all = 0;
     for seed in 0..40 {
-        let hardware = Hardware::new(&settings, 1, seed);
-        let sim = Sim::new(seed);
-        sim.block_on(async {
-            let map = hardware.create(&settings).await.expect("drives work");
-            for of in 0..600 {
-                map.insert(&key(of), &value(of)).await.expect("drives work");
-            }
+        let again = used_without_power(&settings, 1, seed, async |map, _| {
+            fill(&map, 0..600).await;
             map.sync().await.expect("drives work");
         });
-        let again = Hardware::of(hardware.without_power(seed), seed);
-        sim.crash();
         Sim::new(seed).block_on(async {
-            for page in [2, 9] {
-                let decayed = again.disks[0].decay((page + seed % 4) * 4096 + 40 * seed, 3);
-                decayed.await.expect("it decays");
-            }
+            let pages = [2, 9].map(|page| page + seed % 4);
+            again.decay(0, pages, 40 * seed).await;
             let map = again.open(&settings).await.expect("drives work");
-            for of in 1_000..1_100 {
-                map.insert(&key(of), &value(of)).await.expect("drives work");
-            }
+            fill(&map, 1_000..1_100).await;
             map.sync().await.expect("drives work");
-            for of in 0..600 {
-                match map.get(&key(of)).await {
-                    Ok(found) => assert_eq!(number(found), Some(of), "seed {seed}, key {of}"),
-                    Err(SliceError::Damaged { drive: 0, .. }) => damaged += 1,
-                    Err(other) => panic!("{other}"),
-                }
-            }
+            all += damaged(&map, 0..600, false, &format!("seed {seed}")).await;
         });
     }
-    assert!((40..400).contains(&damaged), "{damaged} in 40 starts");
+    assert!((40..400).contains(&all), "{all} in 40 starts");
 }
 
 #[test]
 fn another_log_and_a_damaged_one_are_told() {
     let settings = small(8);
-    Sim::new(1).block_on(async {
-        let hardware = Hardware::new(&settings, 1, 1);
-        let map = hardware.create(&settings).await.expect("drives work");
+    with(&settings, 1, async |map, hardware| {
         map.insert(b"key", b"value").await.expect("drives work");
         map.close().await.expect("drives work");
         let words = hardware.journal.crash();
@@ -298,11 +187,7 @@ fn another_log_and_a_damaged_one_are_told() {
         for (word, bit) in [(1, 9), (2, 9), (2, 0), (0, 5)] {
             let mut words = words.clone();
             words[head + word] ^= 1 << bit;
-            let left = Left {
-                images: hardware.killed(1).images,
-                journal: Arc::new(MemoryJournal::from_words(words)),
-            };
-            let opened = Hardware::of(left, 1).open(&settings).await;
+            let opened = hardware.with_words(words).open(&settings).await;
             let error = opened.err().expect("it is refused");
             let is_told = match word {
                 0 => matches!(error, SliceError::OtherLog),
@@ -317,31 +202,5 @@ fn another_log_and_a_damaged_one_are_told() {
 /// sync.
 #[test]
 fn writes_that_fail_and_are_left_are_begun_again() {
-    let settings = small(8);
-    let hardware = Hardware::new(&settings, 1, 1);
-    let sim = Sim::new(1);
-    let (map, refused) = sim.block_on(async {
-        let map = hardware.create(&settings).await.expect("drives work");
-        hardware.disks[0].script(When::every(Operation::Write), Fault::Error);
-        for of in 0.. {
-            if map.insert(&key(of), &value(of)).await.is_err() {
-                return (map, of);
-            }
-        }
-        unreachable!("memory is bounded")
-    });
-    sim.crash();
-    hardware.disks[0].heal();
-    Sim::new(2).block_on(async {
-        let mut tries = 0;
-        while let Err(error) = map.insert(&key(refused), &value(refused)).await {
-            tries += 1;
-            assert!(tries < 100, "the drive works, and still: {error}");
-            runtime::sleep(Duration::from_secs(1)).await;
-        }
-        for of in 0..=refused {
-            let found = map.get(&key(of)).await.expect("drives work");
-            assert_eq!(number(found), Some(of));
-        }
-    });
+    faults::writes_that_fail_and_are_left_are_begun_again(&small(8));
 }

@@ -1,11 +1,10 @@
 //! A small map, its drives and its log; keys and values for the numbers of a model.
 
-use std::time::Duration;
-
-use device::{Fault, Operation};
 use flowstone_slices::{Channels, HashSettings, MapSettings, SliceError, SliceMap};
 
-pub(crate) use crate::hardware::{Hardware, Left};
+pub(crate) use crate::common::hardware::{Hardware, opened, used, used_without_power, with};
+use crate::common::structure::{Answer, Disks, Log, Settings, Structure};
+use crate::keyed::Keyed;
 
 /// Bytes of a drive.
 pub(crate) const DRIVE_BYTES: u64 = 4 << 20;
@@ -59,37 +58,68 @@ pub(crate) fn number(found: Option<Vec<u8>>) -> Option<u64> {
     Some(number)
 }
 
-impl Hardware {
-    /// Returns empty drives.
-    pub(crate) fn new(settings: &MapSettings, drives: usize, seed: u64) -> Self {
-        let sizes = vec![DRIVE_BYTES; drives];
-        let words = SliceMap::log_words(settings, &sizes).expect("the settings can be");
-        Self::empty(words, &sizes, seed)
+/// Returns a value whose record takes `bytes` bytes.
+pub(crate) fn filling(key: &[u8], bytes: usize, fill: u8) -> Vec<u8> {
+    vec![fill; bytes - 24 - key.len()]
+}
+
+impl Settings for MapSettings {
+    type Structure = SliceMap;
+    const DRIVE_BYTES: u64 = DRIVE_BYTES;
+
+    fn log_words(&self, drive_bytes: &[u64]) -> Result<usize, SliceError> {
+        SliceMap::log_words(self, drive_bytes)
     }
 
-    pub(crate) async fn create(&self, settings: &MapSettings) -> Result<SliceMap, SliceError> {
-        let (disks, journal) = self.parts();
-        SliceMap::create(disks, journal, settings).await
+    async fn create(&self, disks: Disks, log: Log) -> Result<SliceMap, SliceError> {
+        SliceMap::create(disks, log, self).await
     }
 
-    pub(crate) async fn open(&self, settings: &MapSettings) -> Result<SliceMap, SliceError> {
-        let (disks, journal) = self.parts();
-        SliceMap::open(disks, journal, settings).await
+    async fn open(&self, disks: Disks, log: Log) -> Result<SliceMap, SliceError> {
+        SliceMap::open(disks, log, self).await
+    }
+}
+
+impl Structure for SliceMap {
+    type Item = u64;
+
+    async fn put(&self, number: u64) -> Result<u64, SliceError> {
+        let key = key(number & 0xffff_ffff);
+        self.insert(&key, &value(number)).await?;
+        Ok(number)
     }
 
-    /// Makes some writes so slow that segments wait, or makes some fail.
-    pub(crate) fn trouble(&self, fails: bool) {
-        let slow = Fault::Slow(Duration::from_millis(4));
-        let rates = match fails {
-            false => vec![(Operation::Write, slow, 0.3)],
-            true => vec![
-                (Operation::Write, slow, 0.1),
-                (Operation::Write, Fault::Error, 0.1),
-                (Operation::Sync, Fault::Error, 0.1),
-            ],
-        };
-        for disk in &self.disks {
-            disk.set_rates(rates.clone());
+    async fn look_up(&self, item: u64) -> Result<Answer, SliceError> {
+        let found = self.get(&key(item & 0xffff_ffff)).await?;
+        Ok(match number(found) {
+            Some(found) if found == item => Answer::Present,
+            Some(_) => Answer::Wrong,
+            None => Answer::Absent,
+        })
+    }
+
+    async fn flush(&self) -> Result<(), SliceError> {
+        Self::sync(self).await
+    }
+
+    async fn sync(&self) -> Result<(), SliceError> {
+        Self::sync(self).await
+    }
+
+    fn pages_lost(&self) -> u64 {
+        self.stats().table.pages_lost
+    }
+}
+
+impl Keyed for SliceMap {
+    async fn change(&self, of: u64, to: Option<u64>) -> Result<(), SliceError> {
+        match to {
+            Some(to) => self.insert(&key(of), &value(to)).await,
+            None => self.delete(&key(of)).await,
         }
+    }
+
+    async fn value(&self, of: u64) -> Result<Option<u64>, SliceError> {
+        Ok(number(self.get(&key(of)).await?))
     }
 }

@@ -1,12 +1,15 @@
 //! SliceMap against a map: sequential and concurrent operations, crashes, and drives that fail.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod crash;
 mod faults;
-#[path = "../common/hardware.rs"]
-mod hardware;
+#[path = "../common/keyed.rs"]
+mod keyed;
 mod life;
-#[path = "../hash/model.rs"]
+#[path = "../common/model.rs"]
 mod model;
 mod ordinary;
+mod refusals;
 mod replay;
 mod ring;

@@ -6,7 +6,8 @@ use flowstone_slices::{MapSettings, SliceError, SliceMap};
 use proptest::prelude::*;
 use runtime::sim::Sim;
 
-use crate::life::{Hardware, key, number, short_ring, small, value};
+use crate::common::structure::{check_all, fill};
+use crate::life::{Hardware, key, number, short_ring, small, value, with};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -78,9 +79,7 @@ proptest! {
 #[test]
 fn records_and_keys_have_the_lengths_that_they_may_have() {
     let settings = small(8);
-    Sim::new(1).block_on(async {
-        let hardware = Hardware::new(&settings, 1, 1);
-        let map = hardware.create(&settings).await.expect("drives work");
+    with(&settings, 1, async |map, _| {
         let most = map.shape().records.most_bytes();
         for (key, value) in [(0, 0), (0, 5), (9, 0), (1, most - 1), (most, 0)] {
             let (key, value) = (vec![7; key], vec![8; value]);
@@ -112,9 +111,7 @@ fn records_and_keys_have_the_lengths_that_they_may_have() {
 #[test]
 fn the_oldest_records_are_written_over() {
     let settings = short_ring();
-    Sim::new(1).block_on(async {
-        let hardware = Hardware::new(&settings, 1, 1);
-        let map = hardware.create(&settings).await.expect("drives work");
+    with(&settings, 1, async |map, _| {
         let shape = map.shape().records;
         let ring = shape.segments * u64::from(shape.segment_bytes);
         let mut bytes = 0;
@@ -151,92 +148,16 @@ fn the_oldest_records_are_written_over() {
 #[test]
 fn a_look_up_reads_the_table_and_the_record() {
     let settings = small(8);
-    Sim::new(1).block_on(async {
-        let hardware = Hardware::new(&settings, 1, 1);
-        let map = hardware.create(&settings).await.expect("drives work");
-        for of in 0..250 {
-            map.insert(&key(of), &value(of)).await.expect("drives work");
-        }
+    with(&settings, 1, async |map, hardware| {
+        fill(&map, 0..250).await;
         map.close().await.expect("drives work");
         let map = hardware.open(&settings).await.expect("drives work");
-        for of in 0..250 {
-            assert_eq!(
-                number(map.get(&key(of)).await.expect("drives work")),
-                Some(of)
-            );
-        }
+        check_all(&map, 0..250, "opened").await;
         let stats = map.stats();
         assert_eq!((stats.found, stats.record_reads), (250, 250));
         let all: Vec<_> = (0..300).map(key).collect();
         let found = map.get_all(all.iter().map(Vec::as_slice)).await;
         let there = found.iter().filter(|found| matches!(found, Ok(Some(_))));
         assert_eq!(there.count(), 250);
-    });
-}
-
-#[test]
-fn drives_that_do_not_do_are_refused() {
-    let shape = |settings: &MapSettings, bytes| settings.shape(&[bytes]);
-    assert!(matches!(
-        shape(
-            &MapSettings {
-                segment_bytes: 1000,
-                ..small(8)
-            },
-            4 << 20
-        ),
-        Err(SliceError::Setting(_))
-    ));
-    assert!(matches!(
-        shape(
-            &MapSettings {
-                segment_bytes: 1 << 20,
-                ..small(8)
-            },
-            4 << 20
-        ),
-        Err(SliceError::Setting(_))
-    ));
-    assert!(matches!(
-        shape(
-            &MapSettings {
-                mean_bytes: 0,
-                ..small(8)
-            },
-            4 << 20
-        ),
-        Err(SliceError::Setting(_))
-    ));
-    let mut unlogged = small(8);
-    unlogged.table.log_changes = false;
-    assert!(matches!(
-        shape(&unlogged, 4 << 20),
-        Err(SliceError::Setting(_))
-    ));
-    // However large values are, the table has its space.
-    let large = MapSettings {
-        mean_bytes: 100_000,
-        ..small(8)
-    };
-    let large = shape(&large, 4 << 20).expect("it fits");
-    assert_eq!(large.table.partitions, 3);
-    assert!(large.records.bytes() > 3 << 20);
-    assert!(matches!(
-        shape(&MapSettings::default(), 8 << 20),
-        Err(SliceError::Setting(_))
-    ));
-    Sim::new(1).block_on(async {
-        let settings = small(8);
-        let hardware = Hardware::new(&settings, 2, 1);
-        drop(hardware.create(&settings).await.expect("drives work"));
-        let (disks, journal) = hardware.parts();
-        let one = SliceMap::open(disks[..1].to_vec(), journal.clone(), &settings).await;
-        assert!(matches!(one.err(), Some(SliceError::DrivesMissing { .. })));
-        let swapped = vec![disks[1].clone(), disks[0].clone()];
-        let swapped = SliceMap::open(swapped, journal.clone(), &settings).await;
-        assert!(matches!(swapped.err(), Some(SliceError::OtherDrive { .. })));
-        let twice = vec![disks[0].clone(), disks[0].clone()];
-        let twice = SliceMap::open(twice, journal, &settings).await;
-        assert!(matches!(twice.err(), Some(SliceError::SameDrive { .. })));
     });
 }

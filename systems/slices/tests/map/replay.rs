@@ -5,8 +5,9 @@ use std::time::Duration;
 use flowstone_slices::{HashSettings, MapSettings, SliceError};
 use runtime::sim::Sim;
 
-use crate::hardware::seeds;
-use crate::life::{Hardware, key, number, small, value};
+use crate::common::hardware::seeds;
+use crate::common::structure::{changed, damaged, fill};
+use crate::life::{Hardware, key, opened, small, used_without_power};
 
 /// The table is nearly full, and starts replay half of its entries again and again: the entries of the other half stay.
 #[test]
@@ -21,10 +22,8 @@ fn starts_displace_no_entry_whose_record_is_there() {
     };
     let mut replayed = 0;
     for seed in all_seeds(12) {
-        let hardware = Hardware::new(&settings, 1, seed);
-        let sim = Sim::new(seed);
-        let synced = sim.block_on(async {
-            let map = hardware.create(&settings).await.expect("drives work");
+        let mut synced = 0;
+        let mut hardware = used_without_power(&settings, 1, seed, async |map, _| {
             let table = map.shape().table;
             let entries = 8 * u64::from(table.partitions) * u64::from(table.table_entries);
             let keys = entries / 20 * 19;
@@ -36,10 +35,8 @@ fn starts_displace_no_entry_whose_record_is_there() {
                 }
             }
             assert_eq!(map.stats().table.evicted, 0, "it has space for all");
-            keys / 2
+            synced = keys / 2;
         });
-        let mut hardware = Hardware::of(hardware.without_power(seed), seed);
-        sim.crash();
         for start in 0..seed % 4 {
             let sim = Sim::new(start);
             sim.block_on(async {
@@ -49,8 +46,7 @@ fn starts_displace_no_entry_whose_record_is_there() {
             sim.crash();
             hardware = Hardware::of(left, seed);
         }
-        Sim::new(seed).block_on(async {
-            let map = hardware.open(&settings).await.expect("drives work");
+        opened(&hardware, &settings, seed, async |map| {
             replayed += map.stats().record_bytes;
             for of in 0..=synced {
                 let found = map.get(&key(of)).await.expect("drives work");
@@ -65,43 +61,23 @@ fn starts_displace_no_entry_whose_record_is_there() {
 #[test]
 fn what_has_decayed_uncovers_no_older_value() {
     let settings = small(40);
-    let mut damaged = 0;
+    let mut all = 0;
     for seed in all_seeds(40) {
-        let hardware = Hardware::new(&settings, 1, seed);
-        let sim = Sim::new(seed);
-        sim.block_on(async {
-            let map = hardware.create(&settings).await.expect("drives work");
-            let insert = async |of: u64, to: u64| {
-                let inserted = map.insert(&key(of), &value(to)).await;
-                inserted.expect("drives work");
-            };
-            for of in 0..600 {
-                insert(of % 150, of).await;
-            }
+        let again = used_without_power(&settings, 1, seed, async |map, _| {
+            fill(&map, (0..600).map(|of| changed(of % 150, of / 150))).await;
             // More records than the log holds.
-            for of in 1_000..1_600 {
-                insert(of, of).await;
-            }
+            fill(&map, 1_000..1_600).await;
             map.sync().await.expect("drives work");
         });
-        let again = Hardware::of(hardware.without_power(seed), seed);
-        sim.crash();
         Sim::new(seed).block_on(async {
-            for page in [26, 30, 34] {
-                let decayed = again.disks[0].decay((page + seed % 4) * 4096 + 40 * seed, 3);
-                decayed.await.expect("it decays");
-            }
+            let pages = [26, 30, 34].map(|page| page + seed % 4);
+            again.decay(0, pages, 40 * seed).await;
             let map = again.open(&settings).await.expect("drives work");
-            for of in 450..600 {
-                match map.get(&key(of % 150)).await {
-                    Ok(found) => assert_eq!(number(found), Some(of), "seed {seed}, key {of}"),
-                    Err(SliceError::Damaged { drive: 0, .. }) => damaged += 1,
-                    Err(other) => panic!("{other}"),
-                }
-            }
+            let newest = (0..150).map(|of| changed(of, 3));
+            all += damaged(&map, newest, false, &format!("seed {seed}")).await;
         });
     }
-    assert!(damaged > 20, "{damaged} in 40 starts");
+    assert!(all > 20, "{all} in 40 starts");
 }
 
 /// A record that fills its segment has decayed: the records behind it stay.
@@ -109,18 +85,13 @@ fn what_has_decayed_uncovers_no_older_value() {
 fn a_segment_whose_only_record_has_decayed_ends_no_records() {
     let settings = small(40);
     for seed in all_seeds(20) {
-        let hardware = Hardware::new(&settings, 1, seed);
-        let sim = Sim::new(seed);
-        sim.block_on(async {
-            let map = hardware.create(&settings).await.expect("drives work");
+        let again = used_without_power(&settings, 1, seed, async |map, _| {
             for of in 0..12 {
                 let inserted = map.insert(&key(of), &[of as u8; 15_000]).await;
                 inserted.expect("drives work");
             }
             map.sync().await.expect("drives work");
         });
-        let again = Hardware::of(hardware.without_power(seed), seed);
-        sim.crash();
         Sim::new(seed).block_on(async {
             // Segments begin after the superblock, which takes a stripe.
             let segment = 8192 + 4 * u64::from(settings.segment_bytes);

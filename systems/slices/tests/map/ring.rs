@@ -5,14 +5,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use flowstone_slices::{HashSettings, MapSettings, SliceMap};
-use runtime::sim::Sim;
 
-use crate::life::{Hardware, key, short_ring};
-
-/// Returns a value whose record takes `bytes` bytes.
-fn filling(key: &[u8], bytes: usize, fill: u8) -> Vec<u8> {
-    vec![fill; bytes - 24 - key.len()]
-}
+use crate::life::{filling, key, opened, short_ring, used_without_power, with};
 
 /// A key is always changed again before its record is overwritten. So the key is found at every moment, even by a look-up that
 /// had the old address when its record was overwritten.
@@ -26,9 +20,7 @@ fn a_key_that_is_changed_in_time_is_never_missed() {
         },
         ..ring
     };
-    Sim::new(1).block_on(async {
-        let hardware = Hardware::new(&settings, 1, 1);
-        let map = hardware.create(&settings).await.expect("drives work");
+    with(&settings, 1, async |map, _| {
         let segments = map.shape().records.segments;
         let asked = key(1);
         let insert = async |map: &SliceMap, key: &[u8]| {
@@ -81,10 +73,8 @@ fn a_key_that_is_changed_in_time_is_never_missed() {
 fn what_a_power_cut_has_left_of_the_oldest_segment_is_gone() {
     let settings = short_ring();
     for seed in 0..200 {
-        let hardware = Hardware::new(&settings, 1, seed);
-        let sim = Sim::new(seed);
-        let keys = sim.block_on(async {
-            let map = hardware.create(&settings).await.expect("drives work");
+        let mut keys = 0;
+        let again = used_without_power(&settings, 1, seed, async |map, _| {
             // Two records leave a page and more of a segment free.
             let insert = async |of: u64| {
                 let key = key(of);
@@ -100,12 +90,9 @@ fn what_a_power_cut_has_left_of_the_oldest_segment_is_gone() {
                 insert(of).await;
             }
             runtime::sleep(Duration::from_micros(10 * seed)).await;
-            in_the_ring + 5
+            keys = in_the_ring + 5;
         });
-        let again = Hardware::of(hardware.without_power(seed), seed);
-        sim.crash();
-        Sim::new(seed).block_on(async {
-            let map = again.open(&settings).await.expect("drives work");
+        opened(&again, &settings, seed, async |map| {
             for of in 0..keys {
                 let key = key(of);
                 let found = map.get(&key).await;
@@ -123,13 +110,11 @@ fn what_a_power_cut_has_left_of_the_oldest_segment_is_gone() {
 fn a_power_cut_takes_no_key_that_was_changed_in_time() {
     let settings = short_ring();
     for seed in 0..200 {
-        let hardware = Hardware::new(&settings, 3, seed);
-        let sim = Sim::new(seed);
-        let keys = sim.block_on(async {
-            let map = hardware.create(&settings).await.expect("drives work");
+        let mut keys = 0;
+        let again = used_without_power(&settings, 3, seed, async |map, _| {
             let segments = 3 * map.shape().records.segments;
             // Four records to a segment. Some segments are in memory, and the oldest of the ring may be torn.
-            let keys = 4 * (segments - 6);
+            keys = 4 * (segments - 6);
             let insert = async |of: u64, fill: u8| {
                 let key = key(of);
                 let value = filling(&key, 4096, fill);
@@ -144,12 +129,8 @@ fn a_power_cut_takes_no_key_that_was_changed_in_time() {
                 insert(change % keys, 1).await;
             }
             runtime::sleep(Duration::from_micros(17 * (seed % 100))).await;
-            keys
         });
-        let again = Hardware::of(hardware.without_power(seed), seed);
-        sim.crash();
-        Sim::new(seed).block_on(async {
-            let map = again.open(&settings).await.expect("drives work");
+        opened(&again, &settings, seed, async |map| {
             for of in 0..keys {
                 let found = map.get(&key(of)).await.expect("drives work");
                 assert!(found.is_some(), "seed {seed}: key {of} of {keys} is gone");

@@ -37,6 +37,13 @@ impl Model {
         past.acknowledged = past.values.len() - 1;
     }
 
+    /// Forgets the last change of the key, which was not made.
+    pub(crate) fn withdraw(&mut self, key: u64) {
+        let past = self.past(key);
+        past.values.pop();
+        assert!(past.acknowledged < past.values.len(), "it was not made");
+    }
+
     /// Returns the states that a sync that begins now has to make durable.
     pub(crate) fn acknowledged(&self) -> HashMap<u64, usize> {
         self.keys
@@ -60,7 +67,14 @@ impl Model {
     }
 
     /// Checks the value after a crash, and makes it the key's only known value. With `may_evict` values may be missing.
-    pub(crate) fn check(&mut self, key: u64, found: Option<u64>, has_power: bool, may_evict: bool) {
+    pub(crate) fn check(
+        &mut self,
+        key: u64,
+        found: Option<u64>,
+        has_power: bool,
+        may_evict: bool,
+        when: &str,
+    ) {
         let past = self.past(key);
         let from = if has_power {
             past.acknowledged
@@ -70,7 +84,7 @@ impl Model {
         let is_right = past.values[from..].contains(&found) || (may_evict && found.is_none());
         assert!(
             is_right,
-            "key {key}: {found:?}, of {past:?}, {}",
+            "{when}, key {key}: {found:?}, of {past:?}, {}",
             if has_power { "killed" } else { "power cut" }
         );
         *past = Past {
