@@ -59,6 +59,3 @@ const _: () = assert!(size_of::<Segment>() as u64 == SEGMENT_TABLE_BYTES);
 
 /// Bit of [`Segment::pins`] that is set while a release waits for the readers.
 pub(super) const DRAINING: u32 = 1 << 31;
-
-/// Failed writes in a row after which a segment is not used again.
-pub(super) const MAX_FAILURES: u8 = 3;
