@@ -6,7 +6,7 @@
 //! | data in doubt | repair |
 //! |---|---|
 //! | flushed part of a segment in a buffer | the next flush or write of the segment: both begin anew |
-//! | segment on flash, or being written | [`sync_all`](super::Flusher::sync_all): writes the same bytes to the same place |
+//! | segment on flash, or being written | [`sync_all`](super::flush::Flusher::sync_all): writes the same bytes to the same place |
 //! | checkpoint, superblock | its writer, once it finds that [`failed_syncs`](Syncs::failed_syncs) has changed |
 //!
 //! Emulated flash, whose pages cannot be written twice, never has segments in doubt.

@@ -6,7 +6,7 @@ use super::segment::SegmentRecord;
 use crate::format::segment::SummaryEntry;
 
 /// A segment that could not be written, and never will be. Its items are lost unless they are moved: the caller removes
-/// them from the index, then calls [`Writer::abandon`](super::Writer::abandon).
+/// them from the index, then calls [`Writer::abandon`](super::write::Writer::abandon).
 #[derive(Debug)]
 pub(crate) struct WriteFailure {
     /// The segment and its lost generation.

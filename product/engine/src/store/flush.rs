@@ -83,8 +83,8 @@ impl Flusher {
     /// Writes the items of the segments being filled to flash, so that they survive a crash of the process. Must not be
     /// dropped before it ends: its last write could then come after the write of the whole segment.
     ///
-    /// Does nothing if the store [cannot flush](Self::can_flush); [`flush`](super::Appender::flush) seals instead.
-    /// `ahead` as for [`write_next`](super::Writer::write_next).
+    /// Does nothing if the store [cannot flush](Self::can_flush); [`flush`](super::append::Appender::flush) seals instead.
+    /// `ahead` as for [`write_next`](super::write::Writer::write_next).
     ///
     /// The first error of the device. Segments that failed are written by the next call or when they are sealed.
     pub(crate) async fn flush_filling(

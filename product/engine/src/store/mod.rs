@@ -7,11 +7,25 @@
 //!   └────────────────────────────── release: waits for the readers' pins ──────────────┘
 //! ```
 //!
+//! [`SegmentStore`] has a part for each of these:
+//!
+//! | part | subject |
+//! |---|---|
+//! | [`SegmentTable`] | state, generation and pins of every segment; its valid items and its reads |
+//! | [`Blocks`] | commands to the flash |
+//! | [`Buffers`] | segments in memory |
+//! | [`SegmentPool`] | queues of free, sealed and written segments; the next victim |
+//! | [`Appender`] | segments being filled, sequence numbers |
+//! | [`Reader`] | items and summaries, and the memory for reading them |
+//! | [`Syncs`](doubt::Syncs) | syncs, and what a failed one puts in doubt |
+//! | [`Flusher`](flush::Flusher) | parts of segments, written before the whole |
+//! | [`Writer`](write::Writer) | whole segments |
+//!
 //! The store knows nothing of keys or indexes. A reader [`pin`](SegmentTable::pin)s the generation of a segment that
 //! the index named; a released segment is not written again before its last pin is gone. In the slotted layout one
 //! segment is being filled for each slab class in use; when there are more slab classes than buffers, the fullest
 //! buffer is sealed short, or longer slots are used. In the hashed layout several segments of a stream are open; the
-//! oldest is sealed when none has room for an item. A segment can be [flushed](Flusher::flush_filling) before it
+//! oldest is sealed when none has room for an item. A segment can be [flushed](flush::Flusher::flush_filling) before it
 //! is full. Buffers are the back-pressure: when all are filled or being written, [`append`](Appender::append) finds
 //! no space, and [`space`](SegmentPool::space) tells when to try again.
 //!
