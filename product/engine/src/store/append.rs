@@ -471,11 +471,7 @@ impl Appender {
             ..
         } = filling;
         let bytes = Arc::new(filling.finish(self.table.image));
-        let state = self.table.segment(segment);
-        state.item_bytes.store(taken_bytes, Ordering::Relaxed);
-        let now = runtime::unix_seconds();
-        state.sealed_at.store(now, Ordering::Relaxed);
-        state.items.store(items, Ordering::Release);
+        self.table.seal(segment, items, taken_bytes);
         Content::Sealed {
             segment,
             bytes,
@@ -551,8 +547,7 @@ impl Appender {
         self.table
             .begin_generation(segment, sequence, lost.slot_bytes, failure.buffer);
         *content = self.finish(filling);
-        let lost = self.table.segment(lost.segment);
-        lost.buffer.store(0, Ordering::Release);
+        self.table.leave_buffer(lost.segment);
         // A reader that goes to the bad block from here on finds that the index names the new place.
         for (entry, position) in placed {
             self.table.count_in(segment);

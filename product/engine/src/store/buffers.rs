@@ -151,10 +151,7 @@ impl Buffers {
     /// Frees the buffer of a sealed segment.
     pub(super) fn free_buffer(&self, segment: SegmentId, buffer: usize) {
         let mut content = self.contents[buffer].lock();
-        self.table
-            .segment(segment)
-            .buffer
-            .store(0, Ordering::Release);
+        self.table.leave_buffer(segment);
         let Content::Sealed { bytes, .. } = std::mem::replace(&mut *content, Content::Lost) else {
             unreachable!("a sealed segment stays in its buffer until it is freed");
         };
@@ -167,12 +164,7 @@ impl Buffers {
 
     /// Returns the buffer of the pinned segment; `None` when the segment has no buffer any more.
     fn content_of(&self, pin: &SegmentPin<'_>) -> Option<MutexGuard<'_, Content>> {
-        let number = self
-            .table
-            .segment(pin.segment)
-            .buffer
-            .load(Ordering::Acquire);
-        let content = self.contents[usize::from(number).checked_sub(1)?].lock();
+        let content = self.contents[self.table.buffer_of(pin.segment)?].lock();
         let segment = match &*content {
             Content::Filling(filling) => Some(filling.segment),
             Content::Sealed { segment, .. } => Some(*segment),
@@ -246,7 +238,7 @@ impl Buffers {
                 Content::Free(_) | Content::Lost => return 0,
             };
             let flushed = content.flushed().map_or(0, |flushed| flushed.items);
-            let live = self.table.segment(segment).live.load(Ordering::Relaxed);
+            let live = self.table.valid_items(segment);
             u64::from(live.min(items - flushed))
         };
         self.contents.iter().map(unwritten).sum()
@@ -273,16 +265,12 @@ impl Buffers {
             }
         }
         let mut sum = StoreUse::default();
-        for (segment, state) in self.table.each() {
-            let live = u64::from(state.live.load(Ordering::Relaxed));
-            if live == 0 || state.sequence.load(Ordering::Acquire) == 0 {
+        for segment in (0..self.table.segments()).map(SegmentId) {
+            let Some(held) = self.table.use_of(segment) else {
                 continue;
-            }
-            let sealed = (
-                state.items.load(Ordering::Acquire),
-                state.item_bytes.load(Ordering::Relaxed),
-            );
-            let (items, bytes) = match sealed {
+            };
+            let live = u64::from(held.live);
+            let (items, bytes) = match (held.items, held.item_bytes) {
                 (0, _) => filling.remove(&segment).unwrap_or_default(),
                 (items, 0) => (items, self.table.segment_bytes()),
                 sealed => sealed,

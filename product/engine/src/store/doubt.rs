@@ -26,7 +26,7 @@ use crate::sync::atomic::Ordering;
 
 /// Syncs the flash, one sync at a time, and marks what a failed sync has put in doubt.
 ///
-/// All segments below `durable_before` are durable, except those in doubt and those that are in memory.
+/// All segments below `durable_before` are durable, except those in doubt.
 pub(crate) struct Syncs {
     /// Held while the flash is synced.
     syncing: Semaphore,

@@ -13,7 +13,7 @@ use super::layout::Source;
 use super::priority::Priority;
 use super::queues::{Queues, Worn};
 use super::segment::SegmentRecord;
-use super::table::{SegmentTable, age_ms, now_ms};
+use super::table::{SegmentTable, now_ms};
 use super::wear::{SegmentReads, Wear};
 use crate::counter::Count as _;
 use crate::format::segment::SegmentId;
@@ -307,12 +307,8 @@ impl SegmentPool {
             Victim::FewestValid => queues
                 .take_from_channel(|segment| may(segment).then(|| self.table.valid_bytes(segment))),
             Victim::LeastRecentlyRead => queues.take_from_channel(|segment| {
-                let last_read = self
-                    .table
-                    .segment(segment)
-                    .last_read_ms
-                    .load(Ordering::Relaxed);
-                may(segment).then(|| Reverse(age_ms(now, last_read)))
+                let idle_ms = self.table.idle_ms(segment, now);
+                may(segment).then_some(Reverse(idle_ms))
             }),
             Victim::LowestPriority => queues.take_lowest(may),
         }?;
@@ -394,10 +390,7 @@ impl SegmentPool {
 
     /// Returns the reads of a segment, if reads are counted. Looks at no other segment.
     pub(crate) fn reads_of(&self, record: &SegmentRecord) -> Option<SegmentReads> {
-        if !self.table.counts_reads {
-            return None;
-        }
-        let ended = self.table.reads_ended.get();
+        let ended = self.table.reads_ended()?;
         let living = u64::from(self.segments_in_use().saturating_sub(self.counts().free));
         let opened_before = record.sequence.saturating_sub(self.first_sequence);
         let opened_since = self
@@ -406,13 +399,8 @@ impl SegmentPool {
             .get()
             .saturating_sub(opened_before);
         Some(SegmentReads {
-            reads: u64::from(
-                self.table
-                    .segment(record.segment)
-                    .reads
-                    .load(Ordering::Relaxed),
-            ),
-            average: self.table.reads_counted.sum().saturating_sub(ended) / living.max(1),
+            reads: self.table.reads(record.segment),
+            average: self.table.reads_counted().saturating_sub(ended) / living.max(1),
             is_settled: opened_since >= u64::from(self.segments_in_use()),
         })
     }
@@ -435,11 +423,7 @@ impl SegmentPool {
         }
         for record in living {
             if taken.insert(record.segment) {
-                let state = self.table.segment(record.segment);
-                state.sequence.store(record.sequence, Ordering::Release);
-                state.items.store(record.items, Ordering::Release);
-                state.slot_bytes.store(record.slot_bytes, Ordering::Release);
-                state.data_bytes.store(record.data_bytes, Ordering::Release);
+                self.table.adopt(record);
                 queues.adopt_written(record.segment);
                 queues.is_first_fill = false;
                 queues

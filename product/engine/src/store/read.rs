@@ -23,7 +23,6 @@ use crate::format::segment::{
     FOOTER_BYTES, Footer, LARGE_UNIT_BYTES, PAGE_BYTES, Position, SUMMARY_ENTRY_BYTES, SegmentId,
     SummaryEntry, decode_tail, largest_item,
 };
-use crate::sync::atomic::Ordering;
 
 /// Longest read, in bytes, that does not wait behind longer ones.
 const SMALL_READ_BYTES: usize = PAGE_BYTES as usize;
@@ -157,13 +156,7 @@ impl Reader {
     ) -> Result<FlashItem, ReadError> {
         self.table.count_read(pin.segment);
         let offset = position.offset();
-        if offset
-            >= self
-                .table
-                .segment(pin.segment)
-                .data_bytes
-                .load(Ordering::Acquire)
-        {
+        if offset >= self.table.data_bytes(pin.segment) {
             let segment = pin.segment.0;
             return Err(ReadError::Unwritten { segment, offset });
         }
@@ -200,13 +193,7 @@ impl Reader {
             let Some(pin) = self.table.pin(segment, generation) else {
                 return Ok(None);
             };
-            if offset
-                >= self
-                    .table
-                    .segment(segment)
-                    .data_bytes
-                    .load(Ordering::Acquire)
-            {
+            if offset >= self.table.data_bytes(segment) {
                 return Ok(None);
             }
             let page = offset / PAGE_BYTES * PAGE_BYTES;

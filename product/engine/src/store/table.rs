@@ -1,15 +1,57 @@
 //! [`SegmentTable`]: the state of every segment, and the pins of its readers.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::AtomicU64 as Counter;
 
 use runtime::sync::Notify;
 
 use super::layout::SlotPages;
 use super::priority::Priority;
-use super::segment::{DRAINING, Segment, SegmentRecord};
+use super::segment::SegmentRecord;
 use crate::counter::{Count as _, Striped};
 use crate::format::segment::{PAGE_BYTES, Position, SegmentId};
-use crate::sync::atomic::Ordering;
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+/// Entry of a segment in the segment table: [`SEGMENT_TABLE_BYTES`].
+#[derive(Default)]
+struct Segment {
+    /// Sequence number of its present generation, 0 when free.
+    sequence: AtomicU64,
+    /// Number of items, once sealed.
+    items: AtomicU32,
+    /// Number of items that the index names and no flush of the cache has made dead.
+    live: AtomicU32,
+    /// Bytes of its items, slots and summary entries, once sealed; 0 if an earlier run wrote the segment.
+    item_bytes: AtomicU32,
+    /// Bytes of each item's slot; 0 if items are packed.
+    slot_bytes: AtomicU32,
+    /// Bytes up to the end of the last item if an earlier run wrote the segment: later appends of that run are lost.
+    /// Else all bytes of the segment.
+    data_bytes: AtomicU32,
+    /// Unix second in which it was sealed; 0 if an earlier run sealed it.
+    sealed_at: AtomicU32,
+    /// Reads of its items since it was opened, if reads are counted.
+    reads: AtomicU32,
+    /// Time of the last read of one of its items in milliseconds of the runtime's clock, if reads are counted.
+    last_read_ms: AtomicU32,
+    /// Number of readers, and the bit [`DRAINING`].
+    pins: AtomicU32,
+    /// Number of the buffer that holds its bytes, plus 1; 0 when they are on flash.
+    buffer: AtomicU8,
+    /// Its [`Priority`], if there are several.
+    priority: AtomicU8,
+    /// Number of writes that failed in a row.
+    failures: AtomicU8,
+    /// Whether a failed sync may have lost a part of it.
+    is_doubtful: AtomicBool,
+}
+
+/// Bytes of memory for each segment of the flash.
+pub(crate) const SEGMENT_TABLE_BYTES: u64 = 48;
+
+const _: () = assert!(size_of::<Segment>() as u64 == SEGMENT_TABLE_BYTES);
+
+/// Bit of [`Segment::pins`] that is set while a release waits for the readers.
+const DRAINING: u32 = 1 << 31;
 
 /// The state of every segment of the flash.
 ///
@@ -22,11 +64,22 @@ pub struct SegmentTable {
     /// Id of the image that the segments belong to.
     pub(super) image: u64,
     slot_pages: SlotPages,
-    pub(super) counts_reads: bool,
+    counts_reads: bool,
     /// Reads of segments, if they are counted. `reads_ended` counts the reads of generations that have ended.
-    pub(super) reads_counted: Striped,
-    pub(super) reads_ended: AtomicU64,
+    reads_counted: Striped,
+    reads_ended: Counter,
     drained: Notify,
+}
+
+/// Use of a segment by live items.
+pub(super) struct SegmentUse {
+    /// Items that the index names and no flush of the cache has made dead.
+    pub(super) live: u32,
+    /// Number of all items; 0 while the segment is being filled.
+    pub(super) items: u32,
+    /// Bytes of all items, slots and summary entries; 0 if an earlier run wrote the segment, or while it is being
+    /// filled.
+    pub(super) item_bytes: u32,
 }
 
 /// Keeps a segment from being written again while it is read.
@@ -60,7 +113,7 @@ impl SegmentTable {
             slot_pages,
             counts_reads,
             reads_counted: Striped::default(),
-            reads_ended: AtomicU64::default(),
+            reads_ended: Counter::default(),
             drained: Notify::new(),
         }
     }
@@ -81,13 +134,8 @@ impl SegmentTable {
     }
 
     /// Returns the entry of a segment.
-    pub(super) fn segment(&self, segment: SegmentId) -> &Segment {
+    fn segment(&self, segment: SegmentId) -> &Segment {
         &self.segments[segment.0 as usize]
-    }
-
-    /// Returns the entry of every segment, by number.
-    pub(super) fn each(&self) -> impl Iterator<Item = (SegmentId, &Segment)> {
-        (0..).map(SegmentId).zip(&self.segments)
     }
 
     /// Returns the record of a segment's present generation.
@@ -126,6 +174,22 @@ impl SegmentTable {
     /// Returns whether the segment has no buffer, as after its write.
     pub(super) fn is_on_flash(&self, segment: SegmentId) -> bool {
         self.segment(segment).buffer.load(Ordering::Acquire) == 0
+    }
+
+    /// Returns the buffer that holds a segment; `None` when it is on flash.
+    pub(super) fn buffer_of(&self, segment: SegmentId) -> Option<usize> {
+        let number = self.segment(segment).buffer.load(Ordering::Acquire);
+        usize::from(number).checked_sub(1)
+    }
+
+    /// Notes that a segment is in no buffer any more.
+    pub(super) fn leave_buffer(&self, segment: SegmentId) {
+        self.segment(segment).buffer.store(0, Ordering::Release);
+    }
+
+    /// Returns the bytes of a segment up to the end of its last item, as in [`SegmentRecord::data_bytes`].
+    pub(super) fn data_bytes(&self, segment: SegmentId) -> u32 {
+        self.segment(segment).data_bytes.load(Ordering::Acquire)
     }
 
     /// Returns the present priority of a segment.
@@ -201,6 +265,20 @@ impl SegmentTable {
         }
     }
 
+    /// Returns the use of a segment by live items; `None` if it has none.
+    pub(super) fn use_of(&self, segment: SegmentId) -> Option<SegmentUse> {
+        let state = self.segment(segment);
+        let live = state.live.load(Ordering::Relaxed);
+        if live == 0 || state.sequence.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        Some(SegmentUse {
+            live,
+            items: state.items.load(Ordering::Acquire),
+            item_bytes: state.item_bytes.load(Ordering::Relaxed),
+        })
+    }
+
     /// Returns the number of bytes to read for the item at `position`.
     pub(super) fn read_bytes(&self, segment: SegmentId, position: Position) -> usize {
         let page = position.offset() / PAGE_BYTES * PAGE_BYTES;
@@ -233,6 +311,35 @@ impl SegmentTable {
         state.buffer.store(buffer as u8 + 1, Ordering::Release);
     }
 
+    /// Notes that a segment has been sealed with `items` items, which take `item_bytes` bytes.
+    pub(super) fn seal(&self, segment: SegmentId, items: u32, item_bytes: u32) {
+        let state = self.segment(segment);
+        state.item_bytes.store(item_bytes, Ordering::Relaxed);
+        let now = runtime::unix_seconds();
+        state.sealed_at.store(now, Ordering::Relaxed);
+        state.items.store(items, Ordering::Release);
+    }
+
+    /// Takes over a generation of an earlier run.
+    pub(super) fn adopt(&self, record: &SegmentRecord) {
+        let state = self.segment(record.segment);
+        state.sequence.store(record.sequence, Ordering::Release);
+        state.items.store(record.items, Ordering::Release);
+        state.slot_bytes.store(record.slot_bytes, Ordering::Release);
+        state.data_bytes.store(record.data_bytes, Ordering::Release);
+    }
+
+    /// Counts `failed` failed writes of a segment, and returns the number that have failed in a row.
+    pub(super) fn count_failures(&self, segment: SegmentId, failed: u8) -> u8 {
+        let failures = &self.segment(segment).failures;
+        failures.fetch_add(failed, Ordering::Relaxed) + failed
+    }
+
+    /// Notes that a write of a segment has succeeded.
+    pub(super) fn forget_failures(&self, segment: SegmentId) {
+        self.segment(segment).failures.store(0, Ordering::Relaxed);
+    }
+
     /// Ends the generation of a segment that no index names any more. Resolves once its last reader has left.
     pub(super) async fn end_generation(&self, segment: SegmentId) {
         let state = self.segment(segment);
@@ -257,6 +364,27 @@ impl SegmentTable {
             self.reads_counted.add(1);
             state.last_read_ms.store(now_ms(), Ordering::Relaxed);
         }
+    }
+
+    /// Returns the reads of a segment's present generation.
+    pub(super) fn reads(&self, segment: SegmentId) -> u64 {
+        u64::from(self.segment(segment).reads.load(Ordering::Relaxed))
+    }
+
+    /// Returns the reads of all generations of this run; 0 if reads are not counted.
+    pub(super) fn reads_counted(&self) -> u64 {
+        self.reads_counted.sum()
+    }
+
+    /// Returns the reads of all generations that have ended; `None` if reads are not counted.
+    pub(super) fn reads_ended(&self) -> Option<u64> {
+        self.counts_reads.then(|| self.reads_ended.get())
+    }
+
+    /// Returns the milliseconds from the last read of a segment to `now`.
+    pub(super) fn idle_ms(&self, segment: SegmentId, now: u32) -> u32 {
+        let last_read = self.segment(segment).last_read_ms.load(Ordering::Relaxed);
+        age_ms(now, last_read)
     }
 
     /// Removes the reads of a generation that ends from the sum.
@@ -298,11 +426,23 @@ pub(super) fn now_ms() -> u32 {
 const SAME_TIME_MS: u32 = 60_000;
 
 /// Returns the milliseconds from `then` to `now`; 0 if another thread noted `then` after `now` was read.
-pub(super) fn age_ms(now: u32, then: u32) -> u32 {
+fn age_ms(now: u32, then: u32) -> u32 {
     let age = now.wrapping_sub(then);
     if age > u32::MAX - SAME_TIME_MS {
         0
     } else {
         age
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_thread_notes_a_moment_later_is_of_now() {
+        assert_eq!(age_ms(1000, 0), 1000);
+        assert_eq!(age_ms(1000, 1001), 0);
+        assert_eq!(age_ms(3, u32::MAX - 2), 6);
     }
 }

@@ -12,7 +12,6 @@ use device::{
 };
 use runtime::sim::Sim;
 
-use super::table::age_ms;
 use super::*;
 use crate::counter::Count as _;
 use crate::format::checkpoint::Source as _;
@@ -399,13 +398,6 @@ fn it_is_exhausted_when_only_a_checkpoint_has_segments() {
         .pool()
         .adopt(&[], &checkpoint, [SegmentId(3)].into_iter());
     assert!(store.pool().is_exhausted());
-}
-
-#[test]
-fn what_another_thread_notes_a_moment_later_is_of_now() {
-    assert_eq!(age_ms(1000, 0), 1000);
-    assert_eq!(age_ms(1000, 1001), 0);
-    assert_eq!(age_ms(3, u32::MAX - 2), 6);
 }
 
 #[test]

@@ -20,7 +20,6 @@ use super::pool::SegmentPool;
 use super::table::SegmentTable;
 use crate::counter::Count as _;
 use crate::format::segment::{PAGE_BYTES, SegmentId, decode_tail};
-use crate::sync::atomic::Ordering;
 
 /// Failed writes in a row after which a segment is not used again.
 const MAX_FAILURES: u8 = 3;
@@ -123,10 +122,7 @@ impl Writer {
         };
         match written {
             Ok(()) => {
-                self.table
-                    .segment(segment)
-                    .failures
-                    .store(0, Ordering::Relaxed);
+                self.table.forget_failures(segment);
                 self.counters.segments_written.add(1);
                 self.buffers.note_whole(segment, buffer, flushed.forgotten);
                 Ok(())
@@ -211,8 +207,7 @@ impl Writer {
             self.buffers.free_buffer(segment, failure.buffer);
         }
         let counted = u8::from(!failure.error.is_full());
-        let failures = &self.table.segment(segment).failures;
-        let failures = failures.fetch_add(counted, Ordering::Relaxed) + counted;
+        let failures = self.table.count_failures(segment, counted);
         let is_retired = self.blocks.is_bad(segment) || failures >= MAX_FAILURES;
         self.table.end_generation(segment).await;
         self.pool.end_failed_write(segment, is_retired);
