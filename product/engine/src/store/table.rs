@@ -84,7 +84,7 @@ pub(super) struct SegmentUse {
 
 /// Keeps a segment from being written again while it is read.
 pub struct SegmentPin<'a> {
-    pub(super) table: &'a SegmentTable,
+    table: &'a SegmentTable,
     pub(super) segment: SegmentId,
     pub(super) sequence: u64,
 }
