@@ -174,16 +174,16 @@ fn crawler(out: &mut Vec<u8>, class: &str, engine: &EngineStats) {
 
 fn flash_bytes(shared: &Shared) -> u64 {
     let store = shared.engine.store();
-    u64::from(store.segments()) * u64::from(store.segment_bytes())
+    u64::from(store.table().segments()) * u64::from(store.table().segment_bytes())
 }
 
 /// Writes the flash under memcached's names for its external storage: a segment is a page.
 fn extstore(shared: &Shared, out: &mut Vec<u8>, engine: &EngineStats) {
     let store = shared.engine.store();
     let (counters, placement) = (store.counters(), &engine.placement);
-    let free = store.free_segments();
-    let used = store.segments_in_use().saturating_sub(free);
-    let used_bytes = u64::from(used) * u64::from(store.segment_bytes());
+    let free = store.pool().counts().free;
+    let used = store.pool().segments_in_use().saturating_sub(free);
+    let used_bytes = u64::from(used) * u64::from(store.table().segment_bytes());
     let rescued = placement.items_copied + placement.items_returned;
     stat(out, "extstore_compact_rescues", rescued);
     count(out, "extstore_page_allocs", &counters.segments_opened);
@@ -358,11 +358,11 @@ fn flash(shared: &Shared, out: &mut Vec<u8>) {
     }
     stat(out, "io", &shared.io_words);
     stat(out, "flash_bytes", flash_bytes(shared));
-    stat(out, "segment_bytes", store.segment_bytes());
-    stat(out, "segments", store.segments());
-    stat(out, "segments_free", store.free_segments());
-    stat(out, "segments_written", store.written_segments());
-    stat(out, "segments_waiting", store.sealed_segments());
+    stat(out, "segment_bytes", store.table().segment_bytes());
+    stat(out, "segments", store.table().segments());
+    stat(out, "segments_free", store.pool().counts().free);
+    stat(out, "segments_written", store.pool().counts().written);
+    stat(out, "segments_waiting", store.pool().counts().sealed);
     count(out, "segments_retired", &counters.segments_retired);
     stat(out, "objects_on_flash", engine.placement.objects);
     stat(out, "flash_reads", counters.reads.sum());
@@ -448,7 +448,11 @@ fn index(shared: &Shared, out: &mut Vec<u8>) {
 
 fn reclaim(shared: &Shared, out: &mut Vec<u8>) {
     let placement = shared.engine.stats().placement;
-    stat(out, "segments_free", shared.engine.store().free_segments());
+    stat(
+        out,
+        "segments_free",
+        shared.engine.store().pool().counts().free,
+    );
     stat(out, "low_watermark", placement.low_watermark);
     stat(out, "high_watermark", placement.high_watermark);
     stat(out, "segments_reclaimed", placement.segments_reclaimed);
@@ -490,13 +494,13 @@ fn wear(shared: &Shared, out: &mut Vec<u8>) {
     let store = shared.engine.store();
     let counters = store.counters();
     count(out, "erases", &counters.erases);
-    let worn = store.wear();
+    let worn = store.pool().wear();
     stat(out, "erase_min", worn.least);
     stat(out, "erase_max", worn.most);
     stat(out, "erase_mean", format_args!("{:.2}", worn.mean));
     stat(out, "wear_levelings", placement.wear_levelings);
     stat(out, "segments_leveled", placement.segments_leveled);
-    stat(out, "segments_waiting", store.worn_least());
+    stat(out, "segments_waiting", store.pool().worn_least());
     count(out, "segments_moved", &counters.segments_moved);
     count(out, "segments_retired", &counters.segments_retired);
 }

@@ -56,7 +56,7 @@ impl StopRequest {
         let Some(engine) = self.engine.get().and_then(Weak::upgrade) else {
             return "it had not started yet".to_owned();
         };
-        let items = engine.stats().dram_dirty_items + engine.store().unwritten_items();
+        let items = engine.stats().dram_dirty_items + engine.store().buffers().unwritten_items();
         format!(
             "about {items} items that were not on flash yet are lost; the next start finds the rest, as after a crash"
         )

@@ -420,7 +420,7 @@ impl Placement for Sliced {
                 loop {
                     let caught_up = self.index().caught_up().listener();
                     self.account();
-                    self.store.space().notify_all();
+                    self.store.pool().space().notify_all();
                     caught_up.await;
                 }
             })

@@ -175,7 +175,7 @@ impl TieredSegments {
 
     /// Returns whether a numbered generation is still the segment's. A released segment has no generation, or another one.
     fn lives(&self, segment: SegmentId, numbered: &Numbered) -> bool {
-        self.store.sequence(segment) == numbered.generation
+        self.store.table().sequence(segment) == numbered.generation
             || self.is_loading.load(Ordering::Relaxed)
     }
 
@@ -232,7 +232,7 @@ impl Tiered {
             index(&"it needs a file or a drive, and this is open flash: give it a device of its own (--index-flash)")
         })?;
         let segments = Arc::new(TieredSegments {
-            numbers: Numbers::new(parts.store.segments()),
+            numbers: Numbers::new(parts.store.table().segments()),
             codec: parts.codec,
             store: Arc::clone(&parts.store),
             is_loading: AtomicBool::new(false),
@@ -260,8 +260,8 @@ impl Tiered {
                 room >> 10
             )));
         }
-        let segments_bytes =
-            u64::from(parts.store.segments()) * u64::from(parts.store.segment_bytes());
+        let segments_bytes = u64::from(parts.store.table().segments())
+            * u64::from(parts.store.table().segment_bytes());
         let named = named_in(room, full_bytes, config.capacity);
         if segments_bytes / named > ITEM_BYTES + ITEM_BYTES / 2 {
             tracing::warn!(
@@ -574,7 +574,7 @@ impl Placement for Tiered {
                 loop {
                     caught_up.await;
                     caught_up = tiered.cascade.tiers.brake.released.listener();
-                    tiered.store.space().notify_all();
+                    tiered.store.pool().space().notify_all();
                 }
             })
         });

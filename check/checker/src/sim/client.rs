@@ -74,7 +74,7 @@ impl World {
                 let asked = self.history().tick();
                 let is_durable = self.engine.sync().await.is_ok();
                 // A crash loses items that reclaim is moving.
-                let is_still = self.engine.store().reclaiming_segments() == 0;
+                let is_still = self.engine.store().pool().counts().reclaiming == 0;
                 let is_all_there =
                     lost(&self.engine) == before && !may_lack_items(&self.plan, &self.engine);
                 if is_durable && is_still && is_all_there {

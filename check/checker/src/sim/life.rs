@@ -205,7 +205,7 @@ pub(super) fn live(
         report.moved += moved.load(std::sync::atomic::Ordering::Relaxed);
         let checkpoints = engine.checkpoint_stats();
         report.checkpoints += checkpoints.written;
-        let segments = checkpoints.bytes / u64::from(engine.store().segment_bytes());
+        let segments = checkpoints.bytes / u64::from(engine.store().table().segment_bytes());
         let each = segments.div_ceil(checkpoints.written.max(1));
         report.checkpoint_segments = report.checkpoint_segments.max(each);
         report.digest(runtime::now().as_nanos());
@@ -261,11 +261,11 @@ fn stuck(engine: &Engine) -> String {
     format!(
         "clients wait for ever: {} segments free, {} sealed, {} written, {} retired, of {}; bytes of the journal, \
          and used: {:?}, void: {}; {:?}; {:?}; {:?}",
-        store.free_segments(),
-        store.sealed_segments(),
-        store.written_segments(),
-        store.retired().len(),
-        store.segments(),
+        store.pool().counts().free,
+        store.pool().counts().sealed,
+        store.pool().counts().written,
+        store.pool().retired().len(),
+        store.table().segments(),
         journal.fill(),
         journal.is_void(),
         engine.checkpoint_stats(),
@@ -290,7 +290,9 @@ async fn stop(plan: &Plan, watch: &Watch, engine: &Arc<Engine>) -> Result<(), St
             ..
         } if plan.sync_fails.is_some() => Ok(()),
         // A flash on which every block has failed cannot take a checkpoint.
-        Stop::Incomplete { .. } if plan.disk_fails.is_some() || engine.store().is_exhausted() => {
+        Stop::Incomplete { .. }
+            if plan.disk_fails.is_some() || engine.store().pool().is_exhausted() =>
+        {
             watch.take(true, "an incomplete stop");
             Ok(())
         }

@@ -243,10 +243,10 @@ struct Stored {
 /// expiry: the index should name it.
 async fn lying_there(engine: &Engine, values: &HashMap<u64, Stored>) -> Option<Stored> {
     let store = engine.store();
-    for record in store.written() {
+    for record in store.pool().written() {
         let (Some(pin), Ok(entries)) = (
-            store.pin(record.segment, record.sequence),
-            store.read_summary(&record).await,
+            store.table().pin(record.segment, record.sequence),
+            store.reader().read_summary(&record).await,
         ) else {
             continue;
         };
@@ -255,7 +255,7 @@ async fn lying_there(engine: &Engine, values: &HashMap<u64, Stored>) -> Option<S
                 continue;
             };
             let position = Position::from_bits(entry.position.get());
-            if let Ok(item) = store.read(&pin, position).await
+            if let Ok(item) = store.reader().read(&pin, position).await
                 && tag_of(item.item().value) == Some(value.tag)
             {
                 return Some(value);

@@ -466,6 +466,6 @@ pub(super) fn may_lack_items(plan: &Plan, engine: &Engine) -> bool {
 
 /// Returns the sequence numbers of the segments that have been written.
 fn written(engine: &Engine) -> HashSet<u64> {
-    let written = engine.store().written();
+    let written = engine.store().pool().written();
     written.iter().map(|record| record.sequence).collect()
 }

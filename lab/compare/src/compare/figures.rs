@@ -80,7 +80,7 @@ fn detail(run: &Run, seen: &Seen) -> Detail {
 fn utilization(store: &SegmentStore) -> f64 {
     let counters = store.counters();
     let sealed =
-        counters.segments_sealed.load(Ordering::Relaxed) * u64::from(store.segment_bytes());
+        counters.segments_sealed.load(Ordering::Relaxed) * u64::from(store.table().segment_bytes());
     counters.bytes_sealed.load(Ordering::Relaxed) as f64 / sealed.max(1) as f64
 }
 

@@ -97,7 +97,7 @@ impl Machine {
     pub(super) fn segments(&self) -> SegmentLevels {
         let placement = self.engine.flash_stats();
         SegmentLevels {
-            free: self.engine.store().free_segments(),
+            free: self.engine.store().pool().counts().free,
             low: placement.low_watermark,
             high: placement.high_watermark,
         }

@@ -427,7 +427,7 @@ impl Engine {
     /// flash is off by a few; their bytes are estimated from the average item of their segment. An item whose flash
     /// copy was reclaimed while memory kept it is not counted again before its next write to flash.
     pub fn stats(&self) -> EngineStats {
-        let on_flash = self.store().in_use();
+        let on_flash = self.store().buffers().in_use();
         let placement = self.flash.upkeep.stats();
         let mut stats = EngineStats {
             // Segments being reclaimed still count their items, although the index no longer names them.

@@ -397,7 +397,7 @@ impl Engine {
     /// Completes when a request waits for memory to read an item. A caller that holds [started](FlashRead::start) reads
     /// and waits for something else must drop them then, or two such callers would wait for each other.
     pub async fn read_memory_wanted(&self) {
-        self.store().read_memory_wanted().await;
+        self.store().reader().read_memory_wanted().await;
     }
 
     /// Carries out a [`FlashRead`]. Returns `None` if there is no such item or it could not be read; both count as

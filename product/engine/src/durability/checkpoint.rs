@@ -133,7 +133,7 @@ impl Checkpointer {
                 }
                 Err(why) => why,
             };
-            let has_bad = self.store.free_checkpoint(&sink.saved.segments);
+            let has_bad = self.store.pool().free_checkpoint(&sink.saved.segments);
             if why != NotWritten::NoSegment || !has_bad {
                 return Err(why);
             }
@@ -148,12 +148,12 @@ impl Checkpointer {
         input: &CheckpointInput<'_>,
     ) -> Result<Vec<SegmentRecord>, NotWritten> {
         let mut lost = Vec::new();
-        let (mut live, next_sequence) = self.store.live_segments();
+        let (mut live, next_sequence) = self.store.appender().live_segments();
         let dead = self.journal.dead_segments();
         live.retain(|record| !dead.contains(&(record.segment.0, record.sequence)));
         let head = Head {
             next_sequence,
-            retired: self.store.retired(),
+            retired: self.store.pool().retired(),
             living: live.len() as u32,
             ..input.head.clone()
         };
@@ -218,7 +218,7 @@ impl Checkpointer {
         push(sink, &input.section.bytes).await?;
         sink.finish().await.ok_or(NotWritten::NoSegment)?;
         let is_there =
-            |&(segment, sequence): &_| self.store.sequence(SegmentId(segment)) == sequence;
+            |&(segment, sequence): &_| self.store.table().sequence(SegmentId(segment)) == sequence;
         self.journal.forget_dead_segments(is_there);
         Ok(lost)
     }
@@ -274,8 +274,8 @@ impl Checkpointer {
         for record in live {
             packed.clear();
             let mut sequence = record.sequence;
-            match self.store.pin(record.segment, sequence) {
-                Some(pin) => match self.store.summary_unless_lost(&pin).await {
+            match self.store.table().pin(record.segment, sequence) {
+                Some(pin) => match self.store.reader().summary_unless_lost(&pin).await {
                     Ok(Some(entries)) => {
                         let dead = entries.iter().filter(|entry| !is_named(record, entry));
                         let mut dead: Vec<u32> = dead.map(|entry| entry.position.get()).collect();
@@ -312,7 +312,7 @@ impl Checkpointer {
         next_sequence: u64,
     ) -> Result<Survey, NotWritten> {
         let mut survey = Survey {
-            dead: vec![0; self.store.segments() as usize],
+            dead: vec![0; self.store.table().segments() as usize],
             ..Survey::default()
         };
         for (number, chunk) in chunks.iter().enumerate() {
@@ -349,20 +349,20 @@ impl Checkpointer {
     /// Removes the keys that a durable copy with the same or a higher version supersedes. Reads only summaries that
     /// have not been searched before.
     async fn without_superseded(&self, mut keys: HashMap<u64, DeadKey>) -> HashMap<u64, DeadKey> {
-        let written = self.store.written();
+        let written = self.store.pool().written();
         let searched = std::mem::take(&mut *self.searched.lock());
         let mut now_searched = HashSet::new();
         for record in &written {
-            if self.store.is_doubtful(record.segment) {
+            if self.store.table().is_doubtful(record.segment) {
                 // A power cut may take the segment with the copy: the keys stay until it has been written again.
                 continue;
             }
             let is_new = !searched.contains(&record.sequence);
             if is_new && !keys.is_empty() {
-                let Some(_pin) = self.store.pin(record.segment, record.sequence) else {
+                let Some(_pin) = self.store.table().pin(record.segment, record.sequence) else {
                     continue;
                 };
-                let Ok(entries) = self.store.read_summary(record).await else {
+                let Ok(entries) = self.store.reader().read_summary(record).await else {
                     continue;
                 };
                 for entry in entries {
@@ -562,11 +562,11 @@ impl LastLists {
         last: &SavedCheckpoint,
         partitions: u32,
     ) -> Result<Self, NotWritten> {
-        let mut from = store.open_checkpoint(last);
-        let head = Head::read(&mut from, partitions, store.segments()).await?;
+        let mut from = CheckpointSource::new(Arc::clone(store), last);
+        let head = Head::read(&mut from, partitions, store.table().segments()).await?;
         let mut lists = Self {
             from,
-            segment_bytes: store.segment_bytes(),
+            segment_bytes: store.table().segment_bytes(),
             left: head.living,
             next: None,
         };

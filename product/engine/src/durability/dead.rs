@@ -259,13 +259,13 @@ impl DeadSet {
         found: &[SegmentRecord],
         max_bytes: u64,
     ) -> Self {
-        let mut on_flash = vec![0; store.segments() as usize];
+        let mut on_flash = vec![0; store.table().segments() as usize];
         for record in found {
             on_flash[record.segment.0 as usize] = record.sequence;
         }
         Self {
             codec: store.codec,
-            segment_bytes: store.segment_bytes(),
+            segment_bytes: store.table().segment_bytes(),
             max_bytes,
             on_flash,
             places: Vec::new(),

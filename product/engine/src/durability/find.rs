@@ -14,7 +14,9 @@ use super::journal::{ChunkRecords, Damaged, Journal, JournalError, Unusable, rin
 use crate::format::FormatError;
 use crate::format::journal::{BEGUN_WORD, VOID_WORD, usable_bytes};
 use crate::format::superblock::{Superblock, run_number};
-use crate::store::{SavedCheckpoint, SegmentId, SegmentRecord, SegmentStore};
+use crate::store::{
+    CheckpointSource, SavedCheckpoint, Scan, SegmentId, SegmentRecord, SegmentStore,
+};
 
 /// The state that an earlier run left.
 pub(crate) struct LastRun {
@@ -117,8 +119,14 @@ pub(crate) async fn find(
     bounds: StartBounds,
     progress: &mut dyn FnMut(SegmentId),
 ) -> Result<LastRun, Distrust> {
-    let scan = store.scan(superblock.floor_sequence.get(), progress).await;
-    if scan.unreadable.len() > 1 + store.segments() as usize / 16 {
+    let scan = Scan::of(
+        store.table(),
+        store.blocks(),
+        superblock.floor_sequence.get(),
+        progress,
+    )
+    .await;
+    if scan.unreadable.len() > 1 + store.table().segments() as usize / 16 {
         return Err(Distrust::Unreadable);
     }
     let partitions = superblock.shape().partitions;
@@ -126,7 +134,7 @@ pub(crate) async fn find(
     let checkpoint = saved_checkpoint(superblock);
     if let Some(saved) = &checkpoint
         && let Err(error) = dead
-            .read_checkpoint(&mut store.open_checkpoint(saved))
+            .read_checkpoint(&mut CheckpointSource::new(Arc::clone(store), saved))
             .await
     {
         tracing::warn!(%error, "the checkpoint cannot be read");

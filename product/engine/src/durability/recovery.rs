@@ -425,9 +425,14 @@ mod tests {
         let disk = MemoryDisk::new(4 * u64::from(SEGMENT));
         let store = store_on_disk(disk, Layout::Packed, 4);
         append(&store, 1).expect("there is space");
-        store.flush();
-        store.write_next(async || {}).await.unwrap().unwrap();
-        let written = store.written();
+        store.appender().flush();
+        store
+            .writer()
+            .write_next(async || {})
+            .await
+            .unwrap()
+            .unwrap();
+        let written = store.pool().written();
         let dead = DeadSet::new(1, &store, &written, 1 << 20);
         let (covered, memory_bytes) = (Coverage::default(), 1 << 30);
         let queue = RecoveryQueue::new(written, &covered, Some(dead), 0, 1, memory_bytes);

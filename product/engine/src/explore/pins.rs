@@ -14,13 +14,18 @@ fn what_is_pinned_is_read_whatever_is_released_and_erased_meanwhile() {
     explore(name, 40, async |_| {
         let store = store_on_disk(MemoryDisk::new(u64::from(SEGMENT)), Layout::Packed, 2);
         let (place, number) = append(&store, 1).unwrap();
-        store.flush();
-        store.write_next(async || {}).await.unwrap().unwrap();
+        store.appender().flush();
+        store
+            .writer()
+            .write_next(async || {})
+            .await
+            .unwrap()
+            .unwrap();
         let reader = || {
             let store = Arc::clone(&store);
             start(async move || {
-                if let Some(pin) = store.pin(place.segment, place.generation) {
-                    let item = store.read(&pin, place.position).await;
+                if let Some(pin) = store.table().pin(place.segment, place.generation) {
+                    let item = store.reader().read(&pin, place.position).await;
                     let item = item.expect("a pinned segment keeps its bytes");
                     assert_eq!(item.header().version.get(), number);
                 }
@@ -29,11 +34,16 @@ fn what_is_pinned_is_read_whatever_is_released_and_erased_meanwhile() {
         let readers = [reader(), reader()];
         let store = Arc::clone(&store);
         let releaser = start(async move || {
-            let victim = store.take_victim(Victim::Oldest, u64::MAX).unwrap();
-            store.release(victim.segment).await;
+            let victim = store.pool().take_victim(Victim::Oldest, u64::MAX).unwrap();
+            store.pool().release(victim.segment).await;
             let second = append(&store, 2).unwrap();
-            store.flush();
-            store.write_next(async || {}).await.unwrap().unwrap();
+            store.appender().flush();
+            store
+                .writer()
+                .write_next(async || {})
+                .await
+                .unwrap()
+                .unwrap();
             check(&store, second).await;
         });
         join(readers.into_iter().chain([releaser]));

@@ -58,7 +58,7 @@ impl FlashTier {
     async fn write_sealed(&self) {
         let upkeep = &self.upkeep;
         loop {
-            let work = upkeep.store.work().listener();
+            let work = upkeep.store.pool().work().listener();
             if upkeep.is_ended.load(Ordering::Acquire) {
                 return;
             }
@@ -74,13 +74,13 @@ impl FlashTier {
     async fn work_on_demand(&self) {
         let upkeep = &self.upkeep;
         loop {
-            let work = upkeep.store.work().listener();
+            let work = upkeep.store.pool().work().listener();
             if upkeep.works_in_background() || upkeep.is_ended.load(Ordering::Acquire) {
                 upkeep.end_rounds();
                 return;
             }
             let asked = upkeep.next_round();
-            if asked.is_none() && !upkeep.store.is_checkpoint_waiting() {
+            if asked.is_none() && !upkeep.store.pool().is_checkpoint_waiting() {
                 work.await;
                 continue;
             }
@@ -102,14 +102,14 @@ impl FlashTier {
     pub(crate) fn begin_stop(&self) {
         self.upkeep.is_frozen.store(false, Ordering::SeqCst);
         self.upkeep.is_stopping.store(true, Ordering::SeqCst);
-        self.store().reserve_segments(0);
-        self.store().reopen();
+        self.store().pool().reserve_segments(0);
+        self.store().appender().reopen();
     }
 
     /// Ends the background work. Segments whose write has not begun are never written.
     pub(crate) fn end(&self) {
         self.upkeep.is_ended.store(true, Ordering::Release);
-        self.store().work().notify_all();
+        self.store().pool().work().notify_all();
         self.space().notify_all();
     }
 
@@ -117,11 +117,12 @@ impl FlashTier {
     /// the segments it had begun. Requests that go on do not delay this; requests that need space wait.
     pub(crate) async fn drain(&self) {
         let upkeep = &self.upkeep;
-        upkeep.store.close();
+        upkeep.store.appender().close();
         loop {
             let progress = upkeep.progress.listener();
-            upkeep.store.flush();
-            if upkeep.store.is_drained() && upkeep.reclaiming.load(Ordering::SeqCst) == 0 {
+            upkeep.store.appender().flush();
+            if upkeep.store.appender().is_drained() && upkeep.reclaiming.load(Ordering::SeqCst) == 0
+            {
                 return;
             }
             progress.await;
@@ -136,9 +137,11 @@ impl FlashTier {
             self.drain().await;
             let progress = upkeep.progress.listener();
             let store = &upkeep.store;
-            if store.free_segments() < upkeep.free_target() && store.written_segments() > 0 {
+            if store.pool().counts().free < upkeep.free_target()
+                && store.pool().counts().written > 0
+            {
                 upkeep.is_frozen.store(false, Ordering::SeqCst);
-                store.work().notify_all();
+                store.pool().work().notify_all();
                 progress.await;
                 continue;
             }

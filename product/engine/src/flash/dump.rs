@@ -84,8 +84,8 @@ impl FlashTier {
     fn next_segment(&self, after_sequence: u64) -> Option<SegmentRecord> {
         let store = self.store();
         // In this order: a segment written in between is in both lists.
-        let in_memory = store.in_memory();
-        let all = store.written().into_iter().chain(in_memory);
+        let in_memory = store.buffers().in_memory();
+        let all = store.pool().written().into_iter().chain(in_memory);
         all.filter(|record| record.sequence > after_sequence)
             .min_by_key(|record| record.sequence)
     }
@@ -93,11 +93,12 @@ impl FlashTier {
     /// Returns the summary of a segment; `None` if the segment is gone or cannot be read.
     async fn entries_of(&self, record: &SegmentRecord) -> Option<Vec<SummaryEntry>> {
         let store = self.store();
-        let pin = store.pin(record.segment, record.sequence)?;
-        if let Some(entries) = store.summary_in_memory(&pin) {
+        let pin = store.table().pin(record.segment, record.sequence)?;
+        if let Some(entries) = store.buffers().summary_in_memory(&pin) {
             return Some(entries);
         }
         store
+            .reader()
             .read_summary(record)
             .await
             .inspect_err(|error| {
@@ -136,16 +137,16 @@ impl FlashTier {
             |hash, header: &ItemHeader| self.upkeep.cutoffs.is_item_live(hash, header, now);
         while rest.visited < rest.entries.len() {
             // The index names nothing in a segment that is gone.
-            let Some(pin) = store.pin(record.segment, record.sequence) else {
+            let Some(pin) = store.table().pin(record.segment, record.sequence) else {
                 return Ok(ControlFlow::Continue(()));
             };
             let left = &rest.entries[rest.visited..];
             let left = &left[..left.len().min(PART)];
-            let is_in_memory = store.is_in_memory(&pin);
+            let is_in_memory = store.buffers().is_in_memory(&pin);
             let (part, start, len) = if is_in_memory {
                 (left, 0, 0)
             } else {
-                next_run(left, record.slot_bytes, store.segment_bytes())
+                next_run(left, record.slot_bytes, store.table().segment_bytes())
             };
             let items: Vec<Resident> = part
                 .iter()
@@ -154,13 +155,15 @@ impl FlashTier {
             // Reclaim does not wait for look-ups.
             drop(pin);
             let named = self.names(&items).await;
-            let Some(pin) = store.pin(record.segment, record.sequence) else {
+            let Some(pin) = store.table().pin(record.segment, record.sequence) else {
                 return Ok(ControlFlow::Continue(()));
             };
             let bytes = if is_in_memory || !named.contains(&true) {
                 None
             } else {
-                let read = store.read_range(record.segment, start, len as usize);
+                let read = store
+                    .blocks()
+                    .read_range(record.segment, start, len as usize);
                 Some(read.await?)
             };
             for (item, is_named) in items.iter().zip(named) {
@@ -176,7 +179,7 @@ impl FlashTier {
                         ItemRef::decode(at, record.sequence, offset).ok()
                     }
                     None => {
-                        found = store.read(&pin, item.place.position).await.ok();
+                        found = store.reader().read(&pin, item.place.position).await.ok();
                         found.as_ref().map(|found| found.item())
                     }
                 };

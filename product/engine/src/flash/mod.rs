@@ -111,7 +111,8 @@ pub(crate) struct CheckpointCut {
 /// table, journal and checkpoints.
 pub(crate) fn fixed_bytes(store: &SegmentStore, log: &dyn Log, partitions: u32) -> u64 {
     let ring_bytes = ring_chunks(log, partitions) * 8 * chunk_words(partitions) as u64;
-    let for_checkpoints = crate::durability::checkpoint::memory_bytes(store.segments(), ring_bytes);
+    let for_checkpoints =
+        crate::durability::checkpoint::memory_bytes(store.table().segments(), ring_bytes);
     store.memory_bytes() as u64 + Journal::memory_of(partitions) + for_checkpoints
 }
 
@@ -125,7 +126,7 @@ impl FlashTier {
     ) -> Self {
         let (store, journal) = (Arc::clone(&upkeep.store), Arc::clone(&upkeep.journal));
         Self {
-            largest_body: largest_item(store.segment_bytes()) as usize - CHECKSUM_BYTES,
+            largest_body: largest_item(store.table().segment_bytes()) as usize - CHECKSUM_BYTES,
             fixed_bytes,
             write_limit,
             checkpointer: Checkpointer::new(store, journal),
@@ -182,9 +183,9 @@ impl FlashTier {
         let Some(limit) = self.write_limit.as_ref().filter(|_| self.upkeep.survives()) else {
             return false;
         };
-        let segment_bytes = u64::from(self.store().segment_bytes());
+        let segment_bytes = u64::from(self.store().table().segment_bytes());
         let most = limit.bytes_per_s() / WAITING_SHARE / segment_bytes;
-        u64::from(self.store().sealed_segments()) > most && limit.holds_back()
+        u64::from(self.store().pool().counts().sealed) > most && limit.holds_back()
     }
 
     /// Returns the limit on writes, if there is one, in bytes a second, and the counters of its waits.
@@ -195,7 +196,7 @@ impl FlashTier {
 
     /// Returns the event that is notified when a caller that found no space may find some.
     pub(crate) fn space(&self) -> &Notify {
-        self.store().space()
+        self.store().pool().space()
     }
 
     /// Announces that a caller has found no space and is going to wait for [`space`](FlashTier::space). If segments are
@@ -250,9 +251,9 @@ impl FlashTier {
         mut each: impl FnMut(usize, Placed),
     ) -> usize {
         let upkeep = &self.upkeep;
-        if upkeep.index_use.headroom() == 0 && self.store().written_segments() > 0 {
+        if upkeep.index_use.headroom() == 0 && self.store().pool().counts().written > 0 {
             // Reclaim makes space in the index as well as on flash.
-            self.store().work().notify_all();
+            self.store().pool().work().notify_all();
             return 0;
         }
         let is_behind = self.placement.pressure().space >= Space::Behind;
@@ -266,42 +267,47 @@ impl FlashTier {
             return 0;
         }
         let mut number = 0;
-        let placed = self.store().append(batch, Source::Write, |index, place| {
-            let hash = batch[index].hash;
-            let header = batch[index].item.header;
-            let version = header.version.get();
-            self.note_write(hash, version);
-            let inserted = self.placement.insert(hash, version, place, header.clock());
-            let (displaced, placed) = match inserted {
-                Inserted::Yes(displaced) => (displaced, Placed::OnFlash),
-                Inserted::Full(displaced) => {
-                    upkeep.counters.index_full.add(1);
-                    // Neither this copy nor an older one may be found by a later start.
-                    if upkeep.is_located() {
-                        upkeep.displace(place);
-                    } else {
-                        // Recorded by key and version: a copy dead by its place would still supersede the key's record.
-                        self.store().count_out(place.segment, place.generation);
-                        self.journal_dead_key(hash, version + 1);
-                        if locates_later {
-                            // The key's record goes once its copies have been located, but this copy never is.
-                            upkeep.declare_dead(place);
+        let placed = self
+            .store()
+            .appender()
+            .append(batch, Source::Write, |index, place| {
+                let hash = batch[index].hash;
+                let header = batch[index].item.header;
+                let version = header.version.get();
+                self.note_write(hash, version);
+                let inserted = self.placement.insert(hash, version, place, header.clock());
+                let (displaced, placed) = match inserted {
+                    Inserted::Yes(displaced) => (displaced, Placed::OnFlash),
+                    Inserted::Full(displaced) => {
+                        upkeep.counters.index_full.add(1);
+                        // Neither this copy nor an older one may be found by a later start.
+                        if upkeep.is_located() {
+                            upkeep.displace(place);
+                        } else {
+                            // Recorded by key and version: a copy dead by its place would still supersede the key's record.
+                            self.store()
+                                .table()
+                                .count_out(place.segment, place.generation);
+                            self.journal_dead_key(hash, version + 1);
+                            if locates_later {
+                                // The key's record goes once its copies have been located, but this copy never is.
+                                upkeep.declare_dead(place);
+                            }
                         }
+                        (displaced, Placed::Dropped)
                     }
-                    (displaced, Placed::Dropped)
+                };
+                if new || displaced != Displaced::Unknown {
+                    self.journal_displaced(hash, version, displaced);
                 }
-            };
-            if new || displaced != Displaced::Unknown {
-                self.journal_displaced(hash, version, displaced);
-            }
-            each(index, placed);
-            number = index + 1;
-        });
+                each(index, placed);
+                number = index + 1;
+            });
         debug_assert_eq!(
             placed, number,
             "the store reports each item that it appends"
         );
-        if placed == batch.len() || !self.store().is_exhausted() {
+        if placed == batch.len() || !self.store().pool().is_exhausted() {
             return placed;
         }
         // Waiting would never end: a cache without usable flash drops the items that memory cannot hold.
@@ -389,7 +395,7 @@ impl FlashTier {
         }
         // Taken before the cut: a segment recovered in between is read once more.
         let uncovered = self.upkeep.recovery.uncovered();
-        let (cut, mut covered) = self.store().appended_before(cut);
+        let (cut, mut covered) = self.store().appender().appended_before(cut);
         let partly = |left: &Uncovered| (left.record.segment, left.covered_items);
         covered.partly.extend(uncovered.iter().map(partly));
         (cut, covered, uncovered)
@@ -405,7 +411,7 @@ impl FlashTier {
         last: Option<&SavedCheckpoint>,
         is_last: bool,
     ) -> Option<(SavedCheckpoint, u64)> {
-        let (live, _) = self.store().live_segments();
+        let (live, _) = self.store().appender().live_segments();
         let is_named = |record: &SegmentRecord, entry: &SummaryEntry| {
             let item = Resident::of(record, entry);
             matches!(self.placement.entry(&item), Entered::Yes(entry) if entry.is_own)
@@ -433,7 +439,7 @@ impl FlashTier {
         let written = written.ok()?;
         for record in &written.lost {
             // Otherwise the segment has been reclaimed since.
-            if let Some(_pin) = self.store().pin(record.segment, record.sequence) {
+            if let Some(_pin) = self.store().table().pin(record.segment, record.sequence) {
                 self.lose_segment(record);
             }
         }
@@ -446,19 +452,19 @@ impl FlashTier {
             .flushes_counted
             .fetch_max(generation, Ordering::Relaxed);
         if last < generation {
-            self.store().count_all_out();
+            self.store().table().count_all_out();
         }
     }
 
     /// Makes all written segments durable, except segments in doubt.
     pub(crate) async fn sync(&self) -> Result<(), DeviceError> {
-        self.store().sync().await
+        self.store().syncs().sync().await
     }
 
     /// Writes the segments again that an earlier sync may have lost, then does the same as [`sync`](Self::sync).
     pub(crate) async fn sync_all(&self) -> Result<(), DeviceError> {
         let lose = |record: &SegmentRecord| self.lose_segment(record);
-        self.store().sync_all(&lose).await
+        self.store().flusher().sync_all(&lose).await
     }
 
     /// Gives up a segment that can no longer be read: the index stops naming it, and no start will find it.
@@ -477,7 +483,9 @@ impl FlashTier {
     fn forget_segment(&self, record: &SegmentRecord) -> u64 {
         let forgotten = self.placement.forget_segment(record);
         for _ in 0..forgotten {
-            self.store().count_out(record.segment, record.sequence);
+            self.store()
+                .table()
+                .count_out(record.segment, record.sequence);
         }
         forgotten
     }

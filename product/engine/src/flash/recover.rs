@@ -124,8 +124,8 @@ async fn end_if_done(tier: &FlashTier) {
     }
     tier.placement.note(Event::Recovered);
     // Reclaim can take the victims that it has put off.
-    tier.store().work().notify_all();
-    tier.store().space().notify_all();
+    tier.store().pool().work().notify_all();
+    tier.store().pool().space().notify_all();
     let stats = recovery.stats();
     tracing::info!(
         items = stats.items,
@@ -183,10 +183,10 @@ enum Reading {
 
 async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) -> Reading {
     let recovery = &tier.upkeep.recovery;
-    let Some(_pin) = tier.store().pin(record.segment, record.sequence) else {
+    let Some(_pin) = tier.store().table().pin(record.segment, record.sequence) else {
         return Reading::Ended;
     };
-    let entries = match tier.store().read_summary_patiently(record).await {
+    let entries = match tier.store().reader().read_summary_patiently(record).await {
         Ok(entries) => entries,
         Err(error) => {
             tracing::warn!(
@@ -386,7 +386,7 @@ fn restore(tier: &FlashTier, claim: &Claim<'_>, mut each: impl FnMut(&Offer, Ans
                 Answer::Refused
             }
             Restored::Taken(displaced) => {
-                store.count_in(place.segment);
+                store.table().count_in(place.segment);
                 taken.push((offer, displaced));
                 Answer::Taken
             }
@@ -399,14 +399,16 @@ fn restore(tier: &FlashTier, claim: &Claim<'_>, mut each: impl FnMut(&Offer, Ans
             Displaced::Known(place) if tier.upkeep.is_located() => {
                 tier.upkeep.displace(place);
             }
-            Displaced::Known(place) => store.count_out(place.segment, place.generation),
+            Displaced::Known(place) => store.table().count_out(place.segment, place.generation),
             Displaced::None | Displaced::Unknown => {}
         }
         if offer.is_expired {
             // The expired item has superseded older copies; now it is removed itself.
             superseded.insert(hash, version);
             tier.placement.invalidate(hash, version + 1);
-            store.count_out(offer.item.place.segment, offer.item.place.generation);
+            store
+                .table()
+                .count_out(offer.item.place.segment, offer.item.place.generation);
         }
     }
 }
@@ -462,7 +464,7 @@ async fn contest(
 /// Returns whether the copy at a place is to stay instead of `item`.
 async fn is_later(tier: &FlashTier, rival: Place, item: &Resident) -> bool {
     let version = version_at(tier, rival).await;
-    let is_there = tier.store().sequence(rival.segment) == rival.generation;
+    let is_there = tier.store().table().sequence(rival.segment) == rival.generation;
     // An unreadable copy may be the later one: if versions alone decide, neither copy counts.
     let is_unknown = version.is_err() && is_there && !tier.upkeep.is_located();
     let version = version.ok().flatten();
@@ -473,10 +475,10 @@ async fn is_later(tier: &FlashTier, rival: Place, item: &Resident) -> bool {
 
 /// Returns the version of the item at a place; `None` if there is none.
 async fn version_at(tier: &FlashTier, place: Place) -> Result<Option<u64>, ReadError> {
-    let Some(pin) = tier.store().pin(place.segment, place.generation) else {
+    let Some(pin) = tier.store().table().pin(place.segment, place.generation) else {
         return Ok(None);
     };
-    match tier.store().read(&pin, place.position).await {
+    match tier.store().reader().read(&pin, place.position).await {
         Ok(item) => Ok(Some(item.header().version.get())),
         Err(ReadError::Unwritten { .. }) => Ok(None),
         Err(error) => Err(error),

@@ -77,7 +77,7 @@ pub(super) async fn count(
             .filter(|record| !unread.contains(record))
             .collect();
         let mut tails = stream::iter(segments)
-            .map(|record| async move { (record, look.store.read_tail(record).await) })
+            .map(|record| async move { (record, look.store.reader().read_tail(record).await) })
             .buffered(SUMMARY_DEPTH);
         while let Some((record, tail)) = tails.next().await {
             done += 1;
@@ -117,7 +117,7 @@ pub(super) async fn count(
             }
         }
     }
-    let segment_bytes = u64::from(look.store.segment_bytes());
+    let segment_bytes = u64::from(look.store.table().segment_bytes());
     let read_bytes = (found.living.len() - unread.len()) as u64 * segment_bytes;
     let used = counts.alive_bytes + counts.dead_bytes + counts.summary_bytes;
     counts.unused_bytes = read_bytes.saturating_sub(used);

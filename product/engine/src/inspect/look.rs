@@ -18,7 +18,9 @@ use crate::format::journal::{HEAD_WORDS, Record, chunk_words};
 use crate::format::segment::{PAGE_BYTES, SummaryEntry};
 use crate::format::superblock::Superblock;
 use crate::settings::META_BYTES;
-use crate::store::{Layout, SegmentId, SegmentStore, SlabClasses, StoreConfig};
+use crate::store::{
+    CheckpointSource, Layout, Scan, SegmentId, SegmentStore, SlabClasses, StoreConfig,
+};
 
 /// Placement whose images can be inspected.
 const PLACEMENT: &str = "exact";
@@ -137,7 +139,7 @@ impl Look {
         let mut checkpoint = None;
         if let Some(saved) = &saved {
             let mut dead = DeadSet::new(shape.partitions, &store, &[], u64::MAX);
-            let mut source = store.open_checkpoint(saved);
+            let mut source = CheckpointSource::new(Arc::clone(&store), saved);
             let contents = dead.read_checkpoint(&mut source).await;
             checkpoint = Some(CheckpointReport {
                 bytes: saved.bytes,
@@ -145,7 +147,7 @@ impl Look {
                 contents: contents.map_err(|error| error.to_string()),
             });
         }
-        let total = u64::from(store.segments());
+        let total = u64::from(store.table().segments());
         let mut done = 0;
         let phase = Phase::Footers;
         let mut on_segment = |_| {
@@ -183,13 +185,19 @@ impl Look {
                 let first_version = look.superblock.version_limit.get();
                 look.clock = found.apply_time(log, look.clock, first_version, &look.cutoffs);
                 look.flush_deadline = look.cutoffs.pending(look.clock);
-                look.segments = count_found(&found, look.store.segments());
+                look.segments = count_found(&found, look.store.table().segments());
                 look.found = Some(found);
             }
             Err(outlook) => {
                 look.outlook = outlook;
                 let floor = look.superblock.floor_sequence.get();
-                let scan = look.store.scan(floor, &mut on_segment).await;
+                let scan = Scan::of(
+                    look.store.table(),
+                    look.store.blocks(),
+                    floor,
+                    &mut on_segment,
+                )
+                .await;
                 let named: HashSet<SegmentId> =
                     saved.into_iter().flat_map(|saved| saved.segments).collect();
                 let outside = |segment: &SegmentId| !named.contains(segment);
@@ -200,7 +208,7 @@ impl Look {
                 };
                 let holding = scan.found.iter().map(|record| record.segment);
                 counts.distrusted = holding.filter(outside).count() as u64;
-                look.segments = counts.with_free(look.store.segments());
+                look.segments = counts.with_free(look.store.table().segments());
             }
         }
         Ok(look)

@@ -134,8 +134,11 @@ pub(super) async fn all(
 
 /// Reads a segment and verifies its items.
 pub(super) async fn check(look: &Look, found: &LastRun, record: &SegmentRecord) -> Checked {
-    let len = look.store.segment_bytes();
-    let read = look.store.read_range(record.segment, 0, len as usize);
+    let len = look.store.table().segment_bytes();
+    let read = look
+        .store
+        .blocks()
+        .read_range(record.segment, 0, len as usize);
     let Ok(bytes) = read.await else {
         return Checked::failed(record, 0, Flaw::Device);
     };
@@ -171,7 +174,7 @@ pub(super) async fn check(look: &Look, found: &LastRun, record: &SegmentRecord) 
 
 /// Reads and checks the summary of a segment alone.
 pub(super) async fn check_summary(look: &Look, record: &SegmentRecord) -> Checked {
-    match look.store.read_tail(record).await {
+    match look.store.reader().read_tail(record).await {
         Ok(_) => Checked::default(),
         Err(ReadError::Corrupt { offset, source, .. }) => {
             Checked::failed(record, offset, Flaw::Summary(source))

@@ -177,7 +177,7 @@ impl Engine {
         self.journal
             .note_void_durable(is_void && self.journal.is_void_durable());
         let written = write_superblock(&self.persistence.meta, superblock);
-        self.store().sync_by(written).await?;
+        self.store().syncs().sync_by(written).await?;
         self.journal.note_void_durable(is_void);
         Ok(())
     }
@@ -343,7 +343,7 @@ impl Engine {
                 return Some(false);
             }
         }
-        let failed_syncs = self.store().failed_syncs();
+        let failed_syncs = self.store().syncs().failed_syncs();
         let placed = self.back_in_memory();
         let last = self.persistence.checkpoint.lock().clone();
         let cut = CheckpointCut {
@@ -359,13 +359,13 @@ impl Engine {
         };
         if is_last && self.back_in_memory() != placed {
             // Items are in memory alone again, and have to be placed first.
-            self.store().free_checkpoint(&saved.segments);
+            self.store().pool().free_checkpoint(&saved.segments);
             return Some(false);
         }
         // The section may name a copy that is not written yet, while flash has an older copy of the item. An orderly
         // stop has written everything.
         if self.flash.upkeep.survives() && !is_last && !self.write_placed(true).await {
-            self.store().free_checkpoint(&saved.segments);
+            self.store().pool().free_checkpoint(&saved.segments);
             counters.failed.add(1);
             return Some(false);
         }
@@ -374,15 +374,15 @@ impl Engine {
             tracing::warn!(%error, "a checkpoint could not be made durable");
         }
         // Another sync may have received an error that concerns this checkpoint.
-        if synced.is_err() || self.store().failed_syncs() != failed_syncs {
-            self.store().free_checkpoint(&saved.segments);
+        if synced.is_err() || self.store().syncs().failed_syncs() != failed_syncs {
+            self.store().pool().free_checkpoint(&saved.segments);
             counters.failed.add(1);
             return Some(false);
         }
         match self.name_checkpoint(&saved, end, losses, is_last).await {
             Ok(true) => {}
             Ok(false) => {
-                self.store().free_checkpoint(&saved.segments);
+                self.store().pool().free_checkpoint(&saved.segments);
                 counters.failed.add(1);
                 return Some(false);
             }
@@ -401,7 +401,7 @@ impl Engine {
         self.journal.heal(losses);
         let freed = before.map(|before| before.segments).unwrap_or_default();
         // Also wakes requests that wait for journal space.
-        self.store().free_checkpoint(&freed);
+        self.store().pool().free_checkpoint(&freed);
         Some(true)
     }
 
@@ -419,7 +419,7 @@ impl Engine {
         }
         *self.persistence.superblock.lock() = superblock;
         let freed = std::mem::take(&mut *self.persistence.perhaps_named.lock());
-        self.store().free_checkpoint(&freed);
+        self.store().pool().free_checkpoint(&freed);
         true
     }
 
@@ -495,7 +495,7 @@ impl Engine {
             }
         } else {
             Stop::Incomplete {
-                items_left: self.count_unplaced() + self.store().unwritten_items(),
+                items_left: self.count_unplaced() + self.store().buffers().unwritten_items(),
                 next_is_empty: is_void,
             }
         }
@@ -519,11 +519,11 @@ impl Engine {
             }
             // Blocks that went bad during a checkpoint may have used up the space kept free for it.
             self.flash.quiesce().await;
-            let failed_syncs = self.store().failed_syncs();
+            let failed_syncs = self.store().syncs().failed_syncs();
             let is_synced = self.flash.sync_all().await.is_ok();
             let is_whole = placed.is_none_or(|placed| placed == self.back_in_memory());
             let is_durable = is_synced && is_whole && self.checkpoint(true).await;
-            if is_durable && self.store().failed_syncs() == failed_syncs {
+            if is_durable && self.store().syncs().failed_syncs() == failed_syncs {
                 return placed.is_some();
             }
             runtime::sleep(RETRY_PAUSE).await;

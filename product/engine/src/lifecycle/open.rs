@@ -205,7 +205,7 @@ async fn begin_run(
         shape.hash_seed,
         shape.partitions,
         kept,
-        store.next_sequence(),
+        store.appender().next_sequence(),
     );
     // Not before: until here this start has not happened, and the downtime goes on. The clock has to be durable:
     // recovery does not record as dead the items that it finds expired or flushed by now, and they must stay dead if
@@ -311,7 +311,7 @@ fn take_over(
     let kept = kept.map_or(&[][..], |checkpoint| &checkpoint.segments);
     let unreadable = last_run.unreadable.iter().copied();
     let retired = last_run.dead.retired().chain(unreadable);
-    store.adopt(&last_run.living, kept, retired);
+    store.pool().adopt(&last_run.living, kept, retired);
     let covered = std::mem::take(&mut last_run.dead.covered);
     let partitions = last_run.dead.cutoffs.len();
     let LastRun {
@@ -330,7 +330,9 @@ fn take_over(
         memory_bytes,
     );
     for record in &living_now {
-        store.count_all_in(record.segment, recovery.covered(record));
+        store
+            .table()
+            .count_all_in(record.segment, recovery.covered(record));
     }
     (recovery, checkpoint)
 }

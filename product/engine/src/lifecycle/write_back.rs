@@ -176,13 +176,13 @@ impl Engine {
     /// Writes the items placed in this round to flash, and syncs.
     async fn end_round(&self, walk: &mut Walk) {
         let is_last = walk.round.is_multiple_of(STEPS as usize);
-        if !self.store().can_flush() && is_last {
-            self.store().flush();
+        if !self.store().flusher().can_flush() && is_last {
+            self.store().appender().flush();
         }
         // The error of one segment does not concern the other segments.
         let _ = self.flash.upkeep.flush_filling(Unflushed::Items).await;
         let written = self.store().counters().bytes_written.get();
-        let is_due = written != walk.synced || self.store().is_in_doubt();
+        let is_due = written != walk.synced || self.store().table().is_in_doubt();
         if is_due && self.flash.sync_all().await.is_ok() {
             walk.synced = written;
         }
@@ -198,7 +198,8 @@ impl Engine {
     /// and index are large enough for another copy of everything in memory.
     fn may_place_again(&self) -> bool {
         let store = self.store();
-        let flash_bytes = u64::from(store.segments()) * u64::from(store.segment_bytes());
+        let flash_bytes =
+            u64::from(store.table().segments()) * u64::from(store.table().segment_bytes());
         let partitions = self.partitions.iter();
         let items = partitions.map(|partition| partition.0.lock().tier.in_use().items);
         let upkeep = &self.flash.upkeep;
@@ -225,7 +226,7 @@ impl Engine {
         let written = async {
             loop {
                 let progress = self.flash.upkeep.progress.listener();
-                if self.store().sealed_segments() == 0 {
+                if self.store().pool().counts().sealed == 0 {
                     return;
                 }
                 progress.await;
@@ -287,20 +288,24 @@ impl Engine {
     /// Writes and syncs everything placed so far. Gives up when a stop begins, unless it `goes_on`.
     pub(super) async fn write_placed(&self, goes_on: bool) -> bool {
         let upkeep = &self.flash.upkeep;
-        if !self.store().can_flush() {
-            self.store().flush();
+        if !self.store().flusher().can_flush() {
+            self.store().appender().flush();
         }
-        let before = self.store().next_sequence().load(Ordering::Acquire);
-        let failed_syncs = self.store().failed_syncs();
+        let before = self
+            .store()
+            .appender()
+            .next_sequence()
+            .load(Ordering::Acquire);
+        let failed_syncs = self.store().syncs().failed_syncs();
         if upkeep.flush_filling(Unflushed::Items).await.is_err() {
             // A segment that cannot be flushed is written like any other segment, or its items are moved.
-            self.store().flush();
+            self.store().appender().flush();
         }
         let is_given_up = || !goes_on && self.is_stopped();
         upkeep.writes_all(true);
         loop {
             let progress = upkeep.progress.listener();
-            if is_given_up() || !self.store().has_sealed_before(before) {
+            if is_given_up() || !self.store().buffers().has_sealed_before(before) {
                 break;
             }
             if goes_on {
@@ -313,7 +318,7 @@ impl Engine {
         // A sync that has failed in between puts the segments written here in doubt.
         !is_given_up()
             && self.flash.sync_all().await.is_ok()
-            && self.store().failed_syncs() == failed_syncs
+            && self.store().syncs().failed_syncs() == failed_syncs
     }
 
     async fn unless_stopping(&self, event: EventListener) {

@@ -188,7 +188,7 @@ impl Exact {
         let (segment, position) = self.codec.decode(value);
         Place {
             segment,
-            generation: self.store.sequence(segment),
+            generation: self.store.table().sequence(segment),
             position,
         }
     }
@@ -200,7 +200,7 @@ impl Exact {
     /// Returns whether an entry names this very copy. The table must be locked.
     fn names(&self, entry: &TableEntry, item: &Resident) -> bool {
         let is_there = entry.value == self.pack(item.place);
-        is_there && self.store.sequence(item.place.segment) == item.place.generation
+        is_there && self.store.table().sequence(item.place.segment) == item.place.generation
     }
 
     fn probe_of(&self, entry: Option<TableEntry>) -> Probe {
@@ -220,7 +220,7 @@ impl Exact {
         }
         table.promote(hash.0, |entry| {
             let (segment, _) = self.codec.decode(entry.value);
-            let of_segment = self.store.priority(segment);
+            let of_segment = self.store.table().priority(segment);
             let before = Priority(entry.rank);
             before.after_read(of_segment, self.priorities).0
         })
@@ -333,7 +333,7 @@ impl Placement for Exact {
 impl Exact {
     fn recency_of(&self, live: &[SegmentRecord]) -> Section {
         let most = recency::most_positions(self.index_use.max_bytes);
-        recency::write(live, self.store.segments(), most, |visit| {
+        recency::write(live, self.store.table().segments(), most, |visit| {
             for table in &self.tables {
                 let table = table.lock();
                 work::count(Work::IndexStep, table.len() as u64);

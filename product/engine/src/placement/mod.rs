@@ -168,7 +168,7 @@ pub enum Space {
     /// The index accepts every change.
     #[default]
     Free,
-    /// The index has no space for further items: writes wait for [space](crate::store::SegmentStore::space).
+    /// The index has no space for further items: writes wait for [space](crate::store::SegmentPool::space).
     Behind,
     /// The index accepts no invalidation either: requests that displace a copy wait.
     Full,

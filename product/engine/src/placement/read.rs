@@ -34,14 +34,15 @@ pub async fn read_copy(
         let place = located.place;
         last = Some(place);
         let memory = store
+            .reader()
             .read_memory(place.segment, place.position, patience)
             .await?;
-        let Some(pin) = store.pin(place.segment, place.generation) else {
+        let Some(pin) = store.table().pin(place.segment, place.generation) else {
             // The segment was reclaimed after the look-up: the item has moved or is gone.
             probe = look();
             continue;
         };
-        match store.read_into(&pin, place.position, memory).await {
+        match store.reader().read_into(&pin, place.position, memory).await {
             Ok(item) if item.item().key != key.bytes() => return Ok(Found::Absent),
             Ok(mut item) => {
                 if located.fetched {

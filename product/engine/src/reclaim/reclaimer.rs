@@ -63,7 +63,7 @@ impl Upkeep {
     /// Reclaims whenever there are too few free segments or the index is full, until background work ends.
     pub(crate) async fn keep_free(&self, residents: &dyn Residents) {
         loop {
-            let work = self.store.work().listener();
+            let work = self.store.pool().work().listener();
             if self.is_ended.load(Ordering::Acquire) {
                 return;
             }
@@ -135,9 +135,10 @@ impl Upkeep {
         } else {
             self.index_use.is_short()
         };
+        let counts = self.store.pool().counts();
         FlashView {
-            free: self.store.free_segments(),
-            free_or_reclaiming: self.store.free_or_reclaiming(),
+            free: counts.free,
+            free_or_reclaiming: counts.free + counts.reclaiming,
             dropping: self.dropping.load(Ordering::SeqCst),
             low: self.watermarks().low,
             target: self.free_target(),
@@ -153,12 +154,12 @@ impl Upkeep {
     }
 
     fn view_segment(&self, record: &SegmentRecord) -> SegmentView {
-        let valid_bytes = self.store.valid_bytes(record.segment);
+        let valid_bytes = self.store.table().valid_bytes(record.segment);
         let goes_by_average = self.policy.copies_valid_by_age();
         SegmentView {
             valid_bytes,
-            average_valid_bytes: goes_by_average.then(|| self.store.average_valid_bytes()),
-            reads: self.store.reads_of(record),
+            average_valid_bytes: goes_by_average.then(|| self.store.pool().average_valid_bytes()),
+            reads: self.store.pool().reads_of(record),
         }
     }
 
@@ -168,9 +169,9 @@ impl Upkeep {
             // If versions alone decide, an item must outlive the items that it supersedes.
             Pick::Victim(..) if !self.is_located() => self.store.take_in_order(),
             Pick::Victim(victim, max_valid) => {
-                let record = self.store.take_victim(victim, max_valid);
+                let record = self.store.pool().take_victim(victim, max_valid);
                 if record.is_none() && max_valid < u64::MAX {
-                    let pause = u64::from(self.store.written_segments() / RESTING_SHARE);
+                    let pause = u64::from(self.store.pool().counts().written / RESTING_SHARE);
                     let until = self.store.counters().segments_opened.get() + pause;
                     self.copying_rests_until.store(until, Ordering::Relaxed);
                 }
@@ -186,14 +187,14 @@ impl Upkeep {
         let multiple = self.wear_leveling?;
         let erases = self.store.counters().erases_of_use.get();
         let last = self.leveled_at.get();
-        let in_use = self.store.segments_in_use();
+        let in_use = self.store.pool().segments_in_use();
         let due = u64::from(multiple) * u64::from(in_use);
         // Victims are taken one at a time, so that no other task starts a round in between.
         if erases.saturating_sub(last) >= due {
             self.leveled_at.store(erases, Ordering::Relaxed);
-            let (wear, written) = self.store.wear_of_use();
+            let (wear, written) = self.store.pool().wear_of_use();
             let segments = policy::least_worn(&wear, multiple, written, in_use);
-            self.store.mark_worn_least(&segments);
+            self.store.pool().mark_worn_least(&segments);
             self.counters.wear_levelings.add(1);
             let segments = segments.len();
             self.leveled_segments
@@ -201,10 +202,10 @@ impl Upkeep {
             tracing::info!(segments, "wear leveling moves the least worn segments");
         }
         let marked = self.leveled_segments.get();
-        let taken = marked.saturating_sub(self.store.worn_least() as u64);
+        let taken = marked.saturating_sub(self.store.pool().worn_least() as u64);
         let since = erases.saturating_sub(self.leveled_at.get());
         let is_its_turn = taken * due < marked * since;
-        is_its_turn.then(|| self.store.take_worn_least())?
+        is_its_turn.then(|| self.store.pool().take_worn_least())?
     }
 
     /// Returns whether the last copies have gained space: slots may fill as many short segments as they came from, and
@@ -213,11 +214,11 @@ impl Upkeep {
         let sixteenths = self.policy.max_copy_sixteenths();
         let segments = if self.policy.copies_valid_by_age() {
             // In order of age, many segments in a row may hold only items that are seldom overwritten.
-            GAIN_LIMIT.max(i64::from(self.store.segments()) / 16)
+            GAIN_LIMIT.max(i64::from(self.store.table().segments()) / 16)
         } else {
             GAIN_LIMIT
         };
-        let segment_bytes = i64::from(self.store.segment_bytes());
+        let segment_bytes = i64::from(self.store.table().segment_bytes());
         let limit = segments * segment_bytes;
         let mut balance = self.balance.lock();
         let reclaimed = self.counters.segments_reclaimed.get();
@@ -242,7 +243,7 @@ impl Upkeep {
         if keep == Keep::Nothing && self.demaps_by_itself {
             self.drop_unseen(residents, record, unread.is_some());
         } else {
-            match self.store.read_summary(record).await {
+            match self.store.reader().read_summary(record).await {
                 Ok(entries) => {
                     if let Some(dead) = unread {
                         self.count_unread(record, &entries, &dead);
@@ -268,7 +269,7 @@ impl Upkeep {
             // Made durable first: older segments must not come back without the items that supersede theirs.
             self.sync_deaths().await;
         }
-        self.store.release(record.segment).await;
+        self.store.pool().release(record.segment).await;
         self.counters.segments_reclaimed.add(1);
         if chosen.is_leveling {
             self.counters.segments_leveled.add(1);
@@ -289,7 +290,7 @@ impl Upkeep {
             u64::from(record.items)
         } else {
             // A flush has made the other items dead.
-            named.min(u64::from(self.store.valid_items(record.segment)))
+            named.min(u64::from(self.store.table().valid_items(record.segment)))
         };
         if items == 0 {
             return;
@@ -305,7 +306,7 @@ impl Upkeep {
 
     /// Notes how long the items of a segment, dropped unread, have been on flash.
     fn count_age(&self, record: &SegmentRecord) {
-        if let Some(sealed_at) = self.store.sealed_at(record.segment) {
+        if let Some(sealed_at) = self.store.table().sealed_at(record.segment) {
             let age = runtime::unix_seconds().saturating_sub(sealed_at);
             self.evicted_age.store(age, Ordering::Relaxed);
         }
@@ -396,9 +397,13 @@ impl Upkeep {
     ) {
         let mut rest = kept;
         while !rest.is_empty() {
-            let (run, start, len) = next_run(rest, record.slot_bytes, self.store.segment_bytes());
+            let (run, start, len) =
+                next_run(rest, record.slot_bytes, self.store.table().segment_bytes());
             rest = &rest[run.len()..];
-            let read = self.store.read_range(record.segment, start, len as usize);
+            let read = self
+                .store
+                .blocks()
+                .read_range(record.segment, start, len as usize);
             let bytes = match read.await {
                 Ok(bytes) => bytes,
                 Err(error) => {
@@ -507,10 +512,11 @@ impl Upkeep {
                 done += 1;
                 continue;
             }
-            let space = self.store.space().listener();
+            let space = self.store.pool().space().listener();
             let first = done;
             done += self
                 .store
+                .appender()
                 .append(&copies[first..end], source, |number, place| {
                     if residents.moved(&resident(first + number), place) {
                         self.counters.items_copied.add(1);
@@ -527,9 +533,10 @@ impl Upkeep {
             if done == end {
                 continue;
             }
-            let starved = (self.store.free_segments() == 0).then(|| Counted::begin(&self.starved));
+            let starved =
+                (self.store.pool().counts().free == 0).then(|| Counted::begin(&self.starved));
             if starved.is_some()
-                && self.starved.load(Ordering::SeqCst) >= self.store.reclaiming_segments()
+                && self.starved.load(Ordering::SeqCst) >= self.store.pool().counts().reclaiming
             {
                 // Every other reclaim waits as well, so that only this one can free a segment.
                 let left: Vec<SummaryEntry> =
@@ -539,7 +546,9 @@ impl Upkeep {
             *turn = None;
             if self.works_in_background() || starved.is_some() {
                 space.await;
-            } else if !self.write_one(residents).await && !self.store.has_buffer_for_copies() {
+            } else if !self.write_one(residents).await
+                && !self.store.buffers().has_buffer_for_copies()
+            {
                 // Other tasks are writing all sealed segments.
                 space.await;
             }

@@ -43,7 +43,7 @@ impl Drop for Claim<'_> {
 impl Upkeep {
     /// Returns the most bytes of a victim that the policy copies.
     pub(super) fn max_copy_bytes(&self) -> u64 {
-        let segment_bytes = u64::from(self.store.segment_bytes());
+        let segment_bytes = u64::from(self.store.table().segment_bytes());
         let sixteenths = u64::from(self.policy.max_copy_sixteenths());
         // Copying a whole segment frees nothing.
         (segment_bytes * sixteenths / 16).min(segment_bytes - 1)
@@ -51,8 +51,8 @@ impl Upkeep {
 
     /// Returns the most bytes of copies that a kill may lose.
     fn most_unwritten(&self) -> u64 {
-        let segments = (self.store.segments() / UNWRITTEN_SHARE).max(LEAST_UNWRITTEN);
-        u64::from(segments) * u64::from(self.store.segment_bytes())
+        let segments = (self.store.table().segments() / UNWRITTEN_SHARE).max(LEAST_UNWRITTEN);
+        u64::from(segments) * u64::from(self.store.table().segment_bytes())
     }
 
     /// Returns whether a kill could lose more than the bound if another victim were copied now. A task that takes
@@ -62,19 +62,19 @@ impl Upkeep {
             return false;
         }
         let next = match self.wear_leveling {
-            Some(_) => u64::from(self.store.segment_bytes()),
+            Some(_) => u64::from(self.store.table().segment_bytes()),
             None => self.max_copy_bytes(),
         };
         let claimed = self.claimed.load(Ordering::SeqCst);
         // In this order: bytes that are no longer claimed have been copied.
-        let unwritten = self.store.unwritten_copies();
+        let unwritten = self.store.buffers().unwritten_copies();
         let waiting = claimed + unwritten.filling + unwritten.sealed;
         next > 0 && waiting + next > self.most_unwritten()
     }
 
     /// Claims the most bytes that a reclaim with this `keep` copies from a segment.
     pub(super) fn claim(&self, record: &SegmentRecord, keep: Keep) -> Claim<'_> {
-        let valid_bytes = self.store.valid_bytes(record.segment);
+        let valid_bytes = self.store.table().valid_bytes(record.segment);
         let bytes = match keep {
             _ if !self.bounds_copies => 0,
             Keep::Recent(most) => valid_bytes.min(most),
@@ -93,8 +93,8 @@ impl Upkeep {
         let was_any = claim.bytes > 0;
         drop(claim);
         if was_any {
-            self.store.work().notify_all();
-            self.store.space().notify_all();
+            self.store.pool().work().notify_all();
+            self.store.pool().space().notify_all();
         }
     }
 
@@ -114,7 +114,7 @@ impl Upkeep {
     /// Writes the next sealed segment with copies. Returns false if none waits.
     async fn write_sealed_copies(&self, residents: &dyn Residents) -> bool {
         let ahead = async || self.sync_deaths().await;
-        let written = self.store.write_copies(ahead).await;
+        let written = self.store.writer().write_copies(ahead).await;
         self.note_written(residents, written).await
     }
 
@@ -122,7 +122,7 @@ impl Upkeep {
     pub(crate) async fn write_copies_ahead(&self, residents: &dyn Residents) -> bool {
         let is_near = || {
             let claimed = self.claimed.load(Ordering::SeqCst);
-            let unwritten = self.store.unwritten_copies();
+            let unwritten = self.store.buffers().unwritten_copies();
             let waiting = claimed + unwritten.filling + unwritten.sealed;
             unwritten.sealed > 0 && waiting > self.most_unwritten() / 2
         };
@@ -135,7 +135,7 @@ impl Upkeep {
     /// Returns whether a flush of the segments being filled is worth its pages, by the number of copies, or nothing else
     /// can go on.
     fn flushes_copies(&self) -> bool {
-        let unwritten = self.store.unwritten_copies().filling;
+        let unwritten = self.store.buffers().unwritten_copies().filling;
         let is_still = self.claimed.load(Ordering::SeqCst) == 0;
         unwritten > self.most_unwritten() / 2 || is_still && unwritten > 0
     }
@@ -143,8 +143,8 @@ impl Upkeep {
     async fn flush_copies(&self) {
         if self.flush_filling(Unflushed::Copies).await.is_err() {
             // A segment that cannot be flushed is written like any other segment, or given up.
-            self.store.flush();
+            self.store.appender().flush();
         }
-        self.store.work().notify_all();
+        self.store.pool().work().notify_all();
     }
 }

@@ -230,17 +230,17 @@ impl Upkeep {
         plan: UpkeepPlan,
     ) -> Self {
         let (reclaim, for_stop) = (plan.reclaim, plan.for_stop);
-        let first = stop_watermarks(for_stop.unwrap_or(0), store.segments());
+        let first = stop_watermarks(for_stop.unwrap_or(0), store.table().segments());
         let upkeep = Self {
             dead_copies: plan.dead_copies,
             demaps_by_itself: plan.demaps_by_itself,
             policy: reclaim.policy,
             wear_leveling: reclaim.wear_leveling,
             schedule: reclaim.schedule,
-            bounds_copies: reclaim.bound_copies && store.can_flush(),
+            bounds_copies: reclaim.bound_copies && store.flusher().can_flush(),
             spare_buffers: plan
                 .spare_buffers
-                .map(|spare| spare + store.buffers_for_writes()),
+                .map(|spare| spare + store.buffers().buffers_for_writes()),
             writers: plan.writers,
             reclaimers: reclaim.reclaimers as u32,
             regulator: Regulator::new(reclaim.reserve, first),
@@ -272,7 +272,10 @@ impl Upkeep {
             leveled_at: AtomicU64::new(0),
             leveled_segments: AtomicU64::new(0),
         };
-        upkeep.store.reserve_segments(upkeep.reserved_segments());
+        upkeep
+            .store
+            .pool()
+            .reserve_segments(upkeep.reserved_segments());
         upkeep
     }
 
@@ -313,7 +316,7 @@ impl Upkeep {
     pub(super) fn reserved_segments(&self) -> u32 {
         match self.policy.under_pressure() {
             Some(_) => 0,
-            None => stop_watermarks(0, self.store.segments()).low + TURNS as u32 - 1,
+            None => stop_watermarks(0, self.store.table().segments()).low + TURNS as u32 - 1,
         }
     }
 
@@ -336,10 +339,12 @@ impl Upkeep {
 
     /// Returns the present watermarks.
     pub(super) fn watermarks(&self) -> Watermarks {
-        let segments = self.store.segments();
+        let segments = self.store.table().segments();
         let dirty = || {
             let dirty = self.memory().map(|memory| memory.dirty());
-            dirty.map_or(0, |dirty| dirty.segments(self.store.segment_bytes()))
+            dirty.map_or(0, |dirty| {
+                dirty.segments(self.store.table().segment_bytes())
+            })
         };
         self.regulator.watermarks(&Load {
             for_stop: if self.regulator.follows_load() {
@@ -347,14 +352,14 @@ impl Upkeep {
             } else {
                 stop_watermarks(self.for_stop.unwrap_or_else(dirty), segments)
             },
-            free: self.store.free_segments(),
-            channels: self.store.channels_in_use(),
-            segments: self.store.segments_in_use(),
+            free: self.store.pool().counts().free,
+            channels: self.store.pool().channels_in_use(),
+            segments: self.store.pool().segments_in_use(),
             opened: self.store.counters().segments_opened_for_writes.get(),
-            service: self.drop_time.get() + self.store.erase_time(),
+            service: self.drop_time.get() + self.store.blocks().erase_time(),
             reclaimers: self.reclaimers,
-            buffers: self.store.max_buffers(),
-            is_first_fill: self.store.is_first_fill(),
+            buffers: self.store.buffers().count() as u32,
+            is_first_fill: self.store.pool().is_first_fill(),
         })
     }
 
@@ -364,8 +369,10 @@ impl Upkeep {
             // Writes need one segment more than are reserved for copies.
             return self.watermarks().high.max(self.reserved_segments() + 1);
         }
-        let entries = self.store.items_placed() + u64::from(self.store.segments());
-        let segments = entries * CHECKPOINT_ENTRY_BYTES / u64::from(self.store.segment_bytes());
+        let entries =
+            self.store.appender().items_placed() + u64::from(self.store.table().segments());
+        let segments =
+            entries * CHECKPOINT_ENTRY_BYTES / u64::from(self.store.table().segment_bytes());
         segments as u32 + CHECKPOINT_SPARE_SEGMENTS
     }
 
@@ -385,7 +392,7 @@ impl Upkeep {
         }
         let (done, round) = oneshot();
         self.rounds.lock().push_back(done);
-        self.store.work().notify_all();
+        self.store.pool().work().notify_all();
         if is_over() {
             self.end_rounds();
         }
@@ -410,14 +417,14 @@ impl Upkeep {
         // A segment that stays in memory cannot be reclaimed.
         let may_wait = |_: &usize| {
             !self.is_stopping.load(Ordering::SeqCst)
-                && self.store.free_segments() > self.reserved_segments()
-                && self.store.free_segments() >= self.watermarks().low
+                && self.store.pool().counts().free > self.reserved_segments()
+                && self.store.pool().counts().free >= self.watermarks().low
         };
         let spare = self.spare_buffers.filter(may_wait);
         // Writes go on in proportion to the missing buffers, since all writers are woken alike.
         let are_missing = |spare: usize| {
-            let missing = spare.saturating_sub(self.store.free_buffers());
-            self.store.segments_being_written() * spare < missing * self.writers
+            let missing = spare.saturating_sub(self.store.buffers().free_buffers());
+            self.store.pool().counts().writing as usize * spare < missing * self.writers
         };
         self.works_in_background() && spare.is_none_or(are_missing)
     }
@@ -430,13 +437,13 @@ impl Upkeep {
         } else {
             self.syncing.fetch_sub(1, Ordering::SeqCst);
         }
-        self.store.work().notify_all();
+        self.store.pool().work().notify_all();
     }
 
     /// Writes the sealed segment whose turn it is. Returns false if none waits.
     pub(crate) async fn write_one(&self, residents: &dyn Residents) -> bool {
         let ahead = async || self.sync_deaths().await;
-        let written = self.store.write_next(ahead).await;
+        let written = self.store.writer().write_next(ahead).await;
         self.note_written(residents, written).await
     }
 
@@ -458,7 +465,7 @@ impl Upkeep {
     /// Writes the items of the segments being filled to flash.
     pub(crate) async fn flush_filling(&self, which: Unflushed) -> Result<(), DeviceError> {
         let ahead = async || self.sync_deaths().await;
-        self.store.flush_filling(which, ahead).await
+        self.store.flusher().flush_filling(which, ahead).await
     }
 
     /// Moves the items of a segment that could not be written to another segment, or forgets them.
@@ -467,7 +474,7 @@ impl Upkeep {
         // Parts of the segment may be on flash all the same; no start may find them.
         self.declare_segment_dead(&record);
         let of = |entry: &SummaryEntry| Resident::of(&record, entry);
-        let is_moved = self.store.move_elsewhere(
+        let is_moved = self.store.appender().move_elsewhere(
             &failure,
             |entry| residents.check(&of(entry), &mut |_| true) == Named::Kept,
             |entry, place| {
@@ -489,7 +496,7 @@ impl Upkeep {
             error = %failure.error,
             "a segment could not be written"
         );
-        if self.store.abandon(failure, is_moved).await {
+        if self.store.writer().abandon(failure, is_moved).await {
             let segment = record.segment.0;
             self.journal.append(Record::Retired { segment });
         }
@@ -512,7 +519,7 @@ impl Upkeep {
             if failures >= FAILURES_TO_TELL {
                 // Writes that wait for space see that the failures persist.
                 self.is_failing.notify_all();
-                self.store.space().notify_all();
+                self.store.pool().space().notify_all();
             }
             runtime::sleep(SYNC_PAUSE).await;
         }
@@ -536,7 +543,9 @@ impl Upkeep {
 
     /// Counts out a copy that the index no longer names, and records it as dead.
     pub(crate) fn displace(&self, place: Place) {
-        self.store.count_out(place.segment, place.generation);
+        self.store
+            .table()
+            .count_out(place.segment, place.generation);
         self.declare_dead(place);
     }
 }
@@ -602,17 +611,17 @@ mod tests {
             let upkeep = &engine.flash.upkeep;
             let mut begun = Vec::new();
             for missing in 0..=ALL_SPARE {
-                while upkeep.store.free_buffers() > ALL_SPARE - missing {
+                while upkeep.store.buffers().free_buffers() > ALL_SPARE - missing {
                     append(&upkeep.store, 1).expect("a buffer is free");
                 }
                 while upkeep.writes_now() && begun.len() < WRITERS {
-                    let writing = upkeep.store.segments_being_written();
+                    let writing = upkeep.store.pool().counts().writing;
                     let engine = Arc::clone(&engine);
                     begun.push(runtime::spawn(async move {
                         let flash = &engine.flash;
                         flash.upkeep.write_one(flash.placement()).await
                     }));
-                    while upkeep.store.segments_being_written() == writing {
+                    while upkeep.store.pool().counts().writing == writing {
                         runtime::yield_now().await;
                     }
                 }

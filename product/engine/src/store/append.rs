@@ -1,35 +1,107 @@
 //! Appending: items go into the buffer of a segment of their stream. The segment is sealed when the next item does not
 //! fit.
+//!
+//! # Hashed segments
+//!
+//! An item goes to the oldest of several open segments that has room for it.
+//!
+//! The functions of a key give it a few positions in each segment (Flashield, NSDI 2019, section 3.4). Long before a
+//! segment is full, a growing share of items finds all these positions taken. Flashield puts such items off until the
+//! next segment is filled (section 4.1); here that segment is open already:
+//!
+//! ```text
+//!   item ──▶ oldest open segment ──▶ next oldest ──▶ ... ──▶ newest ──▶ none has room: the oldest is sealed, and
+//!              no room                no room        no room            another one opened
+//! ```
+//!
+//! So no item is put off, and a segment is offered many times the items that fit. The streams that share the open
+//! segments are adjacent in [`Streams::layouts`](super::Streams::layouts); each has one open segment. Fewer are open if
+//! there are few buffers.
 
+use std::cmp::Reverse;
+use std::ops::Range;
 use std::sync::Arc;
 
 use device::AlignedBuf;
 
-use super::core::{Content, SegmentStore, UnwrittenCopies};
-use super::filling::{Cursor, Filling};
-use super::layout::{AppendItem, Source, StreamLayout};
+use super::blocks::Blocks;
+use super::buffers::{Buffers, Content};
+use super::counters::StoreCounters;
+use super::cursor::Cursor;
+use super::failure::WriteFailure;
+use super::filling::Filling;
+use super::layout::{AppendItem, SlotPages, Source, StreamLayout, Streams};
+use super::parts::Parts;
+use super::pool::SegmentPool;
 use super::priority::Priority;
 use super::queues::Worn;
-use super::read::SegmentPin;
 use super::segment::SegmentRecord;
+use super::table::SegmentTable;
 use crate::counter::Count as _;
 use crate::format::checkpoint::Coverage;
+use crate::format::item::ItemRef;
 use crate::format::location::Place;
-use crate::format::segment::{SummaryEntry, decode_tail};
+use crate::format::segment::{Position, SegmentId, SummaryEntry};
+use crate::key::KeyHash;
 use crate::sync::Mutex;
-use crate::sync::atomic::Ordering;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Fill of a buffer from which it is worth sealing short, as a fraction of the segment.
 const WORTH_SEALING: (u32, u32) = (3, 4);
-/// Part of the buffers that copies leave to writes, as a fraction with this denominator.
-const SHARE_FOR_WRITES: usize = 8;
-/// Maximum ratio between the slots that an item is put into and the slots of its stream.
-const MOST_WASTE: u32 = 4;
 
-impl SegmentStore {
+/// Largest part of the buffers that may be filled at once; [`FILLING_SHARE_OF_FLASH`] likewise for all segments.
+pub(crate) const FILLING_SHARE: (u64, u64) = (3, 4);
+pub(crate) const FILLING_SHARE_OF_FLASH: (u64, u64) = (1, 4);
+
+/// Returns the number of segments that may be filled at once.
+fn max_filling(buffers: usize, segments: usize) -> usize {
+    let part = |of: usize, (some, all): (u64, u64)| of * some as usize / all as usize;
+    let most = part(segments, FILLING_SHARE_OF_FLASH).max(1);
+    part(buffers, FILLING_SHARE).clamp(1, most)
+}
+
+/// Opens segments, appends items to them and seals them.
+///
+/// While the `filling` lock is free, the index has been told of every appended item, and sequence numbers are given out
+/// in rising order, each once.
+pub struct Appender {
+    /// The buffers being filled, and the next sequence number.
+    filling: Mutex<Cursor>,
+    streams: Arc<dyn Streams>,
+    slot_pages: SlotPages,
+    /// Number of segments that may be filled at once.
+    max_filling: usize,
+    table: Arc<SegmentTable>,
+    blocks: Arc<Blocks>,
+    buffers: Arc<Buffers>,
+    pool: Arc<SegmentPool>,
+    counters: Arc<StoreCounters>,
+}
+
+impl Appender {
+    pub(super) fn new(
+        streams: Arc<dyn Streams>,
+        slot_pages: SlotPages,
+        first_sequence: u64,
+        parts: &Parts,
+    ) -> Self {
+        let cursor = Cursor::new(streams.layouts(), first_sequence);
+        Self {
+            filling: Mutex::new(cursor),
+            streams,
+            slot_pages,
+            max_filling: max_filling(parts.buffers.count(), parts.table.segments() as usize),
+            table: Arc::clone(&parts.table),
+            blocks: Arc::clone(&parts.blocks),
+            buffers: Arc::clone(&parts.buffers),
+            pool: Arc::clone(&parts.pool),
+            counters: Arc::clone(&parts.counters),
+        }
+    }
+
     /// Appends `items` in order. Calls `placed` with the place of each before any later append can seal its segment.
     /// Returns the number of items appended: fewer than all when there is no space, and then
-    /// [`space`](SegmentStore::space) tells when to try again.
+    /// [`space`](SegmentPool::space) tells when to try again.
     ///
     /// An item longer than [`largest_item`](crate::format::segment::largest_item) never fits: the caller has checked
     /// that.
@@ -40,13 +112,13 @@ impl SegmentStore {
         mut placed: impl FnMut(usize, Place),
     ) -> usize {
         let mut cursor = self.filling.lock();
-        if self.beyond_reserved(source).is_none() {
+        if self.pool.beyond_reserved(source).is_none() {
             return 0;
         }
         let mut done = 0;
         while done < items.len() {
             let wanted = self.streams.stream_of(&items[done], source);
-            if self.layouts[wanted] == StreamLayout::Hashed {
+            if cursor.layouts[wanted] == StreamLayout::Hashed {
                 let append = &items[done];
                 let placed = |place| placed(done, place);
                 if !self.append_hashed(&mut cursor, wanted, append, source, placed) {
@@ -58,7 +130,7 @@ impl SegmentStore {
             let Some((stream, buffer)) = self.buffer_for(&mut cursor, wanted, source) else {
                 break;
             };
-            let mut content = self.buffers[buffer].lock();
+            let mut content = self.buffers.lock(buffer);
             let Content::Filling(filling) = &mut *content else {
                 unreachable!("the cursor names a buffer that is being filled");
             };
@@ -71,7 +143,7 @@ impl SegmentStore {
                     break;
                 };
                 // Before the index names the item, and so before `count_out` can be called for it.
-                self.count_in(segment);
+                self.table.count_in(segment);
                 placed(
                     done,
                     Place {
@@ -92,7 +164,7 @@ impl SegmentStore {
         let mut cursor = self.filling.lock();
         for filling in &mut cursor.filling {
             let Some(buffer) = *filling else { continue };
-            let mut content = self.buffers[buffer].lock();
+            let mut content = self.buffers.lock(buffer);
             if matches!(&*content, Content::Filling(filling) if filling.items > 0) {
                 self.seal(&mut content, buffer);
                 *filling = None;
@@ -105,7 +177,7 @@ impl SegmentStore {
         let mut cursor = self.filling.lock();
         // The items of a hashed segment do not lie in the order of their appends: a count does not say which came
         // first.
-        while let Some(stream) = self.oldest_hashed(&cursor, 0..cursor.filling.len()) {
+        while let Some(stream) = cursor.oldest_hashed(&self.buffers, 0..cursor.filling.len()) {
             self.seal_short(&mut cursor, stream);
         }
         let cut = cut();
@@ -114,57 +186,25 @@ impl SegmentStore {
             partly: Vec::new(),
         };
         for buffer in cursor.filling.iter().flatten() {
-            if let Content::Filling(filling) = &*self.buffers[*buffer].lock() {
+            if let Content::Filling(filling) = &*self.buffers.lock(*buffer) {
                 covered.partly.push((filling.segment, filling.items));
             }
         }
         (cut, covered)
     }
 
-    /// Returns the records of the segments in memory, segments being filled included.
-    pub(crate) fn in_memory(&self) -> Vec<SegmentRecord> {
-        let segment = |buffer: &Mutex<Content>| match &*buffer.lock() {
-            Content::Filling(filling) => Some((filling.segment, filling.items)),
-            Content::Sealed { segment, .. } => Some((*segment, 0)),
-            Content::Free(_) | Content::Lost => None,
+    /// Returns the generations of segments that are being filled. No item is appended to any other generation any more,
+    /// and the index has been told of all items in it. Takes the store's locks: must not be called with a lock of an
+    /// index held.
+    pub fn being_filled(&self) -> Vec<(SegmentId, u64)> {
+        // A move of a segment tells the index while it holds this lock.
+        let cursor = self.filling.lock();
+        let generation = |&buffer: &usize| match &*self.buffers.lock(buffer) {
+            Content::Filling(filling) => Some((filling.segment, filling.sequence)),
+            _ => None,
         };
-        let in_buffers = self.buffers.iter().filter_map(segment);
-        let record = |(segment, items)| {
-            let mut record = self.record(segment);
-            record.items = record.items.max(items);
-            record
-        };
-        in_buffers.map(record).collect()
-    }
-
-    /// Returns the number of items that the index names in segments that are not on flash: an estimate for segments of
-    /// which a part is.
-    pub fn unwritten_items(&self) -> u64 {
-        let unwritten = |buffer: &Mutex<Content>| {
-            let mut content = buffer.lock();
-            let (segment, items) = match &*content {
-                Content::Filling(filling) => (filling.segment, filling.items),
-                Content::Sealed { segment, .. } => (*segment, self.record(*segment).items),
-                Content::Free(_) | Content::Lost => return 0,
-            };
-            let flushed = content.flushed().map_or(0, |flushed| flushed.items);
-            let live = self.segment(segment).live.load(Ordering::Relaxed);
-            u64::from(live.min(items - flushed))
-        };
-        self.buffers.iter().map(unwritten).sum()
-    }
-
-    /// Returns the summary of a pinned segment in memory; `None` when it is not there any more.
-    pub(crate) fn summary_in_memory(&self, pin: &SegmentPin<'_>) -> Option<Vec<SummaryEntry>> {
-        match &*self.content_of(pin)? {
-            Content::Filling(filling) => Some(filling.entries()),
-            Content::Sealed { segment, bytes, .. } => {
-                decode_tail(bytes, segment.0, pin.sequence, self.segment_bytes)
-                    .ok()
-                    .map(|(_, entries)| entries)
-            }
-            Content::Free(_) | Content::Lost => None,
-        }
+        let buffers = cursor.filling.iter().flatten();
+        buffers.filter_map(generation).collect()
     }
 
     /// Stops opening segments, except for copies.
@@ -172,17 +212,46 @@ impl SegmentStore {
         self.filling.lock().is_closed = true;
     }
 
-    /// Undoes [`close`](SegmentStore::close).
+    /// Undoes [`close`](Self::close).
     pub(crate) fn reopen(&self) {
         self.filling.lock().is_closed = false;
-        self.space.notify_all();
-        self.work.notify_all();
+        self.pool.space().notify_all();
+        self.pool.work().notify_all();
     }
 
     /// Returns whether every appended item has been written.
     pub(crate) fn is_drained(&self) -> bool {
         let filling = self.filling.lock();
-        filling.filling.iter().all(Option::is_none) && self.free_buffers() == self.buffers.len()
+        filling.filling.iter().all(Option::is_none)
+            && self.buffers.free_buffers() == self.buffers.count()
+    }
+
+    /// Returns the live segments, by rising number, and the sequence number of the next segment to be opened.
+    pub(crate) fn live_segments(&self) -> (Vec<SegmentRecord>, u64) {
+        // In this order: a segment whose write ends in between is in at least one of the two lists.
+        let next_sequence = self.filling.lock().next_sequence.load(Ordering::Acquire);
+        let mut live = self.buffers.in_memory();
+        live.extend(self.pool.written());
+        live.sort_unstable_by_key(|record| record.segment);
+        live.dedup_by_key(|record| record.segment);
+        live.retain(|record| record.sequence != 0 && record.sequence < next_sequence);
+        (live, next_sequence)
+    }
+
+    /// Returns the number of items in live segments, dead ones included.
+    pub(crate) fn items_placed(&self) -> u64 {
+        let (live, _) = self.live_segments();
+        live.iter().map(|record| u64::from(record.items)).sum()
+    }
+
+    /// Returns the sequence number of the next segment, to be read without a lock.
+    pub(crate) fn next_sequence(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.filling.lock().next_sequence)
+    }
+
+    /// Takes the next sequence number.
+    pub(super) fn take_sequence(&self) -> u64 {
+        self.filling.lock().take_sequence()
     }
 
     /// Returns the stream and the buffer that take the next item of `stream`: the buffer being filled for it, a newly
@@ -193,7 +262,7 @@ impl SegmentStore {
         stream: usize,
         source: Source,
     ) -> Option<(usize, usize)> {
-        let leveling = self.layouts.len() + stream;
+        let leveling = cursor.layouts.len() + stream;
         let stream = match source {
             Source::Leveling if self.may_level_apart(cursor, leveling) => leveling,
             _ => stream,
@@ -201,7 +270,10 @@ impl SegmentStore {
         if let Some(buffer) = cursor.filling[stream] {
             return Some((stream, buffer));
         }
-        if source == Source::Write && cursor.filling[leveling].is_some() && self.worn_least() == 0 {
+        if source == Source::Write
+            && cursor.filling[leveling].is_some()
+            && self.pool.worn_least() == 0
+        {
             // The round of leveling is over.
             cursor.filling.swap(stream, leveling);
             return Some((stream, cursor.filling[stream]?));
@@ -209,16 +281,16 @@ impl SegmentStore {
         if !self.may_open(cursor, source) {
             return None;
         }
-        if cursor.filling.iter().flatten().count() >= self.max_filling {
-            let (fill, fullest) = self.fullest(cursor)?;
+        if cursor.count() >= self.max_filling {
+            let (fill, fullest) = cursor.fullest(&self.buffers)?;
             // Longer slots waste less than a segment that is sealed half full.
-            if fill < self.segment_bytes / WORTH_SEALING.1 * WORTH_SEALING.0
-                && let Some(longer) = self.longer_slots(cursor, stream)
+            if fill < self.table.segment_bytes() / WORTH_SEALING.1 * WORTH_SEALING.0
+                && let Some(longer) = cursor.longer_slots(stream)
             {
                 return Some(longer);
             }
             // Without a free buffer, one is being written or waits for that: sealing would not help.
-            self.free_buffer_for(source)?;
+            self.buffers.free_buffer_for(source)?;
             self.seal_short(cursor, fullest);
         }
         let buffer = self.open(cursor, stream, source)?;
@@ -226,117 +298,128 @@ impl SegmentStore {
     }
 
     /// Returns whether another segment may be opened for items of this source.
-    pub(super) fn may_open(&self, cursor: &Cursor, source: Source) -> bool {
+    fn may_open(&self, cursor: &Cursor, source: Source) -> bool {
         let is_closed = cursor.is_closed && source == Source::Write;
-        !is_closed && self.beyond_reserved(source) != Some(0)
+        !is_closed && self.pool.beyond_reserved(source) != Some(0)
     }
 
     /// Returns whether copies made to level wear have, or may have, a buffer of their own. Such items stay for long:
     /// they belong in blocks that have been erased often, and not among items that are soon overwritten.
     fn may_level_apart(&self, cursor: &Cursor, leveling: usize) -> bool {
-        let filling = cursor.filling.iter().flatten().count();
+        let filling = cursor.count();
         cursor.filling[leveling].is_some() || 2 * filling < self.max_filling
     }
 
-    /// Returns the number of free segments beyond those reserved from items of this source; `None` when fewer are free
-    /// than are reserved.
-    fn beyond_reserved(&self, source: Source) -> Option<usize> {
-        let reserved = self.reserved.load(Ordering::Relaxed);
-        if source != Source::Write || reserved == 0 {
-            return Some(usize::MAX);
+    /// Appends an item of a hashed stream. Calls `placed` with its place before any later append can seal its segment.
+    /// Returns `false` when there is no space. Every item has room in an empty segment.
+    pub(super) fn append_hashed(
+        &self,
+        cursor: &mut Cursor,
+        stream: usize,
+        append: &AppendItem<'_>,
+        source: Source,
+        mut placed: impl FnMut(Place),
+    ) -> bool {
+        let streams = cursor.hashed_streams(stream);
+        let mut newer_than = 0;
+        while let Some((sequence, buffer)) =
+            cursor.next_hashed(&self.buffers, streams.clone(), newer_than)
+        {
+            if self.append_to(buffer, append, source, &mut placed) {
+                return true;
+            }
+            newer_than = sequence + 1;
         }
-        let queues = self.queues.lock();
-        if queues.is_still() {
-            // If there is nothing to reclaim, no copies will come that need reserved segments.
-            return Some(usize::MAX);
-        }
-        queues.free.checked_sub(reserved)
+        let vacant = self.vacate_hashed(cursor, streams, source);
+        let opened = vacant.and_then(|vacant| self.open(cursor, vacant, source));
+        opened.is_some_and(|buffer| self.append_to(buffer, append, source, &mut placed))
     }
 
-    /// Reserves free segments for copies made by reclaim.
-    pub(crate) fn reserve_segments(&self, segments: u32) {
-        self.reserved.store(segments as usize, Ordering::Relaxed);
-        self.space.notify_all();
-    }
-
-    /// Returns the number of free buffers.
-    pub(crate) fn free_buffers(&self) -> usize {
-        self.free_buffers.load(Ordering::Acquire)
-    }
-
-    /// Returns the bytes of copies made by reclaim that are not on flash.
-    pub(crate) fn unwritten_copies(&self) -> UnwrittenCopies {
-        let mut sum = UnwrittenCopies::default();
-        for buffer in &self.buffers {
-            let of_buffer = buffer.lock().unwritten_copies();
-            sum.filling += of_buffer.filling;
-            sum.sealed += of_buffer.sealed;
-        }
-        sum
-    }
-
-    /// Returns whether copies that gain space find a free buffer.
-    pub(crate) fn has_buffer_for_copies(&self) -> bool {
-        self.free_buffers() > self.buffers_for_writes()
-    }
-
-    /// Returns a free buffer. Copies that gain space leave some to writes, which would otherwise stall until a buffer
-    /// full of copies has been written to flash.
-    pub(super) fn free_buffer_for(&self, source: Source) -> Option<usize> {
-        let left_to_others = match source {
-            Source::Write | Source::Leveling => 0,
-            Source::Copy => self.buffers_for_writes(),
+    fn append_to(
+        &self,
+        buffer: usize,
+        append: &AppendItem<'_>,
+        source: Source,
+        placed: &mut impl FnMut(Place),
+    ) -> bool {
+        let mut content = self.buffers.lock(buffer);
+        let Content::Filling(filling) = &mut *content else {
+            unreachable!("the cursor names a buffer that is being filled");
         };
-        if self.free_buffers() <= left_to_others {
+        let Some(position) = filling.append(append, source) else {
+            return false;
+        };
+        let place = Place {
+            segment: filling.segment,
+            generation: filling.sequence,
+            position,
+        };
+        // Before the index names the item, and so before `count_out` can be called for it.
+        self.table.count_in(place.segment);
+        placed(place);
+        true
+    }
+
+    /// Returns one of these streams without an open segment. If all have one, or too many segments are open, the oldest
+    /// is sealed. `None` if no segment may be opened.
+    fn vacate_hashed(
+        &self,
+        cursor: &mut Cursor,
+        streams: Range<usize>,
+        source: Source,
+    ) -> Option<usize> {
+        if !self.may_open(cursor, source) {
             return None;
         }
-        let is_free =
-            |buffer: &Mutex<Content>| matches!(&*buffer.lock(), Content::Free(_) | Content::Lost);
-        let free = |(number, buffer)| is_free(buffer).then_some(number);
-        let mut free = self.buffers.iter().enumerate().filter_map(free);
-        free.nth(left_to_others)
+        let vacant = streams
+            .clone()
+            .find(|&stream| cursor.filling[stream].is_none());
+        let open = cursor.count();
+        if vacant.is_some() && open < self.max_filling {
+            return vacant;
+        }
+        // Without a free buffer, one is being written or waits for that: sealing would not help.
+        self.buffers.free_buffer_for(source)?;
+        let sealed = match cursor.oldest_hashed(&self.buffers, streams) {
+            Some(oldest) => oldest,
+            None => cursor.fullest(&self.buffers)?.1,
+        };
+        if let Content::Filling(filling) = &*self.buffers.lock(cursor.filling[sealed]?)
+            && filling.layout() == StreamLayout::Hashed
+        {
+            cursor.hashed_item_bytes = filling.mean_item_bytes();
+        }
+        self.seal_short(cursor, sealed);
+        Some(vacant.unwrap_or(sealed))
     }
 
-    /// Returns the number of buffers that copies leave to writes.
-    pub(crate) fn buffers_for_writes(&self) -> usize {
-        self.buffers.len() / SHARE_FOR_WRITES
-    }
-
-    /// Returns the stream and the buffer of the shortest slots being filled that are longer than those of `stream`, at
-    /// most by the factor [`MOST_WASTE`].
-    fn longer_slots(&self, cursor: &Cursor, stream: usize) -> Option<(usize, usize)> {
-        let stream = stream % self.layouts.len();
-        let most = self.layouts[stream].slot_bytes().saturating_mul(MOST_WASTE);
-        (stream + 1..self.layouts.len())
-            .take_while(|&longer| self.layouts[longer].slot_bytes() <= most)
-            .find_map(|longer| Some((longer, cursor.filling[longer]?)))
-    }
-
-    pub(super) fn open(&self, cursor: &mut Cursor, stream: usize, source: Source) -> Option<usize> {
-        if self.queues.lock().has_nothing_left() {
-            let (_, fullest) = self.fullest(cursor)?;
+    fn open(&self, cursor: &mut Cursor, stream: usize, source: Source) -> Option<usize> {
+        if self.pool.has_nothing_left() {
+            let (_, fullest) = cursor.fullest(&self.buffers)?;
             self.seal_short(cursor, fullest);
         }
         // Only the holder of the cursor fills a free buffer.
-        let buffer = self.free_buffer_for(source)?;
-        let mut content = self.buffers[buffer].lock();
+        let buffer = self.buffers.free_buffer_for(source)?;
+        let mut content = self.buffers.lock(buffer);
         let which = match source {
             Source::Leveling => Worn::Most,
             Source::Write | Source::Copy => Worn::Least,
         };
-        let segment = self.pop_free(which)?;
+        let segment = self.pool.pop_free(which)?;
         let bytes = match std::mem::replace(&mut *content, Content::Lost) {
             Content::Free(bytes) => bytes,
-            _ => AlignedBuf::new(self.segment_bytes as usize),
+            _ => AlignedBuf::new(self.table.segment_bytes() as usize),
         };
         let sequence = cursor.take_sequence();
-        let stream_of_items = stream % self.layouts.len();
-        let layout = self.layouts[stream_of_items];
+        let stream_of_items = stream % cursor.layouts.len();
+        let layout = cursor.layouts[stream_of_items];
         if self.streams.priorities() > 1 {
-            self.set_priority(segment, Priority(stream_of_items as u8));
+            self.table
+                .set_priority(segment, Priority(stream_of_items as u8));
         }
         let item_bytes = cursor.hashed_item_bytes;
-        self.begin_generation(segment, sequence, layout.slot_bytes(), buffer);
+        self.table
+            .begin_generation(segment, sequence, layout.slot_bytes(), buffer);
         *content = Content::Filling(Filling::new(
             segment,
             sequence,
@@ -345,37 +428,20 @@ impl SegmentStore {
             self.slot_pages,
             item_bytes,
         ));
-        self.free_buffers.fetch_sub(1, Ordering::AcqRel);
+        self.buffers.count_taken();
         cursor.filling[stream] = Some(buffer);
         self.counters.segments_opened.add(1);
         if source == Source::Write {
             self.counters.segments_opened_for_writes.add(1);
         }
-        self.work.notify_all();
+        self.pool.work().notify_all();
         Some(buffer)
     }
 
-    /// Returns the slab class to seal short, and the filled bytes of its buffer: the fullest class whose items can go
-    /// into longer slots, because the others would soon need a buffer again. If there is no such class, the fullest of
-    /// all.
-    pub(super) fn fullest(&self, cursor: &Cursor) -> Option<(u32, usize)> {
-        let fill =
-            |(stream, buffer): (usize, &Option<usize>)| match &*self.buffers[(*buffer)?].lock() {
-                Content::Filling(filling) => Some((
-                    self.longer_slots(cursor, stream).is_some(),
-                    filling.filled_bytes(),
-                    stream,
-                )),
-                _ => None,
-            };
-        let (_, bytes, stream) = cursor.filling.iter().enumerate().filter_map(fill).max()?;
-        Some((bytes, stream))
-    }
-
     /// Seals the buffer of a slab class as it is, so that it becomes free once written.
-    pub(super) fn seal_short(&self, cursor: &mut Cursor, stream: usize) {
+    fn seal_short(&self, cursor: &mut Cursor, stream: usize) {
         if let Some(buffer) = cursor.filling[stream].take() {
-            self.seal(&mut self.buffers[buffer].lock(), buffer);
+            self.seal(&mut self.buffers.lock(buffer), buffer);
         }
     }
 
@@ -386,15 +452,15 @@ impl SegmentStore {
         let (segment, for_copies) = (filling.segment, filling.bytes_for_copies());
         let taken_bytes = filling.taken_bytes.into();
         *content = self.finish(filling);
-        self.queues.lock().push_sealed(segment, buffer);
+        self.pool.push_sealed(segment, buffer);
         self.counters.segments_sealed.add(1);
         self.counters.bytes_sealed.add(taken_bytes);
         self.counters.bytes_for_copies.add(for_copies);
-        self.work.notify_all();
+        self.pool.work().notify_all();
     }
 
     /// Returns the sealed content of a filled buffer, and notes it in the segment table.
-    pub(super) fn finish(&self, filling: Filling) -> Content {
+    fn finish(&self, filling: Filling) -> Content {
         let layout = filling.layout();
         let Filling {
             segment,
@@ -404,12 +470,8 @@ impl SegmentStore {
             copied_bytes,
             ..
         } = filling;
-        let bytes = Arc::new(filling.finish(self.image));
-        let state = self.segment(segment);
-        state.item_bytes.store(taken_bytes, Ordering::Relaxed);
-        let now = runtime::unix_seconds();
-        state.sealed_at.store(now, Ordering::Relaxed);
-        state.items.store(items, Ordering::Release);
+        let bytes = Arc::new(filling.finish(self.table.image));
+        self.table.seal(segment, items, taken_bytes);
         Content::Sealed {
             segment,
             bytes,
@@ -417,5 +479,91 @@ impl SegmentStore {
             flushed,
             copied_bytes,
         }
+    }
+
+    /// Moves the items of a segment whose block has gone bad to a free segment, in the same buffer, and queues that to
+    /// be written. Moves only entries that `is_current` accepts; calls `moved` with each entry and its new place. In a
+    /// hashed segment some items may find no room, and are lost. Returns `false`, with all items lost, if the block is
+    /// not bad or no segment is free.
+    ///
+    /// A reader that had found the old place may miss; it finds the new place when it asks the index again.
+    pub(crate) fn move_elsewhere(
+        &self,
+        failure: &WriteFailure,
+        is_current: impl Fn(&SummaryEntry) -> bool,
+        mut moved: impl FnMut(&SummaryEntry, Place),
+    ) -> bool {
+        let lost = &failure.record;
+        if !self.blocks.is_bad(lost.segment) {
+            return false;
+        }
+        // Held until the buffer names the new segment: `live_segments` waits for this lock.
+        let mut cursor = self.filling.lock();
+        let Some(segment) = self.pool.pop_free(Worn::Least) else {
+            return false;
+        };
+        let sequence = cursor.take_sequence();
+        let mut content = self.buffers.lock(failure.buffer);
+        let (old, layout) = match &*content {
+            Content::Sealed { bytes, layout, .. } => (Arc::clone(bytes), *layout),
+            _ => unreachable!("a sealed segment stays in its buffer until it is freed"),
+        };
+        let bytes = AlignedBuf::new(old.len());
+        let item_bytes = cursor.hashed_item_bytes;
+        let mut filling = Filling::new(
+            segment,
+            sequence,
+            bytes,
+            layout,
+            self.slot_pages,
+            item_bytes,
+        );
+        let mut placed = Vec::with_capacity(failure.entries.len());
+        let current = failure.entries.iter().filter(|entry| is_current(entry));
+        let mut items: Vec<_> = current
+            .filter_map(|entry| {
+                let offset = Position::from_bits(entry.position.get()).offset();
+                let item = ItemRef::decode(&old[offset as usize..], lost.sequence, offset);
+                Some((entry, item.ok()?))
+            })
+            .collect();
+        if layout == StreamLayout::Hashed {
+            // Longest first: shorter items find room more easily.
+            items.sort_by_key(|(_, item)| Reverse(item.flash_bytes()));
+        }
+        for (entry, item) in items {
+            let hash = KeyHash(entry.hash.get());
+            let append = AppendItem {
+                hash,
+                item,
+                priority: Priority::LOWEST,
+            };
+            if let Some(position) = filling.append(&append, Source::Copy) {
+                placed.push((entry, position));
+            }
+        }
+        self.table
+            .set_priority(segment, self.table.priority(lost.segment));
+        self.table
+            .begin_generation(segment, sequence, lost.slot_bytes, failure.buffer);
+        *content = self.finish(filling);
+        self.table.leave_buffer(lost.segment);
+        // A reader that goes to the bad block from here on finds that the index names the new place.
+        for (entry, position) in placed {
+            self.table.count_in(segment);
+            let place = Place {
+                segment,
+                generation: sequence,
+                position,
+            };
+            moved(entry, place);
+        }
+        // Not earlier: while this lock is free, the index knows every appended item.
+        drop(cursor);
+        drop(content);
+        self.pool.push_sealed(segment, failure.buffer);
+        self.counters.segments_moved.add(1);
+        self.pool.work().notify_all();
+        true
     }
 }

@@ -1,7 +1,7 @@
 //! Checkpoint segments: a byte stream, written and read a piece at a time.
 //!
 //! A part of the stream fills whole pages of a segment from its start. Its footer ends the next page. All parts but the
-//! last have [`checkpoint_capacity`](SegmentStore::checkpoint_capacity) bytes.
+//! last have [`checkpoint_capacity`] bytes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +10,11 @@ use device::{AlignedBuf, SharedBuf};
 use zerocopy::IntoBytes;
 
 use super::core::SegmentStore;
-use super::queues::Worn;
 use super::read::ReadError;
 use crate::format::FormatError;
 use crate::format::checkpoint::Source;
 use crate::format::segment::{FOOTER_BYTES, Footer, SegmentId, SegmentKind};
 use crate::format::superblock::MAX_CHECKPOINT_SEGMENTS;
-use crate::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes written or read at once, unless a page is longer.
 const PIECE_BYTES: u32 = 64 << 10;
@@ -56,7 +54,7 @@ pub(crate) struct CheckpointSink {
 impl CheckpointSink {
     pub(crate) fn new(store: Arc<SegmentStore>) -> Self {
         Self {
-            piece: AlignedBuf::new(store.piece_bytes() as usize),
+            piece: AlignedBuf::new(piece_bytes(&store) as usize),
             used: 0,
             part_bytes: 0,
             part_checksum: 0,
@@ -71,7 +69,7 @@ impl CheckpointSink {
     pub(crate) async fn push(&mut self, mut bytes: &[u8]) -> Option<()> {
         self.saved.bytes += bytes.len() as u64;
         while !bytes.is_empty() {
-            let left = self.store.checkpoint_capacity() - self.part_bytes;
+            let left = checkpoint_capacity(&self.store) - self.part_bytes;
             let most = self.piece.len().min(left as usize);
             let fit = bytes.len().min(most - self.used);
             self.piece[self.used..self.used + fit].copy_from_slice(&bytes[..fit]);
@@ -79,7 +77,7 @@ impl CheckpointSink {
             bytes = &bytes[fit..];
             if self.used == most {
                 self.write_piece().await?;
-                if self.part_bytes == self.store.checkpoint_capacity() {
+                if self.part_bytes == checkpoint_capacity(&self.store) {
                     self.end_part().await?;
                 }
             }
@@ -103,7 +101,7 @@ impl CheckpointSink {
             self.start_part().await?;
         }
         let used = std::mem::take(&mut self.used);
-        let bytes = used.next_multiple_of(self.store.flash_page_bytes() as usize);
+        let bytes = used.next_multiple_of(flash_page_bytes(&self.store) as usize);
         self.piece[used..bytes].fill(0);
         self.part_checksum = crc32c::crc32c_append(self.part_checksum, &self.piece[..used]);
         let start = self.part_bytes;
@@ -115,16 +113,16 @@ impl CheckpointSink {
         if self.saved.segments.len() == MAX_CHECKPOINT_SEGMENTS {
             return None;
         }
-        let free = self.store.next_free();
+        let free = self.store.pool().next_free();
         let segment = runtime::timeout(SEGMENT_PATIENCE, free).await.ok()??;
         // The segment is written at once, and not by a writer of sealed segments.
-        self.store.queues.lock().forget_opened(segment);
+        self.store.pool().forget_opened(segment);
         if self.saved.segments.is_empty() {
-            self.saved.sequence = self.store.filling.lock().take_sequence();
+            self.saved.sequence = self.store.appender().take_sequence();
         }
         // Named before it is written, so that a segment whose write fails is given back, too.
         self.saved.segments.push(segment);
-        self.store.erase(segment).await.ok()
+        self.store.blocks().erase(segment).await.ok()
     }
 
     async fn end_part(&mut self) -> Option<()> {
@@ -140,8 +138,8 @@ impl CheckpointSink {
             bytes,
             checksum,
         )
-        .of_image(self.store.image, 0);
-        let page = self.store.flash_page_bytes();
+        .of_image(self.store.table().image, 0);
+        let page = flash_page_bytes(&self.store);
         let at = page as usize - FOOTER_BYTES as usize;
         self.piece[..at].fill(0);
         self.piece[at..page as usize].copy_from_slice(footer.as_bytes());
@@ -152,16 +150,33 @@ impl CheckpointSink {
     /// Writes the first `bytes` of the piece at `start` of the present segment.
     async fn program(&mut self, start: u32, bytes: usize) -> Option<()> {
         let segment = *self.saved.segments.last()?;
-        let first_page = start / self.store.flash_page_bytes();
+        let first_page = start / flash_page_bytes(&self.store);
         let piece = Arc::new(std::mem::replace(&mut self.piece, AlignedBuf::new(0)));
         let data = SharedBuf::new(Arc::clone(&piece), 0..bytes);
-        let programmed = self.store.program_at(segment, first_page, data).await;
+        let programmed = self
+            .store
+            .blocks()
+            .program_at(segment, first_page, data)
+            .await;
         // The device may still hold a reference for a moment.
         self.piece = Arc::try_unwrap(piece)
-            .unwrap_or_else(|_| AlignedBuf::new(self.store.piece_bytes() as usize));
+            .unwrap_or_else(|_| AlignedBuf::new(piece_bytes(&self.store) as usize));
         self.flash_bytes += bytes as u64;
         programmed.ok()
     }
+}
+
+fn flash_page_bytes(store: &SegmentStore) -> u32 {
+    store.blocks().flash().geometry().page_bytes
+}
+
+fn piece_bytes(store: &SegmentStore) -> u32 {
+    PIECE_BYTES.next_multiple_of(flash_page_bytes(store))
+}
+
+/// Returns the bytes of a checkpoint that one segment takes.
+fn checkpoint_capacity(store: &SegmentStore) -> u32 {
+    store.table().segment_bytes() - flash_page_bytes(store)
 }
 
 /// Reads a checkpoint, a piece in memory at a time. The bytes count only once the end of the stream has been reached
@@ -185,27 +200,10 @@ struct Part {
     expected: u32,
 }
 
-/// Counts one waiting checkpoint as long as this value exists, also if the task that holds it is dropped.
-struct Waiting<'a>(&'a AtomicUsize);
-
-impl<'a> Waiting<'a> {
-    fn begin(counter: &'a AtomicUsize) -> Self {
-        counter.fetch_add(1, Ordering::SeqCst);
-        Self(counter)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-impl SegmentStore {
-    /// Opens a checkpoint in this store to read it from the start.
-    pub(crate) fn open_checkpoint(self: &Arc<Self>, saved: &SavedCheckpoint) -> CheckpointSource {
-        let store = Arc::clone(self);
-        CheckpointSource {
+impl CheckpointSource {
+    /// Opens a checkpoint in a store to read it from the start.
+    pub(crate) fn new(store: Arc<SegmentStore>, saved: &SavedCheckpoint) -> Self {
+        Self {
             store,
             saved: saved.clone(),
             next: 0,
@@ -215,46 +213,6 @@ impl SegmentStore {
         }
     }
 
-    /// Takes a free segment, once there is one; `None` if none will become free.
-    async fn next_free(&self) -> Option<SegmentId> {
-        loop {
-            let space = self.space.listener();
-            let free = self.pop_free(Worn::Least);
-            let _waiting = free
-                .is_none()
-                .then(|| Waiting::begin(&self.waiting_checkpoints));
-            // Reclaim may have work to do: one free segment less is left, or none.
-            self.work.notify_all();
-            if free.is_some() {
-                return free;
-            }
-            if self.queues.lock().is_still() {
-                return None;
-            }
-            space.await;
-        }
-    }
-
-    /// Returns whether a checkpoint waits for a free segment.
-    pub(crate) fn is_checkpoint_waiting(&self) -> bool {
-        self.waiting_checkpoints.load(Ordering::SeqCst) > 0
-    }
-
-    fn flash_page_bytes(&self) -> u32 {
-        self.flash.geometry().page_bytes
-    }
-
-    fn piece_bytes(&self) -> u32 {
-        PIECE_BYTES.next_multiple_of(self.flash_page_bytes())
-    }
-
-    /// Returns the bytes of a checkpoint that one segment takes.
-    fn checkpoint_capacity(&self) -> u32 {
-        self.segment_bytes - self.flash_page_bytes()
-    }
-}
-
-impl CheckpointSource {
     /// Returns whether the whole stream has been read.
     pub(crate) fn is_at_end(&self) -> bool {
         self.next == self.saved.segments.len()
@@ -277,10 +235,11 @@ impl CheckpointSource {
             self.open_part().await?;
         }
         let segment = self.saved.segments[self.next - 1];
-        let bytes = (self.part.bytes - self.part.read).min(self.store.piece_bytes());
-        let padded = bytes.next_multiple_of(self.store.flash_page_bytes());
+        let bytes = (self.part.bytes - self.part.read).min(piece_bytes(&self.store));
+        let padded = bytes.next_multiple_of(flash_page_bytes(&self.store));
         let piece = self
             .store
+            .blocks()
             .read_patiently(segment, self.part.read, padded as usize)
             .await?;
         let piece = &piece[..bytes as usize];
@@ -301,23 +260,26 @@ impl CheckpointSource {
         };
         let number = self.next as u32;
         self.next += 1;
-        let capacity = self.store.checkpoint_capacity();
+        let capacity = checkpoint_capacity(&self.store);
         let before = u64::from(number) * u64::from(capacity);
         let bytes = self.saved.bytes.saturating_sub(before);
         let bytes = bytes.min(u64::from(capacity)) as u32;
-        if segment.0 >= self.store.segments() || bytes == 0 {
+        if segment.0 >= self.store.table().segments() || bytes == 0 {
             return Err(self.corrupt(FormatError::Range));
         }
-        let page = self.store.flash_page_bytes();
+        let page = flash_page_bytes(&self.store);
         let at = bytes.next_multiple_of(page);
-        let footer = self.store.read_patiently(segment, at, page as usize);
+        let footer = self
+            .store
+            .blocks()
+            .read_patiently(segment, at, page as usize);
         let footer = footer.await?;
         let footer = Footer::decode(
             &footer,
             SegmentKind::Checkpoint,
             segment.0,
             self.saved.sequence,
-            self.store.segment_bytes,
+            self.store.table().segment_bytes(),
         )
         .map_err(|error| self.corrupt(error))?;
         if (footer.items.get(), footer.data_bytes.get()) != (number, bytes) {

@@ -1,7 +1,6 @@
-//! A segment being filled, and the list of buffers being filled.
+//! [`Filling`]: a segment being filled, and the part of it that is on flash.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use device::AlignedBuf;
 use runtime::work::{self, Work};
@@ -13,38 +12,6 @@ use crate::format::segment::{
     FOOTER_BYTES, Footer, Position, SUMMARY_ENTRY_BYTES, SegmentId, SegmentKind, SummaryEntry,
     summary_offset,
 };
-use crate::sync::atomic::{AtomicU64, Ordering};
-
-/// The buffers being filled, and the next sequence number. Behind the `filling` lock.
-pub(super) struct Cursor {
-    /// The buffer of each stream, followed by the buffer of each stream for copies made to level wear.
-    pub(super) filling: Box<[Option<usize>]>,
-    /// Shared with the journal, which reads it.
-    pub(super) next_sequence: Arc<AtomicU64>,
-    /// Whether no segment is opened for writes any more.
-    pub(super) is_closed: bool,
-    /// Mean bytes of an item in the hashed segment sealed last: the estimate for the next hashed segments.
-    pub(super) hashed_item_bytes: u32,
-}
-
-impl Cursor {
-    pub(super) fn new(first_sequence: u64, streams: usize) -> Self {
-        Self {
-            filling: vec![None; streams].into(),
-            next_sequence: Arc::new(AtomicU64::new(first_sequence)),
-            is_closed: false,
-            hashed_item_bytes: FIRST_HASHED_ITEM_BYTES,
-        }
-    }
-
-    pub(super) fn take_sequence(&mut self) -> u64 {
-        self.next_sequence.fetch_add(1, Ordering::AcqRel)
-    }
-}
-
-/// Mean bytes of an item before any hashed segment has been sealed: the mean of Flashield's trace (section 3.4) with a
-/// header.
-const FIRST_HASHED_ITEM_BYTES: u32 = 288;
 
 /// Bytes of one write by a flush.
 pub(super) const FLUSH_BYTES: u32 = 64 << 10;

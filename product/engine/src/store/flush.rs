@@ -1,4 +1,4 @@
-//! Flushing: the items of a segment being filled go to flash before the segment is full.
+//! [`Flusher`]: the items of a segment being filled go to flash before the segment is full.
 //!
 //! Items and their summary entries do not change once appended. They lie at opposite ends of the segment, and the space
 //! between them takes later items and entries. A flush writes the pages that have grown since the last flush, then the
@@ -17,14 +17,19 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use device::{AlignedBuf, DeviceError, SharedBuf};
+use device::{AlignedBuf, DeviceError};
 use futures_util::future::join;
-use runtime::work::{self, Work};
+use runtime::sync::Semaphore;
 use zerocopy::IntoBytes;
 
-use super::core::{Content, SegmentStore, block, commands};
+use super::blocks::Blocks;
+use super::buffers::{Buffers, Content};
+use super::counters::StoreCounters;
+use super::doubt::Syncs;
 use super::filling::{FLUSH_BYTES, Flushed};
-use super::layout::StreamLayout;
+use super::parts::Parts;
+use super::segment::SegmentRecord;
+use super::table::{SegmentPin, SegmentTable};
 use crate::counter::Count as _;
 use crate::format::segment::{FOOTER_BYTES, Footer, PAGE_BYTES, SegmentId, summary_offset};
 
@@ -45,12 +50,41 @@ struct Flush {
     footer: Footer,
 }
 
-impl SegmentStore {
+/// Writes parts of segments: the new items of a segment being filled, and again the bytes of a segment in doubt.
+///
+/// One piece of a segment, of [`FLUSH_BYTES`], is in memory at a time, besides the buffers. A footer counts only items
+/// that a sync has made durable.
+pub(crate) struct Flusher {
+    /// Held while a part of a segment being filled is written; the whole segment is written after that. Also held for
+    /// each segment that [`sync_all`](Self::sync_all) writes again.
+    flushing: Semaphore,
+    /// Whether a stream of the store is hashed.
+    pub(super) has_hashed: bool,
+    syncs: Arc<Syncs>,
+    table: Arc<SegmentTable>,
+    blocks: Arc<Blocks>,
+    buffers: Arc<Buffers>,
+    counters: Arc<StoreCounters>,
+}
+
+impl Flusher {
+    pub(super) fn new(has_hashed: bool, syncs: Arc<Syncs>, parts: &Parts) -> Self {
+        Self {
+            flushing: Semaphore::new(1),
+            has_hashed,
+            syncs,
+            table: Arc::clone(&parts.table),
+            blocks: Arc::clone(&parts.blocks),
+            buffers: Arc::clone(&parts.buffers),
+            counters: Arc::clone(&parts.counters),
+        }
+    }
+
     /// Writes the items of the segments being filled to flash, so that they survive a crash of the process. Must not be
     /// dropped before it ends: its last write could then come after the write of the whole segment.
     ///
-    /// Does nothing if the store [cannot flush](SegmentStore::can_flush); [`flush`](SegmentStore::flush) seals instead.
-    /// `ahead` as for [`write_next`](SegmentStore::write_next).
+    /// Does nothing if the store [cannot flush](Self::can_flush); [`flush`](super::append::Appender::flush) seals instead.
+    /// `ahead` as for [`write_next`](super::write::Writer::write_next).
     ///
     /// The first error of the device. Segments that failed are written by the next call or when they are sealed.
     pub(crate) async fn flush_filling(
@@ -62,7 +96,7 @@ impl SegmentStore {
             return Ok(());
         }
         let mut refused = Ok(());
-        for buffer in 0..self.buffers.len() {
+        for buffer in 0..self.buffers.count() {
             let _turn = self.flushing.acquire().await;
             let Some(flush) = self.begin_flush(buffer, which) else {
                 continue;
@@ -72,7 +106,7 @@ impl SegmentStore {
                 refused = refused.and(Err(error));
                 continue;
             }
-            let mut content = self.buffers[buffer].lock();
+            let mut content = self.buffers.lock(buffer);
             let Some(flushed) = content.flushed() else {
                 continue;
             };
@@ -87,18 +121,58 @@ impl SegmentStore {
     /// Returns whether a segment being filled can be flushed: pages can be written twice, and items lie in the order in
     /// which they were appended.
     pub(crate) fn can_flush(&self) -> bool {
-        self.flash.can_overwrite() && !self.layouts.contains(&StreamLayout::Hashed)
+        self.blocks.flash().can_overwrite() && !self.has_hashed
     }
 
-    /// Returns whether sealed segments that were opened before this sequence number wait to be written.
-    pub(crate) fn has_sealed_before(&self, sequence: u64) -> bool {
-        self.buffers.iter().any(|buffer| {
-            matches!(&*buffer.lock(), Content::Sealed { segment, .. } if self.sequence(*segment) < sequence)
-        })
+    /// Waits until no flush is under way.
+    pub(super) async fn end_of_flush(&self) {
+        drop(self.flushing.acquire().await);
+    }
+
+    /// Makes all data on flash durable: writes the segments in doubt again, and syncs. Segments in buffers are not
+    /// covered. Segments that a concurrent sync loses stay in doubt, and [`failed_syncs`](Syncs::failed_syncs) changes.
+    ///
+    /// Calls `lose` for each segment that cannot be read back or does not verify: no index may name it any more.
+    ///
+    /// The first error of the device. All segments except those that failed are durable, unless the sync failed.
+    pub(crate) async fn sync_all(
+        &self,
+        lose: &(dyn Fn(&SegmentRecord) + Sync),
+    ) -> Result<(), DeviceError> {
+        let failed = self.syncs.failed_syncs();
+        let mut written = Vec::new();
+        let mut refused = Ok(());
+        for segment in self.table.doubtful() {
+            // One permit: a single piece of a segment is in memory at a time.
+            let _turn = self.flushing.acquire().await;
+            let sequence = self.table.sequence(segment);
+            let pin = self.table.pin(segment, sequence).filter(|_| sequence != 0);
+            let Some(pin) = pin.filter(|_| self.table.is_on_flash(segment)) else {
+                continue;
+            };
+            match self.write_again(&pin).await {
+                Ok(is_whole) => {
+                    if !is_whole {
+                        lose(&self.table.record(segment));
+                    }
+                    written.push((segment, sequence));
+                }
+                Err(error) => refused = refused.and(Err(error)),
+            }
+        }
+        self.syncs.sync().await?;
+        if self.syncs.failed_syncs() == failed {
+            for (segment, sequence) in written {
+                if self.table.sequence(segment) == sequence {
+                    self.table.set_doubtful(segment, false);
+                }
+            }
+        }
+        refused
     }
 
     fn begin_flush(&self, buffer: usize, which: Unflushed) -> Option<Flush> {
-        let content = self.buffers[buffer].lock();
+        let content = self.buffers.lock(buffer);
         let Content::Filling(filling) = &*content else {
             return None;
         };
@@ -118,7 +192,7 @@ impl SegmentStore {
             segment: filling.segment,
             done: filling.flushed,
             target,
-            footer: filling.footer(self.image),
+            footer: filling.footer(self.table.image),
         })
     }
 
@@ -129,11 +203,11 @@ impl SegmentStore {
         ahead: impl Future<Output = ()>,
     ) -> Result<(), DeviceError> {
         if !flush.done.is_begun {
-            self.erase(flush.segment).await?;
+            self.blocks.erase(flush.segment).await?;
         }
-        let summary = |items: u32| summary_offset(self.segment_bytes, items);
+        let summary = |items: u32| summary_offset(self.table.segment_bytes(), items);
         let first_page = |offset: u32| offset / PAGE_BYTES * PAGE_BYTES;
-        let last_page = self.segment_bytes - PAGE_BYTES;
+        let last_page = self.table.segment_bytes() - PAGE_BYTES;
         let entries_from = summary(flush.target.items).unwrap_or(last_page);
         let entries_to = summary(flush.done.items).unwrap_or(last_page);
         let data_end = flush.target.data_bytes.next_multiple_of(PAGE_BYTES);
@@ -145,14 +219,14 @@ impl SegmentStore {
         }
         // Without this sync a drive may keep the footer and lose items that it counts; the segment, durable items
         // included, would not verify.
-        let (synced, ()) = join(self.sync(), ahead).await;
+        let (synced, ()) = join(self.syncs.sync(), ahead).await;
         synced?;
-        let forgotten = self.buffers[buffer].lock().flushed().map(|it| it.forgotten);
+        let forgotten = self.buffers.lock(buffer).flushed().map(|it| it.forgotten);
         if forgotten != Some(flush.done.forgotten) {
             // Another sync has failed since, and may have lost items that the footer would count.
             return Ok(());
         }
-        let footer = last_page..self.segment_bytes;
+        let footer = last_page..self.table.segment_bytes();
         self.write_pages(buffer, flush, footer).await
     }
 
@@ -165,7 +239,8 @@ impl SegmentStore {
         for start in pages.clone().step_by(FLUSH_BYTES as usize) {
             let piece = start..pages.end.min(start + FLUSH_BYTES);
             let bytes = self.copy_of(buffer, flush, piece.clone());
-            self.overwrite_at(flush.segment, piece.start, bytes.into())
+            self.blocks
+                .overwrite_at(flush.segment, piece.start, bytes.into())
                 .await?;
         }
         Ok(())
@@ -175,52 +250,52 @@ impl SegmentStore {
     fn copy_of(&self, buffer: usize, flush: &Flush, pages: Range<u32>) -> AlignedBuf {
         let mut copy = AlignedBuf::new(pages.len());
         let range = pages.start as usize..pages.end as usize;
-        match &*self.buffers[buffer].lock() {
+        match &*self.buffers.lock(buffer) {
             Content::Filling(filling) => copy.copy_from_slice(&filling.bytes[range]),
             Content::Sealed { bytes, .. } => copy.copy_from_slice(&bytes[range]),
             Content::Free(_) | Content::Lost => {
                 unreachable!("a segment is written after its flush has ended")
             }
         }
-        if pages.end == self.segment_bytes {
+        if pages.end == self.table.segment_bytes() {
             let at = copy.len() - FOOTER_BYTES as usize;
             copy[at..].copy_from_slice(flush.footer.as_bytes());
         }
         copy
     }
 
-    /// Writes a sealed segment from the end of its flushed items on. The last page comes last.
-    pub(super) async fn program_rest(
-        &self,
-        segment: SegmentId,
-        bytes: &Arc<AlignedBuf>,
-        flushed: Flushed,
-        ahead: impl Future<Output = ()>,
-    ) -> Result<(), DeviceError> {
-        let start = (flushed.data_bytes / PAGE_BYTES * PAGE_BYTES) as usize;
-        let last_page = bytes.len() - PAGE_BYTES as usize;
-        for start in (start..last_page).step_by(self.write_bytes) {
-            let end = (start + self.write_bytes).min(last_page);
-            let data = SharedBuf::new(Arc::clone(bytes), start..end);
-            self.overwrite_at(segment, start as u32, data).await?;
+    /// Writes the bytes of a segment to the place where they lie; a power cut during the write changes nothing. Returns
+    /// `false` if the bytes are lost, or if the footer or the summary does not verify. Items are not checked: each is
+    /// verified when it is read.
+    async fn write_again(&self, pin: &SegmentPin<'_>) -> Result<bool, DeviceError> {
+        let record = self.table.record(pin.segment);
+        let footer_at = self.table.segment_bytes() - FOOTER_BYTES;
+        let summary = summary_offset(self.table.segment_bytes(), record.items).unwrap_or(footer_at);
+        let (mut checksum, mut is_whole) = (0, false);
+        for start in (0..self.table.segment_bytes()).step_by(FLUSH_BYTES as usize) {
+            let end = self.table.segment_bytes().min(start + FLUSH_BYTES);
+            let len = (end - start) as usize;
+            let read = self.blocks.read_range(pin.segment, start, len).await;
+            let Some(bytes) = self.blocks.outages.unless_lost(&record, start, read)? else {
+                return Ok(false);
+            };
+            let entries = summary.max(start)..footer_at.min(end);
+            if !entries.is_empty() {
+                let entries = (entries.start - start) as usize..(entries.end - start) as usize;
+                checksum = crc32c::crc32c_append(checksum, &bytes[entries]);
+            }
+            if end == self.table.segment_bytes() {
+                let page = &bytes[len - PAGE_BYTES as usize..];
+                let footer = Footer::read(page, pin.segment.0, self.table.segment_bytes());
+                is_whole = footer.is_ok_and(|footer| {
+                    footer.sequence.get() == pin.sequence
+                        && footer.content_checksum.get() == checksum
+                });
+            }
+            self.blocks
+                .overwrite_at(pin.segment, start, bytes.into())
+                .await?;
         }
-        // If the sync fails, the segment is marked doubtful, and is written again.
-        let _ = join(self.sync(), ahead).await;
-        let data = SharedBuf::new(Arc::clone(bytes), last_page..bytes.len());
-        self.overwrite_at(segment, last_page as u32, data).await
-    }
-
-    pub(super) async fn overwrite_at(
-        &self,
-        segment: SegmentId,
-        offset: u32,
-        data: SharedBuf,
-    ) -> Result<(), DeviceError> {
-        let bytes = data.len() as u64;
-        work::count(Work::DeviceCommand, commands(bytes));
-        let page = offset / self.flash.geometry().page_bytes;
-        self.flash.overwrite(block(segment), page, data).await?;
-        self.counters.bytes_written.add(bytes);
-        Ok(())
+        Ok(is_whole)
     }
 }

@@ -12,7 +12,6 @@ use device::{
 };
 use runtime::sim::Sim;
 
-use super::core::age_ms;
 use super::*;
 use crate::counter::Count as _;
 use crate::format::checkpoint::Source as _;
@@ -101,6 +100,7 @@ async fn check_hashed(store: &SegmentStore, (place, number, len): (Place, u64, u
     let positions = HashedPositions::new(SEGMENT, place.generation, hash_of(number).0);
     let offset = positions.offset(function);
     let found = store
+        .reader()
         .find_at(place.segment, place.generation, offset, Patience::Waits)
         .await
         .unwrap();
@@ -185,16 +185,18 @@ fn append_from(
         value: &value,
     };
     let mut at = None;
-    let hash = match store.layouts[0] {
-        StreamLayout::Hashed => hash_of(number),
-        _ => KeyHash(number),
+    let hash = match store.flusher().has_hashed {
+        true => hash_of(number),
+        false => KeyHash(number),
     };
     let item = AppendItem {
         hash,
         item,
         priority: Priority::LOWEST,
     };
-    store.append(&[item], source, |_, filled| at = Some(filled));
+    store
+        .appender()
+        .append(&[item], source, |_, filled| at = Some(filled));
     at.map(|filled| (filled, number))
 }
 
@@ -205,7 +207,7 @@ async fn fill(store: &SegmentStore) -> Vec<(Place, u64)> {
         while let Some(item) = append(store, items.len() as u64) {
             items.push(item);
         }
-        match store.write_next(async || {}).await {
+        match store.writer().write_next(async || {}).await {
             Some(written) => drop(written.unwrap()),
             None => return items,
         }
@@ -215,19 +217,22 @@ async fn fill(store: &SegmentStore) -> Vec<(Place, u64)> {
 /// Makes the write of a segment fail. Its block bears one erase.
 async fn fail(store: &SegmentStore, flash: &Libssd, segment: SegmentId) -> WriteFailure {
     flash.erase(device::BlockId(segment.0)).await.unwrap();
-    store.flush();
-    let written = store.write_next(async || {}).await.unwrap();
+    store.appender().flush();
+    let written = store.writer().write_next(async || {}).await.unwrap();
     written.expect_err("its second erase is one too many")
 }
 
 /// Pins the present generation of a segment.
 fn pin(store: &SegmentStore, segment: SegmentId) -> SegmentPin<'_> {
-    store.pin(segment, store.sequence(segment)).unwrap()
+    store
+        .table()
+        .pin(segment, store.table().sequence(segment))
+        .unwrap()
 }
 
 pub(crate) async fn check(store: &SegmentStore, (filled, number): (Place, u64)) {
     let pin = pin(store, filled.segment);
-    let item = store.read(&pin, filled.position).await.unwrap();
+    let item = store.reader().read(&pin, filled.position).await.unwrap();
     assert_eq!(item.header().version.get(), number);
     assert!(item.item().value.iter().all(|&byte| byte == number as u8));
 }
@@ -238,11 +243,11 @@ fn items_are_read_while_filling_sealed_being_written_and_written() {
         let store = store(8, 4);
         let first = append(&store, 1).unwrap();
         check(&store, first).await;
-        store.flush();
+        store.appender().flush();
         check(&store, first).await;
         assert_eq!(store.counters().reads.sum(), 0);
         let writing = Arc::clone(&store);
-        let written = runtime::spawn(async move { writing.write_next(async || {}).await });
+        let written = runtime::spawn(async move { writing.writer().write_next(async || {}).await });
         for _ in 0..30 {
             check(&store, first).await;
             runtime::sleep(Duration::from_micros(50)).await;
@@ -262,10 +267,13 @@ fn buffers_are_the_back_pressure() {
         while let Some(item) = append(&store, appended.len() as u64) {
             appended.push(item);
         }
-        assert_eq!(store.sealed_segments(), 2);
-        assert_eq!(store.free_segments(), 6);
-        let space = store.space().listener();
-        assert!(matches!(store.write_next(async || {}).await, Some(Ok(_))));
+        assert_eq!(store.pool().counts().sealed, 2);
+        assert_eq!(store.pool().counts().free, 6);
+        let space = store.pool().space().listener();
+        assert!(matches!(
+            store.writer().write_next(async || {}).await,
+            Some(Ok(_))
+        ));
         space.await;
         appended.push(append(&store, appended.len() as u64).expect("a buffer is free"));
         for item in appended {
@@ -281,10 +289,10 @@ fn copies_that_gain_space_leave_an_eighth_of_the_buffers_to_others() {
             let store = store(32, 16);
             let left_by = |source| {
                 while append_from(&store, 1, 2000, source).is_some() {}
-                store.free_buffers()
+                store.buffers().free_buffers()
             };
             assert_eq!(left_by(Source::Copy), 2);
-            assert!(!store.has_buffer_for_copies());
+            assert!(!store.buffers().has_buffer_for_copies());
             assert_eq!(left_by(other), 0, "{other:?}");
         }
     });
@@ -295,11 +303,15 @@ fn a_full_flash_has_no_space_until_a_segment_is_released() {
     Sim::new(1).block_on(async {
         let store = store(3, 4);
         let number = fill(&store).await.len() as u64;
-        assert_eq!((store.free_segments(), store.written_segments()), (0, 3));
-        let oldest = store.take_victim(Victim::Oldest, u64::MAX).unwrap();
+        assert_eq!(
+            (store.pool().counts().free, store.pool().counts().written),
+            (0, 3)
+        );
+        let oldest = store.pool().take_victim(Victim::Oldest, u64::MAX).unwrap();
         assert_eq!((oldest.segment, oldest.sequence), (SegmentId(0), 100));
-        store.release(oldest.segment).await;
-        let ended = |store: &SegmentStore| store.pin(oldest.segment, oldest.sequence).is_none();
+        store.pool().release(oldest.segment).await;
+        let ended =
+            |store: &SegmentStore| store.table().pin(oldest.segment, oldest.sequence).is_none();
         assert!(ended(&store), "it is free");
         let (filled, _) = append(&store, number).unwrap();
         assert_eq!(filled.segment, oldest.segment);
@@ -314,29 +326,29 @@ fn a_segment_is_not_released_under_a_reader() {
     Sim::new(1).block_on(async {
         let store = store(4, 2);
         let (filled, number) = append(&store, 1).unwrap();
-        store.flush();
-        store.write_next(async || {}).await;
+        store.appender().flush();
+        store.writer().write_next(async || {}).await;
         let first = pin(&store, filled.segment);
         let second = pin(&store, filled.segment);
-        let record = store.take_victim(Victim::Oldest, u64::MAX).unwrap();
+        let record = store.pool().take_victim(Victim::Oldest, u64::MAX).unwrap();
         let released = Rc::new(Cell::new(false));
         let (releasing, done) = (Arc::clone(&store), Rc::clone(&released));
         runtime::spawn(async move {
-            releasing.release(record.segment).await;
+            releasing.pool().release(record.segment).await;
             done.set(true);
         });
         runtime::sleep(Duration::from_secs(1)).await;
         // Its generation ends when the release begins: a later reader finds it gone, and does not delay the release.
-        assert!(store.pin(record.segment, record.sequence).is_none());
+        assert!(store.table().pin(record.segment, record.sequence).is_none());
         drop(second);
         runtime::sleep(Duration::from_secs(1)).await;
         assert!(!released.get(), "one reader is left");
-        let item = store.read(&first, filled.position).await.unwrap();
+        let item = store.reader().read(&first, filled.position).await.unwrap();
         assert_eq!(item.header().version.get(), number);
         drop(first);
         runtime::sleep(Duration::from_millis(1)).await;
         assert!(released.get());
-        assert_eq!(store.free_segments(), 4);
+        assert_eq!(store.pool().counts().free, 4);
     });
 }
 
@@ -345,21 +357,21 @@ fn what_an_earlier_generation_left_does_not_verify() {
     Sim::new(1).block_on(async {
         let store = store(1, 2);
         let (filled, _) = append(&store, 1).unwrap();
-        store.flush();
-        store.write_next(async || {}).await;
-        let record = store.take_victim(Victim::Oldest, u64::MAX).unwrap();
+        store.appender().flush();
+        store.writer().write_next(async || {}).await;
+        let record = store.pool().take_victim(Victim::Oldest, u64::MAX).unwrap();
         let stale = filled.position;
-        store.release(record.segment).await;
+        store.pool().release(record.segment).await;
         // The same place in the next generation, to which nothing has been written yet.
         let (again, number) = append(&store, 2).unwrap();
         assert_eq!(again.position, stale);
-        store.flush();
-        store.write_next(async || {}).await;
+        store.appender().flush();
+        store.writer().write_next(async || {}).await;
         check(&store, (again, number)).await;
         let pin = pin(&store, filled.segment);
         let beyond = Position::new(4096, 2031);
         assert!(matches!(
-            store.read(&pin, beyond).await,
+            store.reader().read(&pin, beyond).await,
             Err(ReadError::Corrupt { .. })
         ));
     });
@@ -368,9 +380,9 @@ fn what_an_earlier_generation_left_does_not_verify() {
 #[test]
 fn a_closed_store_opens_nothing() {
     let store = store(4, 2);
-    store.close();
+    store.appender().close();
     assert!(append(&store, 1).is_none());
-    store.reopen();
+    store.appender().reopen();
     assert!(append(&store, 1).is_some());
 }
 
@@ -378,17 +390,14 @@ fn a_closed_store_opens_nothing() {
 fn it_is_exhausted_when_only_a_checkpoint_has_segments() {
     let store = store(4, 2);
     let checkpoint = [SegmentId(0)];
-    store.adopt(&[], &checkpoint, [1, 2].map(SegmentId).into_iter());
-    assert!(!store.is_exhausted());
-    store.adopt(&[], &checkpoint, [SegmentId(3)].into_iter());
-    assert!(store.is_exhausted());
-}
-
-#[test]
-fn what_another_thread_notes_a_moment_later_is_of_now() {
-    assert_eq!(age_ms(1000, 0), 1000);
-    assert_eq!(age_ms(1000, 1001), 0);
-    assert_eq!(age_ms(3, u32::MAX - 2), 6);
+    store
+        .pool()
+        .adopt(&[], &checkpoint, [1, 2].map(SegmentId).into_iter());
+    assert!(!store.pool().is_exhausted());
+    store
+        .pool()
+        .adopt(&[], &checkpoint, [SegmentId(3)].into_iter());
+    assert!(store.pool().is_exhausted());
 }
 
 #[test]
@@ -406,14 +415,14 @@ fn a_checkpoint_reads_as_it_was_written() {
         let saved = sink.saved;
         assert_eq!(saved.bytes, stream.len() as u64);
         assert_eq!(saved.segments.len(), 7);
-        let mut source = store.open_checkpoint(&saved);
+        let mut source = CheckpointSource::new(Arc::clone(&store), &saved);
         for part in stream.chunks_exact(8) {
             assert_eq!(source.bytes(8).await.unwrap(), part);
         }
         assert!(source.bytes(1).await.is_err(), "it ends where it ended");
         let mut short = saved.clone();
         short.segments.swap(0, 1);
-        let mut source = store.open_checkpoint(&short);
+        let mut source = CheckpointSource::new(Arc::clone(&store), &short);
         assert!(source.bytes(8).await.is_err(), "parts out of order");
         let mut sink = CheckpointSink::new(Arc::clone(&store));
         let pushed = sink.push(&stream).await;
@@ -438,15 +447,15 @@ fn segments_on_bad_blocks_are_left_out() {
             .map(|block| SegmentId(block.0))
             .collect();
         assert!(!bad.is_empty());
-        assert_eq!(store.retired(), bad);
+        assert_eq!(store.pool().retired(), bad);
         let items = fill(&store).await;
-        assert_eq!(store.written_segments() as usize + bad.len(), 32);
+        assert_eq!(store.pool().counts().written as usize + bad.len(), 32);
         for item in items {
             assert!(!bad.contains(&item.0.segment));
             check(&store, item).await;
         }
-        store.adopt(&[], &[], bad.iter().copied());
-        assert_eq!(store.retired(), bad, "not twice");
+        store.pool().adopt(&[], &[], bad.iter().copied());
+        assert_eq!(store.pool().retired(), bad, "not twice");
     });
 }
 
@@ -456,8 +465,8 @@ fn a_segment_whose_block_goes_bad_is_given_up_at_once() {
         let (store, flash) = store_on_nand(one_cycle(), Layout::Packed);
         let first = append(&store, 0).unwrap().0.segment;
         let failure = fail(&store, &flash, first).await;
-        assert!(store.abandon(failure, false).await);
-        assert_eq!(store.retired(), [first]);
+        assert!(store.writer().abandon(failure, false).await);
+        assert_eq!(store.pool().retired(), [first]);
     });
 }
 
@@ -471,23 +480,27 @@ fn what_fails_to_be_written_is_written_elsewhere() {
         let mut moved = Vec::new();
         // The second item has been overwritten since.
         let is_current = |entry: &SummaryEntry| entry.hash.get() == 1;
-        assert!(store.move_elsewhere(&failure, is_current, |_, filled| moved.push(filled)));
+        assert!(
+            store
+                .appender()
+                .move_elsewhere(&failure, is_current, |_, filled| moved.push(filled))
+        );
         assert_eq!(moved.len(), 1);
         assert_ne!(moved[0].segment, bad);
-        assert!(store.abandon(failure, true).await);
+        assert!(store.writer().abandon(failure, true).await);
         let again = (moved[0], first.1);
         check(&store, again).await;
         assert_eq!(store.counters().reads.sum(), 0, "it is in its buffer");
-        let written = store.write_next(async || {}).await.unwrap();
+        let written = store.writer().write_next(async || {}).await.unwrap();
         let segment = written.expect("this block is good");
         assert_eq!(segment, moved[0].segment);
         check(&store, again).await;
         assert_eq!(
-            (store.counters().reads.sum(), store.retired()),
+            (store.counters().reads.sum(), store.pool().retired()),
             (1, vec![bad])
         );
-        let generation = store.sequence(segment);
-        assert!(store.pin(second.0.segment, generation).is_none());
+        let generation = store.table().sequence(segment);
+        assert!(store.table().pin(second.0.segment, generation).is_none());
     });
 }
 
@@ -500,17 +513,17 @@ fn with_every_segment_being_filled_one_is_sealed() {
             ..Endurance::unlimited()
         };
         let (store, _) = store_on_nand(endurance, Layout::Slotted);
-        let good = store.free_segments();
+        let good = store.pool().counts().free;
         assert!((1..=2).contains(&good), "{good} good blocks with this seed");
-        store.reserve_segments(1);
+        store.pool().reserve_segments(1);
         for (number, len) in [(0, 100), (1, 2000), (2, 30_000)] {
             for _ in 0..3 {
                 if append_len(&store, number, len).is_some() {
                     break;
                 }
-                store.write_next(async || {}).await;
-                if let Some(oldest) = store.take_victim(Victim::Oldest, u64::MAX) {
-                    store.release(oldest.segment).await;
+                store.writer().write_next(async || {}).await;
+                if let Some(oldest) = store.pool().take_victim(Victim::Oldest, u64::MAX) {
+                    store.pool().release(oldest.segment).await;
                 }
             }
             let found = append_len(&store, number, len);
@@ -528,11 +541,13 @@ fn a_segment_has_slots_of_one_length_and_says_so_on_flash() {
             let len = [100, 700, 2000][number as usize % 3];
             appended.push(append_len(&store, number, len).unwrap());
         }
-        store.flush();
-        while store.write_next(async || {}).await.is_some() {}
-        let mut found = store.scan(0, &mut |_| {}).await.found;
+        store.appender().flush();
+        while store.writer().write_next(async || {}).await.is_some() {}
+        let mut found = Scan::of(store.table(), store.blocks(), 0, &mut |_| {})
+            .await
+            .found;
         assert_eq!(found.len(), 3, "one for each slab class");
-        let written = store.written().into_iter().zip(&found);
+        let written = store.pool().written().into_iter().zip(&found);
         let written = written.map(|(record, found)| SegmentRecord {
             data_bytes: found.data_bytes,
             ..record
@@ -570,15 +585,19 @@ fn more_slab_classes_than_buffers_use_longer_slots_or_seal_one_short() {
         let (longer, _) = append_len(&store, 3, 200).unwrap();
         assert_eq!(
             longer.position.offset(),
-            store.record(longer.segment).slot_bytes
+            store.table().record(longer.segment).slot_bytes
         );
-        assert_eq!(store.sealed_segments(), 0, "200 bytes lie in slots for 300");
+        assert_eq!(
+            store.pool().counts().sealed,
+            0,
+            "200 bytes lie in slots for 300"
+        );
         let (large, _) = append_len(&store, 4, 9000).unwrap();
         assert_eq!(large.position.offset(), 0, "no slots are long enough");
-        assert_eq!(store.sealed_segments(), 1);
+        assert_eq!(store.pool().counts().sealed, 1);
         assert_eq!(append_len(&store, 5, 40_000), None, "until one is written");
-        assert_eq!(store.sealed_segments(), 1);
-        store.write_next(async || {}).await;
+        assert_eq!(store.pool().counts().sealed, 1);
+        store.writer().write_next(async || {}).await;
         assert!(append_len(&store, 5, 40_000).is_some());
     });
 }
@@ -595,13 +614,13 @@ fn the_victim_is_the_oldest_or_the_one_with_the_fewest_valid_bytes() {
                     let (filled, _) = append_len(&store, number, len).unwrap();
                     segments.push(filled.segment);
                 }
-                store.flush();
-                store.write_next(async || {}).await;
+                store.appender().flush();
+                store.writer().write_next(async || {}).await;
             }
             segments.dedup();
-            let taken = store.take_victim(victim, u64::MAX).unwrap();
+            let taken = store.pool().take_victim(victim, u64::MAX).unwrap();
             assert_eq!(taken.segment, segments[expected], "{victim:?}");
-            assert_eq!(store.written_segments(), 2);
+            assert_eq!(store.pool().counts().written, 2);
         }
     });
 }
@@ -619,21 +638,21 @@ fn hashed_items_are_found_by_their_functions_in_every_state_of_their_segment() {
             items.push((place, number, len));
         }
         // The segments with the oldest items were sealed and the others are open; the space for writes is used up.
-        assert!(store.sealed_segments() > 0);
+        assert!(store.pool().counts().sealed > 0);
         for &item in &items {
             check_hashed(&store, item).await;
         }
-        store.flush();
-        while let Some(written) = store.write_next(async || {}).await {
+        store.appender().flush();
+        while let Some(written) = store.writer().write_next(async || {}).await {
             written.unwrap();
         }
-        assert!(store.is_drained());
+        assert!(store.appender().is_drained());
         for &item in &items {
             check_hashed(&store, item).await;
         }
-        let written = store.written();
+        let written = store.pool().written();
         for record in &written {
-            let entries = store.read_summary(record).await.unwrap();
+            let entries = store.reader().read_summary(record).await.unwrap();
             let of_segment = items
                 .iter()
                 .filter(|(place, ..)| place.segment == record.segment);
@@ -651,7 +670,7 @@ fn a_hashed_segment_is_offered_to_until_younger_ones_have_no_room_either() {
             while append_len(&store, items, 20 + items as u32 % 400).is_some() {
                 items += 1;
             }
-            let segments = f64::from(store.sealed_segments()) + 0.8 * open as f64;
+            let segments = f64::from(store.pool().counts().sealed) + 0.8 * open as f64;
             items as f64 / segments
         };
         let (one, four) = (fill(1), fill(4));
@@ -668,12 +687,17 @@ fn hashed_segments_are_sealed_in_the_order_in_which_they_were_opened() {
                 break;
             }
         }
-        let sealed = store.sealed_segments();
-        store.flush();
+        let sealed = store.pool().counts().sealed;
+        store.appender().flush();
         let mut sequences = Vec::new();
         for _ in 0..sealed {
-            let segment = store.write_next(async || {}).await.unwrap().unwrap();
-            sequences.push(store.sequence(segment));
+            let segment = store
+                .writer()
+                .write_next(async || {})
+                .await
+                .unwrap()
+                .unwrap();
+            sequences.push(store.table().sequence(segment));
         }
         assert!(
             sequences.is_sorted() && sequences.len() > 2,
@@ -693,7 +717,7 @@ fn a_hashed_segment_takes_an_item_as_long_as_itself() {
             assert_eq!(place.position.offset(), 0);
             check_hashed(&store, (place, number, len)).await;
         }
-        assert_eq!(store.sealed_segments(), 2);
+        assert_eq!(store.pool().counts().sealed, 2);
     });
 }
 
@@ -702,15 +726,16 @@ fn a_hashed_segment_is_never_flushed_in_parts() {
     Sim::new(1).block_on(async {
         let store = hashed_store(16, 4, 1);
         let (place, _) = append_len(&store, 1, 100).unwrap();
-        assert!(!store.can_flush());
+        assert!(!store.flusher().can_flush());
         store
+            .flusher()
             .flush_filling(Unflushed::Items, async || {})
             .await
             .unwrap();
         assert_eq!(store.counters().bytes_written.get(), 0);
         // A persistent index is told of whole segments only.
-        let ((), covered) = store.appended_before(|| ());
-        assert_eq!((covered.partly.len(), store.sealed_segments()), (0, 1));
+        let ((), covered) = store.appender().appended_before(|| ());
+        assert_eq!((covered.partly.len(), store.pool().counts().sealed), (0, 1));
         check_hashed(&store, (place, 1, 100)).await;
     });
 }
@@ -720,7 +745,7 @@ fn hashed_items_of_a_bad_block_are_written_elsewhere_as_far_as_they_have_room() 
     Sim::new(1).block_on(async {
         let (store, flash) = streams_on_nand(one_cycle(), Arc::new(HashedStreams(1)));
         let mut items = Vec::new();
-        while store.sealed_segments() == 0 {
+        while store.pool().counts().sealed == 0 {
             let number = items.len() as u64;
             let (place, _) = append_len(&store, number, 200).unwrap();
             items.push((place, number, 200));
@@ -728,7 +753,7 @@ fn hashed_items_of_a_bad_block_are_written_elsewhere_as_far_as_they_have_room() 
         let bad = items[0].0.segment;
         let failure = fail(&store, &flash, bad).await;
         let mut moved = Vec::new();
-        let is_moved = store.move_elsewhere(
+        let is_moved = store.appender().move_elsewhere(
             &failure,
             |_| true,
             |entry, place| {
@@ -736,7 +761,7 @@ fn hashed_items_of_a_bad_block_are_written_elsewhere_as_far_as_they_have_room() 
             },
         );
         assert!(is_moved && moved.len() * 10 > failure.entries.len() * 9);
-        assert!(store.abandon(failure, true).await);
+        assert!(store.writer().abandon(failure, true).await);
         for item in moved {
             assert_ne!(item.0.segment, bad);
             check_hashed(&store, item).await;

@@ -135,7 +135,7 @@ fn copying_stops_when_it_gains_nothing_and_begins_again_when_it_does() {
         let before = (engine.stats().placement.segments_reclaimed, nand.counts());
         let marks = engine.stats().placement;
         assert!(
-            engine.store().free_segments() < marks.high_watermark,
+            engine.store().pool().counts().free < marks.high_watermark,
             "{marks:?}"
         );
         runtime::sleep(Duration::from_secs(60)).await;
@@ -191,7 +191,7 @@ fn wear(wear_leveling: Option<u32>, read: u64) -> Worn {
             stats.segments_leveled > 0,
             "{stats:?}"
         );
-        let wear = engine.store().wear();
+        let wear = engine.store().pool().wear();
         assert_eq!(wear.most, nand_most(&nand), "what the device counts");
         let kept = survivors(&engine, 0..COLD).await;
         let spread = wear.most - wear.least;
@@ -277,7 +277,7 @@ fn a_first_fill_at_full_speed_drops_nothing() {
         config.writing.writers = 30;
         // Time of an erase that waits for another block of its LUN: writes are faster than the reclaimers' erases.
         let (engine, _) = start_on(geometry, 50_000_000, NEVER_FAILS, 1, &config).await;
-        let count = u64::from(engine.store().segments()) * ITEMS * 83 / 100;
+        let count = u64::from(engine.store().table().segments()) * ITEMS * 83 / 100;
         let clients = (0..32).map(|client| {
             let engine = Arc::clone(&engine);
             runtime::spawn(async move {
@@ -392,8 +392,8 @@ fn nothing_is_lost_when_blocks_fail_while_they_are_written() {
             for turn in 0.. {
                 put(&engine, turn * 7 % keys, turn).await;
                 latest[(turn * 7 % keys) as usize] = Some(turn);
-                let retired = engine.store().retired().len() as u32;
-                if 4 * retired > engine.store().segments() {
+                let retired = engine.store().pool().retired().len() as u32;
+                if 4 * retired > engine.store().table().segments() {
                     break;
                 }
                 if turn % 5 == 0 {

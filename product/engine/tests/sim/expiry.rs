@@ -238,7 +238,8 @@ fn what_expires_while_it_waits_for_reclaim_is_neither_copied_nor_returned() {
             runtime::sleep(Duration::from_secs(15)).await;
             let before = engine.stats();
             assert_eq!(before.dram_items, 0, "{before:#?}");
-            let count = u64::from(engine.store().segments()) * u64::from(SEGMENT_BYTES) / 2000;
+            let count =
+                u64::from(engine.store().table().segments()) * u64::from(SEGMENT_BYTES) / 2000;
             for number in 10_000..10_000 + count {
                 set(&engine, &numbered(number), &value(number, 2000))
                     .await

@@ -337,16 +337,16 @@ fn a_superblock_that_cannot_be_written_takes_no_more_of_the_flash() {
         let engine = engine_on(&faulty).await;
         fill(&engine, 3000, 1000).await;
         assert!(engine.checkpoint_now().await);
-        let free = engine.store().free_segments();
+        let free = engine.store().pool().counts().free;
         let superblock = When::every(Operation::Write).within(0..META_BYTES);
         faulty.script(superblock, Fault::Error);
         for round in 0..100 {
             assert!(!engine.checkpoint_now().await);
-            assert!(engine.store().free_segments() + 1 >= free, "{round}");
+            assert!(engine.store().pool().counts().free + 1 >= free, "{round}");
         }
         faulty.heal();
         assert!(engine.checkpoint_now().await);
-        assert_eq!(engine.store().free_segments(), free);
+        assert_eq!(engine.store().pool().counts().free, free);
     });
 }
 
@@ -366,10 +366,10 @@ fn a_stop_that_takes_too_long_is_incomplete() {
         };
         assert_eq!(stopped, nothing_is_written);
         assert_eq!(runtime::now().since(before), tight().stop_deadline);
-        let sealed = engine.store().sealed_segments();
+        let sealed = engine.store().pool().counts().sealed;
         runtime::sleep(10 * hours).await;
         let writers = tight().writing.writers as u32;
-        let left = engine.store().sealed_segments();
+        let left = engine.store().pool().counts().sealed;
         assert!(left > 0 && left + writers >= sealed, "{left} of {sealed}");
     });
 }
@@ -501,7 +501,7 @@ fn a_checkpoint_that_is_dropped_half_way_holds_no_segments() {
         let engine = engine_on(&faulty).await;
         fill(&engine, 3000, 1000).await;
         assert!(engine.checkpoint_now().await);
-        let free = engine.store().free_segments();
+        let free = engine.store().pool().counts().free;
         for after in 0..8 {
             // At each of its syncs, and at writes.
             let slow = Fault::Slow(Duration::from_secs(1));
@@ -511,7 +511,7 @@ fn a_checkpoint_that_is_dropped_half_way_holds_no_segments() {
             let _ = impatient.await;
             assert!(engine.checkpoint_now().await);
         }
-        assert_eq!(engine.store().free_segments(), free);
+        assert_eq!(engine.store().pool().counts().free, free);
     });
 }
 

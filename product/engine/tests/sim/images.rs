@@ -494,7 +494,7 @@ fn a_crash_at_a_random_moment_leaves_what_had_reached_flash() {
                     .remove(engine.key(&numbered(number)).unwrap(), now)
                     .await;
             }
-            let waiting = u64::from(engine.store().sealed_segments()) + 3;
+            let waiting = u64::from(engine.store().pool().counts().sealed) + 3;
             objects(&engine).saturating_sub(waiting * 90)
         });
         sim.crash();

@@ -156,9 +156,9 @@ fn nothing_is_wrong_on_failing_blocks_after_kills_and_power_cuts() {
                         assert!(
                             set.is_ok(),
                             "a write waits for ever: {} free, {} sealed, {} written, {:?}",
-                            store.free_segments(),
-                            store.sealed_segments(),
-                            store.written_segments(),
+                            store.pool().counts().free,
+                            store.pool().counts().sealed,
+                            store.pool().counts().written,
                             engine.stats()
                         );
                     }
@@ -332,7 +332,7 @@ fn an_orderly_stop_is_complete_though_a_block_fails_under_its_checkpoint() {
                 assert_eq!(engine.stop().await, Stop::Complete { objects: 100 });
                 let bad = parts.nand.bad_blocks().len();
                 let store = engine.store();
-                assert_eq!(store.retired().len(), bad);
+                assert_eq!(store.pool().retired().len(), bad);
                 let moved = store.counters().segments_moved.load(Ordering::Relaxed);
                 let failed = bad - from_factory;
                 under_checkpoints.set(under_checkpoints.get() + failed as u64 - moved);

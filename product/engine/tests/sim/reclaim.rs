@@ -270,7 +270,7 @@ fn expire_during_copies(expires_after: u32) {
             stored.unwrap();
         };
         // Until reclaim is about to reach the base.
-        while engine.store().free_segments() > engine.flash_stats().high_watermark {
+        while engine.store().pool().counts().free > engine.flash_stats().high_watermark {
             write_one().await;
         }
         for number in 0..BASE {
@@ -570,7 +570,7 @@ fn on_demand_too_no_more_are_reclaimed_at_once_than_is_set() {
         config.writing.writers = writers;
         let mut most = 0;
         overwrite_slowly(&config, |engine| {
-            most = most.max(engine.store().reclaiming_segments());
+            most = most.max(engine.store().pool().counts().reclaiming);
         });
         let most = most as usize;
         assert!(
@@ -594,9 +594,9 @@ fn on_demand_a_write_that_stalls_waits_for_all_that_it_takes() {
             let stats = engine.stats();
             if stats.write_waits > stalls {
                 waited += 1;
-                let free = engine.store().free_segments();
+                let free = engine.store().pool().counts().free;
                 let high = stats.placement.high_watermark;
-                assert_eq!(engine.store().reclaiming_segments(), 0);
+                assert_eq!(engine.store().pool().counts().reclaiming, 0);
                 assert!(free + 1 >= high, "{free} of {high} after {number}");
             }
             stalls = stats.write_waits;

@@ -134,7 +134,7 @@ fn without_records(config: &EngineConfig, seed: u64) -> Remains {
                 set_tagged(&engine, key, *tag, &mut random).await;
             }
         }
-        while engine.store().sealed_segments() > 0 {
+        while engine.store().pool().counts().sealed > 0 {
             runtime::sleep(Duration::from_millis(1)).await;
         }
         disk.sync().await.unwrap();

@@ -333,7 +333,8 @@ impl Cache {
             let stop = match runtime::timeout(inner.stop_deadline, emptied).await {
                 Ok(()) => engine.stop().await,
                 Err(runtime::Elapsed) => Stop::Incomplete {
-                    items_left: engine.stats().dram_dirty_items + engine.store().unwritten_items(),
+                    items_left: engine.stats().dram_dirty_items
+                        + engine.store().buffers().unwritten_items(),
                     next_is_empty: engine.journal().is_void(),
                 },
             };

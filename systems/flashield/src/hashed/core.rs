@@ -125,7 +125,7 @@ impl Hashed {
         slots: u64,
         parts: Parts,
     ) -> Result<Self, OutOfRange> {
-        let segments = parts.store.segments();
+        let segments = parts.store.table().segments();
         let config = table_config(slots, segments, parts.partition_bits);
         let (least, most) = FEW_DEAD_KEYS.into_inner();
         let affordable = parts.index_use.max_bytes / DEAD_KEYS_SHARE / DEAD_KEY_BYTES;
@@ -189,7 +189,7 @@ impl Hashed {
     /// Records the loss of an entry in a slot of this key. The entry may have belonged to another key. That key's copy is
     /// dead from now on, because an update of that key may not find it. The partition must be locked.
     pub(super) fn record_lost(&self, shard: &Shard, hash: KeyHash, slot: SlotId, at: Location) {
-        let generation = self.store.sequence(at.segment);
+        let generation = self.store.table().sequence(at.segment);
         if generation == 0 {
             return;
         }
@@ -303,7 +303,7 @@ impl Hashed {
 
     /// Returns the spot of an item; `None` if its segment has another generation by now.
     pub(super) fn spot_of(&self, hash: KeyHash, place: Place) -> Option<Spot> {
-        if self.store.sequence(place.segment) != place.generation {
+        if self.store.table().sequence(place.segment) != place.generation {
             return None;
         }
         let (segment, generation) = (place.segment, place.generation);
@@ -326,7 +326,7 @@ impl Hashed {
     }
 
     fn positions(&self, hash: KeyHash, generation: u64) -> HashedPositions {
-        HashedPositions::new(self.store.segment_bytes(), generation, hash.0)
+        HashedPositions::new(self.store.table().segment_bytes(), generation, hash.0)
     }
 
     /// Returns the entries that lead to a spot of a key. Returns `None` if look-ups would not use them because the segment
@@ -344,7 +344,7 @@ impl Hashed {
         let mut entries = shard.table.entries(hash.0);
         entries.any(|(_, entry)| {
             let segment = entry.location.segment;
-            let generation = self.store.sequence(segment);
+            let generation = self.store.table().sequence(segment);
             // A free segment has no generation.
             generation != 0 && members.may_have(segment, generation, hash.0)
         })
@@ -356,7 +356,7 @@ impl Hashed {
         let entries = shard.table.entries(hash.0);
         let candidate = |(slot, entry): (SlotId, CompactEntry)| {
             let location = entry.location;
-            let generation = self.store.sequence(location.segment);
+            let generation = self.store.table().sequence(location.segment);
             let may_have =
                 generation != 0 && members.may_have(location.segment, generation, hash.0);
             may_have.then_some(Candidate {
@@ -426,7 +426,7 @@ impl Hashed {
         if self.is_restoring() && !shard.has_room_for(hash.0) {
             return false;
         }
-        let age = |segment: SegmentId| u64::MAX - self.store.sequence(segment);
+        let age = |segment: SegmentId| u64::MAX - self.store.table().sequence(segment);
         let Inserted { slot, displaced } = shard.put(hash.0, entry, age);
         if let Some(displaced) = displaced {
             let counter = match displaced.is_ghost() {
@@ -458,7 +458,8 @@ impl Hashed {
             return 0;
         }
         let store = &self.store;
-        let flash_bytes = u64::from(store.segments()) * u64::from(store.segment_bytes());
+        let flash_bytes =
+            u64::from(store.table().segments()) * u64::from(store.table().segment_bytes());
         let item_bytes = (flash_bytes / capacity).max(1);
         let of_flash = (capacity * u64::from(self.hot_percent) / 100) >> self.partition_bits;
         let of_memory = memory.spare_bytes / item_bytes;
@@ -472,10 +473,11 @@ impl Hashed {
     pub(super) fn note_fill(&self) {
         let store = &self.store;
         let mean_keys = self.members.read().mean_keys();
-        let capacity = mean_keys * u64::from(store.segments());
+        let capacity = mean_keys * u64::from(store.table().segments());
         self.capacity.store(capacity, Ordering::Relaxed);
         // Watermarks keep at most half of the flash free.
-        let is_full = !store.is_first_fill() && store.free_segments() <= store.segments() / 2;
+        let is_full = !store.pool().is_first_fill()
+            && store.pool().counts().free <= store.table().segments() / 2;
         self.is_full.store(is_full, Ordering::Relaxed);
     }
 }

@@ -81,6 +81,7 @@ impl Hashed {
     ) -> Result<Option<(SegmentPin<'_>, FlashItem)>, ReadError> {
         let (segment, generation) = (spot.segment, spot.generation);
         self.store
+            .reader()
             .find_at(segment, generation, spot.offset, patience)
             .await
     }
@@ -97,7 +98,7 @@ impl Hashed {
         self.change(hash, |shard| {
             // A key leaves the list of dead keys when the segment of its copy goes; an entry and this read may outlast that.
             let is_current =
-                self.store.sequence(candidate.location.segment) == candidate.generation;
+                self.store.table().sequence(candidate.location.segment) == candidate.generation;
             if !is_current || shard.dead.kills(hash.0, rank) {
                 return None;
             }

@@ -35,7 +35,7 @@ impl Hashed {
             Box::pin(async move {
                 loop {
                     // Notified whenever a segment is sealed.
-                    let work = hashed.store.work().listener();
+                    let work = hashed.store.pool().work().listener();
                     hashed.settle_sealed();
                     work.await;
                 }
@@ -47,7 +47,7 @@ impl Hashed {
     async fn verify_queued(&self) {
         loop {
             let work = self.dead_keys.work.listener();
-            let space = self.store.space().listener();
+            let space = self.store.pool().space().listener();
             if !self.journal().has_space_to_spare() {
                 space.await;
                 continue;
@@ -137,7 +137,7 @@ impl Hashed {
         if open.is_empty() {
             return;
         }
-        let filling = self.store.being_filled();
+        let filling = self.store.appender().being_filled();
         let sealed = open
             .iter()
             .filter(|open| !filling.contains(&(open.segment, open.generation)));

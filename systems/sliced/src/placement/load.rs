@@ -35,7 +35,7 @@ impl Sliced {
         let sliced = Self {
             start,
             segments: Arc::new(SlicedSegments {
-                numbers: Numbers::new(parts.store.segments()),
+                numbers: Numbers::new(parts.store.table().segments()),
                 units_per_segment: parts.codec.units_per_segment,
                 store: Arc::clone(&parts.store),
                 index_use: Arc::clone(&parts.index_use),
@@ -83,7 +83,7 @@ impl Sliced {
     }
 
     fn segments_bytes(&self) -> u64 {
-        u64::from(self.store.segments()) * u64::from(self.store.segment_bytes())
+        u64::from(self.store.table().segments()) * u64::from(self.store.table().segment_bytes())
     }
 
     fn plan(&self, tables: Tables) -> Result<Plan, OpenError> {

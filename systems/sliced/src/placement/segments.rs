@@ -27,7 +27,7 @@ impl SlicedSegments {
             return None;
         }
         let (segment, numbered) = self.numbers.segment(value.number)?;
-        let lives = self.store.sequence(segment) == numbered.generation;
+        let lives = self.store.table().sequence(segment) == numbered.generation;
         lives.then_some(Place {
             segment,
             generation: numbered.generation,

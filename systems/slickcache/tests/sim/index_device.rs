@@ -177,7 +177,7 @@ fn an_index_apart_takes_nothing_of_the_flash() {
             let (_, media) = Left::new(Image::new(IMAGE_BYTES)).media();
             let engine = open(&media, index, tight()).await.unwrap();
             let store = engine.store();
-            u64::from(store.segments()) * u64::from(store.segment_bytes())
+            u64::from(store.table().segments()) * u64::from(store.table().segment_bytes())
         })
     };
     let apart = segments(Some(Arc::new(MemoryDisk::new(INDEX_BYTES))));

@@ -34,13 +34,13 @@ fn little_waits_for_the_limit_where_checkpoints_wait_for_that() {
             set(&engine, &numbered(number), &value(number, VALUE_BYTES))
                 .await
                 .unwrap();
-            seen = seen.max(engine.store().sealed_segments());
+            seen = seen.max(engine.store().pool().counts().sealed);
             if number % 16 == 0 {
                 runtime::sleep(Duration::from_millis(1)).await;
             }
         }
         assert!((1..=most).contains(&seen), "{seen} sealed segments waited");
         runtime::sleep(Duration::from_secs(10)).await;
-        assert_eq!(engine.store().sealed_segments(), 0);
+        assert_eq!(engine.store().pool().counts().sealed, 0);
     });
 }

@@ -22,16 +22,21 @@ fn a_key_stays_dead_while_its_newer_copy_may_be_reclaimed_before_older_ones() {
         let disk = MemoryDisk::new(4 * u64::from(SEGMENT));
         let store = store_on_disk(disk, Layout::Packed, 4);
         let log = Arc::new(MemoryJournal::new(HEAD_WORDS + 8 * chunk_words(1)));
-        let journal = Journal::take_over(log, 7, 1, 1..1, store.next_sequence());
+        let journal = Journal::take_over(log, 7, 1, 1..1, store.appender().next_sequence());
         let checkpointer = Checkpointer::new(Arc::clone(&store), Arc::new(journal));
         let mut places = Vec::new();
         for number in [KEY, KEY << 1] {
             places.push(append(&store, number).unwrap());
-            store.flush();
-            store.write_next(async || {}).await.unwrap().unwrap();
+            store.appender().flush();
+            store
+                .writer()
+                .write_next(async || {})
+                .await
+                .unwrap()
+                .unwrap();
         }
         let (newer, version) = places[0];
-        let (_, next_sequence) = store.live_segments();
+        let (_, next_sequence) = store.appender().live_segments();
         let kept = async |before| {
             let hash = kept_hash(KEY);
             let key = DeadKey {

@@ -44,7 +44,7 @@ impl IndexSyncs {
     /// Syncs the region's device.
     pub async fn sync(&self, region: &Region) -> Result<(), DeviceError> {
         match &self.0 {
-            Syncs::Shared(store) => store.sync_by(region.sync()).await,
+            Syncs::Shared(store) => store.syncs().sync_by(region.sync()).await,
             Syncs::Own { failed, syncing } => {
                 let _turn = syncing.acquire().await;
                 let synced = region.sync().await;
@@ -59,7 +59,7 @@ impl IndexSyncs {
     /// Returns a counter that changes whenever a sync of the device fails.
     pub fn failed(&self) -> u64 {
         match &self.0 {
-            Syncs::Shared(store) => store.failed_syncs(),
+            Syncs::Shared(store) => store.syncs().failed_syncs(),
             Syncs::Own { failed, .. } => failed.get(),
         }
     }
@@ -104,7 +104,7 @@ impl PatientStart {
 
     /// Waits before a failed operation is repeated. Returns `false` if it must not be repeated.
     pub async fn waits_for(&self, error: &DeviceError) -> bool {
-        !self.is_over() && self.store.wait_to_try_again(error).await
+        !self.is_over() && self.store.blocks().wait_to_try_again(error).await
     }
 }
 

@@ -1,0 +1,18 @@
+//! [`WriteFailure`]: a segment that could not be written.
+
+use device::DeviceError;
+
+use super::segment::SegmentRecord;
+use crate::format::segment::SummaryEntry;
+
+/// A segment that could not be written, and never will be. Its items are lost unless they are moved: the caller removes
+/// them from the index, then calls [`Writer::abandon`](super::write::Writer::abandon).
+#[derive(Debug)]
+pub(crate) struct WriteFailure {
+    /// The segment and its lost generation.
+    pub record: SegmentRecord,
+    /// The summary entries of its items.
+    pub entries: Vec<SummaryEntry>,
+    pub error: DeviceError,
+    pub(super) buffer: usize,
+}
