@@ -220,15 +220,10 @@ impl SliceLsh {
         let places = inner.space.places_of(vector);
         loop {
             let progress = inner.progress.listener();
-            let inserted = {
+            let (inserted, failing) = {
                 let mut state = inner.state.lock();
-                match inner.insert(&mut state, &places, &components) {
-                    Insert::Wait => match &state.failing {
-                        Some(error) => return Err(error.clone()),
-                        None => Insert::Wait,
-                    },
-                    other => other,
-                }
+                let inserted = inner.insert(&mut state, &places, &components);
+                (inserted, state.failing.clone())
             };
             match inserted {
                 Insert::Inserted(vector) => return Ok(vector.id(inner.shape.batch)),
@@ -240,6 +235,9 @@ impl SliceLsh {
                 Insert::Wait => {
                     // The runtime of the task that wrote may have ended.
                     inner.write_what_is_full();
+                    if let Some(error) = failing {
+                        return Err(error);
+                    }
                     progress.await;
                 }
             }
@@ -309,16 +307,18 @@ impl SliceLsh {
         };
         loop {
             let progress = inner.progress.listener();
-            let is_frozen = {
+            let (is_frozen, failing) = {
                 let state = inner.state.lock();
                 if state.flushed >= last {
                     return Ok(());
                 }
-                if let Some(error) = &state.failing {
-                    return Err(error.clone());
-                }
-                state.frozen.is_some()
+                (state.frozen.is_some(), state.failing.clone())
             };
+            if let Some(error) = failing {
+                // The runtime of the task that wrote may have ended.
+                inner.write_what_is_full();
+                return Err(error);
+            }
             match is_frozen {
                 true => {
                     inner.write_what_is_full();

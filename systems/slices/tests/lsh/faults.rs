@@ -22,7 +22,6 @@ fn a_log_that_cannot_be_synced_stops_writes_and_nothing_is_lost() {
 }
 
 #[test]
-#[ignore = "inserts and flushes return the old error for ever, and begin no write"]
 fn writes_that_fail_and_are_left_are_begun_again() {
     faults::writes_that_fail_and_are_left_are_begun_again(&small(20));
 }
