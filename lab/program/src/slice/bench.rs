@@ -2,16 +2,16 @@
 //! for comparison.
 
 use std::cell::RefCell;
-use std::io::{self, Write};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use clap::Args;
 use device::{AlignedBuf, Disk, PAGE_BYTES};
 use hdrhistogram::Histogram;
+use serde_json::{Map, Value, json};
 use slices::SliceError;
 
-use super::drives::CommandError;
+use super::command::{CommandError, DriveArgs};
 
 /// The structure under test. Keys are numbers from 0. It holds the keys inserted last, as many as fit.
 pub(super) trait Subject: Clone + 'static {
@@ -22,12 +22,14 @@ pub(super) trait Subject: Clone + 'static {
     async fn get(&self, key: u64) -> Result<bool, SliceError>;
 }
 
-/// The load of a benchmark.
+/// The structure, and the load of a benchmark.
 #[derive(Args)]
 pub(super) struct LoadArgs {
+    #[command(flatten)]
+    pub(super) on: DriveArgs,
     /// Keys to insert first [default: as many as it holds].
     #[arg(long, value_name = "N")]
-    pub(super) keys: Option<u64>,
+    keys: Option<u64>,
     /// An earlier run has inserted these keys: insert none first.
     #[arg(long)]
     pub(super) filled: bool,
@@ -36,10 +38,10 @@ pub(super) struct LoadArgs {
     pub(super) requests: u64,
     /// Share of inserts among the requests, in percent; the others are look-ups.
     #[arg(long, default_value_t = 0, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(0..=100))]
-    pub(super) inserts: u64,
+    inserts: u64,
     /// Requests under way at once.
     #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    pub(super) clients: u32,
+    clients: u32,
 }
 
 /// The counts of a benchmark's clients.
@@ -48,10 +50,17 @@ pub(super) struct Tally {
     next_key: u64,
     keys: u64,
     latency_ns: Histogram<u64>,
-    pub(super) gets: u64,
+    gets: u64,
     found: u64,
     error: Option<SliceError>,
     seconds: f64,
+}
+
+impl LoadArgs {
+    /// Returns how many keys to insert in a structure with room for `room` keys.
+    pub(super) fn keys(&self, room: u64) -> u64 {
+        self.keys.unwrap_or(room * 9 / 10)
+    }
 }
 
 impl Tally {
@@ -78,10 +87,10 @@ impl Tally {
         count as f64 / self.gets.max(1) as f64
     }
 
-    /// Returns the fields that every benchmark reports.
-    pub(super) fn row(&self, load: &LoadArgs) -> serde_json::Map<String, serde_json::Value> {
+    /// Prints the results that every benchmark has, together with `own` results of the structure.
+    pub(super) fn print(&self, load: &LoadArgs, own: Value) -> Result<(), CommandError> {
         let us = |quantile| self.latency_ns.value_at_quantile(quantile) as f64 / 1e3;
-        let row = serde_json::json!({
+        let common = json!({
             "keys": self.keys,
             "requests": load.requests,
             "inserts_percent": load.inserts,
@@ -93,11 +102,23 @@ impl Tally {
             "p99_us": us(0.99),
             "p999_us": us(0.999),
         });
-        match row {
-            serde_json::Value::Object(row) => row,
-            _ => unreachable!("it is an object"),
-        }
+        let results = [&common, &own].into_iter().filter_map(Value::as_object);
+        let clone = |(name, value): (&String, &Value)| (name.clone(), value.clone());
+        let results: Map<String, Value> = results.flatten().map(clone).collect();
+        let words: Vec<String> = results
+            .iter()
+            .map(|(name, value)| format!("{name:24} {value}"))
+            .collect();
+        load.on.print(&results.into(), &words.join("\n"))
     }
+}
+
+/// Inserts the first `keys` keys, one after the other.
+pub(super) async fn fill(subject: &impl Subject, keys: u64) -> Result<(), SliceError> {
+    for key in 0..keys {
+        subject.insert(key).await?;
+    }
+    Ok(())
 }
 
 /// Runs the clients on a structure that was filled with `keys` keys.
@@ -221,20 +242,4 @@ impl Random {
         self.0 ^= self.0 << 17;
         self.0
     }
-}
-
-/// Prints the results.
-pub(super) fn print(
-    row: serde_json::Map<String, serde_json::Value>,
-    as_json: bool,
-) -> Result<(), CommandError> {
-    let mut out = io::stdout().lock();
-    if as_json {
-        writeln!(out, "{}", serde_json::Value::Object(row))?;
-    } else {
-        for (name, value) in row {
-            writeln!(out, "{name:24} {value}")?;
-        }
-    }
-    Ok(())
 }

@@ -1,8 +1,6 @@
 //! `flowstone slice hash`: creates, changes, queries and measures a SliceHash.
 
-use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::io::{self, Write};
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
@@ -11,9 +9,9 @@ use serde_json::json;
 use server::config::Size;
 use slices::{Channels, Files, HashSettings, SliceError, SliceHash, probe_channels};
 
-use super::bench::{LoadArgs, Subject, measure, print};
-use super::drives::{CommandError, DriveArgs, change_all, ended};
-use super::input::{InputError, lines, number};
+use super::bench::{LoadArgs, Subject, fill, measure};
+use super::command::{CommandError, DriveArgs, KeyArgs, NewArgs, change_all, look_up_all};
+use super::input::{InputError, number};
 
 /// Seed with which keys of text are hashed.
 const TEXT_SEED: u64 = 0;
@@ -23,11 +21,11 @@ pub(super) enum HashCommand {
     /// Make an empty table.
     Create(CreateArgs),
     /// Insert pairs: a key and a value a line.
-    Insert(ChangeArgs),
+    Insert(LineArgs),
     /// Look up keys, one a line, and print each key found with its value.
-    Get(ChangeArgs),
+    Get(LineArgs),
     /// Delete keys, one a line.
-    Delete(ChangeArgs),
+    Delete(LineArgs),
     /// Print the table's shape and memory.
     Stats(DriveArgs),
     /// Fill the table with numbers, and measure look-ups and inserts. Its old contents are lost.
@@ -37,28 +35,18 @@ pub(super) enum HashCommand {
 #[derive(Args)]
 pub(super) struct CreateArgs {
     #[command(flatten)]
-    on: DriveArgs,
-    /// Bytes of each drive.
-    #[arg(long, value_name = "SIZE")]
-    size: Size,
-    /// Incarnations: with more, an entry takes less memory and an insert writes more.
-    #[arg(long, default_value_t = 32, value_name = "N")]
-    incarnations: u32,
+    new: NewArgs,
+    #[command(flatten)]
+    table: TableArgs,
     /// Memory for tables [default: as much as the drives need].
     #[arg(long, value_name = "SIZE")]
     memory: Option<Size>,
-    /// Bytes of a table in memory.
-    #[arg(long, default_value = "128KiB", value_name = "SIZE")]
-    table_size: Size,
     /// Entries of a bucket [default: as many as fill a page].
     #[arg(long, value_name = "N")]
     bucket_entries: Option<u32>,
     /// Share of a table that is filled.
     #[arg(long, default_value_t = slices::FILL, value_name = "SHARE")]
     fill: f64,
-    /// Full tables of a drive that may wait in memory in a burst of inserts.
-    #[arg(long, default_value_t = 0, value_name = "N")]
-    side_tables: u32,
     /// Spread slices over all drives: less memory instead of more look-ups.
     #[arg(long)]
     spread: bool,
@@ -71,108 +59,112 @@ pub(super) struct CreateArgs {
     /// Find out how the first drive divides its bytes among channels. Takes seconds; the drive must be idle.
     #[arg(long, conflicts_with_all = ["channels", "chunk_size"])]
     probe: bool,
-    /// Overwrite the contents of the files.
-    #[arg(long)]
-    force: bool,
+}
+
+/// The hash table of a table or of a map to be created.
+#[derive(Args)]
+pub(super) struct TableArgs {
+    /// Incarnations: with more, an entry takes less memory and an insert writes more.
+    #[arg(long, default_value_t = 32, value_name = "N")]
+    incarnations: u32,
+    /// Bytes of a table in memory.
+    #[arg(long, default_value = "128KiB", value_name = "SIZE")]
+    table_size: Size,
+    /// Full tables of a drive that may wait in memory in a burst of inserts.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    side_tables: u32,
 }
 
 #[derive(Args)]
-pub(super) struct ChangeArgs {
+pub(super) struct LineArgs {
     #[command(flatten)]
-    on: DriveArgs,
-    /// The lines [default: standard input].
-    input: Option<PathBuf>,
+    keys: KeyArgs,
     /// Memory for Bloom filters of the partitions with the most look-ups.
     #[arg(long, default_value = "0KiB", value_name = "SIZE")]
     filters: Size,
     /// Keys are text; 8 bytes of hash are stored for each.
     #[arg(long)]
     text: bool,
-    /// Requests under way at once.
-    #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    clients: u32,
 }
 
 #[derive(Args)]
 pub(super) struct BenchArgs {
     #[command(flatten)]
-    on: DriveArgs,
+    load: LoadArgs,
     /// Memory for Bloom filters of the partitions with the most look-ups.
     #[arg(long, default_value = "0KiB", value_name = "SIZE")]
     filters: Size,
-    #[command(flatten)]
-    load: LoadArgs,
 }
 
-pub(super) fn run(command: HashCommand) -> ExitCode {
-    let outcome = runtime::live::block_on(async {
-        match command {
-            HashCommand::Create(args) => create(&args).await,
-            HashCommand::Insert(args) => insert(&args).await,
-            HashCommand::Get(args) => get(&args).await,
-            HashCommand::Delete(args) => delete(&args).await,
-            HashCommand::Stats(args) => stats(&args).await,
-            HashCommand::Bench(args) => bench(&args).await,
-        }
-    });
-    ended(outcome)
-}
-
-fn settings(on: &DriveArgs, filters: Size) -> HashSettings {
-    HashSettings {
-        scheduling: on.scheduling(),
-        filter_bytes: filters.0,
-        ..HashSettings::default()
+pub(super) async fn run(command: HashCommand) -> Result<(), CommandError> {
+    match command {
+        HashCommand::Create(args) => create(&args).await,
+        HashCommand::Insert(args) => insert(&args).await,
+        HashCommand::Get(args) => get(&args).await,
+        HashCommand::Delete(args) => delete(&args).await,
+        HashCommand::Stats(on) => print_shape(&open(&on, 0).await?, &on),
+        HashCommand::Bench(args) => bench(&args).await,
     }
 }
 
-async fn open(on: &DriveArgs, filters: Size) -> Result<SliceHash, SliceError> {
+async fn open(on: &DriveArgs, filter_bytes: u64) -> Result<SliceHash, SliceError> {
+    let settings = HashSettings {
+        scheduling: on.scheduling(),
+        filter_bytes,
+        ..HashSettings::default()
+    };
     let files = Files::open(&on.drives)?;
-    SliceHash::open(files.disks, files.journal, &settings(on, filters)).await
+    SliceHash::open(files.disks, files.journal, &settings).await
+}
+
+impl TableArgs {
+    pub(super) fn settings(&self, on: &DriveArgs) -> HashSettings {
+        HashSettings {
+            incarnations: self.incarnations,
+            table_bytes: usize::try_from(self.table_size.0).unwrap_or(usize::MAX),
+            side_tables: self.side_tables,
+            scheduling: on.scheduling(),
+            ..HashSettings::default()
+        }
+    }
 }
 
 async fn create(args: &CreateArgs) -> Result<(), CommandError> {
-    let usual = settings(&args.on, Size(0));
+    let on = &args.new.on;
     let mut settings = HashSettings {
-        incarnations: args.incarnations,
-        table_bytes: args.table_size.0 as usize,
         bucket_entries: args.bucket_entries,
         fill: args.fill,
-        side_tables: args.side_tables,
         spread: args.spread,
         channels: Channels {
             count: args.channels,
             chunk_bytes: u32::try_from(args.chunk_size.0).unwrap_or(u32::MAX),
         },
-        ..usual
+        ..args.table.settings(on)
     };
     whole_pieces(&mut settings);
     // Wrong settings are refused before any file is made.
-    let sizes = vec![args.size.0; args.on.drives.len()];
-    let most = settings.shape(&sizes)?.partitions;
+    let most = settings.shape(&args.new.sizes())?.partitions;
     if let Some(memory) = args.memory {
         settings.partitions = Some(settings.partitions_in(memory.0)?.min(most));
     }
     let log_words = async |disks: &[Arc<dyn Disk>]| {
         if args.probe {
-            let found = probe_channels(&*disks[0])
-                .await
-                .map_err(SliceError::device(0))?;
-            settings.channels = found.unwrap_or_default();
+            let found = probe_channels(&*disks[0]).await;
+            settings.channels = found.map_err(SliceError::device(0))?.unwrap_or_default();
             whole_pieces(&mut settings);
         }
         SliceHash::log_words_for(&settings, disks)
     };
-    let files = Files::create(&args.on.drives, args.size.0, args.force, log_words).await?;
+    let files = args.new.files(log_words).await?;
     let table = SliceHash::create(files.disks, files.journal, &settings).await?;
-    if args.probe && !args.on.json {
+    if args.probe && !on.json {
         let Channels { count, chunk_bytes } = settings.channels;
         writeln!(
             io::stdout(),
             "{count} channels, chunks of {chunk_bytes} bytes"
         )?;
     }
-    describe(&table, args.on.json)
+    print_shape(&table, on)
 }
 
 /// Rounds the pieces of a flush up to whole stripes.
@@ -182,46 +174,48 @@ fn whole_pieces(settings: &mut HashSettings) {
     settings.piece_bytes = u32::try_from(pieces * stripe).unwrap_or(u32::MAX);
 }
 
-fn describe(table: &SliceHash, as_json: bool) -> Result<(), CommandError> {
-    let (shape, memory) = (table.shape(), table.memory());
-    let incarnations = table.slicetables_of_a_partition() * shape.page.incarnations;
-    let entries =
-        u64::from(shape.partitions) * u64::from(shape.table_entries) * (1 + incarnations as u64);
-    let an_entry = memory.total() as f64 / entries as f64;
-    let mut out = io::stdout().lock();
-    if as_json {
-        let object = json!({
-            "partitions": shape.partitions,
-            "incarnations": incarnations,
-            "bucket_entries": shape.page.bucket_entries,
-            "table_entries": shape.table_entries,
-            "slicetable_bytes": shape.region_bytes,
-            "most_entries": entries,
-            "memory_bytes": memory.total(),
-            "bytes_per_entry": an_entry,
-        });
-        writeln!(out, "{object}")?;
-        return Ok(());
-    }
-    writeln!(
-        out,
-        "{entries} entries at most: {} partitions of {incarnations} incarnations of {}",
-        shape.partitions, shape.table_entries
-    )?;
-    writeln!(
-        out,
-        "{:.1} of memory, {an_entry:.2} bytes an entry",
-        device::Bytes(memory.total())
-    )?;
-    writeln!(
-        out,
-        "an insert writes {:.0} bytes to the drive",
-        shape.region_bytes as f64 / f64::from(shape.table_entries)
-    )?;
-    Ok(())
+/// Returns the number of incarnations in all slicetables of a partition.
+fn incarnations(table: &SliceHash) -> usize {
+    table.slicetables_of_a_partition() * table.shape().page.incarnations
 }
 
-impl ChangeArgs {
+/// Returns the number of entries in `tables` full tables of each partition.
+fn entries_of(table: &SliceHash, tables: usize) -> u64 {
+    let shape = table.shape();
+    u64::from(shape.partitions) * u64::from(shape.table_entries) * tables as u64
+}
+
+fn print_shape(table: &SliceHash, on: &DriveArgs) -> Result<(), CommandError> {
+    let (shape, memory) = (table.shape(), table.memory().total());
+    let (partitions, table_entries) = (shape.partitions, shape.table_entries);
+    let incarnations = incarnations(table);
+    let entries = entries_of(table, 1 + incarnations);
+    let an_entry = memory as f64 / entries as f64;
+    let object = json!({
+        "partitions": partitions,
+        "incarnations": incarnations,
+        "bucket_entries": shape.page.bucket_entries,
+        "table_entries": table_entries,
+        "slicetable_bytes": shape.region_bytes,
+        "most_entries": entries,
+        "memory_bytes": memory,
+        "bytes_per_entry": an_entry,
+    });
+    let memory = device::Bytes(memory);
+    let written = shape.region_bytes as f64 / f64::from(table_entries);
+    let words = format!(
+        "{entries} entries at most: {partitions} partitions of {incarnations} incarnations of {table_entries}\n\
+         {memory:.1} of memory, {an_entry:.2} bytes an entry\n\
+         an insert writes {written:.0} bytes to the drive"
+    );
+    on.print(&object, &words)
+}
+
+impl LineArgs {
+    async fn open(&self) -> Result<SliceHash, SliceError> {
+        open(&self.keys.of.on, self.filters.0).await
+    }
+
     fn key(&self, line: u64, text: &str) -> Result<u64, InputError> {
         let key = match self.text {
             true => Some(slices::key_of_text(text, TEXT_SEED)),
@@ -233,10 +227,19 @@ impl ChangeArgs {
             what: "key: write a number below 2^64, or give --text",
         })
     }
+
+    /// Prints how many lines were `done`: "inserted" or "deleted".
+    fn print_count(&self, table: &SliceHash, count: u64, done: &str) -> Result<(), CommandError> {
+        let stats = table.stats();
+        let evicted = stats.evicted;
+        let object = json!({ done: count, "evicted": evicted, "flushes": stats.flushes });
+        let words = format!("{count} {done}, {evicted} older entries evicted");
+        self.keys.of.on.print(&object, &words)
+    }
 }
 
-async fn insert(args: &ChangeArgs) -> Result<(), CommandError> {
-    let table = open(&args.on, args.filters).await?;
+async fn insert(args: &LineArgs) -> Result<(), CommandError> {
+    let table = args.open().await?;
     let insert = async |(line, text): (u64, String)| {
         let pair = text
             .rsplit_once(|c: char| c.is_whitespace())
@@ -249,69 +252,34 @@ async fn insert(args: &ChangeArgs) -> Result<(), CommandError> {
         })?;
         Ok(table.insert(args.key(line, key)?, value).await?)
     };
-    let lines = lines(args.input.as_deref())?;
-    let inserted = change_all(lines, insert, async || table.sync().await).await?;
-    said(args.on.json, "inserted", inserted, &table)
+    let inserted = change_all(args.keys.of.lines()?, insert, table.sync()).await?;
+    args.print_count(&table, inserted, "inserted")
 }
 
-async fn delete(args: &ChangeArgs) -> Result<(), CommandError> {
-    let table = open(&args.on, args.filters).await?;
+async fn delete(args: &LineArgs) -> Result<(), CommandError> {
+    let table = args.open().await?;
     let delete =
         async |(line, text): (u64, String)| Ok(table.delete(args.key(line, text.trim())?).await?);
-    let lines = lines(args.input.as_deref())?;
-    let deleted = change_all(lines, delete, async || table.sync().await).await?;
-    said(args.on.json, "deleted", deleted, &table)
+    let deleted = change_all(args.keys.of.lines()?, delete, table.sync()).await?;
+    args.print_count(&table, deleted, "deleted")
 }
 
-fn said(as_json: bool, what: &str, count: u64, table: &SliceHash) -> Result<(), CommandError> {
-    let stats = table.stats();
-    let mut out = io::stdout().lock();
-    match as_json {
-        true => writeln!(
-            out,
-            "{}",
-            json!({ what: count, "evicted": stats.evicted, "flushes": stats.flushes })
-        )?,
-        false => writeln!(
-            out,
-            "{count} {what}, {} older entries evicted",
-            stats.evicted
-        )?,
-    }
-    Ok(())
-}
-
-/// Looks up many keys at once, and prints the values found in the order of the lines.
-async fn get(args: &ChangeArgs) -> Result<(), CommandError> {
-    let table = open(&args.on, args.filters).await?;
-    let mut out = BufWriter::new(io::stdout().lock());
-    let mut batch: Vec<(String, u64)> = Vec::new();
-    let mut all = lines(args.input.as_deref())?;
-    loop {
-        let line = all.next().transpose()?;
-        let is_last = line.is_none();
-        if let Some((line, text)) = line {
-            let text = text.trim().to_owned();
-            let key = args.key(line, &text)?;
-            batch.push((text, key));
-        }
-        if batch.len() == args.clients as usize || is_last {
-            let found = slices::get_all(&table, batch.iter().map(|(_, key)| *key)).await;
-            for ((text, _), value) in batch.drain(..).zip(found) {
-                if let Some(value) = value? {
-                    writeln!(out, "{text}\t{value}")?;
-                }
+async fn get(args: &LineArgs) -> Result<(), CommandError> {
+    let table = args.open().await?;
+    let keys = args.keys.of.lines()?.map(|line| {
+        let (line, text) = line?;
+        Ok((args.key(line, text.trim())?, text))
+    });
+    look_up_all(keys, args.keys.clients, async |keys, out| {
+        let found = slices::get_all(&table, keys.iter().map(|(key, _)| *key)).await;
+        for ((_, text), value) in keys.iter().zip(found) {
+            if let Some(value) = value? {
+                writeln!(out, "{}\t{value}", text.trim())?;
             }
         }
-        if is_last {
-            out.flush()?;
-            return Ok(());
-        }
-    }
-}
-
-async fn stats(args: &DriveArgs) -> Result<(), CommandError> {
-    describe(&open(args, Size(0)).await?, args.json)
+        Ok(())
+    })
+    .await
 }
 
 impl Subject for SliceHash {
@@ -325,27 +293,22 @@ impl Subject for SliceHash {
 }
 
 async fn bench(args: &BenchArgs) -> Result<(), CommandError> {
-    let table = open(&args.on, args.filters).await?;
-    let shape = table.shape();
-    let incarnations = table.slicetables_of_a_partition() * shape.page.incarnations;
-    let holds = u64::from(shape.partitions) * u64::from(shape.table_entries) * incarnations as u64;
-    let keys = args.load.keys.unwrap_or(holds * 9 / 10);
-    if !args.load.filled {
-        for key in 0..keys {
-            table.insert(key, key).await?;
-        }
+    let load = &args.load;
+    let table = open(&load.on, args.filters.0).await?;
+    let keys = load.keys(entries_of(&table, incarnations(&table)));
+    if !load.filled {
+        fill(&table, keys).await?;
         table.flush().await?;
     }
     let before = table.stats();
-    let tally = measure(&table, &args.load, keys).await?;
+    let tally = measure(&table, load, keys).await?;
     let after = table.stats();
-    let reads = tally.per_get(after.page_reads - before.page_reads);
     let flushed = after.flushed_entries - before.flushed_entries;
-    let written = (after.bytes_written - before.bytes_written) as f64 / flushed.max(1) as f64;
-    let mut row = tally.row(&args.load);
-    row.insert("page_reads_per_get".to_owned(), json!(reads));
-    let written = (flushed > 0).then_some(written);
-    row.insert("bytes_written_per_insert".to_owned(), json!(written));
-    row.insert("memory_bytes".to_owned(), json!(table.memory().total()));
-    print(row, args.on.json)
+    let written = (after.bytes_written - before.bytes_written) as f64 / flushed as f64;
+    let own = json!({
+        "page_reads_per_get": tally.per_get(after.page_reads - before.page_reads),
+        "bytes_written_per_insert": (flushed > 0).then_some(written),
+        "memory_bytes": table.memory().total(),
+    });
+    tally.print(load, own)
 }

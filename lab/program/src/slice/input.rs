@@ -48,26 +48,32 @@ pub(super) fn open(path: Option<&Path>) -> Result<Box<dyn BufRead>, InputError> 
     Ok(Box::new(BufReader::new(opened?)))
 }
 
-/// Returns the lines that are not blank, each with its number. Reads standard input if there is no path.
-pub(super) fn lines(
-    path: Option<&Path>,
-) -> Result<impl Iterator<Item = Result<(u64, String), InputError>>, InputError> {
-    Ok(lines_of(open(path)?))
+/// Returns the results of `next` for 1, 2 and so on, up to the end or the first error.
+pub(super) fn until_wrong<T>(
+    mut next: impl FnMut(u64) -> Result<Option<T>, InputError>,
+) -> impl Iterator<Item = Result<T, InputError>> {
+    let (mut number, mut is_over) = (0, false);
+    std::iter::from_fn(move || {
+        if is_over {
+            return None;
+        }
+        number += 1;
+        let next = next(number).transpose();
+        is_over = !matches!(next, Some(Ok(_)));
+        next
+    })
 }
 
 /// Returns the lines that are not blank, each with its number. Lines end with `\n` or `\r\n`. A line that is
 /// not UTF-8 is an error.
 pub(super) fn lines_of(
-    reader: impl BufRead,
+    mut reader: impl BufRead,
 ) -> impl Iterator<Item = Result<(u64, String), InputError>> {
-    let mut is_over = false;
-    records_of(reader)
-        .map_while(move |record| {
-            let text = record.and_then(|(line, bytes)| text_of(line, bytes));
-            let is_last = std::mem::replace(&mut is_over, text.is_err());
-            (!is_last).then_some(text)
-        })
-        .filter(|text| !matches!(text, Ok((_, text)) if text.trim().is_empty()))
+    until_wrong(move |line| {
+        let bytes = next_line(&mut reader, line)?;
+        bytes.map(|bytes| text_of(line, bytes)).transpose()
+    })
+    .filter(|text| !matches!(text, Ok((_, text)) if text.trim().is_empty()))
 }
 
 fn text_of(line: u64, mut bytes: Vec<u8>) -> Result<(u64, String), InputError> {
@@ -83,31 +89,14 @@ fn text_of(line: u64, mut bytes: Vec<u8>) -> Result<(u64, String), InputError> {
     }
 }
 
-/// Returns all lines unchanged, each with its number: any bytes, without the `\n` at the end. Reads standard
-/// input if there is no path.
-pub(super) fn records(
-    path: Option<&Path>,
-) -> Result<impl Iterator<Item = Result<(u64, Vec<u8>), InputError>>, InputError> {
-    Ok(records_of(open(path)?))
-}
-
-/// Returns all lines unchanged, each with its number. At most [`MOST_LINE_BYTES`] of a line are read. The
-/// first error ends the lines.
-fn records_of(
+/// Returns all lines unchanged, each with its number: any bytes, without the `\n` at the end.
+pub(super) fn records_of(
     mut reader: impl BufRead,
 ) -> impl Iterator<Item = Result<(u64, Vec<u8>), InputError>> {
-    let (mut line, mut is_over) = (0, false);
-    std::iter::from_fn(move || {
-        if is_over {
-            return None;
-        }
-        line += 1;
-        let next = next_line(&mut reader, line).transpose();
-        is_over = !matches!(next, Some(Ok(_)));
-        next.map(|bytes| bytes.map(|bytes| (line, bytes)))
-    })
+    until_wrong(move |line| Ok(next_line(&mut reader, line)?.map(|bytes| (line, bytes))))
 }
 
+/// Reads at most [`MOST_LINE_BYTES`] of a line. Returns `None` at the end.
 fn next_line(reader: &mut impl BufRead, line: u64) -> Result<Option<Vec<u8>>, InputError> {
     let mut bytes = Vec::new();
     let read = reader

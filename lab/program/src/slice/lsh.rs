@@ -2,17 +2,16 @@
 
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Args, Subcommand, ValueEnum};
 use device::Disk;
-use serde_json::json;
+use serde_json::{Value, json};
 use server::config::Size;
 use slices::{Components, Family, Files, LshSettings, SliceError, SliceLsh, Target, VectorId};
-use std::sync::Arc;
 
-use super::drives::{CommandError, DriveArgs, change_all, ended};
-use super::input::{InputError, lines, number};
+use super::command::{CommandError, DriveArgs, InputArgs, NewArgs, change_all, look_up_all};
+use super::input::{InputError, number};
 use super::vectors::{sample, vectors};
 
 /// Target size of a sample. It holds fewer than twice as many vectors, and all vectors if there are fewer.
@@ -23,11 +22,11 @@ pub(super) enum LshCommand {
     /// Make an empty index that suits a sample of the vectors.
     Create(CreateArgs),
     /// Insert vectors, and print their ids.
-    Insert(VectorArgs),
+    Insert(InputArgs),
     /// Print the nearest vectors found for each vector: ids and distances.
     Query(QueryArgs),
     /// Delete vectors by id, one a line.
-    Delete(VectorArgs),
+    Delete(InputArgs),
     /// Print the index's shape and memory.
     Stats(DriveArgs),
 }
@@ -43,10 +42,7 @@ enum Distance {
 #[derive(Args)]
 pub(super) struct CreateArgs {
     #[command(flatten)]
-    on: DriveArgs,
-    /// Bytes of each drive.
-    #[arg(long, value_name = "SIZE")]
-    size: Size,
+    new: NewArgs,
     /// The measure of distance.
     #[arg(long, value_enum)]
     distance: Distance,
@@ -71,23 +67,12 @@ pub(super) struct CreateArgs {
     /// Components are bytes, 0 to 255.
     #[arg(long)]
     bytes: bool,
-    /// Overwrite the contents of the files.
-    #[arg(long)]
-    force: bool,
-}
-
-#[derive(Args)]
-pub(super) struct VectorArgs {
-    #[command(flatten)]
-    on: DriveArgs,
-    /// The vectors or ids [default: lines of standard input].
-    input: Option<PathBuf>,
 }
 
 #[derive(Args)]
 pub(super) struct QueryArgs {
     #[command(flatten)]
-    of: VectorArgs,
+    of: InputArgs,
     /// Number of neighbours.
     #[arg(short = 'k', long, default_value_t = 10, value_name = "N")]
     neighbours: usize,
@@ -96,16 +81,14 @@ pub(super) struct QueryArgs {
     probes: u32,
 }
 
-pub(super) fn run(command: LshCommand) -> ExitCode {
-    ended(runtime::live::block_on(async {
-        match command {
-            LshCommand::Create(args) => create(&args).await,
-            LshCommand::Insert(args) => insert(&args).await,
-            LshCommand::Query(args) => query(&args).await,
-            LshCommand::Delete(args) => delete(&args).await,
-            LshCommand::Stats(args) => describe(&open(&args, 0).await?, args.json),
-        }
-    }))
+pub(super) async fn run(command: LshCommand) -> Result<(), CommandError> {
+    match command {
+        LshCommand::Create(args) => create(&args).await,
+        LshCommand::Insert(args) => insert(&args).await,
+        LshCommand::Query(args) => query(&args).await,
+        LshCommand::Delete(args) => delete(&args).await,
+        LshCommand::Stats(on) => print_shape(&open(&on, 0).await?, &on),
+    }
 }
 
 async fn open(on: &DriveArgs, probes: u32) -> Result<SliceLsh, SliceError> {
@@ -134,18 +117,15 @@ async fn create(args: &CreateArgs) -> Result<(), CommandError> {
     let choice = family.chosen(&sample, &target)?;
     let mut settings = LshSettings {
         incarnations: args.incarnations,
-        components: if args.bytes {
-            Components::Bytes
-        } else {
-            Components::Floats
+        components: match args.bytes {
+            true => Components::Bytes,
+            false => Components::Floats,
         },
-        scheduling: args.on.scheduling(),
+        scheduling: args.new.on.scheduling(),
         ..LshSettings::chosen(dimensions, &choice)
     };
     // Wrong settings are refused before any file is made.
-    let most = settings
-        .shape(&vec![args.size.0; args.on.drives.len()])?
-        .partitions;
+    let most = settings.shape(&args.new.sizes())?.partitions;
     if let Some(memory) = args.memory {
         settings.partitions = Some(settings.partitions_in(memory.0)?.min(most));
     }
@@ -153,9 +133,9 @@ async fn create(args: &CreateArgs) -> Result<(), CommandError> {
         let sizes: Vec<u64> = disks.iter().map(|disk| disk.len_bytes()).collect();
         SliceLsh::log_words(&settings, &sizes)
     };
-    let files = Files::create(&args.on.drives, args.size.0, args.force, log_words).await?;
+    let files = args.new.files(log_words).await?;
     let index = SliceLsh::create(files.disks, files.journal, &settings).await?;
-    if !args.on.json {
+    if !args.new.on.json {
         let (functions, recall, share) = (choice.functions, choice.recall, choice.share);
         writeln!(
             io::stdout(),
@@ -163,76 +143,64 @@ async fn create(args: &CreateArgs) -> Result<(), CommandError> {
             choice.tables
         )?;
     }
-    describe(&index, args.on.json)
+    print_shape(&index, &args.new.on)
 }
 
-fn describe(index: &SliceLsh, as_json: bool) -> Result<(), CommandError> {
+fn print_shape(index: &SliceLsh, on: &DriveArgs) -> Result<(), CommandError> {
     let (shape, memory) = (index.shape(), index.memory());
+    let vectors = shape.vectors();
     let total = memory.entries
         + memory.partitions
         + memory.functions
         + memory.segments
         + memory.deletes
         + memory.pieces;
-    let mut out = io::stdout().lock();
-    match as_json {
-        true => {
-            let object = json!({
-                "partitions": shape.partitions,
-                "incarnations": shape.page.incarnations,
-                "most_vectors": shape.vectors(),
-                "memory_bytes": total,
-            });
-            writeln!(out, "{object}")?;
-        }
-        false => writeln!(
-            out,
-            "the last {} vectors, {:.1} of memory",
-            shape.vectors(),
-            device::Bytes(total)
-        )?,
-    }
-    Ok(())
+    let object = json!({
+        "partitions": shape.partitions,
+        "incarnations": shape.page.incarnations,
+        "most_vectors": vectors,
+        "memory_bytes": total,
+    });
+    let total = device::Bytes(total);
+    let words = format!("the last {vectors} vectors, {total:.1} of memory");
+    on.print(&object, &words)
 }
 
-async fn insert(args: &VectorArgs) -> Result<(), CommandError> {
+async fn insert(args: &InputArgs) -> Result<(), CommandError> {
     let index = open(&args.on, 0).await?;
     let mut out = BufWriter::new(io::stdout().lock());
     let insert = async |vector: Vec<f32>| {
         let VectorId(id) = index.insert(&vector).await?;
         Ok(writeln!(out, "{id}")?)
     };
-    let vectors = vectors(args.input.as_deref())?;
-    let inserted = change_all(vectors, insert, async || index.sync().await).await;
+    let inserted = change_all(vectors(args.input.as_deref())?, insert, index.sync()).await;
     out.flush()?;
     inserted?;
     Ok(())
 }
 
 async fn query(args: &QueryArgs) -> Result<(), CommandError> {
-    let index = open(&args.of.on, args.probes).await?;
-    let mut out = BufWriter::new(io::stdout().lock());
-    for vector in vectors(args.of.input.as_deref())? {
-        let found = index.query(&vector?, args.neighbours).await?;
-        if args.of.on.json {
-            let found: Vec<_> = found
-                .iter()
-                .map(|one| json!({ "id": one.id.0, "distance": one.distance }))
-                .collect();
-            writeln!(out, "{}", json!(found))?;
-            continue;
+    let on = &args.of.on;
+    let index = open(on, args.probes).await?;
+    let vectors = vectors(args.of.input.as_deref())?;
+    look_up_all(vectors, 1, async |vectors, out| {
+        for vector in vectors {
+            let found = index.query(&vector, args.neighbours).await?;
+            let found = found.iter().map(|one| (one.id.0, one.distance));
+            if on.json {
+                let found = found.map(|(id, distance)| json!({ "id": id, "distance": distance }));
+                writeln!(out, "{}", found.collect::<Value>())?;
+            } else {
+                let found = found.map(|(id, distance)| format!("{id}:{distance:.6}"));
+                writeln!(out, "{}", found.collect::<Vec<_>>().join(" "))?;
+            }
         }
-        let found: Vec<String> = found
-            .iter()
-            .map(|one| format!("{}:{:.6}", one.id.0, one.distance))
-            .collect();
-        writeln!(out, "{}", found.join(" "))?;
-    }
-    out.flush()?;
-    Ok(())
+        Ok(())
+    })
+    .await
 }
 
-async fn delete(args: &VectorArgs) -> Result<(), CommandError> {
+async fn delete(args: &InputArgs) -> Result<(), CommandError> {
     let index = open(&args.on, 0).await?;
     let mut deleted = 0_u64;
     let delete = async |(line, text): (u64, String)| {
@@ -244,12 +212,6 @@ async fn delete(args: &VectorArgs) -> Result<(), CommandError> {
         deleted += u64::from(index.delete(VectorId(id)));
         Ok(())
     };
-    let lines = lines(args.input.as_deref())?;
-    change_all(lines, delete, async || index.sync().await).await?;
-    let mut out = io::stdout().lock();
-    match args.on.json {
-        true => writeln!(out, "{}", json!({ "deleted": deleted }))?,
-        false => writeln!(out, "{deleted} deleted")?,
-    }
-    Ok(())
+    change_all(args.lines()?, delete, index.sync()).await?;
+    args.on.print_count(deleted, "deleted")
 }

@@ -1,17 +1,14 @@
 //! `flowstone slice map`: creates, changes, queries and measures a SliceMap.
 
-use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
-use std::process::ExitCode;
-
 use clap::{Args, Subcommand};
 use serde_json::json;
 use server::config::Size;
 use slices::{Files, HashSettings, MapSettings, RecordShape, SliceError, SliceMap};
 
-use super::bench::{LoadArgs, Subject, bare_reads_per_s, measure, print};
-use super::drives::{CommandError, DriveArgs, change_all, ended};
-use super::input::{InputError, records};
+use super::bench::{LoadArgs, Subject, bare_reads_per_s, fill, measure};
+use super::command::{CommandError, DriveArgs, KeyArgs, NewArgs, change_all, look_up_all};
+use super::hash::TableArgs;
+use super::input::InputError;
 
 #[derive(Subcommand)]
 pub(super) enum MapCommand {
@@ -19,11 +16,11 @@ pub(super) enum MapCommand {
     Create(CreateArgs),
     /// Insert pairs: a key, a tab and a value a line. A key has no tab, a value may; both are taken as they
     /// are.
-    Insert(LineArgs),
+    Insert(KeyArgs),
     /// Look up keys, one a line, and print each key found with a tab and its value.
-    Get(LineArgs),
+    Get(KeyArgs),
     /// Delete keys, one a line, taken as they are.
-    Delete(LineArgs),
+    Delete(KeyArgs),
     /// Print the map's shape and memory.
     Stats(DriveArgs),
     /// Fill the map with numbers, and measure look-ups and inserts, and reads of the drives alone. Its old
@@ -34,10 +31,7 @@ pub(super) enum MapCommand {
 #[derive(Args)]
 pub(super) struct CreateArgs {
     #[command(flatten)]
-    on: DriveArgs,
-    /// Bytes of each drive.
-    #[arg(long, value_name = "SIZE")]
-    size: Size,
+    new: NewArgs,
     /// Mean bytes of a key and its value together; they decide how the drives are divided between values and
     /// table.
     #[arg(long, default_value_t = 1024, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
@@ -45,88 +39,58 @@ pub(super) struct CreateArgs {
     /// Bytes of keys and values that are written at once: a bound on a key and its value.
     #[arg(long, default_value = "1MiB", value_name = "SIZE")]
     segment_size: Size,
-    /// Incarnations: with more, an entry takes less memory and an insert writes more.
-    #[arg(long, default_value_t = 32, value_name = "N")]
-    incarnations: u32,
-    /// Bytes of a table in memory.
-    #[arg(long, default_value = "128KiB", value_name = "SIZE")]
-    table_size: Size,
-    /// Full tables of a drive that may wait in memory in a burst of inserts.
-    #[arg(long, default_value_t = 0, value_name = "N")]
-    side_tables: u32,
-    /// Overwrite the contents of the files.
-    #[arg(long)]
-    force: bool,
-}
-
-#[derive(Args)]
-pub(super) struct LineArgs {
     #[command(flatten)]
-    on: DriveArgs,
-    /// The lines [default: standard input].
-    input: Option<PathBuf>,
-    /// Look-ups under way at once.
-    #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    clients: u32,
+    table: TableArgs,
 }
 
 #[derive(Args)]
 pub(super) struct BenchArgs {
     #[command(flatten)]
-    on: DriveArgs,
+    load: LoadArgs,
     /// Bytes of a value; its first 8 hold its number.
     #[arg(long, default_value_t = 1000, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(8..=1_000_000))]
     value_size: u32,
-    #[command(flatten)]
-    load: LoadArgs,
 }
 
-pub(super) fn run(command: MapCommand) -> ExitCode {
-    ended(runtime::live::block_on(async {
-        match command {
-            MapCommand::Create(args) => create(&args).await,
-            MapCommand::Insert(args) => insert(&args).await,
-            MapCommand::Get(args) => get(&args).await,
-            MapCommand::Delete(args) => delete(&args).await,
-            MapCommand::Stats(args) => describe(&open(&args).await?, args.json),
-            MapCommand::Bench(args) => bench(&args).await,
-        }
-    }))
+pub(super) async fn run(command: MapCommand) -> Result<(), CommandError> {
+    match command {
+        MapCommand::Create(args) => create(&args).await,
+        MapCommand::Insert(args) => insert(&args).await,
+        MapCommand::Get(args) => get(&args).await,
+        MapCommand::Delete(args) => delete(&args).await,
+        MapCommand::Stats(on) => print_shape(&open(&on).await?, &on),
+        MapCommand::Bench(args) => bench(&args).await,
+    }
 }
 
-fn settings(on: &DriveArgs) -> MapSettings {
-    MapSettings {
+async fn open(on: &DriveArgs) -> Result<SliceMap, SliceError> {
+    open_files(on, Files::open(&on.drives)?).await
+}
+
+async fn open_files(on: &DriveArgs, files: Files) -> Result<SliceMap, SliceError> {
+    let settings = MapSettings {
         table: HashSettings {
             scheduling: on.scheduling(),
             ..HashSettings::default()
         },
         ..MapSettings::default()
-    }
-}
-
-async fn open(on: &DriveArgs) -> Result<SliceMap, SliceError> {
-    let files = Files::open(&on.drives)?;
-    SliceMap::open(files.disks, files.journal, &settings(on)).await
+    };
+    SliceMap::open(files.disks, files.journal, &settings).await
 }
 
 async fn create(args: &CreateArgs) -> Result<(), CommandError> {
-    let usual = settings(&args.on);
+    let on = &args.new.on;
     let settings = MapSettings {
-        table: HashSettings {
-            incarnations: args.incarnations,
-            table_bytes: usize::try_from(args.table_size.0).unwrap_or(usize::MAX),
-            side_tables: args.side_tables,
-            ..usual.table
-        },
+        table: args.table.settings(on),
         mean_bytes: args.mean,
         segment_bytes: u32::try_from(args.segment_size.0).unwrap_or(u32::MAX),
     };
     // Wrong settings are refused before any file is made.
-    settings.shape(&vec![args.size.0; args.on.drives.len()])?;
+    settings.shape(&args.new.sizes())?;
     let log_words = async |disks: &[_]| SliceMap::log_words_for(&settings, disks);
-    let files = Files::create(&args.on.drives, args.size.0, args.force, log_words).await?;
+    let files = args.new.files(log_words).await?;
     let map = SliceMap::create(files.disks, files.journal, &settings).await?;
-    describe(&map, args.on.json)
+    print_shape(&map, on)
 }
 
 /// Returns the number of incarnations in all slicetables of a partition.
@@ -140,44 +104,31 @@ fn entries_of(map: &SliceMap, tables: u64) -> u64 {
     u64::from(table.partitions) * tables * u64::from(table.table_entries)
 }
 
-fn describe(map: &SliceMap, as_json: bool) -> Result<(), CommandError> {
+fn print_shape(map: &SliceMap, on: &DriveArgs) -> Result<(), CommandError> {
     let (shape, memory) = (map.shape(), map.memory().total());
     let incarnations = incarnations(map);
     let entries = entries_of(map, 1 + incarnations);
     let record_bytes = shape.records.bytes();
-    let mut out = io::stdout().lock();
-    match as_json {
-        true => {
-            let object = json!({
-                "most_entries": entries,
-                "record_bytes": record_bytes,
-                "segment_bytes": shape.records.segment_bytes,
-                "most_bytes": shape.records.most_bytes(),
-                "partitions": shape.table.partitions,
-                "incarnations": incarnations,
-                "memory_bytes": memory,
-            });
-            writeln!(out, "{object}")?;
-        }
-        false => {
-            writeln!(
-                out,
-                "{entries} entries at most, {:.1} of keys and values with 24 bytes each",
-                device::Bytes(record_bytes)
-            )?;
-            writeln!(
-                out,
-                "{:.1} of memory, {:.2} bytes an entry",
-                device::Bytes(memory),
-                memory as f64 / entries as f64
-            )?;
-        }
-    }
-    Ok(())
+    let object = json!({
+        "most_entries": entries,
+        "record_bytes": record_bytes,
+        "segment_bytes": shape.records.segment_bytes,
+        "most_bytes": shape.records.most_bytes(),
+        "partitions": shape.table.partitions,
+        "incarnations": incarnations,
+        "memory_bytes": memory,
+    });
+    let an_entry = memory as f64 / entries as f64;
+    let (record_bytes, memory) = (device::Bytes(record_bytes), device::Bytes(memory));
+    let words = format!(
+        "{entries} entries at most, {record_bytes:.1} of keys and values with 24 bytes each\n\
+         {memory:.1} of memory, {an_entry:.2} bytes an entry"
+    );
+    on.print(&object, &words)
 }
 
-async fn insert(args: &LineArgs) -> Result<(), CommandError> {
-    let map = open(&args.on).await?;
+async fn insert(args: &KeyArgs) -> Result<(), CommandError> {
+    let map = open(&args.of.on).await?;
     let insert = async |(line, bytes): (u64, Vec<u8>)| {
         let tab = bytes.iter().position(|&byte| byte == b'\t');
         let tab = tab.ok_or_else(|| InputError::Line {
@@ -188,56 +139,33 @@ async fn insert(args: &LineArgs) -> Result<(), CommandError> {
         let inserted = map.insert(&bytes[..tab], &bytes[tab + 1..]).await;
         inserted.map_err(|source| CommandError::Line { line, source })
     };
-    let records = records(args.input.as_deref())?;
-    let inserted = change_all(records, insert, async || map.sync().await).await?;
-    said(args.on.json, "inserted", inserted)
+    let inserted = change_all(args.of.records()?, insert, map.sync()).await?;
+    args.of.on.print_count(inserted, "inserted")
 }
 
-async fn delete(args: &LineArgs) -> Result<(), CommandError> {
-    let map = open(&args.on).await?;
+async fn delete(args: &KeyArgs) -> Result<(), CommandError> {
+    let map = open(&args.of.on).await?;
     let delete = async |(line, key): (u64, Vec<u8>)| {
         let deleted = map.delete(&key).await;
         deleted.map_err(|source| CommandError::Line { line, source })
     };
-    let records = records(args.input.as_deref())?;
-    let deleted = change_all(records, delete, async || map.sync().await).await?;
-    said(args.on.json, "deleted", deleted)
+    let deleted = change_all(args.of.records()?, delete, map.sync()).await?;
+    args.of.on.print_count(deleted, "deleted")
 }
 
-fn said(as_json: bool, what: &str, count: u64) -> Result<(), CommandError> {
-    let mut out = io::stdout().lock();
-    match as_json {
-        true => writeln!(out, "{}", json!({ what: count }))?,
-        false => writeln!(out, "{count} {what}")?,
-    }
-    Ok(())
-}
-
-/// Looks up many keys at once, and prints the values found in the order of the lines.
-async fn get(args: &LineArgs) -> Result<(), CommandError> {
-    let map = open(&args.on).await?;
-    let mut out = BufWriter::new(io::stdout().lock());
-    let mut batch: Vec<Vec<u8>> = Vec::new();
-    let mut all = records(args.input.as_deref())?;
-    loop {
-        let record = all.next().transpose()?;
-        let is_last = record.is_none();
-        batch.extend(record.map(|(_, key)| key));
-        if batch.len() == args.clients as usize || is_last {
-            let found = map.get_all(batch.iter().map(Vec::as_slice)).await;
-            for (key, value) in batch.drain(..).zip(found) {
-                if let Some(value) = value? {
-                    for bytes in [&key[..], b"\t", &value, b"\n"] {
-                        out.write_all(bytes)?;
-                    }
-                }
+async fn get(args: &KeyArgs) -> Result<(), CommandError> {
+    let map = open(&args.of.on).await?;
+    look_up_all(args.of.records()?, args.clients, async |keys, out| {
+        let keys = keys.iter().map(|(_, key)| &key[..]);
+        let found = map.get_all(keys.clone()).await;
+        for (key, value) in keys.zip(found) {
+            if let Some(value) = value? {
+                out.write_all(&[key, b"\t", &value, b"\n"].concat())?;
             }
         }
-        if is_last {
-            out.flush()?;
-            return Ok(());
-        }
-    }
+        Ok(())
+    })
+    .await
 }
 
 /// A map whose keys and values are numbers. The second field is the length of a value in bytes.
@@ -258,60 +186,45 @@ impl Subject for Numbers {
 }
 
 async fn bench(args: &BenchArgs) -> Result<(), CommandError> {
-    let files = Files::open(&args.on.drives)?;
+    let load = &args.load;
+    let files = Files::open(&load.on.drives)?;
     let disks = files.disks.clone();
-    let map = SliceMap::open(files.disks, files.journal, &settings(&args.on)).await?;
+    let map = open_files(&load.on, files).await?;
     let value_bytes = args.value_size as usize;
     let numbers = Numbers(map.clone(), value_bytes);
     let record_bytes = RecordShape::record_bytes(8, value_bytes);
-    let holds =
-        entries_of(&map, incarnations(&map)).min(map.shape().records.bytes() / record_bytes);
-    let keys = args.load.keys.unwrap_or(holds * 9 / 10);
+    let records = map.shape().records.bytes() / record_bytes;
+    let keys = load.keys(records.min(entries_of(&map, incarnations(&map))));
     let begin = runtime::now();
-    if !args.load.filled {
-        for key in 0..keys {
-            numbers.insert(key).await?;
-        }
+    if !load.filled {
+        fill(&numbers, keys).await?;
         map.sync().await?;
     }
-    let filled = runtime::now().since(begin).as_secs_f64();
+    let inserts_per_s = keys as f64 / runtime::now().since(begin).as_secs_f64();
     let of_filling = map.stats();
+    let per_insert = of_filling.table.bytes_written as f64 / of_filling.inserted.max(1) as f64;
     // One half of the bare reads comes before the load and one half after it, so that other work of the
     // machine affects both.
     let of_one = record_bytes.next_multiple_of(device::PAGE_BYTES as u64) as usize;
-    let depth = args.on.scheduling().queue_depth;
-    let bare_reads = || bare_reads_per_s(&disks, args.load.requests / 2, of_one, depth);
+    let bare_reads = || bare_reads_per_s(&disks, load.requests / 2, of_one, load.on.queue_depth);
     let first = bare_reads().await?;
     let before = map.stats();
-    let tally = measure(&numbers, &args.load, keys).await?;
+    let tally = measure(&numbers, load, keys).await?;
     let after = map.stats();
     let second = bare_reads().await?;
     let bare = 2.0 / (1.0 / first + 1.0 / second);
     let of_table = tally.per_get(after.table.page_reads - before.table.page_reads);
     let of_records = tally.per_get(after.record_reads - before.record_reads);
-    let mut row = tally.row(&args.load);
-    let per_insert = of_filling.table.bytes_written as f64 / of_filling.inserted.max(1) as f64;
-    for (name, value) in [
-        (
-            "inserts_per_s",
-            json!((!args.load.filled).then_some(keys as f64 / filled)),
-        ),
-        (
-            "bytes_written_per_insert",
-            json!((!args.load.filled).then_some(per_insert)),
-        ),
-        ("table_page_reads_per_get", json!(of_table)),
-        ("record_reads_per_get", json!(of_records)),
-        ("bare_read_bytes", json!(of_one)),
-        ("bare_reads_per_s", json!(bare)),
-        (
-            "reads_over_bare_reads",
-            json!(tally.gets_per_s() * (of_table + of_records) / bare),
-        ),
-        ("memory_bytes", json!(map.memory().total())),
-    ] {
-        row.insert(name.to_owned(), value);
-    }
+    let own = json!({
+        "inserts_per_s": (!load.filled).then_some(inserts_per_s),
+        "bytes_written_per_insert": (!load.filled).then_some(per_insert),
+        "table_page_reads_per_get": of_table,
+        "record_reads_per_get": of_records,
+        "bare_read_bytes": of_one,
+        "bare_reads_per_s": bare,
+        "reads_over_bare_reads": tally.gets_per_s() * (of_table + of_records) / bare,
+        "memory_bytes": map.memory().total(),
+    });
     map.close().await?;
-    print(row, args.on.json)
+    tally.print(load, own)
 }

@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, Cursor, ErrorKind, Read};
 use std::path::Path;
 
-use super::input::{InputError, lines_of, open};
+use super::input::{InputError, lines_of, open, until_wrong};
 
 /// The first bytes of an `idx3-ubyte` file: unsigned bytes in three dimensions.
 const IDX3: [u8; 4] = [0, 0, 8, 3];
@@ -49,9 +49,8 @@ pub(super) fn vectors_in(
     mut reader: impl BufRead + 'static,
 ) -> Result<Vectors, InputError> {
     if let VectorFormat::Fvecs = format {
-        return Ok(until_wrong(move |vector| {
-            next_of_fvecs(&mut reader, vector)
-        }));
+        let next = move |vector| next_of_fvecs(&mut reader, vector);
+        return Ok(Box::new(until_wrong(next)));
     }
     let mut beginning = Vec::new();
     let read = reader.by_ref().take(4).read_to_end(&mut beginning);
@@ -60,26 +59,11 @@ pub(super) fn vectors_in(
         let mut lines = lines_of(Cursor::new(beginning).chain(reader));
         let parse = |(line, text)| parsed(line, text);
         let next = move |_| lines.next().transpose()?.map(parse).transpose();
-        return Ok(until_wrong(next));
+        return Ok(Box::new(until_wrong(next)));
     }
     let mut images = Images::of(&mut reader)?;
-    Ok(until_wrong(move |vector| images.next(&mut reader, vector)))
-}
-
-/// Returns the results of `next` for vectors 1, 2 and so on, up to the end or the first error.
-fn until_wrong(
-    mut next: impl FnMut(u64) -> Result<Option<Vec<f32>>, InputError> + 'static,
-) -> Vectors {
-    let (mut vector, mut is_over) = (0, false);
-    Box::new(std::iter::from_fn(move || {
-        if is_over {
-            return None;
-        }
-        vector += 1;
-        let next = next(vector).transpose();
-        is_over = !matches!(next, Some(Ok(_)));
-        next
-    }))
+    let next = move |vector| images.next(&mut reader, vector);
+    Ok(Box::new(until_wrong(next)))
 }
 
 fn parsed(line: u64, text: String) -> Result<Vec<f32>, InputError> {
@@ -134,12 +118,14 @@ impl Images {
     /// Reads the number of images, rows and columns.
     fn of(reader: &mut impl Read) -> Result<Self, InputError> {
         let mut numbers = [0; 12];
-        if let Err(source) = reader.read_exact(&mut numbers) {
-            return Err(match source.kind() {
-                ErrorKind::UnexpectedEof => cut_head(),
-                _ => InputError::ReadVector { vector: 1, source },
-            });
-        }
+        let head = reader.read_exact(&mut numbers);
+        head.map_err(|source| InputError::ReadVector {
+            vector: 1,
+            source: match source.kind() {
+                kind @ ErrorKind::UnexpectedEof => io::Error::new(kind, "it ends in its head"),
+                _ => source,
+            },
+        })?;
         let number = |nth: usize| {
             let bytes = numbers[4 * nth..4 * nth + 4].try_into();
             u32::from_be_bytes(bytes.expect("four bytes"))
@@ -167,13 +153,6 @@ impl Images {
             _ => return Ok(image.map(|image| image.into_iter().map(f32::from).collect())),
         };
         Err(InputError::Vector { vector, what })
-    }
-}
-
-fn cut_head() -> InputError {
-    InputError::ReadVector {
-        vector: 1,
-        source: io::Error::new(ErrorKind::UnexpectedEof, "it ends in its head"),
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::machine::POPULARITIES;
 use crate::compare::{Outcome as Ran, Plan, run};
-use crate::experiment::pick::{among, lines, over, points, quotient};
+use crate::experiment::pick::{Measure, among, lines, over, points, quotient};
 use crate::experiment::{ExperimentError, Finding};
 use crate::plot::{Axis, Plot};
 use crate::row::{PART, Row};
@@ -21,6 +21,22 @@ const OPTANE: &str = "nvm:optane";
 pub(super) const PRESETS: [&str; 3] = [FATCACHE, SLICKCACHE, SLICKCACHE_GC];
 /// Other variants of Fatcache, which copy valid items.
 pub(super) const OTHERS: [&str; 2] = ["fatcache-sync", "fatcache-async"];
+
+/// Measures of several experiments, for which the paper has no numbers.
+pub(super) const FLASH_OF_INDEX: Measure<'static> = (
+    "flash of the index, share of the cache",
+    None,
+    "index_flash_share",
+);
+pub(super) const READS_FOR_A_HIT: Measure<'static> =
+    ("reads of the index for a hit", None, "index_reads_a_hit");
+pub(super) const READS_FOR_A_MISS: Measure<'static> =
+    ("reads of the index for a miss", None, "index_reads_a_miss");
+pub(super) const WRITTEN_FOR_A_SET: Measure<'static> = (
+    "bytes of the index written for a SET",
+    None,
+    "index_bytes_written_a_set",
+);
 
 /// Returns the vertical axis of requests a second.
 pub(super) fn requests_axis() -> Axis {

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use super::cell::{Cell, FATCACHE, SLICKCACHE, SLICKCACHE_GC, requests_per_s};
+use super::cell::{
+    Cell, FATCACHE, SLICKCACHE, SLICKCACHE_GC, WRITTEN_FOR_A_SET, requests_axis, requests_per_s,
+};
 use super::machine::{Machine, Popularity, USUAL_SETS};
 use crate::compare::{Crashed, Outcome as Ran, Plan, Survives, crash};
-use crate::experiment::pick::{among, figure, quotient};
+use crate::experiment::pick::{among, measured, quotient, row_of};
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::{PART, Row};
@@ -40,7 +42,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     let plot = Plot::new(
         "15. Throughput, a crash at 0 s",
         Axis::linear("time").unit("s"),
-        Axis::linear("requests").unit("1/s"),
+        requests_axis(),
         drawn.map(line).collect(),
     );
     Ok(Outcome::of(
@@ -97,14 +99,13 @@ fn cells(setting: &Setting<'_>) -> Result<Vec<Crash>, ExperimentError> {
     .collect();
     // Straight to the cache, where a checkpoint can get in the way of requests.
     let keys = machine.loaded_keys();
-    let workload = Popularity::Hotspot.workload(setting, keys, 50.0, false)?;
+    let usual = machine.loaded(setting, Popularity::Hotspot, 50.0, machine.warm_up(50.0))?;
     for interval in intervals(setting.scale) {
         let plan = Plan {
-            load: true,
-            warmup: machine.warm_up(50.0),
+            requests: Some(keys),
             census: 0,
             checkpoint_segments: Some(interval),
-            ..machine.plan(workload.clone(), keys)
+            ..usual.clone()
         };
         let cell = Cell::new(SLICKCACHE_GC, plan).part(INTERVALS);
         cells.push(Crash {
@@ -141,10 +142,9 @@ impl Crash {
             .with("after_hit_ratio", right_after.hit_ratio)
             .with("end_per_s", requests_per_s(&after))
             .with("end_hit_ratio", after.row.hit_ratio);
-        let timeline = if self.is_drawn {
-            timeline(&before, &after)
-        } else {
-            Vec::new()
+        let timeline = match self.is_drawn {
+            true => timeline(&before, &after),
+            false => Vec::new(),
         };
         Ok(Measured {
             name: self.name,
@@ -209,54 +209,46 @@ fn findings(rows: &[Row], scale: Scale) -> Vec<Finding> {
         (FATCACHE, Some("0.176")),
         (RECOVERED, None),
     ] {
-        for (what, paper, field) in [
-            (
-                "throughput right after a crash / before",
-                paper,
-                "after_over_before",
-            ),
-            ("hit ratio right after", None, "after_hit_ratio"),
-            ("hit ratio before", None, "hit_ratio"),
-            ("requests a second before", None, "requests_per_s"),
-            ("seconds without service", None, "opened_s"),
-            ("seconds until all is found", None, "recovered_s"),
-        ] {
-            findings.push(Finding::new(
-                format!("{what}, {preset}"),
-                paper,
-                figure(&of_part, preset, field),
-            ));
-        }
+        findings.extend(measured(
+            row_of(&of_part, preset),
+            preset,
+            &[
+                (
+                    "throughput right after a crash / before",
+                    paper,
+                    "after_over_before",
+                ),
+                ("hit ratio right after", None, "after_hit_ratio"),
+                ("hit ratio before", None, "hit_ratio"),
+                ("requests a second before", None, "requests_per_s"),
+                ("seconds without service", None, "opened_s"),
+                ("seconds until all is found", None, "recovered_s"),
+            ],
+        ));
     }
     let of_part = among(rows, PART, INTERVALS);
     for interval in intervals(scale) {
         let rows = among(&of_part, "checkpoint_slabs", interval);
-        for (what, paper, field) in [
-            (
-                "mean latency in us",
-                "falls to almost nothing at 256",
-                "mean_us",
-            ),
-            ("p99 in us", "-", "p99_us"),
-            ("requests a second", "-", "requests_per_s"),
-            ("hit ratio", "-", "hit_ratio"),
-            (
-                "bytes of the index written for a SET",
-                "-",
-                "index_bytes_written_a_set",
-            ),
-            (
-                "seconds until all is found",
-                "nearly 1 at 256",
-                "recovered_s",
-            ),
-        ] {
-            findings.push(Finding::new(
-                format!("{what}, a checkpoint every {interval} slabs"),
-                Some(paper).filter(|paper| *paper != "-"),
-                figure(&rows, SLICKCACHE_GC, field),
-            ));
-        }
+        findings.extend(measured(
+            row_of(&rows, SLICKCACHE_GC),
+            &format!("a checkpoint every {interval} slabs"),
+            &[
+                (
+                    "mean latency in us",
+                    Some("falls to almost nothing at 256"),
+                    "mean_us",
+                ),
+                ("p99 in us", None, "p99_us"),
+                ("requests a second", None, "requests_per_s"),
+                ("hit ratio", None, "hit_ratio"),
+                WRITTEN_FOR_A_SET,
+                (
+                    "seconds until all is found",
+                    Some("nearly 1 at 256"),
+                    "recovered_s",
+                ),
+            ],
+        ));
     }
     findings
 }

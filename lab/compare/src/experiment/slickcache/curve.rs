@@ -4,9 +4,10 @@
 use slickcache::cascade::CascadeConfig;
 use workload::Workload;
 
-use super::cell::{Cell, SLICKCACHE_GC};
+use super::cell::{Cell, READS_FOR_A_HIT, READS_FOR_A_MISS, SLICKCACHE_GC, WRITTEN_FOR_A_SET};
 use super::machine::{Machine, Popularity, USUAL_HOT, USUAL_SETS, USUAL_THETA};
 use crate::compare::Plan;
+use crate::experiment::pick::{Measure, measured};
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::{PART, Row};
@@ -82,17 +83,8 @@ fn parts(rows: &[Row]) -> Vec<&str> {
     parts
 }
 
-const FIELDS: [(&str, &str); 3] = [
-    ("reads of the index for a hit", "index_reads_a_hit"),
-    ("reads of the index for a miss", "index_reads_a_miss"),
-    (
-        "bytes of the index written for a SET",
-        "index_bytes_written_a_set",
-    ),
-];
-
 fn plots(rows: &[Row]) -> Vec<Plot> {
-    let plot = |(title, field): (&str, &str)| {
+    let plot = |(title, _, field): Measure<'static>| {
         let line = |part: &str| {
             let of_part = rows.iter().filter(|row| row.text(PART) == Some(part));
             let point = |row: &Row| Some((row.number("dram_bits_an_item")?, row.number(field)?));
@@ -104,7 +96,9 @@ fn plots(rows: &[Row]) -> Vec<Plot> {
         let lines = parts(rows).into_iter().map(line).collect();
         Plot::new(title, x, Axis::linear(title), lines)
     };
-    FIELDS.map(plot).into()
+    [READS_FOR_A_HIT, READS_FOR_A_MISS, WRITTEN_FOR_A_SET]
+        .map(plot)
+        .into()
 }
 
 fn findings(rows: &[Row]) -> Vec<Finding> {
@@ -116,23 +110,18 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
             row.number("filter_bits").unwrap_or_default(),
             row.number("hot_percent").unwrap_or_default(),
         );
-        for (what, field) in [
-            ("bits of memory an item", "dram_bits_an_item"),
-            ("reads of the index for a hit", "index_reads_a_hit"),
-            ("reads of the index for a miss", "index_reads_a_miss"),
-            (
-                "bytes of the index written for a SET",
-                "index_bytes_written_a_set",
-            ),
-            ("hit ratio", "hit_ratio"),
-            ("items kept", "items_kept"),
-        ] {
-            findings.push(Finding::new(
-                format!("{what}, {of}"),
-                None,
-                row.number(field),
-            ));
-        }
+        findings.extend(measured(
+            Some(row),
+            &of,
+            &[
+                ("bits of memory an item", None, "dram_bits_an_item"),
+                READS_FOR_A_HIT,
+                READS_FOR_A_MISS,
+                WRITTEN_FOR_A_SET,
+                ("hit ratio", None, "hit_ratio"),
+                ("items kept", None, "items_kept"),
+            ],
+        ));
     }
     findings
 }

@@ -2,12 +2,12 @@
 
 use slickcache::cascade::{CascadeConfig, Sizes};
 
-use super::cell::{Cell, SLICKCACHE_GC};
+use super::cell::{Cell, SLICKCACHE_GC, requests_axis};
 use super::machine::{Machine, PAPERS_HOT, Popularity, USUAL_SETS};
 use crate::compare::Plan;
-use crate::experiment::pick::{among, figure, quotient};
-use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
-use crate::plot::{Axis, Line, Plot};
+use crate::experiment::pick::{among, lines_by, measured, pairs, quotient, row_of};
+use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
+use crate::plot::{Axis, Plot};
 use crate::row::Row;
 
 /// Bits of the filters: none, as in the paper, and the usual ones. Either way only blocks whose range of hashes has the key are
@@ -29,63 +29,53 @@ pub(in crate::experiment) fn parallelism(
     setting: &Setting<'_>,
 ) -> Result<Outcome, ExperimentError> {
     let (batches, pages) = batches(setting.scale);
-    let mut cells = Vec::new();
-    for &pages in &pages {
-        for &batch in &batches {
-            let sizes = Sizes {
-                direct_blocks: Some(64),
-                direct_pages: Some(pages),
-                // Tier 1 holds the buffer of a demotion, and no more.
-                hot_entries: Some(1),
-                ..Machine::of(setting.scale).cascade(PAPERS_HOT).sizes
-            };
-            let cascade = CascadeConfig {
-                batch,
-                filter_bits: 0,
-                whole_blocks: true,
-                sizes,
-                ..CascadeConfig::default()
-            };
-            let cell = cell(setting, cascade)?;
-            cells.push(cell.with("batch", batch).with("block_bytes", pages << 12));
-        }
-    }
+    let cells = pairs(&pages, &batches).map(|(pages, batch)| {
+        let sizes = Sizes {
+            direct_blocks: Some(64),
+            direct_pages: Some(pages),
+            // Tier 1 holds the buffer of a demotion, and no more.
+            hot_entries: Some(1),
+            ..Machine::of(setting.scale).cascade(PAPERS_HOT).sizes
+        };
+        let cascade = CascadeConfig {
+            batch,
+            filter_bits: 0,
+            whole_blocks: true,
+            sizes,
+            ..CascadeConfig::default()
+        };
+        let cell = cell(setting, cascade)?;
+        Ok(cell.with("batch", batch).with("block_bytes", pages << 12))
+    });
+    let cells: Vec<Cell> = cells.collect::<Result<_, ExperimentError>>()?;
     let rows = setting.cells.run(&cells, Cell::row)?;
     let mut findings = Vec::new();
-    for (of_field, paper) in [
+    for (field, paper) in [
         ("requests_per_s", "peak at 8 blocks"),
         ("mean_us", "290, 16 KiB"),
     ] {
-        for &pages in &pages {
-            for &batch in &batches {
-                let rows = among(&among(&rows, "batch", batch), "block_bytes", pages << 12);
-                findings.push(Finding::new(
-                    format!("{of_field}, {batch} blocks of {} KiB at once", pages << 2),
-                    Some(paper).filter(|_| batch == BATCH && pages == 4),
-                    figure(&rows, SLICKCACHE_GC, of_field),
-                ));
-            }
+        for ((pages, batch), row) in pairs(&pages, &batches).zip(&rows) {
+            let of = format!("{batch} blocks of {} KiB at once", pages << 2);
+            let paper = Some(paper).filter(|_| batch == BATCH && pages == 4);
+            findings.extend(measured(Some(row), &of, &[(field, paper, field)]));
         }
     }
-    for (what, field) in [("hit ratio", "hit_ratio"), ("items kept", "items_kept")] {
-        let rows = among(&rows, "batch", BATCH);
-        findings.push(Finding::new(
-            format!("{what}, {BATCH} blocks at once"),
-            None,
-            figure(&rows, SLICKCACHE_GC, field),
-        ));
-    }
-    let line = |&pages: &u32| {
-        let rows = among(&rows, "block_bytes", pages << 12);
-        let point = |row: &Row| Some((row.number("batch")?, row.number("requests_per_s")?));
-        let points = rows.iter().filter_map(point).collect();
-        Line::new(format!("{} KiB", pages << 2), points)
-    };
+    findings.extend(measured(
+        row_of(&among(&rows, "batch", BATCH), SLICKCACHE_GC),
+        &format!("{BATCH} blocks at once"),
+        &[
+            ("hit ratio", None, "hit_ratio"),
+            ("items kept", None, "items_kept"),
+        ],
+    ));
+    let named = pages
+        .iter()
+        .map(|&pages| (format!("{} KiB", pages << 2), pages << 12));
     let plot = Plot::new(
         "8. Throughput",
         Axis::linear("blocks read at once"),
-        Axis::linear("requests").unit("1/s"),
-        pages.iter().map(line).collect(),
+        requests_axis(),
+        lines_by(&rows, "block_bytes", named, ["batch", "requests_per_s"]),
     );
     Ok(Outcome::of(vec![plot], findings, rows))
 }
@@ -97,46 +87,40 @@ pub(in crate::experiment) fn blocks(setting: &Setting<'_>) -> Result<Outcome, Ex
         Scale::Small => vec![8, 32, 64, 128],
         Scale::Paper => vec![8, 16, 32, 64, 128, 256],
     };
-    let mut cells = Vec::new();
-    for filter_bits in FILTERS {
-        for &number in &numbers {
-            let usual = Machine::of(setting.scale).cascade(PAPERS_HOT);
-            let cascade = CascadeConfig {
-                filter_bits,
-                sizes: Sizes {
-                    direct_blocks: Some(number),
-                    direct_pages: Some(1),
-                    ..usual.sizes
-                },
-                ..usual
-            };
-            let cell = cell(setting, cascade)?;
-            cells.push(cell.with("filter_bits", filter_bits).with("blocks", number));
-        }
-    }
+    let cells = pairs(&FILTERS, &numbers).map(|(filter_bits, number)| {
+        let usual = Machine::of(setting.scale).cascade(PAPERS_HOT);
+        let cascade = CascadeConfig {
+            filter_bits,
+            sizes: Sizes {
+                direct_blocks: Some(number),
+                direct_pages: Some(1),
+                ..usual.sizes
+            },
+            ..usual
+        };
+        let cell = cell(setting, cascade)?;
+        Ok(cell.with("filter_bits", filter_bits).with("blocks", number))
+    });
+    let cells: Vec<Cell> = cells.collect::<Result<_, ExperimentError>>()?;
     let rows = setting.cells.run(&cells, hits_a_batch)?;
     let mut findings = Vec::new();
-    for filter_bits in FILTERS {
-        for &number in &numbers {
-            let rows = among(&among(&rows, "blocks", number), "filter_bits", filter_bits);
-            for (what, paper, field) in [
+    for ((filter_bits, number), row) in pairs(&FILTERS, &numbers).zip(&rows) {
+        let paper = Some("0.8 up to 64 blocks, then less").filter(|_| filter_bits == 0);
+        findings.extend(measured(
+            Some(row),
+            &format!("{number} blocks, filters of {filter_bits} bits"),
+            &[
                 (
                     "hits of Tier 2 for a batch of up to 8 blocks",
-                    Some("0.8 up to 64 blocks, then less"),
+                    paper,
                     "hits_a_batch",
                 ),
                 ("look-ups that Tier 2 answers", None, "tier2_share"),
                 ("requests a second", None, "requests_per_s"),
                 ("hit ratio", None, "hit_ratio"),
                 ("items kept", None, "items_kept"),
-            ] {
-                findings.push(Finding::new(
-                    format!("{what}, {number} blocks, filters of {filter_bits} bits"),
-                    paper.filter(|_| filter_bits == 0),
-                    figure(&rows, SLICKCACHE_GC, field),
-                ));
-            }
-        }
+            ],
+        ));
     }
     Ok(Outcome::of(Vec::new(), findings, rows))
 }

@@ -2,13 +2,14 @@
 
 use slickcache::cascade::{CascadeConfig, Sizes};
 
-use super::cell::{Cell, SLICKCACHE_GC};
+use super::cell::{
+    Cell, FLASH_OF_INDEX, READS_FOR_A_HIT, SLICKCACHE_GC, WRITTEN_FOR_A_SET, requests_axis,
+};
 use super::machine::{Machine, PAPERS_HOT, Popularity};
 use crate::compare::Plan;
-use crate::experiment::pick::{among, figure};
-use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
-use crate::plot::{Axis, Line, Plot};
-use crate::row::Row;
+use crate::experiment::pick::{lines_by, measured, pairs};
+use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
+use crate::plot::{Axis, Plot};
 
 /// Returns the numbers of blocks of a list when it is compacted, and the numbers of buckets for each list.
 fn shapes(scale: Scale) -> (Vec<u32>, Vec<u32>) {
@@ -21,85 +22,58 @@ fn shapes(scale: Scale) -> (Vec<u32>, Vec<u32>) {
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let machine = Machine::of(setting.scale);
-    let keys = machine.loaded_keys();
     let (lengths, ratios) = shapes(setting.scale);
-    let mut cells = Vec::new();
-    for &ratio in &ratios {
-        for &length in &lengths {
-            let workload = Popularity::Zipfian.workload(setting, keys, 50.0, false)?;
-            let usual = machine.cascade(PAPERS_HOT);
-            let cascade = CascadeConfig {
-                sizes: Sizes {
-                    // Tiers 1 and 2 pass on every mapping that they get.
-                    hot_entries: Some(1),
-                    direct_blocks: Some(1),
-                    active_blocks: Some(length),
-                    ratio: Some(ratio),
-                    ..usual.sizes
-                },
-                ..usual
-            };
-            let plan = Plan {
-                load: true,
-                warmup: keys / 2,
-                cascade: Some(cascade),
-                ..machine.plan(workload, keys / 2)
-            };
-            let cell = Cell::new(SLICKCACHE_GC, plan).with("list_blocks", length);
-            cells.push(cell.with("ratio", ratio));
-        }
-    }
+    let cells = pairs(&ratios, &lengths).map(|(ratio, length)| {
+        let usual = machine.cascade(PAPERS_HOT);
+        let cascade = CascadeConfig {
+            sizes: Sizes {
+                // Tiers 1 and 2 pass on every mapping that they get.
+                hot_entries: Some(1),
+                direct_blocks: Some(1),
+                active_blocks: Some(length),
+                ratio: Some(ratio),
+                ..usual.sizes
+            },
+            ..usual
+        };
+        let warmup = machine.loaded_keys() / 2;
+        let plan = machine.loaded(setting, Popularity::Zipfian, 50.0, warmup)?;
+        let plan = Plan {
+            cascade: Some(cascade),
+            ..plan
+        };
+        Ok(Cell::new(SLICKCACHE_GC, plan)
+            .with("list_blocks", length)
+            .with("ratio", ratio))
+    });
+    let cells: Vec<Cell> = cells.collect::<Result<_, ExperimentError>>()?;
     let rows = setting.cells.run(&cells, Cell::row)?;
-    let findings = findings(&rows, &lengths, &ratios);
-    let line = |&ratio: &u32| {
-        let rows = among(&rows, "ratio", ratio);
-        let point = |row: &Row| Some((row.number("list_blocks")?, row.number("requests_per_s")?));
-        Line::new(
-            format!("ratio {ratio}"),
-            rows.iter().filter_map(point).collect(),
-        )
-    };
+    let measures = [
+        (
+            "requests a second",
+            Some("64 blocks 2.9 times 4, the peak"),
+            "requests_per_s",
+        ),
+        READS_FOR_A_HIT,
+        WRITTEN_FOR_A_SET,
+        FLASH_OF_INDEX,
+        ("hit ratio", None, "hit_ratio"),
+        ("items kept", None, "items_kept"),
+    ];
+    let findings = pairs(&ratios, &lengths).zip(&rows);
+    let findings = findings.flat_map(|((ratio, length), row)| {
+        let of = format!("lists of {length} blocks, ratio {ratio}");
+        measured(Some(row), &of, &measures)
+    });
+    let findings = findings.collect();
+    let named = ratios
+        .iter()
+        .map(|&ratio| (format!("ratio {ratio}"), ratio));
     let plot = Plot::new(
         "11. Throughput",
         Axis::log2("length of a list").unit("blocks"),
-        Axis::linear("requests").unit("1/s"),
-        ratios.iter().map(line).collect(),
+        requests_axis(),
+        lines_by(&rows, "ratio", named, ["list_blocks", "requests_per_s"]),
     );
     Ok(Outcome::of(vec![plot], findings, rows))
-}
-
-fn findings(rows: &[Row], lengths: &[u32], ratios: &[u32]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for &ratio in ratios {
-        for &length in lengths {
-            let rows = among(&among(rows, "ratio", ratio), "list_blocks", length);
-            for (what, paper, field) in [
-                (
-                    "requests a second",
-                    Some("64 blocks 2.9 times 4, the peak"),
-                    "requests_per_s",
-                ),
-                ("reads of the index for a hit", None, "index_reads_a_hit"),
-                (
-                    "bytes of the index written for a SET",
-                    None,
-                    "index_bytes_written_a_set",
-                ),
-                (
-                    "flash of the index, share of the cache",
-                    None,
-                    "index_flash_share",
-                ),
-                ("hit ratio", None, "hit_ratio"),
-                ("items kept", None, "items_kept"),
-            ] {
-                findings.push(Finding::new(
-                    format!("{what}, lists of {length} blocks, ratio {ratio}"),
-                    paper,
-                    figure(&rows, SLICKCACHE_GC, field),
-                ));
-            }
-        }
-    }
-    findings
 }

@@ -5,7 +5,7 @@ use super::cell::{
 };
 use super::machine::{Machine, POPULARITIES, Popularity, USUAL_SETS};
 use crate::compare::Plan;
-use crate::experiment::pick::{among, figure, over};
+use crate::experiment::pick::{among, measured, over, row_of};
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Plot};
 use crate::row::Row;
@@ -116,11 +116,10 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
             (SLICKCACHE_GC, "0.902"),
             (WIDE_GC, "0.902"),
         ] {
-            findings.push(Finding::new(
-                format!("hit ratio, {preset}, {of}"),
-                Some(paper).filter(|_| popularity == Popularity::Hotspot),
-                figure(&rows, preset, "hit_ratio"),
-            ));
+            let paper = Some(paper).filter(|_| popularity == Popularity::Hotspot);
+            let measure = ("hit ratio", paper, "hit_ratio");
+            let of = format!("{preset}, {of}");
+            findings.extend(measured(row_of(&rows, preset), &of, &[measure]));
         }
         findings.push(Finding::new(
             format!("memory of the index, {SLICKCACHE} / {FATCACHE}, {of}"),
@@ -130,11 +129,9 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
     }
     let rows = among(rows, "cache_percent", ALIKE);
     for preset in [FATCACHE, SLICKCACHE_GC, WIDE_GC] {
-        findings.push(Finding::new(
-            format!("hit ratio, {preset}, hotspot, {ALIKE} %"),
-            None,
-            figure(&rows, preset, "hit_ratio"),
-        ));
+        let of = format!("{preset}, hotspot, {ALIKE} %");
+        let measure = ("hit ratio", None, "hit_ratio");
+        findings.extend(measured(row_of(&rows, preset), &of, &[measure]));
     }
     findings
 }

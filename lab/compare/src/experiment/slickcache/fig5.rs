@@ -3,7 +3,7 @@
 use super::cell::{Cell, FATCACHE, SLICKCACHE, SLICKCACHE_GC, speed};
 use super::machine::{Machine, POPULARITIES, Popularity, USUAL_SETS};
 use crate::compare::Plan;
-use crate::experiment::pick::{among, figure, over};
+use crate::experiment::pick::{among, measured, over, pairs, row_of};
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::row::{PART, Row};
 
@@ -39,26 +39,23 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
         Scale::Tiny => &POPULARITIES[..1],
         Scale::Small | Scale::Paper => &POPULARITIES[..],
     };
+    let memories = memories(setting.scale);
     let mut cells = Vec::new();
-    for &popularity in popularities {
-        for &(mib, percent) in memories(setting.scale) {
-            let cell = |preset, percent| cell(setting, preset, popularity, mib, percent);
-            cells.push(cell(FATCACHE, percent)?.part(BASE));
-            for preset in [SLICKCACHE, SLICKCACHE_GC] {
-                cells.push(cell(preset, (percent * TIMES).min(LARGEST))?.part(OF_THE_PAPER));
-            }
+    for (popularity, (mib, percent)) in pairs(popularities, memories) {
+        let cell = |preset, percent| cell(setting, preset, popularity, mib, percent);
+        cells.push(cell(FATCACHE, percent)?.part(BASE));
+        for preset in [SLICKCACHE, SLICKCACHE_GC] {
+            cells.push(cell(preset, (percent * TIMES).min(LARGEST))?.part(OF_THE_PAPER));
         }
     }
     let mut rows = setting.cells.run(&cells, Cell::row)?;
     let mut cells = Vec::new();
-    for &popularity in popularities {
-        for &(mib, percent) in memories(setting.scale) {
-            let of = of(&rows, popularity, mib);
-            let times = over(&of, [FATCACHE, SLICKCACHE_GC], "dram_bits_an_item");
-            let percent = (percent * times.unwrap_or(1.0).clamp(1.0, TIMES)).min(LARGEST);
-            let cell = cell(setting, SLICKCACHE_GC, popularity, mib, percent)?;
-            cells.push(cell.part(OF_THIS_ENGINE));
-        }
+    for (popularity, (mib, percent)) in pairs(popularities, memories) {
+        let of = of(&rows, popularity, mib);
+        let times = over(&of, [FATCACHE, SLICKCACHE_GC], "dram_bits_an_item");
+        let percent = (percent * times.unwrap_or(1.0).clamp(1.0, TIMES)).min(LARGEST);
+        let cell = cell(setting, SLICKCACHE_GC, popularity, mib, percent)?;
+        cells.push(cell.part(OF_THIS_ENGINE));
     }
     rows.extend(setting.cells.run(&cells, Cell::row)?);
     Ok(Outcome::of(
@@ -123,11 +120,9 @@ fn findings(rows: &[Row], scale: Scale) -> Vec<Finding> {
                         Some("1"),
                         over(&rows, [preset, FATCACHE], "index_dram_bytes"),
                     ));
-                    findings.push(Finding::new(
-                        format!("hit ratio, {preset}, {of}"),
-                        None,
-                        figure(&rows, preset, "hit_ratio"),
-                    ));
+                    let of = format!("{preset}, {of}");
+                    let measure = ("hit ratio", None, "hit_ratio");
+                    findings.extend(measured(row_of(&rows, preset), &of, &[measure]));
                 }
             }
         }

@@ -1,11 +1,11 @@
 //! `SlickCache` (`SoCC` 2018), figure 6: the capacity of Tier 1, as a share of the mappings that fit the flash.
 
 use super::cell::{Cell, SLICKCACHE_GC};
-use super::machine::{Machine, POPULARITIES, USUAL_SETS};
+use super::machine::{Machine, POPULARITIES, Popularity, USUAL_SETS};
 use crate::compare::Plan;
-use crate::experiment::pick::{among, figure};
+use crate::experiment::pick::{among, figure, lines_by, measured, pairs, row_of};
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
-use crate::plot::{Axis, Line, Plot};
+use crate::plot::{Axis, Plot};
 use crate::row::Row;
 
 fn hot_percents(scale: Scale) -> Vec<f64> {
@@ -18,24 +18,18 @@ fn hot_percents(scale: Scale) -> Vec<f64> {
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let machine = Machine::of(setting.scale);
-    let keys = machine.loaded_keys();
-    let mut cells = Vec::new();
-    for popularity in POPULARITIES {
-        for hot in hot_percents(setting.scale) {
-            let workload = popularity.workload(setting, keys, USUAL_SETS, false)?;
-            let plan = Plan {
-                load: true,
-                warmup: keys,
-                cascade: Some(machine.cascade(hot)),
-                ..machine.plan(workload, keys / 2)
-            };
-            let cell = Cell::new(SLICKCACHE_GC, plan);
-            cells.push(
-                cell.with("popularity", popularity.name())
-                    .with("hot_percent", hot),
-            );
-        }
-    }
+    let hot_percents = hot_percents(setting.scale);
+    let cells = pairs(&POPULARITIES, &hot_percents).map(|(popularity, hot)| {
+        let plan = machine.loaded(setting, popularity, USUAL_SETS, machine.loaded_keys())?;
+        let plan = Plan {
+            cascade: Some(machine.cascade(hot)),
+            ..plan
+        };
+        Ok(Cell::new(SLICKCACHE_GC, plan)
+            .with("popularity", popularity.name())
+            .with("hot_percent", hot))
+    });
+    let cells: Vec<Cell> = cells.collect::<Result<_, ExperimentError>>()?;
     let rows = setting.cells.run(&cells, Cell::row)?;
     Ok(Outcome::of(plots(&rows), findings(&rows), rows))
 }
@@ -45,14 +39,11 @@ fn plots(rows: &[Row]) -> Vec<Plot> {
         ("6. Look-ups that Tier 1 answers", "tier1_share"),
         ("Throughput, 1/s", "requests_per_s"),
     ];
+    let names = POPULARITIES.map(Popularity::name);
     let plot = |(title, field): (&str, &str)| {
-        let line = |popularity: super::machine::Popularity| {
-            let rows = among(rows, "popularity", popularity.name());
-            let point = |row: &Row| Some((row.number("hot_percent")?, row.number(field)?));
-            Line::new(popularity.name(), rows.iter().filter_map(point).collect())
-        };
         let x = Axis::linear("Tier 1").unit("% of the mappings that fit");
-        let lines = POPULARITIES.into_iter().map(line).collect();
+        let names = names.iter().map(|name| (name, name.as_str()));
+        let lines = lines_by(rows, "popularity", names, ["hot_percent", field]);
         Plot::new(title, x, Axis::linear(title), lines)
     };
     figures.map(plot).into()
@@ -76,19 +67,18 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
             gain(10.0, 20.0),
         ));
         for hot in [4.0, 10.0, 16.0, 20.0] {
-            for (what, field) in [
-                ("look-ups that Tier 1 answers", "tier1_share"),
-                ("requests a second", "requests_per_s"),
-                ("hit ratio", "hit_ratio"),
-                ("items kept", "items_kept"),
-                ("bits of memory an item", "dram_bits_an_item"),
-            ] {
-                findings.push(Finding::new(
-                    format!("{what}, Tier 1 {hot} %, {name}"),
-                    None,
-                    of(hot, field),
-                ));
-            }
+            let rows = among(&rows, "hot_percent", hot);
+            findings.extend(measured(
+                row_of(&rows, SLICKCACHE_GC),
+                &format!("Tier 1 {hot} %, {name}"),
+                &[
+                    ("look-ups that Tier 1 answers", None, "tier1_share"),
+                    ("requests a second", None, "requests_per_s"),
+                    ("hit ratio", None, "hit_ratio"),
+                    ("items kept", None, "items_kept"),
+                    ("bits of memory an item", None, "dram_bits_an_item"),
+                ],
+            ));
         }
     }
     findings

@@ -251,6 +251,24 @@ impl Machine {
         }
     }
 
+    /// Returns the plan for requests to loaded keys after `warmup` others, straight to the cache. `sets_percent` percent of
+    /// the requests are SETs.
+    pub(super) fn loaded(
+        &self,
+        setting: &Setting<'_>,
+        popularity: Popularity,
+        sets_percent: f64,
+        warmup: u64,
+    ) -> Result<Plan, ExperimentError> {
+        let keys = self.loaded_keys();
+        let workload = popularity.workload(setting, keys, sets_percent, false)?;
+        Ok(Plan {
+            load: true,
+            warmup,
+            ..self.plan(workload, keys / 2)
+        })
+    }
+
     /// Returns the plan for requests of look-aside clients in front of the database.
     pub(super) fn before_database(&self, workload: Workload, requests: u64) -> Plan {
         Plan {

@@ -1,9 +1,10 @@
 //! `SlickCache` (`SoCC` 2018), section 5.7 and table 3: memory, flash and processors.
 
-use super::cell::{Cell, FATCACHE, PRESETS, SLICKCACHE, SLICKCACHE_GC};
+use super::cell::{
+    Cell, FATCACHE, FLASH_OF_INDEX, PRESETS, SLICKCACHE, SLICKCACHE_GC, WRITTEN_FOR_A_SET,
+};
 use super::machine::{ITEM_BYTES, Machine, Popularity};
-use crate::compare::Plan;
-use crate::experiment::pick::{among, figure, over};
+use crate::experiment::pick::{among, figure, measured, over, row_of};
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::row::Row;
 
@@ -16,19 +17,13 @@ const ASKED: [(&str, f64, [&str; 3]); 3] = [
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let machine = Machine::of(setting.scale);
-    let keys = machine.loaded_keys();
     let mut cells = Vec::new();
     for (asked, sets, _) in ASKED {
-        let workload = Popularity::Zipfian.workload(setting, keys, sets, false)?;
-        let plan = Plan {
-            load: true,
-            warmup: if setting.scale == Scale::Tiny {
-                keys / 4
-            } else {
-                machine.warm_up(sets)
-            },
-            ..machine.plan(workload, keys / 2)
+        let warmup = match setting.scale {
+            Scale::Tiny => machine.loaded_keys() / 4,
+            Scale::Small | Scale::Paper => machine.warm_up(sets),
         };
+        let plan = machine.loaded(setting, Popularity::Zipfian, sets, warmup)?;
         let cells_of = Cell::of_each(&PRESETS, &plan).into_iter();
         cells.extend(cells_of.map(|cell| cell.with("asked", asked)));
     }
@@ -52,40 +47,29 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
     for (asked, _, paper) in ASKED {
         let rows = among(rows, "asked", asked);
         for (preset, paper) in PRESETS.into_iter().zip(paper) {
-            for (what, paper, field) in [
-                ("share of the processors busy", Some(paper), "cpu_busy"),
-                ("processor time an operation, in us", None, "cpu_us_an_op"),
-                ("requests a second", None, "requests_per_s"),
-                ("hit ratio", None, "hit_ratio"),
-                ("items kept", None, "items_kept"),
-            ] {
-                findings.push(Finding::new(
-                    format!("{what}, {preset}, {asked}"),
-                    paper,
-                    figure(&rows, preset, field),
-                ));
-            }
+            findings.extend(measured(
+                row_of(&rows, preset),
+                &format!("{preset}, {asked}"),
+                &[
+                    ("share of the processors busy", Some(paper), "cpu_busy"),
+                    ("processor time an operation, in us", None, "cpu_us_an_op"),
+                    ("requests a second", None, "requests_per_s"),
+                    ("hit ratio", None, "hit_ratio"),
+                    ("items kept", None, "items_kept"),
+                ],
+            ));
         }
+        let (what, _, field) = FLASH_OF_INDEX;
         for preset in [SLICKCACHE, SLICKCACHE_GC] {
-            for (what, paper, field) in [
-                (
-                    "flash of the index, share of the cache",
-                    Some("0.06"),
-                    "index_flash_share",
-                ),
-                (
-                    "bytes of the index written for a SET",
-                    None,
-                    "index_bytes_written_a_set",
-                ),
-                ("bits of memory an item", Some("35"), "dram_bits_an_item"),
-            ] {
-                findings.push(Finding::new(
-                    format!("{what}, {preset}, {asked}"),
-                    paper,
-                    figure(&rows, preset, field),
-                ));
-            }
+            findings.extend(measured(
+                row_of(&rows, preset),
+                &format!("{preset}, {asked}"),
+                &[
+                    (what, Some("0.06"), field),
+                    WRITTEN_FOR_A_SET,
+                    ("bits of memory an item", Some("35"), "dram_bits_an_item"),
+                ],
+            ));
         }
         findings.push(Finding::new(
             format!("memory of the index an item, {SLICKCACHE} / {FATCACHE}, {asked}"),

@@ -1,9 +1,9 @@
 //! `SlickCache` (`SoCC` 2018), figure 14: instead of SlickCache's index, an index in memory that is swapped.
 
-use super::cell::{Cell, FATCACHE, SLICKCACHE_GC, speed};
+use super::cell::{Cell, FATCACHE, SLICKCACHE_GC, requests_axis, speed};
 use super::machine::{Machine, POPULARITIES, Popularity, optane};
-use crate::compare::{DeviceChoice, Plan, Swap};
-use crate::experiment::pick::{among, figure};
+use crate::compare::{DeviceChoice, Swap};
+use crate::experiment::pick::{among, figure, pairs};
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::Row;
@@ -17,12 +17,9 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
         Scale::Tiny => &POPULARITIES[1..2],
         Scale::Small | Scale::Paper => &POPULARITIES[..],
     };
-    let mut cells = Vec::new();
-    for &popularity in popularities {
-        for preset in [FATCACHE, SLICKCACHE_GC] {
-            cells.push(cell(setting, popularity, preset)?);
-        }
-    }
+    let cells = pairs(popularities, &[FATCACHE, SLICKCACHE_GC])
+        .map(|(popularity, preset)| cell(setting, popularity, preset));
+    let cells: Vec<Cell> = cells.collect::<Result<_, ExperimentError>>()?;
     let mut rows = setting.cells.run(&cells, Cell::row)?;
     let mut cells = Vec::new();
     for &popularity in popularities {
@@ -58,14 +55,9 @@ fn cell(
     preset: &'static str,
 ) -> Result<Cell, ExperimentError> {
     let machine = Machine::of(setting.scale);
-    let keys = machine.loaded_keys();
-    let workload = popularity.workload(setting, keys, 50.0, false)?;
-    let plan = Plan {
-        load: true,
-        // Short enough that most loaded items still exist: the memory of a full index is compared.
-        warmup: keys,
-        ..machine.plan(workload, keys / 2)
-    };
+    // Short enough that most loaded items still exist: the memory of a full index is compared.
+    let warmup = machine.loaded_keys();
+    let plan = machine.loaded(setting, popularity, 50.0, warmup)?;
     Ok(Cell::new(preset, plan).with("popularity", popularity.name()))
 }
 
@@ -81,7 +73,7 @@ fn plot(rows: &[Row]) -> Plot {
     Plot::new(
         "14. Throughput",
         Axis::named("popularity", names.to_vec()),
-        Axis::linear("requests").unit("1/s"),
+        requests_axis(),
         DRAWN.iter().map(line).collect(),
     )
 }

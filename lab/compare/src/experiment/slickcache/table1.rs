@@ -5,7 +5,7 @@ use engine::{Reserve, StaticReserve};
 use super::cell::{Cell, SLICKCACHE_GC};
 use super::machine::{Machine, Popularity};
 use crate::compare::Plan;
-use crate::experiment::pick::among;
+use crate::experiment::pick::{among, measured};
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::row::Row;
 
@@ -33,10 +33,9 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     // More keys than the cache holds, so that items dropped by GC are missed.
     let keys = machine.items();
     let workload = Popularity::Zipfian.workload(setting, keys, 50.0, false)?;
-    let number = if setting.scale == Scale::Tiny {
-        1
-    } else {
-        ALL.len()
+    let number = match setting.scale {
+        Scale::Tiny => 1,
+        Scale::Small | Scale::Paper => ALL.len(),
     };
     let cell = |watermarks: &Watermarks| {
         let plan = Plan {
@@ -62,34 +61,27 @@ impl Watermarks {
 }
 
 fn findings(rows: &[Row]) -> Vec<Finding> {
-    let number = |watermarks: &Watermarks, field| {
-        among(rows, "watermarks", watermarks.name())
-            .first()?
-            .number(field)
-    };
     let mut findings = Vec::new();
     for watermarks in &ALL {
-        let fields = [
-            ("hit ratio", "hit_ratio"),
-            ("requests a second", "requests_per_s"),
-            ("mean latency in us", "mean_us"),
-        ];
-        for ((what, field), paper) in fields.into_iter().zip(watermarks.paper) {
-            findings.push(Finding::new(
-                format!("{what}, {}", watermarks.name()),
-                Some(paper),
-                number(watermarks, field),
-            ));
-        }
-        findings.push(Finding::new(
-            format!("items kept, {}", watermarks.name()),
-            None,
-            number(watermarks, "items_kept"),
+        let [hit_ratio, requests, latency] = watermarks.paper.map(Some);
+        let name = watermarks.name();
+        findings.extend(measured(
+            among(rows, "watermarks", name.as_str()).first(),
+            &name,
+            &[
+                ("hit ratio", hit_ratio, "hit_ratio"),
+                ("requests a second", requests, "requests_per_s"),
+                ("mean latency in us", latency, "mean_us"),
+                ("items kept", None, "items_kept"),
+            ],
         ));
     }
     let fall = || {
-        let [usual, highest] = [&ALL[1], &ALL[4]].map(|watermarks| number(watermarks, "hit_ratio"));
-        Some(100.0 * (usual? - highest?))
+        let hit_ratio = |watermarks: &Watermarks| {
+            let rows = among(rows, "watermarks", watermarks.name());
+            rows.first()?.number("hit_ratio")
+        };
+        Some(100.0 * (hit_ratio(&ALL[1])? - hit_ratio(&ALL[4])?))
     };
     findings.push(Finding::new(
         "hit ratio, 2-5 % less 10-15 %, points",

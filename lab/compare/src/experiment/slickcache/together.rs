@@ -1,11 +1,11 @@
 //! `SlickCache` (`SoCC` 2018), figures 12 and 13 and table 2: all mechanisms together, straight to the cache.
 
 use super::cell::{
-    Cell, FATCACHE, OPTANE_GC, OTHERS, PRESETS, SLICKCACHE, SLICKCACHE_GC, plots_of_each,
-    requests_axis, speed,
+    Cell, FATCACHE, OPTANE_GC, OTHERS, PRESETS, READS_FOR_A_MISS, SLICKCACHE, SLICKCACHE_GC,
+    plots_of_each, requests_axis, speed,
 };
 use super::machine::{Machine, POPULARITIES, Popularity, USUAL_SETS};
-use crate::experiment::pick::{among, figure};
+use crate::experiment::pick::{among, measured, pairs, row_of};
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Plot};
 use crate::row::Row;
@@ -23,24 +23,21 @@ fn shares(scale: Scale) -> Vec<f64> {
     }
 }
 
-fn popularities(scale: Scale) -> Vec<Popularity> {
+const fn popularities(scale: Scale) -> &'static [Popularity] {
     match scale {
-        Scale::Tiny => vec![Popularity::Zipfian],
-        Scale::Small | Scale::Paper => POPULARITIES.into(),
+        Scale::Tiny => &[Popularity::Zipfian],
+        Scale::Small | Scale::Paper => &POPULARITIES,
     }
 }
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let mut cells = Vec::new();
-    for popularity in popularities(setting.scale) {
-        for sets in shares(setting.scale) {
-            let presets = if setting.scale == Scale::Tiny {
-                &DRAWN[1..3]
-            } else {
-                &DRAWN
-            };
-            cells.extend(cells_of(setting, popularity, sets, presets)?);
-        }
+    let presets = match setting.scale {
+        Scale::Tiny => &DRAWN[1..3],
+        Scale::Small | Scale::Paper => &DRAWN,
+    };
+    for (popularity, sets) in pairs(popularities(setting.scale), &shares(setting.scale)) {
+        cells.extend(cells_of(setting, popularity, sets, presets)?);
     }
     if setting.scale != Scale::Tiny {
         cells.extend(cells_of(setting, Popularity::Zipfian, USUAL_SETS, &OTHERS)?);
@@ -60,11 +57,7 @@ fn cells_of(
     presets: &[&'static str],
 ) -> Result<Vec<Cell>, ExperimentError> {
     let machine = Machine::of(setting.scale);
-    let keys = machine.loaded_keys();
-    let workload = popularity.workload(setting, keys, sets, false)?;
-    let mut plan = machine.plan(workload, keys / 2);
-    plan.load = true;
-    plan.warmup = machine.warm_up(sets);
+    let plan = machine.loaded(setting, popularity, sets, machine.warm_up(sets))?;
     let cells = Cell::of_each(presets, &plan).into_iter();
     let cells = cells.map(|cell| {
         cell.with("popularity", popularity.name())
@@ -172,38 +165,30 @@ fn of_tiers(rows: &[Row]) -> Vec<Finding> {
             "sets_percent",
             USUAL_SETS,
         );
-        let fields = [
-            ("look-ups that Tier 1 answers", "tier1_share"),
-            ("look-ups that Tier 2 answers", "tier2_share"),
-            ("look-ups that Tier 3 answers", "tier3_share"),
-            (
-                "reads of a look-up that Tier 2 answers",
-                "reads_a_tier2_lookup",
-            ),
-            (
-                "reads of a look-up that Tier 3 answers",
-                "reads_a_tier3_lookup",
-            ),
-        ];
-        for ((what, field), paper) in fields.into_iter().zip(paper) {
-            findings.push(Finding::new(
-                format!("{what}, {SLICKCACHE_GC}, {name}"),
-                Some(paper),
-                figure(&rows, SLICKCACHE_GC, field),
-            ));
-        }
-        for (what, field) in [
-            ("reads of the index for a miss", "index_reads_a_miss"),
-            ("hit ratio", "hit_ratio"),
-            ("items kept", "items_kept"),
-            ("bits of memory an item", "dram_bits_an_item"),
-        ] {
-            findings.push(Finding::new(
-                format!("{what}, {SLICKCACHE_GC}, {name}"),
-                None,
-                figure(&rows, SLICKCACHE_GC, field),
-            ));
-        }
+        let [tier1, tier2, tier3, reads_of_tier2, reads_of_tier3] = paper.map(Some);
+        findings.extend(measured(
+            row_of(&rows, SLICKCACHE_GC),
+            &format!("{SLICKCACHE_GC}, {name}"),
+            &[
+                ("look-ups that Tier 1 answers", tier1, "tier1_share"),
+                ("look-ups that Tier 2 answers", tier2, "tier2_share"),
+                ("look-ups that Tier 3 answers", tier3, "tier3_share"),
+                (
+                    "reads of a look-up that Tier 2 answers",
+                    reads_of_tier2,
+                    "reads_a_tier2_lookup",
+                ),
+                (
+                    "reads of a look-up that Tier 3 answers",
+                    reads_of_tier3,
+                    "reads_a_tier3_lookup",
+                ),
+                READS_FOR_A_MISS,
+                ("hit ratio", None, "hit_ratio"),
+                ("items kept", None, "items_kept"),
+                ("bits of memory an item", None, "dram_bits_an_item"),
+            ],
+        ));
     }
     findings
 }
