@@ -40,15 +40,12 @@ fn a_library_cache_has_the_index_on_a_device_of_its_own() {
         }
         cache.close().await;
         let in_memory = CacheConfig::new(path("flash")).memory(64 << 20);
-        let refused = Cache::open(in_memory)
-            .await
-            .err()
-            .expect("another placement");
+        let refused = Cache::open(in_memory).await.expect_err("another placement");
         assert!(refused.to_string().contains("tiered"), "{refused}");
         let without = CacheConfig::new(path("new"))
             .memory(64 << 20)
             .index_flash(path("other"));
-        let refused: OpenError = Cache::open(without).await.err().expect("no index on flash");
+        let refused: OpenError = Cache::open(without).await.expect_err("no index on flash");
         assert!(refused.to_string().contains("exact"), "{refused}");
     });
 }
