@@ -11,7 +11,7 @@
 //! | unified direct mapping: from a key to a slab on flash, without a second table | 4.1.2 | `product/engine/src/placement/exact.rs` |
 //! | integrated garbage collection: space-based, then locality-based (the quick clean) | 4.1.3 | `product/engine/src/reclaim/policy.rs` |
 //! | dynamic over-provisioning: heuristic and queueing | 4.1.4 | `product/engine/src/reclaim/watermarks.rs` |
-//! | wear leveling | 4.1.5 | `product/engine/src/store/wear.rs`, `product/engine/src/reclaim/policy.rs` |
+//! | wear leveling | 4.1.5 | `product/engine/src/reclaim/policy.rs`, `product/engine/src/reclaim/reclaimer.rs` (`take_least_worn`) |
 //! | crash recovery | 4.1.6 | `product/engine/src/flash/recover.rs` |
 //! | libssd: slabs as blocks of a LUN, bad blocks | 4.2 | `product/device/src/libssd.rs`, `product/engine/src/store/write.rs` |
 //! | the open-channel SSD, emulated | 4.3 | `product/device/src/nand/` |

@@ -3,7 +3,7 @@
 //!
 //! | mechanism | section | file |
 //! |---|---|---|
-//! | slicing, incarnations, partitions | 5.1 | `systems/slices/src/hash/`, `systems/slices/src/table.rs` |
+//! | slicing, incarnations, partitions | 5.1 | `systems/slices/src/hash/`, `systems/slices/src/page.rs`, `systems/slices/src/incarnations.rs`; the table in memory in `systems/slices/src/table.rs` |
 //! | concurrent reads over channels | 5.2 | `systems/slices/src/scheduler.rs` |
 //! | SliceBloom, SliceLSH | 6 | `systems/slices/src/bloom/`, `systems/slices/src/lsh/` |
 //! | an index of a cache on `SliceHash` (not in the paper) | - | `systems/sliced/src/placement.rs`, `systems/slices/src/hash/index.rs` |

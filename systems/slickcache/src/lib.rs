@@ -2,7 +2,10 @@
 //!
 //! | mechanism | section | file |
 //! |---|---|---|
-//! | Cascade Mapping: tiers, demotion, virtual buffering; direct blocks; the dual-mode linked hash table | 4.1 | `systems/slickcache/src/cascade/` |
+//! | Tier 1, and demotion from it | 4.1.1 | `systems/slickcache/src/cascade/hot.rs`, `systems/slickcache/src/cascade/upkeep.rs` |
+//! | direct blocks, active lists, inactive buckets | 4.1 | `systems/slickcache/src/cascade/partition.rs`, `systems/slickcache/src/cascade/block.rs` |
+//! | compaction of an active list | 4.1 | `systems/slickcache/src/cascade/upkeep/compaction.rs` |
+//! | look-ups over the tiers | 4.2 | `systems/slickcache/src/cascade/search.rs` |
 //! | reads, writes and deletes over the tiers | 4.2 | `systems/slickcache/src/tiered.rs` |
 //! | Adaptive Two-phase GC | 4.3 | `product/engine/src/reclaim/policy.rs` (`CopyRecent`) |
 //! | zero-I/O demapping, the slab sequence counter | 4.3 | `systems/slickcache/src/tiered.rs`, `product/engine/src/placement/on_flash/numbers.rs` |
