@@ -3,8 +3,8 @@
 //! | mechanism | section | file |
 //! |---|---|---|
 //! | Tier 1, and demotion from it | 4.1.1 | `systems/slickcache/src/cascade/hot.rs`, `systems/slickcache/src/cascade/upkeep.rs` |
-//! | direct blocks, active lists, inactive buckets | 4.1 | `systems/slickcache/src/cascade/partition.rs`, `systems/slickcache/src/cascade/block.rs` |
-//! | compaction of an active list | 4.1 | `systems/slickcache/src/cascade/upkeep/compaction.rs` |
+//! | direct blocks, active lists, inactive buckets, and the entries buffered before them | 4.1 | `systems/slickcache/src/cascade/partition.rs`, `systems/slickcache/src/cascade/block.rs` |
+//! | the dual-mode linked hash table: compaction of an active list | 4.1.3 | `systems/slickcache/src/cascade/upkeep/compaction.rs` |
 //! | look-ups over the tiers | 4.2 | `systems/slickcache/src/cascade/search.rs` |
 //! | reads, writes and deletes over the tiers | 4.2 | `systems/slickcache/src/tiered.rs` |
 //! | Adaptive Two-phase GC | 4.3 | `product/engine/src/reclaim/policy.rs` (`CopyRecent`) |
