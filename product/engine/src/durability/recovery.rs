@@ -47,7 +47,7 @@ counters! {
         items,
         /// Items of earlier runs that were found to be dead.
         items_dead,
-        /// Items among the dead ones whose entries an index without keys had lost.
+        /// Entries of an index without keys whose loss is recorded, in the segments that have been read.
         items_unnamed,
         /// Segments whose summary could not be read.
         segments_unreadable,

@@ -211,6 +211,7 @@ async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) 
         offers.extend(classify(tier, record, batch, &items));
     }
     let lost_marks = items.into_lost_marks();
+    recovery.counters.items_unnamed.add(lost_marks.len() as u64);
     let mut alive = 0;
     for (partition, group) in by_partition(tier, offers) {
         let mut contested = Vec::new();
@@ -381,10 +382,7 @@ fn restore(tier: &FlashTier, claim: &Claim<'_>, mut each: impl FnMut(&Offer, Ans
                 tier.upkeep.counters.index_full.add(dropped);
                 refuse(tier, &offer.item)
             }
-            Restored::Lost => {
-                tier.upkeep.recovery.counters.items_unnamed.add(1);
-                Answer::Refused
-            }
+            Restored::Lost => Answer::Refused,
             Restored::Taken(displaced) => {
                 store.table().count_in(place.segment);
                 taken.push((offer, displaced));
