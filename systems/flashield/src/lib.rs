@@ -7,7 +7,7 @@
 //! | flashiness: two features, a support vector machine | 3.2 | `product/engine/src/admission/flashiness.rs`, `product/engine/src/admission/svm.rs` |
 //! | samples and training, application by application | 4.2 | `product/engine/src/admission/learner.rs` |
 //! | an index without keys: 16 slots for a key, filters of segments | 3.4 | `systems/flashield/src/compact/`, `systems/flashield/src/hashed.rs` |
-//! | writing a segment: 16 functions say where an item may lie | 3.4, 4.1 | `product/format/src/hashed.rs`, `product/engine/src/store/hashed.rs` |
+//! | writing a segment: 16 functions say where an item may lie | 3.4, 4.1 | `product/format/src/hashed.rs`, `product/engine/src/store/cursor.rs` |
 //! | eviction: CLOCK, ghosts, the hot data threshold | 4.3 | `systems/flashield/src/hashed/core.rs`, `systems/flashield/src/hashed/shard.rs` |
 //! | RIPQ, in segments | 2.2, 5.1; FAST 2015 | `product/engine/src/store/priorities.rs` |
 //! | S3-FIFO's ghosts (not in the paper) | - | `product/engine/src/admission/ghosts.rs` |
