@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use cli::{inspect, serve};
+use cli::{Offer, inspect, serve};
 
 mod bench;
 mod check;
@@ -41,16 +41,22 @@ enum Command {
     Inspect(inspect::InspectArgs),
 }
 
+/// The presets of the systems, and the emulated devices.
+const OFFER: Offer = Offer {
+    presets: systems::PRESETS,
+    devices: emulated::DEVICES,
+};
+
 fn main() -> ExitCode {
-    match cli::parse::<Cli>(systems::PRESETS, &["serve", "compare"]) {
+    match cli::parse::<Cli>(OFFER, &["serve", "compare"]) {
         Ok(cli) => match cli.command {
-            Command::Serve(args) => serve::run(*args, systems::PRESETS),
+            Command::Serve(args) => serve::run(*args, OFFER),
             Command::Bench(args) => bench::run(*args),
             Command::Check(args) => check::run(&args),
             Command::Compare(args) => compare::run(&args),
             Command::Experiment(args) => experiment::run(&args),
             Command::Slice(args) => slice::run(*args),
-            Command::Inspect(args) => inspect::run(&args),
+            Command::Inspect(args) => inspect::run(&args, OFFER),
         },
         Err(code) => code,
     }

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{Command, Parser};
+use device::{NamedDevices, NoDevices};
 use engine::preset::Presets;
 
 pub mod exit;
@@ -16,14 +17,40 @@ pub mod inspect;
 pub mod progress;
 pub mod serve;
 
-/// Parses the command line of a program. The help of each command in `with_presets` ends with the list of presets.
+/// Presets and named devices that a program is built with.
+#[derive(Clone, Copy)]
+pub struct Offer {
+    /// The presets.
+    pub presets: Presets,
+    /// The devices that `--flash` and `--index-flash` may name.
+    pub devices: &'static dyn NamedDevices,
+}
+
+impl Offer {
+    /// The default preset, and files and block devices alone.
+    pub const PRODUCT: Self = Self {
+        presets: Presets::PRODUCT,
+        devices: &NoDevices,
+    };
+
+    /// Returns the end of a command's help.
+    fn list(&self) -> String {
+        let (presets, devices) = (self.presets.list(), self.devices.usage());
+        match devices {
+            "" => presets,
+            devices => format!("{presets}\n\n{devices}"),
+        }
+    }
+}
+
+/// Parses the command line of a program. The help of each command in `with_offer` ends with its presets and devices.
 ///
 /// # Errors
 /// The exit code of the program if it has nothing to run. The help or the reason has been printed then.
-pub fn parse<C: Parser>(presets: Presets, with_presets: &[&str]) -> Result<C, ExitCode> {
-    let list_presets = |command: Command| command.after_help(presets.list());
-    let command = with_presets.iter().fold(C::command(), |command, &name| {
-        command.mut_subcommand(name, list_presets)
+pub fn parse<C: Parser>(offer: Offer, with_offer: &[&str]) -> Result<C, ExitCode> {
+    let list = |command: Command| command.after_help(offer.list());
+    let command = with_offer.iter().fold(C::command(), |command, &name| {
+        command.mut_subcommand(name, list)
     });
     command
         .try_get_matches()

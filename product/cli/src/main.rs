@@ -5,8 +5,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use cli::{inspect, serve};
-use engine::preset::Presets;
+use cli::{Offer, inspect, serve};
 
 /// A memcached-compatible cache that lives on flash.
 #[derive(Parser)]
@@ -25,10 +24,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match cli::parse::<Cli>(Presets::PRODUCT, &["serve"]) {
+    match cli::parse::<Cli>(Offer::PRODUCT, &["serve"]) {
         Ok(cli) => match cli.command {
-            Command::Serve(args) => serve::run(*args, Presets::PRODUCT),
-            Command::Inspect(args) => inspect::run(&args),
+            Command::Serve(args) => serve::run(*args, Offer::PRODUCT),
+            Command::Inspect(args) => inspect::run(&args, Offer::PRODUCT),
         },
         Err(code) => code,
     }

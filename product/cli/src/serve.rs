@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use device::WriteRate;
+use device::{NamedDevices, WriteRate};
 use engine::Stop;
-use engine::preset::Presets;
 use runtime::live::Signals;
 use server::config::{Config, ListenAddress, LogFormat, Size};
 use server::{FlashSetting, IndexFlashSetting};
@@ -15,6 +14,8 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
+
+use crate::Offer;
 
 /// Options of `serve`. Each stands for a setting of the configuration file and wins over it.
 #[derive(Args)]
@@ -28,18 +29,14 @@ pub struct ServeArgs {
     /// Memory of the whole process: items, index, buffers, connections.
     #[arg(long, value_name = "SIZE")]
     memory: Option<Size>,
-    /// File or block device that holds the items, or an emulated device:
-    /// nand:PRESET or ftl:PRESET, with ,size=S ,block=S ,channels=N ,luns=N ,bad=P% ,cycles=N ,erase_us=T ,read_us=T
-    /// ,program_us=T; nand: ,file=PATH; ftl: ,cache=S.
-    #[arg(long, value_name = "PATH|DEVICE")]
+    /// File or block device that holds the items.
+    #[arg(long, value_name = "PATH")]
     flash: Option<PathBuf>,
     /// Size of the file or block device [default: 4GiB for a new file, the whole of a device].
     #[arg(long, value_name = "SIZE")]
     flash_size: Option<Size>,
-    /// File or block device for the part of the index that is not in memory, made for a new cache; or an emulated device, where
-    /// the flash is one: nvm:optane, with ,size=S ,channels=N ,read_us=T ,write_us=T, or ftl:PRESET [default: a part of
-    /// the flash].
-    #[arg(long, value_name = "PATH|DEVICE")]
+    /// File or block device for the part of the index that is not in memory, made for a new cache [default: a part of the flash].
+    #[arg(long, value_name = "PATH")]
     index_flash: Option<PathBuf>,
     /// Limit on the bytes written to the flash: in a second, as 20MiB, or the rated writes of the drive over its lifetime, as
     /// 600TB/5y. When the limit is reached, new items are dropped instead of written [default: no limit].
@@ -78,7 +75,7 @@ pub struct ServeArgs {
 }
 
 impl ServeArgs {
-    fn config(self) -> Result<Config, String> {
+    fn config(self, devices: &dyn NamedDevices) -> Result<Config, String> {
         let mut config =
             Config::load(self.config.as_deref(), &self.set).map_err(|error| error.to_string())?;
         let server = &mut config.server;
@@ -92,12 +89,11 @@ impl ServeArgs {
         let cache = &mut config.cache;
         take(&mut cache.memory, self.memory);
         if let Some(flash) = self.flash {
-            cache.flash = FlashSetting::new(flash).map_err(|error| format!("--flash: {error}"))?;
+            cache.flash = FlashSetting::Path(flash);
         }
         cache.flash_size = self.flash_size.or(cache.flash_size);
         if let Some(index) = self.index_flash {
-            let index = IndexFlashSetting::new(index);
-            cache.index_flash = Some(index.map_err(|error| format!("--index-flash: {error}"))?);
+            cache.index_flash = Some(IndexFlashSetting::Path(index));
         }
         cache.flash_write_limit = self.flash_write_limit.or(cache.flash_write_limit);
         take(&mut cache.preset, self.preset);
@@ -105,6 +101,8 @@ impl ServeArgs {
         take(&mut cache.max_downtime, self.max_downtime);
         cache.force |= self.force;
         cache.overwrite_filesystem |= self.overwrite_filesystem;
+        let named = config.name_devices(devices);
+        named.map_err(|error| error.to_string())?;
         Ok(config)
     }
 }
@@ -116,21 +114,22 @@ fn take<T>(setting: &mut T, given: Option<T>) {
 }
 
 /// Runs the server. Returns 2 if it cannot start, 1 if it could not stop orderly.
-pub fn run(args: ServeArgs, presets: Presets) -> ExitCode {
+pub fn run(args: ServeArgs, offer: Offer) -> ExitCode {
     // Before anything that takes time: from here on no signal ends the process by itself.
     let signals = match runtime::live::signals() {
         Ok(signals) => signals,
         Err(error) => return crate::exit::refuse(format!("signals cannot be handled: {error}")),
     };
-    match serve(args, presets, signals) {
+    match serve(args, offer, signals) {
         Ok(stop) => crate::exit::of(!matches!(stop, Stop::Incomplete { .. })),
         Err(what) => crate::exit::refuse(what),
     }
 }
 
-fn serve(args: ServeArgs, presets: Presets, signals: Signals) -> Result<Stop, String> {
-    let config = args.config()?;
-    let preset = presets
+fn serve(args: ServeArgs, offer: Offer, signals: Signals) -> Result<Stop, String> {
+    let config = args.config(offer.devices)?;
+    let preset = offer
+        .presets
         .named(&config.cache.preset)
         .map_err(|error| format!("--preset (cache.preset): {error}"))?;
     let filter = config.log.level.parse::<Targets>();

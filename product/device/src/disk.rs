@@ -85,7 +85,10 @@ impl AsRef<[u8]> for SharedBuf {
 }
 
 /// Checks an access against a device of `device_bytes` bytes.
-pub(crate) fn check_access(
+///
+/// # Errors
+/// [`DeviceError::Address`] when the range is not page-aligned or reaches past the device.
+pub fn check_access(
     operation: Operation,
     offset: u64,
     len: u64,
@@ -103,7 +106,7 @@ pub(crate) fn check_access(
 }
 
 /// Returns the future of an access that is refused at once.
-pub(crate) fn refused<'a, T: 'a>(error: DeviceError) -> IoFuture<'a, T> {
+pub fn refused<'a, T: 'a>(error: DeviceError) -> IoFuture<'a, T> {
     Box::pin(std::future::ready(Err(error)))
 }
 

@@ -93,7 +93,8 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
-    pub(crate) fn io(
+    /// Returns the error of a refusal by the operating system or the drive.
+    pub fn io(
         operation: Operation,
         offset: u64,
         len: usize,
@@ -107,7 +108,8 @@ impl DeviceError {
         }
     }
 
-    pub(crate) fn address(operation: Operation, offset: u64, len: usize) -> Self {
+    /// Returns the error of an address outside the device or not aligned.
+    pub fn address(operation: Operation, offset: u64, len: usize) -> Self {
         Self::Address {
             operation,
             offset,
@@ -132,7 +134,7 @@ pub struct PathError<P> {
 
 impl<P> PathError<P> {
     /// Returns a function that makes the whole error of a problem at `path`.
-    pub(crate) fn at<E: Into<P>>(path: &Path) -> impl Fn(E) -> Self + '_ {
+    pub fn at<E: Into<P>>(path: &Path) -> impl Fn(E) -> Self + '_ {
         |problem| Self {
             path: path.to_owned(),
             problem: problem.into(),

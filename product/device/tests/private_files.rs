@@ -7,7 +7,7 @@ use std::fs::{Permissions, metadata, set_permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use flowstone_device::{DeviceSpec, FileDisk, FileJournal, FileOptions, NewJournal};
+use flowstone_device::{FileDisk, FileJournal, FileOptions, NewJournal};
 use rustix::fs::Mode;
 use rustix::process::umask;
 
@@ -22,7 +22,7 @@ type Make<'a> = (&'static str, &'a dyn Fn(&Path) -> Box<dyn Any>);
 fn files_are_made_for_their_owner_alone_whatever_the_umask_and_keep_the_mode_they_have() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
-    let make: [Make<'_>; 4] = [
+    let make: [Make<'_>; 3] = [
         ("flash", &|path| {
             Box::new(FileDisk::open_image(path, Some(1 << 20), FileOptions::default()).unwrap())
         }),
@@ -40,10 +40,6 @@ fn files_are_made_for_their_owner_alone_whatever_the_umask_and_keep_the_mode_the
                 is_journal: <[u8]>::is_empty,
             };
             Box::new(FileJournal::open(path, &new).unwrap())
-        }),
-        ("nand", &|path| {
-            let spec = format!("nand:mlc,size=64MiB,file={}", path.display());
-            Box::new(spec.parse::<DeviceSpec>().unwrap().open(1).unwrap())
         }),
     ];
     for mask in [0o000, 0o022, 0o777] {

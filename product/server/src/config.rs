@@ -7,7 +7,7 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
-use device::{DeviceSpec, FileJournal, WriteRate};
+use device::{FileJournal, NamedDevices, NamedFlash, WriteRate};
 use engine::config::least_journal_bytes;
 use engine::{Admission, AfterDowntime, Reserve};
 use runtime::live::IoChoice;
@@ -188,12 +188,12 @@ pub struct CacheSection {
     /// Memory of the whole process.
     #[default(Size(256 << 20))]
     pub memory: Size,
-    /// File, block device or emulated device.
+    /// File, block device or device of the program.
     #[default(FlashSetting::Path("./flowstone.flash".into()))]
     pub flash: FlashSetting,
     /// Bytes of the flash; unset: those of an existing image, the size of a block device, or 4 GiB.
     pub flash_size: Option<Size>,
-    /// File, block device or emulated device for the part of the index that is on flash; unset: a part of the flash.
+    /// File, block device or device of the program for the part of the index that is on flash; unset: a part of the flash.
     pub index_flash: Option<IndexFlashSetting>,
     /// Bytes of a new device; unset: as many as the index needs.
     pub index_flash_size: Option<Size>,
@@ -393,11 +393,31 @@ impl Config {
             .map_err(|error| content(&format!("--set {}", overrides.join(" ")), &error, None))
     }
 
+    /// Looks for the devices of the program that `cache.flash` and `cache.index_flash` name. To be called before the server
+    /// runs; without it, both are paths.
+    ///
+    /// # Errors
+    /// If a text is of a device and cannot be understood.
+    pub fn name_devices(&mut self, devices: &dyn NamedDevices) -> Result<(), ConfigError> {
+        let cache = &mut self.cache;
+        let refused = |name: &str| {
+            let name = name.to_owned();
+            move |error| ConfigError::new(name, error)
+        };
+        let named = cache.flash.name(devices);
+        named.map_err(refused("--flash (cache.flash)"))?;
+        if let Some(index) = &mut cache.index_flash {
+            let named = index.name(devices);
+            named.map_err(refused("--index-flash (cache.index_flash)"))?;
+        }
+        Ok(())
+    }
+
     /// Checks the settings beyond their types: refuses the first setting that cannot work.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let refuse = |name: &str, what: &str| Err(ConfigError::new(name, what));
-        if let FlashSetting::Emulated(device) = &self.cache.flash {
-            self.check_emulated(device)?;
+        if let FlashSetting::Named(device) = &self.cache.flash {
+            self.check_named(device.as_ref())?;
         }
         if self.server.listen.is_empty() {
             return refuse("--listen (server.listen)", "nothing to listen on");
@@ -478,7 +498,7 @@ impl Config {
                 "an emulated device of the index is in memory, and the flash is not: it could not be opened again"
             }
             (None, Some(_)) => {
-                "the flash is in memory, and the device of its index must be, too: nvm:optane or ftl:PRESET"
+                "the flash is in memory, and the device of its index must be, too: name an emulated one"
             }
             (Some(_), Some(path)) if others.iter().flatten().any(|other| is_same(path, other)) => {
                 "must be another file than the flash and its journal"
@@ -488,14 +508,14 @@ impl Config {
         Err(ConfigError::new(option, what))
     }
 
-    /// Refuses settings that an emulated device determines.
-    fn check_emulated(&self, device: &DeviceSpec) -> Result<(), ConfigError> {
+    /// Refuses settings that a device of the program determines.
+    fn check_named(&self, device: &dyn NamedFlash) -> Result<(), ConfigError> {
         let cache = &self.cache;
         let (name, what) = if cache.flash_size.is_some() {
             let what =
                 format!("the size of an emulated device is part of --flash: {device},size=S");
             ("--flash-size (cache.flash_size)", what)
-        } else if cache.segment_size.is_some() && !device.is_ftl() {
+        } else if cache.segment_size.is_some() && device.blocks().is_some() {
             let what = "a segment is an erase block of the device; leave it out".to_owned();
             ("cache.segment_size", what)
         } else if cache.journal.is_some() && device.file().is_none() {
@@ -560,9 +580,17 @@ fn content(whence: &str, error: &toml::de::Error, text: Option<&str>) -> ConfigE
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flash::tests::Texts;
 
     fn set(assignment: &str) -> Result<Config, ConfigError> {
         Config::load(None, &[assignment.to_owned()])
+    }
+
+    /// Returns the settings with the devices that they name, as far as they can work.
+    fn checked(assignments: &[String]) -> Result<(), ConfigError> {
+        let mut config = Config::load(None, assignments)?;
+        config.name_devices(&Texts)?;
+        config.check()
     }
 
     /// The error of a file with this text.
@@ -709,25 +737,25 @@ mod tests {
     #[test]
     fn an_index_has_a_device_that_lasts_as_long_as_the_flash() {
         for (flash, index, more, says) in [
-            ("x", "nvm:optane", None, "in memory, and the flash is not"),
+            ("x", "index", None, "in memory, and the flash is not"),
             (
-                "nand:mlc,file=x",
-                "ftl:mlc",
+                "blocks,file=x",
+                "disk",
                 None,
                 "in memory, and the flash is not",
             ),
-            ("nand:mlc", "x", None, "nvm:optane"),
+            ("blocks", "x", None, "emulated one"),
             ("x", "x", None, "another file"),
             ("x", "./x", None, ""),
             ("x", "x.journal", None, "another file"),
-            ("nand:mlc,file=x", "x.meta", None, "another file"),
+            ("blocks,file=x", "x.meta", None, "another file"),
             ("x", "y", Some("cache.journal=y"), "another file"),
             ("x", "y", None, ""),
-            ("nand:mlc,file=x", "y", None, ""),
-            ("ftl:mlc", "nvm:optane", None, ""),
+            ("blocks,file=x", "y", None, ""),
+            ("disk", "index", None, ""),
             (
-                "ftl:mlc",
-                "nvm:optane",
+                "disk",
+                "index",
                 Some("cache.index_flash_size=4MiB"),
                 "part of its name",
             ),
@@ -737,7 +765,7 @@ mod tests {
                 format!("cache.index_flash={index}"),
             ];
             set.extend(more.map(str::to_owned));
-            let checked = Config::load(None, &set).unwrap().check();
+            let checked = checked(&set);
             match checked {
                 Ok(()) => assert_eq!(says, "", "{set:?}"),
                 Err(error) => {
@@ -748,23 +776,24 @@ mod tests {
         }
         let alone = set("cache.index_flash_size=4MiB").unwrap().check();
         assert!(alone.unwrap_err().to_string().contains("--index-flash"));
-        let error = set("cache.index_flash=nand:mlc").unwrap_err().to_string();
-        assert!(error.contains("nvm:optane"), "{error}");
+        let wrong = ["cache.index_flash=blocks".to_owned()];
+        let error = checked(&wrong).unwrap_err().to_string();
+        assert!(error.contains("--index-flash"), "{error}");
     }
 
     #[test]
     fn what_an_emulated_device_decides_itself_is_refused() {
         for (flash, setting, says) in [
-            ("nand:mlc", "cache.flash_size=4GiB", "--flash-size"),
-            ("ftl:mlc", "cache.flash_size=4GiB", "--flash-size"),
-            ("nand:mlc,file=x", "cache.segment_size=1MiB", "erase block"),
-            ("nand:mlc", "cache.journal=x", "in memory"),
+            ("blocks", "cache.flash_size=4GiB", "--flash-size"),
+            ("disk", "cache.flash_size=4GiB", "--flash-size"),
+            ("blocks,file=x", "cache.segment_size=1MiB", "erase block"),
+            ("blocks", "cache.journal=x", "in memory"),
         ] {
             let set = [format!("cache.flash={flash}"), setting.to_owned()];
-            let refused = Config::load(None, &set).unwrap().check();
+            let refused = checked(&set);
             assert!(refused.unwrap_err().to_string().contains(says), "{setting}");
         }
-        let error = set("cache.flash=nand:slc").unwrap_err();
-        assert!(error.to_string().contains("didacache"), "{error}");
+        let error = checked(&["cache.flash=index".to_owned()]).unwrap_err();
+        assert!(error.to_string().contains("--flash"), "{error}");
     }
 }

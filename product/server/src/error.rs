@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use device::{JournalError, SpecError};
+use device::{JournalError, NamedError};
 use engine::OpenError;
 
 use crate::config::{ConfigError, Size};
@@ -60,7 +60,7 @@ pub enum ServeError {
     #[error(transparent)]
     Device(#[from] device::OpenError),
     #[error("--flash: {0}")]
-    Emulated(#[from] SpecError),
+    Named(#[from] NamedError),
     #[error(
         "{path}: no such file, and without it nothing in {flash} can be found: give it back, or use \
          --force to start empty"

@@ -2,45 +2,45 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use device::{DeviceSpec, DiskSpec, SpecError};
+use device::{Geometry, NamedDevices, NamedError, NamedFlash};
 use serde::Deserialize;
-use serde::de;
 
-/// The device of the items.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The device of the items. A deserialized one is a path until [`name`](Self::name) has looked for a device.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(from = "PathBuf")]
 pub enum FlashSetting {
     /// A file, made if absent, or a block device.
     Path(PathBuf),
-    /// An emulated device.
-    Emulated(DeviceSpec),
+    /// A device of the program.
+    Named(Arc<dyn NamedFlash>),
 }
 
 impl FlashSetting {
-    /// Parses `text`: an emulated device, or else a path.
-    ///
-    /// # Errors
-    /// If there is no such device.
-    pub fn new(text: PathBuf) -> Result<Self, SpecError> {
-        match text.to_str() {
-            Some(text) if DiskSpec::is_one(text) => text.parse().map(Self::Emulated),
-            _ => Ok(Self::Path(text)),
+    /// Takes the device of `devices` that the path names, if it names one.
+    pub(crate) fn name(&mut self, devices: &dyn NamedDevices) -> Result<(), NamedError> {
+        if let Self::Path(path) = self
+            && let Some(named) = path.to_str().and_then(|text| devices.flash(text))
+        {
+            *self = Self::Named(named?);
         }
+        Ok(())
     }
 
     /// Returns the path if the file or device outlives the process.
     pub(crate) fn path(&self) -> Option<&Path> {
         match self {
             Self::Path(path) => Some(path),
-            Self::Emulated(spec) => spec.file(),
+            Self::Named(device) => device.file(),
         }
     }
 
-    /// Returns the emulated device whose erase blocks are segments, if it is one.
-    pub(crate) fn nand(&self) -> Option<&DeviceSpec> {
+    /// Returns the shape of the device if its erase blocks are segments.
+    pub(crate) fn blocks(&self) -> Result<Option<Geometry>, NamedError> {
         match self {
-            Self::Emulated(spec) if !spec.is_ftl() => Some(spec),
-            Self::Emulated(_) | Self::Path(_) => None,
+            Self::Named(device) => device.blocks().transpose(),
+            Self::Path(_) => Ok(None),
         }
     }
 
@@ -48,9 +48,9 @@ impl FlashSetting {
     pub(crate) fn image(&self) -> PathBuf {
         match self {
             Self::Path(path) => path.clone(),
-            Self::Emulated(spec) => match spec.file() {
+            Self::Named(device) => match device.file() {
                 Some(file) => meta_beside(file),
-                None => PathBuf::from(spec.to_string()),
+                None => PathBuf::from(device.to_string()),
             },
         }
     }
@@ -60,14 +60,14 @@ impl fmt::Display for FlashSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Path(path) => path.display().fmt(f),
-            Self::Emulated(spec) => spec.fmt(f),
+            Self::Named(device) => device.fmt(f),
         }
     }
 }
 
-impl<'de> Deserialize<'de> for FlashSetting {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::new(PathBuf::deserialize(deserializer)?).map_err(de::Error::custom)
+impl From<PathBuf> for FlashSetting {
+    fn from(path: PathBuf) -> Self {
+        Self::Path(path)
     }
 }
 
@@ -79,25 +79,112 @@ pub(crate) fn meta_beside(file: &Path) -> PathBuf {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use device::{NamedDisk, OpenError, OpenedFlash};
+
     use super::*;
+
+    /// Devices by the texts `blocks`, `disk` and `index`, in memory or with `,file=PATH`. They cannot be opened.
+    pub(crate) struct Texts;
+
+    #[derive(Debug)]
+    struct Text {
+        text: String,
+        file: Option<PathBuf>,
+    }
+
+    impl fmt::Display for Text {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(&self.text)
+        }
+    }
+
+    fn refused(text: &str) -> NamedError {
+        NamedError {
+            reason: format!("`{text}` is no device of this kind"),
+            is_in_use: false,
+        }
+    }
+
+    fn named(text: &str, kinds: &[&str]) -> Option<Result<Arc<Text>, NamedError>> {
+        let (kind, option) = text.split_once(',').unwrap_or((text, ""));
+        ["blocks", "disk", "index"].contains(&kind).then(|| {
+            let file = option.strip_prefix("file=").map(PathBuf::from);
+            let text = text.to_owned();
+            match kinds.contains(&kind) {
+                true => Ok(Arc::new(Text { text, file })),
+                false => Err(refused(&text)),
+            }
+        })
+    }
+
+    impl NamedDevices for Texts {
+        fn flash(&self, text: &str) -> Option<Result<Arc<dyn NamedFlash>, NamedError>> {
+            Some(named(text, &["blocks", "disk"])?.map(|device| device as _))
+        }
+
+        fn disk(&self, text: &str) -> Option<Result<Arc<dyn NamedDisk>, NamedError>> {
+            Some(named(text, &["disk", "index"])?.map(|device| device as _))
+        }
+
+        fn kept_in(&self, _path: &Path) -> Option<&'static str> {
+            None
+        }
+
+        fn usage(&self) -> &'static str {
+            ""
+        }
+    }
+
+    impl NamedFlash for Text {
+        fn file(&self) -> Option<&Path> {
+            self.file.as_deref()
+        }
+
+        fn blocks(&self) -> Option<Result<Geometry, NamedError>> {
+            self.text.starts_with("blocks").then(|| {
+                Ok(Geometry {
+                    channels: 1,
+                    luns_per_channel: 1,
+                    blocks_per_lun: 64,
+                    pages_per_block: 64,
+                    page_bytes: 16 << 10,
+                })
+            })
+        }
+
+        fn open(&self) -> Result<OpenedFlash, NamedError> {
+            Err(refused(&self.text))
+        }
+    }
+
+    impl NamedDisk for Text {
+        fn open(&self, usual_bytes: u64) -> Result<(Arc<dyn device::Disk>, String), OpenError> {
+            Ok((
+                Arc::new(device::MemoryDisk::new(usual_bytes)),
+                self.text.clone(),
+            ))
+        }
+    }
 
     #[test]
     fn devices_and_paths_are_told_apart() {
         for (text, path, image) in [
             ("./x", Some("./x"), "./x"),
-            ("./nand:mlc", Some("./nand:mlc"), "./nand:mlc"),
-            ("nand:mlc", None, "nand:mlc"),
-            ("nand:mlc,file=a/b", Some("a/b"), "a/b.meta"),
-            ("ftl:qlc,size=1024", None, "ftl:qlc,size=1024"),
+            ("./blocks", Some("./blocks"), "./blocks"),
+            ("blocks", None, "blocks"),
+            ("blocks,file=a/b", Some("a/b"), "a/b.meta"),
+            ("disk", None, "disk"),
         ] {
-            let setting = FlashSetting::new(text.into()).unwrap();
+            let mut setting = FlashSetting::Path(text.into());
+            setting.name(&Texts).unwrap();
             assert_eq!(setting.path(), path.map(Path::new), "{text}");
             assert_eq!(setting.image(), Path::new(image));
             assert_eq!(setting.to_string(), text);
+            let has_blocks = setting.blocks().unwrap().is_some();
+            assert_eq!(has_blocks, text.starts_with("blocks"));
         }
-        for wrong in ["nand:slc", "nvm:optane"] {
-            assert!(FlashSetting::new(wrong.into()).is_err(), "{wrong}");
-        }
+        let mut wrong = FlashSetting::Path("index".into());
+        assert!(wrong.name(&Texts).is_err());
     }
 }

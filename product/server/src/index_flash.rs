@@ -3,46 +3,42 @@
 //! | `--index-flash` | |
 //! |---|---|
 //! | `PATH` | a file, made for a new cache alone, or a block device |
-//! | `nvm:optane`, `ftl:PRESET` | in memory; the flash must be in memory, too |
+//! | a device of the program | in memory; the flash must be in memory, too |
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use device::{Disk, DiskSpec, DiskSpecError, FileDisk, FileOptions, OpenError};
+use device::{Disk, FileDisk, FileOptions, NamedDevices, NamedDisk, NamedError, OpenError};
 use engine::IndexDeviceNeed;
 use serde::Deserialize;
-use serde::de;
 
-/// Seed of an emulated device's bad blocks.
-const DEVICE_SEED: u64 = 2;
-
-/// The device of the index.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The device of the index. A deserialized one is a path until [`name`](Self::name) has looked for a device.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(from = "PathBuf")]
 pub enum IndexFlashSetting {
     /// A file or a block device.
     Path(PathBuf),
-    /// An emulated device, in memory.
-    Emulated(DiskSpec),
+    /// A device of the program, in memory.
+    Named(Arc<dyn NamedDisk>),
 }
 
 impl IndexFlashSetting {
-    /// Parses `text`: an emulated device, or else a path.
-    ///
-    /// # Errors
-    /// If there is no such device.
-    pub fn new(text: PathBuf) -> Result<Self, DiskSpecError> {
-        match text.to_str() {
-            Some(text) if DiskSpec::is_one(text) => text.parse().map(Self::Emulated),
-            _ => Ok(Self::Path(text)),
+    /// Takes the device of `devices` that the path names, if it names one.
+    pub(crate) fn name(&mut self, devices: &dyn NamedDevices) -> Result<(), NamedError> {
+        if let Self::Path(path) = self
+            && let Some(named) = path.to_str().and_then(|text| devices.disk(text))
+        {
+            *self = Self::Named(named?);
         }
+        Ok(())
     }
 
     /// Returns the path if the file or device outlives the process.
     pub(crate) fn path(&self) -> Option<&Path> {
         match self {
             Self::Path(path) => Some(path),
-            Self::Emulated(_) => None,
+            Self::Named(_) => None,
         }
     }
 }
@@ -51,14 +47,14 @@ impl fmt::Display for IndexFlashSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Path(path) => path.display().fmt(f),
-            Self::Emulated(spec) => spec.fmt(f),
+            Self::Named(device) => device.fmt(f),
         }
     }
 }
 
-impl<'de> Deserialize<'de> for IndexFlashSetting {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::new(PathBuf::deserialize(deserializer)?).map_err(de::Error::custom)
+impl From<PathBuf> for IndexFlashSetting {
+    fn from(path: PathBuf) -> Self {
+        Self::Path(path)
     }
 }
 
@@ -84,11 +80,7 @@ impl IndexPlace {
     ) -> Result<Option<Arc<dyn Disk>>, OpenError> {
         let bytes = self.bytes.unwrap_or(need.bytes);
         let (disk, words): (Arc<dyn Disk>, String) = match &self.setting {
-            IndexFlashSetting::Emulated(spec) => {
-                let disk = spec.open(DEVICE_SEED, bytes)?;
-                let words = spec.describe(disk.len_bytes());
-                (disk, words)
-            }
+            IndexFlashSetting::Named(device) => device.open(bytes)?,
             IndexFlashSetting::Path(path) => {
                 let new = need.may_be_new.then_some(bytes);
                 let open = || FileDisk::open_index(path, new, self.options);
@@ -111,9 +103,12 @@ mod tests {
     use device::OpenProblem;
 
     use super::*;
+    use crate::flash::tests::Texts;
 
     fn setting(text: &str) -> IndexFlashSetting {
-        IndexFlashSetting::new(text.into()).unwrap()
+        let mut setting = IndexFlashSetting::Path(text.into());
+        setting.name(&Texts).unwrap();
+        setting
     }
 
     fn open(text: &str, need: IndexDeviceNeed) -> Result<Option<Arc<dyn Disk>>, OpenError> {
@@ -135,15 +130,11 @@ mod tests {
 
     #[test]
     fn devices_and_paths_are_told_apart() {
-        assert_eq!(
-            setting("./nvm:optane").path(),
-            Some(Path::new("./nvm:optane"))
-        );
-        assert_eq!(setting("nvm:optane,channels=2").path(), None);
-        assert_eq!(setting("ftl:mlc").to_string(), "ftl:mlc");
-        for wrong in ["nvm:x", "nand:mlc"] {
-            assert!(IndexFlashSetting::new(wrong.into()).is_err(), "{wrong}");
-        }
+        assert_eq!(setting("./index").path(), Some(Path::new("./index")));
+        assert_eq!(setting("index").path(), None);
+        assert_eq!(setting("disk").to_string(), "disk");
+        let mut wrong = IndexFlashSetting::Path("blocks".into());
+        assert!(wrong.name(&Texts).is_err());
     }
 
     /// A new file has the needed size, and only its owner may use it. A cache that has an index elsewhere gets no new
@@ -189,13 +180,11 @@ mod tests {
     }
 
     #[test]
-    fn an_emulated_device_is_as_large_as_it_has_to_be() {
+    fn a_device_of_the_program_has_the_needed_bytes() {
         let need = IndexDeviceNeed {
             may_be_new: true,
             bytes: 2 << 20,
         };
-        for (text, expected) in [("nvm:optane", 2 << 20), ("nvm:optane,size=4MiB", 4 << 20)] {
-            assert_eq!(bytes(open(text, need).unwrap()), Some(expected));
-        }
+        assert_eq!(bytes(open("index", need).unwrap()), Some(2 << 20));
     }
 }

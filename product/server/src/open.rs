@@ -3,9 +3,9 @@
 //! | `--flash` | segments | superblock | journal |
 //! |---|---|---|---|
 //! | `PATH` | of a chosen size, in the file or device | its first MiB | `PATH.journal` |
-//! | `nand:PRESET,file=PATH` | erase blocks in the file | `PATH.meta` | `PATH.journal` |
-//! | `nand:PRESET` | erase blocks in memory | in memory | in memory |
-//! | `ftl:PRESET` | of a chosen size, on a disk in memory | its first MiB | in memory |
+//! | a device with erase blocks, in a file at PATH | its erase blocks | `PATH.meta` | `PATH.journal` |
+//! | a device with erase blocks, in memory | its erase blocks | in memory | in memory |
+//! | a disk in memory | of a chosen size | its first MiB | in memory |
 //!
 //! The device of the index, if it has one, is opened later: the superblock tells whether it may be made.
 //!
@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use device::{
-    DeviceSpec, Emulated, FileDisk, FileJournal, FileOptions, Journal, JournalError,
-    JournalProblem, MemoryDisk, MemoryJournal, NandError, NandFileProblem, OpenProblem, SpecError,
+    FileDisk, FileJournal, FileOptions, Journal, JournalError, JournalProblem, MemoryDisk,
+    MemoryJournal, NamedError, NamedFlash, OpenProblem, OpenedMedium,
 };
 use engine::Medium;
 use engine::config::{META_BYTES, journal_bytes, new_journal};
@@ -27,8 +27,6 @@ use crate::error::ServeError;
 use crate::flash::{FlashSetting, meta_beside};
 use crate::index_flash::IndexPlace;
 
-/// Seed of an emulated device's bad blocks: the same for every start in memory.
-const DEVICE_SEED: u64 = 1;
 /// Longest wait for another process to release the flash and the addresses, and the pause between attempts.
 pub(crate) const IN_USE_PATIENCE: Duration = Duration::from_secs(2);
 const IN_USE_PAUSE: Duration = Duration::from_millis(20);
@@ -82,7 +80,7 @@ impl OpenFlash {
     pub(crate) fn open(config: &Config) -> Result<Self, ServeError> {
         match &config.cache.flash {
             FlashSetting::Path(path) => Self::open_path(config, path),
-            FlashSetting::Emulated(spec) => Self::open_emulated(config, spec),
+            FlashSetting::Named(device) => Self::open_named(config, device.as_ref()),
         }
     }
 
@@ -94,29 +92,23 @@ impl OpenFlash {
         Ok(Self::on(config, Medium::Disk(Arc::new(disk)), words))
     }
 
-    fn open_emulated(config: &Config, spec: &DeviceSpec) -> Result<Self, ServeError> {
-        let is_locked = |error: &NandError| match error {
-            NandError::File(error) => matches!(error.problem, NandFileProblem::InUse),
-            NandError::Config(_) => false,
-        };
-        let in_use =
-            |error: &SpecError| matches!(error, SpecError::Device(error) if is_locked(error));
+    fn open_named(config: &Config, device: &dyn NamedFlash) -> Result<Self, ServeError> {
+        let in_use = |error: &NamedError| error.is_in_use;
         let deadline = Instant::now() + IN_USE_PATIENCE;
-        let device = retry_until(deadline, in_use, || spec.open(DEVICE_SEED))?;
-        let memory = Size(device.memory_bytes().next_multiple_of(1 << 20));
-        let (words, notice) = (device.describe(), notice(spec, memory));
-        let medium = match device {
-            Emulated::Ftl(disk) => Medium::Disk(disk),
-            Emulated::Nand(flash) => Medium::Flash {
-                meta: match spec.file() {
+        let opened = retry_until(deadline, in_use, || device.open())?;
+        let memory = Size(opened.memory_bytes.next_multiple_of(1 << 20));
+        let medium = match opened.medium {
+            OpenedMedium::Disk(disk) => Medium::Disk(disk),
+            OpenedMedium::Flash { flash, is_new } => Medium::Flash {
+                meta: match device.file() {
                     None => Arc::new(MemoryDisk::new(META_BYTES)),
-                    Some(file) => Arc::new(open_meta(&config.cache, file, flash.nand().is_new())?),
+                    Some(file) => Arc::new(open_meta(&config.cache, file, is_new)?),
                 },
                 flash,
             },
         };
-        let mut open = Self::on(config, medium, words);
-        open.notice = Some(notice);
+        let mut open = Self::on(config, medium, opened.description);
+        open.notice = Some(notice(device, memory));
         Ok(open)
     }
 
@@ -177,8 +169,8 @@ impl OpenFlash {
     }
 }
 
-fn notice(spec: &DeviceSpec, memory: Size) -> String {
-    match spec.file() {
+fn notice(device: &dyn NamedFlash, memory: Size) -> String {
+    match device.file() {
         Some(file) => format!(
             "the flash is emulated in a file, its superblock in {}; it takes up to {memory} of \
              memory beside --memory",

@@ -344,8 +344,7 @@ fn check_new(
     config: &mut Config,
     preset: impl Fn(Sizes) -> EngineConfig,
 ) -> Result<(), ServeError> {
-    if let Some(spec) = config.cache.flash.nand() {
-        let shape = spec.geometry()?;
+    if let Some(shape) = config.cache.flash.blocks()? {
         let block_bytes = u32::try_from(shape.block_bytes()).unwrap_or(u32::MAX);
         let half_a_block = Size(u64::from(block_bytes) / 2);
         let usual = config.max_item_size().min(half_a_block);

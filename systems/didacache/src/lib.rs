@@ -13,8 +13,8 @@
 //! | dynamic over-provisioning: heuristic and queueing | 4.1.4 | `product/engine/src/reclaim/watermarks.rs` |
 //! | wear leveling | 4.1.5 | `product/engine/src/reclaim/policy.rs`, `product/engine/src/reclaim/reclaimer.rs` (`take_least_worn`) |
 //! | crash recovery | 4.1.6 | `product/engine/src/flash/recover.rs` |
-//! | libssd: slabs as blocks of a LUN, bad blocks | 4.2 | `product/device/src/libssd.rs`, `product/engine/src/store/write.rs` |
-//! | the open-channel SSD, emulated | 4.3 | `product/device/src/nand/` |
+//! | libssd: slabs as blocks of a LUN, bad blocks | 4.2 | `lab/emulated/src/libssd.rs`, `product/engine/src/store/write.rs` |
+//! | the open-channel SSD, emulated | 4.3 | `lab/emulated/src/nand/` |
 //! | the presets | 5.1, 5.4.3 | this file |
 
 #![forbid(unsafe_code)]

@@ -86,7 +86,8 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use device::{Ftl, FtlConfig, Latency, MemoryDisk, Nand, Preset, Striping};
+    use device::{Latency, MemoryDisk};
+    use emulated::{Ftl, FtlConfig, Nand, Preset, Striping};
     use runtime::sim::Sim;
 
     use super::*;

@@ -5,10 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use device::{
-    Fault, FaultyDisk, Flash, Image, Latency, Libssd, MemoryDisk, Nand, NandCrash, NandImage,
-    Operation, SegmentShape, Tear, When,
-};
+use device::{Fault, FaultyDisk, Flash, Image, Latency, MemoryDisk, Operation, Tear, When};
+use emulated::{Libssd, Nand, NandCrash, NandImage, SegmentShape};
 use engine::config::META_BYTES;
 use parking_lot::Mutex;
 

@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::{Endurance, Geometry, NandConfig, NandTiming};
+use device::Geometry;
+use emulated::{Endurance, NandConfig, NandTiming};
 use engine::config::META_BYTES;
 use engine::format::index_device::INDEX_HEAD_BYTES;
 use engine::placement::{IndexRoom, PlacementKind};

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::{
-    AlignedBuf, BlockHealth, BlockId, DeviceError, Disk, Flash, Geometry, IoFuture, Libssd,
-    SharedBuf,
+    AlignedBuf, BlockHealth, BlockId, DeviceError, Disk, Flash, Geometry, IoFuture, SharedBuf,
 };
+use emulated::Libssd;
 use engine::Medium;
 
 use super::media::LifeDisk;

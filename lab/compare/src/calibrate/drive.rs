@@ -6,8 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::measure::{Probe, Profile, probe};
-use device::{DeviceError, Disk, DriveModel, MemoryDisk, PAGE_BYTES, PacedDisk};
+use device::{DeviceError, Disk, MemoryDisk, PAGE_BYTES};
+use emulated::measure::{Probe, Profile, probe};
+use emulated::{DriveModel, PacedDisk};
 use runtime::sim::Sim;
 
 /// Returns the model that reproduces `profile`. Accesses missing from the profile take no time.
@@ -111,7 +112,7 @@ pub fn probe_model(model: &DriveModel, what: &Probe, seed: u64) -> Result<Profil
 #[cfg(test)]
 mod tests {
     use super::*;
-    use device::measure::Pace;
+    use emulated::measure::Pace;
 
     fn pace(depth: u32, mean_us: f64) -> Pace {
         Pace {

@@ -22,9 +22,9 @@ pub enum CompareError {
     #[error("{path}: holds something already; name a file that does not exist, or an empty device")]
     Occupied { path: String },
     #[error(transparent)]
-    Device(#[from] device::SpecError),
+    Device(#[from] emulated::SpecError),
     #[error("--index-device: {0}")]
-    IndexDevice(#[from] device::DiskSpecError),
+    IndexDevice(#[from] emulated::DiskSpecError),
     #[error("the drive: {0}")]
     Drive(#[from] device::DeviceError),
     #[error(transparent)]

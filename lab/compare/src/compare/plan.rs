@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::{DeviceSpec, DiskSpec, DriveModel};
+use emulated::{DeviceSpec, DiskSpec, DriveModel};
 use engine::config::Sizes;
 use engine::preset::Preset;
 use engine::{Admission, EngineConfig, Reserve};

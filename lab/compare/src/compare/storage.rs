@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use device::{
-    AlignedBuf, DeviceError, Disk, DriveModel, Emulated, Flash, Ftl, Libssd, MemoryDisk,
-    MeteredDisk, Nand, NandCrash, PacedDisk, Region, SharedBuf, WriteMeter,
+    AlignedBuf, DeviceError, Disk, Flash, MemoryDisk, MeteredDisk, Region, SharedBuf, WriteMeter,
 };
+use emulated::{DriveModel, Emulated, Ftl, Libssd, Nand, NandCrash, PacedDisk};
 use engine::Medium;
 use engine::config::META_BYTES;
 

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use device::measure::{Probe, Profile, prepare, probe};
 use device::{AlignedBuf, Disk, FileDisk, FileOptions};
+use emulated::measure::{Probe, Profile, prepare, probe};
 use engine::config::META_BYTES;
 use runtime::file::is_locked;
 

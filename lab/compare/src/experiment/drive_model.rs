@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use device::PAGE_BYTES;
-use device::measure::{Mixed, Pace, Probe, Profile};
+use emulated::measure::{Mixed, Pace, Probe, Profile};
 
 use super::drive_file::DriveFile;
 use super::{ExperimentError, Finding, Outcome, Scale, Setting};

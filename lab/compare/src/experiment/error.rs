@@ -1,6 +1,7 @@
 //! Errors of an experiment.
 
-use device::{ConfigError, DeviceError, OpenError};
+use device::{DeviceError, OpenError};
+use emulated::ConfigError;
 use workload::WorkloadError;
 
 use crate::calibrate::MeasureError;

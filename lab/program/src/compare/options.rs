@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use device::{DeviceSpec, DiskSpec, SpecError};
+use emulated::{DeviceSpec, DiskSpec, SpecError};
 use engine::preset::Preset;
 use engine::{Admission, Reserve, StaticReserve};
 use lab::compare::{CompareError, DeviceChoice, Plan};

@@ -17,6 +17,7 @@ use device::{Disk, FileDisk, FileJournal, Journal};
 use engine::inspect::{InspectOptions, Phase, Progress, inspect};
 use indicatif::ProgressBar;
 
+use crate::Offer;
 use subject::Subject;
 
 /// Options of `flowstone inspect`.
@@ -36,8 +37,8 @@ pub struct InspectArgs {
 }
 
 /// Runs the inspection. Returns 1 if the image is damaged or would start empty, 2 if it cannot be inspected.
-pub fn run(args: &InspectArgs) -> ExitCode {
-    let subject = match look(args) {
+pub fn run(args: &InspectArgs, offer: Offer) -> ExitCode {
+    let subject = match look(args, offer) {
         Ok(subject) => subject,
         Err(what) => return crate::exit::refuse(what),
     };
@@ -51,12 +52,11 @@ pub fn run(args: &InspectArgs) -> ExitCode {
     crate::exit::of(subject.inspection.is_sound())
 }
 
-fn look(args: &InspectArgs) -> Result<Subject<'_>, String> {
+fn look(args: &InspectArgs, offer: Offer) -> Result<Subject<'_>, String> {
     let path = &args.path;
-    if device::is_nand_file(path) {
+    if let Some(kind) = offer.devices.kept_in(path) {
         return Err(format!(
-            "{}: is an emulated NAND device, which cannot be inspected: ask the server for `stats \
-             flash`",
+            "{}: is {kind}, which cannot be inspected: ask the server for `stats flash`",
             path.display()
         ));
     }

@@ -6,10 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::{
-    Disk as _, DiskFlash, Endurance, Flash, Geometry, Latency, Libssd, MemoryDisk, Nand,
-    NandConfig, NandTiming, Region, SegmentShape,
-};
+use device::{Disk as _, DiskFlash, Flash, Latency, MemoryDisk, Region};
 use runtime::sim::Sim;
 
 use super::*;
@@ -19,6 +16,10 @@ use crate::format::hashed::HashedPositions;
 use crate::format::item::{ItemHeader, ItemRef};
 use crate::format::segment::{Position, SummaryEntry};
 use crate::key::KeyHash;
+
+mod worn;
+
+use worn::WornFlash;
 
 pub(crate) const SEGMENT: u32 = 64 << 10;
 
@@ -118,37 +119,24 @@ fn hashed_len(number: u64) -> u32 {
     }
 }
 
-/// Returns the endurance of blocks that bear one erase.
-fn one_cycle() -> Endurance {
-    Endurance {
-        cycles: 1,
-        ..Endurance::unlimited()
-    }
+/// Returns flash whose blocks bear one erase.
+fn one_cycle() -> Arc<WornFlash> {
+    WornFlash::new(1, |_| false)
 }
 
-/// Returns a store on emulated NAND of 32 segments with this endurance.
-fn store_on_nand(endurance: Endurance, layout: Layout) -> (Arc<SegmentStore>, Libssd) {
-    streams_on_nand(endurance, Arc::new(SlabClasses::new(layout, SEGMENT)))
+/// Returns flash that does not wear, with bad blocks.
+fn with_bad_blocks(is_bad: impl Fn(u32) -> bool) -> Arc<WornFlash> {
+    WornFlash::new(u32::MAX, is_bad)
 }
 
-fn streams_on_nand(endurance: Endurance, streams: Arc<dyn Streams>) -> (Arc<SegmentStore>, Libssd) {
-    let config = NandConfig {
-        geometry: Geometry {
-            channels: 2,
-            luns_per_channel: 2,
-            blocks_per_lun: 8,
-            pages_per_block: SEGMENT / 4096,
-            page_bytes: 4096,
-        },
-        planes: 1,
-        timing: NandTiming::instant(),
-        endurance,
-        seed: 5,
-    };
-    let nand = Arc::new(Nand::new(config).unwrap());
-    let flash = Libssd::new(nand, SegmentShape::Block).unwrap();
-    let store = SegmentStore::new(Arc::new(flash.clone()), streams, &CONFIG);
-    (Arc::new(store), flash)
+/// Returns a store on this flash.
+fn store_on(flash: &Arc<WornFlash>, layout: Layout) -> Arc<SegmentStore> {
+    streams_on(flash, Arc::new(SlabClasses::new(layout, SEGMENT)))
+}
+
+fn streams_on(flash: &Arc<WornFlash>, streams: Arc<dyn Streams>) -> Arc<SegmentStore> {
+    let flash = Arc::clone(flash);
+    Arc::new(SegmentStore::new(flash, streams, &CONFIG))
 }
 
 /// Appends one item of 2,000 bytes; `None` when there is no space.
@@ -215,7 +203,7 @@ async fn fill(store: &SegmentStore) -> Vec<(Place, u64)> {
 }
 
 /// Makes the write of a segment fail. Its block bears one erase.
-async fn fail(store: &SegmentStore, flash: &Libssd, segment: SegmentId) -> WriteFailure {
+async fn fail(store: &SegmentStore, flash: &WornFlash, segment: SegmentId) -> WriteFailure {
     flash.erase(device::BlockId(segment.0)).await.unwrap();
     store.appender().flush();
     let written = store.writer().write_next(async || {}).await.unwrap();
@@ -436,11 +424,8 @@ fn a_checkpoint_reads_as_it_was_written() {
 #[test]
 fn segments_on_bad_blocks_are_left_out() {
     Sim::new(1).block_on(async {
-        let endurance = Endurance {
-            factory_bad: 0.2,
-            ..Endurance::unlimited()
-        };
-        let (store, flash) = store_on_nand(endurance, Layout::Packed);
+        let flash = with_bad_blocks(|block| block % 5 == 3);
+        let store = store_on(&flash, Layout::Packed);
         let bad: Vec<SegmentId> = flash
             .bad_blocks()
             .iter()
@@ -462,7 +447,8 @@ fn segments_on_bad_blocks_are_left_out() {
 #[test]
 fn a_segment_whose_block_goes_bad_is_given_up_at_once() {
     Sim::new(1).block_on(async {
-        let (store, flash) = store_on_nand(one_cycle(), Layout::Packed);
+        let flash = one_cycle();
+        let store = store_on(&flash, Layout::Packed);
         let first = append(&store, 0).unwrap().0.segment;
         let failure = fail(&store, &flash, first).await;
         assert!(store.writer().abandon(failure, false).await);
@@ -473,7 +459,8 @@ fn a_segment_whose_block_goes_bad_is_given_up_at_once() {
 #[test]
 fn what_fails_to_be_written_is_written_elsewhere() {
     Sim::new(1).block_on(async {
-        let (store, flash) = store_on_nand(one_cycle(), Layout::Slotted);
+        let flash = one_cycle();
+        let store = store_on(&flash, Layout::Slotted);
         let (first, second) = (append(&store, 1).unwrap(), append(&store, 2).unwrap());
         let bad = first.0.segment;
         let failure = fail(&store, &flash, bad).await;
@@ -508,13 +495,9 @@ fn what_fails_to_be_written_is_written_elsewhere() {
 fn with_every_segment_being_filled_one_is_sealed() {
     Sim::new(1).block_on(async {
         // Two of 32 blocks are good, and there are buffers for more slab classes.
-        let endurance = Endurance {
-            factory_bad: 0.95,
-            ..Endurance::unlimited()
-        };
-        let (store, _) = store_on_nand(endurance, Layout::Slotted);
-        let good = store.pool().counts().free;
-        assert!((1..=2).contains(&good), "{good} good blocks with this seed");
+        let flash = with_bad_blocks(|block| block % 16 != 9);
+        let store = store_on(&flash, Layout::Slotted);
+        assert_eq!(store.pool().counts().free, 2);
         store.pool().reserve_segments(1);
         for (number, len) in [(0, 100), (1, 2000), (2, 30_000)] {
             for _ in 0..3 {
@@ -743,7 +726,8 @@ fn a_hashed_segment_is_never_flushed_in_parts() {
 #[test]
 fn hashed_items_of_a_bad_block_are_written_elsewhere_as_far_as_they_have_room() {
     Sim::new(1).block_on(async {
-        let (store, flash) = streams_on_nand(one_cycle(), Arc::new(HashedStreams(1)));
+        let flash = one_cycle();
+        let store = streams_on(&flash, Arc::new(HashedStreams(1)));
         let mut items = Vec::new();
         while store.pool().counts().sealed == 0 {
             let number = items.len() as u64;

@@ -188,7 +188,8 @@ fn an_index_apart_takes_nothing_of_the_flash() {
 /// Flash that cannot be overwritten in place can have an index device.
 #[test]
 fn open_flash_with_an_index_apart_is_found_again() {
-    use device::{Endurance, Geometry, Libssd, Nand, NandConfig, NandTiming, SegmentShape};
+    use device::Geometry;
+    use emulated::{Endurance, Libssd, Nand, NandConfig, NandTiming, SegmentShape};
     let nand = Nand::new(NandConfig {
         geometry: Geometry {
             channels: 2,

@@ -1,7 +1,8 @@
 //! "Slice indexes" (ANCS '14), figure 2: the gain of concurrency and of large requests on a drive of 32 channels.
 
-use device::measure::{ChannelPlacement, Placement, crucial_m4, read_rate, write_rate};
-use device::{LinkTiming, PAGE_BYTES};
+use device::PAGE_BYTES;
+use emulated::LinkTiming;
+use emulated::measure::{ChannelPlacement, Placement, crucial_m4, read_rate, write_rate};
 
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Line, Plot};

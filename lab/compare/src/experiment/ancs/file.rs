@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::measure::Probe;
 use device::{Disk, FileDisk, FileOptions};
+use emulated::measure::Probe;
 use runtime::process::usage;
 
 use super::index::{Make, System};

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use device::{Disk, Ftl, FtlConfig, MemoryJournal, Nand, Preset};
+use device::{Disk, MemoryJournal};
+use emulated::{Ftl, FtlConfig, Nand, Preset};
 use slices::{Channels, HashSettings, Scheduling, SliceHash};
 
 use super::buffer_hash::BufferHash;

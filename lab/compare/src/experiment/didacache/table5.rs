@@ -3,7 +3,7 @@
 //! Both cases are measured: the best with one client and few items, the worst with all clients, which send SETs as fast as they
 //! can, with and without GETs. Both are also computed as in the paper, from the device's times for a block.
 
-use device::{NandConfig, Preset};
+use emulated::{NandConfig, Preset};
 use runtime::work::Work;
 
 use super::cell::{Cell, Spare, among, figure};

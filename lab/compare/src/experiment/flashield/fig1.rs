@@ -1,7 +1,7 @@
 //! Flashield (NSDI '19), figure 1: bytes that a conventional SSD programs for each byte written, by write size, pattern and
 //! utilization.
 
-use device::measure::{Pattern, WriteAmplification};
+use emulated::measure::{Pattern, WriteAmplification};
 
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Line, Plot};

@@ -15,8 +15,8 @@ mod verdict;
 use std::slice;
 use std::time::Duration;
 
-use device::DriveModel;
-use device::measure::Probe;
+use emulated::DriveModel;
+use emulated::measure::Probe;
 use engine::preset::Preset;
 use workload::{Mix, Settings, Workload};
 

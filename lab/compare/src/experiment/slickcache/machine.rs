@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use device::DriveModel;
+use emulated::DriveModel;
 use slickcache::cascade::{CascadeConfig, Sizes};
 use workload::{KeySize, Mix, Settings, ValueSize, Workload};
 
