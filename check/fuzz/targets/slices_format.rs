@@ -2,15 +2,15 @@
 //! three bits to valid bytes is detected wherever the format promises it.
 #![no_main]
 
-use flowstone_format::slices::{BitPage, EntryPage, PageIdentity, SliceKind, SliceSuperblock};
-use flowstone_format::slices_log::{FilterHead, LogCount, Pointer, PointerOwner};
-use flowstone_format::slices_filter::{
+use flowstone_slices::encoding::table::{BitPage, EntryPage, PageIdentity, SliceKind, SliceSuperblock};
+use flowstone_slices::encoding::log::{FilterHead, LogCount, Pointer, PointerOwner};
+use flowstone_slices::encoding::filter::{
     FILTER_BIT_WORDS, FILTER_PAGE_BITS, FILTER_PAGE_WORDS, FilterPage, FilterPageState, filter_word,
 };
-use flowstone_format::slices_lsh::{
+use flowstone_slices::encoding::lsh::{
     LshOwn, LshPage, StoredVectors, VECTOR_HEAD_BYTES, seal_vector, verify_vector,
 };
-use flowstone_format::slices_map::{
+use flowstone_slices::encoding::map::{
     MOST_KEY_BYTES, MOST_RECORD_BYTES, RECORD_ALIGN_BYTES, RECORD_HEAD_BYTES, Record,
     RecordAddress, seal_number, unseal_number,
 };

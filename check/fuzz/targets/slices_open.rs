@@ -9,9 +9,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use flowstone_device::{Disk, Image, Journal, Latency, MemoryDisk, MemoryJournal};
-use flowstone_format::slices::{PageIdentity, SliceSuperblock};
-use flowstone_format::slices_log::{Pointer, PointerOwner};
-use flowstone_format::slices_lsh::{VECTOR_HEAD_BYTES, seal_vector};
+use flowstone_slices::encoding::table::{PageIdentity, SliceSuperblock};
+use flowstone_slices::encoding::log::{Pointer, PointerOwner};
+use flowstone_slices::encoding::lsh::{VECTOR_HEAD_BYTES, seal_vector};
 use flowstone_runtime::{self as runtime, sim::Sim};
 use flowstone_slices::{
     BitPlacement, BloomSettings, Channels, Family, HashSettings, LshSettings, SliceBloom, SliceHash,

@@ -1,5 +1,5 @@
-//! The bytes on flash. This crate alone defines offsets and encodings; `docs/internals/on-disk-format.md` draws
-//! them. All integers are little-endian; every structure carries a CRC-32C.
+//! The bytes of the cache on flash; `docs/internals/on-disk-format.md` draws them. All integers are little-endian; every
+//! structure carries a CRC-32C. A system whose index is on flash has the bytes of that index in its own crate.
 //!
 //! ```text
 //!   superblock ×2 │ block 0 │ block 1 │ …
@@ -8,32 +8,16 @@
 //!   hashed          positions in a segment that follow from the hash of the key
 //!   checkpoint      dead items of every segment, counters
 //!   journal         deaths since the checkpoint; a file of its own
-//!   cascade         checkpoint section of an index on flash
-//!   mapping         blocks of an index on flash, with Bloom filters
 //!   index_device    the head of a device that holds nothing but an index
-//!   slices          slicetables: superblock, pages
-//!   slices_filter   pages of a Bloom filter in memory
-//!   slices_log      words of a log of slicetables
-//!   slices_lsh      similarity indexes on slicetables: pages, vectors
-//!   slices_map      maps on slicetables: records of keys and values
-//!   sliced          checkpoint section of the placement `sliced`
 //! ```
 
-pub mod cascade;
 pub mod checkpoint;
 pub mod hashed;
 pub mod index_device;
 pub mod item;
 pub mod journal;
 pub mod location;
-pub mod mapping;
 pub mod segment;
-pub mod sliced;
-pub mod slices;
-pub mod slices_filter;
-pub mod slices_log;
-pub mod slices_lsh;
-pub mod slices_map;
 pub mod superblock;
 
 /// Reasons to reject the bytes of a structure on flash.

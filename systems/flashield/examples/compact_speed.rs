@@ -14,7 +14,7 @@ use flowstone_flashield::compact::{
     CompactConfig, CompactEntry, CompactTable, FILTER_BITS_PER_100_KEYS, FILTER_KEY_BITS, Location,
     Rank, SegmentFilter, SegmentFilters, SegmentId, candidates, last_collided,
 };
-use format::mapping::bloom::mix;
+use on_flash::bloom::mix;
 
 /// Objects of 257 bytes in a segment of 2 MiB.
 const KEYS: u64 = 8160;

@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod encoding;
 mod placement;
 
 pub use placement::SlicedSettings;

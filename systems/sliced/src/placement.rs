@@ -25,14 +25,12 @@ use runtime::work::{self, Work};
 use slices::{Before, Known, PagedLog, SliceIndex};
 use zerocopy::IntoBytes as _;
 
+use crate::encoding::{Header, VERSION};
 use engine::Count as _;
 use engine::OpenError;
 use engine::format::checkpoint::Section;
 use engine::format::journal::kept_hash;
 use engine::format::location::Place;
-use engine::format::sliced::{Header, VERSION};
-use engine::placement::on_flash::RestoredKeys;
-use engine::placement::on_flash::{IndexDisk, IndexSyncs, PatientStart};
 use engine::placement::{
     BackgroundTask, Batch, Counts, Displaced, Event, Found, Inserted, Located, Look, Placement,
     PlacementFuture, Pressure, Probe, Restored, Space, Unlocated, read_copy,
@@ -40,6 +38,8 @@ use engine::placement::{
 use engine::reclaim::IndexUse;
 use engine::store::{Patience, ReadError, SegmentRecord, SegmentStore};
 use engine::{Key, KeyHash};
+use on_flash::RestoredKeys;
+use on_flash::{IndexDisk, IndexSyncs, PatientStart};
 use parking_lot::Mutex;
 use plan::{AREAS, Tables};
 use saved::{NotSaved, Saver};

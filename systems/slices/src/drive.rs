@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::encoding::log::Pointer;
+use crate::encoding::table::{PageIdentity, SLICE_PAGE_HEAD_BYTES};
 use device::{AlignedBuf, DeviceError, Disk, Operation, SharedBuf};
-use format::slices::{PageIdentity, SLICE_PAGE_HEAD_BYTES};
-use format::slices_log::Pointer;
 use futures_util::future::join;
 use runtime::spawn_detached;
 use runtime::sync::{Permit, Semaphore, Sender, oneshot};

@@ -3,8 +3,8 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::encoding::log::MOST_REGIONS;
 use device::Disk;
-use format::slices_log::MOST_REGIONS;
 
 use crate::counts::Counts;
 use crate::drive::{Drive, DriveCounts, TableShape};

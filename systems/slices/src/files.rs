@@ -10,11 +10,11 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::encoding::log::LOG_MAGIC;
+use crate::encoding::table::SliceSuperblock;
 use device::{AlignedBuf, Disk, FileDisk, FileJournal, FileOptions, Journal, NewJournal};
 use format::FormatError;
 use format::index_device::IndexHeader;
-use format::slices::SliceSuperblock;
-use format::slices_log::LOG_MAGIC;
 use format::superblock::Superblock;
 
 use crate::error::SliceError;
@@ -239,7 +239,7 @@ fn contents_of(head: &[u8]) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use format::slices::SliceKind;
+    use crate::encoding::table::SliceKind;
 
     use super::*;
 

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
+use crate::encoding::log::MOST_REGIONS;
+use crate::encoding::table::SliceSuperblock;
 use device::Disk;
-use format::slices::SliceSuperblock;
-use format::slices_log::MOST_REGIONS;
 
 use crate::channel::Channels;
 use crate::error::SliceError;

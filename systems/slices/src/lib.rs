@@ -8,7 +8,7 @@
 //!        device::Disk                   a file, a drive, an emulated one
 //! ```
 //!
-//! `docs/papers/slices.md` has the design, the states and the effects of a crash; the bytes are in `format::slices`.
+//! `docs/papers/slices.md` has the design, the states and the effects of a crash; the bytes are in [`encoding`].
 //!
 //! The crate needs a runtime (`runtime::sim` or `runtime::live`) on the threads that use it, and nothing of the cache.
 
@@ -17,6 +17,7 @@ mod channel;
 mod counts;
 mod drive;
 mod drives;
+pub mod encoding;
 mod error;
 mod files;
 mod filter;

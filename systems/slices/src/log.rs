@@ -15,8 +15,8 @@
 
 use std::sync::Arc;
 
+use crate::encoding::log::{LogCount, PART_ALIGN_WORDS, PART_HEAD_WORDS, PartOwner};
 use device::Journal;
-use format::slices_log::{LogCount, PART_ALIGN_WORDS, PART_HEAD_WORDS, PartOwner};
 
 use crate::error::SliceError;
 use crate::part::{self, COUNTS, Part};

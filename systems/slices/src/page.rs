@@ -1,6 +1,6 @@
 //! A page of a slicetable of entries: search, and the changes of a flush.
 
-use format::slices::EntryPage;
+use crate::encoding::table::EntryPage;
 
 use crate::keys::Slots;
 use crate::table::Change;

@@ -10,8 +10,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::encoding::log::{LOG_PAGE_WORDS, LogPage};
 use device::{AlignedBuf, DeviceError, Disk, IoFuture, Journal, PAGE_BYTES, SharedBuf};
-use format::slices_log::{LOG_PAGE_WORDS, LogPage};
 use parking_lot::Mutex;
 use runtime::sync::Semaphore;
 

@@ -11,8 +11,8 @@
 //! sync has succeeded, that count is the durable one, and the first gets the same value, which need not be durable. A start does
 //! not know which count is durable: it makes the log durable as it is before it changes a synced count.
 
+use crate::encoding::log::{LogCount, PART_HEAD_WORDS};
 use device::Journal;
-use format::slices_log::{LogCount, PART_HEAD_WORDS};
 
 use crate::error::SliceError;
 use crate::pointers::Pointers;

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use format::slices_log::PartOwner;
+use crate::encoding::log::PartOwner;
 use parking_lot::Mutex;
 
 use crate::error::SliceError;

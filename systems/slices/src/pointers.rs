@@ -13,9 +13,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::encoding::log::{LOG_HEAD_WORDS, LOG_MAGIC, Pointer, PointerOwner};
+use crate::encoding::table::SLICES_FORMAT;
 use device::{DeviceError, Journal, Operation};
-use format::slices::SLICES_FORMAT;
-use format::slices_log::{LOG_HEAD_WORDS, LOG_MAGIC, Pointer, PointerOwner};
 use runtime::sync::{Permit, Semaphore};
 
 use crate::error::SliceError;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use format::slices_log::Pointer;
+use crate::encoding::log::Pointer;
 use parking_lot::Mutex;
 use runtime::sync::Notify;
 

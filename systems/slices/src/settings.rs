@@ -1,7 +1,7 @@
 //! The settings of a hash table, and the shape that follows from them.
 
-use format::slices::{ENTRY_BYTES, EntryPage};
-use format::slices_log::MOST_REGIONS;
+use crate::encoding::log::MOST_REGIONS;
+use crate::encoding::table::{ENTRY_BYTES, EntryPage};
 
 use crate::channel::Channels;
 use crate::error::SliceError;

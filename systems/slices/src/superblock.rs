@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::encoding::table::{SliceKind, SliceSuperblock};
 use device::{AlignedBuf, Disk, Journal, PAGE_BYTES, SharedBuf};
-use format::slices::{SliceKind, SliceSuperblock};
 use zerocopy::byteorder::little_endian::{U32, U64};
 
 use crate::channel::Channels;

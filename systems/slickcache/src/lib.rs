@@ -8,13 +8,14 @@
 //! | look-ups over the tiers | 4.2 | `systems/slickcache/src/cascade/search.rs` |
 //! | reads, writes and deletes over the tiers | 4.2 | `systems/slickcache/src/tiered.rs` |
 //! | Adaptive Two-phase GC | 4.3 | `product/engine/src/reclaim/policy.rs` (`CopyRecent`) |
-//! | zero-I/O demapping, the slab sequence counter | 4.3 | `systems/slickcache/src/tiered.rs`, `product/engine/src/placement/on_flash/numbers.rs` |
+//! | zero-I/O demapping, the slab sequence counter | 4.3 | `systems/slickcache/src/tiered.rs`, `systems/on-flash/src/numbers.rs` |
 //! | crash recovery of the index | 4.4 | `systems/slickcache/src/cascade/checkpoint.rs` |
 //! | the presets | 5.2 | this file |
 
 #![forbid(unsafe_code)]
 
 pub mod cascade;
+pub mod encoding;
 mod tiered;
 
 pub use tiered::TieredSettings;

@@ -13,15 +13,12 @@ use crate::cascade::{Cascade, CascadeConfig, Hot, OutOfRange, Searched, Segments
 use device::{Disk, IoFuture, Region};
 use runtime::work::{self, Work};
 
+use crate::encoding::cascade::VERSION;
 use engine::Count as _;
 use engine::OpenError;
-use engine::format::cascade::VERSION;
 use engine::format::checkpoint::Section;
 use engine::format::location::{LocationCodec, Place};
 use engine::format::segment::{LARGE, Position, SegmentId};
-use engine::placement::on_flash::IndexSyncs;
-use engine::placement::on_flash::RestoredKeys;
-use engine::placement::on_flash::{Given, Numbered, Numbers, TURN_BITS};
 use engine::placement::{
     BackgroundTask, Batch, Counts, DeadCopies, Description, Displaced, Event, Found, IndexRoom,
     IndexSizes, Inserted, Located, Look, Parts, Placement, PlacementFuture, PlacementKind,
@@ -31,6 +28,9 @@ use engine::reclaim::{Entered, Entry, IndexUse, Named, Resident, Residents};
 use engine::store::{Layout, Patience, Priority, ReadError, SegmentRecord, SegmentStore};
 use engine::{ConfigError, IndexSettings};
 use engine::{Key, KeyHash};
+use on_flash::IndexSyncs;
+use on_flash::RestoredKeys;
+use on_flash::{Given, Numbered, Numbers, TURN_BITS};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of flash for each item that an image is laid out for.

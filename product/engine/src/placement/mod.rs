@@ -11,7 +11,6 @@
 mod clock;
 pub mod exact;
 mod kind;
-pub mod on_flash;
 mod read;
 mod stats;
 

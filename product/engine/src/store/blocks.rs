@@ -87,7 +87,7 @@ impl Blocks {
     }
 
     /// Waits before a step that failed at a start is tried again; returns `false` if it is not to be.
-    pub(crate) async fn wait_to_try_again(&self, error: &DeviceError) -> bool {
+    pub async fn wait_to_try_again(&self, error: &DeviceError) -> bool {
         self.outages.wait_to_read_again(error).await
     }
 

@@ -145,7 +145,7 @@ impl SegmentStore {
     }
 
     /// Returns the part that syncs the flash.
-    pub(crate) fn syncs(&self) -> &Syncs {
+    pub fn syncs(&self) -> &Syncs {
         &self.syncs
     }
 

@@ -27,7 +27,7 @@ use crate::sync::atomic::Ordering;
 /// Syncs the flash, one sync at a time, and marks what a failed sync has put in doubt.
 ///
 /// All segments below `durable_before` are durable, except those in doubt.
-pub(crate) struct Syncs {
+pub struct Syncs {
     /// Held while the flash is synced.
     syncing: Semaphore,
     /// See [`failed_syncs`](Self::failed_syncs).
@@ -72,7 +72,7 @@ impl Syncs {
     /// Runs `sync`, which syncs the device after a write of its own, while no other sync runs.
     ///
     /// The error of `sync`; its consequence is as for [`sync`](Self::sync).
-    pub(crate) async fn sync_by(
+    pub async fn sync_by(
         &self,
         sync: impl Future<Output = Result<(), DeviceError>>,
     ) -> Result<(), DeviceError> {
@@ -85,7 +85,7 @@ impl Syncs {
     }
 
     /// Returns a counter that changes twice when a sync fails: before and after the segments in doubt are marked.
-    pub(crate) fn failed_syncs(&self) -> u64 {
+    pub fn failed_syncs(&self) -> u64 {
         self.failed_syncs.load(Ordering::SeqCst)
     }
 

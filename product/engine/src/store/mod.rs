@@ -71,6 +71,7 @@ pub(crate) use checkpoint::{
     CHECKPOINT_STREAM_BYTES, CheckpointSink, CheckpointSource, SavedCheckpoint,
 };
 pub use counters::StoreCounters;
+pub use doubt::Syncs;
 
 pub(crate) use failure::WriteFailure;
 pub use flash_item::FlashItem;

@@ -5,8 +5,8 @@
 //! a filter does not stay below 1 % within the 9.66 bits a key that 6 TB in 512 MiB segments leave of 4 bytes; one of two
 //! lines narrowly fails, too. `docs/internals/indexes.md` has the measurements of each.
 
-use format::mapping::bloom::mix;
 use format::segment::SegmentId;
+use on_flash::bloom::mix;
 
 use super::probes::{known_bits, scaled};
 

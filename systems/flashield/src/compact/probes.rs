@@ -4,7 +4,7 @@
 //! Molodowitch, STOC '88); the measurements in `docs/internals/indexes.md` confirm it. The functions do not use the
 //! partition bits, which all hashes of a table share, nor the lowest bits, which a hash read from a journal lacks.
 
-use format::mapping::bloom::mix;
+use on_flash::bloom::mix;
 
 /// Slots of a key.
 pub const PROBES: usize = 16;

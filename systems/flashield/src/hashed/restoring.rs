@@ -1,7 +1,7 @@
 //! Keys of an earlier run that have been seen while their items are restored.
 
 use engine::KeyHash;
-use engine::placement::on_flash::KeyFilter;
+use on_flash::KeyFilter;
 
 /// Share of the index's memory, as a divisor, for the filter of restored keys.
 const RESTORED_SHARE: u64 = 16;

@@ -11,13 +11,13 @@ use super::saved::{Loader, Unusable};
 use super::segments::SlicedSegments;
 use super::settings::SlicedSettings;
 use super::{Counters, Made, Sliced};
+use crate::encoding::{Header, VERSION};
 use engine::OpenError;
 use engine::format::checkpoint::Section;
-use engine::format::sliced::{Header, VERSION};
 use engine::placement::Parts;
-use engine::placement::on_flash::Numbers;
-use engine::placement::on_flash::RestoredKeys;
-use engine::placement::on_flash::{IndexDisk, IndexSyncs, PatientStart};
+use on_flash::Numbers;
+use on_flash::RestoredKeys;
+use on_flash::{IndexDisk, IndexSyncs, PatientStart};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 

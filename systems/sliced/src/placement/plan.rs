@@ -5,7 +5,7 @@
 //!                                   └ the changes in memory, saved by checkpoints in turn
 //! ```
 
-use format::sliced::Header;
+use crate::encoding::Header;
 use slices::{FILL, HashSettings, PagedLog, Scheduling, SliceError, SliceHash, SliceIndex};
 
 use super::settings::SlicedSettings;

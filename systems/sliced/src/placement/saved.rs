@@ -1,12 +1,12 @@
 //! The part of the index that a checkpoint saves: the changes in memory, and the segment numbers.
 
+use crate::encoding::{DELETED, Value};
 use device::{AlignedBuf, DeviceError, Disk as _, SharedBuf};
-use format::cascade::NumberedSegment;
-use format::sliced::{DELETED, Value};
+use on_flash::NumberedSegment;
 use slices::{InMemory, Known, TableInMemory};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
-use engine::placement::on_flash::IndexDisk;
+use on_flash::IndexDisk;
 
 /// Bytes written or read at once.
 const CHUNK_BYTES: usize = 128 << 10;

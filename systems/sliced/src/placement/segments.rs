@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use crate::encoding::Value;
 use engine::Count as _;
 use engine::format::location::Place;
 use engine::format::segment::{LARGE, SegmentId};
-use engine::format::sliced::Value;
-use engine::placement::on_flash::{Given, Numbers};
 use engine::reclaim::IndexUse;
 use engine::store::SegmentStore;
+use on_flash::{Given, Numbers};
 
 /// The segments, as the index sees them.
 pub(super) struct SlicedSegments {

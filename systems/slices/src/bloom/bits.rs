@@ -3,7 +3,7 @@
 //! A key is a string of bytes, hashed to 128 bits by XXH3 with the structure's seed. The partition, and a hash for each function,
 //! follow from these 128 bits.
 
-use format::slices::BitPage;
+use crate::encoding::table::BitPage;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::settings::{BitPlacement, MOST_FUNCTIONS};

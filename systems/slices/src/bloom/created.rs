@@ -1,6 +1,6 @@
 //! The superblock of a Bloom filter: its shape to fields, and back.
 
-use format::slices::{BitPage, SliceKind, SliceSuperblock};
+use crate::encoding::table::{BitPage, SliceKind, SliceSuperblock};
 use zerocopy::byteorder::little_endian::U64;
 
 use super::settings::{BitPlacement, BloomShape, MOST_FUNCTIONS};

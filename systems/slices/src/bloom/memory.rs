@@ -18,11 +18,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use device::{Journal, PAGE_BYTES};
-use format::slices_filter::{
+use crate::encoding::filter::{
     FILTER_BIT_WORDS, FILTER_PAGE_WORDS, FilterCheck, FilterPage, FilterPageState, filter_word,
 };
-use format::slices_log::FilterHead;
+use crate::encoding::log::FilterHead;
+use device::{Journal, PAGE_BYTES};
 
 use super::settings::BloomShape;
 use crate::error::SliceError;

@@ -20,9 +20,9 @@ mod settings;
 use std::iter::once;
 use std::sync::Arc;
 
+use crate::encoding::log::FilterHead;
+use crate::encoding::table::SliceKind;
 use device::{Disk, Journal};
-use format::slices::SliceKind;
-use format::slices_log::FilterHead;
 use parking_lot::Mutex;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 

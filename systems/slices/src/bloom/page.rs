@@ -1,6 +1,6 @@
 //! A page of a slicetable of bits: the slices that a look-up combines, and the bits of a new incarnation.
 
-use format::slices::BitPage;
+use crate::encoding::table::BitPage;
 
 /// Incarnations that may have a key: a bit for each, as in a slice.
 #[derive(Clone, Debug, PartialEq, Eq)]

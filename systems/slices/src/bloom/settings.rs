@@ -1,7 +1,7 @@
 //! The settings of a Bloom filter, and the shape and the rates that follow from them.
 
-use format::slices::BitPage;
-use format::slices_filter::{FILTER_PAGE_BITS, FILTER_PAGE_WORDS};
+use crate::encoding::filter::{FILTER_PAGE_BITS, FILTER_PAGE_WORDS};
+use crate::encoding::table::BitPage;
 
 use super::rates::{one_page_rate, overall_rate, spread_rate};
 use crate::channel::Channels;

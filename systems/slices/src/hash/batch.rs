@@ -7,7 +7,7 @@ use std::iter::Peekable;
 use std::sync::Arc;
 use std::vec::IntoIter;
 
-use format::slices::EntryPage;
+use crate::encoding::table::EntryPage;
 
 use crate::keys::{Keys, Slots};
 use crate::page::PageMut;

@@ -1,7 +1,7 @@
 //! The superblock of a hash table: the settings of its creation to fields, and back, with checks.
 
-use format::slices::{EntryPage, SliceKind, SliceSuperblock};
-use format::slices_log::MOST_REGIONS;
+use crate::encoding::log::MOST_REGIONS;
+use crate::encoding::table::{EntryPage, SliceKind, SliceSuperblock};
 use zerocopy::byteorder::little_endian::{U32, U64};
 
 use crate::error::SliceError;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::encoding::table::SliceKind;
 use device::{Disk, Journal};
-use format::slices::SliceKind;
 
 use super::created::{created_settings, created_shape, superblock_of};
 use super::levels::Levels;

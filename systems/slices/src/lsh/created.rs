@@ -1,7 +1,7 @@
 //! The superblock of a similarity index: settings and shape to fields, and back.
 
-use format::slices::{SliceKind, SliceSuperblock};
-use format::slices_lsh::{LshOwn, LshPage};
+use crate::encoding::lsh::{LshOwn, LshPage};
+use crate::encoding::table::{SliceKind, SliceSuperblock};
 use zerocopy::byteorder::little_endian::U32;
 
 use crate::error::SliceError;

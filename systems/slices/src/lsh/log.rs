@@ -12,9 +12,9 @@
 
 use std::sync::Arc;
 
+use crate::encoding::log::{LogCount, PART_ALIGN_WORDS, PART_HEAD_WORDS, half_mark};
+use crate::encoding::lsh::StoredVectors;
 use device::Journal;
-use format::slices_log::{LogCount, PART_ALIGN_WORDS, PART_HEAD_WORDS, half_mark};
-use format::slices_lsh::StoredVectors;
 
 use crate::error::SliceError;
 use crate::part::{self, COUNTS, Part};

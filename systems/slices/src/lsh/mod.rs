@@ -48,8 +48,8 @@ mod writer;
 
 use std::sync::Arc;
 
+use crate::encoding::table::SliceKind;
 use device::{Disk, Journal};
-use format::slices::SliceKind;
 use parking_lot::Mutex;
 use runtime::sync::Notify;
 

@@ -1,6 +1,6 @@
 //! A page of a slicetable of a similarity index: search, and the changes of a flush.
 
-use format::slices_lsh::{LSH_ENTRY_BYTES, LshPage};
+use crate::encoding::lsh::{LSH_ENTRY_BYTES, LshPage};
 
 use crate::page::{bit, filter_bits, set_bit};
 

@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
+use crate::encoding::lsh::{VECTOR_HEAD_BYTES, seal_vector, verify_vector};
 use device::{AlignedBuf, SharedBuf};
 use format::FormatError;
-use format::slices_lsh::{VECTOR_HEAD_BYTES, seal_vector, verify_vector};
 
 use crate::drive::Drive;
 use crate::error::SliceError;

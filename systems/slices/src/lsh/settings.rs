@@ -1,6 +1,6 @@
 //! The settings of an index, and the shape that follows from them.
 
-use format::slices_lsh::{LSH_ENTRY_BYTES, LshPage, VECTOR_HEAD_BYTES};
+use crate::encoding::lsh::{LSH_ENTRY_BYTES, LshPage, VECTOR_HEAD_BYTES};
 
 use crate::channel::Channels;
 use crate::error::SliceError;

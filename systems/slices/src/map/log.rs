@@ -11,8 +11,8 @@
 
 use std::sync::Arc;
 
+use crate::encoding::map::{seal_number, unseal_number};
 use device::{AlignedBuf, Journal, PAGE_BYTES};
-use format::slices_map::{seal_number, unseal_number};
 
 use crate::error::SliceError;
 use crate::words;

@@ -23,9 +23,9 @@ mod writer;
 
 use std::sync::Arc;
 
+use crate::encoding::map::{MOST_KEY_BYTES, Record, RecordAddress};
+use crate::encoding::table::SliceKind;
 use device::{Disk, Journal};
-use format::slices::SliceKind;
-use format::slices_map::{MOST_KEY_BYTES, Record, RecordAddress};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use runtime::sync::Notify;

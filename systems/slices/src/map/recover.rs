@@ -15,8 +15,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::encoding::map::{RECORD_ALIGN_BYTES, RECORD_HEAD_BYTES, Record, RecordAddress};
 use device::{AlignedBuf, PAGE_BYTES};
-use format::slices_map::{RECORD_ALIGN_BYTES, RECORD_HEAD_BYTES, Record, RecordAddress};
 use futures_util::future::join_all;
 
 use super::log::SLOTS;

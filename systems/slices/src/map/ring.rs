@@ -6,8 +6,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::encoding::map::RecordAddress;
 use device::{AlignedBuf, Disk, PAGE_BYTES, SharedBuf};
-use format::slices_map::RecordAddress;
 
 use crate::drive::Drive;
 use crate::error::SliceError;

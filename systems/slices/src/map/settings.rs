@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::encoding::map::{MOST_RECORD_BYTES, RECORD_HEAD_BYTES, Record};
+use crate::encoding::table::{SliceKind, SliceSuperblock};
 use device::{Disk, PAGE_BYTES, Region};
-use format::slices::{SliceKind, SliceSuperblock};
-use format::slices_map::{MOST_RECORD_BYTES, RECORD_HEAD_BYTES, Record};
 use zerocopy::byteorder::little_endian::U64;
 
 use crate::channel::Channels;

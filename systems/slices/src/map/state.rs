@@ -4,8 +4,8 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::encoding::map::{Record, RecordAddress};
 use device::{AlignedBuf, PAGE_BYTES};
-use format::slices_map::{Record, RecordAddress};
 
 use crate::error::SliceError;
 use crate::map::log::SLOTS;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use format::slices_map::{Record, RecordAddress};
+use crate::encoding::map::{Record, RecordAddress};
 use futures_util::future::join_all;
 
 use super::Map;

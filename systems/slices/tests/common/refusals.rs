@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::{AlignedBuf, Disk, FaultyDisk, Image, Journal, MemoryJournal, SharedBuf};
+use flowstone_slices::encoding::table::SliceSuperblock;
 use flowstone_slices::{Scheduling, SliceError};
-use format::slices::SliceSuperblock;
 use runtime::sim::Sim;
 use zerocopy::byteorder::little_endian::U32;
 

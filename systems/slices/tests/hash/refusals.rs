@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use device::{AlignedBuf, Disk, SharedBuf};
+use flowstone_slices::encoding::table::SliceSuperblock;
 use flowstone_slices::{Channels, Files, HashSettings, SliceError, SliceHash, log_path};
-use format::slices::SliceSuperblock;
 use zerocopy::byteorder::little_endian::{U32, U64};
 
 use crate::common::refusals::{self, Set, change_superblock, refused_bytes};

@@ -1,11 +1,11 @@
 //! Invalid settings and requests are refused, and the error says how to correct them.
 
+use flowstone_slices::encoding::lsh::LshOwn;
+use flowstone_slices::encoding::table::SliceSuperblock;
 use flowstone_slices::{
     Components, Family, HashSettings, LshSettings, SliceError, SliceHash, SliceLsh, VectorError,
     VectorId,
 };
-use format::slices::SliceSuperblock;
-use format::slices_lsh::LshOwn;
 
 use crate::common::refusals::{self, Set, refusal, refused_bytes};
 use crate::common::structure::fill;

@@ -7,9 +7,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::encoding::cascade::BlockHead;
+use crate::encoding::mapping::{self, Entry};
 use device::{AlignedBuf, DeviceError, PAGE_BYTES};
-use format::cascade::BlockHead;
-use format::mapping::{self, Entry};
 
 use super::jump::{Jump, JumpFilter};
 use super::layout::{BlockLayout, PageError, PageRef};

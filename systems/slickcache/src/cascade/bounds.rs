@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use format::cascade::{BlockHead, BucketPage, NumberedSegment, STREAM_BYTES};
-use format::mapping::ENTRY_BYTES;
+use crate::encoding::cascade::{BlockHead, BucketPage, STREAM_BYTES};
+use crate::encoding::mapping::ENTRY_BYTES;
+use on_flash::NumberedSegment;
 
 use super::shape::{CascadeConfig, MOST_DEMOTED, Shape};
 

@@ -10,8 +10,9 @@ mod stream;
 
 use std::sync::Arc;
 
-use format::cascade::{Header, NumberedSegment};
-use format::mapping::Entry;
+use crate::encoding::cascade::Header;
+use crate::encoding::mapping::Entry;
+use on_flash::NumberedSegment;
 use parking_lot::Mutex;
 use zerocopy::{FromBytes, IntoBytes};
 

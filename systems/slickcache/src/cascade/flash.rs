@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use format::mapping::Entry;
+use crate::encoding::mapping::Entry;
 use futures_util::future::join_all;
 
 use super::block;

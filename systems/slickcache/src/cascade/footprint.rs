@@ -1,6 +1,6 @@
 //! Memory and flash that a full cascade takes, and settings that fit into less.
 
-use format::mapping::ENTRY_BYTES;
+use crate::encoding::mapping::ENTRY_BYTES;
 
 use super::bounds::Reserve;
 use super::hot;

@@ -16,9 +16,9 @@
 //!
 //! Failure: a page of a filter that cannot be read or does not verify denies nothing.
 
+use crate::encoding::mapping::{self, FILTER_BITS_PER_ENTRY, FILTER_UNIT_BYTES, HEADER_BYTES};
 use device::PAGE_BYTES;
-use format::mapping::bloom::Bloom;
-use format::mapping::{self, FILTER_BITS_PER_ENTRY, FILTER_UNIT_BYTES, HEADER_BYTES};
+use on_flash::bloom::Bloom;
 
 use super::layout::{BlockLayout, PageError, PageRef};
 use super::pages::{PageId, PageStore};

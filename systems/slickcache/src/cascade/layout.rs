@@ -1,7 +1,7 @@
 //! Layout of blocks, and references to their pages.
 
+use crate::encoding::mapping::BlockError;
 use device::DeviceError;
-use format::mapping::BlockError;
 
 use super::pages::PageId;
 use super::slices::Filter;

@@ -3,8 +3,8 @@
 //! A doubly linked list with an index by key. It takes about 22 to 43 bytes an entry, while Tier 1 itself takes 9.5: it
 //! serves as a comparison with CLOCK (figure 7), which takes one bit.
 
-use format::mapping::bloom::mix;
 use hashbrown::HashTable;
+use on_flash::bloom::mix;
 
 /// Sentinel node at both ends of the list.
 const ENDS: u32 = 0;

@@ -17,10 +17,10 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use format::mapping::Entry;
-use format::mapping::bloom::mix;
+use crate::encoding::mapping::Entry;
 use hashbrown::HashTable;
 use hashbrown::hash_table;
+use on_flash::bloom::mix;
 
 use super::block::{Block, Read};
 use super::hot::{Hot, HotTable};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use format::mapping::Entry;
+use crate::encoding::mapping::Entry;
 use futures_util::future::join_all;
 use runtime::sync::Semaphore;
 

@@ -1,7 +1,7 @@
 //! The segments as a cascade sees them.
 
+use crate::encoding::mapping::Entry;
 use device::{Disk as _, IoFuture, Region};
-use format::mapping::Entry;
 use format::segment::Position;
 
 /// The segments that the entries of a cascade name.

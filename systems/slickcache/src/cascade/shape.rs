@@ -4,7 +4,7 @@
 use super::jump;
 
 /// Entries in a page of a block.
-pub(super) const PAGE_ENTRIES: usize = format::mapping::capacity(1, 0);
+pub(super) const PAGE_ENTRIES: usize = crate::encoding::mapping::capacity(1, 0);
 
 /// Most partitions (section 5.1).
 const MOST_PARTITIONS: u64 = 32;

@@ -16,8 +16,8 @@
 
 use std::sync::Arc;
 
-use format::mapping::Entry;
-use format::mapping::bloom::{Bloom, KEY_BITS_HIGHEST};
+use crate::encoding::mapping::Entry;
+use on_flash::bloom::{Bloom, KEY_BITS_HIGHEST};
 
 /// Parameters of Bloom filters of pages or blocks, all of the same length.
 #[derive(Clone, Copy, Debug)]

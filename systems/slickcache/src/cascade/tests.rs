@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use device::{AlignedBuf, Disk as _, Latency, MemoryDisk, PAGE_BYTES, Region, SharedBuf};
-use format::cascade::NumberedSegment;
 use format::segment::Position;
+use on_flash::NumberedSegment;
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};

@@ -7,7 +7,7 @@ mod compaction;
 mod repair;
 mod writer;
 
-use format::mapping::Entry;
+use crate::encoding::mapping::Entry;
 use format::segment::Position;
 use parking_lot::Mutex;
 use runtime::sync::Semaphore;

@@ -1,7 +1,7 @@
 //! The partitions in the stream of a checkpoint.
 
-use format::cascade::BlockHead;
-use format::mapping::Entry;
+use crate::encoding::cascade::BlockHead;
+use crate::encoding::mapping::Entry;
 use zerocopy::IntoBytes;
 
 use super::super::block::Block;
@@ -128,7 +128,7 @@ impl Read {
                 }
                 least = bucket + 1;
                 let pages = from.count().await?;
-                let pages: Vec<format::cascade::BucketPage> = from.all(pages).await?;
+                let pages: Vec<crate::encoding::cascade::BucketPage> = from.all(pages).await?;
                 for page in &pages {
                     if page.entries.get() as usize > shape.page_entries {
                         return Err(LoadError::Nonsense);
@@ -247,8 +247,8 @@ impl<'o> Entries<'o> {
     }
 }
 
-fn encoded(page: &BucketPage) -> format::cascade::BucketPage {
-    format::cascade::BucketPage {
+fn encoded(page: &BucketPage) -> crate::encoding::cascade::BucketPage {
+    crate::encoding::cascade::BucketPage {
         number: page.page.number.into(),
         page: page.page.page.0.into(),
         newest: page.newest.into(),
@@ -256,7 +256,7 @@ fn encoded(page: &BucketPage) -> format::cascade::BucketPage {
     }
 }
 
-fn decoded(page: &format::cascade::BucketPage) -> BucketPage {
+fn decoded(page: &crate::encoding::cascade::BucketPage) -> BucketPage {
     BucketPage {
         page: PageRef {
             page: PageId(page.page.get()),

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::encoding::cascade::{STREAM_BYTES, decode_page, encode_page};
 use device::{AlignedBuf, PAGE_BYTES};
-use format::cascade::{STREAM_BYTES, decode_page, encode_page};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use super::super::flash::Flash;

@@ -1,6 +1,6 @@
 //! Compaction of an active list (section 4.1.3, Dual-mode Mapping).
 
-use format::mapping::Entry;
+use crate::encoding::mapping::Entry;
 use parking_lot::Mutex;
 
 use super::super::block;

@@ -1,7 +1,7 @@
 //! Writes of a partition's upkeep, and the pages for them.
 
+use crate::encoding::mapping::Entry;
 use device::DeviceError;
-use format::mapping::Entry;
 use parking_lot::Mutex;
 
 use super::super::block::{self, Block, Draft};

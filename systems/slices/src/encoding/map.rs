@@ -6,8 +6,8 @@
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::FormatError;
-use crate::slices_log::crc8;
+use super::log::crc8;
+use format::FormatError;
 
 /// Records begin at multiples of this many bytes.
 pub const RECORD_ALIGN_BYTES: usize = 16;

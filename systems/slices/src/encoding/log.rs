@@ -3,8 +3,8 @@
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::FormatError;
-use crate::segment::PAGE_BYTES;
+use format::FormatError;
+use format::segment::PAGE_BYTES;
 
 /// First word of a log.
 pub const LOG_MAGIC: u64 = u64::from_le_bytes(*b"flowSLOG");

@@ -8,8 +8,8 @@ use std::ops::Range;
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::FormatError;
-use crate::slices::SLICE_PAGE_HEAD_BYTES;
+use super::table::SLICE_PAGE_HEAD_BYTES;
+use format::FormatError;
 
 /// Bytes of an entry: a tag of 4 bytes, then a vector's number within its generation, 4 bytes.
 pub const LSH_ENTRY_BYTES: usize = 8;

@@ -10,7 +10,7 @@
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::segment::Position;
+use format::segment::Position;
 
 /// Version of the section.
 pub const VERSION: u32 = 1;

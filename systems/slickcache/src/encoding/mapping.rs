@@ -14,14 +14,13 @@
 //! Failure: [`Block::decode`] returns the reason why bytes are not that block. A block that it accepts has the entries that
 //! were encoded. It does not check that they are sorted; that is the writer's duty.
 
-pub mod bloom;
-
 use std::mem::offset_of;
 
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::segment::{PAGE_BYTES, Position};
+use format::segment::{PAGE_BYTES, Position};
+use on_flash::bloom;
 
 /// Bytes of an entry.
 pub const ENTRY_BYTES: usize = 16;

@@ -21,8 +21,8 @@ use std::mem::offset_of;
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::FormatError;
-use crate::segment::PAGE_BYTES;
+use format::FormatError;
+use format::segment::PAGE_BYTES;
 
 /// Version of the section.
 pub const VERSION: u32 = 4;
@@ -47,22 +47,6 @@ pub struct Header {
     pub next_number: U64,
     /// Bytes of the stream.
     pub bytes: U64,
-}
-
-/// A segment that entries refer to, with its number.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
-#[repr(C)]
-pub struct NumberedSegment {
-    /// Sequence number of the generation that has the number.
-    pub generation: U64,
-    /// Physical number of the segment.
-    pub segment: U32,
-    /// Number of the generation in entries.
-    pub number: U32,
-    /// Items of the segment that were not known to be dead.
-    pub items: U32,
 }
 
 /// A block of Tier 2, or of an active list.
@@ -117,7 +101,6 @@ const CHECKSUM: std::ops::Range<usize> = 4..8;
 
 const _: () = {
     assert!(size_of::<Header>() == 40);
-    assert!(size_of::<NumberedSegment>() == 20);
     assert!(size_of::<BlockHead>() == 24);
     assert!(size_of::<BucketPage>() == 20);
     assert!(size_of::<PageHeader>() == PAGE_HEADER_BYTES);

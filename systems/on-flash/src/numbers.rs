@@ -10,19 +10,37 @@
 //! to it.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use engine::store::SegmentRecord;
+use format::segment::SegmentId;
+use parking_lot::RwLock;
 use runtime::sync::Notify;
-
-use crate::format::cascade::NumberedSegment;
-use crate::format::segment::SegmentId;
-use crate::store::SegmentRecord;
-use crate::sync::RwLock;
-use crate::sync::atomic::{AtomicU64, Ordering};
+use zerocopy::byteorder::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Number of different turns.
 const TURNS: u8 = 3;
 /// Bits of a turn. One of their values stands for no turn.
 pub const TURN_BITS: u32 = 2;
+
+/// A segment that entries refer to, with its number.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+pub struct NumberedSegment {
+    /// Sequence number of the generation that has the number.
+    pub generation: U64,
+    /// Physical number of the segment.
+    pub segment: U32,
+    /// Number of the generation in entries.
+    pub number: U32,
+    /// Items of the segment that were not known to be dead.
+    pub items: U32,
+}
+
+const _: () = assert!(size_of::<NumberedSegment>() == 20);
 
 /// The numbers of all segments.
 pub struct Numbers {

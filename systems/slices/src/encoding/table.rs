@@ -1,5 +1,5 @@
 //! Slicetables: the superblock of a drive, and the head of every page. The words of their log are in
-//! [`slices_log`](crate::slices_log).
+//! [`log`](super::log).
 //!
 //! The checksum of a page also covers the instance, the partition, the page's number in the slicetable and the
 //! generation. A page of an earlier instance, or one written for another place, therefore does not verify.
@@ -9,7 +9,7 @@ use std::ops::Range;
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::FormatError;
+use format::FormatError;
 
 /// Version of every structure of slicetables, on drives and in logs.
 pub const SLICES_FORMAT: u32 = 1;

@@ -2,14 +2,15 @@
 //! from a checkpoint.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use crate::counter::Count as _;
-use crate::format::location::Place;
-use crate::format::mapping::bloom::{Bloom, LINE_BYTES};
-use crate::placement::{Displaced, Inserted, Restored};
-use crate::reclaim::{IndexUse, Resident};
-use crate::sync::Mutex;
-use crate::sync::atomic::Ordering;
+use engine::Count as _;
+use engine::placement::{Displaced, Inserted, Restored};
+use engine::reclaim::{IndexUse, Resident};
+use format::location::Place;
+use parking_lot::Mutex;
+
+use crate::bloom::{Bloom, LINE_BYTES};
 
 /// Share of the index's memory, as a divisor, for the filter of restored keys during a recovery.
 const RESTORED_SHARE: u64 = 16;

@@ -1,13 +1,12 @@
 //! The region of an index on flash, and the consequences of its failed syncs.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use device::{AlignedBuf, DeviceError, Disk, IoFuture, Operation, Region, SharedBuf};
+use engine::Count as _;
+use engine::store::SegmentStore;
 use runtime::sync::Semaphore;
-
-use crate::counter::Count as _;
-use crate::store::SegmentStore;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Syncs of the device that holds the region.
 pub struct IndexSyncs(Syncs);
