@@ -22,6 +22,7 @@
 mod adapter;
 mod disk;
 mod error;
+#[cfg(any(test, feature = "faults"))]
 mod faulty;
 mod file;
 mod flash;
@@ -30,6 +31,7 @@ mod image;
 mod journal;
 mod limit;
 mod memory;
+#[cfg(any(test, feature = "faults"))]
 mod meter;
 mod named;
 mod size;
@@ -37,6 +39,7 @@ mod size;
 pub use adapter::DiskFlash;
 pub use disk::{Disk, Region, SharedBuf, check_access, refused};
 pub use error::{DeviceError, Operation, PathError};
+#[cfg(any(test, feature = "faults"))]
 pub use faulty::{Fault, FaultCounts, FaultyDisk, History, Tear, When};
 pub use file::{DEFAULT_IMAGE_BYTES, FileDisk, FileOptions, OpenError, OpenProblem};
 pub use flash::{BlockHealth, BlockId, Flash, Geometry};
@@ -48,6 +51,7 @@ pub use journal::{
 };
 pub use limit::{LimitCounts, LimitedDisk, LimitedFlash, WriteLimit, WriteRate, WriteRateError};
 pub use memory::{Latency, MemoryDisk};
+#[cfg(any(test, feature = "faults"))]
 pub use meter::{MeteredDisk, WriteMeter};
 pub use named::{
     NamedDevices, NamedDisk, NamedError, NamedFlash, NoDevices, OpenedFlash, OpenedMedium,
