@@ -6,6 +6,7 @@
 mod files;
 #[path = "../imports/lexer.rs"]
 mod lexer;
+mod lines;
 mod objects;
 mod words;
 
@@ -29,6 +30,10 @@ const METHODS_OF_A_TYPE: usize = 84;
 const FILES_OF_A_TYPE: usize = 7;
 /// Functions that destructure a tuple among their parameters. The aim is 0.
 const PACKED_PARAMETERS: usize = 2;
+/// Lines of code that a build of the product compiles. The aim is 32,000.
+const LINES_OF_THE_PRODUCT: usize = 33_000;
+/// Lines of Rust in all. The aim is 145,000.
+const LINES_IN_ALL: usize = 161_600;
 /// The word `what` in 10,000 words of comments.
 const WHAT_IN_COMMENTS: usize = 5;
 /// The word `what` in 10,000 words of the documents.
@@ -161,6 +166,22 @@ fn comments_and_documents_are_in_plain_words() {
         hold("\"what\"", prose.in_10_000(prose.what), what, &about);
         hold("marks", prose.in_10_000(prose.marks), marks, &about);
     }
+}
+
+#[test]
+fn the_product_and_the_whole_are_no_longer_than_they_were() {
+    let product = sources(&["product"]);
+    assert!(product.len() > 100, "the sources are found");
+    let built = lines::built(&product);
+    hold(
+        "lines that a build of the product compiles",
+        built,
+        LINES_OF_THE_PRODUCT,
+        "",
+    );
+    let all = sources(FOLDERS);
+    let all = all.iter().map(|(_, text)| text.lines().count()).sum();
+    hold("lines of Rust in all", all, LINES_IN_ALL, "");
 }
 
 /// Prints a figure, and fails if it is above its bound.
