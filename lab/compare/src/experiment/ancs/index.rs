@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use device::{Disk, Ftl, FtlConfig, MemoryJournal, Nand, Preset};
-use slices::{Channels, HashSettings, Scheduling, SliceHash};
+use systems::slices::{Channels, HashSettings, Scheduling, SliceHash};
 
 use super::buffer_hash::BufferHash;
 use crate::experiment::ExperimentError;
@@ -88,7 +88,7 @@ impl Make {
             incarnations: USUAL_INCARNATIONS,
             drives: 1,
             spread: false,
-            fill: slices::FILL,
+            fill: systems::slices::FILL,
             side_tables: 0,
             in_order: true,
             seed,
