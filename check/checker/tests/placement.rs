@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 extern crate engine as flowstone_engine;
-extern crate flashield as flowstone_flashield;
 
 use device::{Disk, Latency, MemoryDisk, MemoryJournal};
 use engine::config::ConfigError;
@@ -18,22 +17,14 @@ use engine::{
     CacheError, Change, Engine, EngineConfig, ExactSettings, ItemView, Lookup, OpenError, Opening,
     Peek, Put, ReclaimPolicy, Stop, Victim,
 };
-use flowstone_checker::simulate_placement;
 use runtime::sim::Sim;
-use sliced::SlicedSettings;
-use slickcache::TieredSettings;
-use slickcache::cascade::{CascadeConfig, Sizes};
 
-#[path = "../../../systems/flashield/tests/sim/hashed_placement.rs"]
-mod hashed_placement;
 #[path = "../../../product/engine/tests/sim/map_placement.rs"]
 mod map_placement;
+mod seeds;
 
-use hashed_placement::HashedFor;
 use map_placement::MapKind;
-
-/// Seeds run by default. `FLOWSTONE_CASES` sets another number, `FLOWSTONE_SEED` runs one seed alone.
-const SEEDS: u64 = 40;
+use seeds::simulate_each;
 
 const MAP: MapKind = MapKind::REBUILT;
 
@@ -73,11 +64,6 @@ impl Streams for Two {
     }
 }
 
-fn number(variable: &str) -> Option<u64> {
-    let value = std::env::var(variable).ok()?;
-    Some(value.parse().expect("a number"))
-}
-
 #[test]
 fn dead_keys_stay_dead() {
     simulate(MapKind::REBUILT);
@@ -87,60 +73,6 @@ fn dead_keys_stay_dead() {
 #[test]
 fn dead_keys_stay_dead_where_the_index_survives() {
     simulate(MapKind::SURVIVING);
-}
-
-/// The same with an index that is mostly on flash, in blocks of a few entries.
-#[test]
-fn dead_keys_stay_dead_where_the_index_is_tiered() {
-    simulate_each(|seed| {
-        let few = |most: u64, step: u64| Some((1 + seed / step % most) as u32);
-        let sizes = Sizes {
-            partitions: few(2, 2),
-            direct_blocks: few(3, 4),
-            direct_pages: few(2, 12),
-            active_blocks: few(3, 24),
-            active_pages: few(2, 72),
-            ratio: few(3, 144),
-            hot_entries: Some(3),
-            page_entries: Some(3),
-            ..Sizes::default()
-        };
-        let cascade = CascadeConfig {
-            filter_bits: if seed % 3 == 0 { 0 } else { 8 },
-            discard: seed % 5 < 2,
-            sizes,
-            ..CascadeConfig::new(1, 1)
-        };
-        Arc::new(TieredSettings {
-            layout: if seed % 2 == 0 {
-                Layout::Packed
-            } else {
-                Layout::Slotted
-            },
-            checkpoint_segments: 8,
-            cascade,
-        })
-    });
-}
-
-/// The same with an index that is a hash table of slices, with tables of a few entries.
-#[test]
-fn dead_keys_stay_dead_where_the_index_is_sliced() {
-    simulate_each(|seed| {
-        Arc::new(SlicedSettings {
-            incarnations: [32, 16, 8, 3][(seed % 4) as usize],
-            table_bytes: Some([2048, 4096][(seed / 4 % 2) as usize]),
-            filter_percent: [0, 50][(seed % 2) as usize],
-            checkpoint_segments: 8,
-        })
-    });
-}
-
-/// The same with an index without keys. In most runs it is so small that it keeps losing entries, and that
-/// entries of other keys lead to dead items.
-#[test]
-fn dead_keys_stay_dead_where_the_index_has_no_keys() {
-    simulate_each(|seed| Arc::new(HashedFor([1, 40, 150, 200_000][(seed % 4) as usize])));
 }
 
 /// The same with copies in their own segments and victims that are not the oldest segment. Uses as many
@@ -163,23 +95,6 @@ fn simulate(map: MapKind) {
             Arc::new(map)
         }
     });
-}
-
-fn simulate_each(kind: impl Fn(u64) -> Arc<dyn PlacementKind>) {
-    let seeds = match number("FLOWSTONE_SEED") {
-        Some(seed) => seed..=seed,
-        None => 1..=number("FLOWSTONE_CASES").unwrap_or(SEEDS),
-    };
-    let (mut crashes, least) = (0, 10 * seeds.clone().count() as u64);
-    for seed in seeds {
-        let kind = kind(seed);
-        match simulate_placement(seed, kind) {
-            Ok(report) => crashes += report.crashes,
-            Err(wrong) => panic!("{wrong}"),
-        }
-    }
-    eprintln!("{crashes} crash points");
-    assert!(crashes > least, "{crashes} crash points");
 }
 
 const READ_TIME: Duration = Duration::from_millis(1);

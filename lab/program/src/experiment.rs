@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use lab::experiment::{CATALOG, Cells, Experiment, Finding, Outcome, Scale, Setting, find};
+use lab::experiment::{Cells, Experiment, Finding, Outcome, Scale, Setting, all, find};
 use lab::plot::{Plot, page};
 use lab::row::{Row, measure, table};
 
@@ -57,7 +57,7 @@ const MAX_THREADS: usize = 16;
 
 fn catalog() -> String {
     let mut text = "Experiments:\n".to_owned();
-    for experiment in CATALOG {
+    for experiment in all() {
         let (name, measures) = (experiment.name, experiment.measures);
         let _ = writeln!(text, "  {name:<16} {measures} ({})", experiment.source);
     }
@@ -65,7 +65,7 @@ fn catalog() -> String {
 }
 
 fn names() -> String {
-    let names: Vec<&str> = CATALOG.iter().map(|experiment| experiment.name).collect();
+    let names: Vec<&str> = all().map(|experiment| experiment.name).collect();
     names.join(", ")
 }
 

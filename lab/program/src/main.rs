@@ -12,6 +12,7 @@ mod bench;
 mod check;
 mod compare;
 mod experiment;
+#[cfg(system = "slices")]
 mod slice;
 mod workload_args;
 
@@ -36,6 +37,7 @@ enum Command {
     /// Repeat a table or figure of a paper, on emulated devices.
     Experiment(experiment::ExperimentArgs),
     /// Build and ask hash tables, Bloom filters and similarity indexes that are larger than memory.
+    #[cfg(system = "slices")]
     Slice(Box<slice::SliceArgs>),
     /// Show the contents of an image and the outcome of a start, without changing anything.
     Inspect(inspect::InspectArgs),
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
             Command::Check(args) => check::run(&args),
             Command::Compare(args) => compare::run(&args),
             Command::Experiment(args) => experiment::run(&args),
+            #[cfg(system = "slices")]
             Command::Slice(args) => slice::run(*args),
             Command::Inspect(args) => inspect::run(&args, OFFER),
         },

@@ -1,5 +1,7 @@
 //! `flowstone slice`, run as a user does.
 
+#![cfg(system = "slices")]
+
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

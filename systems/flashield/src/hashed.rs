@@ -69,6 +69,8 @@ const MOST_SEGMENTS: u32 = 1 << 25;
 const OPEN_SEGMENTS: usize = 4;
 /// Number of slots below which most keys share slots with other keys.
 const SMALL_TABLES: u64 = 1 << 16;
+/// Most bytes of memory for an item in the compact index, with its filters.
+const MOST_ITEM_BYTES: f64 = 5.0;
 /// Most items placed between two checks of the journal's space. Each may displace an entry, which must be recorded; so few
 /// cannot use up the journal's reserve.
 const RECORDED_AT_ONCE: usize = 16;
@@ -82,6 +84,7 @@ impl PlacementKind for HashedSettings {
             dead_copies: DeadCopies::LocatedLater,
             places_larger_first: true,
             placed_at_once: RECORDED_AT_ONCE,
+            most_item_bytes: MOST_ITEM_BYTES,
             ..Description::new("hashed")
         }
     }

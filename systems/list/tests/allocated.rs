@@ -2,8 +2,6 @@
 //!
 //! There is only one test, so that no other test allocates at the same time.
 
-#![cfg(all(feature = "flashield", feature = "slickcache", feature = "sliced"))]
-
 use std::alloc::{GlobalAlloc, Layout as Bytes, System};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,18 +9,16 @@ use std::time::Duration;
 
 use device::{Disk, Image, Latency, MemoryDisk, MemoryJournal};
 use engine::config::META_BYTES;
-use engine::format::segment::SegmentId;
 use engine::{
     EngineConfig, ExactSettings, IndexSettings, Layout, Opening, PlacementKind, Put, Stop,
 };
-use flashield::HashedSettings;
-use flashield::compact::{
-    CompactConfig, CompactEntry, CompactTable, Location, Rank, SegmentFilter, SegmentFilters,
-    last_collided,
-};
+#[cfg(system = "flashield")]
+use flowstone_systems::flashield::HashedSettings;
+#[cfg(system = "slices")]
+use flowstone_systems::sliced::SlicedSettings;
+#[cfg(system = "slickcache")]
+use flowstone_systems::slickcache::TieredSettings;
 use runtime::sim::Sim;
-use sliced::SlicedSettings;
-use slickcache::TieredSettings;
 
 /// The system allocator, with a count of the bytes in use.
 struct Counting;
@@ -69,23 +65,34 @@ fn written_disk() -> Arc<dyn Disk> {
 
 #[test]
 fn what_is_accounted_is_what_is_allocated() {
+    #[cfg(system = "flashield")]
     index_without_keys();
-    let placements: [Arc<dyn PlacementKind>; 4] = [
+    let placements: &[Arc<dyn PlacementKind>] = &[
         Arc::new(ExactSettings {
             layout: Layout::Packed,
             priorities: 1,
         }),
+        #[cfg(system = "flashield")]
         Arc::new(HashedSettings::default()),
+        #[cfg(system = "slickcache")]
         Arc::new(TieredSettings::new(Layout::Packed)),
+        #[cfg(system = "slices")]
         Arc::new(SlicedSettings::default()),
     ];
     for placement in placements {
-        Sim::new(1).block_on(engine_of(placement));
+        Sim::new(1).block_on(engine_of(Arc::clone(placement)));
     }
 }
 
 /// Checks Flashield's table and filters (section 3.4) with objects of 257 bytes in segments of 2 MiB.
+#[cfg(system = "flashield")]
 fn index_without_keys() {
+    use engine::format::segment::SegmentId;
+    use flowstone_systems::flashield::compact::{
+        CompactConfig, CompactEntry, CompactTable, Location, Rank, SegmentFilter, SegmentFilters,
+        last_collided,
+    };
+
     const SEGMENTS: usize = 128;
     const KEYS: usize = (2 << 20) / 257;
     let before = in_use();

@@ -37,6 +37,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 const ITEM_BYTES: u64 = 300;
 /// Least bytes of memory for each item. With fewer, the filters would exclude next to no key.
 const MEMORY_PER_ITEM: u64 = 2;
+/// Most bytes of memory for each item in the cascade, with its filters.
+const MOST_ITEM_BYTES: f64 = 3.5;
 /// Share of a full index's memory, as a divisor, that must be available. With less, the index could name next to no item.
 const LEAST_ROOM_SHARE: u64 = 8;
 /// Largest share of all mappings, as a divisor, that one compaction takes: they are in memory twice during the compaction. So
@@ -63,6 +65,7 @@ impl PlacementKind for TieredSettings {
             streams: StreamPlan::Classes(self.layout),
             dead_copies: DeadCopies::BySection,
             demaps_by_itself: true,
+            most_item_bytes: MOST_ITEM_BYTES,
             ..Description::new("tiered")
         }
     }

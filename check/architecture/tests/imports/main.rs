@@ -8,7 +8,7 @@ mod lexer;
 mod modules;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use circles::{Edge, circles};
 
@@ -18,7 +18,14 @@ const FOLDERS: &[&str] = &["product", "lab/emulated", "systems", "check", "lab"]
 
 /// The crates, the lowest level first. A crate depends on crates of lower levels alone.
 const CRATES: &[&[&str]] = &[
-    &["runtime", "format", "protocol", "workload", "architecture"],
+    &[
+        "runtime",
+        "format",
+        "protocol",
+        "workload",
+        "architecture",
+        "bench-limit",
+    ],
     &["device"],
     &["emulated", "index", "slices"],
     &["engine"],
@@ -80,13 +87,9 @@ fn crates_depend_on_their_own_folder_and_lower_folders_alone() {
     let crates = crates();
     let level_of = |name: &str| {
         let folder = crates.get(name)?;
-        let holds = |known: &&str| {
-            folder.ends_with(known)
-                || folder
-                    .parent()
-                    .is_some_and(|parent| parent.ends_with(known))
-        };
-        FOLDERS.iter().position(|known| holds(known))
+        FOLDERS
+            .iter()
+            .position(|known| folder.starts_with(root().join(known)))
     };
     let mut wrong = Vec::new();
     for (name, folder) in &crates {
@@ -104,7 +107,7 @@ fn crates_depend_on_their_own_folder_and_lower_folders_alone() {
 /// The product is a workspace that builds without the folders beside it: no file of it is taken from there.
 #[test]
 fn no_path_leaves_the_product() {
-    let product = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../product");
+    let product = root().join("product");
     let mut files = Vec::new();
     for extension in ["rs", "toml"] {
         files::each_file(&product, extension, &mut |path, text| {
@@ -127,6 +130,47 @@ fn no_path_leaves_the_product() {
                 }
             }
         }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A system can be taken out, with its entry in the list: no other manifest names its crates, and no source outside of its
+/// folder includes a file of it.
+#[test]
+fn only_the_list_names_the_systems() {
+    let systems = root().join("systems");
+    let list = systems.join("list");
+    let system_of = |path: &Path| {
+        let below = path.strip_prefix(&systems).ok()?.components().next()?;
+        let folder = systems.join(below);
+        (folder != list).then_some(folder)
+    };
+    let crates = crates();
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    each_manifest(&mut |path, text| {
+        for name in named_crates(text) {
+            let Some(system) = crates.get(name).and_then(|folder| system_of(folder)) else {
+                continue;
+            };
+            seen += 1;
+            if !path.starts_with(&system) && !path.starts_with(&list) {
+                wrong.push(format!("{} names the crate {name}", path.display()));
+            }
+        }
+    });
+    assert!(seen > 0, "the list names the systems");
+    for folder in FOLDERS {
+        files::each_file(&root().join(folder), "rs", &mut |path, text| {
+            let folder = path.parent().expect("a source lies in a folder");
+            for name in text.split('"').filter(|name| name.starts_with("../")) {
+                let included = normal(&folder.join(name));
+                let system = system_of(&included).filter(|_| included.exists());
+                if system.is_some_and(|system| !path.starts_with(system)) {
+                    wrong.push(format!("{} includes `{name}`", path.display()));
+                }
+            }
+        });
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
@@ -193,23 +237,51 @@ fn circles_are_told_from_re_exports_and_declarations() {
 
 /// Returns the folders of the crates by the names of their packages, without the project's prefix.
 fn crates() -> BTreeMap<String, PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut crates = BTreeMap::new();
+    each_manifest(&mut |path, text| {
+        let folder = path.parent().expect("a manifest lies in a folder");
+        // The fuzz targets are a workspace of their own.
+        let name = package_name(text).filter(|_| folder.join("src").exists());
+        if let Some(name) = name {
+            crates.insert(
+                name.trim_start_matches("flowstone-").to_owned(),
+                folder.into(),
+            );
+        }
+    });
+    crates
+}
+
+/// Passes each manifest of the project to `each`, with its path.
+fn each_manifest(each: &mut dyn FnMut(&Path, &str)) {
+    let mut pass = |path: &Path, text: String| {
+        if path.ends_with("Cargo.toml") {
+            each(path, &text);
+        }
+    };
+    let path = root().join("Cargo.toml");
+    let text = std::fs::read_to_string(&path).expect("a manifest is readable");
+    pass(&path, text);
     for folder in FOLDERS {
-        let folder = std::fs::read_dir(root.join(folder)).expect("a folder of crates is readable");
-        for entry in folder {
-            let path = entry.expect("a folder of crates is readable").path();
-            let Ok(manifest) = std::fs::read_to_string(path.join("Cargo.toml")) else {
-                continue;
-            };
-            // The fuzz targets are a workspace of their own.
-            let name = package_name(&manifest).filter(|_| path.join("src").exists());
-            if let Some(name) = name {
-                crates.insert(name.trim_start_matches("flowstone-").to_owned(), path);
-            }
+        files::each_file(&root().join(folder), "toml", &mut pass);
+    }
+}
+
+/// Returns the root of the project.
+fn root() -> PathBuf {
+    normal(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+}
+
+/// Returns a path without `..`.
+fn normal(path: &Path) -> PathBuf {
+    let mut normal = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(normal.pop()),
+            part => normal.push(part),
         }
     }
-    crates
+    normal
 }
 
 /// Returns the name of a manifest's package.
@@ -233,6 +305,25 @@ fn dependencies(manifest: &Path) -> Vec<String> {
         }
     }
     found
+}
+
+/// Returns the crates that the dependencies of a manifest name, those of its tests included.
+fn named_crates(manifest: &str) -> impl Iterator<Item = &str> {
+    let mut in_dependencies = false;
+    manifest.lines().flat_map(move |line| {
+        if line.starts_with('[') {
+            in_dependencies = line.contains("dependencies");
+        }
+        let renamed = line.split_once("package = \"").map(|(_, rest)| rest);
+        [
+            line.split(['.', ' ', '=']).next(),
+            renamed.and_then(|rest| rest.split('"').next()),
+        ]
+        .into_iter()
+        .flatten()
+        .filter(move |_| in_dependencies)
+        .map(|name| name.trim_start_matches("flowstone-"))
+    })
 }
 
 /// Returns the imports between the files of the crate in this folder.

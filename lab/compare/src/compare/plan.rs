@@ -8,25 +8,13 @@ use std::time::Duration;
 use emulated::{DeviceSpec, DiskSpec, DriveModel};
 use engine::config::Sizes;
 use engine::preset::Preset;
-use engine::{Admission, EngineConfig, Reserve};
-use flashield::HashedSettings;
-use sliced::SlicedSettings;
-use slickcache::TieredSettings;
-use slickcache::cascade::CascadeConfig;
+use engine::{Admission, EngineConfig, PlacementKind, Reserve};
 use workload::{MAX_KEY_BYTES, Workload};
 
 use super::error::CompareError;
 use super::storage::Storage;
 use crate::cpu::CpuTable;
 
-/// Most bytes of memory for an object in the direct index (crate `index`, `direct`).
-const INDEX_BYTES_PER_OBJECT: f64 = 10.8;
-/// Most bytes of memory for an object in the cascade, with its filters (crate `index`, `cascade`).
-const TIERED_BYTES_PER_OBJECT: f64 = 3.5;
-/// Most bytes of memory for an object in the compact index, with its filters (crate `index`, `compact`).
-const HASHED_BYTES_PER_OBJECT: f64 = 5.0;
-/// Most bytes of memory for an object in an index of slices with one incarnation. Divided by the number of incarnations.
-const SLICED_TABLES_PER_OBJECT: f64 = 25.0;
 /// Least bytes of flash for an item beside its key and value.
 const ITEM_OVERHEAD_BYTES: u64 = 24;
 /// Number of keys sampled for the mean size of items.
@@ -109,10 +97,8 @@ pub struct Plan {
     pub cache_bytes: Option<u64>,
     /// Rule for the number of free segments, instead of the preset's choice.
     pub reserve: Option<Reserve>,
-    /// Settings of the tiered index on flash, instead of the preset's choice.
-    pub cascade: Option<CascadeConfig>,
-    /// Segments from one checkpoint of a tiered index to the next, instead of the preset's choice.
-    pub checkpoint_segments: Option<u32>,
+    /// Placement of presets with this kind of placement, instead of the preset's settings of it. Other presets ignore it.
+    pub placement: Option<Arc<dyn PlacementKind>>,
     /// Rule by which items that leave memory go to flash, instead of the preset's choice.
     pub admission: Option<Admission>,
     /// Time for which samples are taken, and then counted, by learned admission, instead of the preset's choice.
@@ -212,8 +198,7 @@ impl Plan {
             database_at_once: None,
             cache_bytes: None,
             reserve: None,
-            cascade: None,
-            checkpoint_segments: None,
+            placement: None,
             admission: None,
             admission_window: None,
             flash_write_limit: None,
@@ -300,17 +285,7 @@ impl Plan {
             source: source.into(),
         })?;
         let index_bytes = config.memory_bytes / 100 * u64::from(config.index.percent);
-        let kind = &*config.placement;
-        let bytes_per_object = if kind.settings::<TieredSettings>().is_some() {
-            TIERED_BYTES_PER_OBJECT
-        } else if kind.settings::<HashedSettings>().is_some() {
-            HASHED_BYTES_PER_OBJECT
-        } else if let Some(sliced) = kind.settings::<SlicedSettings>() {
-            SLICED_TABLES_PER_OBJECT / f64::from(sliced.incarnations)
-        } else {
-            INDEX_BYTES_PER_OBJECT
-        };
-        let room = (index_bytes as f64 / bytes_per_object) as u64;
+        let room = (index_bytes as f64 / config.placement.describe().most_item_bytes) as u64;
         let objects = self.objects_on(storage.bytes());
         if objects > room {
             return Err(CompareError::Index {
@@ -361,12 +336,10 @@ impl Plan {
             config.reclaim.policy = config.reclaim.policy.with_max_copy(sixteenths);
         }
         config.reclaim.reserve = self.reserve.unwrap_or(config.reclaim.reserve);
-        if let Some(tiered) = config.placement.settings::<TieredSettings>() {
-            config.index.checkpoint_segments = self.checkpoint_segments;
-            config.placement = Arc::new(TieredSettings {
-                cascade: self.cascade.unwrap_or(tiered.cascade),
-                ..*tiered
-            });
+        if let Some(placement) = &self.placement
+            && placement.describe().name == config.placement.describe().name
+        {
+            config.placement = Arc::clone(placement);
         }
         config
     }

@@ -13,10 +13,12 @@ use crate::compare::CompareError;
 pub enum ExperimentError {
     #[error("the emulated device: {0}")]
     Device(#[from] ConfigError),
+    #[cfg(system = "slices")]
     #[error("the slices: {0}")]
-    Slices(#[from] slices::SliceError),
+    Slices(#[from] systems::slices::SliceError),
+    #[cfg(system = "flashield")]
     #[error("the index: {0}")]
-    Index(#[from] flashield::compact::OutOfRange),
+    Index(#[from] systems::flashield::compact::OutOfRange),
     #[error("the workload: {0}")]
     Workload(#[from] WorkloadError),
     #[error("no file to measure; name one that does not exist yet with --file")]

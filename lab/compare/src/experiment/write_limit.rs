@@ -11,14 +11,21 @@ use super::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::compare::{DeviceChoice, Outcome as Ran, Plan, run};
 use crate::row::{PART, Row};
 
-const PRESETS: [&str; 8] = [
+const PRESETS: &[&str] = &[
     "flowstone",
+    #[cfg(system = "didacache")]
     "fatcache-async",
+    #[cfg(system = "didacache")]
     "didacache",
+    #[cfg(system = "slickcache")]
     "slickcache-gc",
+    #[cfg(system = "flashield")]
     "flashield",
+    #[cfg(system = "flashield")]
     "s3-fifo",
+    #[cfg(system = "flashield")]
     "ripq",
+    #[cfg(system = "flashield")]
     "victim",
 ];
 const FREE: &str = "no limit";
@@ -138,7 +145,7 @@ fn cells(
 
 fn findings(rows: &[Row]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for preset in PRESETS {
+    for &preset in PRESETS {
         let of = among(rows, "preset", preset);
         let [free, limited] = [FREE, LIMITED].map(|part| among(&of, PART, part));
         let of_both = |field: &str| {

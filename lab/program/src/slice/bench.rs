@@ -9,7 +9,7 @@ use clap::Args;
 use device::{AlignedBuf, Disk, PAGE_BYTES};
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
-use slices::SliceError;
+use systems::slices::SliceError;
 
 use super::command::{CommandError, DriveArgs};
 

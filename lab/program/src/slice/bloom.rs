@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use serde_json::json;
 use server::config::Size;
-use slices::{BitPlacement, BloomSettings, Files, SliceBloom, SliceError};
+use systems::slices::{BitPlacement, BloomSettings, Files, SliceBloom, SliceError};
 
 use super::command::{CommandError, DriveArgs, InputArgs, NewArgs, change_all, look_up_all};
 

@@ -8,7 +8,7 @@ use clap::Args;
 use device::Disk;
 use serde_json::{Value, json};
 use server::config::Size;
-use slices::{Files, Scheduling, SliceError};
+use systems::slices::{Files, Scheduling, SliceError};
 
 use super::input::{InputError, lines_of, open, records_of};
 

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use device::Disk;
 use serde_json::json;
 use server::config::Size;
-use slices::{Channels, Files, HashSettings, SliceError, SliceHash, probe_channels};
+use systems::slices::{Channels, Files, HashSettings, SliceError, SliceHash, probe_channels};
 
 use super::bench::{LoadArgs, Subject, fill, measure};
 use super::command::{CommandError, DriveArgs, KeyArgs, NewArgs, change_all, look_up_all};
@@ -45,7 +45,7 @@ pub(super) struct CreateArgs {
     #[arg(long, value_name = "N")]
     bucket_entries: Option<u32>,
     /// Share of a table that is filled.
-    #[arg(long, default_value_t = slices::FILL, value_name = "SHARE")]
+    #[arg(long, default_value_t = systems::slices::FILL, value_name = "SHARE")]
     fill: f64,
     /// Spread slices over all drives: less memory instead of more look-ups.
     #[arg(long)]
@@ -218,7 +218,7 @@ impl LineArgs {
 
     fn key(&self, line: u64, text: &str) -> Result<u64, InputError> {
         let key = match self.text {
-            true => Some(slices::key_of_text(text, TEXT_SEED)),
+            true => Some(systems::slices::key_of_text(text, TEXT_SEED)),
             false => number(text),
         };
         key.ok_or_else(|| InputError::Line {
@@ -271,7 +271,7 @@ async fn get(args: &LineArgs) -> Result<(), CommandError> {
         Ok((args.key(line, text.trim())?, text))
     });
     look_up_all(keys, args.keys.clients, async |keys, out| {
-        let found = slices::get_all(&table, keys.iter().map(|(key, _)| *key)).await;
+        let found = systems::slices::get_all(&table, keys.iter().map(|(key, _)| *key)).await;
         for ((_, text), value) in keys.iter().zip(found) {
             if let Some(value) = value? {
                 writeln!(out, "{}\t{value}", text.trim())?;

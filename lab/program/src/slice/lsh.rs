@@ -8,7 +8,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use device::Disk;
 use serde_json::{Value, json};
 use server::config::Size;
-use slices::{Components, Family, Files, LshSettings, SliceError, SliceLsh, Target, VectorId};
+use systems::slices::{
+    Components, Family, Files, LshSettings, SliceError, SliceLsh, Target, VectorId,
+};
 
 use super::command::{CommandError, DriveArgs, InputArgs, NewArgs, change_all, look_up_all};
 use super::input::{InputError, number};

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use serde_json::json;
 use server::config::Size;
-use slices::{Files, HashSettings, MapSettings, RecordShape, SliceError, SliceMap};
+use systems::slices::{Files, HashSettings, MapSettings, RecordShape, SliceError, SliceMap};
 
 use super::bench::{LoadArgs, Subject, bare_reads_per_s, fill, measure};
 use super::command::{CommandError, DriveArgs, KeyArgs, NewArgs, change_all, look_up_all};

@@ -24,6 +24,9 @@ const EXPECTED_ITEM_BYTES: u64 = 256;
 /// memory.
 const MEMORY_PER_EXPECTED_ITEM: u64 = 4;
 
+/// Most bytes of memory for an item in an index in memory.
+const MOST_ITEM_BYTES: f64 = 10.8;
+
 /// A kind of placement, with its settings.
 pub trait PlacementKind: Any + Debug + Send + Sync {
     /// Returns the facts about the kind that never change.
@@ -67,6 +70,8 @@ pub struct Description {
     pub places_larger_first: bool,
     /// Most items to place between two checks of [`pressure`](Placement::pressure).
     pub placed_at_once: usize,
+    /// Most bytes of memory that the index takes for an item, for estimates of the memory that a cache needs.
+    pub most_item_bytes: f64,
 }
 
 impl Description {
@@ -79,6 +84,7 @@ impl Description {
             demaps_by_itself: false,
             places_larger_first: false,
             placed_at_once: usize::MAX,
+            most_item_bytes: MOST_ITEM_BYTES,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use device::{Disk, MemoryJournal};
 use runtime::sim::Sim;
-use slices::{BitPlacement, BloomSettings, BloomShape, Scheduling, SliceBloom};
+use systems::slices::{BitPlacement, BloomSettings, BloomShape, Scheduling, SliceBloom};
 
 use super::index::{CHANNELS, crucial_m4};
 use super::work::{CLIENTS, Random, send_all};

@@ -1,6 +1,6 @@
 //! Section 7.5: the gain of slices for a Bloom filter and for a similarity index.
 
-use slices::BitPlacement;
+use systems::slices::BitPlacement;
 
 use super::bloom::{BloomMake, BloomRates, Work};
 use super::lsh::{LshMake, LshRates, Pattern};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use device::{Disk, MemoryJournal};
 use emulated::{Ftl, FtlConfig, Nand, Preset};
-use slices::{Channels, HashSettings, Scheduling, SliceHash};
+use systems::slices::{Channels, HashSettings, Scheduling, SliceHash};
 
 use super::buffer_hash::BufferHash;
 use crate::experiment::ExperimentError;
@@ -89,7 +89,7 @@ impl Make {
             incarnations: USUAL_INCARNATIONS,
             drives: 1,
             spread: false,
-            fill: slices::FILL,
+            fill: systems::slices::FILL,
             side_tables: 0,
             in_order: true,
             seed,

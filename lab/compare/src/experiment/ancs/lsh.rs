@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use device::{Disk, MemoryJournal};
 use runtime::sim::Sim;
-use slices::{ChannelReads, Family, LshSettings, Scheduling, SliceLsh};
+use systems::slices::{ChannelReads, Family, LshSettings, Scheduling, SliceLsh};
 
 use super::index::{CHANNELS, crucial_m4};
 use super::work::{Random, send_all};

@@ -223,17 +223,17 @@ pub(in crate::experiment) fn analysis(setting: &Setting<'_>) -> Result<Outcome, 
             ),
             (
                 "inserts for a block of 128 KiB written",
-                (128 << 10) as f64 / (32.0 * 16.0 / slices::FILL),
+                (128 << 10) as f64 / (32.0 * 16.0 / systems::slices::FILL),
                 (128 << 10) as f64 / bytes_an_insert,
             ),
             (
                 "bytes of memory an entry",
-                16.0 / slices::FILL / 33.0,
+                16.0 / systems::slices::FILL / 33.0,
                 gets.memory_bytes as f64 / gets.entries as f64,
             ),
             (
                 "years of a drive of 256 GB, 10,000 erases, 10,000 inserts a second",
-                years(32.0 * 16.0 / slices::FILL),
+                years(32.0 * 16.0 / systems::slices::FILL),
                 years(bytes_an_insert),
             ),
             (

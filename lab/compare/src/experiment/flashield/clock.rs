@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use flashield::compact::CLOCK_HIGHEST;
+use systems::flashield::compact::CLOCK_HIGHEST;
 use workload::{KeyId, Op, Workload};
 
 use super::application::of_application;

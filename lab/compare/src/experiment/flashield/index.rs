@@ -3,7 +3,7 @@
 //! Measures the index of a flash that is written in FIFO order, in the steady state, by the size of its table and by the policy
 //! for entries when all slots of a new key are taken. `docs/internals/indexes.md` describes the index.
 
-use flashield::compact::{CompactConfig, SegmentFilters};
+use systems::flashield::compact::{CompactConfig, SegmentFilters};
 
 use super::ring::{Figures, Policy, Ring, Shape};
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};

@@ -5,7 +5,7 @@
 
 use std::ops::ControlFlow;
 
-use flashield::compact::{
+use systems::flashield::compact::{
     CLOCK_HIGHEST, CompactConfig, CompactEntry, CompactTable, FUNCTIONS, Location, OutOfRange,
     PROBES, Rank, SegmentFilter, SegmentFilters, SegmentId, Taken, candidates, last_collided,
     oldest,

@@ -1,16 +1,18 @@
 //! `SlickCache` (`SoCC` 2018), figures 15 and 16: a crash, and the interval at which the index is saved.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::cell::{
     Cell, FATCACHE, SLICKCACHE, SLICKCACHE_GC, WRITTEN_FOR_A_SET, requests_axis, requests_per_s,
 };
-use super::machine::{Machine, Popularity, USUAL_SETS};
+use super::machine::{Machine, Popularity, USUAL_HOT, USUAL_SETS, tiered};
 use crate::compare::{Crashed, Outcome as Ran, Plan, Survives, crash};
 use crate::experiment::pick::{among, measured, quotient, row_of};
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::{PART, Row};
+use systems::slickcache::TieredSettings;
 
 /// Size of the cache, in percent of the data set.
 const CACHE_PERCENT: f64 = 10.0;
@@ -104,7 +106,10 @@ fn cells(setting: &Setting<'_>) -> Result<Vec<Crash>, ExperimentError> {
         let plan = Plan {
             requests: Some(keys),
             census: 0,
-            checkpoint_segments: Some(interval),
+            placement: Some(Arc::new(TieredSettings {
+                checkpoint_segments: interval,
+                ..tiered(machine.cascade(USUAL_HOT))
+            })),
             ..usual.clone()
         };
         let cell = Cell::new(SLICKCACHE_GC, plan).part(INTERVALS);

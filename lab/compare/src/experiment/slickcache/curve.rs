@@ -1,11 +1,13 @@
 //! No figure of `SlickCache`: the value of memory. Bits for an item against reads of flash for a hit and for a miss, and bytes
 //! written.
 
-use slickcache::cascade::CascadeConfig;
+use std::sync::Arc;
+
+use systems::slickcache::cascade::CascadeConfig;
 use workload::Workload;
 
 use super::cell::{Cell, READS_FOR_A_HIT, READS_FOR_A_MISS, SLICKCACHE_GC, WRITTEN_FOR_A_SET};
-use super::machine::{Machine, Popularity, USUAL_HOT, USUAL_SETS, USUAL_THETA};
+use super::machine::{Machine, Popularity, USUAL_HOT, USUAL_SETS, USUAL_THETA, tiered};
 use crate::compare::Plan;
 use crate::experiment::pick::{Measure, measured};
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
@@ -52,10 +54,10 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
             let plan = Plan {
                 warmup: machine.items() * 3 / 2,
                 front_items,
-                cascade: Some(CascadeConfig {
+                placement: Some(Arc::new(tiered(CascadeConfig {
                     filter_bits: bits,
                     ..machine.cascade(hot)
-                }),
+                }))),
                 ..machine.plan(workload.clone(), machine.items() / 2)
             };
             let cell = Cell::new(SLICKCACHE_GC, plan).part(part.as_str());

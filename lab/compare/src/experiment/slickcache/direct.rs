@@ -1,9 +1,11 @@
 //! `SlickCache` (`SoCC` 2018), figures 8 to 10: the direct blocks of Tier 2.
 
-use slickcache::cascade::{CascadeConfig, Sizes};
+use std::sync::Arc;
+
+use systems::slickcache::cascade::{CascadeConfig, Sizes};
 
 use super::cell::{Cell, SLICKCACHE_GC, requests_axis};
-use super::machine::{Machine, PAPERS_HOT, Popularity, USUAL_SETS};
+use super::machine::{Machine, PAPERS_HOT, Popularity, USUAL_SETS, tiered};
 use crate::compare::Plan;
 use crate::experiment::pick::{among, lines_by, measured, pairs, quotient, row_of};
 use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
@@ -147,7 +149,7 @@ fn cell(setting: &Setting<'_>, cascade: CascadeConfig) -> Result<Cell, Experimen
     let plan = Plan {
         load: true,
         warmup: 2 * requests,
-        cascade: Some(cascade),
+        placement: Some(Arc::new(tiered(cascade))),
         ..machine.plan(workload, requests)
     };
     Ok(Cell::new(SLICKCACHE_GC, plan))

@@ -1,11 +1,13 @@
 //! `SlickCache` (`SoCC` 2018), figure 11: the lists of Tier 3, and the buckets into which they are compacted.
 
-use slickcache::cascade::{CascadeConfig, Sizes};
+use std::sync::Arc;
+
+use systems::slickcache::cascade::{CascadeConfig, Sizes};
 
 use super::cell::{
     Cell, FLASH_OF_INDEX, READS_FOR_A_HIT, SLICKCACHE_GC, WRITTEN_FOR_A_SET, requests_axis,
 };
-use super::machine::{Machine, PAPERS_HOT, Popularity};
+use super::machine::{Machine, PAPERS_HOT, Popularity, tiered};
 use crate::compare::Plan;
 use crate::experiment::pick::{lines_by, measured, pairs};
 use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
@@ -39,7 +41,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
         let warmup = machine.loaded_keys() / 2;
         let plan = machine.loaded(setting, Popularity::Zipfian, 50.0, warmup)?;
         let plan = Plan {
-            cascade: Some(cascade),
+            placement: Some(Arc::new(tiered(cascade))),
             ..plan
         };
         Ok(Cell::new(SLICKCACHE_GC, plan)

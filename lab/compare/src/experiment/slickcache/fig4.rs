@@ -1,9 +1,11 @@
 //! `SlickCache` (`SoCC` 2018), figure 4: in front of a database, the cache 6 to 12 % of the data set.
 
+use std::sync::Arc;
+
 use super::cell::{
     Cell, FATCACHE, OTHERS, PRESETS, SLICKCACHE, SLICKCACHE_GC, plots_of_each, requests_axis, speed,
 };
-use super::machine::{Machine, POPULARITIES, Popularity, USUAL_SETS};
+use super::machine::{Machine, POPULARITIES, Popularity, USUAL_SETS, tiered};
 use crate::compare::Plan;
 use crate::experiment::pick::{among, measured, over, row_of};
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
@@ -45,7 +47,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
             if percent >= COMPARED && !is_tiny {
                 let hot = 100.0 * WIDE_PERCENT / percent;
                 let plan = Plan {
-                    cascade: Some(Machine::of(setting.scale).cascade(hot)),
+                    placement: Some(Arc::new(tiered(Machine::of(setting.scale).cascade(hot)))),
                     ..plan
                 };
                 cells_of.push(Cell::new(SLICKCACHE_GC, plan).called(WIDE_GC));

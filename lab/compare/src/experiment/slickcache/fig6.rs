@@ -1,7 +1,9 @@
 //! `SlickCache` (`SoCC` 2018), figure 6: the capacity of Tier 1, as a share of the mappings that fit the flash.
 
+use std::sync::Arc;
+
 use super::cell::{Cell, SLICKCACHE_GC};
-use super::machine::{Machine, POPULARITIES, Popularity, USUAL_SETS};
+use super::machine::{Machine, POPULARITIES, Popularity, USUAL_SETS, tiered};
 use crate::compare::Plan;
 use crate::experiment::pick::{among, figure, lines_by, measured, pairs, row_of};
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
@@ -22,7 +24,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     let cells = pairs(&POPULARITIES, &hot_percents).map(|(popularity, hot)| {
         let plan = machine.loaded(setting, popularity, USUAL_SETS, machine.loaded_keys())?;
         let plan = Plan {
-            cascade: Some(machine.cascade(hot)),
+            placement: Some(Arc::new(tiered(machine.cascade(hot)))),
             ..plan
         };
         Ok(Cell::new(SLICKCACHE_GC, plan)

@@ -1,9 +1,11 @@
 //! `SlickCache` (`SoCC` 2018), figure 7: which mappings leave Tier 1.
 
-use slickcache::cascade::{CascadeConfig, Replacement};
+use std::sync::Arc;
+
+use systems::slickcache::cascade::{CascadeConfig, Replacement};
 
 use super::cell::{Cell, READS_FOR_A_HIT, SLICKCACHE_GC};
-use super::machine::{Machine, PAPERS_HOT, Popularity, USUAL_SETS};
+use super::machine::{Machine, PAPERS_HOT, Popularity, USUAL_SETS, tiered};
 use crate::compare::Plan;
 use crate::experiment::pick::{among, measured, pairs, row_of};
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
@@ -26,10 +28,10 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
         let keys = machine.loaded_keys();
         let plan = machine.loaded(setting, Popularity::Zipfian, USUAL_SETS, keys)?;
         let plan = Plan {
-            cascade: Some(CascadeConfig {
+            placement: Some(Arc::new(tiered(CascadeConfig {
                 replacement,
                 ..machine.cascade(hot)
-            }),
+            }))),
             ..plan
         };
         Ok(Cell::new(SLICKCACHE_GC, plan)

@@ -1,9 +1,12 @@
 //! The paper's machine, whose parts shrink together, and its clients' requests (sections 5.1 to 5.4).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use emulated::DriveModel;
-use slickcache::cascade::{CascadeConfig, Sizes};
+use engine::Layout;
+use systems::slickcache::TieredSettings;
+use systems::slickcache::cascade::{CascadeConfig, Sizes};
 use workload::{KeySize, Mix, Settings, ValueSize, Workload};
 
 use crate::compare::{DeviceChoice, Plan};
@@ -245,7 +248,7 @@ impl Machine {
             request: Some(REQUEST),
             turnaround: TURNAROUND,
             cache_bytes: Some(self.cache_bytes),
-            cascade: Some(self.cascade(USUAL_HOT)),
+            placement: Some(Arc::new(tiered(self.cascade(USUAL_HOT)))),
             census: CENSUS,
             ..Plan::new(workload, self.drive(), memory_bytes, self.clients())
         }
@@ -276,6 +279,14 @@ impl Machine {
             database_at_once: Some(DATABASE_AT_ONCE),
             ..self.plan(workload, requests)
         }
+    }
+}
+
+/// Returns the placement of the presets, with these settings of its index.
+pub(super) fn tiered(cascade: CascadeConfig) -> TieredSettings {
+    TieredSettings {
+        cascade,
+        ..TieredSettings::new(Layout::Slotted)
     }
 }
 

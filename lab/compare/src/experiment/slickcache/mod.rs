@@ -19,15 +19,48 @@
 mod cell;
 mod machine;
 
-pub(super) mod crash;
-pub(super) mod curve;
-pub(super) mod direct;
-pub(super) mod dual_mode;
-pub(super) mod fig4;
-pub(super) mod fig5;
-pub(super) mod fig6;
-pub(super) mod fig7;
-pub(super) mod resources;
-pub(super) mod swap;
-pub(super) mod table1;
-pub(super) mod together;
+mod crash;
+mod curve;
+mod direct;
+mod dual_mode;
+mod fig4;
+mod fig5;
+mod fig6;
+mod fig7;
+mod resources;
+mod swap;
+mod table1;
+mod together;
+
+use super::descriptor::{Experiment, experiment};
+
+/// The experiments of the paper, in the order of the listing.
+#[rustfmt::skip]
+pub(super) const EXPERIMENTS: &[Experiment] = &[
+    experiment("slickcache-fig4", "SlickCache, SoCC 2018, figure 4", fig4::run,
+        "throughput and hit ratio before a database, the cache 6 to 12 % of the data set").drawn(),
+    experiment("slickcache-fig5", "SlickCache, SoCC 2018, figure 5", fig5::run,
+        "the same with as much cache as a memory can index"),
+    experiment("slickcache-fig6", "SlickCache, SoCC 2018, figure 6", fig6::run,
+        "look-ups that memory answers against the part of the mappings that it has").drawn(),
+    experiment("slickcache-fig7", "SlickCache, SoCC 2018, figure 7", fig7::run,
+        "the same, by which mappings leave memory"),
+    experiment("slickcache-fig8-9", "SlickCache, SoCC 2018, figures 8 and 9", direct::parallelism,
+        "throughput and latency by how many direct blocks are read at once, and their size").drawn(),
+    experiment("slickcache-fig10", "SlickCache, SoCC 2018, figure 10", direct::blocks,
+        "what a batch of reads finds against the number of direct blocks"),
+    experiment("slickcache-fig11", "SlickCache, SoCC 2018, figure 11", dual_mode::run,
+        "throughput against the length of lists and the number of buckets").drawn(),
+    experiment("slickcache-table1", "SlickCache, SoCC 2018, table 1", table1::run,
+        "hit ratio, throughput and latency by the watermarks of the two-phase GC"),
+    experiment("slickcache-fig12-13-table2", "SlickCache, SoCC 2018, figures 12 and 13 and table 2", together::run,
+        "throughput and latency over Fatcache for shares of SET; what each tier answers").drawn(),
+    experiment("slickcache-fig14", "SlickCache, SoCC 2018, figure 14", swap::run,
+        "throughput against an index in memory that is swapped").drawn(),
+    experiment("slickcache-fig15-16", "SlickCache, SoCC 2018, figures 15 and 16", crash::run,
+        "throughput through a crash; latency and recovery by how often the index is saved").drawn(),
+    experiment("slickcache-resources", "SlickCache, SoCC 2018, section 5.7 and table 3", resources::run,
+        "memory and flash of the index, bytes written, and how busy the processors are"),
+    experiment("slickcache-curve", "no figure: what memory buys", curve::run,
+        "bits of memory an item against reads of flash for a hit and for a miss, and bytes written").drawn(),
+];

@@ -2,17 +2,19 @@
 //! three bits to valid bytes is detected wherever the format promises it.
 #![no_main]
 
-use flowstone_slices::encoding::table::{BitPage, EntryPage, PageIdentity, SliceKind, SliceSuperblock};
-use flowstone_slices::encoding::log::{FilterHead, LogCount, Pointer, PointerOwner};
 use flowstone_slices::encoding::filter::{
     FILTER_BIT_WORDS, FILTER_PAGE_BITS, FILTER_PAGE_WORDS, FilterPage, FilterPageState, filter_word,
 };
+use flowstone_slices::encoding::log::{FilterHead, LogCount, Pointer, PointerOwner};
 use flowstone_slices::encoding::lsh::{
     LshOwn, LshPage, StoredVectors, VECTOR_HEAD_BYTES, seal_vector, verify_vector,
 };
 use flowstone_slices::encoding::map::{
     MOST_KEY_BYTES, MOST_RECORD_BYTES, RECORD_ALIGN_BYTES, RECORD_HEAD_BYTES, Record,
     RecordAddress, seal_number, unseal_number,
+};
+use flowstone_slices::encoding::table::{
+    BitPage, EntryPage, PageIdentity, SliceKind, SliceSuperblock,
 };
 use libfuzzer_sys::fuzz_target;
 

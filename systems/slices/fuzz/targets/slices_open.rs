@@ -9,13 +9,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use flowstone_device::{Disk, Image, Journal, Latency, MemoryDisk, MemoryJournal};
-use flowstone_slices::encoding::table::{PageIdentity, SliceSuperblock};
+use flowstone_runtime::{self as runtime, sim::Sim};
 use flowstone_slices::encoding::log::{Pointer, PointerOwner};
 use flowstone_slices::encoding::lsh::{VECTOR_HEAD_BYTES, seal_vector};
-use flowstone_runtime::{self as runtime, sim::Sim};
+use flowstone_slices::encoding::table::{PageIdentity, SliceSuperblock};
 use flowstone_slices::{
-    BitPlacement, BloomSettings, Channels, Family, HashSettings, LshSettings, SliceBloom, SliceHash,
-    SliceLsh, VectorId,
+    BitPlacement, BloomSettings, Channels, Family, HashSettings, LshSettings, SliceBloom,
+    SliceHash, SliceLsh, VectorId,
 };
 use libfuzzer_sys::fuzz_target;
 use zerocopy::FromBytes;
@@ -132,11 +132,17 @@ async fn fill_hash(table: &SliceHash) {
 
 async fn fill_bloom(filter: &SliceBloom) {
     for key in 0..500_u32 {
-        filter.insert(&key.to_le_bytes()).await.expect("drives work");
+        filter
+            .insert(&key.to_le_bytes())
+            .await
+            .expect("drives work");
     }
     filter.flush().await.expect("drives work");
     for key in 500..550_u32 {
-        filter.insert(&key.to_le_bytes()).await.expect("drives work");
+        filter
+            .insert(&key.to_le_bytes())
+            .await
+            .expect("drives work");
     }
     filter.sync().await.expect("drives work");
 }
@@ -275,7 +281,8 @@ impl Changed {
         let per_page = 4096 / record.len();
         let (page, nth) = (at / per_page, at % per_page);
         let offset = Self::HEAD_BYTES + (page as u64 * 4096) % (DRIVE_BYTES / 2);
-        self.image.write(offset + (nth * record.len()) as u64, &record);
+        self.image
+            .write(offset + (nth * record.len()) as u64, &record);
     }
 }
 

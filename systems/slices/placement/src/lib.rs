@@ -6,7 +6,7 @@
 //! | slicing, incarnations, partitions | 5.1 | `systems/slices/src/hash/`, `systems/slices/src/page.rs`, `systems/slices/src/incarnations.rs`; the table in memory in `systems/slices/src/table.rs` |
 //! | concurrent reads over channels | 5.2 | `systems/slices/src/scheduler.rs` |
 //! | SliceBloom, SliceLSH | 6 | `systems/slices/src/bloom/`, `systems/slices/src/lsh/` |
-//! | an index of a cache on `SliceHash` (not in the paper) | - | `systems/sliced/src/placement.rs`, `systems/slices/src/hash/index.rs` |
+//! | an index of a cache on `SliceHash` (not in the paper) | - | `systems/slices/placement/src/placement.rs`, `systems/slices/src/hash/index.rs` |
 //! | the preset | - | this file |
 
 #![forbid(unsafe_code)]

@@ -11,12 +11,16 @@ use engine::placement::{
 };
 use engine::{ConfigError, IndexSettings};
 
+/// Most bytes of the tables in memory for an item, with one incarnation. Divided by the number of incarnations.
+const TABLE_ITEM_BYTES: f64 = 25.0;
+
 impl PlacementKind for SlicedSettings {
     fn describe(&self) -> Description {
         Description {
             dead_copies: DeadCopies::BySection,
             demaps_by_itself: true,
             placed_at_once: PLACED_AT_ONCE,
+            most_item_bytes: TABLE_ITEM_BYTES / f64::from(self.incarnations),
             ..Description::new("sliced")
         }
     }

@@ -7,6 +7,6 @@
 extern crate engine as flowstone_engine;
 
 mod sliced;
-#[path = "../../../../product/engine/tests/sim/support.rs"]
+#[path = "../../../../../product/engine/tests/sim/support.rs"]
 #[allow(dead_code, reason = "a harness of several tests")]
 mod support;
