@@ -50,6 +50,8 @@ const ENGINE_MODULES: &[&[&str]] = &[
     &["preset"],
     &["dram"],
     &["partition"],
+    &["tiers"],
+    &["background"],
     &["cache"],
     &["lifecycle"],
     &["inspect"],

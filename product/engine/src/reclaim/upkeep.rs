@@ -608,7 +608,7 @@ mod tests {
     fn segments_are_written_in_proportion_to_the_spare_buffers_that_are_missing() {
         Sim::new(1).block_on(async {
             let engine = open().await;
-            let upkeep = &engine.flash.upkeep;
+            let upkeep = &engine.tiers.flash.upkeep;
             let mut begun = Vec::new();
             for missing in 0..=ALL_SPARE {
                 while upkeep.store.buffers().free_buffers() > ALL_SPARE - missing {
@@ -618,7 +618,7 @@ mod tests {
                     let writing = upkeep.store.pool().counts().writing;
                     let engine = Arc::clone(&engine);
                     begun.push(runtime::spawn(async move {
-                        let flash = &engine.flash;
+                        let flash = &engine.tiers.flash;
                         flash.upkeep.write_one(flash.placement()).await
                     }));
                     while upkeep.store.pool().counts().writing == writing {
