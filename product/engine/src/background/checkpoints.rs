@@ -237,7 +237,7 @@ impl Checkpoints {
         }
         // The section may name a copy that is not written yet, while flash has an older copy of the item. An orderly
         // stop has written everything.
-        if self.tiers.flash.upkeep.survives()
+        if self.tiers.flash.upkeep.dead_copies.are_in_section()
             && !is_last
             && !self.write_back.write_placed(true).await
         {

@@ -57,7 +57,7 @@ impl OrderlyStop {
         let evicted = self.tiers.flash.upkeep.stats().items_evicted;
         let saved = runtime::timeout(self.deadline, self.save()).await == Ok(true);
         self.phase.note_saved();
-        self.tiers.flash.end();
+        self.tiers.flash.upkeep.end();
         let made_way = self.tiers.flash.upkeep.stats().items_evicted - evicted;
         if made_way > 0 {
             tracing::warn!(
@@ -91,7 +91,7 @@ impl OrderlyStop {
                 placed = self.place_all(now).await;
             }
             // Blocks that went bad during a checkpoint may have used up the space kept free for it.
-            self.tiers.flash.quiesce().await;
+            self.tiers.flash.upkeep.quiesce().await;
             let failed_syncs = self.tiers.store().syncs().failed_syncs();
             let is_synced = self.tiers.flash.sync_all().await.is_ok();
             let is_whole = placed.is_none_or(|placed| placed == self.tiers.back_in_memory());
@@ -112,10 +112,10 @@ impl OrderlyStop {
             if round > 0 {
                 returning.get_or_insert_with(|| self.tiers.return_nothing());
             }
-            self.tiers.flash.begin_stop();
+            self.tiers.flash.upkeep.begin_stop();
             let before = self.tiers.back_in_memory();
             let are_all_placed = self.clean_memory(now).await;
-            self.tiers.flash.drain().await;
+            self.tiers.flash.upkeep.drain().await;
             if are_all_placed && self.tiers.back_in_memory() == before {
                 return Some(before);
             }

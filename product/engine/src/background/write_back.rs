@@ -163,7 +163,7 @@ impl WriteBack {
         let _ = self
             .tiers
             .flash
-            .upkeep
+            .writing
             .flush_filling(Unflushed::Items)
             .await;
         let written = self.tiers.store().counters().bytes_written.get();
@@ -188,7 +188,7 @@ impl WriteBack {
         let partitions = self.tiers.partitions.each();
         let items = partitions.map(|partition| partition.tier.in_use().items);
         let upkeep = &self.tiers.flash.upkeep;
-        upkeep.is_located()
+        upkeep.dead_copies.are_located()
             && flash_bytes >= LARGE_FLASH * self.memory_bytes
             && upkeep.index_use.holds(LARGE_FLASH * items.sum::<u64>())
     }
@@ -276,12 +276,19 @@ impl WriteBack {
             .next_sequence()
             .load(Ordering::Acquire);
         let failed_syncs = self.tiers.store().syncs().failed_syncs();
-        if upkeep.flush_filling(Unflushed::Items).await.is_err() {
+        if self
+            .tiers
+            .flash
+            .writing
+            .flush_filling(Unflushed::Items)
+            .await
+            .is_err()
+        {
             // A segment that cannot be flushed is written like any other segment, or its items are moved.
             self.tiers.store().appender().flush();
         }
         let is_given_up = || !goes_on && self.phase.is_stopped();
-        upkeep.writes_all(true);
+        self.tiers.flash.writing.writes_all(true);
         loop {
             let progress = upkeep.progress.listener();
             if is_given_up() || !self.tiers.store().buffers().has_sealed_before(before) {
@@ -293,7 +300,7 @@ impl WriteBack {
                 self.phase.unless_stopping(progress).await;
             }
         }
-        upkeep.writes_all(false);
+        self.tiers.flash.writing.writes_all(false);
         // A sync that has failed in between puts the segments written here in doubt.
         !is_given_up()
             && self.tiers.flash.sync_all().await.is_ok()

@@ -39,7 +39,7 @@ use crate::config::EngineConfig;
 use crate::dram::{LogPosition, TierStats};
 use crate::durability::journal::Journal;
 use crate::durability::{RecoveryStats, Start};
-use crate::flash::{BackgroundTask, DumpCursor, FlashStats};
+use crate::flash::{BackgroundTask, DumpCursor, FlashStats, background_tasks};
 use crate::format::item::{ItemRef, state};
 use crate::in_flight::ReadOutcome;
 use crate::key::Key;
@@ -420,9 +420,8 @@ impl Engine {
         mut visit: impl FnMut(ItemRef<'_>) -> ControlFlow<()>,
     ) -> bool {
         let now = runtime::unix_seconds();
-        self.tiers
-            .flash
-            .dump(cursor, &mut |found| {
+        cursor
+            .visit(&self.tiers.flash, &mut |found| {
                 let Some(key) = self.key(found.item.key) else {
                     return ControlFlow::Continue(());
                 };
@@ -454,7 +453,7 @@ impl Engine {
     /// Starts the background work, which runs until [`stop`](Engine::stop). `spawn` starts each task on some worker.
     /// The engine writes nothing to flash before.
     pub fn start_background(self: &Arc<Self>, mut spawn: impl FnMut(BackgroundTask)) {
-        for task in self.tiers.flash.background() {
+        for task in background_tasks(&self.tiers.flash) {
             spawn(task);
         }
         spawn(task(self, |engine| async move {

@@ -37,7 +37,7 @@ use crate::format::item::CLOCK_HIGHEST;
 use crate::format::journal::{BEGUN_WORD, Head, Record, VOID_WORD, chunk_words};
 use crate::format::superblock::{IndexRegion, Superblock, next_run};
 use crate::partition::Partition;
-use crate::reclaim::{IndexUse, ReturnToMemory, Upkeep, UpkeepPlan};
+use crate::reclaim::{IndexUse, Reclaimer, ReturnToMemory, Upkeep, UpkeepPlan};
 use crate::store::{SavedCheckpoint, SegmentId, SegmentStore};
 use crate::sync::atomic::{AtomicU64, AtomicUsize};
 use crate::tiers::{MemoryShares, Partitions, Tiers};
@@ -107,9 +107,9 @@ impl Opening {
         let index_use = opener.index_use;
         let _ = opener.journal.set(Arc::clone(&journal));
         let (start, first_version) = (run.start, run.first_version);
-        let (upkeep, checkpoint) = self.upkeep(&base, journal, index_use, run);
+        let (reclaimer, checkpoint) = self.reclaimer(&base, journal, index_use, run);
         let flash = FlashTier::new(
-            upkeep,
+            reclaimer,
             indexed,
             base.partition_bits(),
             base.budget.flash_bytes,
@@ -124,7 +124,7 @@ impl Opening {
             first_version,
         ));
         let memory: Weak<dyn ReturnToMemory> = Arc::downgrade(&tiers) as _;
-        let _ = flash.upkeep.memory.set(memory);
+        flash.upkeep.free_segments.memory.set(memory);
         let background = Background::new(
             &tiers,
             &self.config,
@@ -145,13 +145,13 @@ impl Opening {
 
     /// Makes the parts that write segments and reclaim them, from the state that the run takes over. Also returns the
     /// checkpoint in force.
-    fn upkeep(
+    fn reclaimer(
         &self,
         base: &Base,
         journal: Arc<Journal>,
         index_use: Arc<IndexUse>,
         run: RunStart,
-    ) -> (Upkeep, Option<SavedCheckpoint>) {
+    ) -> (Reclaimer, Option<SavedCheckpoint>) {
         let (config, store) = (&self.config, Arc::clone(&base.store));
         let cutoffs = Arc::new(FlushCutoffs::new(base.partition_bits()));
         let (recovery, checkpoint) = match run.last_run {
@@ -179,8 +179,8 @@ impl Opening {
             spare_buffers: config.spare_buffers(),
             for_stop: config.segments_for_stop(base.shape.segment_bytes),
         };
-        let upkeep = Upkeep::new(store, journal, cutoffs, recovery, index_use, plan);
-        (upkeep, checkpoint)
+        let upkeep = Upkeep::new(store, journal, cutoffs, recovery, index_use, &plan);
+        (Reclaimer::new(Arc::new(upkeep), &plan), checkpoint)
     }
 }
 
