@@ -13,7 +13,7 @@ use super::requests::Requests;
 use super::superblock::LiveSuperblock;
 use super::write_back::WriteBack;
 use crate::counter::Count as _;
-use crate::durability::journal::Journal;
+use crate::durability::journal::head;
 use crate::durability::superblocks::CheckpointCounters;
 use crate::flash::CheckpointCut;
 use crate::format::checkpoint::Head;
@@ -196,7 +196,7 @@ impl Checkpoints {
             let now = runtime::unix_seconds();
             let cutoffs = self.tiers.partitions.cutoffs_at(now);
             let head = Head {
-                clock: now.max(Journal::clock(&*self.tiers.journal().log)),
+                clock: now.max(head::clock(&*self.tiers.journal().log)),
                 flush_deadline: self.tiers.cutoffs().pending(now),
                 cutoffs,
                 covered,

@@ -27,7 +27,7 @@ use crate::durability::error::OpenError;
 use crate::durability::find::LastRun;
 use crate::durability::flush::FlushCutoffs;
 use crate::durability::index_device::{IndexDeviceNeed, OpenIndexDevice};
-use crate::durability::journal::{Journal, ring_chunks};
+use crate::durability::journal::{Journal, head, last_chunk, ring_chunks};
 use crate::durability::medium::Medium;
 use crate::durability::recovery::RecoveryQueue;
 use crate::durability::superblocks::{SUPERBLOCK_OFFSETS, write_superblock};
@@ -196,14 +196,14 @@ async fn begin_run(
     let shape = image.superblock.shape();
     let starts_empty = floor.is_none();
     if starts_empty {
-        Journal::renew_head(&*log);
+        head::renew(&*log);
     }
     let kept = raise_limits(&*log, &mut image.superblock, floor);
     write_heads(&*log, image, starts_empty).await?;
     // From here on superblock and journal both name this run, so that a flash put back to an earlier state is detected.
     log.store(BEGUN_WORD, image.superblock.run.get());
     if starts_empty {
-        Journal::start_empty(&*log);
+        head::start_empty(&*log);
     }
     let journal = Journal::take_over(
         log,
@@ -225,7 +225,7 @@ async fn begin_run(
 /// journal that stay.
 fn raise_limits(log: &dyn Log, superblock: &mut Superblock, floor: Option<u64>) -> Range<u64> {
     let shape = superblock.shape();
-    let mut last_chunk = Journal::last_chunk(log, shape.hash_seed, shape.partitions);
+    let mut last_chunk = last_chunk(log, shape.hash_seed, shape.partitions);
     let last_run = superblock.run.get();
     let run = next_run(last_run, runtime::random_id());
     match floor {
@@ -270,7 +270,7 @@ async fn write_heads(
         // The head makes the journal this image's. It stays void until the superblock says that the image is empty.
         log.store(VOID_WORD, 1);
     }
-    Journal::write_head(log, head).await?;
+    head::write(log, head).await?;
     let index_bytes = match shape.index_region {
         IndexRegion::Apart(bytes) => bytes,
         IndexRegion::None | IndexRegion::Inside(_) => 0,
