@@ -54,7 +54,8 @@ impl Crawl {
                 let now = runtime::unix_seconds();
                 let mut partition = self.tiers.partitions.lock_number(number, now);
                 let context = self.tiers.evict_context(number, now);
-                if !partition.tier.expire_some(&context) {
+                let tier = &mut partition.tier;
+                if !tier.crawler.step(&mut tier.items, &context) {
                     return;
                 }
             }

@@ -135,7 +135,7 @@ impl OrderlyStop {
                 let cleaned = {
                     let mut partition = self.tiers.partitions.lock_number(number, now);
                     let context = self.tiers.evict_context(number, now);
-                    partition.tier.clean_chunk(&mut walked, &Due::ALL, &context)
+                    walked.clean_chunk(&mut partition.tier.items, &Due::ALL, &context)
                 };
                 match cleaned {
                     Ok(true) => {}
@@ -162,7 +162,7 @@ impl OrderlyStop {
         let unplaced = |number| {
             let partition = self.tiers.partitions.lock_number(number, now);
             let context = self.tiers.evict_context(number, now);
-            partition.tier.count_due(&Due::ALL, &context)
+            Due::ALL.count(&partition.tier.items, &context)
         };
         (0..self.tiers.partitions.len()).map(unplaced).sum()
     }

@@ -186,7 +186,7 @@ impl WriteBack {
         let flash_bytes =
             u64::from(store.table().segments()) * u64::from(store.table().segment_bytes());
         let partitions = self.tiers.partitions.each();
-        let items = partitions.map(|partition| partition.tier.in_use().items);
+        let items = partitions.map(|partition| partition.tier.items.in_use().items);
         let upkeep = &self.tiers.flash.upkeep;
         upkeep.dead_copies.are_located()
             && flash_bytes >= LARGE_FLASH * self.memory_bytes
@@ -202,7 +202,7 @@ impl WriteBack {
         let now = runtime::unix_seconds();
         let mut partition = self.tiers.partitions.lock_number(number, now);
         let context = self.tiers.evict_context(number, now);
-        partition.tier.clean_chunk(walked, due, &context)
+        walked.clean_chunk(&mut partition.tier.items, due, &context)
     }
 
     /// Yields, and waits until no sealed segment waits to be written, but not longer than `patience`.

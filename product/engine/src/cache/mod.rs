@@ -100,14 +100,14 @@ impl Engine {
     ) -> Lookup<T> {
         let tiers = &*self.tiers;
         let mut partition = tiers.partitions.lock(key.hash(), now);
-        if let Some(handle) = partition.tier.find(key) {
+        if let Some(handle) = partition.tier.items.find(key) {
             work::count(Work::TierEntry, 1);
-            let (item, shared) = partition.tier.item(handle);
+            let (item, shared) = partition.tier.items.item(handle);
             if tiers.cutoffs().is_item_live(key.hash(), item.header, now) {
                 let owner = shared.map_or(Owner::None, Owner::Memory);
                 let shown = view(&ItemView::new(item, owner));
                 if peek == Peek::No {
-                    let header = partition.tier.header_mut(handle);
+                    let header = partition.tier.items.header_mut(handle);
                     if !header.has(state::FETCHED) {
                         header.state |= state::FETCHED;
                     }
@@ -135,7 +135,7 @@ impl Engine {
                 partition.stats.misses += 1;
                 return Lookup::Miss;
             }
-            partition.tier.remove(key);
+            partition.tier.items.remove(key);
             tiers.flash.invalidate(key.hash(), partition.next_version);
         }
         if peek == Peek::No {
@@ -373,7 +373,7 @@ impl Engine {
     pub fn reset_stats(&self) {
         for mut partition in self.tiers.partitions.each() {
             partition.stats = PathStats::default();
-            partition.tier.stats = TierStats::default();
+            partition.tier.items.stats = TierStats::default();
         }
         self.write_stalls.store(0, Ordering::Relaxed);
     }
@@ -392,8 +392,8 @@ impl Engine {
         let guard = self.tiers.partitions.lock_number(cursor.partition, now);
         let cutoff = self.tiers.cutoffs().cutoff(cursor.partition);
         // Items appended later, or appended again, are not visited.
-        let end = *cursor.end.get_or_insert_with(|| guard.tier.end());
-        for (behind, item) in guard.tier.items_from(cursor.at) {
+        let end = *cursor.end.get_or_insert_with(|| guard.tier.items.end());
+        for (behind, item) in guard.tier.items.items_from(cursor.at) {
             if behind > end {
                 break;
             }
@@ -430,6 +430,7 @@ impl Engine {
                     .partitions
                     .lock(found.hash, now)
                     .tier
+                    .items
                     .find(key)
                     .is_some();
                 if in_memory {

@@ -109,9 +109,9 @@ impl<R> Attempt<R> {
             return Self::NoSpace;
         }
         let mut held = Held::lock(tiers, key, now);
-        let mut present = held.partition.tier.find(key).map(Present::InMemory);
+        let mut present = held.partition.tier.items.find(key).map(Present::InMemory);
         if let Some(Present::InMemory(handle)) = present
-            && !held.is_live(held.partition.tier.header(handle))
+            && !held.is_live(held.partition.tier.items.header(handle))
         {
             held.erase();
             present = None;
@@ -206,7 +206,7 @@ impl Held<'_> {
         let partition = &mut *self.partition;
         match present {
             Present::InMemory(handle) => {
-                let header = partition.tier.header_mut(*handle);
+                let header = partition.tier.items.header_mut(*handle);
                 header.state |= state::FETCHED;
                 header.set_clock(self.tiers.clock_read);
                 header.last_access = self.now.into();
@@ -228,8 +228,8 @@ impl Held<'_> {
     /// Returns the features of the item that admission uses, if the item is in memory.
     fn known(&self) -> Option<Features> {
         let tier = &self.partition.tier;
-        let handle = tier.find(self.key)?;
-        Some(Features::of(tier.header(handle)))
+        let handle = tier.items.find(self.key)?;
+        Some(Features::of(tier.items.header(handle)))
     }
 
     /// Returns whether the cache has the key, or may have it.
@@ -244,7 +244,7 @@ impl Held<'_> {
         if self.tiers.gate.watches(hash) && self.may_be_there() {
             self.tiers.gate.updated(self.key, None);
         }
-        self.partition.tier.remove(self.key);
+        self.partition.tier.items.remove(self.key);
         let below = self.partition.next_version;
         self.tiers.flash.invalidate(hash, below);
         self.partition.count_write(hash);
@@ -325,9 +325,9 @@ impl Held<'_> {
         let refused = match outcome {
             Placed::NoSpace if self.tiers.flash.is_held_back() => {
                 // Held back by a write limit: counts as stored, and as evicted at once.
-                self.partition.tier.remove(key);
+                self.partition.tier.items.remove(key);
                 self.tiers.flash.invalidate(hash, new.version);
-                self.partition.tier.count_held_back(&header);
+                self.partition.tier.items.stats.count_held_back(&header);
                 return Ok(());
             }
             Placed::NoSpace => return Err(Refused::NoSpace),
@@ -338,7 +338,7 @@ impl Held<'_> {
             Placed::NeverFits => Some(CacheError::TooLarge),
             Placed::Dropped => Some(CacheError::OutOfMemory),
         };
-        self.partition.tier.remove(key);
+        self.partition.tier.items.remove(key);
         refused.map_or(Ok(()), |error| {
             // Skips the version: records about the refused item must not apply to the next one.
             self.partition.take_version();
@@ -369,10 +369,10 @@ impl Held<'_> {
             && amend.cas_unique.is_none()
         {
             // No copy of this version is on flash, so that it may still change.
-            let header = self.partition.tier.header_mut(*handle);
+            let header = self.partition.tier.items.header_mut(*handle);
             header.state = bits;
             header.expiry = expiry.into();
-            self.partition.tier.note_expiry(expiry);
+            self.partition.tier.items.note_expiry(expiry);
             self.partition.count_write(self.key.hash());
             return Ok(cas_unique);
         }
@@ -448,7 +448,7 @@ enum Present {
 impl Present {
     fn item<'a>(&'a self, partition: &'a Partition) -> (ItemRef<'a>, Option<&'a LongValue>) {
         match self {
-            Self::InMemory(handle) => partition.tier.item(*handle),
+            Self::InMemory(handle) => partition.tier.items.item(*handle),
             Self::Fetched(item) => (item.item(), None),
         }
     }
@@ -456,7 +456,7 @@ impl Present {
     fn view<'a>(&'a self, partition: &'a Partition) -> ItemView<'a> {
         match self {
             Self::InMemory(handle) => {
-                let (item, shared) = partition.tier.item(*handle);
+                let (item, shared) = partition.tier.items.item(*handle);
                 ItemView::new(item, shared.map_or(Owner::None, Owner::Memory))
             }
             Self::Fetched(item) => ItemView::new(item.item(), Owner::Flash(item)),

@@ -298,6 +298,7 @@ impl FlashRead {
             || self.in_flight.is_shared()
             || partition
                 .tier
+                .items
                 .has_space(&new.header(key), context.limit_bytes)
             || partition.take_turn(PROMOTE_ONE_IN);
         let kept = tiers.dram != Dram::Filter
@@ -332,8 +333,8 @@ impl FlashItem {
 
 /// Notes that an item kept in memory was read from flash. The CLOCK hand gives no second chance for this read.
 pub(super) fn mark_fetched(partition: &mut Partition, key: Key<'_>, now: u32) {
-    if let Some(handle) = partition.tier.find(key) {
-        let header = partition.tier.header_mut(handle);
+    if let Some(handle) = partition.tier.items.find(key) {
+        let header = partition.tier.items.header_mut(handle);
         header.state |= state::FETCHED;
         header.last_access = now.into();
     }
@@ -346,7 +347,7 @@ pub(super) fn copy_from_memory(
     key: Key<'_>,
     now: u32,
 ) -> Option<FlashItem> {
-    let (item, _) = partition.tier.item(partition.tier.find(key)?);
+    let (item, _) = partition.tier.items.item(partition.tier.items.find(key)?);
     let live = tiers.cutoffs().is_item_live(key.hash(), item.header, now);
     live.then(|| FlashItem::copy_of(&item))
 }

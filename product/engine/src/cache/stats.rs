@@ -72,16 +72,16 @@ impl EngineStats {
         let mut dirty_bytes = 0;
         for partition in tiers.partitions.each() {
             stats.paths += partition.stats;
-            stats.tier += partition.tier.stats;
-            let in_memory = partition.tier.in_use();
+            stats.tier += partition.tier.items.stats;
+            let in_memory = partition.tier.items.in_use();
             dirty_bytes += in_memory.dirty_bytes;
-            let oldest = partition.tier.oldest_access().into_iter();
+            let oldest = partition.tier.items.oldest_access().into_iter();
             stats.oldest_access = oldest.chain(stats.oldest_access).min();
-            stats.dram_table_bytes += partition.tier.table_bytes() as u64;
+            stats.dram_table_bytes += partition.tier.items.table_bytes() as u64;
             stats.dram_items += in_memory.items;
             stats.dram_dirty_items += in_memory.dirty;
             stats.dram_item_bytes += in_memory.bytes;
-            stats.dram_bytes += partition.tier.memory_bytes() as u64;
+            stats.dram_bytes += partition.tier.items.memory_bytes() as u64;
         }
         stats.items = stats.flash_items + stats.dram_dirty_items;
         stats.item_bytes = stats.flash_item_bytes + dirty_bytes;

@@ -104,8 +104,10 @@ impl Tiers {
         }
         let tier = &mut partition.tier;
         let memory = InMemory {
-            items: tier.len() as u64,
-            spare_bytes: context.limit_bytes.saturating_sub(tier.memory_bytes()) as u64,
+            items: tier.items.len() as u64,
+            spare_bytes: context
+                .limit_bytes
+                .saturating_sub(tier.items.memory_bytes()) as u64,
         };
         let passed = self.flash.clock.advance(hash, memory);
         if passed > 0 {
@@ -152,7 +154,7 @@ impl ReturnToMemory for Tiers {
         }
         let placement = self.flash.placement();
         let is_live = self.cutoffs().is_item_live(item.hash, contents.header, now);
-        if !is_live || partition.tier.find(key).is_some() {
+        if !is_live || partition.tier.items.find(key).is_some() {
             return false;
         }
         let Entered::Yes(entry) = placement.entry(item) else {
@@ -163,8 +165,8 @@ impl ReturnToMemory for Tiers {
         if partition.tier.put(key, &new, &context).is_err() {
             return false;
         }
-        if let Some(handle) = partition.tier.find(key) {
-            let header = partition.tier.header_mut(handle);
+        if let Some(handle) = partition.tier.items.find(key) {
+            let header = partition.tier.items.header_mut(handle);
             if entry.was_read
                 && let Some(known) = self.gate.known_of_hot()
             {
@@ -182,8 +184,8 @@ impl ReturnToMemory for Tiers {
         let mut dirty = Dirty::default();
         for partition in self.partitions.each() {
             let tier = &partition.tier;
-            dirty.items += tier.dirty;
-            dirty.bytes += tier.dirty_bytes;
+            dirty.items += tier.items.dirty;
+            dirty.bytes += tier.items.dirty_bytes;
         }
         dirty
     }

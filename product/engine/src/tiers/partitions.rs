@@ -77,7 +77,7 @@ impl Partitions {
                 version: *next_version,
                 chunk: 0,
             });
-            tier.flush(*next_version);
+            tier.items.flush(*next_version);
             self.flash.count_flush(*flush_generation);
         }
         partition
