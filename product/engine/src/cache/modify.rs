@@ -77,7 +77,7 @@ pub struct Amend {
     pub access: bool,
 }
 
-/// The outcome of [`Engine::modify`].
+/// The outcome of [`Engine::modify`](super::Engine::modify).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Modified<R> {
     /// The result that the operation returned.

@@ -134,10 +134,10 @@ pub enum Lookup<T> {
     Flash(FlashRead),
 }
 
-/// A flash read of one request, to be carried out with [`Engine::read_flash`].
+/// A flash read of one request, to be carried out with [`Engine::read_flash`](super::Engine::read_flash).
 ///
 /// Other requests may be waiting for it. A task that waits for anything else before it calls
-/// [`read_flash`](Engine::read_flash) must [start](FlashRead::start) the read first: otherwise two tasks, each with a
+/// [`read_flash`](super::Engine::read_flash) must [start](FlashRead::start) the read first: otherwise two tasks, each with a
 /// read that the other waits for, wait for ever.
 ///
 /// If it is dropped before the read has ended and the read was this request's to make, the read ends as abandoned.
@@ -200,7 +200,7 @@ impl FlashRead {
 
     /// Starts the read as a task of the calling thread, if it is this request's to make and has not been started. The
     /// read then ends even if all waiting requests go away. If no memory is free for it,
-    /// [`read_flash`](Engine::read_flash) waits for some.
+    /// [`read_flash`](super::Engine::read_flash) waits for some.
     pub fn start(&mut self, key: Key<'_>) {
         if !std::mem::take(&mut self.leads) {
             return;
