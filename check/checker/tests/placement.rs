@@ -141,7 +141,9 @@ impl Bench {
     async fn open(&self) -> Arc<Engine> {
         let engine = self.begin().await;
         engine.recovered().await;
-        engine.lend_memory(engine.stats().dram_limit_bytes - 150_000);
+        engine
+            .loans()
+            .lend(engine.stats().dram_limit_bytes - 150_000);
         engine
     }
 }

@@ -76,8 +76,7 @@ pub struct EngineConfig {
     pub reclaim: ReclaimSettings,
     /// Settings of segment writes.
     pub writing: WriteSettings,
-    /// Bytes of memory that may always be lent ([`Engine::lend_memory`](crate::Engine::lend_memory)): the index leaves them
-    /// free.
+    /// Bytes of memory that may always be lent ([`Loans::lend`](crate::Loans::lend)): the index leaves them free.
     pub lendable_bytes: u64,
     /// Write-back window: an item stored longer ago than this is also on flash. `None` writes items only when they leave
     /// memory.

@@ -4,8 +4,10 @@
 //!   server, library
 //!        │ lookup / read_flash          │ modify / set / remove
 //!   ┌────▼──────────────────────────────▼──────┐
-//!   │ lifecycle  open, checkpoints, stop       │  inspect only reads an image
-//!   │ cache      request paths, single flight  │  a partition's lock, never held across I/O
+//!   │ lifecycle  open                          │  inspect only reads an image
+//!   │ cache      request paths, single flight  │
+//!   │ background checkpoints, write-back, stop │
+//!   │ tiers      memory above flash            │  a partition's lock, never held across I/O
 //!   │ dram       items in memory, CLOCK        │  admission: which items go to flash
 //!   ├──────────────────────────────────────────┤
 //!   │ flash      ties the layers below to a placement: place, invalidate, drain, recovery
@@ -26,6 +28,7 @@
 
 #![forbid(unsafe_code)]
 
+mod background;
 mod cache;
 pub mod config;
 mod dram;
@@ -48,12 +51,14 @@ mod explore;
 mod in_flight;
 mod partition;
 mod sync;
+mod tiers;
 
 pub use ::format;
 pub use admission::{Admission, AdmissionStats, LearnerStats, Learning};
+pub use background::{CheckpointStats, Stop, SyncError};
 pub use cache::{
-    Amend, CacheError, Change, Engine, EngineStats, FlashRead, ItemView, Lookup, MemoryCursor,
-    Modified, Owner, Peek, Put, SharedValue, SyncError,
+    Amend, CacheError, Change, Engine, EngineStats, FlashRead, ItemView, Loans, Lookup,
+    MemoryCursor, Modified, Owner, Peek, Put, SharedValue,
 };
 pub use config::{
     AfterDowntime, ConfigError, Dram, EngineConfig, IndexSettings, ReclaimPolicy, ReclaimSettings,
@@ -67,7 +72,7 @@ pub use durability::{
 };
 pub use flash::{DumpCursor, FlashStats};
 pub use key::{Key, KeyHash, Passthrough};
-pub use lifecycle::{CheckpointStats, Opening, Stop};
+pub use lifecycle::Opening;
 pub use partition::PathStats;
 pub use placement::{ExactSettings, IndexStats, PlacementKind};
 pub use store::{FlashItem, Layout, Victim};

@@ -13,7 +13,6 @@
 //! Memory: an idle connection holds no buffer. A request that does not fit a receive buffer takes a share of the server's
 //! budget as its bytes arrive, so that a slow sender holds no more than it has sent.
 
-use std::collections::VecDeque;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -30,6 +29,8 @@ use runtime::net::{RECV_BUFFER_BYTES, Received, Stream};
 use crate::counters::Counters;
 use crate::execute::Flow;
 use crate::execute::batch::Batch;
+use crate::execute::get::Answers;
+use crate::execute::pending::PendingReplies;
 use crate::replies::{FREE_REPLY_BYTES, Replies, keep_buffer, take_buffer};
 use crate::shared::{Place, Shared};
 
@@ -452,16 +453,18 @@ impl Connection {
         self.place.info.busy.store(true, Ordering::Relaxed);
         let mut batch = Batch {
             shared: &self.shared,
-            engine: &self.shared.engine,
-            counters: &self.counters,
-            replies: &mut self.replies,
-            now: self.now,
+            answers: Answers {
+                engine: &self.shared.engine,
+                counters: &self.counters,
+                replies: &mut self.replies,
+                now: self.now,
+                pending: PendingReplies::default(),
+            },
             max_value_bytes: self.limits.max_value_bytes,
-            pending: VecDeque::new(),
             since_turn: 0,
         };
-        if batch.replies.out.capacity() == 0 {
-            batch.replies.out = take_buffer();
+        if batch.answers.replies.out.capacity() == 0 {
+            batch.answers.replies.out = take_buffer();
         }
         let mut rest = Rest::default();
         let is_over = loop {
@@ -489,7 +492,7 @@ impl Connection {
                         self.counters.store_too_large.hit();
                     }
                     if let Some(key) = invalidates {
-                        batch.fill().await?;
+                        batch.answers.fill().await?;
                         invalidate(&self.shared.engine, key, self.now).await;
                     }
                     rest.at += consumed;
@@ -500,13 +503,13 @@ impl Connection {
                         rest.withheld = (!quiet).then_some(reply);
                         break false;
                     }
-                    protocol::write::refusal(&mut batch.replies.out, reply, quiet);
+                    protocol::write::refusal(&mut batch.answers.replies.out, reply, quiet);
                     if close {
                         break true;
                     }
                 }
                 Parsed::Binary(request) => {
-                    protocol::write::binary_refusal(&mut batch.replies.out, request);
+                    protocol::write::binary_refusal(&mut batch.answers.replies.out, request);
                     if let Some(count) = self.shared.binary_clients.due(self.now) {
                         tracing::warn!(
                             peer = %self.place.info.peer,
@@ -518,10 +521,10 @@ impl Connection {
                     break true;
                 }
             }
-            batch.send_if_full().await?;
+            batch.answers.send_if_full().await?;
             batch.take_turns(1).await;
         };
-        batch.fill().await?;
+        batch.answers.fill().await?;
         self.replies.reading = 0;
         if self.replies.out.len() <= FREE_REPLY_BYTES {
             self.replies.share.clear();

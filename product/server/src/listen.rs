@@ -64,7 +64,7 @@ pub(crate) async fn give_memory_back(shared: Arc<Shared>) {
     let mut trimmed = 0;
     while !shared.is_stopping() {
         runtime::sleep(TRIM_PAUSE).await;
-        shared.engine.shrink();
+        shared.engine.loans().shrink();
         let closed = shared.connections.closed.load(Ordering::Relaxed);
         if closed - trimmed >= TRIM_CONNECTIONS {
             trimmed = closed;

@@ -245,7 +245,7 @@ impl Lent {
         if !self.is_within_share(bytes) {
             return Lending::Never;
         }
-        if !self.engine.may_lend_memory(bytes) || !self.engine.try_lend_memory(bytes) {
+        if !self.engine.loans().may_lend(bytes) || !self.engine.loans().try_lend(bytes) {
             return Lending::Later;
         }
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -254,12 +254,12 @@ impl Lent {
 
     /// Whether `bytes` may be lent, if the cache gives them up.
     pub(crate) fn may_have(&self, bytes: u64) -> bool {
-        self.is_within_share(bytes) && self.engine.may_lend_memory(bytes)
+        self.is_within_share(bytes) && self.engine.loans().may_lend(bytes)
     }
 
     fn subtract(&self, bytes: u64) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.engine.return_memory(bytes);
+        self.engine.loans().end(bytes);
     }
 
     /// Whether all loans stay within their share with `bytes` more.

@@ -20,6 +20,7 @@
 
 mod core;
 mod dead;
+mod hot;
 mod members;
 mod restore;
 mod restoring;
@@ -33,8 +34,6 @@ mod verify;
 pub use settings::HashedSettings;
 
 use std::sync::Arc;
-
-use crate::compact::PROBES;
 
 use self::core::{Hashed, table_config};
 use dead::CopyRank;
@@ -52,7 +51,7 @@ use engine::store::{
     AppendItem, Patience, Priority, ReadError, SegmentRecord, Source, StreamLayout, Streams,
 };
 use engine::{Key, KeyHash};
-use std::sync::atomic::Ordering;
+use verify::Verifier;
 
 /// Bytes of an item on flash by which an image is laid out: those of Flashield's trace (section 3.4).
 const ITEM_BYTES: u64 = 257;
@@ -67,8 +66,6 @@ const MOST_SEGMENTS: u32 = 1 << 25;
 /// Open segments for new items. An item goes to the oldest that has room; `docs/papers/reproduction.md` tells how full they
 /// get.
 const OPEN_SEGMENTS: usize = 4;
-/// Number of slots below which most keys share slots with other keys.
-const SMALL_TABLES: u64 = 1 << 16;
 /// Most bytes of memory for an item in the compact index, with its filters.
 const MOST_ITEM_BYTES: f64 = 5.0;
 /// Most items placed between two checks of the journal's space. Each may displace an entry, which must be recorded; so few
@@ -170,7 +167,7 @@ impl Placement for Hashed {
         Box::pin(async move {
             match probe {
                 Probe::Absent => Ok(Found::Absent),
-                Probe::Perhaps | Probe::At(_) => self.find(key, patience, counts).await,
+                Probe::Perhaps | Probe::At(_) => search::find(self, key, patience, counts).await,
             }
         })
     }
@@ -180,7 +177,7 @@ impl Placement for Hashed {
             return Inserted::Full(self.invalidate(hash, version + 1));
         };
         let may_grow = self.index_use.headroom() > 0;
-        let clock = match self.has_one_clock {
+        let clock = match self.hot.has_one_clock {
             true => clock,
             false => shard::CLOCK_WRITTEN,
         };
@@ -189,8 +186,8 @@ impl Placement for Hashed {
             if may_grow && self.put(shard, hash, shard::written(spot.own(), clock)) {
                 let is_first = self
                     .change_members(|members| members.add(spot.segment, spot.generation, hash.0));
-                if !self.has_one_clock {
-                    self.keep_ghosts(shard);
+                if !self.hot.has_one_clock {
+                    self.hot.keep_ghosts(shard);
                 }
                 return (Inserted::Yes(displaced), is_first);
             }
@@ -210,14 +207,14 @@ impl Placement for Hashed {
     }
 
     fn restore(&self, batch: Batch<'_>, each: &mut dyn FnMut(usize, Restored)) {
-        self.begin_restoring();
+        restore::begin(self);
         for (number, item) in batch.items.iter().enumerate() {
-            each(number, self.restore_one(item, batch));
+            each(number, restore::restore_one(self, item, batch));
         }
     }
 
     fn locate(&self, hash: KeyHash) -> PlacementFuture<'_, Result<Option<Place>, Unlocated>> {
-        Box::pin(self.find_latest(hash))
+        Box::pin(search::find_latest(self, hash))
     }
 
     fn note(&self, event: Event<'_>) {
@@ -226,14 +223,14 @@ impl Placement for Hashed {
                 segment,
                 dead,
                 expired,
-            } => self.close_segment(segment, dead, expired),
-            Event::Recovered => self.end_restoring(),
+            } => restore::close_segment(self, segment, dead, expired),
+            Event::Recovered => restore::end(self),
             Event::CheckpointEnded(_) => {}
         }
     }
 
     fn background(self: Arc<Self>) -> Vec<BackgroundTask> {
-        self.tasks()
+        Verifier::tasks(&self)
     }
 
     fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
@@ -258,22 +255,6 @@ impl Placement for Hashed {
     }
 }
 
-impl Hashed {
-    /// Returns an upper bound of the live items whose entries the index has lost, or that a start may lose.
-    fn entries_lost(&self) -> u64 {
-        let recorded_lost = self.counters.recorded_lost.get();
-        // Counts a mark as if it matched every segment and function: on average it hits this many other items, which share
-        // its slot.
-        let sharing = PROBES as u64 * self.index_use.objects.load(Ordering::Relaxed);
-        let is_small = self.slots < SMALL_TABLES;
-        let by_marks = match is_small {
-            true => recorded_lost,
-            false => recorded_lost * sharing / self.slots,
-        };
-        self.counters.lost() + by_marks
-    }
-}
-
 impl Residents for Hashed {
     fn entry(&self, item: &Resident) -> Entered {
         let (hash, version) = (item.hash, item.version);
@@ -284,7 +265,11 @@ impl Residents for Hashed {
         match self.naming(&shard, hash, &spot) {
             Some(naming) if !shard.dead.kills(hash.0, spot.rank(version)) => Entered::Yes(Entry {
                 was_read: naming.clock > shard::CLOCK_WRITTEN,
-                clock: if self.has_one_clock { naming.clock } else { 0 },
+                clock: if self.hot.has_one_clock {
+                    naming.clock
+                } else {
+                    0
+                },
                 // If only an entry with another function leads there, its mark is not the item's.
                 is_own: naming.own > 0,
             }),

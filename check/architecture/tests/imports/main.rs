@@ -53,6 +53,8 @@ const ENGINE_MODULES: &[&[&str]] = &[
     &["preset"],
     &["dram"],
     &["partition"],
+    &["tiers"],
+    &["background"],
     &["cache"],
     &["lifecycle"],
     &["inspect"],

@@ -142,7 +142,9 @@ pub(super) fn live(
         let engine = machine.open(plan).await?;
         // Leaves little memory for items, so that they soon move to flash.
         let limit = engine.stats().dram_limit_bytes;
-        engine.lend_memory(limit.saturating_sub(random.random_range(plan.memory.clone())));
+        engine
+            .loans()
+            .lend(limit.saturating_sub(random.random_range(plan.memory.clone())));
         let world = Arc::new(World {
             engine: Arc::clone(&engine),
             media: Arc::clone(&watch.media),

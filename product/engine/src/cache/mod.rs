@@ -14,405 +14,344 @@
 //! releases the lock and starts over, so that every change is made against the state it was decided on. Nothing here
 //! knows memcached: the meaning of `append` or `mg` is the server's business.
 
+mod loans;
 mod modify;
 mod read;
 mod stall;
-mod sync;
+mod stats;
 
-use device::LimitCounts;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-pub use modify::{Amend, Change, Modified, Put};
+use runtime::work::{self, Work};
+
+pub use loans::Loans;
+pub use modify::{Amend, CacheError, Change, Modified, Put};
+use modify::{Attempt, Fetched, Held, Refused};
 pub use read::{FlashRead, ItemView, Lookup, Owner, Peek, SharedValue};
+use read::{copy_from_memory, mark_fetched};
 use stall::Stall;
-pub(crate) use sync::Requests;
-pub use sync::SyncError;
+pub use stats::EngineStats;
 
-use crate::admission::{AdmissionStats, Gate};
+use crate::admission::flashiness::Features;
+use crate::background::{Background, CheckpointStats, Stop, SyncError};
 use crate::config::EngineConfig;
-use crate::counter::CacheLine;
-use crate::dram::{EvictContext, LogPosition, NewItem, TierStats};
+use crate::dram::{LogPosition, TierStats};
 use crate::durability::journal::Journal;
-use crate::durability::superblocks::Persistence;
-use crate::durability::{FlushCutoffs, RecoveryStats};
-use crate::flash::{DumpCursor, FlashStats, FlashTier, MemoryUse};
-use crate::format::item::{ItemHeader, ItemRef, state};
-use crate::format::journal::Record;
-use crate::key::{Key, KeyHash};
-use crate::partition::{Partition, PathStats};
-use crate::placement::{InMemory, IndexStats, Placement};
-use crate::reclaim::{Dirty, Entered, Named, Resident, ReturnToMemory};
-use crate::settings::Dram;
-use crate::store::SegmentStore;
-use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use crate::sync::{Mutex, MutexGuard};
+use crate::durability::{RecoveryStats, Start};
+use crate::flash::{BackgroundTask, DumpCursor, FlashStats, background_tasks};
+use crate::format::item::{ItemRef, state};
+use crate::in_flight::ReadOutcome;
+use crate::key::Key;
+use crate::partition::PathStats;
+use crate::placement::{IndexStats, Placement};
+use crate::store::{FlashItem, SegmentStore};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::tiers::Tiers;
 
-/// An item larger than a partition's memory divided by this is not kept in memory: it goes to flash at once and is read
-/// from there.
-const LARGEST_SHARE: usize = 4;
-
-/// Reason why a write failed. The old value is gone in any case.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CacheError {
-    /// The item is larger than the settings allow.
-    #[error("object too large for cache")]
-    TooLarge,
-    /// There is no memory for the item, and flash cannot take other items out of memory.
-    #[error("out of memory storing object")]
-    OutOfMemory,
-}
+/// Maximum flash reads of one operation. Each read after the first means that another request has changed the item in
+/// between; no number of clients reaches this limit.
+const MAX_READS: usize = 100_000;
 
 /// The cache. Shared by all threads.
 pub struct Engine {
-    pub(crate) partitions: Box<[CacheLine<Mutex<Partition>>]>,
-    pub(crate) partition_bits: u32,
-    pub(crate) flash: Arc<FlashTier>,
-    pub(crate) journal: Arc<Journal>,
-    pub(crate) cutoffs: Arc<FlushCutoffs>,
-    /// Held by a `flush_all` from its record to the last partition, and by a checkpoint while it notes the cutoffs.
-    pub(crate) flushing: Mutex<()>,
-    pub(crate) seed: u64,
-    /// Bytes of memory that never change: segment buffers, tables, reads of large items.
-    pub(crate) fixed_bytes: u64,
-    pub(crate) largest_body: usize,
-    /// Versions below this limit have been reserved.
-    pub(crate) version_limit: AtomicU64,
-    /// Items with lower versions are stale.
-    pub(crate) stale_below: u64,
-    pub(crate) config: EngineConfig,
-    pub(crate) gate: Box<Gate>,
-    /// Whether reads of items in memory are counted, because admission or item priorities depend on the counts.
-    pub(crate) counts_reads: bool,
-    /// CLOCK value of an item that has just been read in memory.
-    pub(crate) clock_read: u8,
-    pub(crate) persistence: Persistence,
-    pub(crate) syncs: Requests,
-    pub(crate) checkpoints: Requests,
+    pub(crate) tiers: Arc<Tiers>,
+    config: EngineConfig,
+    start: Start,
+    background: Background,
+    loans: Loans,
     /// Number of times that a write stalled on flash.
-    pub(crate) write_stalls: AtomicU64,
-    /// Number of syncs and stops in progress for which reclaim returns no items to memory.
-    pub(crate) returning_nothing: AtomicUsize,
-    /// Number of loans of memory so far; modulo the number of partitions, the partition whose DRAM tier shrinks next.
-    pub(crate) next_to_shrink: AtomicUsize,
-}
-
-/// All counters, added up over the partitions.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct EngineStats {
-    /// Request paths.
-    pub paths: PathStats,
-    /// DRAM tier.
-    pub tier: TierStats,
-    /// Items in memory, on flash or both. An estimate; [`Engine::stats`] gives its limits.
-    pub items: u64,
-    /// Bytes of all items. An item both in memory and on flash counts with its flash copy.
-    pub item_bytes: u64,
-    /// Items on flash that no flush has made dead, an estimate.
-    pub flash_items: u64,
-    /// Bytes of the items on flash that no flush has made dead, an estimate.
-    pub flash_item_bytes: u64,
-    /// Unix second of the last access to the oldest item, if known. For items on flash it is the second in which their
-    /// segment was sealed.
-    pub oldest_access: Option<u32>,
-    /// Items in memory.
-    pub dram_items: u64,
-    /// Items in memory without a copy on flash.
-    pub dram_dirty_items: u64,
-    /// Bytes of items in memory.
-    pub dram_item_bytes: u64,
-    /// Memory the DRAM tier holds, in bytes.
-    pub dram_bytes: u64,
-    /// Bytes of the hash tables of the DRAM tier.
-    pub dram_table_bytes: u64,
-    /// Memory the DRAM tier may hold, in bytes.
-    pub dram_limit_bytes: u64,
-    /// Flash tier.
-    pub placement: FlashStats,
-    /// Memory of the flash tier.
-    pub memory: MemoryUse,
-    /// Counters of admission.
-    pub admission: AdmissionStats,
-    /// Number of times that a write stalled on flash.
-    pub write_waits: u64,
-    /// Limit on flash writes in bytes a second, if one is set, and counters of the writes it has delayed.
-    pub write_limit: Option<(u64, LimitCounts)>,
-}
-
-impl ReturnToMemory for Engine {
-    fn take_back(&self, item: &Resident, contents: &ItemRef<'_>) -> bool {
-        if self.returning_nothing.load(Ordering::Relaxed) > 0 {
-            return false;
-        }
-        let now = runtime::unix_seconds();
-        let number = item.hash.partition(self.partition_bits);
-        let mut partition = self.lock_partition(number, now);
-        let Some(key) = self.key(contents.key) else {
-            return false;
-        };
-        let context = self.evict_context(number, now);
-        if !self.may_keep(contents.header.body_bytes(), &context) {
-            return false;
-        }
-        let placement = self.flash.placement();
-        let is_live = self.cutoffs.is_item_live(item.hash, contents.header, now);
-        if !is_live || partition.tier.find(key).is_some() {
-            return false;
-        }
-        let Entered::Yes(entry) = placement.entry(item) else {
-            return false;
-        };
-        let mark = self.downtime_mark(contents.header);
-        let new = NewItem::copy_of(contents, state::DIRTY | mark);
-        if partition.tier.put(key, &new, &context).is_err() {
-            return false;
-        }
-        if let Some(handle) = partition.tier.find(key) {
-            let header = partition.tier.header_mut(handle);
-            if entry.was_read
-                && let Some(known) = self.gate.known_of_hot()
-            {
-                known.note_in(header);
-            }
-            header.set_clock(entry.clock);
-        }
-        // The partition's lock is still held, so that no write has come in between.
-        let is_taken = placement.check(item, &mut |_| false) == Named::Removed;
-        self.keep_one_clock(&mut partition, item.hash, &context);
-        is_taken
-    }
-
-    fn dirty(&self) -> Dirty {
-        let mut dirty = Dirty::default();
-        for partition in &self.partitions {
-            let tier = &partition.0.lock().tier;
-            dirty.items += tier.dirty;
-            dirty.bytes += tier.dirty_bytes;
-        }
-        dirty
-    }
+    write_stalls: AtomicU64,
 }
 
 impl Engine {
-    /// Returns the state bit of an item that went stale during a long downtime; 0 for any other item.
-    pub(crate) fn downtime_mark(&self, header: &ItemHeader) -> u8 {
-        u8::from(header.version.get() < self.stale_below) * state::STALE
+    pub(crate) fn new(
+        tiers: Arc<Tiers>,
+        config: EngineConfig,
+        start: Start,
+        background: Background,
+    ) -> Self {
+        Self {
+            loans: Loans::new(Arc::clone(&tiers), config.lendable_bytes),
+            tiers,
+            config,
+            start,
+            background,
+            write_stalls: AtomicU64::new(0),
+        }
     }
 
     /// Returns `bytes` as a key of this cache; `None` if it is empty or longer than 250 bytes.
     #[inline]
     pub fn key<'a>(&self, bytes: &'a [u8]) -> Option<Key<'a>> {
-        Key::new(bytes, self.seed)
+        self.tiers.key(bytes)
+    }
+
+    /// Looks a key up at Unix second `now`. Shows a hit in memory to `view` under the partition's lock. Returns a
+    /// [`FlashRead`] if the item may be on flash; until that has been carried out, it may or may not see a write to the
+    /// key.
+    #[inline]
+    pub fn lookup<T>(
+        &self,
+        key: Key<'_>,
+        now: u32,
+        peek: Peek,
+        view: impl FnOnce(&ItemView<'_>) -> T,
+    ) -> Lookup<T> {
+        let tiers = &*self.tiers;
+        let mut partition = tiers.partitions.lock(key.hash(), now);
+        if let Some(handle) = partition.tier.items.find(key) {
+            work::count(Work::TierEntry, 1);
+            let (item, shared) = partition.tier.items.item(handle);
+            if tiers.cutoffs().is_item_live(key.hash(), item.header, now) {
+                let owner = shared.map_or(Owner::None, Owner::Memory);
+                let shown = view(&ItemView::new(item, owner));
+                if peek == Peek::No {
+                    let header = partition.tier.items.header_mut(handle);
+                    if !header.has(state::FETCHED) {
+                        header.state |= state::FETCHED;
+                    }
+                    if header.clock() < tiers.clock_read {
+                        header.set_clock(tiers.clock_read);
+                    }
+                    if header.last_access.get() != now {
+                        header.last_access = now.into();
+                    }
+                    if tiers.counts_reads {
+                        header.count_read();
+                    }
+                    if tiers.gate.watches(key.hash()) {
+                        tiers.gate.read(key, Some(Features::of(header)));
+                    }
+                    partition.stats.dram_hits += 1;
+                }
+                return Lookup::Hit(shown);
+            }
+            // Dead by expiry or flush, and so is a copy on flash. A read does not wait for journal space to record
+            // that.
+            let expired = item.header.is_expired(now);
+            partition.count_dead(expired);
+            if !tiers.flash.may_displace() {
+                partition.stats.misses += 1;
+                return Lookup::Miss;
+            }
+            partition.tier.items.remove(key);
+            tiers.flash.invalidate(key.hash(), partition.next_version);
+        }
+        if peek == Peek::No {
+            tiers.gate.missed(key);
+        }
+        match FlashRead::join(&self.tiers, &mut partition, key, now, peek, true) {
+            Some(read) => Lookup::Flash(read),
+            None => {
+                partition.stats.misses += 1;
+                Lookup::Miss
+            }
+        }
+    }
+
+    /// Carries out a [`FlashRead`]. Returns `None` if there is no such item or it could not be read; both count as
+    /// misses.
+    pub async fn read_flash(&self, key: Key<'_>, mut read: FlashRead) -> Option<Arc<FlashItem>> {
+        let tiers = &self.tiers;
+        loop {
+            let outcome = read.outcome(key).await;
+            let (now, peek) = (read.now, read.peek);
+            if let ReadOutcome::Item { item, .. } = &outcome
+                && read.first.is_some()
+            {
+                // The hit was counted when the read ended.
+                return Some(Arc::clone(item));
+            }
+            let mut partition = tiers.partitions.lock(key.hash(), now);
+            match outcome {
+                // In-flight reads are found by hash: a request for another key with the same hash reads for itself. So
+                // does a request that finds the item expired since the read began.
+                ReadOutcome::Item { item, kept }
+                    if item.item().key == key.bytes()
+                        && tiers.cutoffs().is_item_live(key.hash(), item.header(), now) =>
+                {
+                    partition.stats.flash_hits += 1;
+                    if kept && peek == Peek::No {
+                        mark_fetched(&mut partition, key, now);
+                    }
+                    return Some(item);
+                }
+                ReadOutcome::Failed | ReadOutcome::Busy => {
+                    partition.stats.misses += 1;
+                    partition.stats.flash_misses += 1;
+                    partition.stats.failed_reads += 1;
+                    return None;
+                }
+                // Written during the read: the new item is in memory.
+                _ if let Some(item) = copy_from_memory(tiers, &partition, key, now) => {
+                    partition.stats.dram_hits += 1;
+                    return Some(Arc::new(item));
+                }
+                ReadOutcome::Item { .. } | ReadOutcome::Abandoned | ReadOutcome::Crowded
+                    if let Some(again) =
+                        FlashRead::join(tiers, &mut partition, key, now, peek, true) =>
+                {
+                    read = again;
+                }
+                _ => {
+                    partition.stats.misses += 1;
+                    partition.stats.flash_misses += 1;
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Completes when a request waits for memory to read an item. A caller that holds [started](FlashRead::start) reads
+    /// and waits for something else must drop them then, or two such callers would wait for each other.
+    pub async fn read_memory_wanted(&self) {
+        self.store().reader().read_memory_wanted().await;
+    }
+
+    /// Changes the item of `key` as `decide` says, at Unix second `now`.
+    ///
+    /// `decide` sees the live item, or `None`, and returns the change with a result of its own. If the change has to
+    /// wait for space, `decide` is called again; only its last call counts. An item on flash is read into memory first.
+    ///
+    /// # Errors
+    /// [`CacheError`]; the old item is then gone.
+    pub async fn modify<'v, R>(
+        &self,
+        key: Key<'_>,
+        now: u32,
+        mut decide: impl FnMut(Option<&ItemView<'_>>) -> (Change<'v>, R),
+    ) -> Result<Modified<R>, CacheError> {
+        let mut fetched = None;
+        let mut reads = 0;
+        let mut stall = Stall::default();
+        loop {
+            match Attempt::make(&self.tiers, key, now, fetched.as_ref(), &mut decide) {
+                Attempt::Done(done) => return done,
+                Attempt::NoSpace if stall.is_too_long() && self.try_remove(key, now) => {
+                    return Err(CacheError::OutOfMemory);
+                }
+                Attempt::NoSpace => {
+                    if stall.is_next_to_wait() {
+                        // The next stall waits: frees the item's memory before.
+                        drop(fetched.take());
+                    }
+                    self.stall(&mut stall).await;
+                }
+                Attempt::OnFlash(_) if reads == MAX_READS => {
+                    self.remove(key, now).await;
+                    return Err(CacheError::OutOfMemory);
+                }
+                Attempt::OnFlash(read) => {
+                    reads += 1;
+                    // Frees the item's memory, since the next read may wait for memory as well.
+                    drop(fetched.take());
+                    fetched = Fetched::read(&self.tiers, key, read, now).await?;
+                }
+            }
+        }
+    }
+
+    /// Stores an item, whether or not the key has one.
+    ///
+    /// # Errors
+    /// [`CacheError`]; the old item is then gone.
+    pub async fn set(&self, key: Key<'_>, now: u32, put: &Put<'_>) -> Result<u64, CacheError> {
+        let mut stall = Stall::default();
+        loop {
+            if let Some(done) = self.try_set(key, now, put) {
+                return done;
+            }
+            if stall.is_too_long() && self.try_remove(key, now) {
+                return Err(CacheError::OutOfMemory);
+            }
+            self.stall(&mut stall).await;
+        }
+    }
+
+    /// Stores an item, whether or not the key has one, without waiting. Returns `None`, and changes nothing, if there
+    /// is no space at present.
+    pub fn try_set(
+        &self,
+        key: Key<'_>,
+        now: u32,
+        put: &Put<'_>,
+    ) -> Option<Result<u64, CacheError>> {
+        if !self.tiers.flash.may_displace() {
+            return None;
+        }
+        match Held::lock(&self.tiers, key, now).put(put) {
+            Ok(cas_unique) => Some(Ok(cas_unique)),
+            Err(Refused::Never(error)) => Some(Err(error)),
+            Err(Refused::NoSpace) => None,
+        }
+    }
+
+    /// Removes the item of a key, in memory and on flash. Waits while the journal has no space.
+    pub async fn remove(&self, key: Key<'_>, now: u32) {
+        let mut stall = Stall::default();
+        while !self.try_remove(key, now) {
+            self.stall(&mut stall).await;
+        }
+    }
+
+    /// [`remove`](Engine::remove) without waiting. Returns false, and changes nothing, if the journal has no space at
+    /// present.
+    #[must_use]
+    pub fn try_remove(&self, key: Key<'_>, now: u32) -> bool {
+        let has_space = self.tiers.flash.may_displace();
+        if has_space {
+            Held::lock(&self.tiers, key, now).erase();
+        }
+        has_space
     }
 
     /// Makes everything stored before Unix second `deadline` dead from that second on. Waits while the journal has no
     /// space.
     pub async fn flush_all(&self, deadline: u32) {
         let mut stall = Stall::default();
-        while !self.try_flush_all(deadline) {
+        while !self.tiers.partitions.try_flush_all(deadline) {
             self.stall(&mut stall).await;
         }
     }
 
-    fn try_flush_all(&self, deadline: u32) -> bool {
-        // One flush at a time: a delayed flush would replace another one that is still being applied.
-        let _flushing = self.flushing.lock();
-        if !self.flash.may_displace() {
-            return false;
-        }
-        let now = runtime::unix_seconds();
-        // Applies an earlier flush whose deadline has passed, even if no request has come since.
-        self.apply_due_flush(now);
-        {
-            // All partitions at once: otherwise a request could apply the earlier flush now and record it behind the
-            // record of this one, and a start would take this one for applied.
-            let numbers = 0..self.partitions.len();
-            let _partitions: Vec<_> = numbers
-                .map(|number| self.lock_partition(number, now))
-                .collect();
-            self.journal.append(Record::FlushAt {
-                deadline,
-                chunk: 0,
-                replaces_come: self.cutoffs.has_come(),
-            });
-            self.cutoffs.flush_at(deadline);
-        }
-        if deadline <= now {
-            // Applied now, so that it affects nothing stored after this call.
-            self.apply_due_flush(now);
-        }
-        true
+    async fn stall(&self, stall: &mut Stall) {
+        stall.wait(&self.tiers.flash, &self.write_stalls).await;
     }
 
-    fn apply_due_flush(&self, now: u32) {
-        for number in 0..self.partitions.len() {
-            drop(self.lock_partition(number, now));
-        }
-    }
-
-    /// Locks the partition of `hash` and brings it up to date with `flush_all`.
-    #[inline]
-    pub(crate) fn lock(&self, hash: KeyHash, now: u32) -> MutexGuard<'_, Partition> {
-        self.lock_partition(hash.partition(self.partition_bits), now)
-    }
-
-    pub(crate) fn lock_partition(&self, number: usize, now: u32) -> MutexGuard<'_, Partition> {
-        let mut partition = self.partitions[number].0.lock();
-        let Partition {
-            tier,
-            flush_generation,
-            next_version,
-            ..
-        } = &mut *partition;
-        let is_new = self
-            .cutoffs
-            .apply_due(number, flush_generation, *next_version, now);
-        if is_new {
-            self.journal.append(Record::Cutoff {
-                partition: number as u32,
-                version: *next_version,
-                chunk: 0,
-            });
-            tier.flush(*next_version);
-            self.flash.count_flush(*flush_generation);
-        }
-        partition
-    }
-
-    /// Returns the context of an eviction in a partition.
-    pub(crate) fn evict_context(&self, partition: usize, now: u32) -> EvictContext<'_> {
-        EvictContext {
-            flash: &*self.flash,
-            gate: &self.gate,
-            seed: self.seed,
-            cutoff: self.cutoffs.cutoff(partition),
-            now,
-            limit_bytes: self.tier_limit(),
-            rewrites_clean: self.config.dram == Dram::BeforeVictims,
-            one_clock: self.flash.clock.is_shared(),
-        }
-    }
-
-    /// If memory and flash share one CLOCK, moves its hand when too many items are hot. Called when an item has come
-    /// into memory.
-    fn keep_one_clock(&self, partition: &mut Partition, hash: KeyHash, context: &EvictContext<'_>) {
-        if !context.one_clock {
-            return;
-        }
-        let tier = &mut partition.tier;
-        let memory = InMemory {
-            items: tier.len() as u64,
-            spare_bytes: context.limit_bytes.saturating_sub(tier.memory_bytes()) as u64,
-        };
-        let passed = self.flash.clock.advance(hash, memory);
-        if passed > 0 {
-            tier.pass(passed, context);
-        }
-    }
-
-    /// Returns whether an item with a body of `body_bytes` may be kept in memory; if not, it goes to flash at once.
-    fn may_keep(&self, body_bytes: usize, context: &EvictContext<'_>) -> bool {
-        let keeps_items = !matches!(self.config.dram, Dram::WriteBuffers { .. });
-        keeps_items && body_bytes <= context.limit_bytes / LARGEST_SHARE
-    }
-
-    /// Returns the bytes of memory that the DRAM tier of a partition may use at present: an equal share of the
-    /// remainder.
-    ///
-    /// ```text
-    ///   memory = fixed (segment buffers, tables) + index (grows with the objects on flash) + lent + DRAM tier
-    /// ```
-    fn tier_limit(&self) -> usize {
-        let lent_bytes = self.lent().load(Ordering::Relaxed);
-        let others = self.fixed_bytes + self.flash.memory().index_bytes + lent_bytes;
-        let left = self.config.memory_bytes.saturating_sub(others);
-        usize::try_from(left / self.partitions.len() as u64).unwrap_or(usize::MAX)
-    }
-
-    fn lent(&self) -> &std::sync::atomic::AtomicU64 {
-        &self.flash.upkeep.index_use.lent_bytes
-    }
-
-    /// Returns whether `bytes` more may be lent: all loans together stay within `lendable_bytes`, or they fit beside
-    /// the present index and the least memory of the DRAM tier.
-    pub fn may_lend_memory(&self, bytes: u64) -> bool {
-        let lent_bytes = self.lent().load(Ordering::Relaxed) + bytes;
-        let index_bytes = self.flash.memory().index_bytes;
-        lent_bytes <= self.config.lendable_bytes
-            || self.flash.upkeep.index_use.leaves(lent_bytes, index_bytes)
-    }
-
-    /// Lends `bytes` of the memory to a user outside the cache. The DRAM tier gives up as much: one partition shrinks
-    /// now, the others in later calls, as new items come, and in [`shrink`](Engine::shrink).
-    pub fn lend_memory(&self, bytes: u64) {
-        self.lent().fetch_add(bytes, Ordering::Relaxed);
-        let number = self.next_to_shrink.fetch_add(1, Ordering::Relaxed) % self.partitions.len();
-        self.shrink_partition(number);
-    }
-
-    /// Lends `bytes` if the DRAM tier can give up all lent memory now or shrink to its least size; otherwise lends
-    /// nothing and returns false.
-    pub fn try_lend_memory(&self, bytes: u64) -> bool {
-        self.lent().fetch_add(bytes, Ordering::Relaxed);
-        let mut is_given = true;
-        for number in 0..self.partitions.len() {
-            is_given &= self.shrink_partition(number);
-        }
-        if !is_given {
-            self.return_memory(bytes);
-        }
-        is_given
-    }
-
-    /// Makes the DRAM tier give up lent memory, as far as flash has space for its items now. Called repeatedly while
-    /// much memory is lent.
-    pub fn shrink(&self) {
-        for number in 0..self.partitions.len() {
-            self.shrink_partition(number);
-        }
-    }
-
-    /// Shrinks a partition's DRAM tier. Returns false if flash had no space for an item that had to leave.
-    fn shrink_partition(&self, number: usize) -> bool {
-        let now = runtime::unix_seconds();
-        let mut partition = self.lock_partition(number, now);
-        let context = self.evict_context(number, now);
-        partition.tier.shrink(&context)
-    }
-
-    /// Returns memory taken by [`lend_memory`](Engine::lend_memory).
-    pub fn return_memory(&self, bytes: u64) {
-        self.lent().fetch_sub(bytes, Ordering::Relaxed);
+    /// Returns the memory that is lent to a user outside the cache.
+    pub fn loans(&self) -> &Loans {
+        &self.loans
     }
 
     /// Returns the segment store, for statistics.
     pub fn store(&self) -> &SegmentStore {
-        self.flash.store()
+        self.tiers.flash.store()
     }
 
     /// Returns the placement.
     pub fn placement(&self) -> &dyn Placement {
-        self.flash.placement()
+        self.tiers.flash.placement()
     }
 
     /// Returns the statistics of the index.
     pub fn index_stats(&self) -> IndexStats {
-        IndexStats::of(self.flash.placement())
+        IndexStats::of(self.tiers.flash.placement())
     }
 
     /// Returns the counters of the flash tier alone, without taking a partition's lock.
     pub fn flash_stats(&self) -> FlashStats {
-        self.flash.upkeep.stats()
+        self.tiers.flash.upkeep.stats()
     }
 
     /// Returns the progress of recovery.
     pub fn recovery(&self) -> RecoveryStats {
-        self.flash.recovery()
+        self.tiers.flash.recovery()
     }
 
     /// Returns the journal, for statistics.
     pub fn journal(&self) -> &Journal {
-        &self.journal
+        self.tiers.journal()
     }
 
     /// Returns the settings.
@@ -427,48 +366,14 @@ impl Engine {
     /// flash is off by a few; their bytes are estimated from the average item of their segment. An item whose flash
     /// copy was reclaimed while memory kept it is not counted again before its next write to flash.
     pub fn stats(&self) -> EngineStats {
-        let on_flash = self.store().buffers().in_use();
-        let placement = self.flash.upkeep.stats();
-        let mut stats = EngineStats {
-            // Segments being reclaimed still count their items, although the index no longer names them.
-            flash_items: on_flash.items.min(placement.objects),
-            flash_item_bytes: on_flash.bytes,
-            oldest_access: on_flash.oldest,
-            placement,
-            memory: self.flash.memory(),
-            write_waits: self.write_stalls.load(Ordering::Relaxed),
-            write_limit: self.flash.write_limit(),
-            admission: self.gate.stats(),
-            ..EngineStats::default()
-        };
-        let limit = self.tier_limit() as u64;
-        stats.dram_limit_bytes = limit * self.partitions.len() as u64;
-        let mut dirty_bytes = 0;
-        for partition in &self.partitions {
-            let partition = partition.0.lock();
-            stats.paths += partition.stats;
-            stats.tier += partition.tier.stats;
-            let in_memory = partition.tier.in_use();
-            dirty_bytes += in_memory.dirty_bytes;
-            let oldest = partition.tier.oldest_access().into_iter();
-            stats.oldest_access = oldest.chain(stats.oldest_access).min();
-            stats.dram_table_bytes += partition.tier.table_bytes() as u64;
-            stats.dram_items += in_memory.items;
-            stats.dram_dirty_items += in_memory.dirty;
-            stats.dram_item_bytes += in_memory.bytes;
-            stats.dram_bytes += partition.tier.memory_bytes() as u64;
-        }
-        stats.items = stats.flash_items + stats.dram_dirty_items;
-        stats.item_bytes = stats.flash_item_bytes + dirty_bytes;
-        stats
+        EngineStats::of(&self.tiers, self.write_stalls.load(Ordering::Relaxed))
     }
 
     /// Resets the counters of the request paths and of the DRAM tier to zero.
     pub fn reset_stats(&self) {
-        for partition in &self.partitions {
-            let mut partition = partition.0.lock();
+        for mut partition in self.tiers.partitions.each() {
             partition.stats = PathStats::default();
-            partition.tier.stats = TierStats::default();
+            partition.tier.items.stats = TierStats::default();
         }
         self.write_stalls.store(0, Ordering::Relaxed);
     }
@@ -480,15 +385,15 @@ impl Engine {
         cursor: &mut MemoryCursor,
         mut visit: impl FnMut(ItemRef<'_>) -> ControlFlow<()>,
     ) -> bool {
-        if cursor.partition >= self.partitions.len() {
+        if cursor.partition >= self.tiers.partitions.len() {
             return false;
         }
         let now = runtime::unix_seconds();
-        let guard = self.lock_partition(cursor.partition, now);
-        let cutoff = self.cutoffs.cutoff(cursor.partition);
+        let guard = self.tiers.partitions.lock_number(cursor.partition, now);
+        let cutoff = self.tiers.cutoffs().cutoff(cursor.partition);
         // Items appended later, or appended again, are not visited.
-        let end = *cursor.end.get_or_insert_with(|| guard.tier.end());
-        for (behind, item) in guard.tier.items_from(cursor.at) {
+        let end = *cursor.end.get_or_insert_with(|| guard.tier.items.end());
+        for (behind, item) in guard.tier.items.items_from(cursor.at) {
             if behind > end {
                 break;
             }
@@ -515,12 +420,19 @@ impl Engine {
         mut visit: impl FnMut(ItemRef<'_>) -> ControlFlow<()>,
     ) -> bool {
         let now = runtime::unix_seconds();
-        self.flash
-            .dump(cursor, &mut |found| {
+        cursor
+            .visit(&self.tiers.flash, &mut |found| {
                 let Some(key) = self.key(found.item.key) else {
                     return ControlFlow::Continue(());
                 };
-                let in_memory = self.lock(found.hash, now).tier.find(key).is_some();
+                let in_memory = self
+                    .tiers
+                    .partitions
+                    .lock(found.hash, now)
+                    .tier
+                    .items
+                    .find(key)
+                    .is_some();
                 if in_memory {
                     return ControlFlow::Continue(());
                 }
@@ -528,6 +440,90 @@ impl Engine {
             })
             .await
     }
+
+    /// Returns how the cache started.
+    pub fn start(&self) -> Start {
+        self.start
+    }
+
+    /// Resolves once all live items of the last run are found again. Until then a read may miss an item that flash has.
+    pub async fn recovered(&self) {
+        self.tiers.flash.recovered().await;
+    }
+
+    /// Starts the background work, which runs until [`stop`](Engine::stop). `spawn` starts each task on some worker.
+    /// The engine writes nothing to flash before.
+    pub fn start_background(self: &Arc<Self>, mut spawn: impl FnMut(BackgroundTask)) {
+        for task in background_tasks(&self.tiers.flash) {
+            spawn(task);
+        }
+        spawn(task(self, |engine| async move {
+            engine.background.journal_syncs.run().await;
+        }));
+        spawn(task(self, |engine| async move {
+            engine.background.checkpoints.run().await;
+        }));
+        spawn(task(self, |engine| async move {
+            engine.background.crawl.run().await;
+        }));
+        spawn(task(self, |engine| async move {
+            engine.background.write_back.run().await;
+        }));
+        if self.tiers.gate.next_lesson().is_some() {
+            spawn(task(self, |engine| async move {
+                engine.background.learn().await;
+            }));
+        }
+    }
+
+    /// Makes every write acknowledged so far durable, including items in memory alone: a crash after this loses none.
+    /// Requests go on during the sync. Needs the background tasks, and may take as long as an orderly stop.
+    ///
+    /// # Errors
+    /// [`SyncError`]: a crash may lose some of the items.
+    pub async fn sync(&self) -> Result<(), SyncError> {
+        let Background {
+            write_back, phase, ..
+        } = &self.background;
+        let served = write_back.requests.served(phase);
+        let outcome = runtime::timeout(self.config.stop_deadline, served).await;
+        match outcome {
+            Ok(Some(true)) => Ok(()),
+            Ok(Some(false)) => Err(SyncError::Refused),
+            Ok(None) => Err(SyncError::Stopping),
+            Err(_) => Err(SyncError::Slow),
+        }
+    }
+
+    /// Has the background task write a checkpoint now: a caller that stops waiting leaves no half-written one. Returns
+    /// false if it cannot be written, or the cache is being stopped.
+    pub async fn checkpoint_now(&self) -> bool {
+        let Background {
+            checkpoints, phase, ..
+        } = &self.background;
+        checkpoints.requests.served(phase).await == Some(true)
+    }
+
+    /// Returns the counters of checkpoints and syncs.
+    pub fn checkpoint_stats(&self) -> CheckpointStats {
+        self.background.checkpoints.counters.read()
+    }
+
+    /// Stops orderly: makes everything durable, memory included, within the configured deadline. A write acknowledged
+    /// during the stop is at worst a miss after the next start.
+    pub async fn stop(&self) -> Stop {
+        self.background.stop.run().await
+    }
+}
+
+/// Returns a background task that works on the engine.
+fn task<F, W>(engine: &Arc<Engine>, work: W) -> BackgroundTask
+where
+    F: Future<Output = ()> + 'static,
+    W: FnOnce(Arc<Engine>) -> F + Send + 'static,
+{
+    let engine = Arc::clone(engine);
+    Box::new(move || Box::pin(work(engine)))
 }
 
 /// Position of a dump of memory.

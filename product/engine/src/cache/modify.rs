@@ -3,10 +3,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::stall::Stall;
-use super::{CacheError, Engine, FlashRead, ItemView, Owner, Peek};
+use super::read::{FlashRead, ItemView, Owner, Peek};
 use crate::admission::flashiness::Features;
-use crate::counter::Count as _;
 use crate::dram::{LongValue, NewItem, Older};
 use crate::flash::Placed;
 use crate::format::item::{ItemHeader, ItemRef, state};
@@ -17,10 +15,18 @@ use crate::placement::{Look, Probe};
 use crate::store::{AppendItem, FlashItem, Priority};
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
+use crate::tiers::Tiers;
 
-/// Maximum flash reads of one operation. Each read after the first means that another request has changed the item in
-/// between; no number of clients reaches this limit.
-const MAX_READS: usize = 100_000;
+/// Reason why a write failed. The old value is gone in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CacheError {
+    /// The item is larger than the settings allow.
+    #[error("object too large for cache")]
+    TooLarge,
+    /// There is no memory for the item, and flash cannot take other items out of memory.
+    #[error("out of memory storing object")]
+    OutOfMemory,
+}
 
 /// Change of an item.
 #[derive(Clone, Debug)]
@@ -71,7 +77,7 @@ pub struct Amend {
     pub access: bool,
 }
 
-/// The outcome of [`Engine::modify`].
+/// The outcome of [`Engine::modify`](super::Engine::modify).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Modified<R> {
     /// The result that the operation returned.
@@ -81,7 +87,7 @@ pub struct Modified<R> {
 }
 
 /// Outcome of one attempt of an operation.
-enum Attempt<R> {
+pub(super) enum Attempt<R> {
     Done(Result<Modified<R>, CacheError>),
     /// The item may be on flash and has to be read first.
     OnFlash(FlashRead),
@@ -89,147 +95,23 @@ enum Attempt<R> {
     NoSpace,
 }
 
-impl Engine {
-    /// Changes the item of `key` as `decide` says, at Unix second `now`.
-    ///
-    /// `decide` sees the live item, or `None`, and returns the change with a result of its own. If the change has to
-    /// wait for space, `decide` is called again; only its last call counts. An item on flash is read into memory first.
-    ///
-    /// # Errors
-    /// [`CacheError`]; the old item is then gone.
-    pub async fn modify<'v, R>(
-        self: &Arc<Self>,
-        key: Key<'_>,
-        now: u32,
-        mut decide: impl FnMut(Option<&ItemView<'_>>) -> (Change<'v>, R),
-    ) -> Result<Modified<R>, CacheError> {
-        let mut fetched = None;
-        let mut reads = 0;
-        let mut stall = Stall::default();
-        loop {
-            match self.try_modify(key, now, fetched.as_ref(), &mut decide) {
-                Attempt::Done(done) => return done,
-                Attempt::NoSpace if stall.is_too_long() && self.try_remove(key, now) => {
-                    return Err(CacheError::OutOfMemory);
-                }
-                Attempt::NoSpace => {
-                    if stall.space.is_some() {
-                        // The next stall waits: frees the item's memory before.
-                        drop(fetched.take());
-                    }
-                    self.stall(&mut stall).await;
-                }
-                Attempt::OnFlash(_) if reads == MAX_READS => {
-                    self.remove(key, now).await;
-                    return Err(CacheError::OutOfMemory);
-                }
-                Attempt::OnFlash(read) => {
-                    reads += 1;
-                    // Frees the item's memory, since the next read may wait for memory as well.
-                    drop(fetched.take());
-                    fetched = self.fetch(key, read, now).await?;
-                }
-            }
-        }
-    }
-
-    /// Stores an item, whether or not the key has one.
-    ///
-    /// # Errors
-    /// [`CacheError`]; the old item is then gone.
-    pub async fn set(
-        self: &Arc<Self>,
-        key: Key<'_>,
-        now: u32,
-        put: &Put<'_>,
-    ) -> Result<u64, CacheError> {
-        let mut stall = Stall::default();
-        loop {
-            if let Some(done) = self.try_set(key, now, put) {
-                return done;
-            }
-            if stall.is_too_long() && self.try_remove(key, now) {
-                return Err(CacheError::OutOfMemory);
-            }
-            self.stall(&mut stall).await;
-        }
-    }
-
-    /// Waits until flash may have space, or has failed to make some. The first call only takes a listener, so that the
-    /// caller repeats the attempt before it waits.
-    pub(super) async fn stall(&self, stall: &mut Stall) {
-        let Some(space) = stall.space.take() else {
-            stall.space = Some(self.flash.space().listener());
-            return;
-        };
-        stall.since.get_or_insert_with(runtime::now);
-        self.write_stalls.add(1);
-        self.flash.ask_for_space().await;
-        space.await;
-    }
-
-    /// Stores an item, whether or not the key has one, without waiting. Returns `None`, and changes nothing, if there
-    /// is no space at present.
-    pub fn try_set(
-        &self,
-        key: Key<'_>,
-        now: u32,
-        put: &Put<'_>,
-    ) -> Option<Result<u64, CacheError>> {
-        if !self.flash.may_displace() {
-            return None;
-        }
-        match self.hold(key, now).put(put) {
-            Ok(cas_unique) => Some(Ok(cas_unique)),
-            Err(Refused::Never(error)) => Some(Err(error)),
-            Err(Refused::NoSpace) => None,
-        }
-    }
-
-    /// Removes the item of a key, in memory and on flash. Waits while the journal has no space.
-    pub async fn remove(&self, key: Key<'_>, now: u32) {
-        let mut stall = Stall::default();
-        while !self.try_remove(key, now) {
-            self.stall(&mut stall).await;
-        }
-    }
-
-    /// [`remove`](Engine::remove) without waiting. Returns false, and changes nothing, if the journal has no space at
-    /// present.
-    #[must_use]
-    pub fn try_remove(&self, key: Key<'_>, now: u32) -> bool {
-        let has_space = self.flash.may_displace();
-        if has_space {
-            self.hold(key, now).erase();
-        }
-        has_space
-    }
-
-    fn hold<'a>(&'a self, key: Key<'a>, now: u32) -> Held<'a> {
-        let number = key.hash().partition(self.partition_bits);
-        Held {
-            engine: self,
-            partition: self.lock_partition(number, now),
-            number,
-            key,
-            now,
-        }
-    }
-
-    fn try_modify<'v, R>(
-        self: &Arc<Self>,
+impl<R> Attempt<R> {
+    /// Changes the item of `key` as `decide` says, unless it has to be read from flash first. `fetched` is the item that
+    /// an earlier attempt had read.
+    pub(super) fn make<'v>(
+        tiers: &Arc<Tiers>,
         key: Key<'_>,
         now: u32,
         fetched: Option<&Fetched>,
         decide: &mut impl FnMut(Option<&ItemView<'_>>) -> (Change<'v>, R),
-    ) -> Attempt<R> {
-        if !self.flash.may_displace() {
-            return Attempt::NoSpace;
+    ) -> Self {
+        if !tiers.flash.may_displace() {
+            return Self::NoSpace;
         }
-        let mut held = self.hold(key, now);
-        let mut present = held.partition.tier.find(key).map(Present::InMemory);
+        let mut held = Held::lock(tiers, key, now);
+        let mut present = held.partition.tier.items.find(key).map(Present::InMemory);
         if let Some(Present::InMemory(handle)) = present
-            && !held.is_live(held.partition.tier.header(handle))
+            && !held.is_live(held.partition.tier.items.header(handle))
         {
             held.erase();
             present = None;
@@ -238,7 +120,7 @@ impl Engine {
             // A fetched item counts only as long as nobody has written to the key since.
             let generation = held.partition.write_generation(key.hash());
             match fetched.filter(|fetched| fetched.write_generation == generation) {
-                Some(fetched) if self.flash.probe(key.hash(), Look::Peek) != Probe::Absent => {
+                Some(fetched) if tiers.flash.probe(key.hash(), Look::Peek) != Probe::Absent => {
                     let item = fetched.item.as_ref().filter(|item| {
                         held.is_live(item.header()) && item.item().key == key.bytes()
                     });
@@ -247,8 +129,10 @@ impl Engine {
                 Some(_) => {}
                 None => {
                     let partition = &mut held.partition;
-                    if let Some(read) = self.ask_flash(partition, key, now, Peek::Yes, false) {
-                        return Attempt::OnFlash(read);
+                    if let Some(read) =
+                        FlashRead::join(tiers, partition, key, now, Peek::Yes, false)
+                    {
+                        return Self::OnFlash(read);
                     }
                 }
             }
@@ -258,48 +142,16 @@ impl Engine {
             None => decide(None),
         };
         match held.carry_out(present, change) {
-            Ok(cas_unique) => Attempt::Done(Ok(Modified { result, cas_unique })),
-            Err(Refused::Never(error)) => Attempt::Done(Err(error)),
-            Err(Refused::NoSpace) => Attempt::NoSpace,
+            Ok(cas_unique) => Self::Done(Ok(Modified { result, cas_unique })),
+            Err(Refused::Never(error)) => Self::Done(Err(error)),
+            Err(Refused::NoSpace) => Self::NoSpace,
         }
-    }
-
-    /// Reads an item from flash. Returns `None` if the read has to be repeated.
-    async fn fetch(
-        self: &Arc<Self>,
-        key: Key<'_>,
-        mut read: FlashRead,
-        now: u32,
-    ) -> Result<Option<Fetched>, CacheError> {
-        let mut write_generation = read.write_generation;
-        let item = match read.outcome(key).await {
-            ReadOutcome::Item { item, .. } => Some(item),
-            ReadOutcome::Absent => None,
-            ReadOutcome::Abandoned | ReadOutcome::Crowded => return Ok(None),
-            ReadOutcome::Busy => return Err(CacheError::OutOfMemory),
-            ReadOutcome::Failed => {
-                // An unreadable item is a miss. It must not come back after a change either.
-                let mut held = self.hold(key, now);
-                held.partition.stats.failed_reads += 1;
-                if held.partition.write_generation(key.hash()) != write_generation {
-                    // Another request has changed the item in between.
-                    return Ok(None);
-                }
-                held.erase();
-                write_generation = held.partition.write_generation(key.hash());
-                None
-            }
-        };
-        Ok(Some(Fetched {
-            write_generation,
-            item,
-        }))
     }
 }
 
 /// A write to a key, in one hold of its partition's lock.
-struct Held<'a> {
-    engine: &'a Engine,
+pub(super) struct Held<'a> {
+    tiers: &'a Tiers,
     partition: MutexGuard<'a, Partition>,
     /// The number of the locked partition.
     number: usize,
@@ -308,9 +160,23 @@ struct Held<'a> {
     now: u32,
 }
 
+impl<'a> Held<'a> {
+    /// Locks the partition of a key for a write at Unix second `now`.
+    pub(super) fn lock(tiers: &'a Tiers, key: Key<'a>, now: u32) -> Self {
+        let number = tiers.partitions.number_of(key.hash());
+        Self {
+            tiers,
+            partition: tiers.partitions.lock_number(number, now),
+            number,
+            key,
+            now,
+        }
+    }
+}
+
 impl Held<'_> {
     fn is_live(&self, header: &ItemHeader) -> bool {
-        let cutoffs = &self.engine.cutoffs;
+        let cutoffs = self.tiers.cutoffs();
         cutoffs.is_item_live(self.key.hash(), header, self.now)
     }
 
@@ -340,20 +206,20 @@ impl Held<'_> {
         let partition = &mut *self.partition;
         match present {
             Present::InMemory(handle) => {
-                let header = partition.tier.header_mut(*handle);
+                let header = partition.tier.items.header_mut(*handle);
                 header.state |= state::FETCHED;
-                header.set_clock(self.engine.clock_read);
+                header.set_clock(self.tiers.clock_read);
                 header.last_access = self.now.into();
                 header.count_read();
                 partition.stats.dram_hits += 1;
             }
             Present::Fetched(_) => {
-                let placement = self.engine.flash.placement();
+                let placement = self.tiers.flash.placement();
                 placement.probe(self.key.hash(), Look::Found);
                 partition.stats.flash_hits += 1;
             }
         }
-        let gate = &self.engine.gate;
+        let gate = &self.tiers.gate;
         if gate.watches(self.key.hash()) {
             gate.read(self.key, self.known());
         }
@@ -362,28 +228,30 @@ impl Held<'_> {
     /// Returns the features of the item that admission uses, if the item is in memory.
     fn known(&self) -> Option<Features> {
         let tier = &self.partition.tier;
-        let handle = tier.find(self.key)?;
-        Some(Features::of(tier.header(handle)))
+        let handle = tier.items.find(self.key)?;
+        Some(Features::of(tier.items.header(handle)))
     }
 
     /// Returns whether the cache has the key, or may have it.
     fn may_be_there(&self) -> bool {
         self.known().is_some()
-            || self.engine.flash.probe(self.key.hash(), Look::Peek) != Probe::Absent
+            || self.tiers.flash.probe(self.key.hash(), Look::Peek) != Probe::Absent
     }
 
-    fn erase(&mut self) {
+    /// Removes the item of the key, in memory and on flash.
+    pub(super) fn erase(&mut self) {
         let hash = self.key.hash();
-        if self.engine.gate.watches(hash) && self.may_be_there() {
-            self.engine.gate.updated(self.key, None);
+        if self.tiers.gate.watches(hash) && self.may_be_there() {
+            self.tiers.gate.updated(self.key, None);
         }
-        self.partition.tier.remove(self.key);
+        self.partition.tier.items.remove(self.key);
         let below = self.partition.next_version;
-        self.engine.flash.invalidate(hash, below);
+        self.tiers.flash.invalidate(hash, below);
         self.partition.count_write(hash);
     }
 
-    fn put(&mut self, put: &Put<'_>) -> Result<u64, Refused> {
+    /// Stores an item, whether or not the key has one.
+    pub(super) fn put(&mut self, put: &Put<'_>) -> Result<u64, Refused> {
         let new = NewItem {
             version: self.partition.next_version,
             cas_unique: put.cas_unique,
@@ -406,32 +274,32 @@ impl Held<'_> {
 
     /// Stores an item under a new version. Copies on flash are outdated from then on.
     fn store_new(&mut self, new: &NewItem<'_>) -> Result<u64, Refused> {
-        let engine = self.engine;
-        let is_update = engine.gate.watches(self.key.hash()) && self.may_be_there();
-        let context = engine.evict_context(self.number, self.now);
+        let tiers = self.tiers;
+        let is_update = tiers.gate.watches(self.key.hash()) && self.may_be_there();
+        let context = tiers.evict_context(self.number, self.now);
         let body = new.body_bytes(self.key);
-        if body > engine.largest_body {
+        if body > tiers.largest_body {
             self.erase();
             return Err(Refused::Never(CacheError::TooLarge));
         }
-        if new.version >= engine.version_limit.load(Ordering::Relaxed) {
+        if new.version >= tiers.version_limit.load(Ordering::Relaxed) {
             self.erase();
             return Err(Refused::Never(CacheError::OutOfMemory));
         }
-        if engine.may_keep(body, &context) {
+        if tiers.may_keep(body, &context) {
             let put = self.partition.tier.put(self.key, new, &context);
             let older = put.map_err(|_| Refused::NoSpace)?;
-            if older == Older::PerhapsOnFlash || engine.flash.upkeep.recovery.is_running() {
-                engine.flash.invalidate(self.key.hash(), new.version);
+            if older == Older::PerhapsOnFlash || tiers.flash.upkeep.recovery.is_running() {
+                tiers.flash.invalidate(self.key.hash(), new.version);
             }
         } else {
             self.place_at_once(new)?;
         }
-        engine.keep_one_clock(&mut self.partition, self.key.hash(), &context);
+        tiers.keep_one_clock(&mut self.partition, self.key.hash(), &context);
         let version = self.partition.take_version();
         self.partition.count_write(self.key.hash());
         if is_update {
-            engine.gate.updated(self.key, self.known());
+            tiers.gate.updated(self.key, self.known());
         }
         Ok(new.cas_unique.unwrap_or(version))
     }
@@ -452,25 +320,25 @@ impl Held<'_> {
             item,
             priority: Priority::LOWEST,
         }];
-        let flash = &self.engine.flash;
+        let flash = &self.tiers.flash;
         flash.place(&items, true, |_, placed| outcome = placed);
         let refused = match outcome {
-            Placed::NoSpace if self.engine.flash.is_held_back() => {
+            Placed::NoSpace if self.tiers.flash.is_held_back() => {
                 // Held back by a write limit: counts as stored, and as evicted at once.
-                self.partition.tier.remove(key);
-                self.engine.flash.invalidate(hash, new.version);
-                self.partition.tier.count_held_back(&header);
+                self.partition.tier.items.remove(key);
+                self.tiers.flash.invalidate(hash, new.version);
+                self.partition.tier.items.stats.count_held_back(&header);
                 return Ok(());
             }
             Placed::NoSpace => return Err(Refused::NoSpace),
             Placed::OnFlash => {
-                self.engine.gate.placed(&header);
+                self.tiers.gate.placed(&header);
                 None
             }
             Placed::NeverFits => Some(CacheError::TooLarge),
             Placed::Dropped => Some(CacheError::OutOfMemory),
         };
-        self.partition.tier.remove(key);
+        self.partition.tier.items.remove(key);
         refused.map_or(Ok(()), |error| {
             // Skips the version: records about the refused item must not apply to the next one.
             self.partition.take_version();
@@ -501,10 +369,10 @@ impl Held<'_> {
             && amend.cas_unique.is_none()
         {
             // No copy of this version is on flash, so that it may still change.
-            let header = self.partition.tier.header_mut(*handle);
+            let header = self.partition.tier.items.header_mut(*handle);
             header.state = bits;
             header.expiry = expiry.into();
-            self.partition.tier.note_expiry(expiry);
+            self.partition.tier.items.note_expiry(expiry);
             self.partition.count_write(self.key.hash());
             return Ok(cas_unique);
         }
@@ -530,10 +398,44 @@ impl Held<'_> {
 }
 
 /// Outcome of a flash read for a change.
-struct Fetched {
+pub(super) struct Fetched {
     /// Write counter of the key before the read.
     write_generation: u32,
     item: Option<Arc<FlashItem>>,
+}
+
+impl Fetched {
+    /// Reads an item from flash. Returns `None` if the read has to be repeated.
+    pub(super) async fn read(
+        tiers: &Tiers,
+        key: Key<'_>,
+        mut read: FlashRead,
+        now: u32,
+    ) -> Result<Option<Self>, CacheError> {
+        let mut write_generation = read.write_generation;
+        let item = match read.outcome(key).await {
+            ReadOutcome::Item { item, .. } => Some(item),
+            ReadOutcome::Absent => None,
+            ReadOutcome::Abandoned | ReadOutcome::Crowded => return Ok(None),
+            ReadOutcome::Busy => return Err(CacheError::OutOfMemory),
+            ReadOutcome::Failed => {
+                // An unreadable item is a miss. It must not come back after a change either.
+                let mut held = Held::lock(tiers, key, now);
+                held.partition.stats.failed_reads += 1;
+                if held.partition.write_generation(key.hash()) != write_generation {
+                    // Another request has changed the item in between.
+                    return Ok(None);
+                }
+                held.erase();
+                write_generation = held.partition.write_generation(key.hash());
+                None
+            }
+        };
+        Ok(Some(Self {
+            write_generation,
+            item,
+        }))
+    }
 }
 
 /// A live item that is to be changed.
@@ -546,7 +448,7 @@ enum Present {
 impl Present {
     fn item<'a>(&'a self, partition: &'a Partition) -> (ItemRef<'a>, Option<&'a LongValue>) {
         match self {
-            Self::InMemory(handle) => partition.tier.item(*handle),
+            Self::InMemory(handle) => partition.tier.items.item(*handle),
             Self::Fetched(item) => (item.item(), None),
         }
     }
@@ -554,7 +456,7 @@ impl Present {
     fn view<'a>(&'a self, partition: &'a Partition) -> ItemView<'a> {
         match self {
             Self::InMemory(handle) => {
-                let (item, shared) = partition.tier.item(*handle);
+                let (item, shared) = partition.tier.items.item(*handle);
                 ItemView::new(item, shared.map_or(Owner::None, Owner::Memory))
             }
             Self::Fetched(item) => ItemView::new(item.item(), Owner::Flash(item)),
@@ -563,7 +465,7 @@ impl Present {
 }
 
 /// Reason why an item was not stored.
-enum Refused {
+pub(super) enum Refused {
     Never(CacheError),
     NoSpace,
 }

@@ -4,8 +4,6 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::Engine;
-use crate::admission::flashiness::Features;
 use crate::dram::{LongValue, NewItem};
 use crate::format::item::{ItemRef, state};
 use crate::in_flight::{InFlightRead, ReadOutcome};
@@ -14,7 +12,7 @@ use crate::partition::Partition;
 use crate::placement::{Found, Look, Probe};
 use crate::settings::Dram;
 use crate::store::{FlashItem, Patience, ReadError};
-use runtime::work::{self, Work};
+use crate::tiers::Tiers;
 
 /// One flash read in this many is promoted even if memory has no free space: it evicts a chunk of other items. The
 /// reads after it use the rest of that chunk.
@@ -136,25 +134,25 @@ pub enum Lookup<T> {
     Flash(FlashRead),
 }
 
-/// A flash read of one request, to be carried out with [`Engine::read_flash`].
+/// A flash read of one request, to be carried out with [`Engine::read_flash`](super::Engine::read_flash).
 ///
 /// Other requests may be waiting for it. A task that waits for anything else before it calls
-/// [`read_flash`](Engine::read_flash) must [start](FlashRead::start) the read first: otherwise two tasks, each with a
+/// [`read_flash`](super::Engine::read_flash) must [start](FlashRead::start) the read first: otherwise two tasks, each with a
 /// read that the other waits for, wait for ever.
 ///
 /// If it is dropped before the read has ended and the read was this request's to make, the read ends as abandoned.
 pub struct FlashRead {
-    engine: Arc<Engine>,
+    tiers: Arc<Tiers>,
     hash: KeyHash,
     /// Write counter of the key before the read.
     pub(super) write_generation: u32,
     /// Unix second of the request.
-    now: u32,
-    peek: Peek,
+    pub(super) now: u32,
+    pub(super) peek: Peek,
     /// Whether a hit is counted when the read completes; a change counts its own hits.
     counts_hit: bool,
     /// The index's answer, in the first request for the key; `None` in requests that wait for it.
-    first: Option<Probe>,
+    pub(super) first: Option<Probe>,
     /// Whether the read is still this request's to make.
     leads: bool,
     patience: Patience,
@@ -162,15 +160,53 @@ pub struct FlashRead {
 }
 
 impl FlashRead {
+    /// Returns the flash read of a key that is not in memory, if flash may have the key: one already in flight, or a
+    /// new one.
+    #[inline]
+    pub(super) fn join(
+        tiers: &Arc<Tiers>,
+        partition: &mut Partition,
+        key: Key<'_>,
+        now: u32,
+        peek: Peek,
+        counts_hit: bool,
+    ) -> Option<Self> {
+        let hash = key.hash();
+        let look = match peek {
+            Peek::No => Look::Read,
+            Peek::Yes => Look::Peek,
+        };
+        let probe = tiers.flash.probe(hash, look);
+        if probe == Probe::Absent {
+            return None;
+        }
+        let (in_flight, is_first) = partition.join_read(hash);
+        if peek == Peek::No {
+            in_flight.note_counting();
+        }
+        Some(Self {
+            tiers: Arc::clone(tiers),
+            hash,
+            write_generation: partition.write_generation(hash),
+            now,
+            peek,
+            counts_hit,
+            first: is_first.then_some(probe),
+            leads: is_first,
+            patience: Patience::Waits,
+            in_flight,
+        })
+    }
+
     /// Starts the read as a task of the calling thread, if it is this request's to make and has not been started. The
     /// read then ends even if all waiting requests go away. If no memory is free for it,
-    /// [`read_flash`](Engine::read_flash) waits for some.
+    /// [`read_flash`](super::Engine::read_flash) waits for some.
     pub fn start(&mut self, key: Key<'_>) {
         if !std::mem::take(&mut self.leads) {
             return;
         }
         let mut read = Self {
-            engine: Arc::clone(&self.engine),
+            tiers: Arc::clone(&self.tiers),
             in_flight: Arc::clone(&self.in_flight),
             leads: true,
             patience: Patience::ReadsAhead,
@@ -178,7 +214,7 @@ impl FlashRead {
         };
         let key: Box<[u8]> = key.bytes().into();
         runtime::spawn_detached(async move {
-            if let Some(key) = read.engine.clone().key(&key) {
+            if let Some(key) = read.tiers.clone().key(&key) {
                 read.outcome(key).await;
             }
         });
@@ -192,20 +228,20 @@ impl FlashRead {
         let Some(probe) = self.first.filter(|_| self.leads) else {
             return self.in_flight.outcome().await;
         };
-        let engine = &self.engine;
-        let found = engine
+        let tiers = &self.tiers;
+        let found = tiers
             .flash
             .placement()
             .get(key, probe, self.patience, &|| self.in_flight.counts())
             .await;
         let now = runtime::unix_seconds().max(self.now);
-        let mut partition = engine.lock(self.hash, now);
+        let mut partition = tiers.partitions.lock(self.hash, now);
         let is_current = partition.end_read(self.hash, &self.in_flight);
         let mut is_dead = false;
         let outcome = match found {
             Ok(Found::Item(mut item)) => {
-                item.mark(engine.downtime_mark(item.header()));
-                if engine.cutoffs.is_item_live(self.hash, item.header(), now) {
+                item.mark(tiers.downtime_mark(item.header()));
+                if tiers.cutoffs().is_item_live(self.hash, item.header(), now) {
                     partition.stats.flash_hits += u64::from(self.counts_hit);
                     let kept = is_current && self.promote(&mut partition, key, &item, now);
                     let item = Arc::new(item);
@@ -231,11 +267,9 @@ impl FlashRead {
                 ReadOutcome::Failed
             }
         };
-        if is_dead && is_current && engine.flash.may_displace() {
+        if is_dead && is_current && tiers.flash.may_displace() {
             // Removes the index entry, so that no older copy comes back in its place. A newer item stays.
-            engine
-                .flash
-                .forget(self.hash, probe, partition.next_version);
+            tiers.flash.forget(self.hash, probe, partition.next_version);
         }
         drop(partition);
         self.leads = false;
@@ -250,7 +284,7 @@ impl FlashRead {
     /// or once in [`PROMOTE_ONE_IN`] calls, since a hot item comes again soon. Before a victim cache every item is
     /// worth it. Returns whether the item was kept.
     fn promote(&self, partition: &mut Partition, key: Key<'_>, item: &FlashItem, now: u32) -> bool {
-        let engine = &self.engine;
+        let tiers = &self.tiers;
         let item = item.item();
         let header = item.header;
         let mut new = NewItem::copy_of(&item, 0);
@@ -259,15 +293,16 @@ impl FlashRead {
             new.state |= state::FETCHED;
             new.last_access = now;
         }
-        let context = engine.evict_context(self.hash.partition(engine.partition_bits), now);
+        let context = tiers.evict_context(tiers.partitions.number_of(self.hash), now);
         let worth = context.rewrites_clean
             || self.in_flight.is_shared()
             || partition
                 .tier
+                .items
                 .has_space(&new.header(key), context.limit_bytes)
             || partition.take_turn(PROMOTE_ONE_IN);
-        let kept = engine.config.dram != Dram::Filter
-            && engine.may_keep(header.body_bytes(), &context)
+        let kept = tiers.dram != Dram::Filter
+            && tiers.may_keep(header.body_bytes(), &context)
             && worth
             && partition.tier.put(key, &new, &context).is_ok();
         partition.stats.promotions += u64::from(kept);
@@ -278,7 +313,10 @@ impl FlashRead {
 impl Drop for FlashRead {
     fn drop(&mut self) {
         if self.leads {
-            let mut partition = self.engine.lock(self.hash, runtime::unix_seconds());
+            let mut partition = self
+                .tiers
+                .partitions
+                .lock(self.hash, runtime::unix_seconds());
             partition.end_read(self.hash, &self.in_flight);
             drop(partition);
             self.in_flight.end(ReadOutcome::Abandoned);
@@ -293,180 +331,23 @@ impl FlashItem {
     }
 }
 
-impl Engine {
-    /// Looks a key up at Unix second `now`. Shows a hit in memory to `view` under the partition's lock. Returns a
-    /// [`FlashRead`] if the item may be on flash; until that has been carried out, it may or may not see a write to the
-    /// key.
-    #[inline]
-    pub fn lookup<T>(
-        self: &Arc<Self>,
-        key: Key<'_>,
-        now: u32,
-        peek: Peek,
-        view: impl FnOnce(&ItemView<'_>) -> T,
-    ) -> Lookup<T> {
-        let mut partition = self.lock(key.hash(), now);
-        if let Some(handle) = partition.tier.find(key) {
-            work::count(Work::TierEntry, 1);
-            let (item, shared) = partition.tier.item(handle);
-            if self.cutoffs.is_item_live(key.hash(), item.header, now) {
-                let owner = shared.map_or(Owner::None, Owner::Memory);
-                let shown = view(&ItemView::new(item, owner));
-                if peek == Peek::No {
-                    let header = partition.tier.header_mut(handle);
-                    if !header.has(state::FETCHED) {
-                        header.state |= state::FETCHED;
-                    }
-                    if header.clock() < self.clock_read {
-                        header.set_clock(self.clock_read);
-                    }
-                    if header.last_access.get() != now {
-                        header.last_access = now.into();
-                    }
-                    if self.counts_reads {
-                        header.count_read();
-                    }
-                    if self.gate.watches(key.hash()) {
-                        self.gate.read(key, Some(Features::of(header)));
-                    }
-                    partition.stats.dram_hits += 1;
-                }
-                return Lookup::Hit(shown);
-            }
-            // Dead by expiry or flush, and so is a copy on flash. A read does not wait for journal space to record
-            // that.
-            let expired = item.header.is_expired(now);
-            partition.count_dead(expired);
-            if !self.flash.may_displace() {
-                partition.stats.misses += 1;
-                return Lookup::Miss;
-            }
-            partition.tier.remove(key);
-            self.flash.invalidate(key.hash(), partition.next_version);
-        }
-        if peek == Peek::No {
-            self.gate.missed(key);
-        }
-        match self.ask_flash(&mut partition, key, now, peek, true) {
-            Some(read) => Lookup::Flash(read),
-            None => {
-                partition.stats.misses += 1;
-                Lookup::Miss
-            }
-        }
-    }
-
-    /// Returns the flash read of a key that is not in memory, if flash may have the key: one already in flight, or a
-    /// new one.
-    #[inline]
-    pub(super) fn ask_flash(
-        self: &Arc<Self>,
-        partition: &mut Partition,
-        key: Key<'_>,
-        now: u32,
-        peek: Peek,
-        counts_hit: bool,
-    ) -> Option<FlashRead> {
-        let hash = key.hash();
-        let look = match peek {
-            Peek::No => Look::Read,
-            Peek::Yes => Look::Peek,
-        };
-        let probe = self.flash.probe(hash, look);
-        if probe == Probe::Absent {
-            return None;
-        }
-        let (in_flight, is_first) = partition.join_read(hash);
-        if peek == Peek::No {
-            in_flight.note_counting();
-        }
-        Some(FlashRead {
-            engine: Arc::clone(self),
-            hash,
-            write_generation: partition.write_generation(hash),
-            now,
-            peek,
-            counts_hit,
-            first: is_first.then_some(probe),
-            leads: is_first,
-            patience: Patience::Waits,
-            in_flight,
-        })
-    }
-
-    /// Completes when a request waits for memory to read an item. A caller that holds [started](FlashRead::start) reads
-    /// and waits for something else must drop them then, or two such callers would wait for each other.
-    pub async fn read_memory_wanted(&self) {
-        self.store().reader().read_memory_wanted().await;
-    }
-
-    /// Carries out a [`FlashRead`]. Returns `None` if there is no such item or it could not be read; both count as
-    /// misses.
-    pub async fn read_flash(
-        self: &Arc<Self>,
-        key: Key<'_>,
-        mut read: FlashRead,
-    ) -> Option<Arc<FlashItem>> {
-        loop {
-            let outcome = read.outcome(key).await;
-            let (now, peek) = (read.now, read.peek);
-            if let ReadOutcome::Item { item, .. } = &outcome
-                && read.first.is_some()
-            {
-                // The hit was counted when the read ended.
-                return Some(Arc::clone(item));
-            }
-            let mut partition = self.lock(key.hash(), now);
-            match outcome {
-                // In-flight reads are found by hash: a request for another key with the same hash reads for itself. So
-                // does a request that finds the item expired since the read began.
-                ReadOutcome::Item { item, kept }
-                    if item.item().key == key.bytes()
-                        && self.cutoffs.is_item_live(key.hash(), item.header(), now) =>
-                {
-                    partition.stats.flash_hits += 1;
-                    if kept && peek == Peek::No {
-                        mark_fetched(&mut partition, key, now);
-                    }
-                    return Some(item);
-                }
-                ReadOutcome::Failed | ReadOutcome::Busy => {
-                    partition.stats.misses += 1;
-                    partition.stats.flash_misses += 1;
-                    partition.stats.failed_reads += 1;
-                    return None;
-                }
-                // Written during the read: the new item is in memory.
-                _ if let Some(item) = self.copy_from_memory(&partition, key, now) => {
-                    partition.stats.dram_hits += 1;
-                    return Some(Arc::new(item));
-                }
-                ReadOutcome::Item { .. } | ReadOutcome::Abandoned | ReadOutcome::Crowded
-                    if let Some(again) = self.ask_flash(&mut partition, key, now, peek, true) =>
-                {
-                    read = again;
-                }
-                _ => {
-                    partition.stats.misses += 1;
-                    partition.stats.flash_misses += 1;
-                    return None;
-                }
-            }
-        }
-    }
-
-    fn copy_from_memory(&self, partition: &Partition, key: Key<'_>, now: u32) -> Option<FlashItem> {
-        let (item, _) = partition.tier.item(partition.tier.find(key)?);
-        let live = self.cutoffs.is_item_live(key.hash(), item.header, now);
-        live.then(|| FlashItem::copy_of(&item))
-    }
-}
-
 /// Notes that an item kept in memory was read from flash. The CLOCK hand gives no second chance for this read.
-fn mark_fetched(partition: &mut Partition, key: Key<'_>, now: u32) {
-    if let Some(handle) = partition.tier.find(key) {
-        let header = partition.tier.header_mut(handle);
+pub(super) fn mark_fetched(partition: &mut Partition, key: Key<'_>, now: u32) {
+    if let Some(handle) = partition.tier.items.find(key) {
+        let header = partition.tier.items.header_mut(handle);
         header.state |= state::FETCHED;
         header.last_access = now.into();
     }
+}
+
+/// Returns a copy of the live item of a key in memory.
+pub(super) fn copy_from_memory(
+    tiers: &Tiers,
+    partition: &Partition,
+    key: Key<'_>,
+    now: u32,
+) -> Option<FlashItem> {
+    let (item, _) = partition.tier.items.item(partition.tier.items.find(key)?);
+    let live = tiers.cutoffs().is_item_live(key.hash(), item.header, now);
+    live.then(|| FlashItem::copy_of(&item))
 }

@@ -4,9 +4,10 @@
 //! evicted in between are skipped. Each chunk has a lower bound on the versions of its dirty items, so that a chunk
 //! without due items is not searched.
 
+use super::below::{Held, NoSpace};
+use super::context::EvictContext;
+use super::items::Items;
 use super::log::Handle;
-use super::tier::{DramTier, EvictContext};
-use super::{Held, NoSpace};
 use crate::format::item::state;
 use crate::key::KeyHash;
 
@@ -44,85 +45,46 @@ pub(crate) struct Walked {
     pub(crate) has_refused: bool,
 }
 
-impl DramTier {
-    /// Places the due items of the next chunk that may have any. Returns false if there is no further chunk.
-    ///
-    /// # Errors
-    /// [`NoSpace`] if flash has no space at present; the next call goes on behind the items already placed.
-    pub(crate) fn clean_chunk(
-        &mut self,
-        walked: &mut Walked,
-        due: &Due,
-        context: &EvictContext<'_>,
-    ) -> Result<bool, NoSpace> {
-        while let Some((slot, chunk)) = self.log.chunk_from(walked.chunk) {
-            let done = if chunk == walked.chunk {
-                walked.entries
-            } else {
-                0
-            };
-            let is_worth = due.unplaced || self.log.dirty_from(slot) < due.below;
-            if is_worth {
-                let (entries, dirty_from) = self.due_of(slot, done, due, context);
-                let mut refused_from = u64::MAX;
-                let cleaned = self.clean(&entries, &mut refused_from, context);
-                walked.has_refused |= refused_from < u64::MAX;
-                if let Err(entries) = cleaned {
-                    (walked.chunk, walked.entries) = (chunk, entries);
-                    return Err(NoSpace);
-                }
-                if done == 0 {
-                    let dirty_from = dirty_from.min(refused_from);
-                    self.log.set_dirty_from(slot, dirty_from);
-                }
-            }
-            (walked.chunk, walked.entries) = (chunk + 1, 0);
-            if is_worth {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
+impl Due {
     /// Returns the number of due items.
-    pub(crate) fn count_due(&self, due: &Due, context: &EvictContext<'_>) -> u64 {
+    pub(crate) fn count(&self, items: &Items, context: &EvictContext<'_>) -> u64 {
         let (mut count, mut next) = (0, 0);
-        while let Some((slot, chunk)) = self.log.chunk_from(next) {
-            count += self.due_of(slot, 0, due, context).0.len() as u64;
+        while let Some((slot, chunk)) = items.log.chunk_from(next) {
+            count += self.entries_of(items, slot, 0, context).0.len() as u64;
             next = chunk + 1;
         }
         count
     }
 
     /// Returns the due entries of the chunk in `slot` behind its first `done` entries, each with its number in the
-    /// chunk, and the lowest version of the dirty items that are too new to be due.
-    fn due_of(
+    /// chunk, and the lowest version of the dirty items that are too new to be self.
+    fn entries_of(
         &self,
+        items: &Items,
         slot: u32,
         done: usize,
-        due: &Due,
         context: &EvictContext<'_>,
     ) -> (Vec<(usize, KeyHash, Handle)>, u64) {
         let mut entries = Vec::new();
         let mut dirty_from = u64::MAX;
-        for (number, handle) in self.log.entries(slot).enumerate().skip(done) {
-            let header = self.log.header(handle);
+        for (number, handle) in items.log.entries(slot).enumerate().skip(done) {
+            let header = items.log.header(handle);
             let version = header.version.get();
             let is_dirty = header.has(state::DIRTY);
             if header.has(state::DEAD)
                 || header.is_expired(context.now)
                 || version < context.cutoff
-                || !is_dirty && !due.unplaced
+                || !is_dirty && !self.unplaced
             {
                 continue;
             }
-            if is_dirty && version >= due.below {
+            if is_dirty && version >= self.below {
                 dirty_from = dirty_from.min(version);
                 continue;
             }
-            let hash = self.hash_of(handle, context.seed);
+            let hash = items.hash_of(handle, context.seed);
             let is_due = if is_dirty {
-                !due.admitted || self.judge(handle, hash, context).is_admitted
+                !self.admitted || context.judge(items, handle, hash).is_admitted
             } else {
                 context.flash.holds(hash) != Held::Yes
             };
@@ -133,41 +95,78 @@ impl DramTier {
         }
         (entries, dirty_from)
     }
+}
 
-    /// Places entries. Lowers `refused_from` to the lowest version that a full index has refused. The error is the
-    /// number of the first entry for which there was no space.
-    fn clean(
+impl Walked {
+    /// Places the due items of the next chunk that may have any. Returns false if there is no further chunk.
+    ///
+    /// # Errors
+    /// [`NoSpace`] if flash has no space at present; the next call goes on behind the items already placed.
+    pub(crate) fn clean_chunk(
         &mut self,
-        entries: &[(usize, KeyHash, Handle)],
-        refused_from: &mut u64,
+        items: &mut Items,
+        due: &Due,
         context: &EvictContext<'_>,
-    ) -> Result<(), usize> {
-        for batch in entries.chunks(BATCH) {
-            let items: Vec<(KeyHash, Handle)> = batch
-                .iter()
-                .map(|&(_, hash, handle)| (hash, handle))
-                .collect();
-            let taken = self.hand_over(&items, context);
-            for (&(hash, handle), &is_on_flash) in items.iter().zip(&taken) {
-                let header = *self.log.header(handle);
-                if !is_on_flash {
-                    *refused_from = (*refused_from).min(header.version.get());
-                    continue;
+    ) -> Result<bool, NoSpace> {
+        while let Some((slot, chunk)) = items.log.chunk_from(self.chunk) {
+            let done = if chunk == self.chunk { self.entries } else { 0 };
+            let is_worth = due.unplaced || items.log.dirty_from(slot) < due.below;
+            if is_worth {
+                let (entries, dirty_from) = due.entries_of(items, slot, done, context);
+                let mut refused_from = u64::MAX;
+                let cleaned = clean(items, &entries, &mut refused_from, context);
+                self.has_refused |= refused_from < u64::MAX;
+                if let Err(entries) = cleaned {
+                    (self.chunk, self.entries) = (chunk, entries);
+                    return Err(NoSpace);
                 }
-                if header.has(state::DIRTY) {
-                    self.set_clean(&header);
-                    self.log.header_mut(handle).state &= !state::DIRTY;
+                if done == 0 {
+                    let dirty_from = dirty_from.min(refused_from);
+                    items.log.set_dirty_from(slot, dirty_from);
                 }
-                if header.has(state::REFERENCED) {
-                    context.flash.access(hash);
-                }
-                context.gate.placed(&header);
-                self.stats.written_back += 1;
             }
-            if let Some(&(number, ..)) = batch.get(taken.len()) {
-                return Err(number);
+            (self.chunk, self.entries) = (chunk + 1, 0);
+            if is_worth {
+                return Ok(true);
             }
         }
-        Ok(())
+        Ok(false)
     }
+}
+
+/// Places entries. Lowers `refused_from` to the lowest version that a full index has refused. The error is the
+/// number of the first entry for which there was no space.
+fn clean(
+    tier: &mut Items,
+    entries: &[(usize, KeyHash, Handle)],
+    refused_from: &mut u64,
+    context: &EvictContext<'_>,
+) -> Result<(), usize> {
+    for batch in entries.chunks(BATCH) {
+        let items: Vec<(KeyHash, Handle)> = batch
+            .iter()
+            .map(|&(_, hash, handle)| (hash, handle))
+            .collect();
+        let taken = context.hand_over(tier, &items);
+        for (&(hash, handle), &is_on_flash) in items.iter().zip(&taken) {
+            let header = *tier.log.header(handle);
+            if !is_on_flash {
+                *refused_from = (*refused_from).min(header.version.get());
+                continue;
+            }
+            if header.has(state::DIRTY) {
+                tier.set_clean(&header);
+                tier.log.header_mut(handle).state &= !state::DIRTY;
+            }
+            if header.has(state::REFERENCED) {
+                context.flash.access(hash);
+            }
+            context.gate.placed(&header);
+            tier.stats.written_back += 1;
+        }
+        if let Some(&(number, ..)) = batch.get(taken.len()) {
+            return Err(number);
+        }
+    }
+    Ok(())
 }

@@ -13,8 +13,9 @@
 
 use runtime::work::{self, Work};
 
+use super::context::EvictContext;
+use super::items::Items;
 use super::log::Handle;
-use super::tier::{Crawler, DramTier, EvictContext};
 use crate::format::item::{ItemHeader, state};
 
 /// Number of entries that a step looks at.
@@ -23,99 +24,118 @@ const STEP_ENTRIES: usize = 128;
 /// The live items of a chunk are moved if at least one in this many of its bytes is dead.
 const DEAD_SHARE: usize = 4;
 
-impl DramTier {
+/// Progress of the crawler in its pass over the log.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Crawler {
+    /// Whether a pass is in progress.
+    is_passing: bool,
+    /// Number of the crawler's chunk, in the order in which chunks were opened.
+    opened: u64,
+    /// Number of the last chunk of this pass.
+    last: u64,
+    /// Byte of the chunk at which the next entry starts.
+    at: usize,
+    /// Bytes of dead entries in the chunk so far.
+    dead_bytes: usize,
+    /// Whether the chunk so far has a live entry that stays in place.
+    has_live: bool,
+    /// Whether the chunk's live entries are being moved to the head, so that the chunk can go.
+    is_moving: bool,
+}
+
+impl Crawler {
     /// Continues the pass over the tier, or begins one if an item may have expired. Returns whether more work is due
     /// now.
-    pub(crate) fn expire_some(&mut self, context: &EvictContext<'_>) -> bool {
-        if !self.crawler.is_passing {
-            if self.soonest_expiry > context.now {
+    pub(crate) fn step(&mut self, items: &mut Items, context: &EvictContext<'_>) -> bool {
+        if !self.is_passing {
+            if items.soonest_expiry > context.now {
                 return false;
             }
             // Items found alive, and items that come later, lower it again.
-            self.soonest_expiry = u32::MAX;
-            self.stats.crawls += 1;
-            self.crawler = Crawler {
+            items.soonest_expiry = u32::MAX;
+            items.stats.crawls += 1;
+            *self = Self {
                 is_passing: true,
-                last: self.log.head_opened(),
-                ..Crawler::default()
+                last: items.log.head_opened(),
+                ..Self::default()
             };
         }
-        let next = self.log.chunk_from(self.crawler.opened);
-        let Some((slot, opened)) = next.filter(|&(_, opened)| opened <= self.crawler.last) else {
-            self.crawler.is_passing = false;
+        let next = items.log.chunk_from(self.opened);
+        let Some((slot, opened)) = next.filter(|&(_, opened)| opened <= self.last) else {
+            self.is_passing = false;
             return false;
         };
-        if opened != self.crawler.opened {
+        if opened != self.opened {
             // The crawler's chunk has gone.
             self.enter(opened, false);
         }
-        let entries: Vec<(Handle, usize)> = self
+        let entries: Vec<(Handle, usize)> = items
             .log
-            .entries_from(slot, self.crawler.at)
+            .entries_from(slot, self.at)
             .take(STEP_ENTRIES)
             .collect();
         for &(handle, _) in &entries {
-            self.look_at(handle, context);
+            self.look_at(items, handle, context);
         }
         match entries.last() {
-            Some(&(_, end)) if entries.len() == STEP_ENTRIES => self.crawler.at = end,
-            _ => self.leave(slot, context),
+            Some(&(_, end)) if entries.len() == STEP_ENTRIES => self.at = end,
+            _ => self.leave(items, slot, context),
         }
         true
     }
 
     /// Goes to the first entry of a chunk.
     fn enter(&mut self, opened: u64, is_moving: bool) {
-        self.crawler = Crawler {
+        *self = Self {
             opened,
             is_moving,
             at: 0,
             dead_bytes: 0,
             has_live: false,
-            ..self.crawler
+            ..*self
         };
     }
 
-    fn look_at(&mut self, handle: Handle, context: &EvictContext<'_>) {
-        let header = *self.log.header(handle);
+    fn look_at(&mut self, items: &mut Items, handle: Handle, context: &EvictContext<'_>) {
+        let header = *items.log.header(handle);
         if header.has(state::DEAD) {
-            return self.count_hole(&header);
+            return self.count_hole(items, &header);
         }
-        self.stats.crawler_items_checked += 1;
+        items.stats.crawler_items_checked += 1;
         if header.is_expired(context.now) || header.version.get() < context.cutoff {
             work::count(Work::TierEntry, 1);
-            self.stats.crawler_reclaimed += 1;
-            self.count_expired(&header, context.now);
-            self.count_hole(&header);
+            items.stats.crawler_reclaimed += 1;
+            items.stats.count_expired(&header, context.now);
+            self.count_hole(items, &header);
             // The flash copy of a clean item is dead as well; reclaim detects that by itself.
-            self.unlink(self.hash_of(handle, context.seed), handle);
-        } else if self.crawler.is_moving {
-            self.append_again(handle, self.hash_of(handle, context.seed), header.clock());
+            items.unlink(items.hash_of(handle, context.seed), handle);
+        } else if self.is_moving {
+            items.append_again(handle, items.hash_of(handle, context.seed), header.clock());
         } else {
-            self.crawler.has_live = true;
-            self.note_expiry(header.expiry.get());
+            self.has_live = true;
+            items.note_expiry(header.expiry.get());
         }
     }
 
-    fn count_hole(&mut self, header: &ItemHeader) {
-        self.crawler.dead_bytes += self.log.entry_bytes(header).0;
+    fn count_hole(&mut self, items: &Items, header: &ItemHeader) {
+        self.dead_bytes += items.log.entry_bytes(header).0;
     }
 
     /// Leaves a chunk whose entries have all been looked at.
-    fn leave(&mut self, slot: u32, context: &EvictContext<'_>) {
-        let Crawler {
+    fn leave(&mut self, items: &mut Items, slot: u32, context: &EvictContext<'_>) {
+        let Self {
             opened,
             dead_bytes,
             has_live,
             ..
-        } = self.crawler;
+        } = *self;
         // The head is still being filled, and takes the moved items.
-        let is_head = opened == self.log.head_opened();
+        let is_head = opened == items.log.head_opened();
         if !is_head && !has_live {
             // Within the bound the chunk is kept for the next head.
-            let within = self.memory_bytes() <= context.limit_bytes;
-            self.log.close(slot, within);
-        } else if !is_head && dead_bytes >= self.log.chunk_bytes() / DEAD_SHARE {
+            let within = items.memory_bytes() <= context.limit_bytes;
+            items.log.close(slot, within);
+        } else if !is_head && dead_bytes >= items.log.chunk_bytes() / DEAD_SHARE {
             return self.enter(opened, true);
         }
         self.enter(opened + 1, false);

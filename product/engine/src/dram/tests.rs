@@ -8,8 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 
-use super::tier::{DramTier, EvictContext, NewItem, TierUse};
-use super::{Below, Due, Handle, Held, LogPosition, NoSpace, Walked};
+use super::below::{Below, Held};
+use super::context::EvictContext;
+use super::items::{NewItem, TierUse};
+use super::tier::DramTier;
+use super::{Due, Handle, LogPosition, NoSpace, Walked};
 use crate::admission::{Admission, Gate};
 use crate::flash::Placed;
 use crate::format::item::{CLOCK_HIGHEST, ItemRef, state};
@@ -167,16 +170,16 @@ impl Bench {
     }
 
     fn find(&self, key: &[u8]) -> Option<Handle> {
-        self.tier.find(key_of(key))
+        self.tier.items.find(key_of(key))
     }
 
     fn value(&self, key: &[u8]) -> Option<Vec<u8>> {
-        Some(self.tier.item(self.find(key)?).0.value.to_vec())
+        Some(self.tier.items.item(self.find(key)?).0.value.to_vec())
     }
 
     fn reference(&mut self, key: &[u8]) {
         let handle = self.find(key).unwrap();
-        self.tier.header_mut(handle).state |= state::REFERENCED;
+        self.tier.items.header_mut(handle).state |= state::REFERENCED;
     }
 
     fn clean(&mut self) -> Result<(), NoSpace> {
@@ -189,7 +192,7 @@ impl Bench {
     fn clean_due(&mut self, due: &Due) -> Result<(), NoSpace> {
         let (tier, context) = self.parts();
         let mut walked = Walked::default();
-        while tier.clean_chunk(&mut walked, due, &context)? {}
+        while walked.clean_chunk(&mut tier.items, due, &context)? {}
         Ok(())
     }
 
@@ -200,13 +203,13 @@ impl Bench {
 
     fn crawl_step(&mut self) -> bool {
         let (tier, context) = self.parts();
-        tier.expire_some(&context)
+        tier.crawler.step(&mut tier.items, &context)
     }
 
     /// Makes all items dead.
     fn flush(&mut self) {
         self.cutoff = self.next_version;
-        self.tier.flush(self.cutoff);
+        self.tier.items.flush(self.cutoff);
     }
 }
 
@@ -219,19 +222,28 @@ fn an_item_of_the_same_size_is_overwritten_where_it_lies() {
     let mut bench = Bench::new(1 << 20, 0);
     bench.put(b"key", b"first").unwrap();
     bench.reference(b"key");
-    let (handle, bytes) = (bench.find(b"key"), bench.tier.live_bytes);
+    let (handle, bytes) = (bench.find(b"key"), bench.tier.items.live_bytes);
     bench.put(b"key", b"again").unwrap();
     assert_eq!(bench.find(b"key"), handle);
     assert_eq!(bench.value(b"key").unwrap(), b"again");
-    assert!(bench.tier.header(handle.unwrap()).has(state::REFERENCED));
-    assert_eq!(bench.tier.header(handle.unwrap()).version.get(), 2);
+    assert!(
+        bench
+            .tier
+            .items
+            .header(handle.unwrap())
+            .has(state::REFERENCED)
+    );
+    assert_eq!(bench.tier.items.header(handle.unwrap()).version.get(), 2);
     bench.put(b"key", b"longer than before").unwrap();
     assert_ne!(bench.find(b"key"), handle);
     assert_eq!(bench.value(b"key").unwrap(), b"longer than before");
-    assert_eq!(bench.tier.live_bytes, bytes + 13);
-    assert_eq!(bench.tier.len(), 1);
-    assert!(bench.tier.remove(key_of(b"key")));
-    assert_eq!((bench.tier.len(), bench.tier.live_bytes), (0, 0));
+    assert_eq!(bench.tier.items.live_bytes, bytes + 13);
+    assert_eq!(bench.tier.items.len(), 1);
+    assert!(bench.tier.items.remove(key_of(b"key")));
+    assert_eq!(
+        (bench.tier.items.len(), bench.tier.items.live_bytes),
+        (0, 0)
+    );
 }
 
 #[test]
@@ -248,15 +260,15 @@ fn the_oldest_leave_first_and_the_referenced_get_one_more_turn() {
     let placed = bench.flash.placed();
     let expected = (0..).filter(|n| ![0, 5].contains(n)).map(name);
     assert_eq!(placed, expected.take(placed.len()).collect::<Vec<_>>());
-    assert_eq!(bench.tier.stats.second_chances, 2);
+    assert_eq!(bench.tier.items.stats.second_chances, 2);
     for survivor in [0, 5] {
         let handle = bench.find(&name(survivor)).unwrap();
-        assert!(!bench.tier.header(handle).has(state::REFERENCED));
+        assert!(!bench.tier.items.header(handle).has(state::REFERENCED));
     }
     // The next time the hand comes, both leave.
     bench.put_all(number..number + 500);
     assert!(bench.find(&name(0)).is_none() && bench.find(&name(5)).is_none());
-    assert_eq!(bench.tier.stats.second_chances, 2);
+    assert_eq!(bench.tier.items.stats.second_chances, 2);
 }
 
 #[test]
@@ -265,7 +277,7 @@ fn a_tier_of_referenced_items_alone_still_makes_space() {
     for number in 0..2000 {
         bench.put(&name(number), &[1; 100]).unwrap();
         bench.reference(&name(number));
-        assert!(bench.tier.memory_bytes() <= bench.limit_bytes + CHUNK);
+        assert!(bench.tier.items.memory_bytes() <= bench.limit_bytes + CHUNK);
     }
 }
 
@@ -276,7 +288,7 @@ fn clean_items_leave_silently_while_flash_has_them() {
     bench.clean().unwrap();
     assert_eq!(bench.flash.placed().len(), 20);
     let fetched = bench.find(&name(3)).unwrap();
-    bench.tier.header_mut(fetched).state |= state::FETCHED;
+    bench.tier.items.header_mut(fetched).state |= state::FETCHED;
     // The copy of one item is reclaimed.
     bench.flash.invalidate(key_of(&name(7)).hash());
     let unclear = key_of(&name(9)).hash();
@@ -323,7 +335,7 @@ fn what_is_dead_is_not_placed() {
         assert!(!placed.contains(&name(number)), "{number}");
     }
     assert!(placed.contains(&name(20)));
-    assert_eq!(bench.tier.stats.reclaimed, 20);
+    assert_eq!(bench.tier.items.stats.reclaimed, 20);
 }
 
 /// Puts items of 100 bytes; all but one in `one_in` expire at 1500.
@@ -340,25 +352,28 @@ fn put_expiring(bench: &mut Bench, count: usize, one_in: usize) {
 fn expired_items_give_their_memory_back_though_nothing_comes() {
     let mut bench = Bench::new(1 << 20, 0);
     put_expiring(&mut bench, 4000, 4);
-    let full = bench.tier.log.memory_bytes();
+    let full = bench.tier.items.log.memory_bytes();
     bench.crawl();
-    assert_eq!(bench.tier.stats.crawls, 0, "nothing has expired");
+    assert_eq!(bench.tier.items.stats.crawls, 0, "nothing has expired");
     bench.now = 1500;
     bench.crawl();
-    assert_eq!(bench.tier.len(), 1000);
-    assert_eq!(bench.tier.stats.crawler_reclaimed, 3000);
-    assert_eq!(bench.tier.stats.expired_unfetched, 3000);
+    assert_eq!(bench.tier.items.len(), 1000);
+    assert_eq!(bench.tier.items.stats.crawler_reclaimed, 3000);
+    assert_eq!(bench.tier.items.stats.expired_unfetched, 3000);
     // A quarter of the items, the head, and a spare.
-    let left = bench.tier.log.memory_bytes();
+    let left = bench.tier.items.log.memory_bytes();
     assert!(left <= full / 4 + 3 * CHUNK, "{left} of {full} bytes");
     for number in 0..4000 {
         let is_there = bench.value(&name(number)) == Some(vec![1; 100]);
         assert_eq!(is_there, number % 4 == 0, "{number}");
     }
-    let passes = bench.tier.stats.crawls;
+    let passes = bench.tier.items.stats.crawls;
     bench.now = 3000;
     bench.crawl();
-    assert_eq!(bench.tier.stats.crawls, passes, "nothing else expires");
+    assert_eq!(
+        bench.tier.items.stats.crawls, passes,
+        "nothing else expires"
+    );
 }
 
 #[test]
@@ -373,7 +388,7 @@ fn chunks_of_which_little_is_dead_stay_where_they_are() {
     let before = bench.find(&name(1));
     bench.now = 1500;
     bench.crawl();
-    assert_eq!(bench.tier.len(), 3500);
+    assert_eq!(bench.tier.items.len(), 3500);
     assert_eq!(bench.find(&name(1)), before);
 }
 
@@ -389,9 +404,9 @@ fn an_expiry_that_comes_later_is_found_in_a_later_pass() {
     for (now, left) in [(1499, 3000), (1500, 2000), (1600, 1000), (1700, 0)] {
         bench.now = now;
         bench.crawl();
-        assert_eq!(bench.tier.len(), left, "at {now}");
+        assert_eq!(bench.tier.items.len(), left, "at {now}");
     }
-    assert!(bench.tier.log.memory_bytes() <= 2 * CHUNK);
+    assert!(bench.tier.items.log.memory_bytes() <= 2 * CHUNK);
 }
 
 #[test]
@@ -411,11 +426,11 @@ fn what_the_clock_hand_moves_behind_the_crawler_is_found_in_a_later_pass() {
     for number in 0..20 {
         bench.reference(&name(number));
     }
-    let passed = bench.tier.soonest_expiry;
-    bench.tier.soonest_expiry = u32::MAX;
+    let passed = bench.tier.items.soonest_expiry;
+    bench.tier.items.soonest_expiry = u32::MAX;
     bench.put_all(2000..2400);
-    assert_eq!(bench.tier.stats.second_chances, 20);
-    assert_eq!((passed, bench.tier.soonest_expiry), (2000, 2000));
+    assert_eq!(bench.tier.items.stats.second_chances, 20);
+    assert_eq!((passed, bench.tier.items.soonest_expiry), (2000, 2000));
     bench.crawl();
     bench.now = 2000;
     bench.crawl();
@@ -426,19 +441,22 @@ fn what_the_clock_hand_moves_behind_the_crawler_is_found_in_a_later_pass() {
 fn what_is_flushed_counts_no_more_and_gives_its_memory_back() {
     let mut bench = Bench::new(1 << 20, usize::MAX);
     bench.put_all(0..2000);
-    let used = bench.tier.in_use();
+    let used = bench.tier.items.in_use();
     assert_eq!((used.items, used.dirty), (2000, 2000));
     bench.flush();
-    assert_eq!(bench.tier.in_use(), Default::default());
+    assert_eq!(bench.tier.items.in_use(), Default::default());
     // Overwritten, placed and removed: neither is counted twice.
     bench.put_all(0..10);
-    bench.tier.remove(key_of(&name(500)));
-    assert_eq!(bench.tier.in_use().items, 10);
+    bench.tier.items.remove(key_of(&name(500)));
+    assert_eq!(bench.tier.items.in_use().items, 10);
     bench.crawl();
-    let used = bench.tier.in_use();
+    let used = bench.tier.items.in_use();
     assert_eq!((used.items, used.dirty), (10, 10));
-    assert_eq!((bench.tier.len(), bench.tier.live_bytes), (10, used.bytes));
-    assert!(bench.tier.log.memory_bytes() <= 3 * CHUNK);
+    assert_eq!(
+        (bench.tier.items.len(), bench.tier.items.live_bytes),
+        (10, used.bytes)
+    );
+    assert!(bench.tier.items.log.memory_bytes() <= 3 * CHUNK);
 }
 
 #[test]
@@ -463,7 +481,7 @@ fn without_space_nothing_is_lost_and_the_put_changes_nothing() {
             "{number}"
         );
     }
-    assert!(bench.tier.memory_bytes() <= bench.limit_bytes + CHUNK);
+    assert!(bench.tier.items.memory_bytes() <= bench.limit_bytes + CHUNK);
     bench.flash.space_left.store(1000, Ordering::Relaxed);
     bench.put(&name(stored), &[3; 100]).unwrap();
 }
@@ -485,7 +503,7 @@ fn placing_all_goes_on_where_it_stopped() {
         (0..1000).map(name).collect::<Vec<_>>(),
         "each once, oldest first"
     );
-    assert_eq!(bench.tier.len(), 1000, "they stay in memory");
+    assert_eq!(bench.tier.items.len(), 1000, "they stay in memory");
     assert_eq!(bench.flash.touched.lock().len(), 1);
     assert_eq!(bench.clean(), Ok(()));
     assert_eq!(bench.flash.placed().len(), 1000);
@@ -521,20 +539,23 @@ fn what_is_younger_than_what_is_due_stays_dirty_wherever_it_lies() {
         bench.flash.placed(),
         (0..200).filter(old).map(name).collect::<Vec<_>>()
     );
-    assert_eq!(bench.tier.dirty, 40);
+    assert_eq!(bench.tier.items.dirty, 40);
     bench.clean_due(&due(below)).unwrap();
     assert_eq!(bench.flash.placed().len(), 160, "nothing is placed twice");
     bench.clean_due(&due(bench.next_version)).unwrap();
     assert_eq!(bench.flash.placed().len(), 200);
-    assert_eq!((bench.tier.dirty, bench.tier.dirty_bytes), (0, 0));
+    assert_eq!(
+        (bench.tier.items.dirty, bench.tier.items.dirty_bytes),
+        (0, 0)
+    );
     assert_eq!(bench.flash.value(&name(10)).unwrap(), [2; 100]);
     // Items that are not admitted wait for their eviction.
     bench.put(b"refused", &[3; 100]).unwrap();
     bench.gate = gate(Admission::Random { per_mille: 0 });
     bench.clean_due(&due(bench.next_version)).unwrap();
-    assert_eq!(bench.tier.dirty, 1);
+    assert_eq!(bench.tier.items.dirty, 1);
     bench.clean_due(&Due::ALL).unwrap();
-    assert_eq!(bench.tier.dirty, 0);
+    assert_eq!(bench.tier.items.dirty, 0);
 }
 
 /// Admission uses the count, so neither an overwrite nor the CLOCK hand may reset it.
@@ -542,13 +563,13 @@ fn what_is_younger_than_what_is_due_stays_dirty_wherever_it_lies() {
 fn reads_and_updates_are_counted_from_the_first_store_on() {
     let mut bench = Bench::new(8 * CHUNK, usize::MAX);
     let known = |bench: &Bench| {
-        let header = bench.tier.header(bench.find(b"known").unwrap());
+        let header = bench.tier.items.header(bench.find(b"known").unwrap());
         (header.reads(), header.updates())
     };
     bench.put(b"known", &[1; 100]).unwrap();
     for (length, expected) in [(100, (1, 1)), (90, (2, 2)), (20_000, (3, 3)), (10, (4, 4))] {
         let handle = bench.find(b"known").unwrap();
-        bench.tier.header_mut(handle).count_read();
+        bench.tier.items.header_mut(handle).count_read();
         bench.put(b"known", &vec![2; length]).unwrap();
         assert_eq!(known(&bench), expected, "{length} bytes");
         assert_eq!(bench.value(b"known").unwrap().len(), length);
@@ -558,8 +579,8 @@ fn reads_and_updates_are_counted_from_the_first_store_on() {
         bench.put_all(round * 10..round * 10 + 10);
         assert_eq!(known(&bench), (4, 4));
     }
-    assert!(bench.tier.stats.second_chances > 0);
-    bench.tier.remove(key_of(b"known"));
+    assert!(bench.tier.items.stats.second_chances > 0);
+    bench.tier.items.remove(key_of(b"known"));
     bench.put(b"known", b"again").unwrap();
     assert_eq!(known(&bench), (0, 0));
 }
@@ -571,14 +592,14 @@ fn two_bits_of_clock_are_counted_down_and_kept_by_overwrites() {
     bench.one_clock = true;
     bench.put(b"read", &[1; 100]).unwrap();
     let handle = bench.find(b"read").unwrap();
-    bench.tier.header_mut(handle).set_clock(CLOCK_HIGHEST);
+    bench.tier.items.header_mut(handle).set_clock(CLOCK_HIGHEST);
     bench.put(b"read", &[2; 100]).unwrap();
     let mut seen = Vec::new();
     for number in 0.. {
         let Some(handle) = bench.find(b"read") else {
             break;
         };
-        let header = bench.tier.header(handle);
+        let header = bench.tier.items.header(handle);
         assert_eq!((header.reads(), header.updates()), (0, 1));
         if seen.last() != Some(&header.clock()) {
             seen.push(header.clock());
@@ -586,7 +607,7 @@ fn two_bits_of_clock_are_counted_down_and_kept_by_overwrites() {
         bench.put(&name(number), &[1; 100]).unwrap();
     }
     assert_eq!(seen, [3, 2, 1, 0]);
-    assert_eq!(bench.tier.stats.second_chances, 3);
+    assert_eq!(bench.tier.items.stats.second_chances, 3);
 }
 
 #[test]
@@ -594,21 +615,28 @@ fn the_hand_takes_chunks_as_it_passes_though_there_is_space() {
     let mut bench = Bench::new(64 * CHUNK, usize::MAX);
     bench.one_clock = true;
     bench.put_all(0..500);
-    let (items, chunks) = (bench.tier.len(), bench.tier.log.open_chunks());
+    let (items, chunks) = (bench.tier.items.len(), bench.tier.items.log.open_chunks());
     let kept = bench.find(&name(0)).unwrap();
-    bench.tier.header_mut(kept).set_clock(1);
+    bench.tier.items.header_mut(kept).set_clock(1);
     let (tier, context) = bench.parts();
     // Half a round in small steps: no more chunks go than the hand has passed.
     for _ in 0..items / 2 {
         tier.pass(1, &context);
     }
-    assert_eq!(tier.stats.chunks_passed, chunks as u64 / 2);
+    assert_eq!(tier.items.stats.chunks_passed, chunks as u64 / 2);
     let placed = bench.flash.placed().len();
     assert!(
         placed.abs_diff(items / 2) <= items / chunks,
         "{placed} of {items}"
     );
-    assert_eq!(bench.tier.header(bench.find(&name(0)).unwrap()).clock(), 0);
+    assert_eq!(
+        bench
+            .tier
+            .items
+            .header(bench.find(&name(0)).unwrap())
+            .clock(),
+        0
+    );
 }
 
 #[test]
@@ -638,30 +666,34 @@ fn what_leaves_at_once_is_placed_in_the_order_that_flash_wants() {
 fn values_beside_the_log_are_counted_and_given_back() {
     let mut bench = Bench::new(64 * CHUNK, usize::MAX);
     bench.put(b"small", b"value").unwrap();
-    let before = bench.tier.memory_bytes();
+    let before = bench.tier.items.memory_bytes();
     bench.put(b"large", &[5; 10_000]).unwrap();
-    assert_eq!(bench.tier.memory_bytes(), before + 3 * 4096, "whole pages");
-    let (_, shared) = bench.tier.item(bench.find(b"large").unwrap());
+    assert_eq!(
+        bench.tier.items.memory_bytes(),
+        before + 3 * 4096,
+        "whole pages"
+    );
+    let (_, shared) = bench.tier.items.item(bench.find(b"large").unwrap());
     assert_eq!(shared.unwrap().len(), 10_000, "it can be shared");
     bench.put(b"large", &[6; 20_000]).unwrap();
-    assert_eq!(bench.tier.memory_bytes(), before + 5 * 4096);
+    assert_eq!(bench.tier.items.memory_bytes(), before + 5 * 4096);
     assert_eq!(bench.value(b"large").unwrap(), [6; 20_000]);
     bench.put(b"large", &[6; 10]).unwrap();
-    assert_eq!(bench.tier.memory_bytes(), before);
+    assert_eq!(bench.tier.items.memory_bytes(), before);
     for number in 0..500 {
         bench.put(&name(number), &[7; 20_000]).unwrap();
-        assert!(bench.tier.memory_bytes() <= bench.limit_bytes);
+        assert!(bench.tier.items.memory_bytes() <= bench.limit_bytes);
         assert_eq!(bench.value(&name(number)).unwrap(), [7; 20_000]);
     }
     assert!(
-        bench.tier.memory_bytes() > bench.limit_bytes / 2,
+        bench.tier.items.memory_bytes() > bench.limit_bytes / 2,
         "memory is used"
     );
     for number in 0..500 {
-        bench.tier.remove(key_of(&name(number)));
+        bench.tier.items.remove(key_of(&name(number)));
     }
-    assert!(bench.tier.memory_bytes() <= before + 64 * CHUNK);
-    assert_eq!(bench.tier.log.beside_bytes, 0);
+    assert!(bench.tier.items.memory_bytes() <= before + 64 * CHUNK);
+    assert_eq!(bench.tier.items.log.beside_bytes, 0);
 }
 
 #[derive(Clone, Debug)]
@@ -707,7 +739,7 @@ proptest! {
                 }
                 Op::Remove(key) => {
                     let name = name(key.into());
-                    bench.tier.remove(key_of(&name));
+                    bench.tier.items.remove(key_of(&name));
                     bench.flash.invalidate(key_of(&name).hash());
                     model.remove(&key);
                 }
@@ -728,7 +760,7 @@ proptest! {
                     }
                 }
             }
-            prop_assert!(bench.tier.memory_bytes() <= bench.limit_bytes + CHUNK);
+            prop_assert!(bench.tier.items.memory_bytes() <= bench.limit_bytes + CHUNK);
         }
         // Items behind a pass in progress may have expired since.
         bench.crawl();
@@ -744,18 +776,18 @@ proptest! {
             let found = in_memory.or_else(|| bench.flash.value(&name));
             prop_assert_eq!(found.as_ref(), Some(value), "key {}", key);
         }
-        let items = || bench.tier.items_from(LogPosition::default()).map(|(_, item)| item);
+        let items = || bench.tier.items.items_from(LogPosition::default()).map(|(_, item)| item);
         let bodies: usize = items().map(|item| item.header.body_bytes()).sum();
-        prop_assert_eq!(bodies as u64, bench.tier.live_bytes);
+        prop_assert_eq!(bodies as u64, bench.tier.items.live_bytes);
         let is_dirty = |item: &ItemRef<'_>| item.header.has(state::DIRTY);
         let dirty: Vec<ItemRef<'_>> = items().filter(is_dirty).collect();
         let dirty_bytes: usize = dirty.iter().map(|item| item.header.body_bytes()).sum();
         let expected = TierUse {
-            items: bench.tier.len() as u64,
+            items: bench.tier.items.len() as u64,
             bytes: bodies as u64,
             dirty: dirty.len() as u64,
             dirty_bytes: dirty_bytes as u64,
         };
-        prop_assert_eq!(bench.tier.in_use(), expected);
+        prop_assert_eq!(bench.tier.items.in_use(), expected);
     }
 }

@@ -25,6 +25,8 @@ use crate::format::journal::{Record, VERSION_LIMIT, is_generation, kept_chunk, k
 use crate::format::location::LocationCodec;
 use crate::format::segment::{SegmentId, SummaryEntry};
 use crate::key::KeyHash;
+use crate::store::{CheckpointSource, ReadError, SegmentRecord, SegmentStore};
+use crate::sync::Mutex;
 
 /// How a start tells which copies of a key are dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,8 +45,23 @@ pub enum DeadCopies {
     /// last 4 bits are 0. Segments are reclaimed in order of age.
     BySection,
 }
-use crate::store::{CheckpointSource, ReadError, SegmentRecord, SegmentStore};
-use crate::sync::Mutex;
+
+impl DeadCopies {
+    /// Whether the place of every displaced copy is known at once.
+    pub(crate) fn are_located(self) -> bool {
+        self == Self::Located
+    }
+
+    /// Whether a start finds the index as it was at the last checkpoint.
+    pub(crate) fn are_in_section(self) -> bool {
+        self == Self::BySection
+    }
+
+    /// Whether the journal records the places of dead copies, at once or later.
+    pub(crate) fn have_places(self) -> bool {
+        matches!(self, Self::Located | Self::LocatedLater)
+    }
+}
 
 /// Memory that a start may take before it serves.
 #[derive(Clone, Copy, Debug)]

@@ -10,7 +10,9 @@ use device::Journal as Log;
 use super::dead::{DeadSet, StartBounds};
 use super::error::Distrust;
 use super::flush::FlushCutoffs;
-use super::journal::{ChunkRecords, Damaged, Journal, JournalError, Unusable, ring_chunks};
+use super::journal::{
+    ChunkRecords, Damaged, JournalError, Unusable, chunks, head, last_chunk, ring_chunks,
+};
 use crate::format::FormatError;
 use crate::format::journal::{BEGUN_WORD, VOID_WORD, usable_bytes};
 use crate::format::superblock::{Superblock, run_number};
@@ -52,7 +54,7 @@ impl LastRun {
         cutoffs: &FlushCutoffs,
     ) -> u32 {
         // The clock never goes back: expired items stay expired.
-        let clock = now.max(Journal::clock(log)).max(self.dead.clock);
+        let clock = now.max(head::clock(log)).max(self.dead.clock);
         cutoffs.restore_clock(clock, first_version);
         if let Some(deadline) = self.dead.apply_flush(clock, first_version) {
             cutoffs.flush_at(deadline);
@@ -80,14 +82,14 @@ pub(crate) fn look_at_journal(
         let words = log.words();
         return Err(JournalError::TooShort { words, needed });
     }
-    let unusable = match Journal::head(log) {
+    let unusable = match head::read(log) {
         Ok(None) => Unusable::Missing,
         Ok(Some(_)) if log.load(VOID_WORD) != 0 || superblock.is_journal_void() => Unusable::Void,
         Ok(Some(head)) if head.chunks != ring_chunks(log, shape.partitions) => Unusable::Size,
         // A new image takes over the journal of an earlier image at the same path.
         Ok(Some(head)) if head.image != shape.hash_seed && (is_new || force) => Unusable::Missing,
         Ok(Some(head)) if head.image != shape.hash_seed => return Err(JournalError::OtherImage),
-        Ok(Some(_)) if !Journal::is_head_sound(log) => Unusable::Damaged,
+        Ok(Some(_)) if !head::is_sound(log) => Unusable::Damaged,
         Ok(Some(head)) if head.run == run => return Ok(Ok(())),
         // A start that did not end. If it had ended, the journal would belong to a later state of the flash.
         Ok(Some(head))
@@ -97,9 +99,7 @@ pub(crate) fn look_at_journal(
         }
         Ok(Some(_)) => Unusable::Run,
         Err(FormatError::Magic) if force => Unusable::Missing,
-        Err(FormatError::Magic)
-            if Journal::last_chunk(log, shape.hash_seed, shape.partitions) > 0 =>
-        {
+        Err(FormatError::Magic) if last_chunk(log, shape.hash_seed, shape.partitions) > 0 => {
             Unusable::Damaged
         }
         Err(FormatError::Magic) => return Err(JournalError::Foreign),
@@ -194,7 +194,7 @@ pub(crate) fn unsaved_chunks(
 ) -> Result<Vec<ChunkRecords>, Damaged> {
     let shape = superblock.shape();
     let first = superblock.journal_first.get();
-    let chunks = Journal::chunks(log, shape.hash_seed, shape.partitions, first)?;
+    let chunks = chunks(log, shape.hash_seed, shape.partitions, first)?;
     // If the first and the last chunk are a ring or more apart, one of them is not of this ring.
     let ring = ring_chunks(log, shape.partitions);
     let last = chunks.last().map_or(first, |chunk| chunk.header.sequence);

@@ -14,6 +14,9 @@
 //! records how far the last sync had come. So a rotten or missing page is not taken for the end of the journal. See
 //! `docs/internals/recovery.md`.
 
+mod chunk;
+pub(crate) mod head;
+
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,21 +24,19 @@ use std::sync::Arc;
 use device::{Bytes, DeviceError, Journal as Log};
 use runtime::sync::{Notify, Semaphore};
 
-use crate::format::FormatError;
+pub use chunk::ChunkRecords;
+pub(crate) use chunk::{Damaged, chunks, last_chunk, ring_chunks};
+use head::{last_synced, newest_slot, note_time};
+
 use crate::format::journal::{
-    CHUNK_HEADER_WORDS, CLOCK_WORD, ChunkHeader, Filled, HEAD_WORDS, Head, Record, SEAL_WORD,
-    SYNCED_WORDS, Synced, VOID_WORD, chunk_words, decode_clock, encode_clock,
+    ChunkHeader, Filled, HEAD_WORDS, Record, SEAL_WORD, SYNCED_WORDS, Synced, VOID_WORD,
+    chunk_words,
 };
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Chunks kept for records that cannot wait for space.
 const RESERVE_CHUNKS: u64 = 3;
-
-/// Returns the number of chunks of the ring in a log.
-pub(crate) fn ring_chunks(log: &dyn Log, partitions: u32) -> u64 {
-    ((log.words() - HEAD_WORDS) / chunk_words(partitions)) as u64
-}
 
 /// Reason for which the content of a journal cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -135,78 +136,6 @@ impl Cursor {
 }
 
 impl Journal {
-    /// Returns the latest Unix second that a journal has seen.
-    pub(crate) fn clock(log: &dyn Log) -> u32 {
-        decode_clock(log.load(CLOCK_WORD)).unwrap_or(0)
-    }
-
-    /// Reads the head of a journal.
-    ///
-    /// [`FormatError`]; a head that cannot be read counts as one that does not verify.
-    pub(crate) fn head(log: &dyn Log) -> Result<Option<Head>, FormatError> {
-        let mut words = [0; HEAD_WORDS];
-        let read = log.read(0, &mut words);
-        read.map_err(|_| FormatError::Checksum)?;
-        Head::decode(&std::array::from_fn(|word| words[word]))
-    }
-
-    /// Returns whether the other words of the head verify, beside [`Head`]. A crash may leave one of the two notes of
-    /// the last syncs half written.
-    pub(crate) fn is_head_sound(log: &dyn Log) -> bool {
-        let is_written = |at: &usize| (*at..at + Synced::WORDS).any(|word| log.load(word) != 0);
-        decode_clock(log.load(CLOCK_WORD)).is_ok()
-            && (last_synced(log).is_some() || !SYNCED_WORDS.iter().all(is_written))
-    }
-
-    /// Returns the chunks of `image` in a log from sequence number `first` on, in order. A chunk is checked for its
-    /// durable records when they are visited.
-    ///
-    /// [`Damaged`] when a durable chunk is missing. Other chunks may be missing: a power cut loses unsynced chunks in
-    /// any order.
-    pub(crate) fn chunks(
-        log: &dyn Log,
-        image: u64,
-        partitions: u32,
-        first: u64,
-    ) -> Result<Vec<ChunkRecords>, Damaged> {
-        let synced = last_synced(log);
-        let mut found = headers(log, image, partitions, first);
-        for chunk in &mut found {
-            let sequence = chunk.header.sequence;
-            chunk.durable = match synced {
-                Some(synced) if sequence < synced.sequence => Durable::Closed,
-                Some(synced) if sequence == synced.sequence => Durable::UpTo(synced.filled),
-                _ => Durable::Unknown,
-            };
-        }
-        let durable = found
-            .iter()
-            .filter(|chunk| chunk.durable != Durable::Unknown);
-        let end = synced.map_or(0, |synced| synced.sequence + 1);
-        if (durable.count() as u64) < end.saturating_sub(first) {
-            return Err(Damaged);
-        }
-        Ok(found)
-    }
-
-    /// Returns the highest known sequence number of a chunk of `image` in a log.
-    pub(crate) fn last_chunk(log: &dyn Log, image: u64, partitions: u32) -> u64 {
-        let found = headers(log, image, partitions, 1);
-        let last = found.last().map_or(0, |chunk| chunk.header.sequence);
-        last_synced(log).map_or(last, |synced| last.max(synced.sequence))
-    }
-
-    /// Durably makes a log the journal of a run. From one run to the next a single word changes, so that a crash leaves
-    /// one run or the other.
-    pub(crate) async fn write_head(log: &dyn Log, head: Head) -> Result<(), DeviceError> {
-        for (number, word) in head.encode().into_iter().enumerate() {
-            if log.load(number) != word {
-                log.store(number, word);
-            }
-        }
-        log.sync().await
-    }
-
     /// Takes a log over for a run. The chunks with the sequence numbers `kept` stay, and new records go behind them.
     /// Kept chunks that a power cut has taken become empty.
     pub(crate) fn take_over(
@@ -265,21 +194,6 @@ impl Journal {
         }
         journal.update(&journal.cursor.lock());
         journal
-    }
-
-    /// Zeros the head if it cannot be read, so that it can be used again.
-    pub(crate) fn renew_head(log: &dyn Log) {
-        if log.read(0, &mut [0; HEAD_WORDS]).is_err() {
-            log.clear(0..HEAD_WORDS);
-        }
-    }
-
-    /// Clears the mark of lost records and the notes of the last syncs: the image starts empty.
-    pub(crate) fn start_empty(log: &dyn Log) {
-        for at in SYNCED_WORDS {
-            log.clear(at..at + Synced::WORDS);
-        }
-        log.store(VOID_WORD, 0);
     }
 
     /// Appends a record; a record of a flush gets the number of its chunk. The record survives a crash of the process
@@ -460,8 +374,7 @@ impl Journal {
         let first = self.cursor.lock().first;
         let chunk = |sequence| {
             let chunk = self.chunk(sequence).ok_or(Damaged)?;
-            let durable = Durable::Closed;
-            Ok(ChunkRecords { durable, ..chunk })
+            Ok(chunk.closed())
         };
         (first..end).map(chunk).collect()
     }
@@ -608,144 +521,6 @@ impl Journal {
         if used >= self.chunks / 2 {
             self.pressure.notify_all();
         }
-    }
-}
-
-/// Returns the chunks of `image` in a log from sequence number `first` on, in order.
-fn headers(log: &dyn Log, image: u64, partitions: u32, first: u64) -> Vec<ChunkRecords> {
-    let chunk_words = chunk_words(partitions);
-    let chunks = ring_chunks(log, partitions) as usize;
-    let chunk_at = |place: usize| {
-        let start = HEAD_WORDS + place * chunk_words;
-        ChunkRecords::read(log, start, start + chunk_words).filter(|chunk| {
-            let header = &chunk.header;
-            header.image == image
-                && header.sequence >= first
-                && (header.sequence - 1) % chunks as u64 == place as u64
-        })
-    };
-    let mut found: Vec<ChunkRecords> = (0..chunks).filter_map(chunk_at).collect();
-    found.sort_unstable_by_key(|chunk| chunk.header.sequence);
-    found
-}
-
-/// Returns the slot of the head with the note of the latest sync.
-fn newest_slot(log: &dyn Log) -> Option<usize> {
-    let [first, second] = SYNCED_WORDS.map(|at| synced_at(log, at));
-    match (first, second) {
-        (None, None) => None,
-        (Some(first), Some(second)) => Some(usize::from(second.is_beyond(&first))),
-        (first, _) => Some(usize::from(first.is_none())),
-    }
-}
-
-/// Returns how far the last sync noted in the head had come.
-fn last_synced(log: &dyn Log) -> Option<Synced> {
-    newest_slot(log).and_then(|slot| synced_at(log, SYNCED_WORDS[slot]))
-}
-
-fn synced_at(log: &dyn Log, at: usize) -> Option<Synced> {
-    Synced::decode(&std::array::from_fn(|word| log.load(at + word)))
-}
-
-/// Notes the time. The clock never goes back, even if the system's does.
-fn note_time(log: &dyn Log, now: u32) {
-    if now > Journal::clock(log) {
-        log.store(CLOCK_WORD, encode_clock(now));
-    }
-}
-
-/// Durable records are missing from the journal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Damaged;
-
-/// The part of a chunk that is known to have been durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Durable {
-    /// No part: no sync is known to have covered the chunk.
-    Unknown,
-    /// The chunk up to this point.
-    UpTo(Filled),
-    /// The whole chunk, its seal included.
-    Closed,
-}
-
-/// A chunk of records in a log.
-#[derive(Clone, Copy, Debug)]
-pub struct ChunkRecords {
-    /// Header of the chunk.
-    pub header: ChunkHeader,
-    start: usize,
-    end: usize,
-    /// Fill of the chunk when it was closed.
-    seal: Option<Filled>,
-    durable: Durable,
-}
-
-impl ChunkRecords {
-    /// Reads the chunk in these words of a log; `None` if its header does not verify.
-    fn read(log: &dyn Log, start: usize, end: usize) -> Option<Self> {
-        let mut header = [0; CHUNK_HEADER_WORDS];
-        log.read(start, &mut header).ok()?;
-        Some(Self {
-            header: ChunkHeader::decode(&header)?,
-            start,
-            end,
-            seal: Filled::decode(header[SEAL_WORD]),
-            durable: Durable::Unknown,
-        })
-    }
-
-    /// Reads the words behind the header. They do not stay in memory.
-    fn words(&self, log: &dyn Log) -> Result<Vec<u64>, Damaged> {
-        let mut words = vec![0; self.end - self.start - CHUNK_HEADER_WORDS];
-        match log.read(self.start + CHUNK_HEADER_WORDS, &mut words) {
-            Ok(()) => Ok(words),
-            Err(error) => {
-                tracing::error!(%error, "the journal cannot be read");
-                Err(Damaged)
-            }
-        }
-    }
-
-    /// Returns the words that hold records: up to the seal if that verifies, else all. Without a valid seal, a power
-    /// cut has left any part of the unsynced records, among words of an earlier chunk.
-    fn records<'a>(&self, words: &'a [u64]) -> Result<&'a [u64], Damaged> {
-        let closed = self.seal.and_then(|seal| seal.records(words));
-        let is_durable_there = match self.durable {
-            Durable::Unknown => true,
-            Durable::UpTo(filled) => filled.records(words).is_some(),
-            Durable::Closed => closed.is_some(),
-        };
-        if is_durable_there {
-            Ok(closed.unwrap_or(words))
-        } else {
-            Err(Damaged)
-        }
-    }
-
-    /// Returns how far the chunk is filled with records that [`each`](Self::each) visits.
-    fn found(&self, log: &dyn Log) -> Option<Filled> {
-        let words = self.words(log).ok()?;
-        let mut filled = Filled::EMPTY;
-        filled.append(self.records(&words).ok()?);
-        Some(filled)
-    }
-
-    /// Visits the records in the order in which they were appended.
-    ///
-    /// [`Damaged`] when durable records are missing; none has been visited then.
-    pub(crate) fn each(&self, log: &dyn Log, mut visit: impl FnMut(Record)) -> Result<(), Damaged> {
-        let words = self.words(log)?;
-        let mut rest = self.records(&words)?;
-        while !rest.is_empty() {
-            let (record, len) = Record::decode(rest);
-            if let Some(record) = record {
-                visit(record);
-            }
-            rest = &rest[len..];
-        }
-        Ok(())
     }
 }
 

@@ -1,7 +1,6 @@
-//! The two copies of the superblock, written in turn, and the state that a running engine keeps of its image.
+//! The two copies of the superblock, written in turn, and the counters of checkpoints.
 
 use device::{AlignedBuf, DeviceError, Disk, Region};
-use runtime::sync::{Notify, Semaphore};
 
 use super::error::{Distrust, OpenError};
 use super::index_device::IndexHead;
@@ -9,9 +8,6 @@ use crate::counter::counters;
 use crate::format::FormatError;
 use crate::format::superblock::{SUPERBLOCK_BYTES, Superblock};
 use crate::settings::META_BYTES;
-use crate::store::{SavedCheckpoint, SegmentId};
-use crate::sync::Mutex;
-use crate::sync::atomic::AtomicBool;
 
 /// Offsets of the two copies.
 pub(crate) const SUPERBLOCK_OFFSETS: [u64; 2] = [0, META_BYTES / 2];
@@ -139,54 +135,6 @@ pub enum Start {
     Empty(Distrust),
     /// Other data, which `force` overwrote.
     Forced,
-}
-
-/// State of an engine's image: its superblock and checkpoint, and the operations under way.
-pub(crate) struct Persistence {
-    pub(crate) meta: Region,
-    pub(crate) superblock: Mutex<Superblock>,
-    /// Held while the superblock is changed and written.
-    pub(crate) superblock_turn: Semaphore,
-    /// The checkpoint that the superblock names.
-    pub(crate) checkpoint: Mutex<Option<SavedCheckpoint>>,
-    /// Segments of checkpoints that the superblock may name: the write of the superblock has an unknown outcome.
-    pub(crate) perhaps_named: Mutex<Vec<SegmentId>>,
-    pub(crate) stopped: AtomicBool,
-    /// Whether the stop has saved all that it is going to save.
-    pub(crate) saved: AtomicBool,
-    /// Notified when `stopped` is set, and again when `saved` is.
-    pub(crate) stopping: Notify,
-    /// Whether a checkpoint is being written.
-    pub(crate) checkpointing: AtomicBool,
-    /// Notified when the write of a checkpoint has ended.
-    pub(crate) checkpointed: Notify,
-    pub(crate) start: Start,
-    pub(crate) counters: CheckpointCounters,
-}
-
-impl Persistence {
-    /// Returns the state of a run that has just begun, with the `checkpoint` that the superblock names.
-    pub(crate) fn new(
-        meta: Region,
-        superblock: Superblock,
-        checkpoint: Option<SavedCheckpoint>,
-        start: Start,
-    ) -> Self {
-        Self {
-            meta,
-            superblock: Mutex::new(superblock),
-            superblock_turn: Semaphore::new(1),
-            checkpoint: Mutex::new(checkpoint),
-            perhaps_named: Mutex::default(),
-            stopped: AtomicBool::new(false),
-            saved: AtomicBool::new(false),
-            stopping: Notify::new(),
-            checkpointing: AtomicBool::new(false),
-            checkpointed: Notify::new(),
-            start,
-            counters: CheckpointCounters::default(),
-        }
-    }
 }
 
 counters! {

@@ -9,7 +9,7 @@ use device::{DeviceError, IoFuture, Journal as Log, MemoryJournal};
 use shuttle::thread::JoinHandle;
 
 use super::{explore, join, start};
-use crate::durability::journal::{ChunkRecords, Damaged, Journal};
+use crate::durability::journal::{ChunkRecords, Damaged, Journal, chunks};
 use crate::format::journal::{HEAD_WORDS, Record, VOID_WORD, chunk_words};
 use crate::sync::turn;
 
@@ -194,7 +194,7 @@ impl Cache {
         ];
         for (words, needed) in left {
             let log = MemoryJournal::from_words(words);
-            let chunks = Journal::chunks(&log, IMAGE, PARTITIONS, known.first);
+            let chunks = chunks(&log, IMAGE, PARTITIONS, known.first);
             let found = chunks.and_then(|chunks| records(&log, chunks));
             let is_void = known.is_void || log.load(VOID_WORD) != 0;
             let Ok(mut found) =

@@ -11,8 +11,9 @@ use super::FlashTier;
 use crate::format::item::{ItemHeader, ItemRef};
 use crate::format::segment::SummaryEntry;
 use crate::key::KeyHash;
+use crate::placement::Placement;
 use crate::reclaim::{Entered, Resident, next_run};
-use crate::store::{ReadError, SegmentRecord};
+use crate::store::{ReadError, SegmentRecord, SegmentStore};
 
 /// Maximum items for which the placement is asked at once: enough for some replies, since a full reply ends a part.
 const PART: usize = 1024;
@@ -48,99 +49,56 @@ struct SegmentRest {
 /// Callback for each item, called until it breaks.
 type Visit<'a> = &'a mut dyn FnMut(DumpItem<'_>) -> ControlFlow<()>;
 
-impl FlashTier {
-    /// Visits live items of the oldest segment after the cursor, in memory or on flash, until `visit` breaks. Returns
+impl DumpCursor {
+    /// Visits live items of the oldest segment after the position, in memory or on flash, until `visit` breaks. Returns
     /// false if there is no further segment, and while recovery hides all items on flash.
-    pub(crate) async fn dump(&self, cursor: &mut DumpCursor, visit: Visit<'_>) -> bool {
-        if self.is_hidden() {
+    pub(crate) async fn visit(&mut self, tier: &FlashTier, visit: Visit<'_>) -> bool {
+        if tier.is_hidden() {
             return false;
         }
-        if cursor.rest.is_none() {
-            let Some(record) = self.next_segment(cursor.after_sequence) else {
+        if self.rest.is_none() {
+            let Some(record) = next_segment(tier.store(), self.after_sequence) else {
                 return false;
             };
-            cursor.after_sequence = record.sequence;
-            let entries = self.entries_of(&record).await;
-            cursor.rest = entries.map(|entries| SegmentRest {
+            self.after_sequence = record.sequence;
+            let entries = entries_of(tier.store(), &record).await;
+            self.rest = entries.map(|entries| SegmentRest {
                 record,
                 entries,
                 visited: 0,
             });
         }
-        if let Some(rest) = &mut cursor.rest {
-            let visited = self.dump_segment(rest, visit).await;
+        if let Some(rest) = &mut self.rest {
+            let visited = rest.visit(tier, visit).await;
             if let Err(error) = &visited {
                 let segment = rest.record.segment.0;
                 tracing::warn!(segment, %error, "a segment could not be dumped");
             }
             if !matches!(visited, Ok(ControlFlow::Break(()))) {
-                cursor.rest = None;
+                self.rest = None;
             }
         }
         true
     }
+}
 
-    /// Returns the oldest segment after a sequence number.
-    fn next_segment(&self, after_sequence: u64) -> Option<SegmentRecord> {
-        let store = self.store();
-        // In this order: a segment written in between is in both lists.
-        let in_memory = store.buffers().in_memory();
-        let all = store.pool().written().into_iter().chain(in_memory);
-        all.filter(|record| record.sequence > after_sequence)
-            .min_by_key(|record| record.sequence)
-    }
-
-    /// Returns the summary of a segment; `None` if the segment is gone or cannot be read.
-    async fn entries_of(&self, record: &SegmentRecord) -> Option<Vec<SummaryEntry>> {
-        let store = self.store();
-        let pin = store.table().pin(record.segment, record.sequence)?;
-        if let Some(entries) = store.buffers().summary_in_memory(&pin) {
-            return Some(entries);
-        }
-        store
-            .reader()
-            .read_summary(record)
-            .await
-            .inspect_err(|error| {
-                let segment = record.segment.0;
-                tracing::warn!(segment, %error, "a segment could not be dumped");
-            })
-            .ok()
-    }
-
-    /// Returns which of these items of a segment the index names. Reads a few pages of an index on flash at once.
-    async fn names(&self, items: &[Resident]) -> Vec<bool> {
-        let is_named = async |item: &Resident| match self.placement.entry(item) {
-            Entered::No => false,
-            Entered::Yes(_) => true,
-            Entered::Perhaps => {
-                let place = self.placement.locate(item.hash).await;
-                place == Ok(Some(item.place))
-            }
-        };
-        let mut named = Vec::with_capacity(items.len());
-        for some in items.chunks(LOOKUPS) {
-            named.extend(join_all(some.iter().map(is_named)).await);
-        }
-        named
-    }
-
+impl SegmentRest {
     /// Visits items of a segment: from its buffer while it has one, else with long reads of the flash.
-    async fn dump_segment(
-        &self,
-        rest: &mut SegmentRest,
+    async fn visit(
+        &mut self,
+        tier: &FlashTier,
         visit: Visit<'_>,
     ) -> Result<ControlFlow<()>, ReadError> {
-        let (store, record) = (self.store(), rest.record);
+        let (store, record) = (tier.store(), self.record);
         let now = runtime::unix_seconds();
         let is_live =
-            |hash, header: &ItemHeader| self.upkeep.cutoffs.is_item_live(hash, header, now);
-        while rest.visited < rest.entries.len() {
+            |hash, header: &ItemHeader| tier.upkeep.cutoffs.is_item_live(hash, header, now);
+        while self.visited < self.entries.len() {
             // The index names nothing in a segment that is gone.
             let Some(pin) = store.table().pin(record.segment, record.sequence) else {
                 return Ok(ControlFlow::Continue(()));
             };
-            let left = &rest.entries[rest.visited..];
+            let left = &self.entries[self.visited..];
             let left = &left[..left.len().min(PART)];
             let is_in_memory = store.buffers().is_in_memory(&pin);
             let (part, start, len) = if is_in_memory {
@@ -154,7 +112,7 @@ impl FlashTier {
                 .collect();
             // Reclaim does not wait for look-ups.
             drop(pin);
-            let named = self.names(&items).await;
+            let named = names(tier.placement(), &items).await;
             let Some(pin) = store.table().pin(record.segment, record.sequence) else {
                 return Ok(ControlFlow::Continue(()));
             };
@@ -167,7 +125,7 @@ impl FlashTier {
                 Some(read.await?)
             };
             for (item, is_named) in items.iter().zip(named) {
-                rest.visited += 1;
+                self.visited += 1;
                 if !is_named {
                     continue;
                 }
@@ -197,4 +155,47 @@ impl FlashTier {
         }
         Ok(ControlFlow::Continue(()))
     }
+}
+
+/// Returns the oldest segment after a sequence number.
+fn next_segment(store: &SegmentStore, after_sequence: u64) -> Option<SegmentRecord> {
+    // In this order: a segment written in between is in both lists.
+    let in_memory = store.buffers().in_memory();
+    let all = store.pool().written().into_iter().chain(in_memory);
+    all.filter(|record| record.sequence > after_sequence)
+        .min_by_key(|record| record.sequence)
+}
+
+/// Returns the summary of a segment; `None` if the segment is gone or cannot be read.
+async fn entries_of(store: &SegmentStore, record: &SegmentRecord) -> Option<Vec<SummaryEntry>> {
+    let pin = store.table().pin(record.segment, record.sequence)?;
+    if let Some(entries) = store.buffers().summary_in_memory(&pin) {
+        return Some(entries);
+    }
+    store
+        .reader()
+        .read_summary(record)
+        .await
+        .inspect_err(|error| {
+            let segment = record.segment.0;
+            tracing::warn!(segment, %error, "a segment could not be dumped");
+        })
+        .ok()
+}
+
+/// Returns which of these items of a segment the index names. Reads a few pages of an index on flash at once.
+async fn names(placement: &dyn Placement, items: &[Resident]) -> Vec<bool> {
+    let is_named = async |item: &Resident| match placement.entry(item) {
+        Entered::No => false,
+        Entered::Yes(_) => true,
+        Entered::Perhaps => {
+            let place = placement.locate(item.hash).await;
+            place == Ok(Some(item.place))
+        }
+    };
+    let mut named = Vec::with_capacity(items.len());
+    for some in items.chunks(LOOKUPS) {
+        named.extend(join_all(some.iter().map(is_named)).await);
+    }
+    named
 }

@@ -19,6 +19,7 @@ use device::{DeviceError, Journal as Log, LimitCounts, WriteLimit};
 use futures_util::future::select;
 use runtime::sync::Notify;
 
+pub(crate) use background::background_tasks;
 pub use dump::{DumpCursor, DumpItem};
 
 use crate::counter::Count as _;
@@ -36,7 +37,7 @@ use crate::placement::{
     DeadCopies, Description, Displaced, Inserted, Look, Placement, Probe, SharedClock, Space,
 };
 pub use crate::reclaim::FlashStats;
-use crate::reclaim::{Entered, Named, Resident, Upkeep};
+use crate::reclaim::{Entered, Named, Reclaimer, Resident, Upkeep, Writing};
 use crate::store::{AppendItem, SavedCheckpoint, SegmentRecord, SegmentStore, Source};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -68,7 +69,9 @@ pub struct MemoryUse {
 
 /// The flash: segments, journal and the placement that indexes them. Shared by all threads.
 pub(crate) struct FlashTier {
-    pub(crate) upkeep: Upkeep,
+    pub(crate) upkeep: Arc<Upkeep>,
+    pub(crate) writing: Arc<Writing>,
+    reclaimer: Reclaimer,
     placement: Arc<dyn Placement>,
     /// Most items to place between two looks at the placement's pressure.
     placed_at_once: usize,
@@ -118,12 +121,13 @@ pub(crate) fn fixed_bytes(store: &SegmentStore, log: &dyn Log, partitions: u32) 
 
 impl FlashTier {
     pub(crate) fn new(
-        upkeep: Upkeep,
+        reclaimer: Reclaimer,
         indexed: Indexed,
         partition_bits: u32,
         fixed_bytes: u64,
         write_limit: Option<Arc<WriteLimit>>,
     ) -> Self {
+        let upkeep = Arc::clone(&reclaimer.upkeep);
         let (store, journal) = (Arc::clone(&upkeep.store), Arc::clone(&upkeep.journal));
         Self {
             largest_body: largest_item(store.table().segment_bytes()) as usize - CHECKSUM_BYTES,
@@ -131,6 +135,8 @@ impl FlashTier {
             write_limit,
             checkpointer: Checkpointer::new(store, journal),
             upkeep,
+            writing: Arc::clone(&reclaimer.writing),
+            reclaimer,
             placement: indexed.placement,
             placed_at_once: indexed.description.placed_at_once,
             places_larger_first: indexed.description.places_larger_first,
@@ -161,7 +167,7 @@ impl FlashTier {
     /// Returns whether no copy may be found yet: if versions alone decide which copy of a key counts, all copies have
     /// to be recovered first.
     fn is_hidden(&self) -> bool {
-        !self.upkeep.is_located() && self.upkeep.recovery.is_running()
+        !self.upkeep.dead_copies.are_located() && self.upkeep.recovery.is_running()
     }
 
     /// Returns whether a request that displaces copies can go ahead. If not, it waits for [`space`](FlashTier::space).
@@ -180,7 +186,11 @@ impl FlashTier {
     /// Returns whether the sealed segments keep a write limit busy for a while. Further segments would only delay
     /// a checkpoint, which is written after them, and the requests that wait for journal space until then.
     fn has_enough_waiting(&self) -> bool {
-        let Some(limit) = self.write_limit.as_ref().filter(|_| self.upkeep.survives()) else {
+        let Some(limit) = self
+            .write_limit
+            .as_ref()
+            .filter(|_| self.upkeep.dead_copies.are_in_section())
+        else {
             return false;
         };
         let segment_bytes = u64::from(self.store().table().segment_bytes());
@@ -281,7 +291,7 @@ impl FlashTier {
                     Inserted::Full(displaced) => {
                         upkeep.counters.index_full.add(1);
                         // Neither this copy nor an older one may be found by a later start.
-                        if upkeep.is_located() {
+                        if upkeep.dead_copies.are_located() {
                             upkeep.displace(place);
                         } else {
                             // Recorded by key and version: a copy dead by its place would still supersede the key's record.
@@ -360,7 +370,7 @@ impl FlashTier {
             Displaced::None => {}
             Displaced::Known(place) => {
                 self.upkeep.displace(place);
-                if !self.upkeep.is_located() {
+                if !self.upkeep.dead_copies.are_located() {
                     // There may be further copies.
                     self.journal_dead_key(hash, version);
                 }
@@ -390,7 +400,7 @@ impl FlashTier {
     /// checkpoint, also returns the items that the index has by then, and the segments that a recovery still has to
     /// read.
     pub(crate) fn cut<T>(&self, cut: impl FnOnce() -> T) -> (T, Coverage, Vec<Uncovered>) {
-        if !self.upkeep.survives() {
+        if !self.upkeep.dead_copies.are_in_section() {
             return (cut(), Coverage::default(), Vec::new());
         }
         // Taken before the cut: a segment recovered in between is read once more.
@@ -418,7 +428,7 @@ impl FlashTier {
         };
         let by_index = Deaths::Indexed(&is_named);
         let deaths = match cut.journal_end {
-            _ if self.upkeep.survives() => Deaths::InSection(&cut.uncovered),
+            _ if self.upkeep.dead_copies.are_in_section() => Deaths::InSection(&cut.uncovered),
             Some(end) => Deaths::Recorded { last, end },
             None => by_index,
         };

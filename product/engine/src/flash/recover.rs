@@ -217,7 +217,7 @@ async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) 
         let mut contested = Vec::new();
         // It takes time to find out whether a copy below Tier 1 is later: nobody may put another copy in its place
         // meanwhile.
-        let _turn = match tier.upkeep.is_located() {
+        let _turn = match tier.upkeep.dead_copies.are_located() {
             true => None,
             false => Some(recovery.restoring[partition].acquire().await),
         };
@@ -240,7 +240,7 @@ async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) 
                 Answer::Contested(rival) => contested.push((*offer, rival)),
             });
         }
-        let at_once = match tier.upkeep.is_located() {
+        let at_once = match tier.upkeep.dead_copies.are_located() {
             true => 1,
             false => CONTESTS_AT_ONCE,
         };
@@ -266,7 +266,7 @@ async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) 
         }
         runtime::yield_now().await;
     }
-    if !tier.upkeep.is_located() {
+    if !tier.upkeep.dead_copies.are_located() {
         let dead = left.dead(record, entries);
         end_segment(tier, record, &dead, &left.expired);
     }
@@ -289,7 +289,7 @@ fn end_segment(tier: &FlashTier, segment: &SegmentRecord, dead: &[Resident], exp
 fn lose(tier: &FlashTier, record: &SegmentRecord) {
     let upkeep = &tier.upkeep;
     let mut lost = vec![*record];
-    if !upkeep.is_located() && !upkeep.survives() {
+    if !upkeep.dead_copies.are_located() && !upkeep.dead_copies.are_in_section() {
         let older = |unread: &SegmentRecord| unread.sequence < record.sequence;
         lost.extend(upkeep.recovery.forget_unread(|unread| !older(unread)));
     }
@@ -307,11 +307,11 @@ fn classify(
     items: &DeadItems<'_>,
 ) -> Vec<Offer> {
     let upkeep = &tier.upkeep;
-    let is_located = upkeep.is_located();
+    let is_located = upkeep.dead_copies.are_located();
     let offer = |entry: &SummaryEntry| {
         let item = Resident::of(record, entry);
         let state = items.classify(entry, &upkeep.cutoffs, upkeep.recovery.clock);
-        if state == ItemState::Overwritten && upkeep.records_places() {
+        if state == ItemState::Overwritten && upkeep.dead_copies.have_places() {
             // The key's record is not kept for as long as copies of the key exist, so this copy is recorded by its place.
             upkeep.declare_dead(item.place);
         }
@@ -394,7 +394,7 @@ fn restore(tier: &FlashTier, claim: &Claim<'_>, mut each: impl FnMut(&Offer, Ans
     for (offer, displaced) in taken {
         let (hash, version) = (offer.item.hash, offer.item.version);
         match displaced {
-            Displaced::Known(place) if tier.upkeep.is_located() => {
+            Displaced::Known(place) if tier.upkeep.dead_copies.are_located() => {
                 tier.upkeep.displace(place);
             }
             Displaced::Known(place) => store.table().count_out(place.segment, place.generation),
@@ -413,7 +413,7 @@ fn restore(tier: &FlashTier, claim: &Claim<'_>, mut each: impl FnMut(&Offer, Ans
 
 fn refuse(tier: &FlashTier, item: &Resident) -> Answer {
     // The copy that outranks it may die some day, by a record of its own.
-    if tier.upkeep.records_places() {
+    if tier.upkeep.dead_copies.have_places() {
         tier.upkeep.declare_dead(item.place);
     }
     Answer::Refused
@@ -464,7 +464,7 @@ async fn is_later(tier: &FlashTier, rival: Place, item: &Resident) -> bool {
     let version = version_at(tier, rival).await;
     let is_there = tier.store().table().sequence(rival.segment) == rival.generation;
     // An unreadable copy may be the later one: if versions alone decide, neither copy counts.
-    let is_unknown = version.is_err() && is_there && !tier.upkeep.is_located();
+    let is_unknown = version.is_err() && is_there && !tier.upkeep.dead_copies.are_located();
     let version = version.ok().flatten();
     // If both copies have the same version, the one in the younger segment stays: it will be reclaimed later.
     let rank = version.map(|version| (version, rival.generation));

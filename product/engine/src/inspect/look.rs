@@ -11,7 +11,7 @@ use crate::durability::dead::{DeadItems, DeadSet, ItemState, StartBounds};
 use crate::durability::error::OpenError;
 use crate::durability::find::{LastRun, find, look_at_journal, saved_checkpoint, unsaved_chunks};
 use crate::durability::flush::FlushCutoffs;
-use crate::durability::journal::{Journal, JournalError, Unusable};
+use crate::durability::journal::{JournalError, Unusable, head};
 use crate::durability::medium::Medium;
 use crate::durability::superblocks::Copies;
 use crate::format::journal::{HEAD_WORDS, Record, chunk_words};
@@ -327,10 +327,10 @@ pub(super) fn describe_journal(log: Option<&dyn Log>, superblock: &Superblock) -
     let Some(log) = log.filter(|log| log.words() > HEAD_WORDS) else {
         return report;
     };
-    let Ok(Some(head)) = Journal::head(log) else {
+    let Ok(Some(head)) = head::read(log) else {
         return report;
     };
-    report.clock = Journal::clock(log);
+    report.clock = head::clock(log);
     report.run = Some(head.run);
     report.ring_chunks = head.chunks;
     if matches!(state, JournalState::Refused(_)) {

@@ -4,7 +4,8 @@
 
 use device::Region;
 
-use super::{SEQUENCE_RESERVE, VERSION_RESERVE};
+use super::SEQUENCE_RESERVE;
+use crate::background::VERSION_RESERVE;
 use crate::config::EngineConfig;
 use crate::durability::error::{IndexDeviceError, OpenError};
 use crate::durability::index_device::{IndexDevice, IndexDeviceNeed, NewIndex, OpenIndexDevice};

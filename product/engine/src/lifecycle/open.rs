@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Image: superblock, index device ─> Base: journal, store, memory ─> RunStart: the last run
-//!     ─> IndexOpener: placement ─> begin_run: the first writes ─> take_over ─> assemble
+//!     ─> IndexOpener: placement ─> begin_run: the first writes ─> take_over ─> stack_tiers
 //! ```
 //!
 //! No step before `begin_run` writes the superblock, the journal, the head of the index device or a segment.
@@ -13,34 +13,34 @@ use std::sync::{Arc, Weak};
 use device::{Disk, Journal as Log, WriteLimit};
 use runtime::pages::PagePool;
 
+use super::SEQUENCE_RESERVE;
 use super::base::Base;
 use super::budget::{LEAST_CHUNK_BYTES, kept_bytes};
 use super::image::Image;
 use super::index::IndexOpener;
 use super::run_start::RunStart;
-use super::{SEQUENCE_RESERVE, VERSION_RESERVE};
 use crate::admission::Gate;
-use crate::cache::{Engine, Requests};
+use crate::background::{Background, VERSION_RESERVE};
+use crate::cache::Engine;
 use crate::config::EngineConfig;
-use crate::counter::CacheLine;
 use crate::durability::error::OpenError;
 use crate::durability::find::LastRun;
 use crate::durability::flush::FlushCutoffs;
 use crate::durability::index_device::{IndexDeviceNeed, OpenIndexDevice};
-use crate::durability::journal::{Journal, ring_chunks};
+use crate::durability::journal::{Journal, head, last_chunk, ring_chunks};
 use crate::durability::medium::Medium;
 use crate::durability::recovery::RecoveryQueue;
-use crate::durability::superblocks::{Persistence, SUPERBLOCK_OFFSETS, Start, write_superblock};
+use crate::durability::superblocks::{SUPERBLOCK_OFFSETS, write_superblock};
 use crate::flash::FlashTier;
 use crate::format::checkpoint::Coverage;
 use crate::format::item::CLOCK_HIGHEST;
 use crate::format::journal::{BEGUN_WORD, Head, Record, VOID_WORD, chunk_words};
-use crate::format::superblock::{ImageShape, IndexRegion, Superblock, next_run};
+use crate::format::superblock::{IndexRegion, Superblock, next_run};
 use crate::partition::Partition;
-use crate::reclaim::{IndexUse, ReturnToMemory, Upkeep, UpkeepPlan};
+use crate::reclaim::{IndexUse, Reclaimer, ReturnToMemory, Upkeep, UpkeepPlan};
 use crate::store::{SavedCheckpoint, SegmentId, SegmentStore};
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, AtomicUsize};
+use crate::tiers::{MemoryShares, Partitions, Tiers};
 
 /// An engine that is about to be opened.
 pub struct Opening {
@@ -107,27 +107,32 @@ impl Opening {
         let index_use = opener.index_use;
         let _ = opener.journal.set(Arc::clone(&journal));
         let (start, first_version) = (run.start, run.first_version);
-        let (upkeep, checkpoint) = self.upkeep(&base, journal, index_use, run);
+        let (reclaimer, checkpoint) = self.reclaimer(&base, journal, index_use, run);
         let flash = FlashTier::new(
-            upkeep,
+            reclaimer,
             indexed,
             base.partition_bits(),
             base.budget.flash_bytes,
             write_limit,
         );
-        let persistence = Persistence::new(image.meta, image.superblock, checkpoint, start);
-        let engine = assemble(
-            flash,
-            self.config,
+        let flash = Arc::new(flash);
+        let tiers = Arc::new(stack_tiers(
+            &flash,
+            &self.config,
             base.gate,
-            &base.shape,
+            &image.superblock,
             first_version,
-            persistence,
+        ));
+        let memory: Weak<dyn ReturnToMemory> = Arc::downgrade(&tiers) as _;
+        flash.upkeep.free_segments.memory.set(memory);
+        let background = Background::new(
+            &tiers,
+            &self.config,
+            image.meta,
+            image.superblock,
+            checkpoint,
         );
-        let engine = Arc::new(engine);
-        let memory: Weak<dyn ReturnToMemory> = Arc::downgrade(&engine) as _;
-        let _ = engine.flash.upkeep.memory.set(memory);
-        Ok(engine)
+        Ok(Arc::new(Engine::new(tiers, self.config, start, background)))
     }
 
     /// Applies the limit on flash writes to the medium, if the settings have one.
@@ -140,13 +145,13 @@ impl Opening {
 
     /// Makes the parts that write segments and reclaim them, from the state that the run takes over. Also returns the
     /// checkpoint in force.
-    fn upkeep(
+    fn reclaimer(
         &self,
         base: &Base,
         journal: Arc<Journal>,
         index_use: Arc<IndexUse>,
         run: RunStart,
-    ) -> (Upkeep, Option<SavedCheckpoint>) {
+    ) -> (Reclaimer, Option<SavedCheckpoint>) {
         let (config, store) = (&self.config, Arc::clone(&base.store));
         let cutoffs = Arc::new(FlushCutoffs::new(base.partition_bits()));
         let (recovery, checkpoint) = match run.last_run {
@@ -174,8 +179,8 @@ impl Opening {
             spare_buffers: config.spare_buffers(),
             for_stop: config.segments_for_stop(base.shape.segment_bytes),
         };
-        let upkeep = Upkeep::new(store, journal, cutoffs, recovery, index_use, plan);
-        (upkeep, checkpoint)
+        let upkeep = Upkeep::new(store, journal, cutoffs, recovery, index_use, &plan);
+        (Reclaimer::new(Arc::new(upkeep), &plan), checkpoint)
     }
 }
 
@@ -191,14 +196,14 @@ async fn begin_run(
     let shape = image.superblock.shape();
     let starts_empty = floor.is_none();
     if starts_empty {
-        Journal::renew_head(&*log);
+        head::renew(&*log);
     }
     let kept = raise_limits(&*log, &mut image.superblock, floor);
     write_heads(&*log, image, starts_empty).await?;
     // From here on superblock and journal both name this run, so that a flash put back to an earlier state is detected.
     log.store(BEGUN_WORD, image.superblock.run.get());
     if starts_empty {
-        Journal::start_empty(&*log);
+        head::start_empty(&*log);
     }
     let journal = Journal::take_over(
         log,
@@ -220,7 +225,7 @@ async fn begin_run(
 /// journal that stay.
 fn raise_limits(log: &dyn Log, superblock: &mut Superblock, floor: Option<u64>) -> Range<u64> {
     let shape = superblock.shape();
-    let mut last_chunk = Journal::last_chunk(log, shape.hash_seed, shape.partitions);
+    let mut last_chunk = last_chunk(log, shape.hash_seed, shape.partitions);
     let last_run = superblock.run.get();
     let run = next_run(last_run, runtime::random_id());
     match floor {
@@ -265,7 +270,7 @@ async fn write_heads(
         // The head makes the journal this image's. It stays void until the superblock says that the image is empty.
         log.store(VOID_WORD, 1);
     }
-    Journal::write_head(log, head).await?;
+    head::write(log, head).await?;
     let index_bytes = match shape.index_region {
         IndexRegion::Apart(bytes) => bytes,
         IndexRegion::None | IndexRegion::Inside(_) => 0,
@@ -337,16 +342,16 @@ fn take_over(
     (recovery, checkpoint)
 }
 
-/// Puts an engine together from its parts.
-fn assemble(
-    flash: FlashTier,
-    config: EngineConfig,
+/// Puts the DRAM tiers of all partitions above the flash tier.
+fn stack_tiers(
+    flash: &Arc<FlashTier>,
+    config: &EngineConfig,
     gate: Box<Gate>,
-    shape: &ImageShape,
+    superblock: &Superblock,
     first_version: u64,
-    persistence: Persistence,
-) -> Engine {
-    let kept_bytes = kept_bytes(&config);
+) -> Tiers {
+    let shape = superblock.shape();
+    let kept_bytes = kept_bytes(config);
     let pool = Arc::new(PagePool::new(kept_bytes as usize));
     let fixed_bytes =
         flash.memory().fixed_bytes + config.read_bytes() + 2 * kept_bytes + gate.memory_bytes();
@@ -354,31 +359,31 @@ fn assemble(
     let tier_bytes = config.memory_bytes.saturating_sub(fixed_bytes) / partitions;
     // About sixteen chunks a partition, so that each eviction takes a small part of it.
     let chunk_bytes = (tier_bytes / 16).clamp(LEAST_CHUNK_BYTES, 64 << 10);
-    let stale_below = persistence.superblock.lock().stale_below.get();
     let partition = |number| {
-        let partition = Partition::new(
+        Partition::new(
             1 << chunk_bytes.ilog2(),
             Arc::clone(&pool),
             first_version,
             number,
             partitions,
-        );
-        CacheLine(Mutex::new(partition))
+        )
     };
     let clock_is_shared = flash.clock.is_shared();
     let has_priorities = config.placement.describe().streams.priorities() > 1;
-    Engine {
-        partitions: (0..partitions).map(partition).collect(),
-        partition_bits: shape.partitions.trailing_zeros(),
+    Tiers {
+        partitions: Partitions::new((0..partitions).map(partition), flash),
+        shares: MemoryShares {
+            flash: Arc::clone(flash),
+            memory_bytes: config.memory_bytes,
+            fixed_bytes,
+            partitions,
+        },
+        dram: config.dram,
         seed: shape.hash_seed,
         largest_body: config.largest_body().min(flash.largest_body),
         version_limit: AtomicU64::new(first_version + VERSION_RESERVE),
-        stale_below,
-        cutoffs: Arc::clone(&flash.upkeep.cutoffs),
-        flushing: Mutex::new(()),
-        journal: Arc::clone(&flash.upkeep.journal),
-        flash: Arc::new(flash),
-        fixed_bytes,
+        stale_below: superblock.stale_below.get(),
+        flash: Arc::clone(flash),
         clock_read: match clock_is_shared {
             true => CLOCK_HIGHEST,
             // The higher bit of the CLOCK value: the item has been read.
@@ -386,24 +391,6 @@ fn assemble(
         },
         counts_reads: gate.counts_reads() || has_priorities,
         gate,
-        config,
-        persistence,
-        syncs: Requests::default(),
-        checkpoints: Requests::default(),
-        write_stalls: AtomicU64::new(0),
         returning_nothing: AtomicUsize::new(0),
-        next_to_shrink: AtomicUsize::new(0),
-    }
-}
-
-impl Engine {
-    /// Returns how the cache started.
-    pub fn start(&self) -> Start {
-        self.persistence.start
-    }
-
-    /// Resolves once all live items of the last run are found again. Until then a read may miss an item that flash has.
-    pub async fn recovered(&self) {
-        self.flash.recovered().await;
     }
 }

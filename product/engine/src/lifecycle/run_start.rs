@@ -9,7 +9,7 @@ use crate::config::EngineConfig;
 use crate::durability::dead::DeadCopies;
 use crate::durability::error::Distrust;
 use crate::durability::find::{LastRun, find};
-use crate::durability::journal::Journal;
+use crate::durability::journal::head;
 use crate::durability::superblocks::Start;
 use crate::format::checkpoint::Section;
 use crate::format::superblock::Superblock;
@@ -107,7 +107,7 @@ async fn last_run(
 ) -> Result<LastRun, Distrust> {
     base.usable?;
     let (store, log, bounds) = (&base.store, &*base.log, base.budget.bounds);
-    let away = now.saturating_sub(Journal::clock(log));
+    let away = now.saturating_sub(head::clock(log));
     if config.max_downtime.is_some_and(|most| away > most) {
         if config.after_downtime == AfterDowntime::Empty {
             return Err(Distrust::Downtime);

@@ -1,25 +1,29 @@
 //! Writing sealed segments and reclaiming old ones, for any index of the items in them.
 //!
 //! ```text
-//!   upkeep      sealed ──> flash │ failed: items that the index names move to another block, or are forgotten
+//!   writing     sealed ──> flash │ failed: items that the index names move to another block, or are forgotten
 //!   reclaimer   policy: which segment, which items are kept ──> SEGMENT DEAD ──> summary
 //!                 └─> each item: does the index name it? ── dropped │ copied │ back to memory ──> release
 //! ```
 //!
-//! A policy is a pure function from a view of the flash to a choice. [`Upkeep`] carries the choice out, and asks the
+//! A policy is a pure function from a view of the flash to a choice. [`Reclaimer`] carries the choice out, and asks the
 //! index of the items through [`Residents`].
 
+mod free_segments;
 mod policy;
 mod reclaimer;
 mod unwritten;
 mod upkeep;
 mod watermarks;
+mod writing;
 
 pub use crate::durability::dead::DeadCopies;
-pub(crate) use reclaimer::next_run;
+pub(crate) use free_segments::{Dirty, ReturnToMemory};
+pub(crate) use reclaimer::{Reclaimer, next_run};
 pub use upkeep::FlashStats;
-pub(crate) use upkeep::{Dirty, ReturnToMemory, Upkeep, UpkeepPlan};
+pub(crate) use upkeep::{Upkeep, UpkeepPlan};
 pub use watermarks::Watermarks;
+pub(crate) use writing::Writing;
 
 use std::sync::atomic::AtomicU64;
 

@@ -4,18 +4,24 @@
 //! buffers to writes. So the bytes of sealed segments that copies take are counted. If they exceed a share of the
 //! segments reclaimed, the next segment is dropped.
 
-use runtime::sync::Permit;
+use std::sync::Arc;
 
+use runtime::sync::{Permit, Semaphore};
+
+use super::free_segments::TURNS;
 use super::policy::{self, Choices, FlashView, Keep, Pick, SegmentView};
-use super::unwritten::Claim;
-use super::upkeep::{CopyBalance, Counted, Upkeep};
+use super::unwritten::{Claim, UnwrittenCopies};
+use super::upkeep::{Upkeep, UpkeepPlan};
+use super::writing::Writing;
 use super::{Named, Resident, Residents};
 use crate::counter::Count as _;
 use crate::durability::dead::{DeadSet, ItemState};
 use crate::format::item::ItemRef;
 use crate::format::segment::{PAGE_BYTES, Position, SummaryEntry};
+use crate::settings::ReclaimPolicy;
 use crate::store::{AppendItem, Priority, SegmentRecord, Source};
-use crate::sync::atomic::Ordering;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Bytes read at once while copying. Holes shorter than [`HOLE_BYTES`] are read along with their neighbours.
 const RUN_BYTES: u32 = 256 << 10;
@@ -59,15 +65,91 @@ impl<'a> SegmentPart<'a> {
     }
 }
 
-impl Upkeep {
+/// Bytes gained by copying: a share of the reclaimed segments, less the bytes of sealed segments that copies take.
+#[derive(Default)]
+struct CopyBalance {
+    gained: i64,
+    /// Number of segments reclaimed for space at the last update.
+    reclaimed: i64,
+    /// Bytes of sealed segments taken by copies at the last update.
+    for_copies: u64,
+}
+
+/// Counts one for as long as it exists, even if the task that holds it is dropped.
+struct Counted<'a>(&'a AtomicU32);
+
+impl<'a> Counted<'a> {
+    fn begin(counter: &'a AtomicU32) -> Self {
+        counter.fetch_add(1, Ordering::SeqCst);
+        Self(counter)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Reclaim of one store. A segment is declared dead before its first item leaves the index, and segments die in the
+/// order in which they are taken.
+pub(crate) struct Reclaimer {
+    pub(crate) upkeep: Arc<Upkeep>,
+    pub(crate) writing: Arc<Writing>,
+    pub(crate) copies: UnwrittenCopies,
+    policy: ReclaimPolicy,
+    wear_leveling: Option<u32>,
+    /// Segments reclaimed at once.
+    pub(crate) reclaimers: u32,
+    /// Whether entries of the index tell by themselves that their segment has gone.
+    demaps_by_itself: bool,
+    /// Held by a reclaim that checks items or copies them.
+    turns: Semaphore,
+    /// Held while a victim is taken and declared dead, so that victims die in the order in which they are taken.
+    taking: Mutex<()>,
+    balance: Mutex<CopyBalance>,
+    /// Number of reclaims whose copies wait for a free segment.
+    starved: AtomicU32,
+    dropping: AtomicU32,
+    /// Count of `segments_opened` before which no segment to copy from is searched.
+    copying_rests_until: AtomicU64,
+    /// Number of erases of use at the last wear leveling.
+    leveled_at: AtomicU64,
+    /// Number of segments marked at the last wear leveling.
+    leveled_segments: AtomicU64,
+}
+
+impl Reclaimer {
+    pub(crate) fn new(upkeep: Arc<Upkeep>, plan: &UpkeepPlan) -> Self {
+        let reclaim = &plan.reclaim;
+        let writing = Arc::new(Writing::new(Arc::clone(&upkeep), plan));
+        Self {
+            copies: UnwrittenCopies::new(Arc::clone(&upkeep), Arc::clone(&writing), reclaim),
+            upkeep,
+            writing,
+            policy: reclaim.policy,
+            wear_leveling: reclaim.wear_leveling,
+            reclaimers: reclaim.reclaimers as u32,
+            demaps_by_itself: plan.demaps_by_itself,
+            turns: Semaphore::new(TURNS),
+            taking: Mutex::default(),
+            balance: Mutex::default(),
+            starved: AtomicU32::new(0),
+            dropping: AtomicU32::new(0),
+            copying_rests_until: AtomicU64::new(0),
+            leveled_at: AtomicU64::new(0),
+            leveled_segments: AtomicU64::new(0),
+        }
+    }
+
     /// Reclaims whenever there are too few free segments or the index is full, until background work ends.
     pub(crate) async fn keep_free(&self, residents: &dyn Residents) {
         loop {
-            let work = self.store.pool().work().listener();
-            if self.is_ended.load(Ordering::Acquire) {
+            let work = self.upkeep.store.pool().work().listener();
+            if self.upkeep.is_ended.load(Ordering::Acquire) {
                 return;
             }
-            if !self.works_in_background() || !self.reclaim_one(residents).await {
+            if !self.upkeep.works_in_background() || !self.reclaim_one(residents).await {
                 work.await;
             }
         }
@@ -76,30 +158,30 @@ impl Upkeep {
     /// Reclaims a segment if one has to go, or writes the copies that prevent it. Returns whether it did either.
     pub(crate) async fn reclaim_one(&self, residents: &dyn Residents) -> bool {
         // Counted before the choice: `quiesce` freezes the choice first, and reads the count afterwards.
-        let under_way = Counted::begin(&self.reclaiming);
+        let under_way = Counted::begin(&self.upkeep.reclaiming);
         let is_done = match self.choose() {
             Task::None => false,
-            Task::WriteCopies => self.write_copies(residents).await,
+            Task::WriteCopies => self.copies.write(residents).await,
             Task::Reclaim(chosen) => {
                 self.reclaim(residents, &chosen).await;
-                self.end_claim(chosen.claim);
+                self.copies.end_claim(chosen.claim);
                 true
             }
         };
         drop(under_way);
-        self.progress.notify_all();
+        self.upkeep.progress.notify_all();
         is_done
     }
 
     /// Takes the segment that has to go, if there is one, and decides which of its items are kept.
     fn choose(&self) -> Task<'_> {
-        if self.is_frozen.load(Ordering::SeqCst) {
+        if self.upkeep.is_frozen.load(Ordering::SeqCst) {
             return Task::None;
         }
         let view = self.view();
         let choices: Choices = policy::choose(self.policy, &view);
         let _in_order = self.taking.lock();
-        let copies_wait = self.copies_wait();
+        let copies_wait = self.copies.are_most();
         for (pick, keep) in choices.into_iter().flatten() {
             if copies_wait && keep.may_copy() {
                 if pick == Pick::LeastWorn {
@@ -112,9 +194,9 @@ impl Upkeep {
             };
             let segment = self.view_segment(&record);
             let keep = policy::keep(keep, view.max_copy_bytes, &segment);
-            let claim = self.claim(&record, keep);
+            let claim = self.copies.claim(&record, keep);
             // Recorded before any item leaves the index: from here on a start finds none of its items.
-            self.declare_segment_dead(&record);
+            self.upkeep.declare_segment_dead(&record);
             return Task::Reclaim(Chosen {
                 record,
                 keep,
@@ -126,40 +208,41 @@ impl Upkeep {
     }
 
     fn view(&self) -> FlashView {
-        let opened = self.store.counters().segments_opened.get();
-        let is_stopping = self.is_stopping.load(Ordering::SeqCst);
+        let opened = self.upkeep.store.counters().segments_opened.get();
+        let is_stopping = self.upkeep.is_stopping.load(Ordering::SeqCst);
         // A stopping cache keeps its items for the next start, and drops some only if the items in memory need index
         // space.
         let is_index_short = if is_stopping {
-            self.index_use.headroom() == 0
+            self.upkeep.index_use.headroom() == 0
         } else {
-            self.index_use.is_short()
+            self.upkeep.index_use.is_short()
         };
-        let counts = self.store.pool().counts();
+        let counts = self.upkeep.store.pool().counts();
         FlashView {
             free: counts.free,
             free_or_reclaiming: counts.free + counts.reclaiming,
             dropping: self.dropping.load(Ordering::SeqCst),
-            low: self.watermarks().low,
-            target: self.free_target(),
-            reserved: self.reserved_segments(),
+            low: self.upkeep.free_segments.watermarks().low,
+            target: self.upkeep.free_target(),
+            reserved: self.upkeep.free_segments.reserved(),
             reclaimers: self.reclaimers,
             is_index_short,
-            is_recovering: self.recovery.is_running(),
+            is_recovering: self.upkeep.recovery.is_running(),
             is_stopping,
             copies_gain: self.copies_gain(),
             copying_rests: opened < self.copying_rests_until.get(),
-            max_copy_bytes: self.max_copy_bytes(),
+            max_copy_bytes: self.copies.max_copy_bytes(),
         }
     }
 
     fn view_segment(&self, record: &SegmentRecord) -> SegmentView {
-        let valid_bytes = self.store.table().valid_bytes(record.segment);
+        let valid_bytes = self.upkeep.store.table().valid_bytes(record.segment);
         let goes_by_average = self.policy.copies_valid_by_age();
         SegmentView {
             valid_bytes,
-            average_valid_bytes: goes_by_average.then(|| self.store.pool().average_valid_bytes()),
-            reads: self.store.pool().reads_of(record),
+            average_valid_bytes: goes_by_average
+                .then(|| self.upkeep.store.pool().average_valid_bytes()),
+            reads: self.upkeep.store.pool().reads_of(record),
         }
     }
 
@@ -167,12 +250,15 @@ impl Upkeep {
         match pick {
             Pick::LeastWorn => self.take_least_worn(),
             // If versions alone decide, an item must outlive the items that it supersedes.
-            Pick::Victim(..) if !self.is_located() => self.store.take_in_order(),
+            Pick::Victim(..) if !self.upkeep.dead_copies.are_located() => {
+                self.upkeep.store.take_in_order()
+            }
             Pick::Victim(victim, max_valid) => {
-                let record = self.store.pool().take_victim(victim, max_valid);
+                let record = self.upkeep.store.pool().take_victim(victim, max_valid);
                 if record.is_none() && max_valid < u64::MAX {
-                    let pause = u64::from(self.store.pool().counts().written / RESTING_SHARE);
-                    let until = self.store.counters().segments_opened.get() + pause;
+                    let pause =
+                        u64::from(self.upkeep.store.pool().counts().written / RESTING_SHARE);
+                    let until = self.upkeep.store.counters().segments_opened.get() + pause;
                     self.copying_rests_until.store(until, Ordering::Relaxed);
                 }
                 record
@@ -185,27 +271,27 @@ impl Upkeep {
     /// their items a free block that has been erased often is available by then.
     fn take_least_worn(&self) -> Option<SegmentRecord> {
         let multiple = self.wear_leveling?;
-        let erases = self.store.counters().erases_of_use.get();
+        let erases = self.upkeep.store.counters().erases_of_use.get();
         let last = self.leveled_at.get();
-        let in_use = self.store.pool().segments_in_use();
+        let in_use = self.upkeep.store.pool().segments_in_use();
         let due = u64::from(multiple) * u64::from(in_use);
         // Victims are taken one at a time, so that no other task starts a round in between.
         if erases.saturating_sub(last) >= due {
             self.leveled_at.store(erases, Ordering::Relaxed);
-            let (wear, written) = self.store.pool().wear_of_use();
+            let (wear, written) = self.upkeep.store.pool().wear_of_use();
             let segments = policy::least_worn(&wear, multiple, written, in_use);
-            self.store.pool().mark_worn_least(&segments);
-            self.counters.wear_levelings.add(1);
+            self.upkeep.store.pool().mark_worn_least(&segments);
+            self.upkeep.counters.wear_levelings.add(1);
             let segments = segments.len();
             self.leveled_segments
                 .store(segments as u64, Ordering::Relaxed);
             tracing::info!(segments, "wear leveling moves the least worn segments");
         }
         let marked = self.leveled_segments.get();
-        let taken = marked.saturating_sub(self.store.pool().worn_least() as u64);
+        let taken = marked.saturating_sub(self.upkeep.store.pool().worn_least() as u64);
         let since = erases.saturating_sub(self.leveled_at.get());
         let is_its_turn = taken * due < marked * since;
-        is_its_turn.then(|| self.store.pool().take_worn_least())?
+        is_its_turn.then(|| self.upkeep.store.pool().take_worn_least())?
     }
 
     /// Returns whether the last copies have gained space: slots may fill as many short segments as they came from, and
@@ -214,17 +300,17 @@ impl Upkeep {
         let sixteenths = self.policy.max_copy_sixteenths();
         let segments = if self.policy.copies_valid_by_age() {
             // In order of age, many segments in a row may hold only items that are seldom overwritten.
-            GAIN_LIMIT.max(i64::from(self.store.table().segments()) / 16)
+            GAIN_LIMIT.max(i64::from(self.upkeep.store.table().segments()) / 16)
         } else {
             GAIN_LIMIT
         };
-        let segment_bytes = i64::from(self.store.table().segment_bytes());
+        let segment_bytes = i64::from(self.upkeep.store.table().segment_bytes());
         let limit = segments * segment_bytes;
         let mut balance = self.balance.lock();
-        let reclaimed = self.counters.segments_reclaimed.get();
+        let reclaimed = self.upkeep.counters.segments_reclaimed.get();
         // Wear leveling gains nothing, and its copies are not counted either.
-        let reclaimed = reclaimed as i64 - self.counters.segments_leveled.get() as i64;
-        let for_copies = self.store.counters().bytes_for_copies.get();
+        let reclaimed = reclaimed as i64 - self.upkeep.counters.segments_leveled.get() as i64;
+        let for_copies = self.upkeep.store.counters().bytes_for_copies.get();
         let allowed = (reclaimed - balance.reclaimed) * segment_bytes * i64::from(sixteenths) / 16;
         let cost = (for_copies - balance.for_copies) as i64;
         *balance = CopyBalance {
@@ -239,11 +325,11 @@ impl Upkeep {
         let (record, keep) = (&chosen.record, chosen.keep);
         let begun = runtime::now();
         let dropping = (keep == Keep::Nothing).then(|| Counted::begin(&self.dropping));
-        let unread = self.recovery.give_up(record.segment).await;
+        let unread = self.upkeep.recovery.give_up(record.segment).await;
         if keep == Keep::Nothing && self.demaps_by_itself {
             self.drop_unseen(residents, record, unread.is_some());
         } else {
-            match self.store.reader().read_summary(record).await {
+            match self.upkeep.store.reader().read_summary(record).await {
                 Ok(entries) => {
                     if let Some(dead) = unread {
                         self.count_unread(record, &entries, &dead);
@@ -261,22 +347,25 @@ impl Upkeep {
                         "a summary could not be read; the segment's items are lost"
                     );
                     let lost = residents.forget_segment(record);
-                    self.counters.items_lost.add(lost);
+                    self.upkeep.counters.items_lost.add(lost);
                 }
             }
         }
-        if !self.is_located() {
+        if !self.upkeep.dead_copies.are_located() {
             // Made durable first: older segments must not come back without the items that supersede theirs.
-            self.sync_deaths().await;
+            self.upkeep.sync_deaths().await;
         }
-        self.store.pool().release(record.segment).await;
-        self.counters.segments_reclaimed.add(1);
+        self.upkeep.store.pool().release(record.segment).await;
+        self.upkeep.counters.segments_reclaimed.add(1);
         if chosen.is_leveling {
-            self.counters.segments_leveled.add(1);
+            self.upkeep.counters.segments_leveled.add(1);
         }
         if dropping.is_some() {
-            self.counters.segments_dropped.add(1);
-            self.drop_time.add(runtime::now().since(begun));
+            self.upkeep.counters.segments_dropped.add(1);
+            self.upkeep
+                .free_segments
+                .drop_time
+                .add(runtime::now().since(begun));
         }
     }
 
@@ -290,13 +379,15 @@ impl Upkeep {
             u64::from(record.items)
         } else {
             // A flush has made the other items dead.
-            named.min(u64::from(self.store.table().valid_items(record.segment)))
+            named.min(u64::from(
+                self.upkeep.store.table().valid_items(record.segment),
+            ))
         };
         if items == 0 {
             return;
         }
         self.count_age(record);
-        let counters = &self.counters;
+        let counters = &self.upkeep.counters;
         counters.items_evicted.add(items);
         counters.evicted_unfetched.add(items);
         let bytes_of_all = u64::from(record.data_bytes);
@@ -306,18 +397,18 @@ impl Upkeep {
 
     /// Notes how long the items of a segment, dropped unread, have been on flash.
     fn count_age(&self, record: &SegmentRecord) {
-        if let Some(sealed_at) = self.store.table().sealed_at(record.segment) {
+        if let Some(sealed_at) = self.upkeep.store.table().sealed_at(record.segment) {
             let age = runtime::unix_seconds().saturating_sub(sealed_at);
-            self.evicted_age.store(age, Ordering::Relaxed);
+            self.upkeep.evicted_age.store(age, Ordering::Relaxed);
         }
     }
 
     /// Counts the items that were live at the start and are dropped with a segment that recovery had not reached.
     fn count_unread(&self, record: &SegmentRecord, entries: &[SummaryEntry], dead: &DeadSet) {
         let items = dead.of_segment(record);
-        let clock = self.recovery.clock;
+        let clock = self.upkeep.recovery.clock;
         for (number, entry) in entries.iter().enumerate() {
-            if items.classify(entry, &self.cutoffs, clock) == ItemState::Live {
+            if items.classify(entry, &self.upkeep.cutoffs, clock) == ItemState::Live {
                 let bytes = entry_bytes(entry, entries.get(number + 1), record.slot_bytes);
                 self.count_evicted(record, entry, bytes, false);
             }
@@ -335,7 +426,7 @@ impl Upkeep {
         if !is_read {
             self.count_age(record);
         }
-        let counters = &self.counters;
+        let counters = &self.upkeep.counters;
         counters.items_evicted.add(1);
         counters.bytes_evicted.add(bytes);
         counters.evicted_unfetched.add(u64::from(!is_read));
@@ -381,7 +472,7 @@ impl Upkeep {
                     kept.push(*entry);
                 }
                 Named::Removed if is_live => self.count_evicted(record, entry, bytes, is_read),
-                Named::Removed => self.counters.items_expired.add(1),
+                Named::Removed => self.upkeep.counters.items_expired.add(1),
             }
         }
         kept
@@ -397,10 +488,14 @@ impl Upkeep {
     ) {
         let mut rest = kept;
         while !rest.is_empty() {
-            let (run, start, len) =
-                next_run(rest, record.slot_bytes, self.store.table().segment_bytes());
+            let (run, start, len) = next_run(
+                rest,
+                record.slot_bytes,
+                self.upkeep.store.table().segment_bytes(),
+            );
             rest = &rest[run.len()..];
             let read = self
+                .upkeep
                 .store
                 .blocks()
                 .read_range(record.segment, start, len as usize);
@@ -420,11 +515,11 @@ impl Upkeep {
             let mut turn = Some(self.turns.acquire().await);
             for entries in run.chunks(ITEMS_A_TURN) {
                 let items = self.decode_items(residents, record, entries, part);
-                match (keep, self.memory()) {
+                match (keep, self.upkeep.free_segments.memory.get()) {
                     (Keep::Return, Some(memory)) => {
                         for (entry, item) in &items {
                             if memory.take_back(&Resident::of(record, entry), item) {
-                                self.counters.items_returned.add(1);
+                                self.upkeep.counters.items_returned.add(1);
                             } else {
                                 self.drop_items(residents, record, std::slice::from_ref(entry));
                             }
@@ -499,7 +594,7 @@ impl Upkeep {
                     Named::Kept => true,
                     Named::No => false,
                     Named::Removed => {
-                        self.counters.items_expired.add(1);
+                        self.upkeep.counters.items_expired.add(1);
                         false
                     }
                 }
@@ -512,31 +607,33 @@ impl Upkeep {
                 done += 1;
                 continue;
             }
-            let space = self.store.pool().space().listener();
+            let space = self.upkeep.store.pool().space().listener();
             let first = done;
-            done += self
-                .store
-                .appender()
-                .append(&copies[first..end], source, |number, place| {
+            done += self.upkeep.store.appender().append(
+                &copies[first..end],
+                source,
+                |number, place| {
                     if residents.moved(&resident(first + number), place) {
-                        self.counters.items_copied.add(1);
+                        self.upkeep.counters.items_copied.add(1);
                         let bytes = copies[first + number].item.flash_bytes() as u64;
-                        self.counters.bytes_copied.add(bytes);
+                        self.upkeep.counters.bytes_copied.add(bytes);
                         if keep == Keep::ValidForWear {
-                            self.counters.bytes_copied_to_level.add(bytes);
+                            self.upkeep.counters.bytes_copied_to_level.add(bytes);
                         }
                     } else {
                         // Overwritten or deleted in between: the copy is dead from the start.
-                        self.displace(place);
+                        self.upkeep.displace(place);
                     }
-                });
+                },
+            );
             if done == end {
                 continue;
             }
-            let starved =
-                (self.store.pool().counts().free == 0).then(|| Counted::begin(&self.starved));
+            let starved = (self.upkeep.store.pool().counts().free == 0)
+                .then(|| Counted::begin(&self.starved));
             if starved.is_some()
-                && self.starved.load(Ordering::SeqCst) >= self.store.pool().counts().reclaiming
+                && self.starved.load(Ordering::SeqCst)
+                    >= self.upkeep.store.pool().counts().reclaiming
             {
                 // Every other reclaim waits as well, so that only this one can free a segment.
                 let left: Vec<SummaryEntry> =
@@ -544,10 +641,10 @@ impl Upkeep {
                 return self.drop_items(residents, record, &left);
             }
             *turn = None;
-            if self.works_in_background() || starved.is_some() {
+            if self.upkeep.works_in_background() || starved.is_some() {
                 space.await;
-            } else if !self.write_one(residents).await
-                && !self.store.buffers().has_buffer_for_copies()
+            } else if !self.writing.write_one(residents).await
+                && !self.upkeep.store.buffers().has_buffer_for_copies()
             {
                 // Other tasks are writing all sealed segments.
                 space.await;
@@ -573,14 +670,14 @@ impl Upkeep {
                 let bytes = entry_bytes(entry, None, record.slot_bytes);
                 self.count_evicted(record, entry, bytes, is_read);
             } else {
-                self.counters.items_expired.add(1);
+                self.upkeep.counters.items_expired.add(1);
             }
         }
     }
 
     fn is_live(&self, item: &Resident, entry: &SummaryEntry, now: u32) -> bool {
         let (hash, version, expiry) = (item.hash, item.version, entry.expiry.get());
-        self.cutoffs.is_live(hash, version, expiry, now)
+        self.upkeep.cutoffs.is_live(hash, version, expiry, now)
     }
 }
 

@@ -8,7 +8,7 @@
 //!   claimed          unwritten                                on flash
 //! ```
 //!
-//! Claimed and unwritten bytes together never exceed [`Upkeep::most_unwritten`]: a victim with items to copy is taken
+//! Claimed and unwritten bytes together never exceed [`UnwrittenCopies::most_bytes`]: a victim with items to copy is taken
 //! only if the most that it may copy fits. If it does not fit, the reclaimer writes the copies in its way. A sealed
 //! segment is written before its turn and stays in its buffer, so that this costs no flash byte and no read from
 //! memory. A segment being filled is flushed, at most once for each half of the bound, or when nothing else can go on.
@@ -17,9 +17,13 @@
 //! for their buffers like other items. The same holds on flash whose pages cannot be written twice, because segments
 //! cannot be flushed in parts: all items in the buffers may then be copies.
 
+use std::sync::Arc;
+
 use super::Residents;
 use super::policy::Keep;
 use super::upkeep::Upkeep;
+use super::writing::Writing;
+use crate::settings::{ReclaimPolicy, ReclaimSettings};
 use crate::store::{SegmentRecord, Unflushed};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -40,43 +44,70 @@ impl Drop for Claim<'_> {
     }
 }
 
-impl Upkeep {
+/// The copies in memory alone. If they are bounded, claimed and unwritten bytes together never exceed the bound.
+pub(crate) struct UnwrittenCopies {
+    upkeep: Arc<Upkeep>,
+    writing: Arc<Writing>,
+    policy: ReclaimPolicy,
+    levels_wear: bool,
+    is_bounded: bool,
+    /// Bytes that the reclaims in progress may copy.
+    claimed: AtomicU64,
+}
+
+impl UnwrittenCopies {
+    pub(super) fn new(
+        upkeep: Arc<Upkeep>,
+        writing: Arc<Writing>,
+        reclaim: &ReclaimSettings,
+    ) -> Self {
+        Self {
+            is_bounded: reclaim.bound_copies && upkeep.store.flusher().can_flush(),
+            upkeep,
+            writing,
+            policy: reclaim.policy,
+            levels_wear: reclaim.wear_leveling.is_some(),
+            claimed: AtomicU64::new(0),
+        }
+    }
+
     /// Returns the most bytes of a victim that the policy copies.
     pub(super) fn max_copy_bytes(&self) -> u64 {
-        let segment_bytes = u64::from(self.store.table().segment_bytes());
+        let segment_bytes = u64::from(self.upkeep.store.table().segment_bytes());
         let sixteenths = u64::from(self.policy.max_copy_sixteenths());
         // Copying a whole segment frees nothing.
         (segment_bytes * sixteenths / 16).min(segment_bytes - 1)
     }
 
     /// Returns the most bytes of copies that a kill may lose.
-    fn most_unwritten(&self) -> u64 {
-        let segments = (self.store.table().segments() / UNWRITTEN_SHARE).max(LEAST_UNWRITTEN);
-        u64::from(segments) * u64::from(self.store.table().segment_bytes())
+    fn most_bytes(&self) -> u64 {
+        let segments =
+            (self.upkeep.store.table().segments() / UNWRITTEN_SHARE).max(LEAST_UNWRITTEN);
+        u64::from(segments) * u64::from(self.upkeep.store.table().segment_bytes())
     }
 
     /// Returns whether a kill could lose more than the bound if another victim were copied now. A task that takes
     /// victims asks and claims in one hold of the lock.
-    pub(super) fn copies_wait(&self) -> bool {
-        if !self.bounds_copies {
+    pub(super) fn are_most(&self) -> bool {
+        if !self.is_bounded {
             return false;
         }
-        let next = match self.wear_leveling {
-            Some(_) => u64::from(self.store.table().segment_bytes()),
-            None => self.max_copy_bytes(),
+        let next = match self.levels_wear {
+            true => u64::from(self.upkeep.store.table().segment_bytes()),
+            false => self.max_copy_bytes(),
         };
         let claimed = self.claimed.load(Ordering::SeqCst);
         // In this order: bytes that are no longer claimed have been copied.
-        let unwritten = self.store.buffers().unwritten_copies();
+        let unwritten = self.upkeep.store.buffers().unwritten_copies();
         let waiting = claimed + unwritten.filling + unwritten.sealed;
-        next > 0 && waiting + next > self.most_unwritten()
+        next > 0 && waiting + next > self.most_bytes()
     }
 
     /// Claims the most bytes that a reclaim with this `keep` copies from a segment.
     pub(super) fn claim(&self, record: &SegmentRecord, keep: Keep) -> Claim<'_> {
-        let valid_bytes = self.store.table().valid_bytes(record.segment);
+        let valid_bytes = self.upkeep.store.table().valid_bytes(record.segment);
         let bytes = match keep {
-            _ if !self.bounds_copies => 0,
+            _ if !self.is_bounded => 0,
             Keep::Recent(most) => valid_bytes.min(most),
             _ if keep.may_copy() => valid_bytes,
             _ => 0,
@@ -93,58 +124,51 @@ impl Upkeep {
         let was_any = claim.bytes > 0;
         drop(claim);
         if was_any {
-            self.store.pool().work().notify_all();
-            self.store.pool().space().notify_all();
+            self.upkeep.store.pool().work().notify_all();
+            self.upkeep.store.pool().space().notify_all();
         }
     }
 
     /// Writes the copies that keep other copies from being made. Returns false if none may be written, or others do so.
-    pub(super) async fn write_copies(&self, residents: &dyn Residents) -> bool {
-        if self.write_sealed_copies(residents).await {
+    pub(super) async fn write(&self, residents: &dyn Residents) -> bool {
+        if self.writing.write_sealed_copies(residents).await {
             return true;
         }
-        if !self.flushes_copies() {
+        if !self.are_flushed() {
             return false;
         }
-        self.flush_copies().await;
-        self.progress.notify_all();
+        self.flush().await;
+        self.upkeep.progress.notify_all();
         true
     }
 
-    /// Writes the next sealed segment with copies. Returns false if none waits.
-    async fn write_sealed_copies(&self, residents: &dyn Residents) -> bool {
-        let ahead = async || self.sync_deaths().await;
-        let written = self.store.writer().write_copies(ahead).await;
-        self.note_written(residents, written).await
-    }
-
     /// Writes a sealed segment with copies before its turn if copies come near the bound. Returns false if none is due.
-    pub(crate) async fn write_copies_ahead(&self, residents: &dyn Residents) -> bool {
+    pub(crate) async fn write_ahead(&self, residents: &dyn Residents) -> bool {
         let is_near = || {
             let claimed = self.claimed.load(Ordering::SeqCst);
-            let unwritten = self.store.buffers().unwritten_copies();
+            let unwritten = self.upkeep.store.buffers().unwritten_copies();
             let waiting = claimed + unwritten.filling + unwritten.sealed;
-            unwritten.sealed > 0 && waiting > self.most_unwritten() / 2
+            unwritten.sealed > 0 && waiting > self.most_bytes() / 2
         };
-        if !self.bounds_copies || !self.works_in_background() || !is_near() {
+        if !self.is_bounded || !self.upkeep.works_in_background() || !is_near() {
             return false;
         }
-        self.write_sealed_copies(residents).await
+        self.writing.write_sealed_copies(residents).await
     }
 
     /// Returns whether a flush of the segments being filled is worth its pages, by the number of copies, or nothing else
     /// can go on.
-    fn flushes_copies(&self) -> bool {
-        let unwritten = self.store.buffers().unwritten_copies().filling;
+    fn are_flushed(&self) -> bool {
+        let unwritten = self.upkeep.store.buffers().unwritten_copies().filling;
         let is_still = self.claimed.load(Ordering::SeqCst) == 0;
-        unwritten > self.most_unwritten() / 2 || is_still && unwritten > 0
+        unwritten > self.most_bytes() / 2 || is_still && unwritten > 0
     }
 
-    async fn flush_copies(&self) {
-        if self.flush_filling(Unflushed::Copies).await.is_err() {
+    async fn flush(&self) {
+        if self.writing.flush_filling(Unflushed::Copies).await.is_err() {
             // A segment that cannot be flushed is written like any other segment, or given up.
-            self.store.appender().flush();
+            self.upkeep.store.appender().flush();
         }
-        self.store.pool().work().notify_all();
+        self.upkeep.store.pool().work().notify_all();
     }
 }

@@ -341,7 +341,7 @@ fn what_takes_the_place_of_an_expired_item_during_a_recovery_stays() {
             );
             run_background(&engine);
             let limit = engine.stats().dram_limit_bytes;
-            engine.lend_memory(limit);
+            engine.loans().lend(limit);
             runtime::sleep(Duration::from_secs(1)).await;
             let mut random = random(seed);
             let mut order: Vec<u64> = (0..KEYS).collect();

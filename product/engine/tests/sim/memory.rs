@@ -368,7 +368,7 @@ fn memory_is_lent_when_the_items_have_given_it_up() {
         let before = engine.stats();
         let bytes = before.dram_limit_bytes * 3 / 4;
         // Segment buffers take some of the items that have to leave; the others wait for flash.
-        assert!(!engine.try_lend_memory(bytes), "{:#?}", engine.stats());
+        assert!(!engine.loans().try_lend(bytes), "{:#?}", engine.stats());
         assert_eq!(engine.stats().dram_limit_bytes, before.dram_limit_bytes);
         lend_in_time(&engine, bytes).await;
         let after = engine.stats();
@@ -381,7 +381,7 @@ fn memory_is_lent_when_the_items_have_given_it_up() {
 /// Lends memory as soon as flash has taken the items that have to leave it.
 async fn lend_in_time(engine: &Engine, bytes: u64) {
     for _ in 0..10_000 {
-        if engine.try_lend_memory(bytes) {
+        if engine.loans().try_lend(bytes) {
             return;
         }
         runtime::sleep(Duration::from_millis(1)).await;

@@ -112,7 +112,7 @@ async fn open(media: &Media, config: &EngineConfig) -> Arc<Engine> {
     let engine = media.open(config).await.unwrap();
     run_background(&engine);
     let limit = engine.stats().dram_limit_bytes;
-    engine.lend_memory(limit.saturating_sub(40_000));
+    engine.loans().lend(limit.saturating_sub(40_000));
     engine
 }
 

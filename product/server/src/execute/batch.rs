@@ -1,60 +1,32 @@
-//! The batch of commands of a connection that are executed together.
+//! [`Batch`]: the commands of a connection that are executed together.
 
-use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 
-use engine::{CacheError, Engine, FlashRead, Key};
-use protocol::{MetaRequest, Refusal, write};
+use protocol::write::{DumpedItem, metadump_line, mgdump_line};
+use protocol::{Command, KEY_MAX_BYTES, Keys, MetaCommand, Refusal, Status, write};
 
-use crate::counters::Counters;
-use crate::replies::{FLUSH_BYTES, FREE_READS, Replies};
+use super::Flow;
+use super::get::Answers;
+use super::meta::MetaWrite;
+use super::pending::Ask;
+use super::store::Writer;
+use super::text::TextWrite;
+use crate::replies::take_buffer;
 use crate::shared::Shared;
+use crate::stats::VERSION;
+use crate::{dump, stats};
 
 /// Commands and keys of a connection that are executed before others have a turn.
 pub(crate) const TURN: u32 = 128;
-/// Bytes that a flash read of a small item holds until its reply is written.
-pub(super) const PENDING_BYTES: usize = 4 << 10;
 
 /// Requests of a connection that have arrived together, while they are executed.
 pub(crate) struct Batch<'c, 'i> {
     pub(crate) shared: &'c Arc<Shared>,
-    pub(crate) engine: &'c Arc<Engine>,
-    pub(crate) counters: &'c Counters,
-    pub(crate) replies: &'c mut Replies,
-    /// Unix second of their arrival.
-    pub(crate) now: u32,
+    pub(crate) answers: Answers<'c, 'i>,
     pub(crate) max_value_bytes: usize,
-    pub(crate) pending: VecDeque<PendingReply<'i>>,
     /// Commands and keys since another connection had a turn.
     pub(crate) since_turn: u32,
-}
-
-/// A gap in the replies that is filled later.
-pub(crate) struct PendingReply<'i> {
-    pub(super) at: usize,
-    pub(super) ask: Ask<'i>,
-    /// `None` once it is given up, as the connection has to wait for something else. The item is then looked up again.
-    pub(super) read: Option<FlashRead>,
-}
-
-/// A client's request for an item.
-#[derive(Clone, Copy)]
-pub(super) enum Ask<'i> {
-    /// Reply of a `get` or a `gets` for one key, if there is one.
-    Get { key: Key<'i>, with_cas: bool },
-    /// Reply of an `mg`.
-    MetaGet {
-        key: Key<'i>,
-        request: MetaRequest<'i>,
-    },
-}
-
-impl<'i> Ask<'i> {
-    pub(super) fn key(&self) -> Key<'i> {
-        match self {
-            Self::Get { key, .. } | Self::MetaGet { key, .. } => *key,
-        }
-    }
 }
 
 impl<'i> Batch<'_, 'i> {
@@ -64,57 +36,193 @@ impl<'i> Batch<'_, 'i> {
         self.since_turn += more;
         if self.since_turn >= TURN {
             self.since_turn = 0;
-            self.counters.conn_yields.hit();
+            self.answers.counters.conn_yields.hit();
             runtime::yield_now().await;
         }
     }
 
-    /// Leaves a gap for the reply to `ask` at the end of the replies so far.
-    pub(super) fn leave_pending(&mut self, ask: Ask<'i>, read: FlashRead) {
-        let at = self.replies.out.len();
-        let read = Some(read);
-        if self.pending.is_empty() {
-            // Most often there is one only.
-            self.pending.reserve_exact(1);
+    pub(crate) async fn execute(&mut self, command: Command<'i>) -> io::Result<Flow> {
+        // A single read is made by this very task, at the end; any other command may wait first.
+        if !matches!(command, Command::Get { .. }) {
+            self.answers.pending.start_reads();
         }
-        self.pending.push_back(PendingReply { at, ask, read });
+        match command {
+            Command::Get { with_cas, keys } => self.get(keys, with_cas).await?,
+            Command::Store { key, .. }
+            | Command::Delete { key, .. }
+            | Command::Arithmetic { key, .. }
+            | Command::Touch { key, .. } => {
+                if let Some(key) = self.answers.engine.key(key) {
+                    self.answers.after_reads(key).await?;
+                    let to = self.writer();
+                    TextWrite { to, key }.run(&command).await;
+                }
+            }
+            Command::Meta(meta) => {
+                self.answers.counters.cmd_meta.hit();
+                self.meta(&meta).await?;
+            }
+            Command::GetAndTouch {
+                with_cas,
+                exptime,
+                keys,
+            } => {
+                self.answers.get_and_touch(keys, exptime, with_cas).await?;
+            }
+            Command::Quit => return Ok(Flow::Close),
+            other => return Box::pin(self.administer(other)).await,
+        }
+        Ok(Flow::Continue)
     }
 
-    /// Starts all pending reads, before the connection waits for something else.
-    pub(super) fn start_reads(&mut self) {
-        for reply in &mut self.pending {
-            if let Some(read) = &mut reply.read {
-                read.start(reply.ask.key());
+    async fn get(&mut self, keys: Keys<'i>, with_cas: bool) -> io::Result<()> {
+        for bytes in keys {
+            self.answers.counters.cmd_get.hit();
+            if let Some(key) = self.answers.engine.key(bytes) {
+                self.answers.ask(Ask::Get { key, with_cas }).await?;
+                self.answers.send_if_full().await?;
+                self.take_turns(1).await;
             }
         }
+        self.answers
+            .replies
+            .out
+            .extend_from_slice(Status::End.as_bytes());
+        Ok(())
     }
 
-    pub(super) fn reads(&self, key: Key<'_>) -> bool {
-        self.pending
-            .iter()
-            .any(|reply| reply.ask.key().bytes() == key.bytes())
-    }
-
-    /// Whether the pending replies have to be filled and sent before more commands are started.
-    pub(super) fn is_full(&mut self) -> bool {
-        let pending = self.pending.len();
-        self.replies.out.len() >= FLUSH_BYTES
-            || pending >= self.replies.most_reads
-            || pending >= FREE_READS && !self.replies.may_add_value(pending * PENDING_BYTES)
-    }
-
-    /// Answers a write that the cache refused.
-    pub(super) fn refuse(&mut self, error: CacheError, quiet: bool) {
-        let refusal = match error {
-            CacheError::TooLarge => {
-                self.counters.store_too_large.hit();
-                Refusal::TooLarge
+    async fn meta(&mut self, command: &MetaCommand<'i>) -> io::Result<()> {
+        let sent = match command {
+            MetaCommand::Get(request) => return self.answers.meta_get(request).await,
+            MetaCommand::Noop => {
+                write::status(&mut self.answers.replies.out, Status::MetaNoop, false);
+                return Ok(());
             }
-            CacheError::OutOfMemory => {
-                self.counters.store_no_memory.hit();
-                Refusal::OutOfMemoryStoring
-            }
+            MetaCommand::Set(set) => &set.request.key,
+            MetaCommand::Delete(request) | MetaCommand::Arithmetic(request) => &request.key,
+            MetaCommand::Debug(key) => key,
         };
-        write::refusal(&mut self.replies.out, refusal, quiet);
+        let mut buffer = [0; KEY_MAX_BYTES];
+        let Some(key) = self.answers.engine.key(sent.decode(&mut buffer)) else {
+            return Ok(());
+        };
+        self.answers.after_reads(key).await?;
+        let to = self.writer();
+        MetaWrite { to, key }.run(command).await;
+        Ok(())
+    }
+
+    fn writer(&mut self) -> Writer<'_> {
+        Writer {
+            engine: self.answers.engine,
+            counters: self.answers.counters,
+            out: &mut self.answers.replies.out,
+            now: self.answers.now,
+            max_value_bytes: self.max_value_bytes,
+        }
+    }
+
+    /// Executes a command that concerns the server as a whole, after all earlier ones.
+    async fn administer(&mut self, command: Command<'i>) -> io::Result<Flow> {
+        self.answers.fill().await?;
+        match command {
+            Command::Version => write::version(&mut self.answers.replies.out, VERSION),
+            Command::Tuning { noreply } => {
+                write::status(&mut self.answers.replies.out, Status::Ok, noreply);
+            }
+            Command::FlushAll { noreply, .. } if !self.shared.config.server.enable_flush_all => {
+                write::refusal(
+                    &mut self.answers.replies.out,
+                    Refusal::FlushNotAllowed,
+                    noreply,
+                );
+            }
+            Command::FlushAll { delay, noreply } => {
+                self.answers.counters.cmd_flush.hit();
+                self.answers
+                    .engine
+                    .flush_all(delay.flush_at(self.answers.now))
+                    .await;
+                write::status(&mut self.answers.replies.out, Status::Ok, noreply);
+            }
+            Command::Sync { noreply } => match self.answers.engine.sync().await {
+                Ok(()) => write::status(&mut self.answers.replies.out, Status::Ok, noreply),
+                Err(error) => {
+                    tracing::warn!(%error, "a client's sync");
+                    write::refusal(&mut self.answers.replies.out, Refusal::NotDurable, noreply);
+                }
+            },
+            Command::CacheMemlimit { noreply } => {
+                write::refusal(
+                    &mut self.answers.replies.out,
+                    Refusal::MemlimitFixed,
+                    noreply,
+                );
+            }
+            Command::Stats {
+                argument: Some(b"conns"),
+            } => {
+                stats::conns(self.shared, self.answers.replies).await?;
+                self.take_turns(TURN).await;
+            }
+            Command::Stats { argument } => {
+                if self.answers.replies.out.capacity() == 0 {
+                    self.answers.replies.out = take_buffer();
+                }
+                stats::write(self.shared, &mut self.answers.replies.out, argument);
+                // None of it is held while later commands wait for flash, nor while the ring sends it.
+                if !self.answers.replies.try_send_out()? {
+                    Box::pin(self.answers.replies.send_rest()).await?;
+                }
+            }
+            Command::Shutdown { .. } if !self.shared.config.server.enable_shutdown => {
+                write::refusal(
+                    &mut self.answers.replies.out,
+                    Refusal::ShutdownNotEnabled,
+                    false,
+                );
+            }
+            Command::Shutdown { is_valid: false } => {
+                write::refusal(
+                    &mut self.answers.replies.out,
+                    Refusal::InvalidShutdownMode,
+                    false,
+                );
+            }
+            Command::Shutdown { .. } => {
+                self.shared.stop.ask("a client's shutdown");
+                return Ok(Flow::Close);
+            }
+            Command::Metadump { classes } => {
+                let (shared, replies) = (self.shared, &mut *self.answers.replies);
+                dump::dump(
+                    shared,
+                    replies,
+                    classes,
+                    usize::MAX,
+                    Status::End,
+                    metadump_line,
+                )
+                .await?;
+            }
+            Command::Mgdump { classes } => {
+                let (shared, replies) = (self.shared, &mut *self.answers.replies);
+                let line = |out: &mut Vec<u8>, item: &DumpedItem<'_>| mgdump_line(out, item.key);
+                dump::dump(shared, replies, classes, usize::MAX, Status::MetaEnd, line).await?;
+            }
+            Command::Cachedump { class, limit } => {
+                dump::cachedump(self.shared, self.answers.replies, class, limit).await?;
+            }
+            // Executed by the caller.
+            Command::Get { .. }
+            | Command::GetAndTouch { .. }
+            | Command::Store { .. }
+            | Command::Delete { .. }
+            | Command::Arithmetic { .. }
+            | Command::Touch { .. }
+            | Command::Meta(_)
+            | Command::Quit => {}
+        }
+        Ok(Flow::Continue)
     }
 }

@@ -3,7 +3,6 @@
 //! A hit in memory is answered at once. A read that needs flash leaves a gap in the replies, which is filled before
 //! anything behind it is sent, so that the reads of a pipeline or a multiget overlap.
 
-use std::collections::VecDeque;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -14,10 +13,12 @@ use engine::{
 };
 use futures_util::future::{Either, select};
 use protocol::write::ItemMeta;
-use protocol::{Expiry, KEY_MAX_BYTES, Keys, MetaRequest, Status, write};
+use protocol::{Expiry, Exptime, KEY_MAX_BYTES, Keys, MetaRequest, Status, write};
 
-use super::batch::{Ask, Batch, PENDING_BYTES, PendingReply};
-use crate::replies::{FLUSH_BYTES, Replies};
+use super::pending::{Ask, PENDING_BYTES, PendingReplies};
+use super::store::refuse;
+use crate::counters::Counters;
+use crate::replies::{FLUSH_BYTES, FREE_READS, Replies};
 
 /// Values at least this long are sent without a copy.
 const SHARE_BYTES: usize = 32 << 10;
@@ -26,7 +27,7 @@ const SHARE_BYTES: usize = 32 << 10;
 const LINE_BYTES: usize = KEY_MAX_BYTES + 320;
 
 /// Outcome of showing an item.
-pub(super) enum Shown {
+enum Shown {
     /// The item is in the replies.
     Put,
     /// All of it except the value is.
@@ -37,27 +38,25 @@ pub(super) enum Shown {
     Stale,
 }
 
-impl<'i> Batch<'_, 'i> {
-    pub(super) async fn get(&mut self, keys: Keys<'i>, with_cas: bool) -> io::Result<()> {
-        for bytes in keys {
-            self.counters.cmd_get.hit();
-            if let Some(key) = self.engine.key(bytes) {
-                self.ask(Ask::Get { key, with_cas }).await?;
-                self.send_if_full().await?;
-                self.take_turns(1).await;
-            }
-        }
-        self.replies.out.extend_from_slice(Status::End.as_bytes());
-        Ok(())
-    }
+/// The answers to reads: the replies of a connection, and the gaps in them. Replies are sent in the order of their
+/// commands.
+pub(crate) struct Answers<'c, 'i> {
+    pub(crate) engine: &'c Arc<Engine>,
+    pub(crate) counters: &'c Counters,
+    pub(crate) replies: &'c mut Replies,
+    /// Unix second in which the commands arrived.
+    pub(crate) now: u32,
+    pub(crate) pending: PendingReplies<'i>,
+}
 
+impl<'i> Answers<'_, 'i> {
     /// Answers from memory, or leaves a gap for an item on flash.
-    async fn ask(&mut self, ask: Ask<'i>) -> io::Result<()> {
+    pub(super) async fn ask(&mut self, ask: Ask<'i>) -> io::Result<()> {
         let start = self.replies.out.len();
         match self.look(&ask) {
             Lookup::Hit(Shown::Put) => self.counters.get_hits.hit(),
             Lookup::Miss => self.answer_miss(&ask),
-            Lookup::Flash(read) => self.leave_pending(ask, read),
+            Lookup::Flash(read) => self.pending.leave(self.replies.out.len(), ask, read),
             Lookup::Hit(shown) if self.pending.is_empty() => {
                 if !self.conclude(&ask, shown).await? {
                     Box::pin(self.answer(ask, None)).await?;
@@ -116,7 +115,7 @@ impl<'i> Batch<'_, 'i> {
     async fn read_flash(&mut self, key: Key<'_>, read: FlashRead) -> Option<Arc<FlashItem>> {
         let engine = self.engine;
         let mut item = pin!(engine.read_flash(key, read));
-        if self.pending.iter().any(|reply| reply.read.is_some()) {
+        if self.pending.has_reads() {
             let wanted = pin!(engine.read_memory_wanted());
             match select(item.as_mut(), wanted).await {
                 Either::Left((item, _)) => return item,
@@ -155,9 +154,9 @@ impl<'i> Batch<'_, 'i> {
     }
 
     /// Sends a long value and its terminator behind the replies so far.
-    pub(super) async fn send_long(&mut self, key: Key<'_>, value: SharedValue) -> io::Result<()> {
+    async fn send_long(&mut self, key: Key<'_>, value: SharedValue) -> io::Result<()> {
         let (engine, pending) = (self.engine, &mut self.pending);
-        let let_go = || give_up_reads(pending);
+        let let_go = || pending.give_up_reads();
         let find_again = async || find_value(engine, key).await;
         self.replies.send_value(value, let_go, find_again).await?;
         self.replies.out.extend_from_slice(write::TERMINATOR);
@@ -174,7 +173,7 @@ impl<'i> Batch<'_, 'i> {
     }
 
     /// Waits until replies of `bytes` may be added.
-    pub(super) async fn make_room(&mut self, bytes: usize) -> io::Result<()> {
+    async fn make_room(&mut self, bytes: usize) -> io::Result<()> {
         self.send_out().await?;
         if bytes > 0 && !self.replies.may_add(bytes) {
             self.give_up_reads();
@@ -185,7 +184,7 @@ impl<'i> Batch<'_, 'i> {
 
     /// Drops the reads of pending replies: a connection that waits for its client or for memory holds none.
     fn give_up_reads(&mut self) {
-        self.replies.reading = give_up_reads(&mut self.pending);
+        self.replies.reading = self.pending.give_up_reads();
     }
 
     pub(super) async fn meta_get(&mut self, request: &MetaRequest<'i>) -> io::Result<()> {
@@ -297,7 +296,8 @@ impl<'i> Batch<'_, 'i> {
             },
             Err(error) => {
                 self.replies.out.truncate(start);
-                self.refuse(error, false);
+                let (out, counters) = (&mut self.replies.out, self.counters);
+                refuse(out, counters, error, false);
             }
         }
         Ok(())
@@ -314,7 +314,7 @@ impl<'i> Batch<'_, 'i> {
 
     async fn fill_pending(&mut self) -> io::Result<()> {
         if self.pending.len() > 1 {
-            self.start_reads();
+            self.pending.start_reads();
         }
         self.replies.begin_reads(self.pending.len());
         // In a buffer of its own size, for the client may be slow.
@@ -323,7 +323,7 @@ impl<'i> Batch<'_, 'i> {
         self.replies.beside += written.len();
         self.replies.reading = self.pending.len().saturating_sub(1) * PENDING_BYTES;
         let mut copied = 0;
-        while let Some(reply) = self.pending.pop_front() {
+        while let Some(reply) = self.pending.take_next() {
             self.replies
                 .out
                 .extend_from_slice(&written[copied..reply.at]);
@@ -339,6 +339,84 @@ impl<'i> Batch<'_, 'i> {
         Ok(())
     }
 
+    /// Whether the pending replies have to be filled and sent before more commands are started.
+    fn is_full(&mut self) -> bool {
+        let pending = self.pending.len();
+        self.replies.out.len() >= FLUSH_BYTES
+            || pending >= self.replies.most_reads
+            || pending >= FREE_READS && !self.replies.may_add_value(pending * PENDING_BYTES)
+    }
+
+    pub(super) async fn get_and_touch(
+        &mut self,
+        keys: Keys<'i>,
+        exptime: Exptime,
+        with_cas: bool,
+    ) -> io::Result<()> {
+        let expiry = exptime.to_absolute(self.now).0;
+        // A long value can be sent only when no reply before it is pending.
+        self.fill().await?;
+        for bytes in keys {
+            self.counters.cmd_get.hit();
+            self.counters.cmd_touch.hit();
+            let Some(key) = self.engine.key(bytes) else {
+                continue;
+            };
+            self.touch_and_get(key, expiry, with_cas).await?;
+            self.send_if_full().await?;
+        }
+        self.replies.out.extend_from_slice(Status::End.as_bytes());
+        Ok(())
+    }
+
+    async fn touch_and_get(&mut self, key: Key<'_>, expiry: u32, with_cas: bool) -> io::Result<()> {
+        let counters = self.counters;
+        loop {
+            let start = self.replies.out.len();
+            let replies = &mut *self.replies;
+            let touches = self.engine.modify(key, self.now, |found| {
+                // The closure runs again after a wait, so earlier output is void.
+                replies.out.truncate(start);
+                let Some(view) = found else {
+                    return (Change::Keep, None);
+                };
+                let shown = show_text(replies, key, view, with_cas);
+                let amend = Amend {
+                    expiry: Some(expiry),
+                    access: true,
+                    ..Amend::default()
+                };
+                let has_room = !matches!(shown, Shown::NoRoom(_));
+                let change = if has_room {
+                    Change::Amend(amend)
+                } else {
+                    Change::Keep
+                };
+                (change, Some(shown))
+            });
+            let shown = touches.await.ok().and_then(|modified| modified.result);
+            match shown {
+                Some(Shown::NoRoom(bytes)) => {
+                    Box::pin(self.make_room(bytes)).await?;
+                    continue;
+                }
+                Some(shown) => {
+                    counters.get_hits.hit();
+                    counters.touch_hits.hit();
+                    if let Shown::Long(value) = shown {
+                        Box::pin(self.send_long(key, value)).await?;
+                    }
+                }
+                None => {
+                    self.replies.out.truncate(start);
+                    counters.get_misses.hit();
+                    counters.touch_misses.hit();
+                }
+            }
+            return Ok(());
+        }
+    }
+
     /// If the batch is full, fills the pending replies and sends all.
     pub(crate) async fn send_if_full(&mut self) -> io::Result<()> {
         if self.is_full() {
@@ -350,19 +428,11 @@ impl<'i> Batch<'_, 'i> {
 
     /// Waits for earlier reads of a key, so that they do not see the write that follows.
     pub(super) async fn after_reads(&mut self, key: Key<'_>) -> io::Result<()> {
-        if self.reads(key) {
+        if self.pending.has(key) {
             self.fill().await?;
         }
         Ok(())
     }
-}
-
-/// Gives up the reads of pending replies. Returns the bytes that these still hold.
-fn give_up_reads(pending: &mut VecDeque<PendingReply<'_>>) -> usize {
-    for reply in pending.iter_mut() {
-        reply.read = None;
-    }
-    pending.len() * size_of::<PendingReply<'_>>()
 }
 
 enum GetOutcome {
@@ -384,12 +454,7 @@ fn show(replies: &mut Replies, ask: &Ask<'_>, view: &ItemView<'_>, now: u32) -> 
 }
 
 /// Puts a `VALUE` block in the replies, without a long value and its terminator.
-pub(super) fn show_text(
-    replies: &mut Replies,
-    key: Key<'_>,
-    view: &ItemView<'_>,
-    with_cas: bool,
-) -> Shown {
+fn show_text(replies: &mut Replies, key: Key<'_>, view: &ItemView<'_>, with_cas: bool) -> Shown {
     let cas_unique = with_cas.then_some(view.cas_unique);
     let (key, flags, len) = (key.bytes(), view.client_flags, view.value.len());
     match long_or_room(replies, view) {

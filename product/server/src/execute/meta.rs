@@ -1,55 +1,41 @@
 //! The meta commands except `mg`.
 
 use std::borrow::Cow;
-use std::io;
 
 use engine::{Amend, Change, ItemView, Key, Lookup, Peek, Put};
 use protocol::write::{Counted, DumpedItem, ItemMeta, Outcome};
-use protocol::{
-    Expiry, KEY_MAX_BYTES, MetaCommand, MetaKey, MetaRequest, MetaSet, Refusal, Status, adjust,
-    write,
-};
+use protocol::{Expiry, MetaCommand, MetaKey, MetaRequest, MetaSet, Refusal, adjust, write};
 
-use super::batch::Batch;
 use super::get::describe;
-use super::store::Condition;
+use super::store::{Condition, Writer, refuse};
 use super::text::renumbered;
 use crate::dump::dumped;
 
-impl<'i> Batch<'_, 'i> {
-    pub(super) async fn meta(&mut self, command: &MetaCommand<'i>) -> io::Result<()> {
-        let sent = match command {
-            MetaCommand::Get(request) => return self.meta_get(request).await,
-            MetaCommand::Noop => {
-                write::status(&mut self.replies.out, Status::MetaNoop, false);
-                return Ok(());
-            }
-            MetaCommand::Set(set) => &set.request.key,
-            MetaCommand::Delete(request) | MetaCommand::Arithmetic(request) => &request.key,
-            MetaCommand::Debug(key) => key,
-        };
-        let mut buffer = [0; KEY_MAX_BYTES];
-        let Some(key) = self.engine.key(sent.decode(&mut buffer)) else {
-            return Ok(());
-        };
-        self.after_reads(key).await?;
+/// A meta command on one key, except `mg`.
+pub(super) struct MetaWrite<'a> {
+    pub(super) to: Writer<'a>,
+    pub(super) key: Key<'a>,
+}
+
+impl MetaWrite<'_> {
+    /// Executes the command.
+    pub(super) async fn run(&mut self, command: &MetaCommand<'_>) {
         match command {
-            MetaCommand::Set(set) => self.meta_set(key, set).await,
-            MetaCommand::Delete(request) => self.meta_delete(key, request).await,
-            MetaCommand::Arithmetic(request) => self.meta_arithmetic(key, request).await,
-            MetaCommand::Debug(sent) => self.meta_debug(key, sent).await,
+            MetaCommand::Set(set) => self.set(set).await,
+            MetaCommand::Delete(request) => self.delete(request).await,
+            MetaCommand::Arithmetic(request) => self.arithmetic(request).await,
+            MetaCommand::Debug(sent) => self.debug(sent).await,
             MetaCommand::Get(_) | MetaCommand::Noop => {}
         }
-        Ok(())
     }
 
-    async fn meta_set(&mut self, key: Key<'_>, set: &MetaSet<'i>) {
-        self.counters.cmd_set.hit();
+    async fn set(&mut self, set: &MetaSet<'_>) {
+        self.to.counters.cmd_set.hit();
         let request = &set.request;
         let put = Put {
             value: Cow::Borrowed(set.value),
             client_flags: request.client_flags,
-            expiry: request.touch.unwrap_or_default().to_absolute(self.now).0,
+            expiry: request.touch.unwrap_or_default().to_absolute(self.to.now).0,
             cas_unique: request.new_cas,
             binary_key: request.key.is_base64(),
             ..Put::default()
@@ -60,38 +46,42 @@ impl<'i> Batch<'_, 'i> {
             invalidate: request.invalidate,
             vivify: request.vivify,
         };
-        match self.store_if(key, &condition, &put).await {
-            Ok(outcome) => write::meta_set(&mut self.replies.out, set, outcome),
-            Err(error) => self.refuse(error, false),
+        match self.to.store_if(self.key, &condition, &put).await {
+            Ok(outcome) => write::meta_set(self.to.out, set, outcome),
+            Err(error) => refuse(self.to.out, self.to.counters, error, false),
         }
     }
 
-    async fn meta_delete(&mut self, key: Key<'_>, request: &MetaRequest<'i>) {
-        let now = self.now;
+    async fn delete(&mut self, request: &MetaRequest<'_>) {
+        let now = self.to.now;
         let deleted = self
+            .to
             .engine
-            .modify(key, now, |found| decide_delete(request, found, now))
+            .modify(self.key, now, |found| decide_delete(request, found, now))
             .await;
         match deleted {
             Ok(modified) => {
                 match modified.result {
-                    Outcome::Done(()) => self.counters.delete_hits.hit(),
-                    Outcome::NotFound => self.counters.delete_misses.hit(),
+                    Outcome::Done(()) => self.to.counters.delete_hits.hit(),
+                    Outcome::NotFound => self.to.counters.delete_misses.hit(),
                     Outcome::Exists | Outcome::NotStored => {}
                 }
-                write::meta_delete(&mut self.replies.out, request, modified.result);
+                write::meta_delete(self.to.out, request, modified.result);
             }
-            Err(error) => self.refuse(error, false),
+            Err(error) => refuse(self.to.out, self.to.counters, error, false),
         }
     }
 
-    async fn meta_arithmetic(&mut self, key: Key<'_>, request: &MetaRequest<'i>) {
-        let now = self.now;
+    async fn arithmetic(&mut self, request: &MetaRequest<'_>) {
+        let now = self.to.now;
         let changed = self
+            .to
             .engine
-            .modify(key, now, |found| decide_arithmetic(request, found, now))
+            .modify(self.key, now, |found| {
+                decide_arithmetic(request, found, now)
+            })
             .await;
-        let (hits, misses) = self.counters.arithmetic(request.decrement);
+        let (hits, misses) = self.to.counters.arithmetic(request.decrement);
         match changed {
             Ok(modified) => match modified.result {
                 Some(mut outcome) => {
@@ -106,31 +96,30 @@ impl<'i> Batch<'_, 'i> {
                         Outcome::NotFound => misses.hit(),
                         Outcome::Exists | Outcome::NotStored => {}
                     }
-                    write::meta_arithmetic(&mut self.replies.out, request, outcome);
+                    write::meta_arithmetic(self.to.out, request, outcome);
                 }
-                None => write::refusal(&mut self.replies.out, Refusal::NonNumeric, false),
+                None => write::refusal(self.to.out, Refusal::NonNumeric, false),
             },
-            Err(error) => self.refuse(error, false),
+            Err(error) => refuse(self.to.out, self.to.counters, error, false),
         }
     }
 
-    async fn meta_debug(&mut self, key: Key<'_>, sent: &MetaKey<'i>) {
-        let now = self.now;
-        let out = &mut self.replies.out;
+    async fn debug(&mut self, sent: &MetaKey<'_>) {
+        let now = self.to.now;
+        let out = &mut *self.to.out;
         let describe = |out: &mut Vec<u8>, view: &ItemView<'_>| {
             write::meta_debug(out, sent, Some(&dumped(view)), now);
         };
         match self
+            .to
             .engine
-            .lookup(key, now, Peek::Yes, |view| describe(out, view))
+            .lookup(self.key, now, Peek::Yes, |view| describe(out, view))
         {
             Lookup::Hit(()) => {}
-            Lookup::Miss => write::meta_debug(&mut self.replies.out, sent, None, now),
-            Lookup::Flash(read) => match self.engine.read_flash(key, read).await {
-                Some(hit) => describe(&mut self.replies.out, &hit.view()),
-                None => {
-                    write::meta_debug(&mut self.replies.out, sent, None::<&DumpedItem<'_>>, now)
-                }
+            Lookup::Miss => write::meta_debug(self.to.out, sent, None, now),
+            Lookup::Flash(read) => match self.to.engine.read_flash(self.key, read).await {
+                Some(hit) => describe(self.to.out, &hit.view()),
+                None => write::meta_debug(self.to.out, sent, None::<&DumpedItem<'_>>, now),
             },
         }
     }

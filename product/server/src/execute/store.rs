@@ -1,12 +1,13 @@
 //! Storing under a condition, as the classic and the meta commands do.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
-use engine::{CacheError, Change, ItemView, Key, Put};
+use engine::{CacheError, Change, Engine, ItemView, Key, Put};
 use protocol::write::{Outcome, Stored};
-use protocol::{Exptime, StoreVerb};
+use protocol::{Exptime, Refusal, StoreVerb, write};
 
-use super::batch::Batch;
+use crate::counters::Counters;
 
 /// Condition for storing a value; [`protocol::MetaRequest`] documents its parts.
 pub(super) struct Condition {
@@ -16,7 +17,17 @@ pub(super) struct Condition {
     pub(super) vivify: Option<Exptime>,
 }
 
-impl Batch<'_, '_> {
+/// The cache that a write changes, and the replies that its answer is added to.
+pub(super) struct Writer<'a> {
+    pub(super) engine: &'a Arc<Engine>,
+    pub(super) counters: &'a Counters,
+    pub(super) out: &'a mut Vec<u8>,
+    /// Unix second of the request.
+    pub(super) now: u32,
+    pub(super) max_value_bytes: usize,
+}
+
+impl Writer<'_> {
     /// Stores `put` if `condition` holds. Counts a comparison of versions.
     pub(super) async fn store_if(
         &mut self,
@@ -48,6 +59,21 @@ impl Batch<'_, '_> {
         }
         Ok(outcome)
     }
+}
+
+/// Answers a write that the cache refused.
+pub(super) fn refuse(out: &mut Vec<u8>, counters: &Counters, error: CacheError, quiet: bool) {
+    let refusal = match error {
+        CacheError::TooLarge => {
+            counters.store_too_large.hit();
+            Refusal::TooLarge
+        }
+        CacheError::OutOfMemory => {
+            counters.store_no_memory.hit();
+            Refusal::OutOfMemoryStoring
+        }
+    };
+    write::refusal(out, refusal, quiet);
 }
 
 fn decide_set<'v>(

@@ -1,90 +1,23 @@
 //! The classic text commands that write.
 
 use std::borrow::Cow;
-use std::io;
 
 use engine::{Amend, CacheError, Change, ItemView, Key, Modified, Put};
 use protocol::write::Outcome;
-use protocol::{Adjusted, Command, Exptime, Keys, Refusal, Status, StoreVerb, adjust, write};
+use protocol::{Adjusted, Command, Exptime, Refusal, Status, StoreVerb, adjust, write};
 
-use super::batch::Batch;
-use super::get::{Shown, show_text};
-use super::store::{Condition, replacing};
+use super::store::{Condition, Writer, refuse, replacing};
 use crate::counters::{Counter, Counters};
 
-impl<'i> Batch<'_, 'i> {
-    pub(super) async fn get_and_touch(
-        &mut self,
-        keys: Keys<'i>,
-        exptime: Exptime,
-        with_cas: bool,
-    ) -> io::Result<()> {
-        let expiry = exptime.to_absolute(self.now).0;
-        // A long value can be sent only when no reply before it is pending.
-        self.fill().await?;
-        for bytes in keys {
-            self.counters.cmd_get.hit();
-            self.counters.cmd_touch.hit();
-            let Some(key) = self.engine.key(bytes) else {
-                continue;
-            };
-            self.touch_and_get(key, expiry, with_cas).await?;
-            self.send_if_full().await?;
-        }
-        self.replies.out.extend_from_slice(Status::End.as_bytes());
-        Ok(())
-    }
+/// A classic command that writes to one key.
+pub(super) struct TextWrite<'a> {
+    pub(super) to: Writer<'a>,
+    pub(super) key: Key<'a>,
+}
 
-    async fn touch_and_get(&mut self, key: Key<'_>, expiry: u32, with_cas: bool) -> io::Result<()> {
-        let counters = self.counters;
-        loop {
-            let start = self.replies.out.len();
-            let replies = &mut *self.replies;
-            let touches = self.engine.modify(key, self.now, |found| {
-                // The closure runs again after a wait, so earlier output is void.
-                replies.out.truncate(start);
-                let Some(view) = found else {
-                    return (Change::Keep, None);
-                };
-                let shown = show_text(replies, key, view, with_cas);
-                let amend = Amend {
-                    expiry: Some(expiry),
-                    access: true,
-                    ..Amend::default()
-                };
-                let has_room = !matches!(shown, Shown::NoRoom(_));
-                let change = if has_room {
-                    Change::Amend(amend)
-                } else {
-                    Change::Keep
-                };
-                (change, Some(shown))
-            });
-            let shown = touches.await.ok().and_then(|modified| modified.result);
-            match shown {
-                Some(Shown::NoRoom(bytes)) => {
-                    Box::pin(self.make_room(bytes)).await?;
-                    continue;
-                }
-                Some(shown) => {
-                    counters.get_hits.hit();
-                    counters.touch_hits.hit();
-                    if let Shown::Long(value) = shown {
-                        Box::pin(self.send_long(key, value)).await?;
-                    }
-                }
-                None => {
-                    self.replies.out.truncate(start);
-                    counters.get_misses.hit();
-                    counters.touch_misses.hit();
-                }
-            }
-            return Ok(());
-        }
-    }
-
-    /// Executes a command that writes to one key.
-    pub(super) async fn write(&mut self, key: Key<'_>, command: &Command<'i>) {
+impl TextWrite<'_> {
+    /// Executes the command.
+    pub(super) async fn run(&mut self, command: &Command<'_>) {
         match *command {
             Command::Store {
                 verb,
@@ -98,7 +31,7 @@ impl<'i> Batch<'_, 'i> {
                 let put = Put {
                     value: Cow::Borrowed(value),
                     client_flags,
-                    expiry: exptime.to_absolute(self.now).0,
+                    expiry: exptime.to_absolute(self.to.now).0,
                     ..Put::default()
                 };
                 let condition = Condition {
@@ -107,39 +40,42 @@ impl<'i> Batch<'_, 'i> {
                     invalidate: false,
                     vivify: None,
                 };
-                self.store(key, &condition, &put, noreply).await;
+                self.store(&condition, &put, noreply).await;
             }
-            Command::Delete { noreply, .. } => self.delete(key, noreply).await,
+            Command::Delete { noreply, .. } => self.delete(noreply).await,
             Command::Arithmetic {
                 delta,
                 decrement,
                 noreply,
                 ..
-            } => self.arithmetic(key, delta, decrement, noreply).await,
+            } => self.arithmetic(delta, decrement, noreply).await,
             Command::Touch {
                 exptime, noreply, ..
-            } => self.touch(key, exptime, noreply).await,
+            } => self.touch(exptime, noreply).await,
             _ => {}
         }
     }
 
-    async fn store(&mut self, key: Key<'_>, condition: &Condition, put: &Put<'_>, noreply: bool) {
-        self.counters.cmd_set.hit();
-        let status = match self.store_if(key, condition, put).await {
+    async fn store(&mut self, condition: &Condition, put: &Put<'_>, noreply: bool) {
+        self.to.counters.cmd_set.hit();
+        let status = match self.to.store_if(self.key, condition, put).await {
             Ok(Outcome::Done(_)) => Status::Stored,
             Ok(Outcome::NotStored) => Status::NotStored,
             Ok(Outcome::Exists) => Status::Exists,
             Ok(Outcome::NotFound) => Status::NotFound,
-            Err(error) => return self.refuse(error, noreply),
+            Err(error) => return refuse(self.to.out, self.to.counters, error, noreply),
         };
-        write::status(&mut self.replies.out, status, noreply);
+        write::status(self.to.out, status, noreply);
     }
 
-    async fn delete(&mut self, key: Key<'_>, noreply: bool) {
+    async fn delete(&mut self, noreply: bool) {
         let deleted = self
+            .to
             .engine
             // Removed even if nothing is found: recovery may not have reached it yet.
-            .modify(key, self.now, |found| (Change::Remove, found.is_some()))
+            .modify(self.key, self.to.now, |found| {
+                (Change::Remove, found.is_some())
+            })
             .await;
         self.answer_found(
             deleted,
@@ -149,10 +85,11 @@ impl<'i> Batch<'_, 'i> {
         );
     }
 
-    async fn arithmetic(&mut self, key: Key<'_>, delta: u64, decrement: bool, noreply: bool) {
+    async fn arithmetic(&mut self, delta: u64, decrement: bool, noreply: bool) {
         let changed = self
+            .to
             .engine
-            .modify(key, self.now, |found| {
+            .modify(self.key, self.to.now, |found| {
                 let Some(view) = found else {
                     return (Change::Keep, None);
                 };
@@ -165,29 +102,28 @@ impl<'i> Batch<'_, 'i> {
                 }
             })
             .await;
-        let (hits, misses) = self.counters.arithmetic(decrement);
+        let (hits, misses) = self.to.counters.arithmetic(decrement);
         match changed.map(|modified| modified.result) {
             Ok(Some(Ok(value))) => {
                 hits.hit();
-                write::number(&mut self.replies.out, value, noreply);
+                write::number(self.to.out, value, noreply);
             }
-            Ok(Some(Err(()))) => {
-                write::refusal(&mut self.replies.out, Refusal::NonNumeric, noreply)
-            }
+            Ok(Some(Err(()))) => write::refusal(self.to.out, Refusal::NonNumeric, noreply),
             Ok(None) => {
                 misses.hit();
-                write::status(&mut self.replies.out, Status::NotFound, noreply);
+                write::status(self.to.out, Status::NotFound, noreply);
             }
-            Err(error) => self.refuse(error, noreply),
+            Err(error) => refuse(self.to.out, self.to.counters, error, noreply),
         }
     }
 
-    async fn touch(&mut self, key: Key<'_>, exptime: Exptime, noreply: bool) {
-        self.counters.cmd_touch.hit();
-        let expiry = exptime.to_absolute(self.now).0;
+    async fn touch(&mut self, exptime: Exptime, noreply: bool) {
+        self.to.counters.cmd_touch.hit();
+        let expiry = exptime.to_absolute(self.to.now).0;
         let touched = self
+            .to
             .engine
-            .modify(key, self.now, |found| {
+            .modify(self.key, self.to.now, |found| {
                 let amend = Amend {
                     expiry: Some(expiry),
                     access: true,
@@ -212,17 +148,17 @@ impl<'i> Batch<'_, 'i> {
         done: Status,
         noreply: bool,
     ) {
-        let (hits, misses) = counts(self.counters);
+        let (hits, misses) = counts(self.to.counters);
         match found {
             Ok(modified) if modified.result => {
                 hits.hit();
-                write::status(&mut self.replies.out, done, noreply);
+                write::status(self.to.out, done, noreply);
             }
             Ok(_) => {
                 misses.hit();
-                write::status(&mut self.replies.out, Status::NotFound, noreply);
+                write::status(self.to.out, Status::NotFound, noreply);
             }
-            Err(error) => self.refuse(error, noreply),
+            Err(error) => refuse(self.to.out, self.to.counters, error, noreply),
         }
     }
 }

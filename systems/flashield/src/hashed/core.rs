@@ -19,6 +19,7 @@ use runtime::sync::Notify;
 use runtime::work::{self, Work};
 
 use super::dead::{CopyRank, DeadKeys};
+use super::hot::HotShare;
 use super::members::Members;
 use super::restoring::Restoring;
 use super::settings::HashedSettings;
@@ -36,7 +37,7 @@ use engine::reclaim::IndexUse;
 use engine::store::SegmentStore;
 use engine::{Key, KeyHash};
 use parking_lot::{Mutex, RwLock};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Estimate of the dead keys of a partition beyond which entries are removed unread: one for [`SLOTS_PER_DEAD_KEY`] slots of
 /// the table or, if that is more, as many as fit a share of the index's memory, within [`FEW_DEAD_KEYS`].
@@ -44,6 +45,8 @@ const SLOTS_PER_DEAD_KEY: usize = 256;
 const DEAD_KEYS_SHARE: u64 = 16;
 const DEAD_KEY_BYTES: u64 = 128;
 const FEW_DEAD_KEYS: std::ops::RangeInclusive<u64> = 16..=1024;
+/// Number of slots below which most keys share slots with other keys.
+const SMALL_TABLES: u64 = 1 << 16;
 
 /// A compact index over segments in which the hash of a key gives the position of its item.
 pub(super) struct Hashed {
@@ -60,15 +63,9 @@ pub(super) struct Hashed {
     pub(super) is_restoring: AtomicBool,
     /// Journal that records lost entries. Set before anything is placed.
     journal: Arc<OnceLock<Arc<Journal>>>,
-    /// Whether the flash is so full that some of its items must become ghosts.
-    pub(super) is_full: AtomicBool,
-    pub(super) hot_percent: u32,
-    /// Whether memory and flash share one CLOCK.
-    pub(super) has_one_clock: bool,
-    /// Estimated number of items that the whole flash holds; 0 while it is not known.
-    capacity: AtomicU64,
+    pub(super) hot: HotShare,
     /// Number of slots of all tables.
-    pub(super) slots: u64,
+    slots: u64,
     partition_bits: u32,
     /// Seed of the key hashes.
     seed: u64,
@@ -149,10 +146,7 @@ impl Hashed {
             restoring: Mutex::default(),
             is_restoring: AtomicBool::new(false),
             journal: parts.journal,
-            is_full: AtomicBool::new(false),
-            hot_percent: settings.hot_percent,
-            has_one_clock: settings.one_clock,
-            capacity: AtomicU64::new(0),
+            hot: HotShare::new(settings.hot_percent, settings.one_clock),
             slots: (config.slots << parts.partition_bits) as u64,
             partition_bits: parts.partition_bits,
             seed: parts.image,
@@ -439,45 +433,62 @@ impl Hashed {
         true
     }
 
-    /// Turns some entries into ghosts, if too many are hot. With separate CLOCKs, does so only on a nearly full flash.
-    pub(super) fn keep_ghosts(&self, shard: &mut Shard) {
-        if self.has_one_clock {
-            // The hand moves over the entries alone: items in memory must not pay for a ghost that was read.
-            shard.move_hand(shard.most_hot);
-        } else if self.is_full.load(Ordering::Relaxed) {
-            shard.keep_ghosts(self.hot_percent);
-        }
-    }
-
-    /// Moves the hand of the shared CLOCK over memory and flash. In each partition as many entries may be hot as items fit
-    /// all of memory and `hot_percent` of the flash (Flashield, section 4.3: DRAM + SSD x hot). Returns how many items in
-    /// memory the hand has passed.
+    /// Moves the hand of the shared CLOCK over memory and flash. Returns how many items in memory the hand has passed.
     pub(super) fn move_one_hand(&self, hash: KeyHash, memory: InMemory) -> u64 {
-        let capacity = self.capacity.load(Ordering::Relaxed);
-        if capacity == 0 {
+        let most_hot = self.hot.most_hot(&self.store, self.partition_bits, memory);
+        let Some(most_hot) = most_hot else {
             return 0;
-        }
-        let store = &self.store;
-        let flash_bytes =
-            u64::from(store.table().segments()) * u64::from(store.table().segment_bytes());
-        let item_bytes = (flash_bytes / capacity).max(1);
-        let of_flash = (capacity * u64::from(self.hot_percent) / 100) >> self.partition_bits;
-        let of_memory = memory.spare_bytes / item_bytes;
+        };
         self.change_shard(self.shard(hash), |shard| {
-            shard.most_hot = (of_flash + of_memory) as usize;
+            shard.most_hot = most_hot;
             shard.move_one_hand(memory.items)
         })
     }
 
     /// Updates the capacity of the flash, and whether it is nearly full.
     pub(super) fn note_fill(&self) {
-        let store = &self.store;
         let mean_keys = self.members.read().mean_keys();
-        let capacity = mean_keys * u64::from(store.table().segments());
-        self.capacity.store(capacity, Ordering::Relaxed);
-        // Watermarks keep at most half of the flash free.
-        let is_full = !store.pool().is_first_fill()
-            && store.pool().counts().free <= store.table().segments() / 2;
-        self.is_full.store(is_full, Ordering::Relaxed);
+        self.hot.note_fill(&self.store, mean_keys);
+    }
+
+    /// Notes that a candidate's item has been read. Returns the entry before the change; `None` if the entry is gone.
+    pub(super) fn touch(&self, shard: &mut Shard, candidate: &Candidate) -> Option<CompactEntry> {
+        let (slot, location) = (candidate.slot, candidate.location);
+        let before = shard.table.touch_if_at(slot, location)?;
+        if before.is_ghost() {
+            self.hot.keep_ghosts(shard);
+        }
+        Some(before)
+    }
+
+    /// Settles a generation of a segment: it gets no more entries.
+    pub(super) fn settle(&self, segment: SegmentId, generation: u64) {
+        // Built before the lock is taken for writing, so that look-ups do not wait for it.
+        let filter = self.members.read().filter_of(segment, generation);
+        if let Some(filter) = filter {
+            self.change_members(|members| members.settle(segment, generation, filter));
+        }
+    }
+
+    /// Queues all dead keys that are not queued.
+    pub(super) fn queue_dead(&self) {
+        for shard in &self.shards {
+            shard.lock().dead.queue_all(|hash| self.queue(hash));
+        }
+        self.dead_keys.work.notify_all();
+    }
+
+    /// Returns an upper bound of the live items whose entries the index has lost, or that a start may lose.
+    pub(super) fn entries_lost(&self) -> u64 {
+        let recorded_lost = self.counters.recorded_lost.get();
+        // Counts a mark as if it matched every segment and function: on average it hits this many other items, which share
+        // its slot.
+        let sharing = PROBES as u64 * self.index_use.objects.load(Ordering::Relaxed);
+        let is_small = self.slots < SMALL_TABLES;
+        let by_marks = match is_small {
+            true => recorded_lost,
+            false => recorded_lost * sharing / self.slots,
+        };
+        self.counters.lost() + by_marks
     }
 }

@@ -377,7 +377,7 @@ fn a_sync_of_a_full_flash_ends_though_all_of_it_has_been_read() {
         let media = hashed_media(9 << 20, ITEMS);
         let engine = start(&media, &config).await;
         let limit = engine.stats().dram_limit_bytes;
-        engine.lend_memory(limit - (2 << 20));
+        engine.loans().lend(limit - (2 << 20));
         for number in 0..ITEMS {
             let bytes = value(number, 1500);
             set(&engine, &numbered(number), &bytes).await.unwrap();

@@ -7,7 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cache::Engine;
+use super::phase::Phase;
+use crate::tiers::Tiers;
 
 /// The shortest rest between two sweeps.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -20,19 +21,25 @@ const BURST_REST: u32 = 4;
 /// The shortest rest between two bursts.
 const LEAST_REST: Duration = Duration::from_micros(250);
 
-impl Engine {
+/// The crawler's task. It visits each partition in turn, and holds a lock for one step at a time.
+pub(crate) struct Crawl {
+    pub(super) tiers: Arc<Tiers>,
+    pub(super) phase: Arc<Phase>,
+}
+
+impl Crawl {
     /// Frees the memory of items that have expired or been flushed, until an orderly stop.
-    pub(super) async fn crawl(self: Arc<Self>) {
+    pub(crate) async fn run(&self) {
         let mut rest = INTERVAL;
         loop {
-            let stopping = self.persistence.stopping.listener();
-            if self.is_stopped() {
+            let stopping = self.phase.listener();
+            if self.phase.is_stopped() {
                 return;
             }
             // Ends early if a stop begins; the loop checks for that.
             let _ = runtime::timeout(rest, stopping).await;
             let begun = runtime::now();
-            for number in 0..self.partitions.len() {
+            for number in 0..self.tiers.partitions.len() {
                 self.crawl_partition(number).await;
             }
             let took = runtime::now().since(begun);
@@ -41,13 +48,14 @@ impl Engine {
     }
 
     async fn crawl_partition(&self, number: usize) {
-        while !self.is_stopped() {
+        while !self.phase.is_stopped() {
             let begun = runtime::now();
             for _ in 0..BURST_STEPS {
                 let now = runtime::unix_seconds();
-                let mut partition = self.lock_partition(number, now);
-                let context = self.evict_context(number, now);
-                if !partition.tier.expire_some(&context) {
+                let mut partition = self.tiers.partitions.lock_number(number, now);
+                let context = self.tiers.evict_context(number, now);
+                let tier = &mut partition.tier;
+                if !tier.crawler.step(&mut tier.items, &context) {
                     return;
                 }
             }

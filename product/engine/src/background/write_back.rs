@@ -23,13 +23,15 @@ use std::time::Duration;
 
 use futures_util::future::select;
 use runtime::Instant;
-use runtime::sync::EventListener;
 
-use crate::cache::{Engine, Requests, SyncError};
+use super::journal_syncs::JournalSyncs;
+use super::phase::Phase;
+use super::requests::Requests;
 use crate::counter::Count as _;
 use crate::dram::{Due, NoSpace, Walked};
 use crate::store::Unflushed;
-use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::atomic::Ordering;
+use crate::tiers::Tiers;
 
 /// Rounds in a write-back window.
 const STEPS: u32 = 8;
@@ -58,9 +60,7 @@ struct Walk {
 }
 
 impl Walk {
-    fn new(engine: &Engine) -> Self {
-        let partitions = engine.partitions.len();
-        let window = engine.config.write_back;
+    fn new(partitions: usize, window: Option<Duration>) -> Self {
         Self {
             marks: vec![[0; AGE]; partitions],
             round: 0,
@@ -84,52 +84,32 @@ impl Walk {
     }
 }
 
-impl Engine {
-    /// Makes every write acknowledged so far durable, including items in memory alone: a crash after this loses none.
-    /// Requests go on during the sync. Needs the background tasks, and may take as long as an orderly stop.
-    ///
-    /// # Errors
-    /// [`SyncError`]: a crash may lose some of the items.
-    pub async fn sync(&self) -> Result<(), SyncError> {
-        let outcome = runtime::timeout(self.config.stop_deadline, self.served(&self.syncs)).await;
-        match outcome {
-            Ok(Some(true)) => Ok(()),
-            Ok(Some(false)) => Err(SyncError::Refused),
-            Ok(None) => Err(SyncError::Stopping),
-            Err(_) => Err(SyncError::Slow),
-        }
-    }
+/// Places items that have been in memory alone for a while, and all items on request. Items stay in memory, clean.
+pub(crate) struct WriteBack {
+    pub(super) tiers: Arc<Tiers>,
+    pub(super) phase: Arc<Phase>,
+    pub(super) journal_syncs: Arc<JournalSyncs>,
+    /// Time within which an item is on flash; `None` places items on request alone.
+    pub(super) window: Option<Duration>,
+    /// Bytes of memory of the whole cache.
+    pub(super) memory_bytes: u64,
+    pub(crate) requests: Requests,
+}
 
-    /// Makes a request and waits for its answer: whether it was carried out. Returns `None` once the cache is being
-    /// stopped.
-    pub(super) async fn served(&self, requests: &Requests) -> Option<bool> {
-        let number = requests.ask();
+impl WriteBack {
+    /// Writes back until an orderly stop, and serves requests for syncs.
+    pub(crate) async fn run(&self) {
+        self.tiers.flash.recovered().await;
+        let mut walk = Walk::new(self.tiers.partitions.len(), self.window);
         loop {
-            let done = requests.done.listener();
-            let stopping = self.persistence.stopping.listener();
-            if let Some(outcome) = requests.outcome(number) {
-                return Some(outcome);
-            }
-            if self.is_stopped() {
-                return None;
-            }
-            select(done, stopping).await;
-        }
-    }
-
-    /// Writes back until an orderly stop, and serves [`sync`](Engine::sync).
-    pub(super) async fn write_back(self: Arc<Self>) {
-        self.flash.recovered().await;
-        let mut walk = Walk::new(&self);
-        loop {
-            let asked = self.syncs.come.listener();
-            let stopping = self.persistence.stopping.listener();
-            if self.is_stopped() {
+            let asked = self.requests.come();
+            let stopping = self.phase.listener();
+            if self.phase.is_stopped() {
                 return;
             }
-            if let Some(last) = self.syncs.waiting() {
+            if let Some(last) = self.requests.waiting() {
                 let is_durable = self.place_everything().await;
-                self.syncs.serve(last, is_durable);
+                self.requests.serve(last, is_durable);
                 continue;
             }
             let woken = select(asked, stopping);
@@ -152,11 +132,11 @@ impl Engine {
         let on_time = walk.next.unwrap_or(now) + walk.pause;
         walk.next = Some(on_time.max(now));
         let number = walk.partition;
-        let due = walk.turn(self.partitions[number].0.lock().next_version);
+        let due = walk.turn(self.tiers.partitions.next_version_of(number));
         let mut walked = Walked::default();
         // While a write limit holds writes back, the flash is for items that leave memory.
-        while !self.flash.is_held_back() {
-            let space = self.flash.space().listener();
+        while !self.tiers.flash.is_held_back() {
+            let space = self.tiers.flash.space().listener();
             match self.clean_chunk(number, &mut walked, &due) {
                 Ok(true) => self.let_writers_catch_up(walk.pause).await,
                 Ok(false) => break,
@@ -166,7 +146,7 @@ impl Engine {
             }
         }
         walk.partition += 1;
-        if walk.partition == self.partitions.len() {
+        if walk.partition == self.tiers.partitions.len() {
             walk.partition = 0;
             walk.round += 1;
             self.end_round(walk).await;
@@ -176,17 +156,22 @@ impl Engine {
     /// Writes the items placed in this round to flash, and syncs.
     async fn end_round(&self, walk: &mut Walk) {
         let is_last = walk.round.is_multiple_of(STEPS as usize);
-        if !self.store().flusher().can_flush() && is_last {
-            self.store().appender().flush();
+        if !self.tiers.store().flusher().can_flush() && is_last {
+            self.tiers.store().appender().flush();
         }
         // The error of one segment does not concern the other segments.
-        let _ = self.flash.upkeep.flush_filling(Unflushed::Items).await;
-        let written = self.store().counters().bytes_written.get();
-        let is_due = written != walk.synced || self.store().table().is_in_doubt();
-        if is_due && self.flash.sync_all().await.is_ok() {
+        let _ = self
+            .tiers
+            .flash
+            .writing
+            .flush_filling(Unflushed::Items)
+            .await;
+        let written = self.tiers.store().counters().bytes_written.get();
+        let is_due = written != walk.synced || self.tiers.store().table().is_in_doubt();
+        if is_due && self.tiers.flash.sync_all().await.is_ok() {
             walk.synced = written;
         }
-        let stats = self.flash.upkeep.stats();
+        let stats = self.tiers.flash.upkeep.stats();
         let gone = stats.segments_reclaimed + stats.items_lost;
         walk.unplaced = is_last && gone != walk.gone_seen && self.may_place_again();
         if walk.unplaced {
@@ -197,27 +182,27 @@ impl Engine {
     /// Returns whether lost copies may be placed again: the index knows for each item whether flash has it, and flash
     /// and index are large enough for another copy of everything in memory.
     fn may_place_again(&self) -> bool {
-        let store = self.store();
+        let store = self.tiers.store();
         let flash_bytes =
             u64::from(store.table().segments()) * u64::from(store.table().segment_bytes());
-        let partitions = self.partitions.iter();
-        let items = partitions.map(|partition| partition.0.lock().tier.in_use().items);
-        let upkeep = &self.flash.upkeep;
-        upkeep.is_located()
-            && flash_bytes >= LARGE_FLASH * self.config.memory_bytes
+        let partitions = self.tiers.partitions.each();
+        let items = partitions.map(|partition| partition.tier.items.in_use().items);
+        let upkeep = &self.tiers.flash.upkeep;
+        upkeep.dead_copies.are_located()
+            && flash_bytes >= LARGE_FLASH * self.memory_bytes
             && upkeep.index_use.holds(LARGE_FLASH * items.sum::<u64>())
     }
 
     /// Places the due items of the next chunk of a partition that has any. Returns false behind the last chunk, and
     /// once the cache is being stopped.
     fn clean_chunk(&self, number: usize, walked: &mut Walked, due: &Due) -> Result<bool, NoSpace> {
-        if self.is_stopped() {
+        if self.phase.is_stopped() {
             return Ok(false);
         }
         let now = runtime::unix_seconds();
-        let mut partition = self.lock_partition(number, now);
-        let context = self.evict_context(number, now);
-        partition.tier.clean_chunk(walked, due, &context)
+        let mut partition = self.tiers.partitions.lock_number(number, now);
+        let context = self.tiers.evict_context(number, now);
+        walked.clean_chunk(&mut partition.tier.items, due, &context)
     }
 
     /// Yields, and waits until no sealed segment waits to be written, but not longer than `patience`.
@@ -225,8 +210,8 @@ impl Engine {
         runtime::yield_now().await;
         let written = async {
             loop {
-                let progress = self.flash.upkeep.progress.listener();
-                if self.store().pool().counts().sealed == 0 {
+                let progress = self.tiers.flash.upkeep.progress.listener();
+                if self.tiers.store().pool().counts().sealed == 0 {
                     return;
                 }
                 progress.await;
@@ -241,11 +226,11 @@ impl Engine {
         let mut returning = None;
         for round in 0..MAX_ROUNDS {
             if round > 0 {
-                returning.get_or_insert_with(|| self.return_nothing());
+                returning.get_or_insert_with(|| self.tiers.return_nothing());
             }
-            let before = self.back_in_memory();
+            let before = self.tiers.back_in_memory();
             let mut are_all_placed = true;
-            for number in 0..self.partitions.len() {
+            for number in 0..self.tiers.partitions.len() {
                 match self.place_partition(number).await {
                     Some(is_placed) => are_all_placed &= is_placed,
                     None => return false,
@@ -254,18 +239,11 @@ impl Engine {
             if !self.write_placed(false).await {
                 return false;
             }
-            if are_all_placed && self.back_in_memory() == before {
-                return self.sync_now().await && !self.journal.is_void();
+            if are_all_placed && self.tiers.back_in_memory() == before {
+                return self.journal_syncs.sync_now().await && !self.tiers.journal().is_void();
             }
         }
         false
-    }
-
-    /// Makes reclaim drop items instead of returning them to memory, until the result is dropped. Otherwise memory may
-    /// never be all on flash: reclaim makes space for its items by returning other items that have been read.
-    pub(super) fn return_nothing(&self) -> ReturnNothing<'_> {
-        self.returning_nothing.fetch_add(1, Ordering::Relaxed);
-        ReturnNothing(&self.returning_nothing)
     }
 
     /// Places all items of a partition that flash does not have. Returns false if a full index has refused some, and
@@ -273,13 +251,13 @@ impl Engine {
     async fn place_partition(&self, number: usize) -> Option<bool> {
         let mut walked = Walked::default();
         loop {
-            let space = self.flash.space().listener();
+            let space = self.tiers.flash.space().listener();
             match self.clean_chunk(number, &mut walked, &Due::ALL) {
                 Ok(true) => runtime::yield_now().await,
-                Ok(false) => return (!self.is_stopped()).then_some(!walked.has_refused),
+                Ok(false) => return (!self.phase.is_stopped()).then_some(!walked.has_refused),
                 Err(NoSpace) => {
-                    self.flash.ask_for_space().await;
-                    self.unless_stopping(space).await;
+                    self.tiers.flash.ask_for_space().await;
+                    self.phase.unless_stopping(space).await;
                 }
             }
         }
@@ -287,53 +265,45 @@ impl Engine {
 
     /// Writes and syncs everything placed so far. Gives up when a stop begins, unless it `goes_on`.
     pub(super) async fn write_placed(&self, goes_on: bool) -> bool {
-        let upkeep = &self.flash.upkeep;
-        if !self.store().flusher().can_flush() {
-            self.store().appender().flush();
+        let upkeep = &self.tiers.flash.upkeep;
+        if !self.tiers.store().flusher().can_flush() {
+            self.tiers.store().appender().flush();
         }
         let before = self
+            .tiers
             .store()
             .appender()
             .next_sequence()
             .load(Ordering::Acquire);
-        let failed_syncs = self.store().syncs().failed_syncs();
-        if upkeep.flush_filling(Unflushed::Items).await.is_err() {
+        let failed_syncs = self.tiers.store().syncs().failed_syncs();
+        if self
+            .tiers
+            .flash
+            .writing
+            .flush_filling(Unflushed::Items)
+            .await
+            .is_err()
+        {
             // A segment that cannot be flushed is written like any other segment, or its items are moved.
-            self.store().appender().flush();
+            self.tiers.store().appender().flush();
         }
-        let is_given_up = || !goes_on && self.is_stopped();
-        upkeep.writes_all(true);
+        let is_given_up = || !goes_on && self.phase.is_stopped();
+        self.tiers.flash.writing.writes_all(true);
         loop {
             let progress = upkeep.progress.listener();
-            if is_given_up() || !self.store().buffers().has_sealed_before(before) {
+            if is_given_up() || !self.tiers.store().buffers().has_sealed_before(before) {
                 break;
             }
             if goes_on {
                 progress.await;
             } else {
-                self.unless_stopping(progress).await;
+                self.phase.unless_stopping(progress).await;
             }
         }
-        upkeep.writes_all(false);
+        self.tiers.flash.writing.writes_all(false);
         // A sync that has failed in between puts the segments written here in doubt.
         !is_given_up()
-            && self.flash.sync_all().await.is_ok()
-            && self.store().syncs().failed_syncs() == failed_syncs
-    }
-
-    async fn unless_stopping(&self, event: EventListener) {
-        let stopping = self.persistence.stopping.listener();
-        if !self.is_stopped() {
-            select(event, stopping).await;
-        }
-    }
-}
-
-/// Guard during which reclaim [returns nothing](Engine::return_nothing) to memory.
-pub(super) struct ReturnNothing<'e>(&'e AtomicUsize);
-
-impl Drop for ReturnNothing<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+            && self.tiers.flash.sync_all().await.is_ok()
+            && self.tiers.store().syncs().failed_syncs() == failed_syncs
     }
 }
