@@ -50,7 +50,7 @@ mod partition;
 mod sync;
 
 pub use ::format;
-pub use admission::{Admission, AdmissionStats, LearnerStats, Learning};
+pub use admission::{AdmissionKind, AdmissionStats, AdmitAll, AdmitGhosts, AdmitRandom};
 pub use cache::{
     Amend, CacheError, Change, Engine, EngineStats, FlashRead, ItemView, Lookup, MemoryCursor,
     Modified, Owner, Peek, Put, SharedValue, SyncError,
@@ -59,7 +59,7 @@ pub use config::{
     AfterDowntime, ConfigError, Dram, EngineConfig, IndexSettings, ReclaimPolicy, ReclaimSettings,
     Reserve, Schedule, StaticReserve, WriteSettings,
 };
-pub use counter::Count;
+pub use counter::{Count, NamedStats};
 pub use dram::LongValue;
 pub use durability::{
     Distrust, IndexDeviceError, IndexDeviceNeed, Medium, OpenError, RecoveryStats, Start,

@@ -1,22 +1,30 @@
-//! The systems that a program is built with: each is a feature of this package, on by default. `serve --preset`, `compare`
-//! and `check` offer the presets of the systems that are compiled in.
+//! The systems that a program is built with: each is a feature of this package, on by default. `serve`, `compare` and `check`
+//! offer the presets and the kinds of admission of the systems that are compiled in.
 
 #![forbid(unsafe_code)]
 
+use engine::admission::ADMISSIONS;
 use engine::preset::{FLOWSTONE, Presets};
 
-/// The default preset, and those of every system of the list.
-pub const PRESETS: Presets = Presets(&[
-    &[FLOWSTONE],
-    #[cfg(feature = "didacache")]
-    didacache::PRESETS,
-    #[cfg(feature = "slickcache")]
-    slickcache::PRESETS,
-    #[cfg(feature = "sliced")]
-    sliced::PRESETS,
-    #[cfg(feature = "flashield")]
-    flashield::PRESETS,
-]);
+/// Presets and kinds of admission: those of the product, and those of every system of the list.
+pub const PRESETS: Presets = Presets {
+    presets: &[
+        &[FLOWSTONE],
+        #[cfg(feature = "didacache")]
+        didacache::PRESETS,
+        #[cfg(feature = "slickcache")]
+        slickcache::PRESETS,
+        #[cfg(feature = "sliced")]
+        sliced::PRESETS,
+        #[cfg(feature = "flashield")]
+        flashield::PRESETS,
+    ],
+    admissions: &[
+        ADMISSIONS,
+        #[cfg(feature = "flashield")]
+        flashield::ADMISSIONS,
+    ],
+};
 
 #[cfg(all(
     test,
@@ -37,6 +45,27 @@ mod tests {
         }
         let error = PRESETS.named("bigcache").unwrap_err().to_string();
         assert!(error.contains("`bigcache`") && error.contains("fatcache-async-fifo-drop"));
+    }
+
+    #[test]
+    fn admissions_are_found_by_name_and_others_are_told_all_forms() {
+        for (text, reads) in [("learned", 1), ("learned:10", 10)] {
+            let found = PRESETS.admission(text).unwrap();
+            let learning = found.settings::<flashield::Learning>().unwrap();
+            assert_eq!(learning.reads, reads);
+        }
+        for (text, name) in [("all", "all"), ("random:3", "random"), ("ghosts", "ghosts")] {
+            assert_eq!(PRESETS.admission(text).unwrap().name(), name);
+        }
+        for wrong in ["", "learned:", "random", "all:1"] {
+            let error = PRESETS.admission(wrong).unwrap_err().to_string();
+            assert_eq!(
+                error,
+                format!(
+                    "`{wrong}` is no admission; write all, random:PERCENT, ghosts:READS or learned:READS"
+                )
+            );
+        }
     }
 
     fn sizes(memory_mib: u64, flash_gib: u64, block_bytes: Option<u32>) -> Sizes {

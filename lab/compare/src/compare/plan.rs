@@ -8,8 +8,8 @@ use std::time::Duration;
 use device::{DeviceSpec, DiskSpec, DriveModel};
 use engine::config::Sizes;
 use engine::preset::Preset;
-use engine::{Admission, EngineConfig, Reserve};
-use flashield::HashedSettings;
+use engine::{AdmissionKind, EngineConfig, Reserve};
+use flashield::{HashedSettings, Learning};
 use sliced::SlicedSettings;
 use slickcache::TieredSettings;
 use slickcache::cascade::CascadeConfig;
@@ -114,7 +114,7 @@ pub struct Plan {
     /// Segments from one checkpoint of a tiered index to the next, instead of the preset's choice.
     pub checkpoint_segments: Option<u32>,
     /// Rule by which items that leave memory go to flash, instead of the preset's choice.
-    pub admission: Option<Admission>,
+    pub admission: Option<Arc<dyn AdmissionKind>>,
     /// Time for which samples are taken, and then counted, by learned admission, instead of the preset's choice.
     pub admission_window: Option<Duration>,
     /// Limit on writes to flash, in bytes a second.
@@ -347,9 +347,16 @@ impl Plan {
     pub(super) fn config(&self, preset: &Preset, storage: &Storage) -> EngineConfig {
         let mut config = (preset.config)(self.sizes(storage));
         config.flash_write_limit = self.flash_write_limit;
-        config.admission = self.admission.unwrap_or(config.admission);
-        if let Admission::Learned(learning) = &mut config.admission {
-            learning.window = self.admission_window.unwrap_or(learning.window);
+        if let Some(admission) = &self.admission {
+            config.admission = Arc::clone(admission);
+        }
+        if let Some(window) = self.admission_window
+            && let Some(learning) = config.admission.settings::<Learning>()
+        {
+            config.admission = Arc::new(Learning {
+                window,
+                ..*learning
+            });
         }
         if let Some(workers) = self.workers {
             let workers = workers as usize;

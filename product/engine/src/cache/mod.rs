@@ -31,7 +31,7 @@ pub use sync::SyncError;
 
 use crate::admission::{AdmissionStats, Gate};
 use crate::config::EngineConfig;
-use crate::counter::CacheLine;
+use crate::counter::{CacheLine, NamedStats};
 use crate::dram::{EvictContext, LogPosition, NewItem, TierStats};
 use crate::durability::journal::Journal;
 use crate::durability::superblocks::Persistence;
@@ -398,6 +398,11 @@ impl Engine {
     /// Returns the statistics of the index.
     pub fn index_stats(&self) -> IndexStats {
         IndexStats::of(self.flash.placement())
+    }
+
+    /// Returns the statistics of an admission that learns; none for another.
+    pub fn learner_stats(&self) -> NamedStats {
+        self.gate.learned()
     }
 
     /// Returns the counters of the flash tier alone, without taking a partition's lock.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::stall::Stall;
 use super::{CacheError, Engine, FlashRead, ItemView, Owner, Peek};
-use crate::admission::flashiness::Features;
+use crate::admission::Features;
 use crate::counter::Count as _;
 use crate::dram::{LongValue, NewItem, Older};
 use crate::flash::Placed;

@@ -13,6 +13,7 @@ mod copies;
 mod didacache;
 mod expiry;
 mod faults;
+mod filter;
 mod flushes;
 mod golden;
 mod images;
