@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Args;
 use device::{NamedDevices, WriteRate};
@@ -132,6 +133,18 @@ fn serve(args: ServeArgs, offer: Offer, signals: Signals) -> Result<Stop, String
         .presets
         .named(&config.cache.preset)
         .map_err(|error| format!("--preset (cache.preset): {error}"))?;
+    let admission = config.cache.admission.as_deref();
+    let admission = admission
+        .map(|text| offer.presets.admission(text))
+        .transpose()
+        .map_err(|error| format!("cache.admission: {error}"))?;
+    let settings = move |sizes| {
+        let mut made = (preset.config)(sizes);
+        if let Some(admission) = &admission {
+            made.admission = Arc::clone(admission);
+        }
+        made
+    };
     let filter = config.log.level.parse::<Targets>();
     let filter = filter.map_err(|error| format!("log.level: {error}"))?;
     let log = fmt::layer()
@@ -142,5 +155,5 @@ fn serve(args: ServeArgs, offer: Offer, signals: Signals) -> Result<Stop, String
         LogFormat::Json => log.json().boxed(),
     };
     tracing_subscriber::registry().with(filter).with(log).init();
-    server::run(config, preset.config, signals).map_err(|error| error.to_string())
+    server::run(config, settings, signals).map_err(|error| error.to_string())
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use device::NewJournal;
 
-use crate::admission::Admission;
+use crate::admission::{AdmissionKind, AdmitAll};
 use crate::format::segment::{PAGE_BYTES, largest_item};
 use crate::placement::{ExactSettings, IndexRoom, PlacementKind};
 use crate::store::{Layout, Victim};
@@ -67,7 +67,7 @@ pub struct EngineConfig {
     /// Use of the memory.
     pub dram: Dram,
     /// Choice of the items that go to flash when they leave memory.
-    pub admission: Admission,
+    pub admission: Arc<dyn AdmissionKind>,
     /// Index of the items on flash, and their layout.
     pub placement: Arc<dyn PlacementKind>,
     /// Settings of the index.
@@ -105,7 +105,7 @@ impl Default for EngineConfig {
             max_value_bytes: 1 << 20,
             flash_write_limit: None,
             dram: Dram::ItemCache,
-            admission: Admission::All,
+            admission: Arc::new(AdmitAll),
             placement: Arc::new(ExactSettings {
                 layout: Layout::Packed,
                 priorities: 1,

@@ -1,5 +1,5 @@
 //! Counters that all threads add to: [`Count`] for an atomic number; [`Striped`] for a counter whose cache line threads
-//! would contend for; [`CacheLine`], which separates neighbours; [`Ewma`], a shared average.
+//! would contend for; [`NamedStats`], statistics by name; [`CacheLine`], which separates neighbours; [`Ewma`], a shared average.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -84,6 +84,30 @@ macro_rules! summed {
     };
 }
 pub(crate) use summed;
+
+/// Statistics of a part at one moment, by name, in the order in which the part reports them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamedStats(Vec<(&'static str, u64)>);
+
+impl NamedStats {
+    /// Reads the statistics that `report` visits.
+    pub fn collect(report: impl FnOnce(&mut dyn FnMut(&'static str, u64))) -> Self {
+        let mut stats = Vec::new();
+        report(&mut |name, value| stats.push((name, value)));
+        Self(stats)
+    }
+
+    /// Returns the statistics with their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.0.iter().copied()
+    }
+
+    /// Returns the statistic called `name`, if the part has it.
+    pub fn find(&self, name: &str) -> Option<u64> {
+        let mut found = self.iter().filter(|(known, _)| *known == name);
+        found.next().map(|(_, value)| value)
+    }
+}
 
 /// Aligns its content so that it shares no cache line with its neighbours.
 #[derive(Default)]

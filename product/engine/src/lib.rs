@@ -54,7 +54,7 @@ mod sync;
 mod tiers;
 
 pub use ::format;
-pub use admission::{Admission, AdmissionStats, LearnerStats, Learning};
+pub use admission::{AdmissionKind, AdmissionStats, AdmitAll, AdmitGhosts, AdmitRandom};
 pub use background::{CheckpointStats, Stop, SyncError};
 pub use cache::{
     Amend, CacheError, Change, Engine, EngineStats, FlashRead, ItemView, Loans, Lookup,
@@ -64,7 +64,7 @@ pub use config::{
     AfterDowntime, ConfigError, Dram, EngineConfig, IndexSettings, ReclaimPolicy, ReclaimSettings,
     Reserve, Schedule, StaticReserve, WriteSettings,
 };
-pub use counter::Count;
+pub use counter::{Count, NamedStats};
 pub use dram::LongValue;
 pub use durability::{
     Distrust, IndexDeviceError, IndexDeviceNeed, Medium, OpenError, RecoveryStats, Start,

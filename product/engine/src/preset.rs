@@ -6,6 +6,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use crate::admission::{self, ADMISSIONS, AdmissionKind, AdmissionName, UnknownAdmission};
 use crate::config::{
     Dram, EngineConfig, IndexSettings, ReclaimPolicy, Reserve, Schedule, Sizes, StaticReserve,
 };
@@ -100,17 +101,25 @@ pub const FLOWSTONE: Preset = Preset::of_drive(
     flowstone,
 );
 
-/// Presets of a program: the default alone, or also those of the systems that are compiled in.
+/// Presets and kinds of admission of a program: those of the product alone, or also those of the systems that are compiled in.
 #[derive(Clone, Copy, Debug)]
-pub struct Presets(pub &'static [&'static [Preset]]);
+pub struct Presets {
+    /// The presets.
+    pub presets: &'static [&'static [Preset]],
+    /// The kinds of admission by name.
+    pub admissions: &'static [&'static [AdmissionName]],
+}
 
 impl Presets {
     /// Presets of a program without any of the papers' systems.
-    pub const PRODUCT: Self = Self(&[&[FLOWSTONE]]);
+    pub const PRODUCT: Self = Self {
+        presets: &[&[FLOWSTONE]],
+        admissions: &[ADMISSIONS],
+    };
 
     /// Returns every preset, in the order of the list.
     pub fn iter(self) -> impl Iterator<Item = &'static Preset> {
-        self.0.iter().copied().flatten()
+        self.presets.iter().copied().flatten()
     }
 
     /// Returns the preset called `name`.
@@ -123,6 +132,14 @@ impl Presets {
             name: name.to_owned(),
             known: self.names(),
         })
+    }
+
+    /// Returns the kind of admission that a setting such as `random:30` names.
+    ///
+    /// # Errors
+    /// [`UnknownAdmission`], which lists the known forms.
+    pub fn admission(self, text: &str) -> Result<Arc<dyn AdmissionKind>, UnknownAdmission> {
+        admission::parse(text, self.admissions.iter().copied().flatten())
     }
 
     /// Returns the list of presets for a help text, one line each with the description.

@@ -36,7 +36,9 @@
 mod cache;
 
 pub use cache::{Cache, CacheConfig, Error, InsertOptions, OpenError, Stats, Value};
-pub use engine::{Admission, Distrust, Layout, Learning, PlacementKind, Start, Stop};
+pub use engine::{
+    AdmissionKind, AdmitAll, AdmitGhosts, AdmitRandom, Distrust, Layout, PlacementKind, Start, Stop,
+};
 
 /// Runs `work` to its end on the calling thread, which sleeps while there is nothing to do. For
 /// programs without an async runtime; any other executor will do as well.

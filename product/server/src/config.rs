@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use device::{FileJournal, NamedDevices, NamedFlash, WriteRate};
 use engine::config::least_journal_bytes;
-use engine::{Admission, AfterDowntime, Reserve};
+use engine::{AfterDowntime, Reserve};
 use runtime::live::IoChoice;
 use serde::Deserialize;
 use serde::de::{self, Unexpected, Visitor};
@@ -220,9 +220,8 @@ pub struct CacheSection {
     pub incarnations: Option<u32>,
     /// For an index of slices: share of its memory for filters of the partitions that are read most, in percent.
     pub filter_percent: Option<u32>,
-    /// Policy that chooses the items that go to flash when they leave memory.
-    #[serde(deserialize_with = "admission")]
-    pub admission: Option<Admission>,
+    /// Policy that chooses the items that go to flash when they leave memory; unset: the preset's.
+    pub admission: Option<String>,
     /// For learned admission: seconds of a window of sampling, and of the window of counting after it.
     pub admission_window: Option<u32>,
     /// For learned admission: hits that 100 writes to flash have to bring.
@@ -271,13 +270,6 @@ pub struct CacheSection {
 fn reserve<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Reserve>, D::Error> {
     let name = String::deserialize(deserializer)?;
     name.parse().map(Some).map_err(de::Error::custom)
-}
-
-fn admission<'de, D: serde::Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<Admission>, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    text.parse().map(Some).map_err(de::Error::custom)
 }
 
 /// Separator behind the part of a key that names its application; unset if all keys are of one application.

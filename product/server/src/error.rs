@@ -55,6 +55,8 @@ pub enum ServeError {
         "cache.admission_window, cache.admission_hits_per_100_writes, cache.admission_remembers, cache.application_delimiter: set cache.admission to `learned`, choose a preset whose admission is, or leave them out"
     )]
     Learning,
+    #[error("cache.admission: {0}")]
+    Admission(engine::admission::SettingError),
     #[error("cache.low_watermark, cache.high_watermark: {0}")]
     Reserve(engine::ConfigError),
     #[error(transparent)]

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use engine::admission::{AdmissionKind, SettingError};
 use engine::config::{META_BYTES, MIN_MEMORY_BYTES, Sizes, WORKER_BYTES, engine_share};
-use engine::{Admission, Engine, EngineConfig, OpenError, Opening, Reserve, Start, Stop};
+use engine::{Engine, EngineConfig, OpenError, Opening, Reserve, Start, Stop};
 use parking_lot::Mutex;
 use runtime::budget::Budget;
 use runtime::live::{IoPath, LiveConfig, Signals, Workers};
@@ -55,7 +56,7 @@ const JOURNAL_SHARE: u64 = 8;
 const CONNECTION_GRACE: Duration = Duration::from_secs(2);
 
 /// Runs a server until `signals` or a client stop it. Returns the outcome of the stop. `preset` returns the engine's
-/// settings; settings in `config` override them.
+/// settings: those of `cache.preset`, with `cache.admission`. The other settings in `config` override them.
 ///
 /// # Errors
 /// [`ServeError`] if the server cannot start. Nothing on the flash has been changed then, unless the device failed.
@@ -362,7 +363,7 @@ fn check_new(
     Ok(())
 }
 
-/// Returns the engine's settings for a device: those of the preset, overridden by `config`. `block_bytes` is the segment
+/// Returns the engine's settings for a device: those of `preset`, overridden by `config`. `block_bytes` is the segment
 /// size if the device determines it.
 fn engine_config(
     config: &Config,
@@ -429,23 +430,32 @@ fn engine_config(
     })
 }
 
-/// Returns the admission policy: the configured one, or the preset's, with the configured settings of learning.
-fn admission(cache: &CacheSection, of_preset: Admission) -> Result<Admission, ServeError> {
-    let mut admission = cache.admission.unwrap_or(of_preset);
-    if let Admission::Learned(learning) = &mut admission {
-        if let Some(seconds) = cache.admission_window {
-            learning.window = Duration::from_secs(seconds.into());
+/// Returns the admission with the configured settings of learning.
+fn admission(
+    cache: &CacheSection,
+    mut admission: Arc<dyn AdmissionKind>,
+) -> Result<Arc<dyn AdmissionKind>, ServeError> {
+    let delimiter = cache.application_delimiter;
+    let hits = cache.admission_hits_per_100_writes;
+    let settings = [
+        ("window", cache.admission_window.map(|it| it.to_string())),
+        (
+            "delimiter",
+            delimiter.map(|byte| byte.map(char::from).into_iter().collect()),
+        ),
+        ("hits_per_100_writes", hits.map(|it| it.to_string())),
+        (
+            "remembers",
+            cache.admission_remembers.map(|it| it.to_string()),
+        ),
+    ];
+    for (name, value) in settings {
+        if let Some(value) = value {
+            admission = admission.with(name, &value).map_err(|error| match error {
+                SettingError::Unknown { .. } => ServeError::Learning,
+                SettingError::Value { .. } => ServeError::Admission(error),
+            })?;
         }
-        learning.delimiter = cache.application_delimiter.unwrap_or(learning.delimiter);
-        let hits = cache.admission_hits_per_100_writes;
-        learning.hits_per_100_writes = hits.unwrap_or(learning.hits_per_100_writes);
-        learning.remembers = cache.admission_remembers.unwrap_or(learning.remembers);
-    } else if cache.admission_window.is_some()
-        || cache.application_delimiter.is_some()
-        || cache.admission_hits_per_100_writes.is_some()
-        || cache.admission_remembers.is_some()
-    {
-        return Err(ServeError::Learning);
     }
     Ok(admission)
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use protocol::write::{refusal, stat, status};
 use protocol::{Refusal, Status};
 
-use engine::{Admission, EngineStats, FlashStats};
+use engine::{EngineStats, FlashStats};
 
 use crate::config::ListenAddress;
 use crate::counters::Totals;
@@ -465,28 +465,14 @@ fn reclaim(shared: &Shared, out: &mut Vec<u8>) {
 
 fn admission(shared: &Shared, out: &mut Vec<u8>) {
     let admission = shared.engine.stats().admission;
-    let policy = match shared.engine.config().admission {
-        Admission::All => "all",
-        Admission::Random { .. } => "random",
-        Admission::Ghosts { .. } => "ghosts",
-        Admission::Learned(_) => "learned",
-    };
-    stat(out, "admission", policy);
+    let policy = &shared.engine.config().admission;
+    stat(out, "admission", policy.name());
     stat(out, "items_admitted", admission.admitted);
     stat(out, "items_refused", admission.refused);
     stat(out, "items_remembered", admission.remembered);
-    let Some(learner) = admission.learner else {
-        return;
-    };
-    stat(out, "lessons", learner.lessons);
-    stat(out, "applications", learner.applications);
-    stat(out, "keys_watched_one_in", learner.one_in);
-    stat(out, "samples", learner.samples);
-    stat(out, "samples_flashy_per_mille", learner.flashy_per_mille);
-    stat(out, "samples_right_per_mille", learner.right_per_mille);
-    stat(out, "learning_us", learner.learn_us);
-    stat(out, "scoring_us", learner.score_us);
-    stat(out, "score_bar_thousandths", learner.bar);
+    for (name, value) in shared.engine.learner_stats().iter() {
+        stat(out, name, value);
+    }
 }
 
 fn wear(shared: &Shared, out: &mut Vec<u8>) {

@@ -4,8 +4,9 @@
 //! | mechanism | section | file |
 //! |---|---|---|
 //! | memory as a filter | 3.1 | `product/engine/src/admission/mod.rs` |
-//! | flashiness: two features, a support vector machine | 3.2 | `product/engine/src/admission/flashiness.rs`, `product/engine/src/admission/svm.rs` |
-//! | samples and training, application by application | 4.2 | `product/engine/src/admission/learner.rs` |
+//! | flashiness: two features, a support vector machine | 3.2 | `systems/flashield/src/admission/flashiness.rs`, `systems/flashield/src/admission/svm.rs` |
+//! | samples and training, application by application | 4.2 | `systems/flashield/src/admission/learner.rs` |
+//! | the worth of a place on flash (not in the paper) | - | `systems/flashield/src/admission/worth.rs` |
 //! | an index without keys: 16 slots for a key, filters of segments | 3.4 | `systems/flashield/src/compact/`, `systems/flashield/src/hashed.rs` |
 //! | writing a segment: 16 functions say where an item may lie | 3.4, 4.1 | `product/format/src/hashed.rs`, `product/engine/src/store/cursor.rs` |
 //! | eviction: CLOCK, ghosts, the hot data threshold | 4.3 | `systems/flashield/src/hashed/core.rs`, `systems/flashield/src/hashed/shard.rs` |
@@ -15,9 +16,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod admission;
 pub mod compact;
 mod hashed;
 
+pub use admission::{ADMISSIONS, Learning};
 pub use hashed::HashedSettings;
 
 use std::sync::Arc;
@@ -25,8 +28,8 @@ use std::sync::Arc;
 use engine::config::Sizes;
 use engine::preset::{Preset, sized, slab_bytes};
 use engine::{
-    Admission, Dram, EngineConfig, ExactSettings, IndexSettings, Layout, Learning, ReclaimPolicy,
-    Reserve, StaticReserve, Victim,
+    AdmissionKind, AdmitGhosts, Dram, EngineConfig, ExactSettings, IndexSettings, Layout,
+    ReclaimPolicy, Reserve, StaticReserve, Victim,
 };
 
 /// Items are spread over several open segments, so that these fill up.
@@ -59,7 +62,7 @@ pub const PRESETS: &[Preset] = &[
 ];
 
 /// A victim cache with memory as a filter: hits on flash are not copied back to memory.
-fn filter(sizes: Sizes, admission: Admission, policy: ReclaimPolicy) -> EngineConfig {
+fn filter(sizes: Sizes, admission: Arc<dyn AdmissionKind>, policy: ReclaimPolicy) -> EngineConfig {
     let mut config = EngineConfig {
         admission,
         dram: Dram::Filter,
@@ -75,7 +78,7 @@ fn flashield(sizes: Sizes) -> EngineConfig {
     let policy = ReclaimPolicy::ReturnRecent {
         victim: Victim::Oldest,
     };
-    let mut config = filter(sizes, Admission::Learned(Learning::default()), policy);
+    let mut config = filter(sizes, Arc::new(Learning::default()), policy);
     config.placement = Arc::new(HashedSettings::default());
     config.index = IndexSettings::of_memory(FLASHIELD_INDEX_PERCENT);
     config.writing.buffers = FLASHIELD_BUFFERS;
@@ -100,9 +103,9 @@ fn s3_fifo(sizes: Sizes) -> EngineConfig {
     };
     filter(
         sizes,
-        Admission::Ghosts {
+        Arc::new(AdmitGhosts {
             reads: S3_FIFO_READS,
-        },
+        }),
         policy,
     )
 }

@@ -1,11 +1,12 @@
-//! The systems of a program: each is a feature of this package, on by default. `serve --preset`, `compare` and `check` offer the
-//! presets of the systems that are compiled in.
+//! The systems of a program: each is a feature of this package, on by default. `serve`, `compare` and `check` offer the
+//! presets and the kinds of admission of the systems that are compiled in.
 //!
 //! Other packages name a system through this one: `systems::slickcache`. Code that needs a system stands under
 //! `#[cfg(system = "slickcache")]`. Its package depends on this one and has the same build script, which sets the condition.
 
 #![forbid(unsafe_code)]
 
+use engine::admission::ADMISSIONS;
 use engine::preset::{FLOWSTONE, Presets};
 
 #[cfg(system = "didacache")]
@@ -17,18 +18,25 @@ pub use slickcache;
 #[cfg(system = "slices")]
 pub use {sliced, slices};
 
-/// The default preset, and those of every system of the list.
-pub const PRESETS: Presets = Presets(&[
-    &[FLOWSTONE],
-    #[cfg(system = "didacache")]
-    didacache::PRESETS,
-    #[cfg(system = "slickcache")]
-    slickcache::PRESETS,
-    #[cfg(system = "slices")]
-    sliced::PRESETS,
-    #[cfg(system = "flashield")]
-    flashield::PRESETS,
-]);
+/// Presets and kinds of admission: those of the product, and those of every system of the list.
+pub const PRESETS: Presets = Presets {
+    presets: &[
+        &[FLOWSTONE],
+        #[cfg(system = "didacache")]
+        didacache::PRESETS,
+        #[cfg(system = "slickcache")]
+        slickcache::PRESETS,
+        #[cfg(system = "slices")]
+        sliced::PRESETS,
+        #[cfg(system = "flashield")]
+        flashield::PRESETS,
+    ],
+    admissions: &[
+        ADMISSIONS,
+        #[cfg(system = "flashield")]
+        flashield::ADMISSIONS,
+    ],
+};
 
 #[cfg(test)]
 mod tests {
@@ -44,6 +52,28 @@ mod tests {
         let error = PRESETS.named("bigcache").unwrap_err().to_string();
         assert!(error.contains("`bigcache`"));
         assert!(PRESETS.iter().all(|preset| error.contains(preset.name)));
+    }
+
+    #[cfg(system = "flashield")]
+    #[test]
+    fn admissions_are_found_by_name_and_others_are_told_all_forms() {
+        for (text, reads) in [("learned", 1), ("learned:10", 10)] {
+            let found = PRESETS.admission(text).unwrap();
+            let learning = found.settings::<flashield::Learning>().unwrap();
+            assert_eq!(learning.reads, reads);
+        }
+        for (text, name) in [("all", "all"), ("random:3", "random"), ("ghosts", "ghosts")] {
+            assert_eq!(PRESETS.admission(text).unwrap().name(), name);
+        }
+        for wrong in ["", "learned:", "random", "all:1"] {
+            let error = PRESETS.admission(wrong).unwrap_err().to_string();
+            assert_eq!(
+                error,
+                format!(
+                    "`{wrong}` is no admission; write all, random:PERCENT, ghosts:READS or learned:READS"
+                )
+            );
+        }
     }
 
     fn sizes(memory_mib: u64, flash_gib: u64, block_bytes: Option<u32>) -> Sizes {

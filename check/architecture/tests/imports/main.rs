@@ -44,9 +44,9 @@ const CRATES: &[&[&str]] = &[
 const ENGINE_MODULES: &[&[&str]] = &[
     &["counter", "sync"],
     &["key"],
-    &["admission", "store"],
+    &["store"],
     &["in_flight", "settings"],
-    &["durability"],
+    &["admission", "durability"],
     &["reclaim"],
     &["placement"],
     &["config", "flash"],

@@ -10,8 +10,8 @@ use engine::config::META_BYTES;
 use engine::format::index_device::INDEX_HEAD_BYTES;
 use engine::placement::{IndexRoom, PlacementKind};
 use engine::{
-    Admission, Dram, EngineConfig, ExactSettings, IndexSettings, Layout, Learning, ReclaimPolicy,
-    Reserve, Schedule, StaticReserve, Victim, WriteSettings,
+    Dram, EngineConfig, ExactSettings, IndexSettings, Layout, ReclaimPolicy, Reserve, Schedule,
+    StaticReserve, Victim, WriteSettings,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -419,6 +419,10 @@ impl Plan {
         let random = &mut SmallRng::seed_from_u64(seed.rotate_left(59) ^ !seed);
         let placement = Arc::clone(&preset.placement);
         self.with_placement(Arc::clone(&placement), seed);
+        let window: u64 = random.random_range(1..60);
+        let learning = preset.admission.with("window", &window.to_string());
+        // An admission that does not learn has no window.
+        let admission = learning.unwrap_or_else(|_| Arc::clone(&preset.admission));
         let (buffers, discard) = (self.config.writing.buffers, self.config.writing.discard);
         let streams = usize::from(placement.describe().streams.priorities());
         let least_buffers = if streams > 1 { streams * 3 / 2 } else { 2 };
@@ -428,13 +432,7 @@ impl Plan {
                 checkpoint_segments: Some(CHECKPOINT_SEGMENTS),
                 ..preset.index
             },
-            admission: match preset.admission {
-                Admission::Learned(learning) => Admission::Learned(Learning {
-                    window: Duration::from_secs(random.random_range(1..60)),
-                    ..learning
-                }),
-                other => other,
-            },
+            admission,
             dram: preset.dram,
             reclaim: preset.reclaim,
             writing: WriteSettings {

@@ -63,7 +63,7 @@ fn detail(run: &Run, seen: &Seen) -> Detail {
         mappings,
         drive_bytes: (machine.meter.bytes(), machine.meter.most()),
         held_back: stats.tier.held_back,
-        admission: stats.admission,
+        learner: machine.engine.learner_stats(),
         items_returned: end.items_returned - begun.items_returned,
         tier_bytes: stats.dram_limit_bytes,
         segment_utilization: utilization(machine.engine.store()),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use engine::AdmissionStats;
+use engine::NamedStats;
 use serde::{Deserialize, Serialize};
 
 use super::curve::Curve;
@@ -52,8 +52,8 @@ pub struct Detail {
     pub mappings_lost: u64,
     /// Bytes written to the drive since the cache was opened, and the most within any ten seconds.
     pub drive_bytes: (u64, u64),
-    /// Counters of admission since the cache was opened.
-    pub admission: AdmissionStats,
+    /// Statistics of an admission that learns, since the cache was opened.
+    pub learner: NamedStats,
     /// Items returned to memory when their segments were reclaimed, during the measured part.
     pub items_returned: u64,
     /// Memory that the DRAM tier may hold at the end, in bytes.

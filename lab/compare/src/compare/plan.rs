@@ -8,7 +8,7 @@ use std::time::Duration;
 use emulated::{DeviceSpec, DiskSpec, DriveModel};
 use engine::config::Sizes;
 use engine::preset::Preset;
-use engine::{Admission, EngineConfig, PlacementKind, Reserve};
+use engine::{AdmissionKind, EngineConfig, PlacementKind, Reserve};
 use workload::{MAX_KEY_BYTES, Workload};
 
 use super::error::CompareError;
@@ -100,7 +100,7 @@ pub struct Plan {
     /// Placement of presets with this kind of placement, instead of the preset's settings of it. Other presets ignore it.
     pub placement: Option<Arc<dyn PlacementKind>>,
     /// Rule by which items that leave memory go to flash, instead of the preset's choice.
-    pub admission: Option<Admission>,
+    pub admission: Option<Arc<dyn AdmissionKind>>,
     /// Time for which samples are taken, and then counted, by learned admission, instead of the preset's choice.
     pub admission_window: Option<Duration>,
     /// Limit on writes to flash, in bytes a second.
@@ -322,9 +322,17 @@ impl Plan {
     pub(super) fn config(&self, preset: &Preset, storage: &Storage) -> EngineConfig {
         let mut config = (preset.config)(self.sizes(storage));
         config.flash_write_limit = self.flash_write_limit;
-        config.admission = self.admission.unwrap_or(config.admission);
-        if let Admission::Learned(learning) = &mut config.admission {
-            learning.window = self.admission_window.unwrap_or(learning.window);
+        if let Some(admission) = &self.admission {
+            config.admission = Arc::clone(admission);
+        }
+        #[cfg(system = "flashield")]
+        if let Some(window) = self.admission_window
+            && let Some(learning) = config.admission.settings::<systems::flashield::Learning>()
+        {
+            config.admission = Arc::new(systems::flashield::Learning {
+                window,
+                ..*learning
+            });
         }
         if let Some(workers) = self.workers {
             let workers = workers as usize;

@@ -2,12 +2,13 @@
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
 use emulated::{DeviceSpec, DiskSpec, SpecError};
 use engine::preset::Preset;
-use engine::{Admission, Reserve, StaticReserve};
+use engine::{AdmissionKind, Reserve, StaticReserve};
 use lab::compare::{CompareError, DeviceChoice, Plan};
 use server::config::Size;
 use workload::Workload;
@@ -93,8 +94,8 @@ pub(crate) struct CompareArgs {
     max_copy: Option<u32>,
     /// Items that go to flash when they leave memory: all, random:PERCENT, ghosts:READS or learned:READS [default: the
     /// preset's choice]
-    #[arg(long, value_name = "POLICY")]
-    admission: Option<Admission>,
+    #[arg(long, value_name = "POLICY", value_parser = |text: &str| systems::PRESETS.admission(text))]
+    admission: Option<Arc<dyn AdmissionKind>>,
     /// Seconds in which samples are taken, and then counted, if admission learns [default: an hour]
     #[arg(long, value_name = "SECONDS")]
     admission_window: Option<NonZeroU32>,
@@ -184,7 +185,7 @@ impl CompareArgs {
             turnaround: Duration::from_micros(self.turnaround_us),
             workers: self.workers.map(NonZeroU32::get),
             max_copy_sixteenths: self.max_copy,
-            admission: self.admission,
+            admission: self.admission.clone(),
             admission_window: self
                 .admission_window
                 .map(|seconds| Duration::from_secs(seconds.get().into())),

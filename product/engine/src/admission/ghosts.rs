@@ -10,7 +10,7 @@
 //! may be lost; and one in two million other keys is taken for a ghost. Either decides only whether an item goes to
 //! flash.
 
-use super::flashiness::Features;
+use super::features::Features;
 use crate::key::KeyHash;
 use crate::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
@@ -34,7 +34,7 @@ struct Bucket {
 }
 
 /// All ghosts. Shared by all threads.
-pub(super) struct Ghosts(Box<[Bucket]>);
+pub struct Ghosts(Box<[Bucket]>);
 
 /// The word of an empty place.
 const NONE: u32 = 0;
@@ -55,14 +55,16 @@ fn features(ghost: u32) -> Features {
 }
 
 impl Ghosts {
-    pub(super) fn new(memory_bytes: u64, flash_bytes: u64) -> Self {
+    /// Makes the ghosts of a cache of this size.
+    pub fn new(memory_bytes: u64, flash_bytes: u64) -> Self {
         let within = memory_bytes / MEMORY_SHARE / size_of::<Bucket>() as u64;
         let wanted = flash_bytes / ITEM_BYTES / BUCKET as u64;
         let buckets = wanted.min(within).max(1);
         Self((0..buckets).map(|_| Bucket::default()).collect())
     }
 
-    pub(super) fn memory_bytes(&self) -> u64 {
+    /// Returns the bytes of memory of the ghosts, which never change.
+    pub fn memory_bytes(&self) -> u64 {
         size_of_val(&*self.0) as u64
     }
 
@@ -84,11 +86,13 @@ impl Ghosts {
         ghosts.find(|(_, word)| word >> FINGERPRINT_SHIFT == fingerprint)
     }
 
-    pub(super) fn contains(&self, hash: KeyHash) -> bool {
+    /// Returns whether a key is remembered.
+    pub fn contains(&self, hash: KeyHash) -> bool {
         self.find(hash).is_some()
     }
 
-    pub(super) fn remember(&self, hash: KeyHash, features: Features) {
+    /// Remembers a refused item.
+    pub fn remember(&self, hash: KeyHash, features: Features) {
         let (bucket, fingerprint) = self.bucket(hash);
         let word = fingerprint << FINGERPRINT_SHIFT | known(features);
         if let Some((ghost, _)) = self.find(hash) {
@@ -100,7 +104,7 @@ impl Ghosts {
     }
 
     /// Counts a request for a key that the cache does not have. Returns the key's features, if it is remembered.
-    pub(super) fn asked(&self, hash: KeyHash) -> Option<Features> {
+    pub fn asked(&self, hash: KeyHash) -> Option<Features> {
         let (ghost, word) = self.find(hash)?;
         let mut features = features(word);
         features.reads_before += 1;
@@ -113,7 +117,7 @@ impl Ghosts {
 
     /// Forgets the ghost of a key that is stored now, and returns its features, if it is remembered. If no request has
     /// asked for the key since it was refused, the store counts as an update.
-    pub(super) fn take(&self, hash: KeyHash) -> Option<Features> {
+    pub fn take(&self, hash: KeyHash) -> Option<Features> {
         let (ghost, word) = self.find(hash)?;
         let order = Ordering::Relaxed;
         let _ = ghost.compare_exchange(word, NONE, order, order);

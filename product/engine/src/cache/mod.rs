@@ -33,9 +33,10 @@ use read::{copy_from_memory, mark_fetched};
 use stall::Stall;
 pub use stats::EngineStats;
 
-use crate::admission::flashiness::Features;
+use crate::admission::Features;
 use crate::background::{Background, CheckpointStats, Stop, SyncError};
 use crate::config::EngineConfig;
+use crate::counter::NamedStats;
 use crate::dram::{LogPosition, TierStats};
 use crate::durability::journal::Journal;
 use crate::durability::{RecoveryStats, Start};
@@ -337,6 +338,11 @@ impl Engine {
     /// Returns the statistics of the index.
     pub fn index_stats(&self) -> IndexStats {
         IndexStats::of(self.tiers.flash.placement())
+    }
+
+    /// Returns the statistics of an admission that learns; none for another.
+    pub fn learner_stats(&self) -> NamedStats {
+        self.tiers.gate.learned()
     }
 
     /// Returns the counters of the flash tier alone, without taking a partition's lock.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::read::{FlashRead, ItemView, Owner, Peek};
-use crate::admission::flashiness::Features;
+use crate::admission::Features;
 use crate::dram::{LongValue, NewItem, Older};
 use crate::flash::Placed;
 use crate::format::item::{ItemHeader, ItemRef, state};

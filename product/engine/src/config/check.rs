@@ -3,14 +3,18 @@
 use super::{
     ConfigError, Dram, EngineConfig, META_BYTES, MIN_MEMORY_BYTES, MIN_SEGMENTS, ReclaimPolicy,
 };
-use crate::admission::Admission;
 use crate::format::journal::{LOCATION_UNITS, SEGMENT_LIMIT};
 use crate::format::segment::{PAGE_BYTES, UNIT_BYTES, largest_item};
 use crate::store::{FILLING_SHARE, FILLING_SHARE_OF_FLASH, SEGMENT_TABLE_BYTES, Victim};
 
-/// Largest value of `hits_per_100_writes`. The number of hits that a key counts for is limited, so few keys would meet a
-/// larger one.
-const MOST_HITS_PER_100_WRITES: u32 = 1000;
+/// Returns an error for the first setting that does not fit. Each has its name and its range.
+fn in_range(settings: &[(bool, &'static str, &'static str)]) -> Result<(), ConfigError> {
+    let wrong = settings.iter().find(|(fits, ..)| !fits);
+    wrong.map_or(Ok(()), |&(_, name, range)| {
+        Err(ConfigError::Range { name, range })
+    })
+}
+
 impl EngineConfig {
     /// Checks the settings for an image of `segments` segments of `segment_bytes` bytes.
     ///
@@ -29,17 +33,8 @@ impl EngineConfig {
         let segment_fits = segment_bytes.is_multiple_of(PAGE_BYTES) && segment_bytes >= 64 << 10;
         let reclaimers_fit = (1..=254).contains(&reclaim.reclaimers);
         let leveling_fits = reclaim.wear_leveling != Some(0);
-        let (reads_fit, window_fits, hits_fit) = match self.admission {
-            Admission::Learned(learning) => (
-                learning.reads >= 1,
-                !learning.window.is_zero(),
-                learning.hits_per_100_writes <= MOST_HITS_PER_100_WRITES,
-            ),
-            Admission::Ghosts { reads } => ((1..=255).contains(&reads), true, true),
-            Admission::All | Admission::Random { .. } => (true, true, true),
-        };
         let whole_pages = "a whole number of 4 KiB pages, 64 KiB at least";
-        for (fits, name, range) in [
+        in_range(&[
             (self.partition_bits <= 12, "partition_bits", "0 to 12"),
             ((2..=254).contains(&writing.buffers), "buffers", "2 to 254"),
             ((1..=254).contains(&writing.writers), "writers", "1 to 254"),
@@ -51,20 +46,12 @@ impl EngineConfig {
             ),
             (reclaimers_fit, "reclaimers", "1 to 254"),
             (leveling_fits, "wear_leveling", "1 or more"),
-            (
-                reads_fit,
-                "reads",
-                "1 or more, and 255 at most where none are learned",
-            ),
-            (window_fits, "window", "longer than nothing"),
-            (hits_fit, "hits_per_100_writes", "0 to 1000"),
+        ])?;
+        self.admission.check()?;
+        in_range(&[
             (write_fits, "write_bytes", "4096 at least"),
             (segment_fits, "segment_bytes", whole_pages),
-        ] {
-            if !fits {
-                return Err(ConfigError::Range { name, range });
-            }
-        }
+        ])?;
         let flash_bytes = segments.saturating_mul(u64::from(segment_bytes));
         let room = self.index_room(flash_bytes.saturating_add(META_BYTES), flash_bytes, None);
         self.placement.sizes(&room)?;
@@ -127,7 +114,7 @@ impl EngineConfig {
         let fills = |held: u64, (some, of): (u64, u64)| !several || held * some / of >= streams;
         let buffers = self.writing.buffers as u64;
         let leveling = self.reclaim.wear_leveling;
-        for (fits, name, range) in [
+        in_range(&[
             (
                 several == by_priority,
                 "priorities",
@@ -148,12 +135,7 @@ impl EngineConfig {
                 "segments",
                 "four times as many as priorities",
             ),
-        ] {
-            if !fits {
-                return Err(ConfigError::Range { name, range });
-            }
-        }
-        Ok(())
+        ])
     }
 
     /// Checks the settings for a new image of `image_bytes` bytes.

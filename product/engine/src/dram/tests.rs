@@ -13,7 +13,7 @@ use super::context::EvictContext;
 use super::items::{NewItem, TierUse};
 use super::tier::DramTier;
 use super::{Due, Handle, LogPosition, NoSpace, Walked};
-use crate::admission::{Admission, Gate};
+use crate::admission::{AdmissionKind, AdmissionRoom, AdmitAll, AdmitRandom, Gate};
 use crate::flash::Placed;
 use crate::format::item::{CLOCK_HIGHEST, ItemRef, state};
 use crate::key::{Key, KeyHash};
@@ -91,8 +91,11 @@ impl Below for MapFlash {
     }
 }
 
-fn gate(admission: Admission) -> Gate {
-    Gate::new(admission, 1 << 20, 8 << 20)
+fn gate(kind: &dyn AdmissionKind) -> Gate {
+    Gate::new(kind.open(AdmissionRoom {
+        memory_bytes: 1 << 20,
+        flash_bytes: 8 << 20,
+    }))
 }
 
 /// A tier of `limit_bytes` over a map.
@@ -116,7 +119,7 @@ impl Bench {
             limit_bytes,
             one_clock: false,
             rewrites_clean: false,
-            gate: gate(Admission::All),
+            gate: gate(&AdmitAll),
             next_version: 1,
             cutoff: 0,
             now: 1000,
@@ -551,7 +554,7 @@ fn what_is_younger_than_what_is_due_stays_dirty_wherever_it_lies() {
     assert_eq!(bench.flash.value(&name(10)).unwrap(), [2; 100]);
     // Items that are not admitted wait for their eviction.
     bench.put(b"refused", &[3; 100]).unwrap();
-    bench.gate = gate(Admission::Random { per_mille: 0 });
+    bench.gate = gate(&AdmitRandom { per_mille: 0 });
     bench.clean_due(&due(bench.next_version)).unwrap();
     assert_eq!(bench.tier.items.dirty, 1);
     bench.clean_due(&Due::ALL).unwrap();

@@ -8,7 +8,7 @@ use device::{Journal as Log, Region};
 
 use super::budget::Budget;
 use super::image::Image;
-use crate::admission::Gate;
+use crate::admission::{AdmissionRoom, Gate};
 use crate::config::EngineConfig;
 use crate::durability::dead::DeadCopies;
 use crate::durability::error::OpenError;
@@ -60,8 +60,11 @@ impl Base {
         let store = open_store(medium, config, &image.superblock)?;
         // Checked before anything is read that takes memory.
         let flash_bytes = u64::from(shape.segments) * u64::from(shape.segment_bytes);
-        let gate = Gate::new(config.admission, config.memory_bytes, flash_bytes);
-        let gate = Box::new(gate);
+        let policy = config.admission.open(AdmissionRoom {
+            memory_bytes: config.memory_bytes,
+            flash_bytes,
+        });
+        let gate = Box::new(Gate::new(policy));
         let budget = Budget::divide(config, &shape, &store, &*log, &gate)?;
         Ok(Self {
             shape,

@@ -1,28 +1,26 @@
 //! Statistics of an index, by name: each placement has its own.
 
 use super::Placement;
+use crate::counter::NamedStats;
 
 /// Statistics of an index at one moment, in the order in which the placement reports them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct IndexStats(Vec<(&'static str, u64)>);
+pub struct IndexStats(NamedStats);
 
 impl IndexStats {
     /// Reads the statistics of a placement.
     pub fn of(placement: &dyn Placement) -> Self {
-        let mut stats = Vec::new();
-        placement.stats(&mut |name, value| stats.push((name, value)));
-        Self(stats)
+        Self(NamedStats::collect(|visit| placement.stats(visit)))
     }
 
     /// Returns the statistics with their names.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.0.iter().copied()
+        self.0.iter()
     }
 
     /// Returns the statistic called `name`, if the index has it.
     pub fn find(&self, name: &str) -> Option<u64> {
-        let mut found = self.iter().filter(|(known, _)| *known == name);
-        found.next().map(|(_, value)| value)
+        self.0.find(name)
     }
 
     /// Returns the statistic called `name`, or 0 for an index that does not have it.

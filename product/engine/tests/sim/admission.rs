@@ -1,160 +1,16 @@
-//! Admission: items that are read again go to flash, and no older value ever comes back.
+//! Admission with ghosts: items that come back go to flash, and no older value ever comes back.
 
-use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
-use flowstone_engine::{Admission, Dram, Engine, EngineConfig, Learning, ReclaimPolicy, Victim};
-use rand::Rng;
+use flowstone_engine::{AdmissionKind, AdmitGhosts, AdmitRandom};
 
-use crate::support::{for_each_seed, get, memory_disk, random, roomy, set, simulate, start, value};
-
-const WINDOW: Duration = Duration::from_secs(10);
-const VALUE_BYTES: usize = 1000;
-/// Number of keys that are read repeatedly, and of keys that are overwritten repeatedly.
-const KEYS: u64 = 4000;
-
-fn learning(delimiter: Option<u8>) -> EngineConfig {
-    let mut config = EngineConfig {
-        admission: Admission::Learned(Learning {
-            reads: 2,
-            window: WINDOW,
-            delimiter,
-            ..Learning::default()
-        }),
-        dram: Dram::Filter,
-        write_back: None,
-        ..roomy()
-    };
-    config.reclaim.policy = ReclaimPolicy::ReturnRecent {
-        victim: Victim::Oldest,
-    };
-    config
-}
-
-/// Runs three applications for the given seconds, with 1,000 steps each. Keys of `good` are read repeatedly, keys of `bad` are
-/// overwritten repeatedly, and keys of `once` are stored, read once and left.
-async fn run(engine: &Arc<Engine>, seconds: Range<u64>, [good, bad, once]: [&str; 3]) {
-    let random = &mut random(seconds.start);
-    let name = |of: &str, number: u64| format!("{of}:{number}").into_bytes();
-    for second in seconds {
-        for step in 0..1000 {
-            let wanted = name(good, random.random_range(0..KEYS));
-            if get(engine, &wanted).await.is_none() {
-                set(engine, &wanted, &value(1, VALUE_BYTES)).await.unwrap();
-            }
-            let updated = name(bad, random.random_range(0..KEYS));
-            if get(engine, &updated).await.is_none() || step % 2 == 0 {
-                set(engine, &updated, &value(second, VALUE_BYTES))
-                    .await
-                    .unwrap();
-            }
-            let left = name(once, second * 1000 + step);
-            set(engine, &left, &value(2, VALUE_BYTES)).await.unwrap();
-            get(engine, &left).await;
-        }
-        let rest = Duration::from_secs(1);
-        runtime::sleep(rest).await;
-    }
-}
-
-/// Reads an application's keys; returns the number of hits on flash.
-async fn on_flash(engine: &Arc<Engine>, of: &str, keys: Range<u64>) -> u64 {
-    let before = engine.stats().paths.flash_hits;
-    for number in keys {
-        get(engine, format!("{of}:{number}").as_bytes()).await;
-    }
-    engine.stats().paths.flash_hits - before
-}
-
-#[test]
-fn what_goes_to_flash_is_what_is_read_again_and_not_updated() {
-    simulate(1, async {
-        let engine = start(&memory_disk(65 << 20), &learning(Some(b':'))).await;
-        run(&engine, 0..30, ["good", "bad", "once"]).await;
-        let learner = engine.stats().admission.learner.unwrap();
-        assert!(
-            learner.lessons >= 2 && learner.applications >= 2,
-            "{learner:?}"
-        );
-        assert!(learner.right_per_mille > 850, "{learner:?}");
-        let before = engine.stats();
-        run(&engine, 30..50, ["good", "bad", "once"]).await;
-        let stats = engine.stats();
-        let placed = stats.tier.demotions - before.tier.demotions;
-        let rejected = stats.tier.rejections - before.tier.rejections;
-        let good = on_flash(&engine, "good", 0..KEYS).await;
-        let bad = on_flash(&engine, "bad", 0..KEYS).await;
-        let once = on_flash(&engine, "once", 30_000..50_000).await;
-        assert!(good > KEYS * 8 / 10, "{good} of {KEYS}");
-        assert!(bad < KEYS / 8 && once < 200, "{bad} and {once} on flash");
-        assert!(
-            rejected > 20_000 && placed < 2 * KEYS,
-            "{placed} placed, {rejected} not"
-        );
-    });
-}
-
-/// The good and the bad application change places: after two windows admission has learned that.
-#[test]
-fn what_changes_overnight_is_learned_within_two_windows() {
-    simulate(2, async {
-        let engine = start(&memory_disk(65 << 20), &learning(Some(b':'))).await;
-        run(&engine, 0..30, ["one", "other", "once"]).await;
-        assert!(on_flash(&engine, "one", 0..KEYS).await > KEYS * 8 / 10);
-        run(&engine, 30..60, ["other", "one", "once"]).await;
-        let before = engine.stats().tier.demotions;
-        run(&engine, 60..70, ["other", "one", "once"]).await;
-        let placed = engine.stats().tier.demotions - before;
-        let now_good = on_flash(&engine, "other", 0..KEYS).await;
-        let now_bad = on_flash(&engine, "one", 0..KEYS).await;
-        assert!(
-            now_good > KEYS * 8 / 10 && now_bad < KEYS / 8,
-            "{now_good} and {now_bad}"
-        );
-        assert!(placed < KEYS, "{placed} placed in ten seconds");
-    });
-}
-
-#[test]
-fn of_many_applications_the_small_ones_share_one() {
-    simulate(3, async {
-        let engine = start(&memory_disk(33 << 20), &learning(Some(b'/'))).await;
-        let random = &mut random(3);
-        for _ in 0..40 {
-            for _ in 0..4000 {
-                let large = random.random_range(0..2) == 0;
-                let application = if large {
-                    0
-                } else {
-                    random.random_range(1..10_000)
-                };
-                let key = format!("app{application}/{}", random.random_range(0..2));
-                if get(&engine, key.as_bytes()).await.is_none() {
-                    set(&engine, key.as_bytes(), b"some").await.unwrap();
-                }
-            }
-            runtime::sleep(Duration::from_secs(1)).await;
-        }
-        let learner = engine.stats().admission.learner.unwrap();
-        assert!(
-            learner.applications <= 1 && learner.samples > 64,
-            "{learner:?}"
-        );
-        assert!(
-            learner.one_in > 1,
-            "no more keys than memory is for: {learner:?}"
-        );
-    });
-}
+use crate::filter::{VALUE_BYTES, filter, nothing_older_comes_back};
+use crate::support::{for_each_seed, memory_disk, set, simulate, start, value};
 
 #[test]
 fn one_that_comes_back_is_admitted_and_a_stranger_is_not() {
     simulate(4, async {
-        let config = EngineConfig {
-            admission: Admission::Ghosts { reads: 2 },
-            ..learning(None)
-        };
+        let config = filter(Arc::new(AdmitGhosts { reads: 2 }));
         let engine = start(&memory_disk(65 << 20), &config).await;
         let name = |number: u64| format!("key{number}").into_bytes();
         for number in 0..30_000 {
@@ -182,79 +38,15 @@ fn one_that_comes_back_is_admitted_and_a_stranger_is_not() {
     });
 }
 
-/// Before the first lesson, items whose keys have been read are admitted. A read after the item has left memory counts, if keys
-/// are remembered. A store without a read does not count.
-#[test]
-fn what_was_asked_for_after_it_had_left_is_known_when_it_comes_back() {
-    for remembers in [true, false] {
-        simulate(5, async {
-            let config = EngineConfig {
-                admission: Admission::Learned(Learning {
-                    remembers,
-                    ..Learning::default()
-                }),
-                ..learning(None)
-            };
-            let engine = start(&memory_disk(65 << 20), &config).await;
-            let store = async |numbers: Range<u64>| {
-                for number in numbers {
-                    let name = format!("key{number}").into_bytes();
-                    set(&engine, &name, &value(1, VALUE_BYTES)).await.unwrap();
-                }
-            };
-            store(0..40_000).await;
-            for number in 10_000..12_000 {
-                let name = format!("key{number}").into_bytes();
-                assert!(get(&engine, &name).await.is_none(), "refused");
-            }
-            store(10_000..14_000).await;
-            store(100_000..140_000).await;
-            let stats = engine.stats();
-            let least = if remembers { 1900 } else { 0 };
-            let admitted = stats.admission.admitted;
-            assert!((least..=2000).contains(&admitted), "{admitted}");
-            assert_eq!(admitted > 0, remembers);
-        });
-    }
-}
-
 /// With any admission, a get finds the newest value or none, across stops and starts.
 #[test]
 fn nothing_older_comes_back_whatever_is_admitted() {
-    for_each_seed("nothing_older", 6, |seed| {
-        let config = EngineConfig {
-            admission: [
-                learning(None).admission,
-                learning(Some(b'1')).admission,
-                Admission::Ghosts { reads: 1 },
-            ][seed as usize % 3],
-            ..learning(None)
-        };
-        simulate(seed, async {
-            let media = memory_disk(33 << 20);
-            let random = &mut random(seed);
-            let mut newest = vec![0; 30_000];
-            for _ in 0..3 {
-                let engine = start(&media, &config).await;
-                engine.recovered().await;
-                for step in 0..40_000 {
-                    let number = random.random_range(0..newest.len());
-                    let key = format!("key{number}").into_bytes();
-                    let found = get(&engine, &key).await;
-                    if let Some(found) = &found {
-                        assert!(*found == value(newest[number], VALUE_BYTES), "{number}");
-                    }
-                    if found.is_none() || random.random_range(0..8) == 0 {
-                        newest[number] += 1;
-                        let newest = value(newest[number], VALUE_BYTES);
-                        set(&engine, &key, &newest).await.unwrap();
-                    }
-                    if step % 1000 == 0 {
-                        runtime::sleep(Duration::from_secs(1)).await;
-                    }
-                }
-                engine.stop().await;
-            }
-        });
+    for_each_seed("nothing_older", 4, |seed| {
+        let admission: [Arc<dyn AdmissionKind>; 2] = [
+            Arc::new(AdmitGhosts { reads: 1 }),
+            Arc::new(AdmitRandom { per_mille: 500 }),
+        ];
+        let admission = Arc::clone(&admission[seed as usize % 2]);
+        nothing_older_comes_back(seed, &filter(admission));
     });
 }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flowstone_engine::{
-    Admission, Amend, Change, Dram, EngineConfig, Learning, Peek, ReclaimPolicy, Victim,
+    AdmissionKind, AdmitGhosts, AdmitRandom, Amend, Change, EngineConfig, Peek,
 };
 
+use crate::filter::filtered;
 use crate::map_placement::MapKind;
 use crate::model::{Misses, run, run_on};
 use crate::support::{
@@ -44,24 +45,12 @@ fn answers_of_write_buffers_and_slots_are_the_maps_or_misses() {
 #[test]
 fn answers_behind_a_filter_are_the_maps_or_misses() {
     for_each_seed("answers_behind_a_filter", 40, |seed| {
-        let learning = Learning {
-            window: Duration::from_secs(60),
-            ..Learning::default()
-        };
-        let admission = [
-            Admission::Learned(learning),
-            Admission::Ghosts { reads: 1 },
-            Admission::Random { per_mille: 500 },
+        let admission: [Arc<dyn AdmissionKind>; 2] = [
+            Arc::new(AdmitGhosts { reads: 1 }),
+            Arc::new(AdmitRandom { per_mille: 500 }),
         ];
-        let mut config = EngineConfig {
-            admission: admission[seed as usize % 3],
-            dram: Dram::Filter,
-            write_back: None,
-            ..tight()
-        };
-        config.reclaim.policy = ReclaimPolicy::ReturnRecent {
-            victim: Victim::Oldest,
-        };
+        let admission = Arc::clone(&admission[seed as usize / 2 % 2]);
+        let config = filtered(admission, tight());
         let flash_mib = if seed % 2 == 0 { 41 } else { 9 };
         run(seed, config, flash_mib << 20, Misses::Allowed, 4000);
     });

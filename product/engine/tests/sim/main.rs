@@ -12,6 +12,7 @@ mod concurrency;
 mod copies;
 mod expiry;
 mod faults;
+mod filter;
 mod flushes;
 mod golden;
 mod images;

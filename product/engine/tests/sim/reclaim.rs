@@ -10,7 +10,7 @@ use std::time::Duration;
 use device::{Latency, MemoryDisk};
 use flowstone_engine::placement::Look;
 use flowstone_engine::{
-    Admission, AfterDowntime, Dram, Engine, EngineConfig, Peek, ReclaimPolicy, Schedule, Stop,
+    AdmitRandom, AfterDowntime, Dram, Engine, EngineConfig, Peek, ReclaimPolicy, Schedule, Stop,
     Victim,
 };
 use rand::Rng;
@@ -135,7 +135,7 @@ fn what_is_stale_goes_back_to_memory_so() {
 fn what_is_not_admitted_is_gone_and_nothing_older_comes_back() {
     simulate(1, async {
         let config = EngineConfig {
-            admission: Admission::Random { per_mille: 300 },
+            admission: Arc::new(AdmitRandom { per_mille: 300 }),
             ..tight()
         };
         let media = memory_disk(129 << 20);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use device::{Bytes, Disk, FileDisk, FileJournal, FileOptions, Journal, JournalError, WriteRate};
 use engine::config::{WORKER_BYTES, engine_share, journal_bytes, new_journal};
-use engine::{Admission, EngineConfig, IndexDeviceNeed, PlacementKind};
+use engine::{AdmissionKind, EngineConfig, IndexDeviceNeed, PlacementKind};
 
 /// Most worker threads by default: each can have hundreds of reads in flight.
 const DEFAULT_THREADS: usize = 4;
@@ -37,7 +37,7 @@ pub struct CacheConfig {
     index_flash_bytes: Option<u64>,
     flash_write_limit: Option<NonZeroU64>,
     write_back: Option<Duration>,
-    admission: Admission,
+    admission: Arc<dyn AdmissionKind>,
     pub(super) stop_deadline: Duration,
 }
 
@@ -64,7 +64,7 @@ impl CacheConfig {
             index_flash_bytes: None,
             flash_write_limit: None,
             write_back: EngineConfig::default().write_back,
-            admission: Admission::All,
+            admission: EngineConfig::default().admission,
             stop_deadline: Duration::from_secs(60),
         }
     }
@@ -168,7 +168,7 @@ impl CacheConfig {
     }
 
     /// Selects the items written to flash when they leave memory, all by default; the others are dropped.
-    pub fn admission(mut self, admission: Admission) -> Self {
+    pub fn admission(mut self, admission: Arc<dyn AdmissionKind>) -> Self {
         self.admission = admission;
         self
     }
@@ -211,7 +211,7 @@ impl CacheConfig {
             overwrite_filesystem: self.overwrite_filesystem,
             flash_write_limit: self.flash_write_limit,
             write_back: self.write_back,
-            admission: self.admission,
+            admission: Arc::clone(&self.admission),
             stop_deadline: self.stop_deadline,
             ..EngineConfig::default()
         };

@@ -1,4 +1,4 @@
-//! The `hashed` placement on simulated devices.
+//! The `hashed` placement and learned admission on simulated devices.
 //!
 //! The harness is that of the engine's own simulation.
 
@@ -6,7 +6,10 @@
 
 extern crate engine as flowstone_engine;
 
+mod admission;
 mod answers;
+#[path = "../../../../product/engine/tests/sim/filter.rs"]
+mod filter;
 mod hashed;
 mod hashed_placement;
 #[path = "../../../../product/engine/tests/sim/model.rs"]

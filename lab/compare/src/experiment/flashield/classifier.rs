@@ -5,7 +5,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use engine::admission::flashiness::{Features, Flashiness, Samples, Tally};
+use engine::admission::Features;
+use systems::flashield::admission::flashiness::{Flashiness, Samples, Tally};
 use workload::{ClientStream, KeyId, Op, Workload};
 
 use super::application::of_application;

@@ -6,10 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::preset::Preset;
-use engine::{Admission, Learning};
+use engine::{AdmissionKind, AdmitGhosts, AdmitRandom};
+use systems::flashield::Learning;
 use workload::{Settings, Workload};
 
 use super::belady;
@@ -153,7 +155,7 @@ impl Ground {
         &self,
         system: &'static str,
         label: String,
-        admission: Option<Admission>,
+        admission: Option<Arc<dyn AdmissionKind>>,
     ) -> Cell {
         let preset = match system {
             // Only admission differs.
@@ -180,8 +182,8 @@ impl Ground {
             reads,
             ..Learning::default()
         };
-        let admission = Admission::Learned(learning);
-        self.cell(FLASHIELD, format!("n = {reads}"), Some(admission))
+        let label = format!("n = {reads}");
+        self.cell(FLASHIELD, label, Some(Arc::new(learning)))
     }
 
     /// Returns flashield with n = 1 and a number of hits that 100 writes must bring.
@@ -190,9 +192,8 @@ impl Ground {
             hits_per_100_writes,
             ..Learning::default()
         };
-        let admission = Admission::Learned(learning);
         let label = worth_label(hits_per_100_writes);
-        self.cell(FLASHIELD, label, Some(admission))
+        self.cell(FLASHIELD, label, Some(Arc::new(learning)))
     }
 
     /// Returns flashield with n = 1, as in the paper.
@@ -202,20 +203,20 @@ impl Ground {
             remembers: false,
             ..Learning::default()
         };
-        let admission = Admission::Learned(learning);
-        self.cell(FLASHIELD, AS_PAPER.to_owned(), Some(admission))
+        let label = AS_PAPER.to_owned();
+        self.cell(FLASHIELD, label, Some(Arc::new(learning)))
     }
 
     fn random(&self, system: &'static str, percent: u32) -> Cell {
-        let admission = Admission::Random {
+        let admission = AdmitRandom {
             per_mille: 10 * percent,
         };
-        self.cell(system, format!("{percent} %"), Some(admission))
+        self.cell(system, format!("{percent} %"), Some(Arc::new(admission)))
     }
 
     fn s3_fifo(&self, reads: u32) -> Cell {
-        let admission = Admission::Ghosts { reads };
-        self.cell(S3_FIFO, format!("{reads} reads"), Some(admission))
+        let admission = AdmitGhosts { reads };
+        self.cell(S3_FIFO, format!("{reads} reads"), Some(Arc::new(admission)))
     }
 
     fn other(&self, system: &'static str) -> Cell {
@@ -227,7 +228,7 @@ impl Cell {
     pub(super) fn measure(&self) -> Result<Row, ExperimentError> {
         let ran = run(&self.plan, self.preset, Box::new(|_| ()))?;
         let (row, detail) = (&ran.row, &ran.detail);
-        let learner = detail.admission.learner;
+        let learned = |name| detail.learner.find(name);
         let samples = &ran.curve.samples;
         let seconds = samples.last().map_or(0.0, |last| last.nanos as f64 / 1e9);
         let limit = self.plan.flash_write_limit.map(NonZeroU64::get);
@@ -247,10 +248,10 @@ impl Cell {
                 limit.map(|limit| detail.drive_bytes.1 as f64 / 10.0 / limit as f64),
             )
             .with("dram_tier_bytes", detail.tier_bytes)
-            .with("lessons", learner.map(|learner| learner.lessons))
+            .with("lessons", learned("lessons"))
             .with(
                 "samples_right",
-                learner.map(|learner| learner.right_per_mille as f64 / 1000.0),
+                learned("samples_right_per_mille").map(|right| right as f64 / 1000.0),
             ))
     }
 }

@@ -14,6 +14,8 @@
 
 use std::collections::BTreeMap;
 
+use engine::admission::Features;
+
 use super::svm::{self, Example, PARTS, Separator};
 
 /// Highest count that is told apart: a thousand reads count like any higher number.
@@ -21,40 +23,22 @@ const MOST: u16 = 1000;
 /// Cost of all examples together, relative to the norm. From some tens on, a higher cost hardly changes a decision.
 const COST: f64 = 100.0;
 
-/// Features by which a key is judged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Features {
-    /// Number of reads.
-    pub reads: u16,
-    /// Number of updates since the key was first stored.
-    pub updates: u16,
-    /// Number of reads before the key was stored, as far as that is remembered.
-    pub reads_before: u16,
+/// Returns the parts of an example: counts on a logarithmic scale, and the constant.
+fn parts(features: Features) -> [f64; PARTS] {
+    let part = |count: u16| f64::from(1 + count.min(MOST)).log2();
+    [
+        part(features.reads),
+        part(features.updates),
+        part(features.reads_before),
+        1.0,
+    ]
 }
 
-impl Features {
-    /// Returns the parts of an example: counts on a logarithmic scale, and the constant.
-    fn parts(self) -> [f64; PARTS] {
-        let part = |count: u16| f64::from(1 + count.min(MOST)).log2();
-        [
-            part(self.reads),
-            part(self.updates),
-            part(self.reads_before),
-            1.0,
-        ]
-    }
-
-    /// Returns whether the key has ever been read.
-    pub fn is_read(self) -> bool {
-        self.reads > 0 || self.reads_before > 0
-    }
-
-    fn capped(self) -> Self {
-        Self {
-            reads: self.reads.min(MOST),
-            updates: self.updates.min(MOST),
-            reads_before: self.reads_before.min(MOST),
-        }
+fn capped(features: Features) -> Features {
+    Features {
+        reads: features.reads.min(MOST),
+        updates: features.updates.min(MOST),
+        reads_before: features.reads_before.min(MOST),
     }
 }
 
@@ -193,7 +177,7 @@ impl Samples {
     /// Adds a key with these features when it was sampled, its outcome, and the worth of a place on flash, which is
     /// negative if the place was not worth its write.
     pub fn add_worth(&mut self, sample: Features, is_flashy: bool, worth: f64) {
-        let outcomes = self.0.entry(sample.capped()).or_default();
+        let outcomes = self.0.entry(capped(sample)).or_default();
         outcomes.counts[usize::from(is_flashy)] += 1;
         outcomes.costs[usize::from(worth > 0.0)] += worth.abs();
     }
@@ -252,7 +236,7 @@ impl Flashiness {
             .iter()
             .flat_map(|(features, outcomes)| {
                 [false, true].map(|is_positive| Example {
-                    parts: features.parts(),
+                    parts: parts(*features),
                     is_positive,
                     count: outcomes.costs[usize::from(is_positive)],
                 })
@@ -268,7 +252,7 @@ impl Flashiness {
         if !features.is_read() {
             return 0.0;
         }
-        self.0.score(&features.parts())
+        self.0.score(&parts(features))
     }
 
     /// Returns the number of rounds over the samples that training took.

@@ -1,6 +1,7 @@
 //! Tests of the bar, of applications, and of the memory of a lesson.
 
 use super::*;
+use engine::NamedStats;
 use runtime::sim::Sim;
 
 const fn read(reads: u16) -> Features {
@@ -13,9 +14,14 @@ const fn read(reads: u16) -> Features {
 
 /// A learner that watches every key.
 fn of_all(learning: Learning) -> Learner {
-    let learner = Learner::new(learning, 16 << 20, 64 << 20);
-    learner.bound.store(u64::MAX, Ordering::Relaxed);
+    let mut learner = Learner::new(learning, 16 << 20, 64 << 20);
+    learner.keys = Arc::new(WatchedKeys::one_in(1));
     learner
+}
+
+fn stat(learner: &Learner, name: &str) -> u64 {
+    let stats = NamedStats::collect(|visit| learner.stats(visit));
+    stats.find(name).expect("a statistic")
 }
 
 /// Returns the fewest reads, up to 40, with which an item is admitted.
@@ -29,12 +35,12 @@ async fn lesson(learner: &Learner) {
     let key = |number: usize| Key::new(keys[number].as_bytes(), 1).unwrap();
     let reads = |number: usize| 1 + number as u16 % 20;
     for number in 0..keys.len() {
-        assert!(learner.watches(key(number).hash()));
-        learner.read(key(number), Some(read(reads(number))));
+        assert!(learner.keys.contains(key(number).hash()));
+        learner.note(Event::Read(key(number), Some(read(reads(number)))));
     }
     learner.learn().await;
     for number in (0..keys.len()).filter(|&number| reads(number) > 8) {
-        learner.read(key(number), None);
+        learner.note(Event::Read(key(number), None));
     }
     learner.learn().await;
 }
@@ -69,7 +75,7 @@ fn the_bar_rises_while_a_limit_binds_and_falls_when_it_does_not() {
             learner.placed(0);
         }
         assert_eq!(least_admitted(&learner), Some(free));
-        assert_eq!(learner.stats().bar, 0);
+        assert_eq!(stat(&learner, "score_bar_thousandths"), 0);
     });
 }
 
@@ -119,12 +125,12 @@ fn the_largest_applications_have_classifiers_and_all_is_accounted_for() {
         });
         for name in names.collect::<Vec<_>>() {
             let key = Key::new(name.as_bytes(), 1).unwrap();
-            learner.read(key, Some(read(1)));
+            learner.note(Event::Read(key, Some(read(1))));
         }
         learner.learn().await;
         learner.learn().await;
-        let stats = learner.stats();
-        assert_eq!((stats.applications, stats.samples), (1, 200));
+        assert_eq!(stat(&learner, "applications"), 1);
+        assert_eq!(stat(&learner, "samples"), 200);
         assert_eq!(learner.memory_bytes(), before);
     });
 }

@@ -7,7 +7,9 @@
 
 use std::time::Duration;
 
-use super::flashiness::{Features, Later, Samples};
+use engine::admission::Features;
+
+use super::flashiness::{Later, Samples};
 
 /// Longest expected stay of an item on flash, in windows.
 pub(super) const LONGEST_STAY: f32 = 16.0;

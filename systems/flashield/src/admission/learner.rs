@@ -17,18 +17,20 @@
 mod tests;
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use engine::admission::{Admission, Event, Features, Lesson, Observer, Verdict, WatchedKeys};
+use engine::{Key, KeyHash};
+use format::item::ItemHeader;
 use hashbrown::HashTable;
+use parking_lot::{Mutex, RwLock};
 use runtime::Instant;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::flashiness::{Features, Flashiness, Samples, Tally};
+use super::flashiness::{Flashiness, Samples, Tally};
 use super::worth::{LONGEST_STAY, Learning, Seen};
-use crate::format::item::ItemHeader;
-use crate::key::{Key, KeyHash};
-use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::sync::{Mutex, RwLock};
 
 /// Samples take the memory divided by this.
 const MEMORY_SHARE: u64 = 64;
@@ -97,34 +99,26 @@ struct Lessons {
     of_rest: Option<Flashiness>,
 }
 
-/// Counters of a policy that learns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LearnerStats {
-    /// Windows whose samples have been learned from.
-    pub lessons: u64,
+/// Counters of the lessons.
+#[derive(Clone, Copy, Default)]
+struct Learned {
+    lessons: u64,
     /// Applications with a classifier of their own.
-    pub applications: u64,
+    applications: u64,
     /// Samples of the last lesson.
-    pub samples: u64,
+    samples: u64,
     /// Share of the samples whose place on flash would have been worth its write, per mille.
-    pub flashy_per_mille: u64,
+    flashy_per_mille: u64,
     /// Share of the samples that the classifiers of the last lesson judge right, per mille.
-    pub right_per_mille: u64,
-    /// One in this many keys is watched.
-    pub one_in: u64,
+    right_per_mille: u64,
     /// Microseconds spent on learning.
-    pub learn_us: u64,
-    /// Microseconds spent on judging items and sampling accesses, estimated from one in 64 of each.
-    pub score_us: u64,
-    /// Score that an item has to exceed, in thousandths: zero unless a write limit holds writes back.
-    pub bar: u64,
+    learn_us: u64,
 }
 
 /// Learns which items deserve flash. Shared by all threads.
 pub(super) struct Learner {
     learning: Learning,
-    /// Keys are watched if their mixed hash is at most this.
-    bound: AtomicU64,
+    keys: Arc<WatchedKeys>,
     windows: Mutex<Windows>,
     lessons: RwLock<Lessons>,
     flash_bytes: u64,
@@ -135,30 +129,7 @@ pub(super) struct Learner {
     passed: AtomicU32,
     /// Nanoseconds of the timed judgements and samples.
     timed_nanos: AtomicU64,
-    stats: Mutex<LearnerStats>,
-}
-
-impl Features {
-    /// Returns the features of an item in memory.
-    pub(crate) fn of(header: &ItemHeader) -> Self {
-        Self {
-            reads: header.reads().into(),
-            updates: header.updates().into(),
-            reads_before: header.reads_before().into(),
-        }
-    }
-
-    /// Writes the features into the header of an item that comes into memory.
-    pub(crate) fn note_in(self, header: &mut ItemHeader) {
-        let count = |count: u16| u8::try_from(count).unwrap_or(u8::MAX);
-        header.set_reads(count(self.reads));
-        header.count_on(count(self.reads_before), count(self.updates));
-    }
-}
-
-fn mixed(hash: KeyHash) -> u64 {
-    let hash = (hash.0 ^ hash.0 >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
-    hash ^ hash >> 32
+    learned: Mutex<Learned>,
 }
 
 impl Windows {
@@ -218,7 +189,7 @@ impl Learner {
         let ends = runtime::now() + learning.window;
         Self {
             learning,
-            bound: AtomicU64::new(u64::MAX / ONE_IN_AT_FIRST),
+            keys: Arc::new(WatchedKeys::one_in(ONE_IN_AT_FIRST)),
             windows: Mutex::new(Windows::new(most_keys.max(LEAST_KEYS), ends)),
             lessons: RwLock::default(),
             flash_bytes,
@@ -226,8 +197,13 @@ impl Learner {
             bar: AtomicU32::new(0),
             passed: AtomicU32::new(0),
             timed_nanos: AtomicU64::new(0),
-            stats: Mutex::default(),
+            learned: Mutex::default(),
         }
+    }
+
+    /// Returns the keys that are watched.
+    pub(super) fn keys(&self) -> Arc<WatchedKeys> {
+        Arc::clone(&self.keys)
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {
@@ -255,7 +231,7 @@ impl Learner {
     }
 
     /// Returns whether an item deserves flash.
-    pub(super) fn admits(&self, hash: KeyHash, key: &[u8], features: Features) -> bool {
+    fn admits(&self, hash: KeyHash, key: &[u8], features: Features) -> bool {
         self.timed(hash, || self.score_passes(key, features))
     }
 
@@ -276,7 +252,7 @@ impl Learner {
     }
 
     /// Raises the bar after a write limit has held an item back: only items with higher scores go to flash.
-    pub(super) fn raise_the_bar(&self) {
+    fn raise_the_bar(&self) {
         let raised = |bar: u32| Some((bar + BAR_STEP).min(HIGHEST_BAR));
         let order = Ordering::Relaxed;
         // The closure always returns a value.
@@ -284,7 +260,7 @@ impl Learner {
     }
 
     /// Notes that an item of `bytes` found space on flash.
-    pub(super) fn placed(&self, bytes: usize) {
+    fn placed(&self, bytes: usize) {
         let order = Ordering::Relaxed;
         self.written_bytes.fetch_add(bytes as u64, order);
         if self.bar.load(order) == 0 {
@@ -300,25 +276,12 @@ impl Learner {
         }
     }
 
-    #[inline]
-    pub(super) fn watches(&self, hash: KeyHash) -> bool {
-        mixed(hash) <= self.bound.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn read(&self, key: Key<'_>, known: Option<Features>) {
-        self.observe(key, known, Tally::read_later);
-    }
-
-    pub(super) fn updated(&self, key: Key<'_>, known: Option<Features>) {
-        self.observe(key, known, Tally::update_later);
-    }
-
     fn observe(&self, key: Key<'_>, known: Option<Features>, later: impl FnOnce(&mut Tally)) {
         self.timed(key.hash(), || self.sample(key, known, later));
     }
 
     fn sample(&self, key: Key<'_>, known: Option<Features>, later: impl FnOnce(&mut Tally)) {
-        let hash = mixed(key.hash());
+        let hash = WatchedKeys::mixed(key.hash());
         let mut windows = self.windows.lock();
         if let Some(tally) = windows.counting(hash) {
             later(tally);
@@ -333,18 +296,13 @@ impl Learner {
             .sampling(hash, application)
             .accessed_as(features, draw);
         while windows.sampling.len() > windows.most_keys {
-            let bound = self.bound.load(Ordering::Relaxed) / 2;
-            self.bound.store(bound, Ordering::Relaxed);
+            let bound = self.keys.halve();
             windows.sampling.retain(|watched| watched.hash <= bound);
         }
     }
 
-    pub(super) fn next_lesson(&self) -> Duration {
-        self.windows.lock().ends.since(runtime::now())
-    }
-
     /// Ends the window, and learns from the outcomes counted in it.
-    pub(super) async fn learn(&self) {
+    async fn end_lesson(&self) {
         let begun = runtime::now();
         let (seen, stay) = self.end_window(begun);
         if (seen.len() as u64) < LEAST_SAMPLES {
@@ -383,7 +341,7 @@ impl Learner {
         }
         let applications = own.len() as u64;
         *self.lessons.write() = lessons;
-        let mut stats = self.stats.lock();
+        let mut stats = self.learned.lock();
         stats.lessons += 1;
         stats.applications = applications;
         stats.samples = seen.len() as u64;
@@ -423,14 +381,52 @@ impl Learner {
         seen.sort_unstable_by_key(|seen| seen.application);
         (seen, stay)
     }
+}
 
-    pub(super) fn stats(&self) -> LearnerStats {
-        let bound = self.bound.load(Ordering::Relaxed);
-        LearnerStats {
-            one_in: u64::MAX / bound.max(1),
-            bar: self.bar.load(Ordering::Relaxed).into(),
-            score_us: self.timed_nanos.load(Ordering::Relaxed) * TIMED_ONE_IN / 1000,
-            ..*self.stats.lock()
+impl Admission for Learner {
+    fn judge(&self, hash: KeyHash, key: &[u8], header: &ItemHeader) -> Verdict {
+        let is_admitted = self.admits(hash, key, Features::of(header));
+        Verdict {
+            is_admitted,
+            stays_if_read: !is_admitted,
         }
+    }
+}
+
+impl Observer for Learner {
+    fn note(&self, event: Event<'_>) {
+        match event {
+            Event::Read(key, known) => self.observe(key, known, Tally::read_later),
+            Event::Updated(key, known) => self.observe(key, known, Tally::update_later),
+            Event::Placed(bytes) => self.placed(bytes),
+            Event::HeldBack => self.raise_the_bar(),
+        }
+    }
+
+    fn next_lesson(&self) -> Duration {
+        self.windows.lock().ends.since(runtime::now())
+    }
+
+    fn learn(&self) -> Lesson<'_> {
+        Box::pin(self.end_lesson())
+    }
+
+    fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        let learned = *self.learned.lock();
+        let judged = self.timed_nanos.load(Ordering::Relaxed) * TIMED_ONE_IN / 1000;
+        visit("lessons", learned.lessons);
+        visit("applications", learned.applications);
+        visit("keys_watched_one_in", u64::MAX / self.keys.bound().max(1));
+        visit("samples", learned.samples);
+        visit("samples_flashy_per_mille", learned.flashy_per_mille);
+        visit("samples_right_per_mille", learned.right_per_mille);
+        visit("learning_us", learned.learn_us);
+        // Estimated from one in 64 judgements, and one in 64 accesses to watched keys.
+        visit("scoring_us", judged);
+        // Above zero only while a write limit holds writes back.
+        visit(
+            "score_bar_thousandths",
+            self.bar.load(Ordering::Relaxed).into(),
+        );
     }
 }
