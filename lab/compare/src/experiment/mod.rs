@@ -21,6 +21,7 @@ mod flashield;
 mod lab_truth;
 mod pick;
 mod slickcache;
+mod told;
 mod workload_check;
 mod write_limit;
 

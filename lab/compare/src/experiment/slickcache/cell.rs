@@ -3,11 +3,9 @@
 use engine::preset::Preset;
 use serde_json::Value;
 
-use super::machine::POPULARITIES;
 use crate::compare::{Outcome as Ran, Plan, run};
-use crate::experiment::pick::{Measure, among, lines, over, points, quotient};
-use crate::experiment::{ExperimentError, Finding};
-use crate::plot::{Axis, Plot};
+use crate::experiment::ExperimentError;
+use crate::experiment::pick::quotient;
 use crate::row::{PART, Row};
 
 /// Fatcache as in the paper: the oldest items are dropped.
@@ -21,48 +19,6 @@ const OPTANE: &str = "nvm:optane";
 pub(super) const PRESETS: [&str; 3] = [FATCACHE, SLICKCACHE, SLICKCACHE_GC];
 /// Other variants of Fatcache, which copy valid items.
 pub(super) const OTHERS: [&str; 2] = ["fatcache-sync", "fatcache-async"];
-
-/// Measures of several experiments, for which the paper has no numbers.
-pub(super) const FLASH_OF_INDEX: Measure<'static> = (
-    "flash of the index, share of the cache",
-    None,
-    "index_flash_share",
-);
-pub(super) const READS_FOR_A_HIT: Measure<'static> =
-    ("reads of the index for a hit", None, "index_reads_a_hit");
-pub(super) const READS_FOR_A_MISS: Measure<'static> =
-    ("reads of the index for a miss", None, "index_reads_a_miss");
-pub(super) const WRITTEN_FOR_A_SET: Measure<'static> = (
-    "bytes of the index written for a SET",
-    None,
-    "index_bytes_written_a_set",
-);
-
-/// Returns the vertical axis of requests a second.
-pub(super) fn requests_axis() -> Axis {
-    Axis::linear("requests").unit("1/s")
-}
-
-/// Returns the figures of each popularity. `figures` has the title, the vertical axis and its field of each; `across` has the
-/// horizontal axis and its field.
-pub(super) fn plots_of_each(
-    rows: &[Row],
-    presets: &[&str],
-    across: (&Axis, &str),
-    figures: &[(&str, Axis, &str)],
-) -> Vec<Plot> {
-    let mut plots = Vec::new();
-    for popularity in POPULARITIES {
-        let name = popularity.name();
-        let rows = among(rows, "popularity", name.as_str());
-        for (title, y, field) in figures {
-            let lines = lines(&rows, presets, across.1, field);
-            let title = format!("{title}, {name}");
-            plots.push(Plot::new(title, across.0.clone(), y.clone(), lines));
-        }
-    }
-    plots
-}
 
 #[derive(Clone)]
 pub(super) struct Cell {
@@ -193,31 +149,4 @@ impl Cell {
 pub(super) fn requests_per_s(ran: &Ran) -> Option<f64> {
     let operations = (ran.row.gets + ran.row.sets) as f64;
     Some(ran.row.ops_per_s? * ran.row.requests as f64 / operations)
-}
-
-/// Compares two presets: throughput, hit ratio, and items kept.
-pub(super) fn speed(
-    rows: &[Row],
-    [one, other]: [&'static str; 2],
-    of: &str,
-    paper: Option<&'static str>,
-) -> Vec<Finding> {
-    let pair = [one, other];
-    vec![
-        Finding::new(
-            format!("throughput, {one} / {other}, {of}"),
-            paper,
-            over(rows, pair, "requests_per_s"),
-        ),
-        Finding::new(
-            format!("hit ratio, {one} - {other}, points, {of}"),
-            None,
-            points(rows, pair, "hit_ratio"),
-        ),
-        Finding::new(
-            format!("items kept, {one} / {other}, {of}"),
-            None,
-            over(rows, pair, "items_kept"),
-        ),
-    ]
 }

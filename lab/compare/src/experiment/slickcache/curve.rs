@@ -4,13 +4,10 @@
 use slickcache::cascade::CascadeConfig;
 use workload::Workload;
 
-use super::cell::{Cell, READS_FOR_A_HIT, READS_FOR_A_MISS, SLICKCACHE_GC, WRITTEN_FOR_A_SET};
+use super::cell::{Cell, SLICKCACHE_GC};
 use super::machine::{Machine, Popularity, USUAL_HOT, USUAL_SETS, USUAL_THETA};
 use crate::compare::Plan;
-use crate::experiment::pick::{Measure, measured};
-use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
-use crate::plot::{Axis, Line, Plot};
-use crate::row::{PART, Row};
+use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
 
 const THETAS: [f64; 4] = [0.8, 0.9, 0.99, 1.1];
 /// Keys for each item that the cache has space for. Some of the requests miss.
@@ -73,55 +70,19 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
         let part = format!("{}, behind an item tier of 1 %", popularity.name());
         add(part, &workload, Some(machine.items() / 100));
     }
-    let rows = setting.cells.run(&cells, Cell::row)?;
-    Ok(Outcome::of(plots(&rows), findings(&rows), rows))
+    setting.told(&cells, Cell::row, TOLD)
 }
 
-fn parts(rows: &[Row]) -> Vec<&str> {
-    let mut parts: Vec<&str> = rows.iter().filter_map(|row| row.text(PART)).collect();
-    parts.dedup();
-    parts
-}
-
-fn plots(rows: &[Row]) -> Vec<Plot> {
-    let plot = |(title, _, field): Measure<'static>| {
-        let line = |part: &str| {
-            let of_part = rows.iter().filter(|row| row.text(PART) == Some(part));
-            let point = |row: &Row| Some((row.number("dram_bits_an_item")?, row.number(field)?));
-            let mut points: Vec<(f64, f64)> = of_part.filter_map(point).collect();
-            points.sort_by(|one, other| one.0.total_cmp(&other.0));
-            Line::new(part, points)
-        };
-        let x = Axis::linear("memory").unit("bits an item");
-        let lines = parts(rows).into_iter().map(line).collect();
-        Plot::new(title, x, Axis::linear(title), lines)
-    };
-    [READS_FOR_A_HIT, READS_FOR_A_MISS, WRITTEN_FOR_A_SET]
-        .map(plot)
-        .into()
-}
-
-fn findings(rows: &[Row]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for row in rows {
-        let of = format!(
-            "{}, filters of {} bits, Tier 1 {} %",
-            row.text(PART).unwrap_or_default(),
-            row.number("filter_bits").unwrap_or_default(),
-            row.number("hot_percent").unwrap_or_default(),
-        );
-        findings.extend(measured(
-            Some(row),
-            &of,
-            &[
-                ("bits of memory an item", None, "dram_bits_an_item"),
-                READS_FOR_A_HIT,
-                READS_FOR_A_MISS,
-                WRITTEN_FOR_A_SET,
-                ("hit ratio", None, "hit_ratio"),
-                ("items kept", None, "items_kept"),
-            ],
-        ));
-    }
-    findings
-}
+const TOLD: &str = "
+for $title, $field = reads of the index for a hit | index_reads_a_hit; reads of the index for a miss | index_reads_a_miss; \
+  bytes of the index written for a SET | index_bytes_written_a_set
+ plot {title} | sorted dram_bits_an_item: memory (bits an item) | {field}: {title} | part
+for part, filter_bits, hot_percent
+ for $of = {part}, filters of {filter_bits} bits, Tier 1 {hot_percent} %
+  bits of memory an item, {of} | dram_bits_an_item
+  reads of the index for a hit, {of} | index_reads_a_hit
+  reads of the index for a miss, {of} | index_reads_a_miss
+  bytes of the index written for a SET, {of} | index_bytes_written_a_set
+  hit ratio, {of} | hit_ratio
+  items kept, {of} | items_kept
+";
