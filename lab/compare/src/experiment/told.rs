@@ -15,7 +15,7 @@
 //!
 //! `{name}` stands for the value of a loop, and `{=VALUE}` for a number. A value is a field of the first selected row, a number,
 //! `+ - * /` of values, or `mean`, `median`, `least` or `most` of a value over all selected rows. `[preset; FIELD=a]` after a value
-//! selects rows for it. An axis has a title and a unit in brackets, after `log2` or `log10` unless it is linear.
+//! selects rows for it. `*a` selects by the end of the text, `!a` all but the value. An axis has a title and a unit in brackets, after `log2` or `log10` unless it is linear.
 //!
 //! The texts are constants, so a line that does not follow the rules panics.
 
@@ -80,7 +80,7 @@ fn repeat(head: &str, lines: &[&str], rows: &Rows<'_>, values: &Values, to: &mut
             if let Some(name) = name.strip_prefix('$') {
                 values.push((name.to_owned(), value));
             } else {
-                selected.retain(|row| shown(row, name) == value);
+                selected.retain(|row| is_shown(row, name, &value));
                 values.push((name.to_owned(), value));
             }
         }
@@ -156,7 +156,13 @@ fn finding(line: &str, rows: &Rows<'_>, values: &Values) -> Finding {
 }
 
 fn plot(line: &str, rows: &Rows<'_>, values: &Values) -> Plot {
-    let columns: Vec<&str> = line.split('|').map(str::trim).collect();
+    // The names of lines are filled for each line.
+    let (line, name) = match line.rsplit_once(": ") {
+        Some((line, name)) if !name.contains('|') => (line, name),
+        _ => (line, ""),
+    };
+    let filled = filled(line, rows, values);
+    let columns: Vec<&str> = filled.split('|').map(str::trim).collect();
     let [title, x, y, by] = columns[..] else {
         panic!("a figure has a title, two axes and lines: {line}");
     };
@@ -165,7 +171,6 @@ fn plot(line: &str, rows: &Rows<'_>, values: &Values) -> Plot {
         Some(x) => (true, x),
         None => (false, x),
     };
-    let (by, name) = by.split_once(':').unwrap_or((by, ""));
     let (field, named) = match by.split_once(" = ") {
         Some((field, named)) => (field, parts(named, ';')),
         None => (by, of_rows(rows, &[by]).concat()),
@@ -184,12 +189,12 @@ fn plot(line: &str, rows: &Rows<'_>, values: &Values) -> Plot {
         let its = [(field.to_owned(), its)];
         let name = match name.trim() {
             "" => its[0].1.clone(),
-            name => filled(name, &of, &its),
+            name => self::filled(name, &of, &its),
         };
         Line::new(name, points)
     };
     let lines = named.into_iter().map(line).collect();
-    Plot::new(filled(title, rows, values), across, upwards, lines)
+    Plot::new(title, across, upwards, lines)
 }
 
 /// Returns the value of an axis, and the axis.
@@ -225,7 +230,16 @@ fn selectors(text: &str) -> Vec<(String, String)> {
 }
 
 fn has(row: &Row, wanted: &[(String, String)]) -> bool {
-    wanted.iter().all(|(field, its)| shown(row, field) == *its)
+    wanted.iter().all(|(field, its)| is_shown(row, field, its))
+}
+
+fn is_shown(row: &Row, field: &str, its: &str) -> bool {
+    let shown = shown(row, field);
+    match (its.strip_prefix('*'), its.strip_prefix('!')) {
+        (Some(end), _) => shown.ends_with(end),
+        (_, Some(other)) => shown != other,
+        _ => shown == its,
+    }
 }
 
 enum Term {

@@ -10,7 +10,7 @@ use runtime::{now, sleep};
 use super::fig5::extent;
 use super::index::{Make, System};
 use super::work::{CLIENTS, Filled, Rates, key_of, measure, send_all};
-use crate::experiment::{ExperimentError, Finding, Outcome, Setting};
+use crate::experiment::{ExperimentError, Outcome, Setting};
 use crate::row::Row;
 
 /// Numbers of full tables that may wait, for each partition.
@@ -56,8 +56,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
             steady,
         })
     })?;
-    let rows = all.iter().map(row).collect();
-    Ok(Outcome::of(Vec::new(), findings(&all), rows))
+    Ok(Outcome::told(all.iter().map(row).collect(), TOLD))
 }
 
 /// Fills an index, flushes its full tables, and sends it a burst.
@@ -119,40 +118,20 @@ fn row(measured: &Measured) -> Row {
             burst.memory_bytes as f64 / steady.entries as f64,
         )
         .with("steady_inserts_per_s", steady.inserts_per_s)
-        .with("steady_bytes_written_per_insert", steady_bytes(steady))
+        .with(
+            "steady_bytes_written_per_insert",
+            steady.bytes_written as f64 / steady.flushed_entries as f64,
+        )
         .with("virtual_time", true)
 }
 
-fn steady_bytes(steady: &Rates) -> f64 {
-    steady.bytes_written as f64 / steady.flushed_entries as f64
-}
-
-fn findings(all: &[Measured]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for Measured {
-        share,
-        burst,
-        steady,
-    } in all
-    {
-        let finding = |what: &str, here: f64| {
-            let measure = format!("{share} tables on the side for a partition: {what}");
-            Finding::new(measure, None, Some(here))
-        };
-        findings.extend([
-            finding(
-                "inserts of a burst a second",
-                burst.inserts as f64 / burst.seconds,
-            ),
-            finding("longest of these, microseconds", burst.longest_us),
-            finding("bytes written for one", burst.bytes_an_insert),
-            finding(
-                "bytes of memory an entry in the burst",
-                burst.memory_bytes as f64 / steady.entries as f64,
-            ),
-            finding("steady inserts a second", steady.inserts_per_s),
-            finding("bytes written for one of these", steady_bytes(steady)),
-        ]);
-    }
-    findings
-}
+const TOLD: &str = "
+for side_tables_per_partition
+ for $of = {side_tables_per_partition} tables on the side for a partition
+  {of}: inserts of a burst a second | burst_inserts_per_s
+  {of}: longest of these, microseconds | burst_insert_longest_us
+  {of}: bytes written for one | burst_bytes_written_per_insert
+  {of}: bytes of memory an entry in the burst | burst_bytes_per_entry
+  {of}: steady inserts a second | steady_inserts_per_s
+  {of}: bytes written for one of these | steady_bytes_written_per_insert
+";

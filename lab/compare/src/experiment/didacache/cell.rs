@@ -8,7 +8,6 @@ use serde_json::Value;
 use super::machine::Machine;
 use crate::compare::{Outcome as Ran, Plan, run};
 use crate::experiment::ExperimentError;
-pub(super) use crate::experiment::pick::{among, figure, lines, over, points, quotient};
 use crate::row::{PART, Row};
 
 /// Share of its flash that a conventional drive offers.

@@ -6,9 +6,10 @@
 
 use workload::{KeySize, Mix, Settings, ValueSize, Workload};
 
-use super::cell::{Cell, Spare, among};
+use super::cell::{Cell, Spare};
 use super::machine::Machine;
 use crate::compare::Plan;
+use crate::experiment::pick::among;
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::row::Row;
 

@@ -3,8 +3,7 @@
 
 use device::measure::{Pattern, WriteAmplification};
 
-use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
-use crate::plot::{Axis, Line, Plot};
+use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
 use crate::row::{PART, Row};
 
 /// Share of spare flash at which random 1 MiB writes have the write amplification of the paper's drive.
@@ -102,52 +101,18 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
         };
         Ok(drive.measure(cell.pattern, cell.write_mib << 20, cell.utilization)?)
     })?;
-    let points: Vec<(Cell, f64)> = cells.into_iter().zip(measured).collect();
-    let row = |(cell, dlwa): &(Cell, f64)| cell.row(*dlwa);
-    let rows = points.iter().map(row).collect();
-    Ok(Outcome::of(plots(&points), findings(&points), rows))
+    let rows = cells
+        .iter()
+        .zip(measured)
+        .map(|(cell, dlwa)| cell.row(dlwa));
+    Ok(Outcome::told(rows.collect(), TOLD))
 }
 
-/// Returns a figure for each part, with a line for each write size.
-fn plots(points: &[(Cell, f64)]) -> Vec<Plot> {
-    let parts = points.chunk_by(|one, other| one.0.part() == other.0.part());
-    let plot = |part: &[(Cell, f64)]| {
-        let sizes = part.chunk_by(|one, other| one.0.write_mib == other.0.write_mib);
-        let line = |size: &[(Cell, f64)]| {
-            let points = size
-                .iter()
-                .map(|(cell, dlwa)| (cell.utilization * 100.0, *dlwa));
-            Line::new(format!("{} MiB", size[0].0.write_mib), points.collect())
-        };
-        Plot::new(
-            format!("Bytes programmed / bytes written, {}", part[0].0.part()),
-            Axis::linear("utilization").unit("%"),
-            Axis::linear("DLWA"),
-            sizes.map(line).collect(),
-        )
-    };
-    parts.map(plot).collect()
-}
-
-fn findings(points: &[(Cell, f64)]) -> Vec<Finding> {
-    let cases = [
-        (Pattern::Random, 1, "nearly 8"),
-        (Pattern::Random, 512, "1"),
-        (Pattern::Sequential, 8, "1"),
-    ];
-    let finding = |(pattern, write_mib, paper): (Pattern, u64, _)| {
-        let is_it = |cell: &Cell| {
-            (cell.pattern, cell.write_mib, cell.utilization) == (pattern, write_mib, 1.0)
-        };
-        let found = points.iter().find(|(cell, _)| is_it(cell));
-        Finding::new(
-            format!(
-                "DLWA of {} {write_mib} MiB writes, full drive",
-                pattern.name()
-            ),
-            Some(paper),
-            found.map(|(_, dlwa)| *dlwa),
-        )
-    };
-    cases.map(finding).into()
-}
+const TOLD: &str = "
+for part
+ plot Bytes programmed / bytes written, {part} | 100 * utilization: utilization (%) | dlwa: DLWA \
+   | write_bytes: {=write_bytes / 1048576} MiB
+for pattern, $mib, $bytes, $paper = random | 1 | 1048576 | nearly 8; random | 512 | 536870912 | 1; \
+  sequential | 8 | 8388608 | 1
+ DLWA of {pattern} {mib} MiB writes, full drive | dlwa[write_bytes={bytes}; utilization=1] | {paper}
+";

@@ -18,9 +18,7 @@ use engine::format::item::{CHECKSUM_BYTES, HEADER_BYTES};
 use engine::format::segment::{SUMMARY_ENTRY_BYTES, UNIT_BYTES, largest_item};
 use workload::{MAX_KEY_BYTES, Settings, Workload};
 
-use crate::experiment::pick::among;
-use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
-use crate::plot::{Axis, Line, Plot};
+use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
 use crate::row::{PART, Row};
 
 const PAPER: &str = "paper";
@@ -202,8 +200,11 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
             Ok(vec![of_open(items, open, group_bytes)])
         }
     })?;
-    let rows = rows.concat();
-    Ok(Outcome::of(plots(&rows), findings(&rows), rows))
+    let mut outcome = Outcome::told(rows.concat(), TOLD);
+    for plot in &mut outcome.plots {
+        plot.lines.retain(|line| line.points.len() > 1);
+    }
+    Ok(outcome)
 }
 
 #[derive(Clone, Copy)]
@@ -548,111 +549,36 @@ fn of_open(mut items: Items, at_once: usize, group_bytes: u64) -> Row {
     placed.tell(row, (segments - unmeasured) * u64::from(segment_bytes))
 }
 
-/// Returns a figure for each unit length of the paper's part, and for each workload in segments, with a line for each number of
-/// functions.
-fn plots(rows: &[Row]) -> Vec<Plot> {
-    let plot = |title: String, of: &[Row]| {
-        let functions = |&functions: &u32| {
-            let of = among(of, "functions", functions);
-            let point = |row: &Row| {
-                let offered = row.number("offered_over_segment")?;
-                Some((offered, 100.0 * row.number("utilization")?))
-            };
-            let points: Vec<_> = of.iter().filter_map(point).collect();
-            (points.len() > 1).then(|| Line::new(format!("{functions} functions"), points))
-        };
-        Plot::new(
-            title,
-            Axis::linear("offered").unit("segments"),
-            Axis::linear("utilization").unit("%"),
-            PAPER_FUNCTIONS.iter().filter_map(functions).collect(),
-        )
-    };
-    let paper = among(rows, PART, PAPER);
-    let mut plots = Vec::new();
-    for unit_bytes in UNITS {
-        let of = among(&paper, "unit_bytes", unit_bytes);
-        if !of.is_empty() {
-            plots.push(plot(
-                format!("10. Utilization, units of {unit_bytes} bytes"),
-                &of,
-            ));
-        }
-    }
-    let segment = among(rows, PART, SEGMENT);
-    let largest = segment
-        .iter()
-        .filter_map(|row| row.number("segment_bytes"))
-        .fold(0.0, f64::max);
-    for workload in WORKLOADS {
-        let of = among(&segment, "workload", workload);
-        let of = among(&of, "segment_bytes", largest as u64);
-        plots.push(plot(format!("Utilization of a segment, {workload}"), &of));
-    }
-    plots
-}
-
-fn findings(rows: &[Row]) -> Vec<Finding> {
-    let twice = |part: &str| {
-        let of = among(rows, PART, part);
-        let of = among(&of, "offered_over_segment", TWICE as f64 / 4.0);
-        among(&of, "functions", FUNCTIONS)
-    };
-    let mut findings = Vec::new();
-    for row in twice(PAPER) {
-        let unit_bytes = row.number("unit_bytes").unwrap_or(0.0);
-        let of = format!("twice the segment offered, units of {unit_bytes} bytes");
-        let mut tell = |measure: &str, paper, field| {
-            findings.push(Finding::new(
-                format!("{measure}, {of}"),
-                paper,
-                row.number(field),
-            ));
-        };
-        tell("utilization", Some("0.99"), "utilization");
-        tell("units taken", Some("0.99"), "utilization_of_units");
-        tell("hashes per object", Some("8.2"), "tries_per_item");
-    }
-    for row in twice(SEGMENT) {
-        let mebibytes = row.number("segment_bytes").unwrap_or(0.0) / f64::from(1 << 20);
-        let workload = row.text("workload").unwrap_or_default();
-        let of = format!("{workload}, twice a segment of {mebibytes} MiB offered");
-        findings.push(Finding::new(
-            format!("utilization, {of}"),
-            None,
-            row.number("utilization"),
-        ));
-    }
-    for row in among(rows, PART, GROUPS) {
-        let workload = row.text("workload").unwrap_or_default();
-        let order = match row.get("larger_first").and_then(|first| first.as_bool()) {
-            Some(true) => "larger ones first",
-            _ => "as they come",
-        };
-        let of = format!("{workload}, groups of two segments, {order}");
-        findings.push(Finding::new(
-            format!("utilization, {of}"),
-            None,
-            row.number("utilization"),
-        ));
-    }
-    for row in among(rows, PART, OPEN) {
-        let workload = row.text("workload").unwrap_or_default();
-        let open = row.number("open_segments").unwrap_or(0.0);
-        let of = match row.number("group_bytes") {
-            Some(bytes) if bytes > 0.0 => {
-                let kibibytes = bytes / 1024.0;
-                format!(
-                    "{workload}, {open} open segments, the larger ones of {kibibytes} KiB first"
-                )
-            }
-            _ => format!("{workload}, {open} open segments"),
-        };
-        findings.push(Finding::new(
-            format!("utilization, {of}"),
-            None,
-            row.number("utilization"),
-        ));
-    }
-    findings
-}
+/// A line of a figure has a number of functions.
+const TOLD: &str = "
+for part = paper
+ for unit_bytes
+  plot 10. Utilization, units of {unit_bytes} bytes | offered_over_segment: offered (segments) \
+    | 100 * utilization: utilization (%) | functions = 1; 2; 4; 8; 16; 32: {functions} functions
+for part = segment
+ for workload = memcachier; etc; 1 to 4 KiB
+  for segment_bytes = {=most(segment_bytes)}
+   plot Utilization of a segment, {workload} | offered_over_segment: offered (segments) \
+     | 100 * utilization: utilization (%) | functions = 1; 2; 4; 8; 16; 32: {functions} functions
+for part, offered_over_segment, functions = paper | 2 | 16
+ for unit_bytes
+  for $of = twice the segment offered, units of {unit_bytes} bytes
+   utilization, {of} | utilization | 0.99
+   units taken, {of} | utilization_of_units | 0.99
+   hashes per object, {of} | tries_per_item | 8.2
+for part, offered_over_segment, functions = segment | 2 | 16
+ for workload, segment_bytes
+  utilization, {workload}, twice a segment of {=segment_bytes / 1048576} MiB offered | utilization
+for part = groups
+ for workload
+  for larger_first, $order = true | larger ones first; false | as they come
+   utilization, {workload}, groups of two segments, {order} | utilization
+for part = open segments
+ for workload
+  for group_bytes = 0
+   for open_segments
+    utilization, {workload}, {open_segments} open segments | utilization
+  for group_bytes = 8192; 65536; 1048576
+   for open_segments, $kib = 4 | {=group_bytes / 1024}
+    utilization, {workload}, {open_segments} open segments, the larger ones of {kib} KiB first | utilization
+";

@@ -6,14 +6,11 @@ use engine::preset::Preset;
 use workload::{Settings, Workload};
 
 use crate::compare::{DeviceChoice, Plan, run as compare};
-use crate::experiment::pick::{figure, over, points, quotient};
-use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
+use crate::experiment::pick::quotient;
+use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
 use crate::row::Row;
 
-const VICTIM: &str = "victim";
-const RIPQ: &str = "ripq";
-/// Presets, with the paper's hit ratio in percent and CLWA.
-const PAPER: [(&str, &str, &str); 2] = [(VICTIM, "69.72", "4.00"), (RIPQ, "70.59", "2.59")];
+const PRESETS: [&str; 2] = ["victim", "ripq"];
 const CLIENTS: u32 = 16;
 /// Time between an answer and the client's next request: long enough that neither drive nor processor is the bottleneck.
 const TURNAROUND: Duration = Duration::from_millis(1);
@@ -78,14 +75,13 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
         cache_bytes: Some(extent.flash_bytes),
         ..Plan::new(workload, device, extent.memory_bytes, CLIENTS)
     };
-    let presets = PAPER.map(|(name, ..)| {
+    let presets = PRESETS.map(|name| {
         systems::PRESETS
             .named(name)
             .expect("the presets are in the list")
     });
     let measure = |preset: &&'static Preset| row(&plan, preset);
-    let rows = setting.cells.run(&presets, measure)?;
-    Ok(Outcome::of(Vec::new(), findings(&rows), rows))
+    setting.told(&presets, measure, TOLD)
 }
 
 fn row(plan: &Plan, preset: &'static Preset) -> Result<Row, ExperimentError> {
@@ -118,38 +114,12 @@ fn row(plan: &Plan, preset: &'static Preset) -> Result<Row, ExperimentError> {
         .with("refused_sets", ran.refused_sets))
 }
 
-fn findings(rows: &[Row]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for (preset, hits, clwa) in PAPER {
-        let percent = figure(rows, preset, "hit_ratio").map(|hits| 100.0 * hits);
-        let of = |field| figure(rows, preset, field);
-        findings.extend([
-            Finding::new(format!("hit ratio of {preset}, %"), Some(hits), percent),
-            Finding::new(format!("CLWA of {preset}"), Some(clwa), of("clwa")),
-            Finding::new(
-                format!("the same over the sets that follow no miss, {preset}"),
-                Some(clwa),
-                of("clwa_of_asked_sets"),
-            ),
-            Finding::new(
-                format!("items kept on flash by {preset}"),
-                None,
-                of("objects_on_flash"),
-            ),
-        ]);
-    }
-    let pair = [RIPQ, VICTIM];
-    findings.extend([
-        Finding::new(
-            "hit ratio, ripq - victim, points",
-            Some("0.87"),
-            points(rows, pair, "hit_ratio"),
-        ),
-        Finding::new(
-            "CLWA, ripq / victim",
-            Some("0.65"),
-            over(rows, pair, "clwa"),
-        ),
-    ]);
-    findings
-}
+const TOLD: &str = "
+for preset, $hits, $clwa = victim | 69.72 | 4.00; ripq | 70.59 | 2.59
+ hit ratio of {preset}, % | 100 * hit_ratio | {hits}
+ CLWA of {preset} | clwa | {clwa}
+ the same over the sets that follow no miss, {preset} | clwa_of_asked_sets | {clwa}
+ items kept on flash by {preset} | objects_on_flash
+hit ratio, ripq - victim, points | 100 * (hit_ratio[ripq] - hit_ratio[victim]) | 0.87
+CLWA, ripq / victim | clwa[ripq] / clwa[victim] | 0.65
+";
