@@ -63,6 +63,11 @@ impl Scale {
         }
     }
 
+    /// Returns `tiny` for [`Scale::Tiny`], and else `other`.
+    pub(super) fn tiny_or<T>(self, tiny: T, other: T) -> T {
+        if self == Self::Tiny { tiny } else { other }
+    }
+
     /// Returns the value for this scale.
     pub(super) fn pick<T>(self, tiny: T, small: T, paper: T) -> T {
         match self {

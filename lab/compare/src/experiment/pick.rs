@@ -1,7 +1,10 @@
 //! Selects and compares figures in the rows of all presets.
 
+use engine::preset::Preset;
 use serde_json::Value;
 
+use super::ExperimentError;
+use crate::compare::{Outcome as Ran, Plan, run};
 use crate::row::Row;
 
 pub(in crate::experiment) fn quotient(one: Option<f64>, other: Option<f64>) -> Option<f64> {
@@ -41,4 +44,30 @@ pub(in crate::experiment) fn pairs<A: Copy, B: Copy>(
 ) -> impl Iterator<Item = (A, B)> {
     let with = |&one: &A| others.iter().map(move |&other| (one, other));
     ones.iter().flat_map(with)
+}
+
+/// Returns the preset with this name.
+pub(in crate::experiment) fn preset(name: &str) -> &'static Preset {
+    let named = systems::PRESETS.named(name);
+    named.expect("the presets are in the list")
+}
+
+/// Runs a preset without telling its progress.
+pub(in crate::experiment) fn ran(
+    plan: &Plan,
+    preset: &'static Preset,
+) -> Result<Ran, ExperimentError> {
+    Ok(run(plan, preset, Box::new(|_| ()))?)
+}
+
+/// Returns the requests a second. The set after a miss belongs to its request.
+pub(in crate::experiment) fn requests_per_s(ran: &Ran) -> Option<f64> {
+    let operations = (ran.row.gets + ran.row.sets) as f64;
+    Some(ran.row.ops_per_s? * ran.row.requests as f64 / operations)
+}
+
+/// Returns the processor time of an operation, in microseconds.
+pub(in crate::experiment) fn busy_us(plan: &Plan, ran: &Ran) -> Option<f64> {
+    let busy = ran.detail.cpu_busy? * f64::from(plan.cpus);
+    Some(busy / ran.row.ops_per_s? * 1e6)
 }

@@ -138,19 +138,19 @@ fn filled(text: &str, rows: &Rows<'_>, values: &Values) -> String {
 
 fn finding(line: &str, rows: &Rows<'_>, values: &Values) -> Finding {
     let filled = filled(line, rows, values);
-    let mut columns = filled.split('|').map(str::trim);
-    let measure = columns.next().unwrap_or_default().to_owned();
+    let mut columns = filled.split('|');
+    let measure = columns.next().unwrap_or_default().trim().to_owned();
     let here = columns.next().expect("a finding has a value");
     let paper = columns.next().unwrap_or_default();
     let (paper, wanted) = match paper.split_once(" if ") {
-        Some((paper, wanted)) => (paper, selectors(wanted)),
-        None => (paper, Vec::new()),
+        Some((paper, wanted)) => (paper.trim(), selectors(wanted)),
+        None => (paper.trim(), Vec::new()),
     };
     let is_of = |row: &&Row| has(row, &wanted);
     let is_given = wanted.is_empty() || rows.first().is_some_and(is_of);
     Finding {
         measure,
-        here: value(here, rows),
+        here: value(here.trim(), rows),
         paper: Some(paper.to_owned()).filter(|paper| is_given && !paper.is_empty()),
     }
 }

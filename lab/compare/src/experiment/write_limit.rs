@@ -6,8 +6,9 @@ use std::time::Duration;
 use engine::preset::Preset;
 use workload::{KeySize, Mix, Settings, ValueSize, Workload};
 
+use super::pick::{preset, ran};
 use super::{ExperimentError, Outcome, Scale, Setting};
-use crate::compare::{DeviceChoice, Outcome as Ran, Plan, run};
+use crate::compare::{DeviceChoice, Outcome as Ran, Plan};
 use crate::row::{PART, Row};
 
 const PRESETS: [&str; 8] = [
@@ -49,7 +50,7 @@ struct Cell {
 
 impl Cell {
     fn measure(&self) -> Result<(Row, f64), ExperimentError> {
-        let ran = run(&self.plan, self.preset, Box::new(|_| ()))?;
+        let ran = ran(&self.plan, self.preset)?;
         let (all, most) = ran.detail.drive_bytes;
         let seconds = seconds(&ran);
         let written_per_s = all as f64 / seconds;
@@ -123,9 +124,7 @@ fn cells(
         ..Plan::new(workload, device, (32 << 20) + flash_bytes / 8, CLIENTS)
     };
     let cell = |(name, limit): (&&str, &Option<NonZeroU64>)| Cell {
-        preset: systems::PRESETS
-            .named(name)
-            .expect("the presets are in the list"),
+        preset: preset(name),
         limit: *limit,
         plan: Plan {
             flash_write_limit: *limit,

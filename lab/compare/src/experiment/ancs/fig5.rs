@@ -3,6 +3,7 @@
 
 use super::index::{Make, System};
 use super::work::{Rates, measure};
+use crate::experiment::pick::pairs;
 use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
 use crate::row::Row;
 
@@ -17,52 +18,44 @@ const INSERT_PERCENT: [u64; 3] = [0, 100, 50];
 
 /// Returns the number of slicetables in the flash, and the number of requests of a measurement.
 pub(super) fn extent(scale: Scale) -> (u32, u64) {
-    match scale {
-        Scale::Tiny => (2, 4_000),
-        Scale::Small => (8, 300_000),
-        Scale::Paper => (64, 2_400_000),
-    }
+    scale.pick((2, 4_000), (8, 300_000), (64, 2_400_000))
 }
 
-struct Cell {
-    make: Make,
-    insert_percent: u64,
-    requests: u64,
+/// An index, and the requests for it.
+pub(super) struct Cell {
+    pub(super) make: Make,
+    pub(super) insert_percent: u64,
+    pub(super) requests: u64,
+}
+
+impl Cell {
+    pub(super) fn rates(&self) -> Result<Rates, ExperimentError> {
+        measure(&self.make, |filled, random| {
+            filled.requests(self.requests, self.insert_percent, random)
+        })
+    }
+
+    pub(super) fn row(&self) -> Result<Row, ExperimentError> {
+        Ok(row(&self.make, self.insert_percent, &self.rates()?))
+    }
 }
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let (slicetables, requests) = extent(setting.scale);
-    let mut cells = Vec::new();
-    for insert_percent in INSERT_PERCENT {
-        for system in SYSTEMS {
-            // A look-up takes sixteen reads, so a sixteenth of the requests takes as long.
-            let share = if system == System::BareBufferHash {
-                16
-            } else {
-                1
-            };
-            cells.push(Cell {
-                make: Make::usual(system, slicetables, setting.seed),
-                insert_percent,
-                requests: requests / share,
-            });
+    let cells = pairs(&INSERT_PERCENT, &SYSTEMS).map(|(insert_percent, system)| {
+        // A look-up takes sixteen reads, so a sixteenth of the requests takes as long.
+        let is_bare = system == System::BareBufferHash;
+        Cell {
+            make: Make::usual(system, slicetables, setting.seed),
+            insert_percent,
+            requests: requests / if is_bare { 16 } else { 1 },
         }
-    }
-    let rates = setting.cells.run(&cells, |cell| {
-        measure(&cell.make, |filled, random| {
-            filled.requests(cell.requests, cell.insert_percent, random)
-        })
-    })?;
-    let all: Vec<(Cell, Rates)> = cells.into_iter().zip(rates).collect();
-    let rows = all
-        .iter()
-        .map(|(cell, rates)| row(&cell.make, cell.insert_percent, rates))
-        .collect();
-    Ok(Outcome::told(rows, TOLD))
+    });
+    setting.told(&cells.collect::<Vec<_>>(), Cell::row, TOLD)
 }
 
 /// Returns the row of a measurement.
-pub(super) fn row(make: &Make, insert_percent: u64, rates: &Rates) -> Row {
+fn row(make: &Make, insert_percent: u64, rates: &Rates) -> Row {
     let gets = insert_percent < 100;
     Row::new()
         .with("index", make.system.name())

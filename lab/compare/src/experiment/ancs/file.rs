@@ -19,12 +19,12 @@ const DEPTH: u32 = 32;
 
 const SYSTEMS: [System; 2] = [System::SliceHash, System::BufferHash];
 
-const fn extent(scale: Scale) -> (u32, u64, Duration) {
-    match scale {
-        Scale::Tiny => (2, 4_000, Duration::from_millis(20)),
-        Scale::Small => (32, 500_000, Duration::from_secs(2)),
-        Scale::Paper => (256, 4_000_000, Duration::from_secs(5)),
-    }
+fn extent(scale: Scale) -> (u32, u64, Duration) {
+    scale.pick(
+        (2, 4_000, Duration::from_millis(20)),
+        (32, 500_000, Duration::from_secs(2)),
+        (256, 4_000_000, Duration::from_secs(5)),
+    )
 }
 
 struct Measured {

@@ -4,7 +4,7 @@ use slices::BitPlacement;
 
 use super::bloom::{BloomMake, BloomRates};
 use super::lsh::{LshMake, LshRates, Pattern};
-use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
+use crate::experiment::{ExperimentError, Outcome, Setting};
 use crate::row::{PART, Row};
 
 const PLACEMENTS: [(BitPlacement, &str); 2] = [
@@ -21,23 +21,18 @@ enum Cell {
     Lsh(LshMake),
 }
 
-enum Rates {
-    Bloom(BloomMake, Vec<BloomRates>),
-    Lsh(LshMake, Vec<LshRates>),
-}
-
 fn cells(setting: &Setting<'_>) -> Vec<Cell> {
     let seed = setting.seed;
-    let (filter_bytes, partitions, requests) = match setting.scale {
-        Scale::Tiny => (1 << 10, 1, 2_000),
-        Scale::Small => (8 << 10, 2, 200_000),
-        Scale::Paper => (128 << 10, 4, 1_000_000),
-    };
-    let (table_bytes, queries, checked) = match setting.scale {
-        Scale::Tiny => (1_344, 200, 20),
-        Scale::Small => (32 << 10, 5_000, 100),
-        Scale::Paper => (256 << 10, 20_000, 200),
-    };
+    let (filter_bytes, partitions, requests) = setting.scale.pick(
+        (1 << 10, 1, 2_000),
+        (8 << 10, 2, 200_000),
+        (128 << 10, 4, 1_000_000),
+    );
+    let (table_bytes, queries, checked) = setting.scale.pick(
+        (1_344, 200, 20),
+        (32 << 10, 5_000, 100),
+        (256 << 10, 20_000, 200),
+    );
     let mut cells = Vec::new();
     for is_channel_aware in [true, false] {
         for (placement, _) in PLACEMENTS {
@@ -67,28 +62,24 @@ fn cells(setting: &Setting<'_>) -> Vec<Cell> {
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let cells = cells(setting);
-    let all = setting.cells.run(&cells, |cell| {
+    let rows = setting.cells.run(&cells, |cell| {
         Ok(match cell {
-            Cell::Bloom(make) => Rates::Bloom(*make, make.measure()?),
-            Cell::Lsh(make) => Rates::Lsh(*make, make.measure()?),
+            Cell::Bloom(make) => rows(make.measure()?, |rates| bloom_row(make, rates)),
+            Cell::Lsh(make) => rows(make.measure()?, |rates| lsh_row(make, rates)),
         })
     })?;
-    let mut rows = Vec::new();
-    let mut denied = 0;
-    for rates in &all {
-        match rates {
-            Rates::Bloom(make, all) => {
-                denied += all.iter().map(|rates| rates.false_negatives).sum::<u64>();
-                rows.extend(all.iter().map(|rates| bloom_row(make, rates)));
-            }
-            Rates::Lsh(make, all) => rows.extend(all.iter().map(|rates| lsh_row(make, rates))),
-        }
-    }
-    let wrong = (denied > 0).then(|| format!("a Bloom filter denied {denied} keys that it has"));
-    Ok(Outcome {
-        wrong,
-        ..Outcome::told(rows, TOLD)
-    })
+    let outcome = Outcome::told(rows.concat(), TOLD);
+    let denied = outcome
+        .rows
+        .iter()
+        .filter_map(|row| row.number("false_negatives"));
+    let denied: f64 = denied.sum();
+    let wrong = (denied > 0.0).then(|| format!("a Bloom filter denied {denied} keys that it has"));
+    Ok(Outcome { wrong, ..outcome })
+}
+
+fn rows<R>(rates: Vec<R>, row: impl Fn(&R) -> Row) -> Vec<Row> {
+    rates.iter().map(row).collect()
 }
 
 fn placement_name(placement: BitPlacement) -> &'static str {

@@ -2,43 +2,24 @@
 
 use device::PAGE_BYTES;
 
-use super::fig5::{extent, row};
+use super::fig5::{Cell, extent};
 use super::index::{Make, System};
-use super::work::{Rates, measure};
+use crate::experiment::pick::pairs;
 use crate::experiment::{ExperimentError, Outcome, Setting};
 use crate::row::Row;
 
 /// Shares of inserts, in percent: only look-ups, only inserts, half of each.
 const INSERT_PERCENT: [u64; 3] = [0, 100, 50];
 
-type Measured = Vec<(Make, u64, Rates)>;
-
-fn measured(
-    setting: &Setting<'_>,
-    makes: &[Make],
-    insert_percent: &[u64],
-) -> Result<Measured, ExperimentError> {
+/// Returns a cell for each index and share of inserts.
+fn cells(setting: &Setting<'_>, makes: &[Make], insert_percent: &[u64]) -> Vec<Cell> {
     let (_, requests) = extent(setting.scale);
-    let cells: Vec<(Make, u64)> = makes
-        .iter()
-        .flat_map(|make| insert_percent.iter().map(|&percent| (*make, percent)))
-        .collect();
-    let rates = setting.cells.run(&cells, |(make, percent)| {
-        measure(make, |filled, random| {
-            filled.requests(requests, *percent, random)
-        })
-    })?;
-    Ok(cells
-        .into_iter()
-        .zip(rates)
-        .map(|((make, percent), rates)| (make, percent, rates))
-        .collect())
-}
-
-fn rows(all: &Measured) -> Vec<Row> {
-    all.iter()
-        .map(|(make, percent, rates)| row(make, *percent, rates))
-        .collect()
+    let cell = |(make, insert_percent)| Cell {
+        make,
+        insert_percent,
+        requests,
+    };
+    pairs(makes, insert_percent).map(cell).collect()
 }
 
 /// Fill of the tables at which 64 incarnations take the paper's memory.
@@ -59,8 +40,8 @@ pub(in crate::experiment) fn incarnations(
         fill: FULLER,
         ..usual
     });
-    let all = measured(setting, &makes, &INSERT_PERCENT)?;
-    Ok(Outcome::told(rows(&all), INCARNATIONS))
+    let cells = cells(setting, &makes, &INSERT_PERCENT);
+    setting.told(&cells, Cell::row, INCARNATIONS)
 }
 
 const INCARNATIONS: &str = "
@@ -85,8 +66,8 @@ pub(in crate::experiment) fn drives(setting: &Setting<'_>) -> Result<Outcome, Ex
             spread,
             ..Make::usual(System::SliceHash, slicetables, setting.seed)
         });
-    let all = measured(setting, &makes, &[0, 50])?;
-    Ok(Outcome::told(rows(&all), DRIVES))
+    let cells = cells(setting, &makes, &[0, 50]);
+    setting.told(&cells, Cell::row, DRIVES)
 }
 
 const DRIVES: &str = "
@@ -99,13 +80,6 @@ for $drives, $times, $bytes = 2 | 2.0 | 0.3; 3 | 3.0 | 0.2
    | bytes_per_entry[drives={drives}; spread=true; inserts_percent=0] | {bytes}
 ";
 
-fn rates_of(all: &Measured, percent: u64, is_it: impl Fn(&Make) -> bool) -> Option<Rates> {
-    let found = all
-        .iter()
-        .find(|(make, its, _)| *its == percent && is_it(make));
-    found.map(|(_, _, rates)| *rates)
-}
-
 /// Runs section 5.4 with the drive's figures: 284 MB/s both ways, a page in 89 us.
 pub(in crate::experiment) fn analysis(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     const LINK_BYTES_PER_US: f64 = 284.0;
@@ -113,13 +87,12 @@ pub(in crate::experiment) fn analysis(setting: &Setting<'_>) -> Result<Outcome, 
     let (slicetables, _) = extent(setting.scale);
     let makes = [System::SliceHash, System::Paper]
         .map(|system| Make::usual(system, slicetables, setting.seed));
-    let all = measured(setting, &makes, &INSERT_PERCENT)?;
+    let all = setting
+        .cells
+        .run(&cells(setting, &makes, &[0, 100]), Cell::rates)?;
     let mut rows = Vec::new();
-    for make in &makes {
-        let of = |percent| rates_of(&all, percent, |its| its.system == make.system);
-        let (Some(gets), Some(inserts)) = (of(0), of(100)) else {
-            continue;
-        };
+    for (make, rates) in makes.iter().zip(all.chunks_exact(2)) {
+        let (gets, inserts) = (rates[0], rates[1]);
         // Table 2: a flush writes S / (H / s_eff) bytes for each of its entries.
         let bytes_an_insert = inserts.bytes_written as f64 / inserts.flushed_entries as f64;
         let slicetable_bytes = inserts.bytes_written as f64 / inserts.flushes as f64;

@@ -22,12 +22,8 @@ const DEVIATIONS: [f64; 3] = [
 const DRIFTS: [f64; 2] = [0.0, 0.5];
 
 /// Returns the sizes of the cache, in percent of the data set.
-const fn percents(scale: Scale) -> &'static [u64] {
-    match scale {
-        Scale::Tiny => &[10],
-        Scale::Small => &[5, 10, 12],
-        Scale::Paper => &[5, 8, 10, 12],
-    }
+fn percents(scale: Scale) -> &'static [u64] {
+    scale.pick(&[10], &[5, 10, 12], &[5, 8, 10, 12])
 }
 
 /// Lengths of the items: those of the ETC pool, or their mean for all items. With one length, no preset can gain by preferring

@@ -8,11 +8,11 @@ use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
 use crate::row::Row;
 
 fn lengths(scale: Scale) -> Vec<Items> {
-    match scale {
-        Scale::Tiny => vec![SHORTEST],
-        Scale::Small => vec![SHORTEST, LENGTHS[2], LENGTHS[4], LENGTHS[6]],
-        Scale::Paper => LENGTHS.into(),
-    }
+    scale.pick(
+        vec![SHORTEST],
+        vec![SHORTEST, LENGTHS[2], LENGTHS[4], LENGTHS[6]],
+        LENGTHS.into(),
+    )
 }
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {

@@ -5,7 +5,7 @@ use workload::Mix;
 use super::cell::{Cell, Spare};
 use super::machine::{Machine, etc};
 use crate::compare::Plan;
-use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
+use crate::experiment::{ExperimentError, Outcome, Setting};
 use crate::row::Row;
 
 const PRESET: &str = "didacache";
@@ -17,10 +17,7 @@ const OPERATIONS: [(&str, f64, f64); 2] = [("SET", 0.0, 1.0), ("GET", 1.0, 0.0)]
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let machine = Machine::of(setting.scale);
     // 25 of 30 GB are filled.
-    let keys = machine.etc_keys(match setting.scale {
-        Scale::Tiny => 1.0 / 30.0,
-        Scale::Small | Scale::Paper => 25.0 / 30.0,
-    });
+    let keys = machine.etc_keys(setting.scale.tiny_or(1.0 / 30.0, 25.0 / 30.0));
     let mut cells = Vec::new();
     for (operation, gets, sets) in OPERATIONS {
         let workload = etc(setting, keys, Mix::new(gets, sets, 0.0)?)?;

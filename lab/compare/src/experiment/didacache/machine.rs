@@ -53,12 +53,9 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) const fn of(scale: Scale) -> Self {
-        let (servers, cpus, luns_a_channel, slab_kib) = match scale {
-            Scale::Tiny => (1, 1, 1, 64),
-            Scale::Small => (4, 3, 8, 128),
-            Scale::Paper => (8, 6, 16, 256),
-        };
+    pub(super) fn of(scale: Scale) -> Self {
+        let (servers, cpus, luns_a_channel, slab_kib) =
+            scale.pick((1, 1, 1, 64), (4, 3, 8, 128), (8, 6, 16, 256));
         Self {
             servers,
             cpus,

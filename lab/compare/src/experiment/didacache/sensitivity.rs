@@ -10,7 +10,7 @@ use super::cell::{Cell, DATABASE, Spare};
 use super::items::{PRESETS, SHORTEST};
 use super::machine::{LOOK_ASIDE_DEVIATION, Machine, REQUEST, TURNAROUND, look_aside_settings};
 use crate::compare::Plan;
-use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
+use crate::experiment::{ExperimentError, Outcome, Setting};
 use crate::row::Row;
 
 /// SETs of the shortest items (figure 12).
@@ -63,10 +63,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     let mut cells = Vec::new();
     let keys = SHORTEST.keys(setting.scale);
     // Tests run the unchanged case and one variant.
-    let each = match setting.scale {
-        Scale::Tiny => 2,
-        Scale::Small | Scale::Paper => usize::MAX,
-    };
+    let each = setting.scale.tiny_or(2, usize::MAX);
     for (what, change) in MACHINES.into_iter().take(each) {
         let mut plan = SHORTEST.plan(setting, 100, keys / 4)?;
         change(&mut plan);

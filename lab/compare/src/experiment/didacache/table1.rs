@@ -55,12 +55,8 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     Ok(Outcome::of(Vec::new(), findings(&rows), rows))
 }
 
-const fn curves(scale: Scale) -> &'static [Spare] {
-    match scale {
-        Scale::Tiny => &[],
-        Scale::Small => &[Spare::Within],
-        Scale::Paper => &Spare::BOTH,
-    }
+fn curves(scale: Scale) -> &'static [Spare] {
+    scale.pick(&[], &[Spare::Within], &Spare::BOTH)
 }
 
 const TOLD: &str = "

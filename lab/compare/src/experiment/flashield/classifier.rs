@@ -24,20 +24,12 @@ const OF_TABLE: u32 = 5;
 /// Requests in a window for each key. The paper's window is an hour, and its number of requests is not known.
 const WINDOWS: [u64; 2] = [2, 20];
 
-const fn applications(scale: Scale) -> &'static [u16] {
-    match scale {
-        Scale::Tiny => &[APPLICATIONS[4]],
-        Scale::Small => &APPLICATIONS,
-        Scale::Paper => &ALL,
-    }
+fn applications(scale: Scale) -> &'static [u16] {
+    scale.pick(&[APPLICATIONS[4]], &APPLICATIONS, &ALL)
 }
 
-const fn keys(scale: Scale) -> u64 {
-    match scale {
-        Scale::Tiny => 2_000,
-        Scale::Small => 50_000,
-        Scale::Paper => 300_000,
-    }
+fn keys(scale: Scale) -> u64 {
+    scale.pick(2_000, 50_000, 300_000)
 }
 
 struct Cell {

@@ -19,12 +19,8 @@ const SPACES: [u64; 3] = [10, 25, 50];
 /// Requests for each key. The first half of all requests fills the cache and does not count.
 const REQUESTS_A_KEY: u64 = 20;
 
-const fn keys(scale: Scale) -> u64 {
-    match scale {
-        Scale::Tiny => 2_000,
-        Scale::Small => 100_000,
-        Scale::Paper => 1_000_000,
-    }
+fn keys(scale: Scale) -> u64 {
+    scale.pick(2_000, 100_000, 1_000_000)
 }
 
 /// Eviction policy.

@@ -18,6 +18,7 @@ use engine::format::item::{CHECKSUM_BYTES, HEADER_BYTES};
 use engine::format::segment::{SUMMARY_ENTRY_BYTES, UNIT_BYTES, largest_item};
 use workload::{MAX_KEY_BYTES, Settings, Workload};
 
+use crate::experiment::pick::pairs;
 use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
 use crate::row::{PART, Row};
 
@@ -90,116 +91,50 @@ impl Extent {
         }
     }
 
-    fn cells(&self) -> Vec<Cell> {
-        let mut cells = Vec::new();
-        for &unit_bytes in self.units {
-            for &quarters in self.quarters {
-                cells.push(Cell::Paper {
-                    unit_bytes,
-                    quarters,
-                });
-            }
+    fn cells(&self, seed: u64) -> Vec<Cell<'_>> {
+        let mut cells: Vec<Cell<'_>> = Vec::new();
+        for (unit_bytes, quarters) in pairs(self.units, self.quarters) {
+            cells.push(Box::new(move || of_paper(seed, self, unit_bytes, quarters)));
         }
         for workload in WORKLOADS {
+            let mut segment = |bytes, quarters, functions| {
+                cells.push(Box::new(move || {
+                    let items = Items::of(workload, seed, bytes)?;
+                    Ok(of_segment(items, quarters, functions))
+                }));
+            };
             for &quarters in self.quarters {
-                cells.push(Cell::Segment {
-                    workload,
-                    segment_bytes: self.segment_bytes,
-                    quarters,
-                    functions: &SEGMENT_FUNCTIONS,
-                });
+                segment(self.segment_bytes, quarters, &SEGMENT_FUNCTIONS[..]);
             }
             for &segment_bytes in self.other_bytes {
-                cells.push(Cell::Segment {
-                    workload,
-                    segment_bytes,
-                    quarters: TWICE,
-                    functions: &[FUNCTIONS],
-                });
+                segment(segment_bytes, TWICE, &[FUNCTIONS]);
             }
             for larger_first in [true, false] {
-                cells.push(Cell::Groups {
-                    workload,
-                    larger_first,
-                });
+                cells.push(Box::new(move || {
+                    let items = Items::of(workload, seed, self.row_bytes)?;
+                    Ok(vec![of_groups(items, larger_first)])
+                }));
             }
-            for open in OPEN_AT_ONCE {
-                let group_bytes = 0;
-                cells.push(Cell::Open {
-                    workload,
-                    open,
-                    group_bytes,
-                });
-            }
-            for group_bytes in GROUP_BYTES {
-                let open = OPEN_TO_GROUPS;
-                cells.push(Cell::Open {
-                    workload,
-                    open,
-                    group_bytes,
-                });
+            let in_order = OPEN_AT_ONCE.map(|open| (open, 0));
+            let grouped = GROUP_BYTES.map(|bytes| (OPEN_TO_GROUPS, bytes));
+            for (open, group_bytes) in in_order.into_iter().chain(grouped) {
+                cells.push(Box::new(move || {
+                    let items = Items::of(workload, seed, self.row_bytes)?;
+                    Ok(vec![of_open(items, open, group_bytes)])
+                }));
             }
         }
         cells
     }
 }
 
-enum Cell {
-    Paper {
-        unit_bytes: u32,
-        quarters: u64,
-    },
-    Segment {
-        workload: &'static str,
-        segment_bytes: u32,
-        quarters: u64,
-        functions: &'static [u32],
-    },
-    Groups {
-        workload: &'static str,
-        larger_first: bool,
-    },
-    Open {
-        workload: &'static str,
-        open: usize,
-        /// Bytes of a group of items, in which larger items come first. With 0, items come in order of arrival.
-        group_bytes: u64,
-    },
-}
+/// Fills segments in one way. Returns a row for each number of functions.
+type Cell<'a> = Box<dyn Fn() -> Result<Vec<Row>, ExperimentError> + Sync + 'a>;
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let extent = Extent::of(setting.scale);
-    let cells = extent.cells();
-    let rows = setting.cells.run(&cells, |cell| match *cell {
-        Cell::Paper {
-            unit_bytes,
-            quarters,
-        } => of_paper(setting.seed, &extent, unit_bytes, quarters),
-        Cell::Segment {
-            workload,
-            segment_bytes,
-            quarters,
-            functions,
-        } => {
-            let items = Items::of(workload, setting.seed, segment_bytes)?;
-            Ok(of_segment(items, quarters, functions))
-        }
-        Cell::Groups {
-            workload,
-            larger_first,
-        } => {
-            let items = Items::of(workload, setting.seed, extent.row_bytes)?;
-            Ok(vec![of_groups(items, larger_first)])
-        }
-        Cell::Open {
-            workload,
-            open,
-            group_bytes,
-        } => {
-            let items = Items::of(workload, setting.seed, extent.row_bytes)?;
-            Ok(vec![of_open(items, open, group_bytes)])
-        }
-    })?;
+    let cells = extent.cells(setting.seed);
+    let rows = setting.cells.run(&cells, |cell| cell())?;
     let mut outcome = Outcome::told(rows.concat(), TOLD);
     for plot in &mut outcome.plots {
         plot.lines.retain(|line| line.points.len() > 1);
@@ -322,6 +257,13 @@ impl Placed {
         self.bytes += u64::from(bytes);
         self.rounded_bytes += u64::from(rounded_bytes);
         self.tries += u64::from(tries);
+    }
+
+    fn add_all(&mut self, other: &Self) {
+        self.items += other.items;
+        self.bytes += other.bytes;
+        self.rounded_bytes += other.rounded_bytes;
+        self.tries += other.tries;
     }
 
     fn tell(&self, row: Row, capacity_bytes: u64) -> Row {
@@ -483,10 +425,7 @@ fn of_groups(mut items: Items, larger_first: bool) -> Row {
         });
         mean = segment.mean_bytes();
         if sequence >= unmeasured {
-            placed.items += segment.placed.items;
-            placed.bytes += segment.placed.bytes;
-            placed.rounded_bytes += segment.placed.rounded_bytes;
-            placed.tries += segment.placed.tries;
+            placed.add_all(&segment.placed);
         }
     }
     let row = Row::new()
@@ -504,6 +443,7 @@ fn of_groups(mut items: Items, larger_first: bool) -> Row {
         .with("left_mean_bytes", mean_bytes(&group))
 }
 
+/// Fills open segments with groups of items, larger ones first. With 0 bytes in a group, items come in order of arrival.
 fn of_open(mut items: Items, at_once: usize, group_bytes: u64) -> Row {
     let (name, segment_bytes) = (items.name, items.segment_bytes);
     let mut next = Vec::new().into_iter();
@@ -528,10 +468,7 @@ fn of_open(mut items: Items, at_once: usize, group_bytes: u64) -> Row {
             {
                 mean = segment.mean_bytes();
                 if sealed >= unmeasured {
-                    placed.items += segment.placed.items;
-                    placed.bytes += segment.placed.bytes;
-                    placed.rounded_bytes += segment.placed.rounded_bytes;
-                    placed.tries += segment.placed.tries;
+                    placed.add_all(&segment.placed);
                 }
                 sealed += 1;
             }

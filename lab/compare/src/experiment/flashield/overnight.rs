@@ -4,7 +4,8 @@
 use workload::Workload;
 
 use super::systems::{Cell, Ground, USUAL_RATIO, WINDOWS};
-use crate::compare::{Curve, run};
+use crate::compare::Curve;
+use crate::experiment::pick::ran;
 use crate::experiment::{ExperimentError, Outcome, Setting};
 use crate::row::{PART, Row};
 
@@ -64,7 +65,7 @@ for part
 
 /// Returns the hit ratio in each window.
 fn hits_of_windows(cell: &Cell, end: u64) -> Result<Vec<f64>, ExperimentError> {
-    let ran = run(&cell.plan, cell.preset, Box::new(|_| ()))?;
+    let ran = ran(&cell.plan, cell.preset)?;
     let window = |number: u32| end * u64::from(number) / u64::from(WINDOWS);
     let counted: Vec<(u64, u64)> = (0..=WINDOWS)
         .map(|number| at(&ran.curve, window(number)))

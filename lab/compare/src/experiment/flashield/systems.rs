@@ -13,8 +13,8 @@ use engine::{Admission, Learning};
 use workload::{Settings, Workload};
 
 use super::belady;
-use crate::compare::{DeviceChoice, Plan, run};
-use crate::experiment::pick::among;
+use crate::compare::{DeviceChoice, Plan};
+use crate::experiment::pick::{among, preset, ran};
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::{PART, Row};
@@ -63,20 +63,16 @@ const SEGMENTS_IN_MEMORY: u64 = 4;
 const SAMPLE: u64 = 4096;
 
 /// Returns the bytes of flash, and the numbers of requests before the measurement and in it.
-const fn sizes(scale: Scale) -> (u64, u64, u64) {
-    match scale {
-        Scale::Tiny => (24 << 20, 50_000, 50_000),
-        Scale::Small => (64 << 20, 2_500_000, 2_500_000),
-        Scale::Paper => (1 << 30, 24_000_000, 24_000_000),
-    }
+fn sizes(scale: Scale) -> (u64, u64, u64) {
+    scale.pick(
+        (24 << 20, 50_000, 50_000),
+        (64 << 20, 2_500_000, 2_500_000),
+        (1 << 30, 24_000_000, 24_000_000),
+    )
 }
 
-const fn segment_bytes(scale: Scale) -> u32 {
-    match scale {
-        Scale::Tiny => 512 << 10,
-        Scale::Small => 512 << 10,
-        Scale::Paper => 2 << 20,
-    }
+fn segment_bytes(scale: Scale) -> u32 {
+    scale.pick(512 << 10, 512 << 10, 2 << 20)
 }
 
 /// A system with one setting, and its workload.
@@ -155,7 +151,7 @@ impl Ground {
         label: String,
         admission: Option<Admission>,
     ) -> Cell {
-        let preset = match system {
+        let named = match system {
             // Only admission differs.
             RANDOM => FLASHIELD,
             RANDOM_FLOWSTONE => FLOWSTONE,
@@ -165,9 +161,7 @@ impl Ground {
             part: format!("{}, DRAM : flash 1 : {}", self.name, self.ratio),
             system,
             label,
-            preset: systems::PRESETS
-                .named(preset)
-                .expect("the presets are in the list"),
+            preset: preset(named),
             plan: Plan {
                 admission,
                 ..self.plan.clone()
@@ -225,7 +219,7 @@ impl Ground {
 
 impl Cell {
     pub(super) fn measure(&self) -> Result<Row, ExperimentError> {
-        let ran = run(&self.plan, self.preset, Box::new(|_| ()))?;
+        let ran = ran(&self.plan, self.preset)?;
         let (row, detail) = (&ran.row, &ran.detail);
         let learner = detail.admission.learner;
         let samples = &ran.curve.samples;
@@ -260,10 +254,7 @@ fn worth_label(hits_per_100_writes: u32) -> String {
 }
 
 pub(super) fn applications(scale: Scale) -> &'static [u16] {
-    match scale {
-        Scale::Tiny => &APPLICATIONS[3..4],
-        Scale::Small | Scale::Paper => &APPLICATIONS,
-    }
+    scale.tiny_or(&APPLICATIONS[3..4], &APPLICATIONS)
 }
 
 /// Returns the cells of each application.
@@ -345,11 +336,7 @@ for part, $ratio, $clwa, $hits = * 1 : 15 | 1 : 15 | 0.7 | 94.0; * 1 : 7 | 1 : 7
 /// the future.
 pub(in crate::experiment) fn frontier(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     // Number of workloads at each ratio.
-    let workloads: [usize; 2] = match setting.scale {
-        Scale::Tiny => [1, 0],
-        Scale::Small => [3, 1],
-        Scale::Paper => [3, 3],
-    };
+    let workloads: [usize; 2] = setting.scale.pick([1, 0], [3, 1], [3, 3]);
     let mut grounds = Vec::new();
     for (ratio, count) in RATIOS_OF_FRONTIER.into_iter().zip(workloads) {
         for name in &WORKLOADS[..count] {

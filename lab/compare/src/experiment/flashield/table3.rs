@@ -5,8 +5,8 @@ use std::time::Duration;
 use engine::preset::Preset;
 use workload::{Settings, Workload};
 
-use crate::compare::{DeviceChoice, Plan, run as compare};
-use crate::experiment::pick::quotient;
+use crate::compare::{DeviceChoice, Plan};
+use crate::experiment::pick::{preset, quotient, ran};
 use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
 use crate::row::Row;
 
@@ -75,17 +75,13 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
         cache_bytes: Some(extent.flash_bytes),
         ..Plan::new(workload, device, extent.memory_bytes, CLIENTS)
     };
-    let presets = PRESETS.map(|name| {
-        systems::PRESETS
-            .named(name)
-            .expect("the presets are in the list")
-    });
+    let presets = PRESETS.map(preset);
     let measure = |preset: &&'static Preset| row(&plan, preset);
     setting.told(&presets, measure, TOLD)
 }
 
 fn row(plan: &Plan, preset: &'static Preset) -> Result<Row, ExperimentError> {
-    let ran = compare(plan, preset, Box::new(|_| ()))?;
+    let ran = ran(plan, preset)?;
     let (reclaimed, dropped) = ran.detail.reclaimed;
     // The client stores an item after each miss. The paper's trace has no such sets.
     let misses = ran.row.gets - ran.row.hits;

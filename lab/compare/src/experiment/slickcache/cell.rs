@@ -3,9 +3,9 @@
 use engine::preset::Preset;
 use serde_json::Value;
 
-use crate::compare::{Outcome as Ran, Plan, run};
+use crate::compare::{Outcome as Ran, Plan};
 use crate::experiment::ExperimentError;
-use crate::experiment::pick::quotient;
+use crate::experiment::pick::{busy_us, preset, quotient, ran, requests_per_s};
 use crate::row::{PART, Row};
 
 /// Fatcache as in the paper: the oldest items are dropped.
@@ -31,16 +31,14 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    pub(super) fn new(preset: &'static str, plan: Plan) -> Self {
-        let (of, index_device) = match preset {
+    pub(super) fn new(name: &'static str, plan: Plan) -> Self {
+        let (of, index_device) = match name {
             OPTANE_GC => (SLICKCACHE_GC, Some(OPTANE.parse().expect("a device"))),
             other => (other, None),
         };
         Self {
-            preset: systems::PRESETS
-                .named(of)
-                .expect("the presets are in the list"),
-            name: preset,
+            preset: preset(of),
+            name,
             plan: Plan {
                 index_device,
                 ..plan
@@ -74,7 +72,7 @@ impl Cell {
     }
 
     pub(super) fn ran(&self) -> Result<Ran, ExperimentError> {
-        Ok(run(&self.plan, self.preset, Box::new(|_| ()))?)
+        ran(&self.plan, self.preset)
     }
 
     pub(super) fn row(&self) -> Result<Row, ExperimentError> {
@@ -99,10 +97,6 @@ impl Cell {
         let index_reads_a_hit = tiered(reads_of_tier2 + reads_of_tier3, hits);
         let reads_a_hit = row.flash_reads_per_hit.zip(row.flash_hits);
         let reads_a_hit = reads_a_hit.map(|(reads, of)| reads * of as f64 / hits);
-        let seconds_busy = detail.cpu_busy.map(|busy| busy * f64::from(self.plan.cpus));
-        let busy_us = seconds_busy
-            .zip(row.ops_per_s)
-            .map(|(busy, rate)| busy / rate * 1e6);
         let part = Some(self.part.as_str()).filter(|part| !part.is_empty());
         Row::new()
             .with(PART, part)
@@ -136,17 +130,11 @@ impl Cell {
             .and(row.figures(&["gc_items_copied", "clwa", "dlwa"]))
             .with("mappings_lost", has_tiers.then_some(detail.mappings_lost))
             .with("cpu_busy", detail.cpu_busy)
-            .with("cpu_us_an_op", busy_us)
+            .with("cpu_us_an_op", busy_us(&self.plan, ran))
     }
 
     fn of_flash(&self, has_tiers: bool, bytes: u64) -> Option<f64> {
         let cache_bytes = self.plan.cache_bytes?;
         has_tiers.then(|| bytes as f64 / cache_bytes as f64)
     }
-}
-
-/// Returns the requests a second. The set after a miss belongs to its request.
-pub(super) fn requests_per_s(ran: &Ran) -> Option<f64> {
-    let operations = (ran.row.gets + ran.row.sets) as f64;
-    Some(ran.row.ops_per_s? * ran.row.requests as f64 / operations)
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::cell::{Cell, FATCACHE, SLICKCACHE, SLICKCACHE_GC, requests_per_s};
+use super::cell::{Cell, FATCACHE, SLICKCACHE, SLICKCACHE_GC};
 use super::machine::{Machine, Popularity, USUAL_SETS};
 use crate::compare::{Crashed, Outcome as Ran, Plan, Survives, crash};
-use crate::experiment::pick::quotient;
+use crate::experiment::pick::{quotient, requests_per_s};
 use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::Row;
@@ -22,11 +22,7 @@ const INTERVALS: &str = "16";
 const RECOVERED: &str = "fatcache, recovered";
 
 fn intervals(scale: Scale) -> Vec<u32> {
-    match scale {
-        Scale::Tiny => vec![16],
-        Scale::Small => vec![1, 16, 256],
-        Scale::Paper => vec![1, 4, 16, 64, 256, 1024],
-    }
+    scale.pick(vec![16], vec![1, 16, 256], vec![1, 4, 16, 64, 256, 1024])
 }
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
@@ -69,10 +65,9 @@ fn cells(setting: &Setting<'_>) -> Result<Vec<Crash>, ExperimentError> {
     let keys = machine.data_set_keys(CACHE_PERCENT);
     let workload = Popularity::Hotspot.workload(setting, keys, USUAL_SETS, true)?;
     let items = machine.items();
-    let (warmup, requests) = match setting.scale {
-        Scale::Tiny => (items, items / 4),
-        Scale::Small | Scale::Paper => (4 * items, items),
-    };
+    let (warmup, requests) = setting
+        .scale
+        .tiny_or((items, items / 4), (4 * items, items));
     let plan = Plan {
         warmup,
         census: 0,

@@ -14,19 +14,16 @@ const THETAS: [f64; 4] = [0.8, 0.9, 0.99, 1.1];
 const KEYS_AN_ITEM: f64 = 2.0;
 
 fn thetas(scale: Scale) -> &'static [f64] {
-    match scale {
-        Scale::Tiny => &THETAS[2..3],
-        Scale::Small | Scale::Paper => &THETAS,
-    }
+    scale.tiny_or(&THETAS[2..3], &THETAS)
 }
 
 /// Returns pairs: bits of a filter for each mapping, and capacity of Tier 1 in percent of the mappings.
 fn settings(scale: Scale) -> Vec<(u32, f64)> {
-    match scale {
-        Scale::Tiny => vec![(6, 16.0)],
-        Scale::Small => settings_of(&[0, 4, 12], &[2.5, 10.0]),
-        Scale::Paper => settings_of(&[0, 2, 4, 8, 12], &[2.5, 5.0, 10.0, 20.0]),
-    }
+    scale.pick(
+        vec![(6, 16.0)],
+        settings_of(&[0, 4, 12], &[2.5, 10.0]),
+        settings_of(&[0, 2, 4, 8, 12], &[2.5, 5.0, 10.0, 20.0]),
+    )
 }
 
 /// Returns the usual setting, and settings that differ from it in one value.

@@ -16,11 +16,11 @@ const BATCH: u32 = 8;
 
 /// Returns the numbers of blocks read at once, and the numbers of pages of a block.
 fn batches(scale: Scale) -> (Vec<u32>, Vec<u32>) {
-    match scale {
-        Scale::Tiny => (vec![BATCH], vec![1]),
-        Scale::Small => (vec![1, 4, BATCH, 16], vec![1, 4]),
-        Scale::Paper => (vec![1, 2, 4, BATCH, 16], vec![1, 2, 4, 8, 16, 32]),
-    }
+    scale.pick(
+        (vec![BATCH], vec![1]),
+        (vec![1, 4, BATCH, 16], vec![1, 4]),
+        (vec![1, 2, 4, BATCH, 16], vec![1, 2, 4, 8, 16, 32]),
+    )
 }
 
 /// Runs figures 8 and 9: the number of blocks read at once, and the size of a block.
@@ -62,11 +62,11 @@ plot 8. Throughput | batch: blocks read at once | requests_per_s: requests (1/s)
 
 /// Runs figure 10: the number of blocks of Tier 2, and the hits of a batch.
 pub(in crate::experiment) fn blocks(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
-    let numbers = match setting.scale {
-        Scale::Tiny => vec![8u32],
-        Scale::Small => vec![8, 32, 64, 128],
-        Scale::Paper => vec![8, 16, 32, 64, 128, 256],
-    };
+    let numbers = setting.scale.pick(
+        vec![8u32],
+        vec![8, 32, 64, 128],
+        vec![8, 16, 32, 64, 128, 256],
+    );
     let cells = pairs(&FILTERS, &numbers).map(|(filter_bits, number)| {
         let usual = Machine::of(setting.scale).cascade(PAPERS_HOT);
         let cascade = CascadeConfig {
@@ -110,10 +110,7 @@ fn cell(setting: &Setting<'_>, cascade: CascadeConfig) -> Result<Cell, Experimen
     let machine = Machine::of(setting.scale);
     let keys = machine.loaded_keys();
     let workload = Popularity::Zipfian.workload(setting, keys, USUAL_SETS, true)?;
-    let requests = match setting.scale {
-        Scale::Tiny => keys / 32,
-        Scale::Small | Scale::Paper => keys / 4,
-    };
+    let requests = setting.scale.tiny_or(keys / 32, keys / 4);
     let plan = Plan {
         load: true,
         warmup: 2 * requests,

@@ -10,11 +10,11 @@ use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
 
 /// Returns the numbers of blocks of a list when it is compacted, and the numbers of buckets for each list.
 fn shapes(scale: Scale) -> (Vec<u32>, Vec<u32>) {
-    match scale {
-        Scale::Tiny => (vec![16], vec![32]),
-        Scale::Small => (vec![4, 16, 64, 256], vec![32, 128]),
-        Scale::Paper => (vec![4, 16, 64, 256, 1024], vec![128, 256, 512, 1024]),
-    }
+    scale.pick(
+        (vec![16], vec![32]),
+        (vec![4, 16, 64, 256], vec![32, 128]),
+        (vec![4, 16, 64, 256, 1024], vec![128, 256, 512, 1024]),
+    )
 }
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {

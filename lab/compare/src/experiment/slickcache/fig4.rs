@@ -15,11 +15,11 @@ const COMPARED: f64 = 12.0;
 const ALIKE: f64 = 16.0;
 
 fn percents(scale: Scale, popularity: Popularity) -> Vec<f64> {
-    let mut percents = match scale {
-        Scale::Tiny => vec![COMPARED],
-        Scale::Small => vec![6.0, COMPARED],
-        Scale::Paper => vec![6.0, 8.0, 10.0, COMPARED],
-    };
+    let mut percents = scale.pick(
+        vec![COMPARED],
+        vec![6.0, COMPARED],
+        vec![6.0, 8.0, 10.0, COMPARED],
+    );
     if popularity == Popularity::Hotspot && scale != Scale::Tiny {
         percents.push(ALIKE);
     }
@@ -64,11 +64,11 @@ fn plan(
     let workload =
         popularity.workload(setting, machine.data_set_keys(percent), USUAL_SETS, true)?;
     // The paper measures 100 million requests after 400 million others, on a cache of 60 to 120 million items.
-    let (warmup, requests) = match setting.scale {
-        Scale::Tiny => (machine.items(), machine.items() / 4),
-        Scale::Small => (3 * machine.items(), machine.items() / 2),
-        Scale::Paper => (4 * machine.items(), machine.items()),
-    };
+    let (warmup, requests) = setting.scale.pick(
+        (machine.items(), machine.items() / 4),
+        (3 * machine.items(), machine.items() / 2),
+        (4 * machine.items(), machine.items()),
+    );
     Ok(Plan {
         warmup,
         ..machine.before_database(workload, requests)

@@ -27,18 +27,11 @@ const OF_THIS_ENGINE: &str = "the same bytes of memory";
 const BASE: &str = "what memory indexes";
 
 fn memories(scale: Scale) -> &'static [(u32, f64)] {
-    match scale {
-        Scale::Tiny => &TINY,
-        Scale::Small => &MEMORIES[2..],
-        Scale::Paper => &MEMORIES,
-    }
+    scale.pick(&TINY, &MEMORIES[2..], &MEMORIES)
 }
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
-    let popularities = match setting.scale {
-        Scale::Tiny => &POPULARITIES[..1],
-        Scale::Small | Scale::Paper => &POPULARITIES[..],
-    };
+    let popularities = setting.scale.tiny_or(&POPULARITIES[..1], &POPULARITIES[..]);
     let memories = memories(setting.scale);
     let mut cells = Vec::new();
     for (popularity, (mib, percent)) in pairs(popularities, memories) {

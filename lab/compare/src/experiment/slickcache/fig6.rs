@@ -7,11 +7,11 @@ use crate::experiment::pick::pairs;
 use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
 
 fn hot_percents(scale: Scale) -> Vec<f64> {
-    match scale {
-        Scale::Tiny => vec![10.0],
-        Scale::Small => vec![4.0, 10.0, 16.0, 20.0],
-        Scale::Paper => vec![4.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0],
-    }
+    scale.pick(
+        vec![10.0],
+        vec![4.0, 10.0, 16.0, 20.0],
+        vec![4.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0],
+    )
 }
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {

@@ -6,7 +6,7 @@ use super::cell::{Cell, SLICKCACHE_GC};
 use super::machine::{Machine, PAPERS_HOT, Popularity, USUAL_SETS};
 use crate::compare::Plan;
 use crate::experiment::pick::pairs;
-use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
+use crate::experiment::{ExperimentError, Outcome, Setting};
 
 const REPLACEMENTS: [(&str, Replacement); 3] = [
     ("lru", Replacement::Lru),
@@ -16,11 +16,11 @@ const REPLACEMENTS: [(&str, Replacement); 3] = [
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let machine = Machine::of(setting.scale);
-    let hot_percents = match setting.scale {
-        Scale::Tiny => vec![PAPERS_HOT],
-        Scale::Small => vec![5.0, PAPERS_HOT],
-        Scale::Paper => vec![4.0, 6.0, 8.0, PAPERS_HOT, 15.0, 20.0],
-    };
+    let hot_percents = setting.scale.pick(
+        vec![PAPERS_HOT],
+        vec![5.0, PAPERS_HOT],
+        vec![4.0, 6.0, 8.0, PAPERS_HOT, 15.0, 20.0],
+    );
     let cells = pairs(&REPLACEMENTS, &hot_percents).map(|((name, replacement), hot)| {
         let keys = machine.loaded_keys();
         let plan = machine.loaded(setting, Popularity::Zipfian, USUAL_SETS, keys)?;

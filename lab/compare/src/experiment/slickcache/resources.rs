@@ -2,7 +2,7 @@
 
 use super::cell::{Cell, PRESETS};
 use super::machine::{Machine, Popularity};
-use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
+use crate::experiment::{ExperimentError, Outcome, Setting};
 use crate::row::Row;
 
 /// Requests, and their share of SETs in percent.
@@ -12,10 +12,9 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     let machine = Machine::of(setting.scale);
     let mut cells = Vec::new();
     for (asked, sets) in ASKED {
-        let warmup = match setting.scale {
-            Scale::Tiny => machine.loaded_keys() / 4,
-            Scale::Small | Scale::Paper => machine.warm_up(sets),
-        };
+        let warmup = setting
+            .scale
+            .tiny_or(machine.loaded_keys() / 4, machine.warm_up(sets));
         let plan = machine.loaded(setting, Popularity::Zipfian, sets, warmup)?;
         let cells_of = Cell::of_each(&PRESETS, &plan).into_iter();
         cells.extend(cells_of.map(|cell| cell.with("asked", asked)));

@@ -13,10 +13,9 @@ const ON_OPTANE: &str = "fatcache, swapped to optane";
 const DRAWN: [&str; 4] = [FATCACHE, SLICKCACHE_GC, ON_FLASH, ON_OPTANE];
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
-    let popularities = match setting.scale {
-        Scale::Tiny => &POPULARITIES[1..2],
-        Scale::Small | Scale::Paper => &POPULARITIES[..],
-    };
+    let popularities = setting
+        .scale
+        .tiny_or(&POPULARITIES[1..2], &POPULARITIES[..]);
     let cells = pairs(popularities, &[FATCACHE, SLICKCACHE_GC])
         .map(|(popularity, preset)| cell(setting, popularity, preset));
     let cells: Vec<Cell> = cells.collect::<Result<_, ExperimentError>>()?;

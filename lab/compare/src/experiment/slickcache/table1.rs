@@ -5,7 +5,7 @@ use engine::{Reserve, StaticReserve};
 use super::cell::{Cell, SLICKCACHE_GC};
 use super::machine::{Machine, Popularity};
 use crate::compare::Plan;
-use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
+use crate::experiment::{ExperimentError, Outcome, Setting};
 
 /// Low and high watermarks, in percent.
 const WATERMARKS: [(u32, u32); 5] = [(1, 4), (2, 5), (3, 8), (5, 10), (10, 15)];
@@ -15,10 +15,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     // More keys than the cache holds, so that items dropped by GC are missed.
     let keys = machine.items();
     let workload = Popularity::Zipfian.workload(setting, keys, 50.0, false)?;
-    let number = match setting.scale {
-        Scale::Tiny => 1,
-        Scale::Small | Scale::Paper => WATERMARKS.len(),
-    };
+    let number = setting.scale.tiny_or(1, WATERMARKS.len());
     let cell = |&(low_percent, high_percent): &(u32, u32)| {
         let plan = Plan {
             load: true,

@@ -11,26 +11,20 @@ const DRAWN: [&str; 4] = [FATCACHE, SLICKCACHE, SLICKCACHE_GC, OPTANE_GC];
 
 /// Returns shares of SETs, in percent.
 fn shares(scale: Scale) -> Vec<f64> {
-    match scale {
-        Scale::Tiny => vec![USUAL_SETS],
-        Scale::Small => vec![75.0, USUAL_SETS, 0.0],
-        Scale::Paper => vec![100.0, 75.0, 50.0, 25.0, USUAL_SETS, 0.0],
-    }
+    scale.pick(
+        vec![USUAL_SETS],
+        vec![75.0, USUAL_SETS, 0.0],
+        vec![100.0, 75.0, 50.0, 25.0, USUAL_SETS, 0.0],
+    )
 }
 
-const fn popularities(scale: Scale) -> &'static [Popularity] {
-    match scale {
-        Scale::Tiny => &[Popularity::Zipfian],
-        Scale::Small | Scale::Paper => &POPULARITIES,
-    }
+fn popularities(scale: Scale) -> &'static [Popularity] {
+    scale.tiny_or(&[Popularity::Zipfian], &POPULARITIES)
 }
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let mut cells = Vec::new();
-    let presets = match setting.scale {
-        Scale::Tiny => &DRAWN[1..3],
-        Scale::Small | Scale::Paper => &DRAWN,
-    };
+    let presets = setting.scale.tiny_or(&DRAWN[1..3], &DRAWN);
     for (popularity, sets) in pairs(popularities(setting.scale), &shares(setting.scale)) {
         cells.extend(cells_of(setting, popularity, sets, presets)?);
     }
