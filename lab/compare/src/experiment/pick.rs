@@ -4,7 +4,7 @@ use engine::preset::Preset;
 use serde_json::Value;
 
 use super::ExperimentError;
-use crate::compare::{Outcome as Ran, Plan, run};
+use crate::compare::{DeviceChoice, Outcome as Ran, Plan, run};
 use crate::row::Row;
 
 pub(in crate::experiment) fn quotient(one: Option<f64>, other: Option<f64>) -> Option<f64> {
@@ -70,4 +70,9 @@ pub(in crate::experiment) fn requests_per_s(ran: &Ran) -> Option<f64> {
 pub(in crate::experiment) fn busy_us(plan: &Plan, ran: &Ran) -> Option<f64> {
     let busy = ran.detail.cpu_busy? * f64::from(plan.cpus);
     Some(busy / ran.row.ops_per_s? * 1e6)
+}
+
+/// Returns the emulated device of a description.
+pub(in crate::experiment) fn emulated(description: &str) -> DeviceChoice {
+    DeviceChoice::Emulated(description.parse().expect("a device that there is"))
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use engine::preset::Preset;
 use workload::{KeySize, Mix, Settings, ValueSize, Workload};
 
-use super::pick::{preset, ran};
+use super::pick::{emulated, preset, ran};
 use super::{ExperimentError, Outcome, Scale, Setting};
-use crate::compare::{DeviceChoice, Outcome as Ran, Plan};
+use crate::compare::{Outcome as Ran, Plan};
 use crate::row::{PART, Row};
 
 const PRESETS: [&str; 8] = [
@@ -113,8 +113,7 @@ fn cells(
         set_on_miss: Some(true),
         ..Settings::default()
     };
-    let spec = format!("ftl:mlc,size={},block=128KiB", 2 * flash_bytes);
-    let device = DeviceChoice::Emulated(spec.parse().expect("a device that there is"));
+    let device = emulated(&format!("ftl:mlc,size={},block=128KiB", 2 * flash_bytes));
     let workload = Workload::parse("zipfian", settings)?;
     let plan = Plan {
         requests: Some(requests),

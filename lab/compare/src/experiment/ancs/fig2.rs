@@ -104,52 +104,36 @@ impl Cell {
 
 const MOST_THREADS: u32 = 32;
 
-/// All measured points, with their rates.
-struct Points(Vec<(Cell, f64)>);
-
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let extent = Extent::of(setting);
     let cells = extent.cells();
     let rates = setting
         .cells
         .run(&cells, |cell| cell.measure(&extent.setup))?;
-    let points = Points(cells.into_iter().zip(rates).collect());
-    let row = |(cell, rate): &(Cell, f64)| points.row(cell, *rate);
-    Ok(Outcome::told(points.0.iter().map(row).collect(), TOLD))
-}
-
-impl Points {
-    fn rate(&self, is_it: impl Fn(&Cell) -> bool) -> Option<f64> {
-        let found = self.0.iter().find(|(cell, _)| is_it(cell));
-        found.map(|(_, rate)| *rate)
-    }
-
-    fn of_placement(&self, part: &str, threads: u32, placement: Placement) -> Option<f64> {
-        self.rate(|cell| {
-            (cell.part, cell.threads, cell.placement) == (part, threads, Some(placement))
-        })
-    }
-
-    /// Returns the rate of the best placement over that of `over`.
-    fn gain(&self, part: &str, threads: u32, over: Placement) -> Option<f64> {
-        let best = self.of_placement(part, threads, Placement::Best)?;
-        Some(best / self.of_placement(part, threads, over)?)
-    }
-
-    fn row(&self, cell: &Cell, rate: f64) -> Row {
-        let row = Row::new()
+    let points: Vec<(&Cell, f64)> = cells.iter().zip(rates).collect();
+    let best = |of: &Cell| {
+        let is_best = |(cell, _): &&(&Cell, f64)| {
+            (cell.part, cell.threads, cell.placement)
+                == (of.part, of.threads, Some(Placement::Best))
+        };
+        points.iter().find(is_best).map(|(_, rate)| *rate)
+    };
+    let row = |&(cell, rate): &(&Cell, f64)| {
+        let is_other = cell.part != SIZES && cell.placement.is_some_and(|it| it != Placement::Best);
+        Row::new()
             .with(PART, cell.part)
             .with("placement", cell.placement.map(Placement::name))
             .with("threads", cell.threads)
             .with("bytes_per_operation", cell.bytes)
             .with("ops_per_s", rate)
-            .with("bytes_per_s", rate * cell.bytes as f64);
-        let others = cell
-            .placement
-            .filter(|&it| it != Placement::Best && cell.part != SIZES);
-        let gain = others.and_then(|other| self.gain(cell.part, cell.threads, other));
-        row.with("best_over_this", gain).with("virtual_time", true)
-    }
+            .with("bytes_per_s", rate * cell.bytes as f64)
+            .with(
+                "best_over_this",
+                best(cell).filter(|_| is_other).map(|best| best / rate),
+            )
+            .with("virtual_time", true)
+    };
+    Ok(Outcome::told(points.iter().map(row).collect(), TOLD))
 }
 
 const TOLD: &str = "

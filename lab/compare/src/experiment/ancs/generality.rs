@@ -2,15 +2,11 @@
 
 use slices::BitPlacement;
 
-use super::bloom::{BloomMake, BloomRates};
-use super::lsh::{LshMake, LshRates, Pattern};
+use super::bloom::BloomMake;
+use super::lsh::LshMake;
 use crate::experiment::{ExperimentError, Outcome, Setting};
-use crate::row::{PART, Row};
 
-const PLACEMENTS: [(BitPlacement, &str); 2] = [
-    (BitPlacement::Spread, "spread"),
-    (BitPlacement::OnePage, "one page"),
-];
+const PLACEMENTS: [BitPlacement; 2] = [BitPlacement::Spread, BitPlacement::OnePage];
 
 /// Most vectors that a query reads, and fill of the tables: hardly any vectors, as the paper counts; the same with emptier
 /// tables; the vectors of the query's cluster; and all named vectors.
@@ -35,7 +31,7 @@ fn cells(setting: &Setting<'_>) -> Vec<Cell> {
     );
     let mut cells = Vec::new();
     for is_channel_aware in [true, false] {
-        for (placement, _) in PLACEMENTS {
+        for placement in PLACEMENTS {
             cells.push(Cell::Bloom(BloomMake {
                 placement,
                 is_channel_aware,
@@ -62,11 +58,9 @@ fn cells(setting: &Setting<'_>) -> Vec<Cell> {
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let cells = cells(setting);
-    let rows = setting.cells.run(&cells, |cell| {
-        Ok(match cell {
-            Cell::Bloom(make) => rows(make.measure()?, |rates| bloom_row(make, rates)),
-            Cell::Lsh(make) => rows(make.measure()?, |rates| lsh_row(make, rates)),
-        })
+    let rows = setting.cells.run(&cells, |cell| match cell {
+        Cell::Bloom(make) => make.measure(),
+        Cell::Lsh(make) => make.measure(),
     })?;
     let outcome = Outcome::told(rows.concat(), TOLD);
     let denied = outcome
@@ -76,69 +70,6 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     let denied: f64 = denied.sum();
     let wrong = (denied > 0.0).then(|| format!("a Bloom filter denied {denied} keys that it has"));
     Ok(Outcome { wrong, ..outcome })
-}
-
-fn rows<R>(rates: Vec<R>, row: impl Fn(&R) -> Row) -> Vec<Row> {
-    rates.iter().map(row).collect()
-}
-
-fn placement_name(placement: BitPlacement) -> &'static str {
-    let named = PLACEMENTS.iter().find(|(its, _)| *its == placement);
-    named.map_or("", |(_, name)| name)
-}
-
-fn bloom_row(make: &BloomMake, rates: &BloomRates) -> Row {
-    let BloomRates { work, shape, .. } = rates;
-    // Runs ask for few keys again and again, so they measure no rate of false positives.
-    let rate = |rate: f64| (!work.in_runs).then_some(rate);
-    Row::new()
-        .with(PART, "slicebloom")
-        .with("placement", placement_name(make.placement))
-        .with("channel_aware", make.is_channel_aware)
-        .with("order", order(work.in_runs))
-        .with("inserts_percent", work.insert_percent)
-        .with("functions", shape.functions)
-        .with("incarnations", shape.page.incarnations as u64)
-        .with("keys_per_incarnation", shape.keys)
-        .with("ops_per_s", rates.ops_per_s)
-        .with("page_reads_per_get", rates.page_reads)
-        .with("false_positives", rate(rates.false_positives))
-        .with("false_positives_formula", rate(shape.false_positive_rate()))
-        .with("of_an_incarnation", rate(rates.incarnation_rate()))
-        .with("of_an_incarnation_formula", rate(shape.incarnation_rate()))
-        .with("false_negatives", rates.false_negatives)
-        .with("memory_bits_per_key", rates.memory_bits_per_key)
-        .with("bytes_written_per_insert", rates.bytes_written_per_insert)
-        .with("virtual_time", true)
-}
-
-fn order(in_runs: bool) -> &'static str {
-    match in_runs {
-        true => "ordered 32",
-        false => "random",
-    }
-}
-
-fn lsh_row(make: &LshMake, rates: &LshRates) -> Row {
-    Row::new()
-        .with(PART, "slicelsh")
-        .with("most_candidates", make.most_candidates as u64)
-        .with("fill", make.fill)
-        .with("channel_aware", make.is_channel_aware)
-        .with("order", order(rates.pattern == Pattern::Runs))
-        .with("functions", rates.functions)
-        .with("vectors", rates.vectors)
-        .with("queries_per_s", rates.queries_per_s)
-        .with("pages_per_s", rates.pages_per_s())
-        .with("table_pages_per_query", rates.table_pages)
-        .with("vector_pages_per_query", rates.vector_pages)
-        .with("candidates_per_query", rates.candidates)
-        .with("channel_load", rates.channel_load)
-        .with("table_channel_load", rates.table_load)
-        .with("recall_at_10", rates.recall)
-        .with("unlisted", rates.unlisted)
-        .with("memory_bytes_per_vector", rates.memory_bytes_per_vector)
-        .with("virtual_time", true)
 }
 
 /// A query that reads one vector cannot find ten.

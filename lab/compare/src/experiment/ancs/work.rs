@@ -56,6 +56,14 @@ pub(super) fn key_of(number: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5bd1_e995_0000_0001
 }
 
+/// Names the order of requests: at random, or in runs of 32 to one channel or cluster.
+pub(super) const fn order(in_runs: bool) -> &'static str {
+    match in_runs {
+        true => "ordered 32",
+        false => "random",
+    }
+}
+
 /// A generator of random numbers.
 pub(super) struct Random(u64);
 

@@ -7,6 +7,7 @@ use engine::preset::MadeFor;
 use workload::{KeySize, Mix, Settings, ValueSize, Workload};
 
 use crate::compare::{DeviceChoice, Plan};
+use crate::experiment::pick::emulated;
 use crate::experiment::{ExperimentError, Scale, Setting};
 
 /// Processor time of a request beside the work of the engine. 47.7 % of six cores are 11.5 us for each of 248,000 SETs a second
@@ -115,8 +116,7 @@ impl Machine {
         if made_for == MadeFor::Drive {
             let _ = write!(text, ",cache={}", self.drive_cache_bytes());
         }
-        let spec = text.parse().expect("a device that there is");
-        DeviceChoice::Emulated(spec)
+        emulated(&text)
     }
 
     /// Returns the number of keys of the ETC pool that fill a share of the flash.

@@ -13,8 +13,8 @@ use engine::{Admission, Learning};
 use workload::{Settings, Workload};
 
 use super::belady;
-use crate::compare::{DeviceChoice, Plan};
-use crate::experiment::pick::{among, preset, ran};
+use crate::compare::Plan;
+use crate::experiment::pick::{among, emulated, preset, ran};
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::{PART, Row};
@@ -124,8 +124,7 @@ impl Ground {
         let segment_bytes = segment_bytes(setting.scale);
         let buffer_bytes = SEGMENTS_IN_MEMORY * u64::from(segment_bytes);
         let memory_bytes = dram_bytes + index_bytes as u64 + buffer_bytes + FIXED_BYTES;
-        let spec = format!("ftl:mlc,size={},block=128KiB", 2 * flash_bytes);
-        let device = DeviceChoice::Emulated(spec.parse().expect("a device that there is"));
+        let device = emulated(&format!("ftl:mlc,size={},block=128KiB", 2 * flash_bytes));
         let rate = u128::from(CLIENTS) * 1_000_000_000 / TURNAROUND.as_nanos();
         let seconds = (warmup + requests) as f64 / rate as f64;
         let plan = Plan {
@@ -158,7 +157,7 @@ impl Ground {
             other => other,
         };
         Cell {
-            part: format!("{}, DRAM : flash 1 : {}", self.name, self.ratio),
+            part: self.part(),
             system,
             label,
             preset: preset(named),
@@ -169,13 +168,16 @@ impl Ground {
         }
     }
 
+    fn learned(&self, label: String, learning: Learning) -> Cell {
+        self.cell(FLASHIELD, label, Some(Admission::Learned(learning)))
+    }
+
     fn flashield(&self, reads: u32) -> Cell {
         let learning = Learning {
             reads,
             ..Learning::default()
         };
-        let admission = Admission::Learned(learning);
-        self.cell(FLASHIELD, format!("n = {reads}"), Some(admission))
+        self.learned(format!("n = {reads}"), learning)
     }
 
     /// Returns flashield with n = 1 and a number of hits that 100 writes must bring.
@@ -184,9 +186,8 @@ impl Ground {
             hits_per_100_writes,
             ..Learning::default()
         };
-        let admission = Admission::Learned(learning);
-        let label = worth_label(hits_per_100_writes);
-        self.cell(FLASHIELD, label, Some(admission))
+        let label = format!("n = 1, {hits_per_100_writes} hits for 100 writes");
+        self.learned(label, learning)
     }
 
     /// Returns flashield with n = 1, as in the paper.
@@ -196,8 +197,7 @@ impl Ground {
             remembers: false,
             ..Learning::default()
         };
-        let admission = Admission::Learned(learning);
-        self.cell(FLASHIELD, AS_PAPER.to_owned(), Some(admission))
+        self.learned(AS_PAPER.to_owned(), learning)
     }
 
     fn random(&self, system: &'static str, percent: u32) -> Cell {
@@ -247,10 +247,6 @@ impl Cell {
                 learner.map(|learner| learner.right_per_mille as f64 / 1000.0),
             ))
     }
-}
-
-fn worth_label(hits_per_100_writes: u32) -> String {
-    format!("n = 1, {hits_per_100_writes} hits for 100 writes")
 }
 
 pub(super) fn applications(scale: Scale) -> &'static [u16] {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use engine::preset::Preset;
 use workload::{Settings, Workload};
 
-use crate::compare::{DeviceChoice, Plan};
-use crate::experiment::pick::{preset, quotient, ran};
+use crate::compare::Plan;
+use crate::experiment::pick::{emulated, preset, quotient, ran};
 use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
 use crate::row::Row;
 
@@ -27,19 +27,16 @@ struct Extent {
 
 impl Extent {
     /// Memory and flash are as 1 to 7, except at [`Scale::Tiny`]: no engine works with less memory.
-    const fn of(scale: Scale) -> Self {
-        match scale {
-            Scale::Tiny => Self {
-                memory_bytes: 16 << 20,
-                flash_bytes: 24 << 20,
-                segment_bytes: 256 << 10,
-                keys: 100_000,
-                warmup: 100_000,
-                requests: 100_000,
-            },
-            Scale::Small => Self::scaled(1),
-            Scale::Paper => Self::scaled(8),
-        }
+    fn of(scale: Scale) -> Self {
+        let tiny = Self {
+            memory_bytes: 16 << 20,
+            flash_bytes: 24 << 20,
+            segment_bytes: 256 << 10,
+            keys: 100_000,
+            warmup: 100_000,
+            requests: 100_000,
+        };
+        scale.pick(tiny, Self::scaled(1), Self::scaled(8))
     }
 
     const fn scaled(times: u64) -> Self {
@@ -64,8 +61,10 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
         ..Settings::default()
     };
     let workload = Workload::parse("memcachier", settings)?;
-    let spec = format!("ftl:mlc,size={},block=128KiB", 2 * extent.flash_bytes);
-    let device = DeviceChoice::Emulated(spec.parse().expect("a device that there is"));
+    let device = emulated(&format!(
+        "ftl:mlc,size={},block=128KiB",
+        2 * extent.flash_bytes
+    ));
     let plan = Plan {
         segment_bytes: Some(extent.segment_bytes),
         warmup: extent.warmup,
