@@ -9,13 +9,20 @@
 //!
 //! | line | meaning |
 //! |---|---|
-//! | `for FIELD, $NAME = a \| b; c \| d` | repeats the lines that are indented below it for each group of values. A field selects the rows that have the value. A name with `$` is text alone. Without values, the fields take those of the rows, in their order |
-//! | `MEASURE \| VALUE \| PAPER if FIELD=a; FIELD=b` | a finding; the paper's result may be missing, or be that of some rows alone |
-//! | `plot TITLE \| X: AXIS \| Y: AXIS \| FIELD = a; b: NAME` | a figure with a line for each value of the field, named by the value unless there is a name; `sorted` before X sorts the points |
+//! | `for FIELD, $NAME = a \| b; c \| d` | repeats the lines that are indented below it for each group of values |
+//! | `MEASURE \| VALUE \| PAPER if FIELD=a; FIELD=b` | a finding; the paper's result may be missing |
+//! | `plot TITLE \| X: AXIS \| Y: AXIS \| FIELD = a; b: NAME` | a figure with a line for each value of the field |
 //!
-//! `{name}` stands for the value of a loop, and `{=VALUE}` for a number. A value is a field of the first selected row, a number,
-//! `+ - * /` of values, or `mean`, `median`, `least` or `most` of a value over all selected rows. `[preset; FIELD=a]` after a value
-//! selects rows for it. `*a` selects by the end of the text, `!a` all but the value. An axis has a title and a unit in brackets, after `log2` or `log10` unless it is linear.
+//! In a loop a field selects the rows that have the value, and a name with `$` is text alone. Without values, the fields take
+//! those of the rows, in their order. `*a` selects by the end of the text, and `!a` all other values. `{name}` stands for the
+//! value of a loop, and `{=VALUE}` for a number.
+//!
+//! A value is a field of the first selected row, a number, `+ - * /` of values, or `mean`, `median`, `least` or `most` of a value
+//! over all selected rows. `[preset; FIELD=a]` after a value selects rows for it. After `if` the paper's result counts for some
+//! rows alone.
+//!
+//! An axis has a title and a unit in brackets, after `log2` or `log10` unless it is linear. A line of a figure has the name of its
+//! value, or NAME. `sorted` before X sorts its points.
 //!
 //! The texts are constants, so a line that does not follow the rules panics.
 

@@ -9,6 +9,7 @@ use flashield::compact::CLOCK_HIGHEST;
 use workload::{KeyId, Op, Workload};
 
 use super::application::of_application;
+use crate::experiment::pick::pairs;
 use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
 use crate::row::Row;
 
@@ -55,21 +56,18 @@ struct Cell {
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let keys = keys(setting.scale);
-    let mut cells = Vec::new();
-    for application in APPLICATIONS {
-        for space_percent in SPACES {
-            for policy in POLICIES {
-                cells.push(Cell {
-                    application,
-                    space_percent,
-                    objects: (keys * space_percent / 100) as usize,
-                    policy,
-                    workload: of_application(setting, application, keys)?,
-                    requests: keys * REQUESTS_A_KEY,
-                });
-            }
-        }
-    }
+    let all = pairs(&APPLICATIONS, &SPACES).flat_map(|of| POLICIES.map(|policy| (of, policy)));
+    let cells = all.map(|((application, space_percent), policy)| {
+        Ok(Cell {
+            application,
+            space_percent,
+            objects: (keys * space_percent / 100) as usize,
+            policy,
+            workload: of_application(setting, application, keys)?,
+            requests: keys * REQUESTS_A_KEY,
+        })
+    });
+    let cells: Vec<Cell> = cells.collect::<Result<_, ExperimentError>>()?;
     setting.told(&cells, Cell::measure, TOLD)
 }
 

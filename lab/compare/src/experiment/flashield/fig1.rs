@@ -3,6 +3,7 @@
 
 use device::measure::{Pattern, WriteAmplification};
 
+use crate::experiment::pick::pairs;
 use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
 use crate::row::{PART, Row};
 
@@ -45,23 +46,20 @@ impl Extent {
     }
 
     fn cells(&self) -> Vec<Cell> {
-        let block = |spare, pattern, sizes: &[u64]| {
-            let pairs = sizes.iter().flat_map(|&write_mib| {
-                let utilizations = self.utilizations.iter();
-                utilizations.map(move |&utilization| (write_mib, utilization))
-            });
-            let cells = pairs.map(|(write_mib, utilization)| Cell {
+        let blocks = [
+            (PAPER_SPARE, Pattern::Random, self.write_mib),
+            (PAPER_SPARE, Pattern::Sequential, self.write_mib),
+            (DEFAULT_SPARE, Pattern::Random, self.default_mib),
+        ];
+        let cells = blocks.into_iter().flat_map(|(spare, pattern, sizes)| {
+            pairs(sizes, self.utilizations).map(move |(write_mib, utilization)| Cell {
                 spare,
                 pattern,
                 write_mib,
                 utilization,
-            });
-            cells.collect::<Vec<_>>()
-        };
-        let mut cells = block(PAPER_SPARE, Pattern::Random, self.write_mib);
-        cells.extend(block(PAPER_SPARE, Pattern::Sequential, self.write_mib));
-        cells.extend(block(DEFAULT_SPARE, Pattern::Random, self.default_mib));
-        cells
+            })
+        });
+        cells.collect()
     }
 }
 
@@ -74,38 +72,32 @@ struct Cell {
 }
 
 impl Cell {
-    fn part(&self) -> String {
-        let percent = self.spare * 100.0;
-        format!("{}, {percent:.0} % over-provisioning", self.pattern.name())
-    }
-
-    fn row(&self, dlwa: f64) -> Row {
-        Row::new()
-            .with(PART, self.part())
-            .with("pattern", self.pattern.name())
+    fn row(&self, drive: WriteAmplification) -> Result<Row, ExperimentError> {
+        let (pattern, percent) = (self.pattern.name(), self.spare * 100.0);
+        let bytes = self.write_mib << 20;
+        Ok(Row::new()
+            .with(PART, format!("{pattern}, {percent:.0} % over-provisioning"))
+            .with("pattern", pattern)
             .with("over_provisioning", self.spare)
-            .with("write_bytes", self.write_mib << 20)
+            .with("write_bytes", bytes)
             .with("utilization", self.utilization)
-            .with("dlwa", dlwa)
+            .with(
+                "dlwa",
+                drive.measure(self.pattern, bytes, self.utilization)?,
+            ))
     }
 }
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let extent = Extent::of(setting.scale);
-    let cells = extent.cells();
     let (channels, luns) = extent.luns;
-    let measured = setting.cells.run(&cells, |cell| {
-        let drive = WriteAmplification {
+    let row = |cell: &Cell| {
+        cell.row(WriteAmplification {
             seed: setting.seed,
             ..WriteAmplification::with_luns(channels, luns, cell.spare)
-        };
-        Ok(drive.measure(cell.pattern, cell.write_mib << 20, cell.utilization)?)
-    })?;
-    let rows = cells
-        .iter()
-        .zip(measured)
-        .map(|(cell, dlwa)| cell.row(dlwa));
-    Ok(Outcome::told(rows.collect(), TOLD))
+        })
+    };
+    setting.told(&extent.cells(), row, TOLD)
 }
 
 const TOLD: &str = "
