@@ -113,6 +113,16 @@ impl Setting<'_> {
     ) -> Result<Outcome, ExperimentError> {
         Ok(Outcome::told(self.cells.run(cells, row)?, text))
     }
+
+    /// Does the same for cells that may have failed to be made. Returns the first such error.
+    pub(super) fn told_each<C: Sync>(
+        &self,
+        cells: impl Iterator<Item = Result<C, ExperimentError>>,
+        row: impl Fn(&C) -> Result<Row, ExperimentError> + Sync,
+        text: &str,
+    ) -> Result<Outcome, ExperimentError> {
+        self.told(&cells.collect::<Result<Vec<C>, _>>()?, row, text)
+    }
 }
 
 impl Outcome {

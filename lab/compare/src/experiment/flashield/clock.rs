@@ -67,8 +67,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
             requests: keys * REQUESTS_A_KEY,
         })
     });
-    let cells: Vec<Cell> = cells.collect::<Result<_, ExperimentError>>()?;
-    setting.told(&cells, Cell::measure, TOLD)
+    setting.told_each(cells, Cell::measure, TOLD)
 }
 
 const TOLD: &str = "

@@ -2,6 +2,7 @@
 
 use engine::preset::Preset;
 use serde_json::Value;
+use slickcache::cascade::CascadeConfig;
 
 use crate::compare::{Outcome as Ran, Plan};
 use crate::experiment::ExperimentError;
@@ -63,6 +64,12 @@ impl Cell {
     /// Adds a field to the row.
     pub(super) fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
         self.head = self.head.with(name, value);
+        self
+    }
+
+    /// Sets the settings of the index.
+    pub(super) fn cascade(mut self, cascade: CascadeConfig) -> Self {
+        self.plan.cascade = Some(cascade);
         self
     }
 

@@ -46,8 +46,7 @@ pub(in crate::experiment) fn parallelism(
         let cell = cell(setting, cascade)?;
         Ok(cell.with("batch", batch).with("block_bytes", pages << 12))
     });
-    let cells: Vec<Cell> = cells.collect::<Result<_, ExperimentError>>()?;
-    setting.told(&cells, Cell::row, PARALLELISM)
+    setting.told_each(cells, Cell::row, PARALLELISM)
 }
 
 const PARALLELISM: &str = "
@@ -81,8 +80,7 @@ pub(in crate::experiment) fn blocks(setting: &Setting<'_>) -> Result<Outcome, Ex
         let cell = cell(setting, cascade)?;
         Ok(cell.with("filter_bits", filter_bits).with("blocks", number))
     });
-    let cells: Vec<Cell> = cells.collect::<Result<_, ExperimentError>>()?;
-    setting.told(&cells, hits_a_batch, BLOCKS)
+    setting.told_each(cells, hits_a_batch, BLOCKS)
 }
 
 const BLOCKS: &str = "

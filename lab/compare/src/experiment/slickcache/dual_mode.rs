@@ -4,7 +4,6 @@ use slickcache::cascade::{CascadeConfig, Sizes};
 
 use super::cell::{Cell, SLICKCACHE_GC};
 use super::machine::{Machine, PAPERS_HOT, Popularity};
-use crate::compare::Plan;
 use crate::experiment::pick::pairs;
 use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
 
@@ -35,16 +34,12 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
         };
         let warmup = machine.loaded_keys() / 2;
         let plan = machine.loaded(setting, Popularity::Zipfian, 50.0, warmup)?;
-        let plan = Plan {
-            cascade: Some(cascade),
-            ..plan
-        };
         Ok(Cell::new(SLICKCACHE_GC, plan)
+            .cascade(cascade)
             .with("list_blocks", length)
             .with("ratio", ratio))
     });
-    let cells: Vec<Cell> = cells.collect::<Result<_, ExperimentError>>()?;
-    setting.told(&cells, Cell::row, TOLD)
+    setting.told_each(cells, Cell::row, TOLD)
 }
 
 const TOLD: &str = "

@@ -39,11 +39,9 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
             let mut cells_of = Cell::of_each(&presets, &plan);
             if percent >= COMPARED && !is_tiny {
                 let hot = 100.0 * WIDE_PERCENT / percent;
-                let plan = Plan {
-                    cascade: Some(Machine::of(setting.scale).cascade(hot)),
-                    ..plan
-                };
-                cells_of.push(Cell::new(SLICKCACHE_GC, plan).called(WIDE_GC));
+                let cascade = Machine::of(setting.scale).cascade(hot);
+                let cell = Cell::new(SLICKCACHE_GC, plan).cascade(cascade);
+                cells_of.push(cell.called(WIDE_GC));
             }
             cells.extend(cells_of.into_iter().map(|cell| {
                 cell.with("popularity", popularity.name())

@@ -2,7 +2,6 @@
 
 use super::cell::{Cell, SLICKCACHE_GC};
 use super::machine::{Machine, POPULARITIES, USUAL_SETS};
-use crate::compare::Plan;
 use crate::experiment::pick::pairs;
 use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
 
@@ -19,16 +18,12 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     let hot_percents = hot_percents(setting.scale);
     let cells = pairs(&POPULARITIES, &hot_percents).map(|(popularity, hot)| {
         let plan = machine.loaded(setting, popularity, USUAL_SETS, machine.loaded_keys())?;
-        let plan = Plan {
-            cascade: Some(machine.cascade(hot)),
-            ..plan
-        };
         Ok(Cell::new(SLICKCACHE_GC, plan)
+            .cascade(machine.cascade(hot))
             .with("popularity", popularity.name())
             .with("hot_percent", hot))
     });
-    let cells: Vec<Cell> = cells.collect::<Result<_, ExperimentError>>()?;
-    setting.told(&cells, Cell::row, TOLD)
+    setting.told_each(cells, Cell::row, TOLD)
 }
 
 const TOLD: &str = "

@@ -4,7 +4,6 @@ use slickcache::cascade::{CascadeConfig, Replacement};
 
 use super::cell::{Cell, SLICKCACHE_GC};
 use super::machine::{Machine, PAPERS_HOT, Popularity, USUAL_SETS};
-use crate::compare::Plan;
 use crate::experiment::pick::pairs;
 use crate::experiment::{ExperimentError, Outcome, Setting};
 
@@ -24,19 +23,16 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     let cells = pairs(&REPLACEMENTS, &hot_percents).map(|((name, replacement), hot)| {
         let keys = machine.loaded_keys();
         let plan = machine.loaded(setting, Popularity::Zipfian, USUAL_SETS, keys)?;
-        let plan = Plan {
-            cascade: Some(CascadeConfig {
-                replacement,
-                ..machine.cascade(hot)
-            }),
-            ..plan
+        let cascade = CascadeConfig {
+            replacement,
+            ..machine.cascade(hot)
         };
         Ok(Cell::new(SLICKCACHE_GC, plan)
+            .cascade(cascade)
             .with("replacement", name)
             .with("hot_percent", hot))
     });
-    let cells: Vec<Cell> = cells.collect::<Result<_, ExperimentError>>()?;
-    setting.told(&cells, Cell::row, TOLD)
+    setting.told_each(cells, Cell::row, TOLD)
 }
 
 const TOLD: &str = "
