@@ -14,6 +14,7 @@ pub mod compare;
 pub mod cpu;
 pub mod experiment;
 pub mod plot;
+pub mod published;
 pub mod row;
 
 mod words;

@@ -203,7 +203,7 @@ impl Found {
         let (first, others) = self.all.split_first()?;
         let row = Row::new()
             .with("measure", self.finding.measure.as_str())
-            .with("paper", self.finding.paper.unwrap_or("-"));
+            .with("paper", self.finding.paper.as_deref().unwrap_or("-"));
         if others.is_empty() {
             return Some(row.with("here", measure(*first)));
         }

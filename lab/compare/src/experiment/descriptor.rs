@@ -62,6 +62,20 @@ impl Scale {
             Self::Paper => "paper",
         }
     }
+
+    /// Returns `tiny` for [`Scale::Tiny`], and else `other`.
+    pub(super) fn tiny_or<T>(self, tiny: T, other: T) -> T {
+        if self == Self::Tiny { tiny } else { other }
+    }
+
+    /// Returns the value for this scale.
+    pub(super) fn pick<T>(self, tiny: T, small: T, paper: T) -> T {
+        match self {
+            Self::Tiny => tiny,
+            Self::Small => small,
+            Self::Paper => paper,
+        }
+    }
 }
 
 /// Inputs of an experiment.
@@ -89,6 +103,28 @@ pub struct Outcome {
     pub wrong: Option<String>,
 }
 
+impl Setting<'_> {
+    /// Runs the cells. Returns the outcome whose findings and figures are those of `text` over their rows.
+    pub(super) fn told<C: Sync>(
+        &self,
+        cells: &[C],
+        row: impl Fn(&C) -> Result<Row, ExperimentError> + Sync,
+        text: &str,
+    ) -> Result<Outcome, ExperimentError> {
+        Ok(Outcome::told(self.cells.run(cells, row)?, text))
+    }
+
+    /// Does the same for cells that may have failed to be made. Returns the first such error.
+    pub(super) fn told_each<C: Sync>(
+        &self,
+        cells: impl Iterator<Item = Result<C, ExperimentError>>,
+        row: impl Fn(&C) -> Result<Row, ExperimentError> + Sync,
+        text: &str,
+    ) -> Result<Outcome, ExperimentError> {
+        self.told(&cells.collect::<Result<Vec<C>, _>>()?, row, text)
+    }
+}
+
 impl Outcome {
     /// Returns the outcome of an experiment that found no error.
     pub(super) fn of(plots: Vec<Plot>, findings: Vec<Finding>, rows: Vec<Row>) -> Self {
@@ -107,7 +143,7 @@ pub struct Finding {
     /// Name of the measured quantity.
     pub measure: String,
     /// Result of the paper, in its words.
-    pub paper: Option<&'static str>,
+    pub paper: Option<String>,
     /// Result of this run; `None` if this scale does not measure it.
     pub here: Option<f64>,
 }
@@ -120,7 +156,7 @@ impl Finding {
     ) -> Self {
         Self {
             measure: measure.into(),
-            paper,
+            paper: paper.map(str::to_owned),
             here,
         }
     }

@@ -12,12 +12,12 @@ use crate::plot::{Axis, Line, Plot};
 use crate::row::{PART, Row};
 
 /// Returns the bytes of the file, and the duration of each measurement.
-const fn extent(scale: Scale) -> (u64, Duration) {
-    match scale {
-        Scale::Tiny => (64 << 20, Duration::from_millis(20)),
-        Scale::Small => (1 << 30, Duration::from_millis(1000)),
-        Scale::Paper => (4 << 30, Duration::from_secs(5)),
-    }
+fn extent(scale: Scale) -> (u64, Duration) {
+    scale.pick(
+        (64 << 20, Duration::from_millis(20)),
+        (1 << 30, Duration::from_millis(1000)),
+        (4 << 30, Duration::from_secs(5)),
+    )
 }
 
 pub(super) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {

@@ -27,6 +27,7 @@ mod pick;
 // `SlickCache` is compared with Fatcache, a preset of the system `didacache`.
 #[cfg(all(system = "slickcache", system = "didacache"))]
 mod slickcache;
+mod told;
 mod workload_check;
 mod write_limit;
 

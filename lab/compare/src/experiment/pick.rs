@@ -1,13 +1,11 @@
 //! Selects and compares figures in the rows of all presets.
 
+use engine::preset::Preset;
 use serde_json::Value;
 
-use super::Finding;
-use crate::plot::Line;
+use super::ExperimentError;
+use crate::compare::{DeviceChoice, Outcome as Ran, Plan, run};
 use crate::row::Row;
-
-/// Name of a quantity, its result in the paper, and its field in a row.
-pub(in crate::experiment) type Measure<'a> = (&'a str, Option<&'static str>, &'a str);
 
 pub(in crate::experiment) fn quotient(one: Option<f64>, other: Option<f64>) -> Option<f64> {
     Some(one? / other?).filter(|quotient| quotient.is_finite())
@@ -24,19 +22,6 @@ pub(in crate::experiment) fn figure(rows: &[Row], preset: &str, field: &str) -> 
     row_of(rows, preset)?.number(field)
 }
 
-/// Returns a finding for each measure, from the row of the cell that `of` names.
-pub(in crate::experiment) fn measured(
-    row: Option<&Row>,
-    of: &str,
-    measures: &[Measure<'_>],
-) -> Vec<Finding> {
-    let finding = |&(what, paper, field): &Measure<'_>| {
-        let here = row.and_then(|row| row.number(field));
-        Finding::new(format!("{what}, {of}"), paper, here)
-    };
-    measures.iter().map(finding).collect()
-}
-
 /// Returns a field of the first preset's row over the same field of the second's.
 pub(in crate::experiment) fn over(
     rows: &[Row],
@@ -46,45 +31,10 @@ pub(in crate::experiment) fn over(
     quotient(figure(rows, one, field), figure(rows, other, field))
 }
 
-/// Returns a field of the first preset's row less the same field of the second's, in hundredths.
-pub(in crate::experiment) fn points(
-    rows: &[Row],
-    [one, other]: [&str; 2],
-    field: &str,
-) -> Option<f64> {
-    Some(100.0 * (figure(rows, one, field)? - figure(rows, other, field)?))
-}
-
 pub(in crate::experiment) fn among(rows: &[Row], field: &str, value: impl Into<Value>) -> Vec<Row> {
     let value = value.into();
     let has_it = |row: &&Row| row.get(field) == Some(&value);
     rows.iter().filter(has_it).cloned().collect()
-}
-
-/// Returns a line for each preset: the field `upwards` against the field `across`.
-pub(in crate::experiment) fn lines(
-    rows: &[Row],
-    presets: &[&str],
-    across: &str,
-    upwards: &str,
-) -> Vec<Line> {
-    let presets = presets.iter().map(|&preset| (preset, preset));
-    lines_by(rows, "preset", presets, [across, upwards])
-}
-
-/// Returns a line for each name and value of the field `by`: the field `upwards` against the field `across`.
-pub(in crate::experiment) fn lines_by(
-    rows: &[Row],
-    by: &str,
-    values: impl IntoIterator<Item = (impl Into<String>, impl Into<Value>)>,
-    [across, upwards]: [&str; 2],
-) -> Vec<Line> {
-    let point = |row: &Row| Some((row.number(across)?, row.number(upwards)?));
-    let line = |(name, value)| {
-        let points = among(rows, by, value);
-        Line::new(name, points.iter().filter_map(point).collect())
-    };
-    values.into_iter().map(line).collect()
 }
 
 /// Returns all pairs of values, in the order of the first ones.
@@ -94,4 +44,35 @@ pub(in crate::experiment) fn pairs<A: Copy, B: Copy>(
 ) -> impl Iterator<Item = (A, B)> {
     let with = |&one: &A| others.iter().map(move |&other| (one, other));
     ones.iter().flat_map(with)
+}
+
+/// Returns the preset with this name.
+pub(in crate::experiment) fn preset(name: &str) -> &'static Preset {
+    let named = systems::PRESETS.named(name);
+    named.expect("the presets are in the list")
+}
+
+/// Runs a preset without telling its progress.
+pub(in crate::experiment) fn ran(
+    plan: &Plan,
+    preset: &'static Preset,
+) -> Result<Ran, ExperimentError> {
+    Ok(run(plan, preset, Box::new(|_| ()))?)
+}
+
+/// Returns the requests a second. The set after a miss belongs to its request.
+pub(in crate::experiment) fn requests_per_s(ran: &Ran) -> Option<f64> {
+    let operations = (ran.row.gets + ran.row.sets) as f64;
+    Some(ran.row.ops_per_s? * ran.row.requests as f64 / operations)
+}
+
+/// Returns the processor time of an operation, in microseconds.
+pub(in crate::experiment) fn busy_us(plan: &Plan, ran: &Ran) -> Option<f64> {
+    let busy = ran.detail.cpu_busy? * f64::from(plan.cpus);
+    Some(busy / ran.row.ops_per_s? * 1e6)
+}
+
+/// Returns the emulated device of a description.
+pub(in crate::experiment) fn emulated(description: &str) -> DeviceChoice {
+    DeviceChoice::Emulated(description.parse().expect("a device that there is"))
 }

@@ -2,15 +2,11 @@
 
 use workload::CheckRow;
 
-use super::{ExperimentError, Finding, Outcome, Scale, Setting};
+use super::{ExperimentError, Finding, Outcome, Setting};
 use crate::row::Row;
 
 pub(super) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
-    let draws = match setting.scale {
-        Scale::Tiny => 100_000,
-        Scale::Small => 1_000_000,
-        Scale::Paper => 10_000_000,
-    };
+    let draws = setting.scale.pick(100_000, 1_000_000, 10_000_000);
     let checks = setting
         .cells
         .run(&[draws], |&draws| Ok(workload::check(setting.seed, draws)?))?;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use engine::preset::Preset;
 use workload::{KeySize, Mix, Settings, ValueSize, Workload};
 
-use super::pick::{among, figure};
-use super::{ExperimentError, Finding, Outcome, Scale, Setting};
-use crate::compare::{DeviceChoice, Outcome as Ran, Plan, run};
+use super::pick::{emulated, preset, ran};
+use super::{ExperimentError, Outcome, Scale, Setting};
+use crate::compare::{Outcome as Ran, Plan};
 use crate::row::{PART, Row};
 
 const PRESETS: &[&str] = &[
@@ -57,7 +57,7 @@ struct Cell {
 
 impl Cell {
     fn measure(&self) -> Result<(Row, f64), ExperimentError> {
-        let ran = run(&self.plan, self.preset, Box::new(|_| ()))?;
+        let ran = ran(&self.plan, self.preset)?;
         let (all, most) = ran.detail.drive_bytes;
         let seconds = seconds(&ran);
         let written_per_s = all as f64 / seconds;
@@ -102,7 +102,7 @@ pub(super) fn run_all(setting: &Setting<'_>) -> Result<Outcome, ExperimentError>
         .chain(limited)
         .map(|(row, _)| row)
         .collect();
-    Ok(Outcome::of(Vec::new(), findings(&rows), rows))
+    Ok(Outcome::told(rows, TOLD))
 }
 
 fn cells(
@@ -120,8 +120,7 @@ fn cells(
         set_on_miss: Some(true),
         ..Settings::default()
     };
-    let spec = format!("ftl:mlc,size={},block=128KiB", 2 * flash_bytes);
-    let device = DeviceChoice::Emulated(spec.parse().expect("a device that there is"));
+    let device = emulated(&format!("ftl:mlc,size={},block=128KiB", 2 * flash_bytes));
     let workload = Workload::parse("zipfian", settings)?;
     let plan = Plan {
         requests: Some(requests),
@@ -131,9 +130,7 @@ fn cells(
         ..Plan::new(workload, device, (32 << 20) + flash_bytes / 8, CLIENTS)
     };
     let cell = |(name, limit): (&&str, &Option<NonZeroU64>)| Cell {
-        preset: systems::PRESETS
-            .named(name)
-            .expect("the presets are in the list"),
+        preset: preset(name),
         limit: *limit,
         plan: Plan {
             flash_write_limit: *limit,
@@ -143,51 +140,13 @@ fn cells(
     Ok(PRESETS.iter().zip(limits).map(cell).collect())
 }
 
-fn findings(rows: &[Row]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for &preset in PRESETS {
-        let of = among(rows, "preset", preset);
-        let [free, limited] = [FREE, LIMITED].map(|part| among(&of, PART, part));
-        let of_both = |field: &str| {
-            let pair = (
-                figure(&limited, preset, field)?,
-                figure(&free, preset, field)?,
-            );
-            Some(pair)
-        };
-        let quotient = |field: &str| of_both(field).map(|(one, other)| one / other);
-        findings.extend([
-            Finding::new(
-                format!("{preset}: written within any ten seconds, over the limit"),
-                None,
-                figure(&limited, preset, "ten_seconds_over_limit"),
-            ),
-            Finding::new(
-                format!("{preset}: written, with the limit / without"),
-                None,
-                quotient("bytes_per_s"),
-            ),
-            Finding::new(
-                format!("{preset}: throughput, with the limit / without"),
-                None,
-                quotient("ops_per_s"),
-            ),
-            Finding::new(
-                format!("{preset}: p99, with the limit / without"),
-                None,
-                quotient("p99_us"),
-            ),
-            Finding::new(
-                format!("{preset}: hit ratio, with the limit - without, points"),
-                None,
-                of_both("hit_ratio").map(|(one, other)| 100.0 * (one - other)),
-            ),
-            Finding::new(
-                format!("{preset}: items on flash, with the limit / without"),
-                None,
-                quotient("objects_on_flash"),
-            ),
-        ]);
-    }
-    findings
-}
+const TOLD: &str = "
+for preset = flowstone; fatcache-async; didacache; slickcache-gc; flashield; s3-fifo; ripq; victim
+ {preset}: written within any ten seconds, over the limit | ten_seconds_over_limit[part=half of that]
+ {preset}: written, with the limit / without | bytes_per_s[part=half of that] / bytes_per_s[part=no limit]
+ {preset}: throughput, with the limit / without | ops_per_s[part=half of that] / ops_per_s[part=no limit]
+ {preset}: p99, with the limit / without | p99_us[part=half of that] / p99_us[part=no limit]
+ {preset}: hit ratio, with the limit - without, points \
+   | 100 * (hit_ratio[part=half of that] - hit_ratio[part=no limit])
+ {preset}: items on flash, with the limit / without | objects_on_flash[part=half of that] / objects_on_flash[part=no limit]
+";

@@ -10,8 +10,9 @@ use runtime::sim::Sim;
 use systems::slices::{BitPlacement, BloomSettings, BloomShape, Scheduling, SliceBloom};
 
 use super::index::{CHANNELS, crucial_m4};
-use super::work::{CLIENTS, Random, send_all};
+use super::work::{CLIENTS, Random, order, send_all};
 use crate::experiment::ExperimentError;
+use crate::row::{PART, Row};
 
 /// Number of look-ups in a run to one channel: the drive's whole command queue.
 pub(super) const RUN: usize = 32;
@@ -61,27 +62,10 @@ pub(super) const WORK: [Work; 4] = [
     },
 ];
 
-/// Results of requests.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct BloomRates {
-    pub(super) work: Work,
-    pub(super) shape: BloomShape,
-    pub(super) ops_per_s: f64,
-    pub(super) page_reads: f64,
-    /// Share of look-ups of absent keys that said "maybe".
-    pub(super) false_positives: f64,
-    /// Number of look-ups of present keys that said "no".
-    pub(super) false_negatives: u64,
-    pub(super) memory_bits_per_key: f64,
-    pub(super) bytes_written_per_insert: Option<f64>,
-}
-
-impl BloomRates {
-    /// Returns the rate of false positives of one incarnation, if all have the same.
-    pub(super) fn incarnation_rate(&self) -> f64 {
-        let filters = self.shape.page.incarnations as f64 + 1.0;
-        -((-self.false_positives).ln_1p() / filters).exp_m1()
-    }
+/// Returns the rate of false positives of one incarnation, if all have the same.
+fn incarnation_rate(false_positives: f64, shape: &BloomShape) -> f64 {
+    let filters = shape.page.incarnations as f64 + 1.0;
+    -((-false_positives).ln_1p() / filters).exp_m1()
 }
 
 #[derive(Clone, Copy)]
@@ -148,15 +132,15 @@ impl BloomMake {
         Ok(Filled { filter, inserted })
     }
 
-    /// Fills the filter, and runs all of [`WORK`].
-    pub(super) fn measure(&self) -> Result<Vec<BloomRates>, ExperimentError> {
+    /// Fills the filter, and runs all of [`WORK`]. Returns a row for each.
+    pub(super) fn measure(&self) -> Result<Vec<Row>, ExperimentError> {
         Sim::new(self.seed).block_on(async {
             let mut filled = self.filled().await?;
             let mut random = Random::new(self.seed + 1);
             let mut all = Vec::new();
             for work in WORK {
                 let requests = filled.requests(work, self.requests, &mut random);
-                all.push(filled.serve(work, requests).await?);
+                all.push(filled.serve(self, work, requests).await?);
             }
             Ok(all)
         })
@@ -229,9 +213,10 @@ impl Filled {
 
     async fn serve(
         &self,
+        make: &BloomMake,
         work: Work,
         requests: Vec<Request>,
-    ) -> Result<BloomRates, ExperimentError> {
+    ) -> Result<Row, ExperimentError> {
         let (count_of_all, before) = (requests.len() as f64, self.filter.stats());
         let tally = Rc::new(Tally::default());
         let (filter, counts) = (self.filter.clone(), Rc::clone(&tally));
@@ -256,15 +241,44 @@ impl Filled {
         let partitions = 8.0 * self.filter.memory().partitions as f64 / keys;
         let flushed = (stats.flushes - before.flushes) as f64 * f64::from(shape.keys);
         let written = (stats.bytes_written - before.bytes_written) as f64;
-        Ok(BloomRates {
-            work,
-            shape,
-            ops_per_s: count_of_all / seconds,
-            page_reads: (stats.page_reads - before.page_reads) as f64 / tally.lookups.get() as f64,
-            false_positives: tally.false_positives.get() as f64 / tally.absent.get() as f64,
-            false_negatives: tally.false_negatives.get(),
-            memory_bits_per_key: shape.memory_bits_per_key() + partitions,
-            bytes_written_per_insert: (flushed > 0.0).then_some(written / flushed),
-        })
+        let lookups = tally.lookups.get() as f64;
+        let false_positives = tally.false_positives.get() as f64 / tally.absent.get() as f64;
+        // Runs ask for few keys again and again, so they measure no rate of false positives.
+        let rate = |rate: f64| (!work.in_runs).then_some(rate);
+        let placement = match make.placement {
+            BitPlacement::Spread => "spread",
+            BitPlacement::OnePage => "one page",
+        };
+        Ok(Row::new()
+            .with(PART, "slicebloom")
+            .with("placement", placement)
+            .with("channel_aware", make.is_channel_aware)
+            .with("order", order(work.in_runs))
+            .with("inserts_percent", work.insert_percent)
+            .with("functions", shape.functions)
+            .with("incarnations", shape.page.incarnations as u64)
+            .with("keys_per_incarnation", shape.keys)
+            .with("ops_per_s", count_of_all / seconds)
+            .with(
+                "page_reads_per_get",
+                (stats.page_reads - before.page_reads) as f64 / lookups,
+            )
+            .with("false_positives", rate(false_positives))
+            .with("false_positives_formula", rate(shape.false_positive_rate()))
+            .with(
+                "of_an_incarnation",
+                rate(incarnation_rate(false_positives, &shape)),
+            )
+            .with("of_an_incarnation_formula", rate(shape.incarnation_rate()))
+            .with("false_negatives", tally.false_negatives.get())
+            .with(
+                "memory_bits_per_key",
+                shape.memory_bits_per_key() + partitions,
+            )
+            .with(
+                "bytes_written_per_insert",
+                (flushed > 0.0).then_some(written / flushed),
+            )
+            .with("virtual_time", true))
     }
 }

@@ -9,8 +9,8 @@ use runtime::{now, sleep};
 
 use super::fig5::extent;
 use super::index::{Make, System};
-use super::work::{CLIENTS, Filled, Rates, key_of, measure, send_all};
-use crate::experiment::{ExperimentError, Finding, Outcome, Setting};
+use super::work::{CLIENTS, Filled, key_of, measure, send_all};
+use crate::experiment::{ExperimentError, Outcome, Setting};
 use crate::row::Row;
 
 /// Numbers of full tables that may wait, for each partition.
@@ -20,48 +20,31 @@ const BURST_TABLES: f64 = 3.0;
 /// Time between two inserts of a burst.
 const ARRIVAL: Duration = Duration::from_micros(1);
 
-/// Figures of an index with a side buffer of one size.
-struct Measured {
-    /// Number of full tables that may wait, for each partition: one of [`SIDE_SHARES`].
-    share: f64,
-    burst: Burst,
-    steady: Rates,
-}
-
-#[derive(Clone, Copy)]
-struct Burst {
-    inserts: u64,
-    seconds: f64,
-    longest_us: f64,
-    /// Bytes written for an insert, until all full tables have been flushed.
-    bytes_an_insert: f64,
-    /// Highest memory that grows with the index, in bytes.
-    memory_bytes: u64,
-}
-
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let (slicetables, requests) = extent(setting.scale);
     let make_of = |share: f64| Make {
         side_tables: (share * f64::from(slicetables)) as u32,
         ..Make::usual(System::SliceHash, slicetables, setting.seed)
     };
-    let all = setting.cells.run(&SIDE_SHARES, |&share| {
+    let row = |&share: &f64| {
         let make = make_of(share);
         let steady = measure(&make, |filled, random| {
             filled.requests(2 * requests, 100, random)
         })?;
-        Ok(Measured {
-            share,
-            burst: burst(&make)?,
-            steady,
-        })
-    })?;
-    let rows = all.iter().map(row).collect();
-    Ok(Outcome::of(Vec::new(), findings(&all), rows))
+        let written = steady.bytes_written as f64 / steady.flushed_entries as f64;
+        Ok(Row::new()
+            .with("side_tables_per_partition", share)
+            .and(burst(&make, steady.entries)?)
+            .with("steady_inserts_per_s", steady.inserts_per_s)
+            .with("steady_bytes_written_per_insert", written)
+            .with("virtual_time", true))
+    };
+    setting.told(&SIDE_SHARES, row, TOLD)
 }
 
-/// Fills an index, flushes its full tables, and sends it a burst.
-fn burst(make: &Make) -> Result<Burst, ExperimentError> {
+/// Fills an index of `entries` entries, flushes its full tables, and sends it a burst. The bytes written are those until all full
+/// tables have been flushed, and the memory is the highest.
+fn burst(make: &Make, entries: u64) -> Result<Row, ExperimentError> {
     Sim::new(make.seed).block_on(async {
         let filled = Filled::of(make.index().await?).await?;
         let table = filled.index.slices().cloned();
@@ -91,68 +74,27 @@ fn burst(make: &Make) -> Result<Burst, ExperimentError> {
         table.clone().close().await?;
         let after = table.stats();
         let written = (after.bytes_written - before.bytes_written) as f64;
-        Ok(Burst {
-            inserts,
-            seconds,
-            longest_us: longest.get(),
-            bytes_an_insert: written / (after.flushed_entries - before.flushed_entries) as f64,
-            memory_bytes: memory.get(),
-        })
+        let flushed = (after.flushed_entries - before.flushed_entries) as f64;
+        Ok(Row::new()
+            .with("burst_inserts", inserts)
+            .with("burst_inserts_per_s", inserts as f64 / seconds)
+            .with("burst_insert_longest_us", longest.get())
+            .with("burst_bytes_written_per_insert", written / flushed)
+            .with("burst_memory_bytes", memory.get())
+            .with(
+                "burst_bytes_per_entry",
+                memory.get() as f64 / entries as f64,
+            ))
     })
 }
 
-fn row(measured: &Measured) -> Row {
-    let Measured {
-        share,
-        burst,
-        steady,
-    } = measured;
-    Row::new()
-        .with("side_tables_per_partition", *share)
-        .with("burst_inserts", burst.inserts)
-        .with("burst_inserts_per_s", burst.inserts as f64 / burst.seconds)
-        .with("burst_insert_longest_us", burst.longest_us)
-        .with("burst_bytes_written_per_insert", burst.bytes_an_insert)
-        .with("burst_memory_bytes", burst.memory_bytes)
-        .with(
-            "burst_bytes_per_entry",
-            burst.memory_bytes as f64 / steady.entries as f64,
-        )
-        .with("steady_inserts_per_s", steady.inserts_per_s)
-        .with("steady_bytes_written_per_insert", steady_bytes(steady))
-        .with("virtual_time", true)
-}
-
-fn steady_bytes(steady: &Rates) -> f64 {
-    steady.bytes_written as f64 / steady.flushed_entries as f64
-}
-
-fn findings(all: &[Measured]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for Measured {
-        share,
-        burst,
-        steady,
-    } in all
-    {
-        let finding = |what: &str, here: f64| {
-            let measure = format!("{share} tables on the side for a partition: {what}");
-            Finding::new(measure, None, Some(here))
-        };
-        findings.extend([
-            finding(
-                "inserts of a burst a second",
-                burst.inserts as f64 / burst.seconds,
-            ),
-            finding("longest of these, microseconds", burst.longest_us),
-            finding("bytes written for one", burst.bytes_an_insert),
-            finding(
-                "bytes of memory an entry in the burst",
-                burst.memory_bytes as f64 / steady.entries as f64,
-            ),
-            finding("steady inserts a second", steady.inserts_per_s),
-            finding("bytes written for one of these", steady_bytes(steady)),
-        ]);
-    }
-    findings
-}
+const TOLD: &str = "
+for side_tables_per_partition
+ for $of = {side_tables_per_partition} tables on the side for a partition
+  {of}: inserts of a burst a second | burst_inserts_per_s
+  {of}: longest of these, microseconds | burst_insert_longest_us
+  {of}: bytes written for one | burst_bytes_written_per_insert
+  {of}: bytes of memory an entry in the burst | burst_bytes_per_entry
+  {of}: steady inserts a second | steady_inserts_per_s
+  {of}: bytes written for one of these | steady_bytes_written_per_insert
+";

@@ -4,8 +4,7 @@ use device::PAGE_BYTES;
 use emulated::LinkTiming;
 use emulated::measure::{ChannelPlacement, Placement, crucial_m4, read_rate, write_rate};
 
-use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
-use crate::plot::{Axis, Line, Plot};
+use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
 use crate::row::{PART, Row};
 
 const READS: &str = "reads";
@@ -106,144 +105,56 @@ impl Cell {
 
 const MOST_THREADS: u32 = 32;
 
-/// All measured points, with their rates.
-struct Points(Vec<(Cell, f64)>);
-
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let extent = Extent::of(setting);
     let cells = extent.cells();
     let rates = setting
         .cells
         .run(&cells, |cell| cell.measure(&extent.setup))?;
-    let points = Points(cells.into_iter().zip(rates).collect());
-    let row = |(cell, rate): &(Cell, f64)| points.row(cell, *rate);
-    let rows = points.0.iter().map(row).collect();
-    Ok(Outcome::of(points.plots(&extent), points.findings(), rows))
-}
-
-impl Points {
-    fn rate(&self, is_it: impl Fn(&Cell) -> bool) -> Option<f64> {
-        let found = self.0.iter().find(|(cell, _)| is_it(cell));
-        found.map(|(_, rate)| *rate)
-    }
-
-    fn of_placement(&self, part: &str, threads: u32, placement: Placement) -> Option<f64> {
-        self.rate(|cell| {
-            (cell.part, cell.threads, cell.placement) == (part, threads, Some(placement))
-        })
-    }
-
-    /// Returns the rate of the best placement over that of `over`.
-    fn gain(&self, part: &str, threads: u32, over: Placement) -> Option<f64> {
-        let best = self.of_placement(part, threads, Placement::Best)?;
-        Some(best / self.of_placement(part, threads, over)?)
-    }
-
-    fn writes(&self, threads: u32, kib: usize) -> Option<f64> {
-        self.rate(|cell| (cell.part, cell.threads, cell.bytes) == (WRITES, threads, kib << 10))
-    }
-
-    fn row(&self, cell: &Cell, rate: f64) -> Row {
-        let row = Row::new()
+    let points: Vec<(&Cell, f64)> = cells.iter().zip(rates).collect();
+    let best = |of: &Cell| {
+        let is_best = |(cell, _): &&(&Cell, f64)| {
+            (cell.part, cell.threads, cell.placement)
+                == (of.part, of.threads, Some(Placement::Best))
+        };
+        points.iter().find(is_best).map(|(_, rate)| *rate)
+    };
+    let row = |&(cell, rate): &(&Cell, f64)| {
+        let is_other = cell.part != SIZES && cell.placement.is_some_and(|it| it != Placement::Best);
+        Row::new()
             .with(PART, cell.part)
             .with("placement", cell.placement.map(Placement::name))
             .with("threads", cell.threads)
             .with("bytes_per_operation", cell.bytes)
             .with("ops_per_s", rate)
-            .with("bytes_per_s", rate * cell.bytes as f64);
-        let others = cell
-            .placement
-            .filter(|&it| it != Placement::Best && cell.part != SIZES);
-        let gain = others.and_then(|other| self.gain(cell.part, cell.threads, other));
-        row.with("best_over_this", gain).with("virtual_time", true)
-    }
-
-    fn plots(&self, extent: &Extent) -> Vec<Plot> {
-        let threads = || Axis::log2("threads");
-        let placement = |placement: Placement| {
-            let point = |&threads| {
-                let rate = self.of_placement(READS, threads, placement)?;
-                Some((f64::from(threads), rate))
-            };
-            let points = extent.threads.iter().filter_map(point);
-            Line::new(placement.name(), points.collect())
-        };
-        let write = |&kib: &usize| {
-            let point = |&threads| {
-                let rate = self.writes(threads, kib)? * (kib << 10) as f64;
-                Some((f64::from(threads), rate / 1e6))
-            };
-            let points = extent.threads.iter().filter_map(point);
-            Line::new(format!("{kib} KiB"), points.collect())
-        };
-        let size = |&kib: &usize| {
-            let rate = self.rate(|cell| cell.part == SIZES && cell.bytes == kib << 10)?;
-            Some((kib as f64, rate * (kib << 10) as f64 / 1e6))
-        };
-        vec![
-            Plot::new(
-                "a. Reads of 4 KiB, by how they fall on channels",
-                threads(),
-                Axis::linear("reads").unit("1/s"),
-                Placement::ALL.map(placement).into(),
-            ),
-            Plot::new(
-                "b. Writes at once",
-                threads(),
-                Axis::linear("written").unit("MB/s"),
-                extent.write_kib.iter().map(write).collect(),
-            ),
-            Plot::new(
-                "c. Random reads, one thread",
-                Axis::log2("size of a read").unit("KiB"),
-                Axis::linear("read").unit("MB/s"),
-                vec![Line::new(
-                    "1 thread",
-                    extent.read_kib.iter().filter_map(size).collect(),
-                )],
-            ),
-        ]
-    }
-
-    fn findings(&self) -> Vec<Finding> {
-        let ratio = |over: Option<f64>, under: Option<f64>| Some(over? / under?);
-        let bytes = |kib: usize| {
-            let rate = self.rate(|cell| cell.part == SIZES && cell.bytes == kib << 10)?;
-            Some(rate * kib as f64)
-        };
-        let gain = |part, over| self.gain(part, MOST_THREADS, over);
-        let finding = |measure: &str, paper, here| Finding::new(measure, paper, here);
-        vec![
-            finding(
-                "reads, best over worst placement, 32 threads",
-                Some("5.2"),
-                gain(READS, Placement::Worst),
-            ),
-            finding(
-                "reads, best over random placement, 32 threads",
-                Some("1.5"),
-                gain(READS, Placement::Random),
-            ),
-            finding(
-                "best over worst, without limits of link and controller",
-                None,
-                gain(UNLIMITED, Placement::Worst),
-            ),
-            finding(
-                "best over random, without limits of link and controller",
-                None,
-                gain(UNLIMITED, Placement::Random),
-            ),
-            finding(
-                "writes of 4 MiB, a slicetable, 32 threads over 1",
-                Some("marginal"),
-                ratio(self.writes(MOST_THREADS, 4096), self.writes(1, 4096)),
-            ),
-            finding(
-                "random reads of 512 KiB over 4 KiB, bytes a second, 1 thread",
-                Some("high"),
-                ratio(bytes(512), bytes(4)),
-            ),
-        ]
-    }
+            .with("bytes_per_s", rate * cell.bytes as f64)
+            .with(
+                "best_over_this",
+                best(cell).filter(|_| is_other).map(|best| best / rate),
+            )
+            .with("virtual_time", true)
+    };
+    Ok(Outcome::told(points.iter().map(row).collect(), TOLD))
 }
+
+const TOLD: &str = "
+for part = reads
+ plot a. Reads of 4 KiB, by how they fall on channels | threads: log2 threads | ops_per_s: reads (1/s) | placement
+for part = writes
+ plot b. Writes at once | threads: log2 threads | bytes_per_s / 1000000: written (MB/s) \
+   | bytes_per_operation: {=bytes_per_operation / 1024} KiB
+for part = read sizes
+ plot c. Random reads, one thread | bytes_per_operation / 1024: log2 size of a read (KiB) \
+   | bytes_per_s / 1000000: read (MB/s) | threads: 1 thread
+for part, threads = reads | 32
+ reads, best over worst placement, 32 threads | ops_per_s[placement=best] / ops_per_s[placement=worst] | 5.2
+ reads, best over random placement, 32 threads | ops_per_s[placement=best] / ops_per_s[placement=random] | 1.5
+for part = reads, without limits of link and controller
+ best over worst, without limits of link and controller | ops_per_s[placement=best] / ops_per_s[placement=worst]
+ best over random, without limits of link and controller | ops_per_s[placement=best] / ops_per_s[placement=random]
+for part, bytes_per_operation = writes | 4194304
+ writes of 4 MiB, a slicetable, 32 threads over 1 | ops_per_s[threads=32] / ops_per_s[threads=1] | marginal
+for part = read sizes
+ random reads of 512 KiB over 4 KiB, bytes a second, 1 thread \
+   | bytes_per_s[bytes_per_operation=524288] / bytes_per_s[bytes_per_operation=4096] | high
+";

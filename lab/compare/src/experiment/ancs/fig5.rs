@@ -3,8 +3,8 @@
 
 use super::index::{Make, System};
 use super::work::{Rates, measure};
-use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
-use crate::plot::{Axis, Line, Plot};
+use crate::experiment::pick::pairs;
+use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
 use crate::row::Row;
 
 const SYSTEMS: [System; 5] = [
@@ -18,52 +18,44 @@ const INSERT_PERCENT: [u64; 3] = [0, 100, 50];
 
 /// Returns the number of slicetables in the flash, and the number of requests of a measurement.
 pub(super) fn extent(scale: Scale) -> (u32, u64) {
-    match scale {
-        Scale::Tiny => (2, 4_000),
-        Scale::Small => (8, 300_000),
-        Scale::Paper => (64, 2_400_000),
-    }
+    scale.pick((2, 4_000), (8, 300_000), (64, 2_400_000))
 }
 
-struct Cell {
-    make: Make,
-    insert_percent: u64,
-    requests: u64,
+/// An index, and the requests for it.
+pub(super) struct Cell {
+    pub(super) make: Make,
+    pub(super) insert_percent: u64,
+    pub(super) requests: u64,
+}
+
+impl Cell {
+    pub(super) fn rates(&self) -> Result<Rates, ExperimentError> {
+        measure(&self.make, |filled, random| {
+            filled.requests(self.requests, self.insert_percent, random)
+        })
+    }
+
+    pub(super) fn row(&self) -> Result<Row, ExperimentError> {
+        Ok(row(&self.make, self.insert_percent, &self.rates()?))
+    }
 }
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let (slicetables, requests) = extent(setting.scale);
-    let mut cells = Vec::new();
-    for insert_percent in INSERT_PERCENT {
-        for system in SYSTEMS {
-            // A look-up takes sixteen reads, so a sixteenth of the requests takes as long.
-            let share = if system == System::BareBufferHash {
-                16
-            } else {
-                1
-            };
-            cells.push(Cell {
-                make: Make::usual(system, slicetables, setting.seed),
-                insert_percent,
-                requests: requests / share,
-            });
+    let cells = pairs(&INSERT_PERCENT, &SYSTEMS).map(|(insert_percent, system)| {
+        // A look-up takes sixteen reads, so a sixteenth of the requests takes as long.
+        let is_bare = system == System::BareBufferHash;
+        Cell {
+            make: Make::usual(system, slicetables, setting.seed),
+            insert_percent,
+            requests: requests / if is_bare { 16 } else { 1 },
         }
-    }
-    let rates = setting.cells.run(&cells, |cell| {
-        measure(&cell.make, |filled, random| {
-            filled.requests(cell.requests, cell.insert_percent, random)
-        })
-    })?;
-    let all: Vec<(Cell, Rates)> = cells.into_iter().zip(rates).collect();
-    let rows = all
-        .iter()
-        .map(|(cell, rates)| row(&cell.make, cell.insert_percent, rates))
-        .collect();
-    Ok(Outcome::of(vec![plot(&all)], findings(&all), rows))
+    });
+    setting.told(&cells.collect::<Vec<_>>(), Cell::row, TOLD)
 }
 
 /// Returns the row of a measurement.
-pub(super) fn row(make: &Make, insert_percent: u64, rates: &Rates) -> Row {
+fn row(make: &Make, insert_percent: u64, rates: &Rates) -> Row {
     let gets = insert_percent < 100;
     Row::new()
         .with("index", make.system.name())
@@ -94,103 +86,27 @@ pub(super) fn row(make: &Make, insert_percent: u64, rates: &Rates) -> Row {
         .with("virtual_time", true)
 }
 
-fn plot(all: &[(Cell, Rates)]) -> Plot {
-    let line = |system: System| {
-        let of_system = all.iter().filter(|(cell, _)| cell.make.system == system);
-        let mut points: Vec<(f64, f64)> = of_system
-            .map(|(cell, rates)| (cell.insert_percent as f64, rates.ops_per_s()))
-            .collect();
-        points.sort_by(|one, other| one.0.total_cmp(&other.0));
-        Line::new(system.name(), points)
-    };
-    Plot::new(
-        "Look-ups and inserts",
-        Axis::linear("inserts").unit("%"),
-        Axis::linear("operations").unit("1/s"),
-        SYSTEMS.map(line).into(),
-    )
-}
-
-fn findings(all: &[(Cell, Rates)]) -> Vec<Finding> {
-    let of = |system, insert_percent| {
-        let is_it = |(cell, _): &&(Cell, Rates)| {
-            (cell.make.system, cell.insert_percent) == (system, insert_percent)
-        };
-        all.iter().find(is_it).map(|(_, rates)| *rates)
-    };
-    let ops = |system, insert_percent| Some(of(system, insert_percent)?.ops_per_s());
-    let over = |one: Option<f64>, other: Option<f64>| Some(one? / other?);
-    let gets = |system| ops(system, 0);
-    let bytes = |system| {
-        let rates = of(system, 0)?;
-        Some(rates.memory_bytes as f64 / rates.entries as f64)
-    };
-    // Look-ups beside inserts, over the time that the inserts leave.
-    let kept = |system| {
-        let (alone, mixed) = (of(system, 0)?, of(system, 50)?);
-        let insert = 1.0 / of(system, 100)?.inserts_per_s;
-        let left = 1.0 - mixed.inserts_per_s * insert;
-        Some(mixed.gets_per_s / left / alone.gets_per_s)
-    };
-    use System::{BareBufferHash, BufferHash, Paper, SliceHash, Unaware};
-    vec![
-        Finding::new(
-            "look-ups a second, SliceHash",
-            Some("69,000"),
-            gets(SliceHash),
-        ),
-        Finding::new(
-            "over BufferHash",
-            Some("1.21"),
-            over(gets(SliceHash), gets(BufferHash)),
-        ),
-        Finding::new(
-            "over SliceHash without channels",
-            Some("1.18"),
-            over(gets(SliceHash), gets(Unaware)),
-        ),
-        Finding::new(
-            "without channels over BufferHash without filters",
-            Some("7"),
-            over(gets(Unaware), gets(BareBufferHash)),
-        ),
-        Finding::new(
-            "over BufferHash without filters",
-            Some("8.6"),
-            over(gets(SliceHash), gets(BareBufferHash)),
-        ),
-        Finding::new(
-            "pages read for a look-up, SliceHash",
-            Some("about 1"),
-            of(SliceHash, 0).map(|rates| rates.page_reads),
-        ),
-        Finding::new(
-            "the same, buckets of 3",
-            Some("about 1"),
-            of(Paper, 0).map(|rates| rates.page_reads),
-        ),
-        Finding::new(
-            "inserts a second, SliceHash",
-            Some("125,000"),
-            ops(SliceHash, 100),
-        ),
-        Finding::new(
-            "half inserts, operations a second, SliceHash",
-            Some("105,000"),
-            ops(SliceHash, 50),
-        ),
-        Finding::new("the same, BufferHash", Some("121,000"), ops(BufferHash, 50)),
-        Finding::new(
-            "look-ups beside inserts, in the time these leave, over alone",
-            Some("about 1"),
-            kept(SliceHash),
-        ),
-        Finding::new(
-            "bytes of memory an entry, SliceHash",
-            Some("0.6"),
-            bytes(SliceHash),
-        ),
-        Finding::new("the same, buckets of 3", Some("0.6"), bytes(Paper)),
-        Finding::new("the same, BufferHash", Some("4"), bytes(BufferHash)),
-    ]
-}
+/// Look-ups beside inserts have the time that the inserts leave.
+const TOLD: &str = "
+plot Look-ups and inserts | sorted inserts_percent: inserts (%) | ops_per_s: operations (1/s) | index
+for inserts_percent = 0
+ look-ups a second, SliceHash | ops_per_s[index=slicehash] | 69,000
+ over BufferHash | ops_per_s[index=slicehash] / ops_per_s[index=bufferhash] | 1.21
+ over SliceHash without channels | ops_per_s[index=slicehash] / ops_per_s[index=slicehash without channels] | 1.18
+ without channels over BufferHash without filters \
+   | ops_per_s[index=slicehash without channels] / ops_per_s[index=bufferhash without filters] | 7
+ over BufferHash without filters | ops_per_s[index=slicehash] / ops_per_s[index=bufferhash without filters] | 8.6
+ pages read for a look-up, SliceHash | page_reads_per_get[index=slicehash] | about 1
+ the same, buckets of 3 | page_reads_per_get[index=slicehash, buckets of 3] | about 1
+inserts a second, SliceHash | ops_per_s[index=slicehash; inserts_percent=100] | 125,000
+half inserts, operations a second, SliceHash | ops_per_s[index=slicehash; inserts_percent=50] | 105,000
+the same, BufferHash | ops_per_s[index=bufferhash; inserts_percent=50] | 121,000
+for index = slicehash
+ look-ups beside inserts, in the time these leave, over alone \
+   | gets_per_s[inserts_percent=50] / (1 - inserts_per_s[inserts_percent=50] * (1 / inserts_per_s[inserts_percent=100])) \
+   / gets_per_s[inserts_percent=0] | about 1
+for inserts_percent = 0
+ bytes of memory an entry, SliceHash | bytes_per_entry[index=slicehash] | 0.6
+ the same, buckets of 3 | bytes_per_entry[index=slicehash, buckets of 3] | 0.6
+ the same, BufferHash | bytes_per_entry[index=bufferhash] | 4
+";

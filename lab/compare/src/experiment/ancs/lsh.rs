@@ -9,8 +9,9 @@ use runtime::sim::Sim;
 use systems::slices::{ChannelReads, Family, LshSettings, Scheduling, SliceLsh};
 
 use super::index::{CHANNELS, crucial_m4};
-use super::work::{Random, send_all};
+use super::work::{Random, order, send_all};
 use crate::experiment::ExperimentError;
+use crate::row::{PART, Row};
 
 /// Number of queries under way. Each reads a page of every table at once.
 const CLIENTS: usize = 32;
@@ -52,25 +53,6 @@ pub(super) enum Pattern {
 }
 
 pub(super) const PATTERNS: [Pattern; 2] = [Pattern::Random, Pattern::Runs];
-
-/// Results of queries.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LshRates {
-    pub(super) pattern: Pattern,
-    pub(super) vectors: u64,
-    pub(super) functions: u32,
-    pub(super) queries_per_s: f64,
-    pub(super) table_pages: f64,
-    pub(super) vector_pages: f64,
-    pub(super) candidates: f64,
-    /// Pages of the fullest channel over the mean: of all pages, and of pages of tables.
-    pub(super) channel_load: f64,
-    pub(super) table_load: f64,
-    pub(super) recall: f64,
-    /// Number of vectors without an entry in any table.
-    pub(super) unlisted: u64,
-    pub(super) memory_bytes_per_vector: f64,
-}
 
 /// Generator of stored vectors and of queries.
 struct Vectors {
@@ -127,13 +109,6 @@ struct Query {
     is_checked: bool,
 }
 
-impl LshRates {
-    /// Returns the pages of tables and of vectors read in a second.
-    pub(super) fn pages_per_s(&self) -> f64 {
-        (self.table_pages + self.vector_pages) * self.queries_per_s
-    }
-}
-
 impl LshMake {
     fn settings(&self) -> LshSettings {
         let noise = f64::from(NOISE * NOISE);
@@ -157,8 +132,8 @@ impl LshMake {
         }
     }
 
-    /// Fills the index, and sends it the queries of all [`PATTERNS`].
-    pub(super) fn measure(&self) -> Result<Vec<LshRates>, ExperimentError> {
+    /// Fills the index, and sends it the queries of all [`PATTERNS`]. Returns a row for each.
+    pub(super) fn measure(&self) -> Result<Vec<Row>, ExperimentError> {
         Sim::new(self.seed).block_on(async {
             let settings = self.settings();
             let shape = settings.shape(&[u64::MAX / 4])?;
@@ -196,7 +171,7 @@ impl LshMake {
         pattern: Pattern,
         vectors: &Vectors,
         stored: &[Vec<f32>],
-    ) -> Result<LshRates, ExperimentError> {
+    ) -> Result<Row, ExperimentError> {
         let every = (self.queries / self.checked).max(1);
         let queries = (0..self.queries).map(|query| Query {
             vector: vectors.asked(pattern, query),
@@ -228,21 +203,37 @@ impl LshMake {
         }
         let a_query = |total: u64| total as f64 / self.queries as f64;
         let memory = index.memory();
-        Ok(LshRates {
-            pattern,
-            vectors: stored.len() as u64,
-            functions: settings.functions,
-            queries_per_s: self.queries as f64 / seconds,
-            table_pages: a_query(after.table_pages - before.table_pages),
-            vector_pages: a_query(after.vector_pages - before.vector_pages),
-            candidates: a_query(after.candidates - before.candidates),
-            channel_load: reads.load(),
-            table_load: ChannelReads::load_of(&reads.table_pages),
-            recall: found as f64 / wanted as f64,
-            unlisted: after.unlisted,
-            memory_bytes_per_vector: (memory.entries + memory.partitions) as f64
-                / stored.len() as f64,
-        })
+        let (table_pages, vector_pages) = (
+            a_query(after.table_pages - before.table_pages),
+            a_query(after.vector_pages - before.vector_pages),
+        );
+        let queries_per_s = self.queries as f64 / seconds;
+        let (vectors, bytes) = (stored.len() as u64, memory.entries + memory.partitions);
+        Ok(Row::new()
+            .with(PART, "slicelsh")
+            .with("most_candidates", self.most_candidates as u64)
+            .with("fill", self.fill)
+            .with("channel_aware", self.is_channel_aware)
+            .with("order", order(pattern == Pattern::Runs))
+            .with("functions", settings.functions)
+            .with("vectors", vectors)
+            .with("queries_per_s", queries_per_s)
+            .with("pages_per_s", (table_pages + vector_pages) * queries_per_s)
+            .with("table_pages_per_query", table_pages)
+            .with("vector_pages_per_query", vector_pages)
+            .with(
+                "candidates_per_query",
+                a_query(after.candidates - before.candidates),
+            )
+            .with("channel_load", reads.load())
+            .with(
+                "table_channel_load",
+                ChannelReads::load_of(&reads.table_pages),
+            )
+            .with("recall_at_10", found as f64 / wanted as f64)
+            .with("unlisted", after.unlisted)
+            .with("memory_bytes_per_vector", bytes as f64 / vectors as f64)
+            .with("virtual_time", true))
     }
 }
 

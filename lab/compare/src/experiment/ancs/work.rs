@@ -56,6 +56,14 @@ pub(super) fn key_of(number: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5bd1_e995_0000_0001
 }
 
+/// Names the order of requests: at random, or in runs of 32 to one channel or cluster.
+pub(super) const fn order(in_runs: bool) -> &'static str {
+    match in_runs {
+        true => "ordered 32",
+        false => "random",
+    }
+}
+
 /// A generator of random numbers.
 pub(super) struct Random(u64);
 
@@ -170,7 +178,6 @@ struct Tally {
     inserts: u64,
     get_us: f64,
     longest_insert_us: f64,
-    error: Option<ExperimentError>,
 }
 
 /// Sends requests from `clients` clients, each with one under way.
@@ -180,33 +187,32 @@ pub(super) async fn serve(
     requests: Requests,
 ) -> Result<Rates, ExperimentError> {
     let written = |index: &Index| {
-        index
-            .slices()
-            .map(|table| table.stats())
-            .unwrap_or_default()
+        let stats = index.slices().map(|table| table.stats());
+        stats.unwrap_or_default()
     };
     let (reads, before) = (index.page_reads(), written(index));
-    let requests = Rc::new(RefCell::new(requests));
     let tally = Rc::new(RefCell::new(Tally::default()));
-    let begin = now();
-    let clients: Vec<_> = (0..clients)
-        .map(|_| {
-            spawn(client(
-                Rc::clone(index),
-                Rc::clone(&requests),
-                Rc::clone(&tally),
-            ))
-        })
-        .collect();
-    for client in clients {
-        client.await;
-    }
-    let seconds = now().since(begin).as_secs_f64();
-    let mut tally = tally.borrow_mut();
-    if let Some(error) = tally.error.take() {
-        return Err(error);
-    }
-    let after = written(index);
+    let (served, counts) = (Rc::clone(index), Rc::clone(&tally));
+    let seconds = send_all(clients, requests, async move |request| {
+        let begin = now();
+        let found = match request {
+            Request::Get(key) => Some(served.get(key).await?.is_some()),
+            Request::Insert(key) => served.insert(key, 1).await.map(|()| None)?,
+        };
+        let us = now().since(begin).as_secs_f64() * 1e6;
+        let mut tally = counts.borrow_mut();
+        if let Some(is_found) = found {
+            tally.gets += 1;
+            tally.get_us += us;
+            tally.found += u64::from(is_found);
+        } else {
+            tally.inserts += 1;
+            tally.longest_insert_us = tally.longest_insert_us.max(us);
+        }
+        Ok(())
+    })
+    .await?;
+    let (tally, after) = (tally.borrow(), written(index));
     let a_get = |total: f64| total / tally.gets as f64;
     Ok(Rates {
         gets_per_s: tally.gets as f64 / seconds,
@@ -221,34 +227,4 @@ pub(super) async fn serve(
         flushed_entries: after.flushed_entries - before.flushed_entries,
         flushes: after.flushes - before.flushes,
     })
-}
-
-async fn client(index: Rc<Index>, requests: Rc<RefCell<Requests>>, tally: Rc<RefCell<Tally>>) {
-    loop {
-        let next = requests.borrow_mut().pop_front();
-        let Some(request) = next else { return };
-        let begin = now();
-        let outcome = match request {
-            Request::Get(key) => index.get(key).await.map(Some),
-            Request::Insert(key) => index.insert(key, 1).await.map(|()| None),
-        };
-        let us = now().since(begin).as_secs_f64() * 1e6;
-        let mut tally = tally.borrow_mut();
-        match outcome {
-            Ok(Some(value)) => {
-                tally.gets += 1;
-                tally.get_us += us;
-                tally.found += u64::from(value.is_some());
-            }
-            Ok(None) => {
-                tally.inserts += 1;
-                tally.longest_insert_us = tally.longest_insert_us.max(us);
-            }
-            Err(error) => {
-                tally.error.get_or_insert(error);
-                requests.borrow_mut().clear();
-                return;
-            }
-        }
-    }
 }

@@ -6,9 +6,9 @@ use engine::preset::{MadeFor, Preset};
 use serde_json::Value;
 
 use super::machine::Machine;
-use crate::compare::{Outcome as Ran, Plan, run};
+use crate::compare::{Outcome as Ran, Plan};
 use crate::experiment::ExperimentError;
-pub(super) use crate::experiment::pick::{among, figure, lines, over, points, quotient};
+use crate::experiment::pick::{busy_us, preset, ran, requests_per_s};
 use crate::row::{PART, Row};
 
 /// Share of its flash that a conventional drive offers.
@@ -68,9 +68,7 @@ impl Cell {
         head: &Row,
     ) -> Vec<Self> {
         let cell = |name: &&str| {
-            let preset = systems::PRESETS
-                .named(name)
-                .expect("the presets are in the list");
+            let preset = preset(name);
             let bytes = spare.bytes(machine, preset.made_for);
             Self {
                 preset,
@@ -106,17 +104,13 @@ impl Cell {
     }
 
     pub(super) fn run(&self) -> Result<Ran, ExperimentError> {
-        Ok(run(&self.plan, self.preset, Box::new(|_| ()))?)
+        ran(&self.plan, self.preset)
     }
 
     /// Runs the cell. Returns its outcome and its row: throughput and latencies, the items kept, and the cost of keeping them.
     pub(super) fn measure(&self) -> Result<(Row, Ran), ExperimentError> {
         let ran = self.run()?;
         let (row, detail) = (&ran.row, &ran.detail);
-        let seconds_busy = detail.cpu_busy.map(|busy| busy * f64::from(self.plan.cpus));
-        let busy_us = seconds_busy
-            .zip(row.ops_per_s)
-            .map(|(busy, rate)| busy / rate * 1e6);
         let keys = self.plan.workload.keys();
         let kept = row.objects_on_flash.map(|kept| kept as f64 / keys as f64);
         // Bytes that the device copies by itself. Raw flash copies nothing by itself.
@@ -141,7 +135,7 @@ impl Cell {
             .and(row.figures(&["item_bytes_set", "clwa", "dlwa"]))
             .and(row.figures(&["low_watermark", "high_watermark"]))
             .with("cpu_busy", detail.cpu_busy)
-            .with("cpu_us_an_op", busy_us);
+            .with("cpu_us_an_op", busy_us(&self.plan, &ran));
         Ok((row, ran))
     }
 
@@ -154,12 +148,6 @@ impl Cell {
         let a_slab = Machine::blocks_a_slab(self.runs_on) as f64;
         Some(blocks? as f64 / a_slab)
     }
-}
-
-/// Returns the requests a second. The set after a miss belongs to its request.
-fn requests_per_s(ran: &Ran) -> Option<f64> {
-    let operations = (ran.row.gets + ran.row.sets) as f64;
-    Some(ran.row.ops_per_s? * ran.row.requests as f64 / operations)
 }
 
 /// Returns the mean time of a request in microseconds, with the database look-up and the set after a miss.

@@ -2,12 +2,11 @@
 
 use workload::Workload;
 
-use super::cell::{Cell, DATABASE, Spare, among, figure, lines, over, points};
+use super::cell::{Cell, DATABASE, Spare};
 use super::machine::{LOOK_ASIDE_DEVIATION, Machine, look_aside_settings, of_one_length};
 use crate::compare::Plan;
-use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
-use crate::plot::{Axis, Plot};
-use crate::row::{PART, Row};
+use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
+use crate::row::Row;
 
 const PRESETS: [&str; 3] = ["fatcache-sync", "fatcache-async", "didacache"];
 /// Size at which the paper compares, in percent of the data set.
@@ -23,12 +22,8 @@ const DEVIATIONS: [f64; 3] = [
 const DRIFTS: [f64; 2] = [0.0, 0.5];
 
 /// Returns the sizes of the cache, in percent of the data set.
-const fn percents(scale: Scale) -> &'static [u64] {
-    match scale {
-        Scale::Tiny => &[10],
-        Scale::Small => &[5, 10, 12],
-        Scale::Paper => &[5, 8, 10, 12],
-    }
+fn percents(scale: Scale) -> &'static [u64] {
+    scale.pick(&[10], &[5, 10, 12], &[5, 8, 10, 12])
 }
 
 /// Lengths of the items: those of the ETC pool, or their mean for all items. With one length, no preset can gain by preferring
@@ -101,8 +96,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
         let plan = plan(setting, &machine, case)?;
         cells.extend(Cell::of_each(&machine, case.spare, &PRESETS, &plan, &head));
     }
-    let rows = setting.cells.run(&cells, Cell::row)?;
-    Ok(Outcome::of(plots(&rows), findings(&rows), rows))
+    setting.told(&cells, Cell::row, TOLD)
 }
 
 /// Returns the plan for a flash of `case.percent` percent of the data set. The data set varies; the flash is the same.
@@ -125,109 +119,32 @@ fn plan(setting: &Setting<'_>, machine: &Machine, case: Case) -> Result<Plan, Ex
     })
 }
 
-/// Returns the rows with the popularity, lengths and flash that were measured at all sizes.
-fn usual(rows: &[Row]) -> Vec<Row> {
-    let usual = among(&same_flash(rows), "deviation", LOOK_ASIDE_DEVIATION);
-    among(&usual, "drift_deviations", DRIFTS[0])
-}
-
-fn same_flash(rows: &[Row]) -> Vec<Row> {
-    among(&among(rows, PART, Spare::Within.name()), "lengths", ETC)
-}
-
-fn plots(rows: &[Row]) -> Vec<Plot> {
-    let rows = usual(rows);
-    let plot = |title, y, field| {
-        let x = Axis::linear("cache size").unit("% of the data set");
-        Plot::new(title, x, y, lines(&rows, &PRESETS, "cache_percent", field))
-    };
-    vec![
-        plot(
-            "Throughput against cache size",
-            Axis::linear("requests").unit("1/s"),
-            "requests_per_s",
-        ),
-        plot(
-            "Hit ratio against cache size",
-            Axis::linear("hit ratio"),
-            "hit_ratio",
-        ),
-    ]
-}
-
-fn findings(rows: &[Row]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let compared = among(&same_flash(rows), "cache_percent", COMPARED_PERCENT);
-    for deviation in DEVIATIONS {
-        for drift in DRIFTS {
-            let rows = among(
-                &among(&compared, "deviation", deviation),
-                "drift_deviations",
-                drift,
-            );
-            let of = format!("at 10 %, deviation {deviation}, drift {drift}");
-            findings.push(Finding::new(
-                format!("hit ratio {of}, didacache - fatcache-sync, points"),
-                Some("7.5 at 12 %"),
-                points(&rows, ["didacache", "fatcache-sync"], "hit_ratio"),
-            ));
-            for (preset, paper) in [("fatcache-sync", "1.097"), ("fatcache-async", "1.092")] {
-                for (what, paper, field) in [
-                    ("throughput", Some(paper), "requests_per_s"),
-                    ("slabs erased", None, "slabs_erased"),
-                    ("items kept", None, "objects_on_flash"),
-                ] {
-                    findings.push(Finding::new(
-                        format!("{what} {of}, didacache / {preset}"),
-                        paper,
-                        over(&rows, ["didacache", preset], field),
-                    ));
-                }
-            }
-        }
-    }
-    findings.extend(where_it_comes_from(rows));
-    for (preset, percent, paper) in [
-        ("didacache", 5, "0.765"),
-        ("fatcache-sync", 5, "0.711"),
-        ("didacache", 12, "0.948"),
-        ("fatcache-sync", 12, "0.873"),
-    ] {
-        let rows = among(&usual(rows), "cache_percent", percent);
-        findings.push(Finding::new(
-            format!("hit ratio at {percent} %, {preset}"),
-            Some(paper),
-            figure(&rows, preset, "hit_ratio"),
-        ));
-    }
-    findings
-}
-
-/// Splits the gain in hits: the part due to the conventional drive's reserve, and the part due to the preference for small
-/// items.
-fn where_it_comes_from(rows: &[Row]) -> Vec<Finding> {
-    let compared = among(rows, "cache_percent", COMPARED_PERCENT);
-    let compared = among(&compared, "deviation", LOOK_ASIDE_DEVIATION);
-    let compared = among(&compared, "drift_deviations", DRIFTS[0]);
-    let mut findings = Vec::new();
-    for spare in Spare::BOTH {
-        for (lengths, items) in [(ETC, "ETC lengths"), (ONE, "one length")] {
-            let of_spare = among(&compared, PART, spare.name());
-            let rows = among(&of_spare, "lengths", lengths);
-            for (what, field) in [
-                ("hit ratio", "hit_ratio"),
-                ("hit ratio of bytes", "byte_hit_ratio"),
-            ] {
-                findings.push(Finding::new(
-                    format!(
-                        "{what} at 10 %, {items}, {}, didacache - fatcache-sync, points",
-                        spare.name()
-                    ),
-                    None,
-                    points(&rows, ["didacache", "fatcache-sync"], field),
-                ));
-            }
-        }
-    }
-    findings
-}
+/// The last loop but one splits the gain in hits: the part due to the conventional drive's reserve, and the part due to the
+/// preference for small items.
+const TOLD: &str = "
+for part, lengths, deviation, drift_deviations = same flash | etc | 0.025 | 0
+ for $title, $figure, $field = Throughput | requests (1/s) | requests_per_s; Hit ratio | hit ratio | hit_ratio
+  plot {title} against cache size | cache_percent: cache size (% of the data set) | {field}: {figure} \
+    | preset = fatcache-sync; fatcache-async; didacache
+for part, lengths, cache_percent = same flash | etc | 10
+ for deviation = 0.0125; 0.025; 0.05
+  for drift_deviations = 0; 0.5
+   for $at = at 10 %, deviation {deviation}, drift {drift_deviations}
+    hit ratio {at}, didacache - fatcache-sync, points \
+      | 100 * (hit_ratio[didacache] - hit_ratio[fatcache-sync]) | 7.5 at 12 %
+    for $other, $paper = fatcache-sync | 1.097; fatcache-async | 1.092
+     throughput {at}, didacache / {other} | requests_per_s[didacache] / requests_per_s[{other}] | {paper}
+     slabs erased {at}, didacache / {other} | slabs_erased[didacache] / slabs_erased[{other}]
+     items kept {at}, didacache / {other} | objects_on_flash[didacache] / objects_on_flash[{other}]
+for cache_percent, deviation, drift_deviations = 10 | 0.025 | 0
+ for part = same flash; reserve beside
+  for lengths, $items = etc | ETC lengths; one | one length
+   hit ratio at 10 %, {items}, {part}, didacache - fatcache-sync, points \
+     | 100 * (hit_ratio[didacache] - hit_ratio[fatcache-sync])
+   hit ratio of bytes at 10 %, {items}, {part}, didacache - fatcache-sync, points \
+     | 100 * (byte_hit_ratio[didacache] - byte_hit_ratio[fatcache-sync])
+for part, lengths, deviation, drift_deviations = same flash | etc | 0.025 | 0
+ for preset, cache_percent, $paper = didacache | 5 | 0.765; fatcache-sync | 5 | 0.711; \
+   didacache | 12 | 0.948; fatcache-sync | 12 | 0.873
+  hit ratio at {cache_percent} %, {preset} | hit_ratio | {paper}
+";

@@ -1,19 +1,18 @@
 //! `DIDACache` (TOS 2018), figures 12 and 13: throughput and latency of SET against the length of the items.
 
-use super::cell::{CURVE, Cell, Spare, among, lines, over};
+use super::cell::{CURVE, Cell, Spare};
 use super::items::{Items, LENGTHS, PRESETS, SHORTEST};
 use super::machine::Machine;
 use crate::compare::Plan;
-use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
-use crate::plot::{Axis, Plot};
-use crate::row::{PART, Row};
+use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
+use crate::row::Row;
 
 fn lengths(scale: Scale) -> Vec<Items> {
-    match scale {
-        Scale::Tiny => vec![SHORTEST],
-        Scale::Small => vec![SHORTEST, LENGTHS[2], LENGTHS[4], LENGTHS[6]],
-        Scale::Paper => LENGTHS.into(),
-    }
+    scale.pick(
+        vec![SHORTEST],
+        vec![SHORTEST, LENGTHS[2], LENGTHS[4], LENGTHS[6]],
+        LENGTHS.into(),
+    )
 }
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
@@ -29,8 +28,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     if setting.scale != Scale::Tiny {
         cells.extend(curve(setting, &machine)?);
     }
-    let rows = setting.cells.run(&cells, Cell::row)?;
-    Ok(Outcome::of(plots(&rows), findings(&rows), rows))
+    setting.told(&cells, Cell::row, TOLD)
 }
 
 /// Bounds of copying, in sixteenths of a slab.
@@ -68,102 +66,19 @@ fn curve(setting: &Setting<'_>, machine: &Machine) -> Result<Vec<Cell>, Experime
     Ok(cells)
 }
 
-fn plots(rows: &[Row]) -> Vec<Plot> {
-    let of = |spare: Spare| {
-        let rows = among(rows, PART, spare.name());
-        let figure = |title, y, field| {
-            Plot::new(
-                format!("{title}, {}", spare.name()),
-                Axis::log2("item").unit("bytes"),
-                y,
-                lines(&rows, &PRESETS, "item_bytes", field),
-            )
-        };
-        [
-            figure(
-                "12. Throughput of SET",
-                Axis::linear("requests").unit("1/s"),
-                "ops_per_s",
-            ),
-            figure(
-                "13. Mean latency of SET",
-                Axis::log10("latency").unit("us"),
-                "mean_us",
-            ),
-            figure(
-                "Items kept",
-                Axis::linear("share of the items"),
-                "kept_share",
-            ),
-        ]
-    };
-    Spare::BOTH.map(of).concat()
-}
-
-/// Results of the paper for the shortest items. For other lengths it has only curves.
-const PAPER: [(&str, &str, [&str; 2], Option<&str>); 7] = [
-    (
-        "throughput",
-        "ops_per_s",
-        ["didacache", "fatcache-async"],
-        Some("1.355"),
-    ),
-    (
-        "throughput",
-        "ops_per_s",
-        ["didacache", "fatcache-sync"],
-        Some("2.3"),
-    ),
-    (
-        "throughput",
-        "ops_per_s",
-        ["fatcache-async", "fatcache-sync"],
-        Some("1.7"),
-    ),
-    (
-        "mean latency",
-        "mean_us",
-        ["didacache", "fatcache-async"],
-        Some("0.764"),
-    ),
-    (
-        "items kept",
-        "kept_share",
-        ["didacache", "fatcache-async"],
-        None,
-    ),
-    (
-        "slabs erased",
-        "slabs_erased",
-        ["didacache", "fatcache-async"],
-        None,
-    ),
-    (
-        "item bytes copied",
-        "gc_bytes_copied",
-        ["didacache", "fatcache-async"],
-        None,
-    ),
-];
-
-fn findings(rows: &[Row]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for spare in Spare::BOTH {
-        let of_spare = among(rows, PART, spare.name());
-        for items in LENGTHS {
-            let rows = among(&of_spare, "item_bytes", items.bytes);
-            let (bytes, spare) = (items.bytes, spare.name());
-            findings.extend(PAPER.map(|(what, field, presets, paper)| {
-                Finding::new(
-                    format!(
-                        "{what}, {} / {}, {bytes} bytes, {spare}",
-                        presets[0], presets[1]
-                    ),
-                    paper.filter(|_| items == SHORTEST),
-                    over(&rows, presets, field),
-                )
-            }));
-        }
-    }
-    findings
-}
+/// The paper has numbers for the shortest items, and only curves for the others.
+const TOLD: &str = "
+for part = same flash; reserve beside
+ for $title, $figure, $field = 12. Throughput of SET | requests (1/s) | ops_per_s; \
+   13. Mean latency of SET | log10 latency (us) | mean_us; Items kept | share of the items | kept_share
+  plot {title}, {part} | item_bytes: log2 item (bytes) | {field}: {figure} \
+    | preset = fatcache-sync; fatcache-async; didacache
+ for item_bytes = 64; 128; 256; 512; 1024; 2048; 4096
+  for $what, $field, $one, $other, $paper = throughput | ops_per_s | didacache | fatcache-async | 1.355; \
+    throughput | ops_per_s | didacache | fatcache-sync | 2.3; \
+    throughput | ops_per_s | fatcache-async | fatcache-sync | 1.7; \
+    mean latency | mean_us | didacache | fatcache-async | 0.764; \
+    items kept | kept_share | didacache | fatcache-async; slabs erased | slabs_erased | didacache | fatcache-async; \
+    item bytes copied | gc_bytes_copied | didacache | fatcache-async
+   {what}, {one} / {other}, {item_bytes} bytes, {part} | {field}[{one}] / {field}[{other}] | {paper} if item_bytes=64
+";

@@ -1,10 +1,9 @@
 //! `DIDACache` (TOS 2018), figures 14 to 16: SET and GET mixed.
 
-use super::cell::{Cell, Spare, among, lines, over, points};
+use super::cell::{Cell, Spare};
 use super::items::{PRESETS, SET_SHARES, USUAL};
 use super::machine::Machine;
-use crate::experiment::{ExperimentError, Finding, Outcome, Setting};
-use crate::plot::{Axis, Plot};
+use crate::experiment::{ExperimentError, Outcome, Setting};
 use crate::row::{PART, Row};
 
 const DISTRIBUTION: &str = "distribution of the latency";
@@ -22,9 +21,8 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     }
     let measured = setting.cells.run(&cells, measure)?;
     let (rows, distributions): (Vec<Row>, Vec<Vec<Row>>) = measured.into_iter().unzip();
-    let findings = findings(&rows);
-    let rows: Vec<Row> = rows.into_iter().chain(distributions.concat()).collect();
-    Ok(Outcome::of(plots(&rows), findings, rows))
+    let rows = rows.into_iter().chain(distributions.concat()).collect();
+    Ok(Outcome::told(rows, TOLD))
 }
 
 /// Runs a cell. Returns the row of the requests, and a row for each step of their latency distribution.
@@ -42,69 +40,24 @@ fn measure(cell: &Cell) -> Result<(Row, Vec<Row>), ExperimentError> {
     Ok((row, steps))
 }
 
-fn plots(rows: &[Row]) -> Vec<Plot> {
-    let of = |spare: Spare| {
-        let requests = among(rows, PART, spare.name());
-        let by_share = |title, y, field| {
-            Plot::new(
-                format!("{title}, {}", spare.name()),
-                Axis::linear("SETs").unit("%"),
-                y,
-                lines(&requests, &PRESETS, "sets_percent", field),
-            )
-        };
-        let mut plots = vec![
-            by_share(
-                "14. Throughput",
-                Axis::linear("requests").unit("1/s"),
-                "ops_per_s",
-            ),
-            by_share(
-                "15. Mean latency",
-                Axis::linear("latency").unit("us"),
-                "mean_us",
-            ),
-        ];
-        let distribution = among(&among(rows, PART, DISTRIBUTION), "of", spare.name());
-        plots.extend(SET_SHARES.map(|share| {
-            let steps = among(&distribution, "sets_percent", share);
-            Plot::new(
-                format!("16. Latency, {share} % SETs, {}", spare.name()),
-                Axis::log10("latency").unit("us"),
-                Axis::linear("requests").unit("%"),
-                lines(&steps, &PRESETS, "within_us", "requests_percent"),
-            )
-        }));
-        plots
-    };
-    Spare::BOTH.map(of).concat()
-}
-
-fn findings(rows: &[Row]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for spare in Spare::BOTH {
-        for share in SET_SHARES {
-            let rows = among(&among(rows, PART, spare.name()), "sets_percent", share);
-            let of = format!("{share} % SETs, {}", spare.name());
-            let paper = if share == 0 { "about 1" } else { "above 1" };
-            for fatcache in ["fatcache-async", "fatcache-sync"] {
-                let presets = ["didacache", fatcache];
-                for (what, paper, here) in [
-                    ("throughput", Some(paper), over(&rows, presets, "ops_per_s")),
-                    ("mean latency", None, over(&rows, presets, "mean_us")),
-                    ("p99", None, over(&rows, presets, "p99_us")),
-                    (
-                        "hit ratio, points more",
-                        None,
-                        points(&rows, presets, "hit_ratio"),
-                    ),
-                    ("items kept", None, over(&rows, presets, "kept_share")),
-                ] {
-                    let measure = format!("{what}, didacache / {fatcache}, {of}");
-                    findings.push(Finding::new(measure, paper, here));
-                }
-            }
-        }
-    }
-    findings
-}
+const TOLD: &str = "
+for $spare = same flash; reserve beside
+ for part = {spare}
+  plot 14. Throughput, {spare} | sets_percent: SETs (%) | ops_per_s: requests (1/s) \
+    | preset = fatcache-sync; fatcache-async; didacache
+  plot 15. Mean latency, {spare} | sets_percent: SETs (%) | mean_us: latency (us) \
+    | preset = fatcache-sync; fatcache-async; didacache
+ for part, of = distribution of the latency | {spare}
+  for sets_percent = 100; 75; 50; 25; 0
+   plot 16. Latency, {sets_percent} % SETs, {spare} | within_us: log10 latency (us) | requests_percent: requests (%) \
+     | preset = fatcache-sync; fatcache-async; didacache
+for part = same flash; reserve beside
+ for sets_percent, $paper = 100 | above 1; 75 | above 1; 50 | above 1; 25 | above 1; 0 | about 1
+  for $other = fatcache-async; fatcache-sync
+   for $of = didacache / {other}, {sets_percent} % SETs, {part}
+    throughput, {of} | ops_per_s[didacache] / ops_per_s[{other}] | {paper}
+    mean latency, {of} | mean_us[didacache] / mean_us[{other}]
+    p99, {of} | p99_us[didacache] / p99_us[{other}]
+    hit ratio, points more, {of} | 100 * (hit_ratio[didacache] - hit_ratio[{other}])
+    items kept, {of} | kept_share[didacache] / kept_share[{other}]
+";

@@ -2,11 +2,10 @@
 
 use workload::Mix;
 
-use super::cell::{Cell, Spare, among, quotient};
+use super::cell::{Cell, Spare};
 use super::machine::{Machine, etc};
 use crate::compare::Plan;
-use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
-use crate::plot::{Axis, Line, Plot};
+use crate::experiment::{ExperimentError, Outcome, Setting};
 use crate::row::Row;
 
 const PRESET: &str = "didacache";
@@ -18,10 +17,7 @@ const OPERATIONS: [(&str, f64, f64); 2] = [("SET", 0.0, 1.0), ("GET", 1.0, 0.0)]
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let machine = Machine::of(setting.scale);
     // 25 of 30 GB are filled.
-    let keys = machine.etc_keys(match setting.scale {
-        Scale::Tiny => 1.0 / 30.0,
-        Scale::Small | Scale::Paper => 25.0 / 30.0,
-    });
+    let keys = machine.etc_keys(setting.scale.tiny_or(1.0 / 30.0, 25.0 / 30.0));
     let mut cells = Vec::new();
     for (operation, gets, sets) in OPERATIONS {
         let workload = etc(setting, keys, Mix::new(gets, sets, 0.0)?)?;
@@ -43,56 +39,17 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
             ));
         }
     }
-    let rows = setting.cells.run(&cells, Cell::row)?;
-    let plots = OPERATIONS.map(|(operation, ..)| plots(&rows, operation));
-    Ok(Outcome::of(plots.concat(), findings(&rows), rows))
+    setting.told(&cells, Cell::row, TOLD)
 }
 
-fn plots(rows: &[Row], operation: &str) -> [Plot; 2] {
-    let rows = among(rows, "operation", operation);
-    let figure = |title: String, y: Axis, field| {
-        let point = |row: &Row| Some((row.number("flash_over_buffers")?, row.number(field)?));
-        let points = rows.iter().filter_map(point).collect();
-        Plot::new(
-            title,
-            Axis::log2("write buffers").unit("parts of the flash"),
-            y,
-            vec![Line::new(PRESET, points)],
-        )
-    };
-    [
-        figure(
-            format!("Throughput of {operation}"),
-            Axis::linear("requests").unit("1/s"),
-            "ops_per_s",
-        ),
-        figure(
-            format!("Mean latency of {operation}"),
-            Axis::linear("latency").unit("us"),
-            "mean_us",
-        ),
-    ]
-}
-
-fn findings(rows: &[Row]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for (operation, ..) in OPERATIONS {
-        let rows = among(rows, "operation", operation);
-        let at = |part: u64, field| {
-            let row = among(&rows, "flash_over_buffers", part);
-            row.first()?.number(field)
-        };
-        for part in &FLASH_OVER_BUFFERS[..3] {
-            for (what, field) in [("throughput", "ops_per_s"), ("mean latency", "mean_us")] {
-                findings.push(Finding::new(
-                    format!(
-                        "{what} of {operation}, buffers of 1/{part} of the flash / of a fourth"
-                    ),
-                    Some("about 1"),
-                    quotient(at(*part, field), at(FLASH_OVER_BUFFERS[3], field)),
-                ));
-            }
-        }
-    }
-    findings
-}
+const TOLD: &str = "
+for operation = SET; GET
+ plot Throughput of {operation} | flash_over_buffers: log2 write buffers (parts of the flash) | ops_per_s: requests (1/s) \
+   | preset
+ plot Mean latency of {operation} | flash_over_buffers: log2 write buffers (parts of the flash) | mean_us: latency (us) \
+   | preset
+ for $part = 32; 16; 8
+  for $what, $field = throughput | ops_per_s; mean latency | mean_us
+   {what} of {operation}, buffers of 1/{part} of the flash / of a fourth \
+     | {field}[flash_over_buffers={part}] / {field}[flash_over_buffers=4] | about 1
+";

@@ -42,10 +42,7 @@ impl Items {
 
     /// Returns the number of items loaded before the measurement: they fill 25 of 30 parts of the flash.
     pub(super) fn keys(self, scale: Scale) -> u64 {
-        let share = match scale {
-            Scale::Tiny => 1.0 / 30.0,
-            Scale::Small | Scale::Paper => 25.0 / 30.0,
-        };
+        let share = scale.tiny_or(1.0 / 30.0, 25.0 / 30.0);
         (Machine::of(scale).flash_bytes() as f64 * share / f64::from(self.flash_bytes)) as u64
     }
 

@@ -7,6 +7,7 @@ use engine::preset::MadeFor;
 use workload::{KeySize, Mix, Settings, ValueSize, Workload};
 
 use crate::compare::{DeviceChoice, Plan};
+use crate::experiment::pick::emulated;
 use crate::experiment::{ExperimentError, Scale, Setting};
 
 /// Processor time of a request beside the work of the engine. 47.7 % of six cores are 11.5 us for each of 248,000 SETs a second
@@ -53,12 +54,9 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) const fn of(scale: Scale) -> Self {
-        let (servers, cpus, luns_a_channel, slab_kib) = match scale {
-            Scale::Tiny => (1, 1, 1, 64),
-            Scale::Small => (4, 3, 8, 128),
-            Scale::Paper => (8, 6, 16, 256),
-        };
+    pub(super) fn of(scale: Scale) -> Self {
+        let (servers, cpus, luns_a_channel, slab_kib) =
+            scale.pick((1, 1, 1, 64), (4, 3, 8, 128), (8, 6, 16, 256));
         Self {
             servers,
             cpus,
@@ -118,8 +116,7 @@ impl Machine {
         if made_for == MadeFor::Drive {
             let _ = write!(text, ",cache={}", self.drive_cache_bytes());
         }
-        let spec = text.parse().expect("a device that there is");
-        DeviceChoice::Emulated(spec)
+        emulated(&text)
     }
 
     /// Returns the number of keys of the ETC pool that fill a share of the flash.

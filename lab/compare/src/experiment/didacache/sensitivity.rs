@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use workload::Workload;
 
-use super::cell::{Cell, DATABASE, Spare, among, over, points};
+use super::cell::{Cell, DATABASE, Spare};
 use super::items::{PRESETS, SHORTEST};
 use super::machine::{LOOK_ASIDE_DEVIATION, Machine, REQUEST, TURNAROUND, look_aside_settings};
 use crate::compare::Plan;
-use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
-use crate::row::{PART, Row};
+use crate::experiment::{ExperimentError, Outcome, Setting};
+use crate::row::Row;
 
 /// SETs of the shortest items (figure 12).
 const SETS: &str = "SETs of 64 bytes";
@@ -63,10 +63,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     let mut cells = Vec::new();
     let keys = SHORTEST.keys(setting.scale);
     // Tests run the unchanged case and one variant.
-    let each = match setting.scale {
-        Scale::Tiny => 2,
-        Scale::Small | Scale::Paper => usize::MAX,
-    };
+    let each = setting.scale.tiny_or(2, usize::MAX);
     for (what, change) in MACHINES.into_iter().take(each) {
         let mut plan = SHORTEST.plan(setting, 100, keys / 4)?;
         change(&mut plan);
@@ -87,8 +84,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
         };
         cells.extend(cells_of(&machine, LOOK_ASIDE, what, &plan));
     }
-    let rows = setting.cells.run(&cells, Cell::row)?;
-    Ok(Outcome::of(Vec::new(), findings(&rows), rows))
+    setting.told(&cells, Cell::row, TOLD)
 }
 
 fn cells_of(machine: &Machine, part: &str, what: &str, plan: &Plan) -> Vec<Cell> {
@@ -97,29 +93,13 @@ fn cells_of(machine: &Machine, part: &str, what: &str, plan: &Plan) -> Vec<Cell>
     cells.into_iter().map(|cell| cell.part(part)).collect()
 }
 
-fn findings(rows: &[Row]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let of = |part: &str, what: &str| among(&among(rows, PART, part), "differs", what);
-    for (what, _) in MACHINES {
-        let rows = of(SETS, what);
-        for fatcache in ["fatcache-async", "fatcache-sync"] {
-            let presets = ["didacache", fatcache];
-            for (figure, field) in [("throughput", "ops_per_s"), ("items kept", "kept_share")] {
-                findings.push(Finding::new(
-                    format!("{SETS}, {what}: {figure}, didacache / {fatcache}"),
-                    None,
-                    over(&rows, presets, field),
-                ));
-            }
-        }
-    }
-    for (what, ..) in POPULARITIES {
-        let rows = of(LOOK_ASIDE, what);
-        findings.push(Finding::new(
-            format!("{LOOK_ASIDE}, {what}: hit ratio, didacache - fatcache-sync, points"),
-            None,
-            points(&rows, ["didacache", "fatcache-sync"], "hit_ratio"),
-        ));
-    }
-    findings
-}
+const TOLD: &str = "
+for part = SETs of 64 bytes
+ for differs
+  for $other = fatcache-async; fatcache-sync
+   {part}, {differs}: throughput, didacache / {other} | ops_per_s[didacache] / ops_per_s[{other}]
+   {part}, {differs}: items kept, didacache / {other} | kept_share[didacache] / kept_share[{other}]
+for part = a cache of 10 % before a database
+ for differs
+  {part}, {differs}: hit ratio, didacache - fatcache-sync, points | 100 * (hit_ratio[didacache] - hit_ratio[fatcache-sync])
+";

@@ -2,20 +2,20 @@
 
 use workload::Mix;
 
-use super::cell::{CURVE, Cell, Spare, among, over};
+use super::cell::{CURVE, Cell, Spare};
 use super::machine::{Machine, etc};
 use crate::compare::Plan;
+use crate::experiment::pick::among;
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::row::{PART, Row};
 
-/// Presets, with the paper's results over Fatcache-FIFO: erases and bytes of items copied.
-const PRESETS: [(&str, &str, &str); 6] = [
-    ("didacache-space", "0.80", "0.49"),
-    ("didacache-locality", "0.69", "0"),
-    ("didacache", "0.72", "0.13"),
-    ("fatcache-sync-greedy", "0.95", "0.49"),
-    ("fatcache-sync-kick", "0.78", "0"),
-    (FIFO, "1", "1"),
+const PRESETS: [&str; 6] = [
+    "didacache-space",
+    "didacache-locality",
+    "didacache",
+    "fatcache-sync-greedy",
+    "fatcache-sync-kick",
+    FIFO,
 ];
 const FIFO: &str = "fatcache-sync-fifo";
 
@@ -36,8 +36,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     };
     let mut cells = Vec::new();
     for spare in Spare::BOTH {
-        let presets = PRESETS.map(|(preset, ..)| preset);
-        cells.extend(Cell::of_each(&machine, spare, &presets, &plan, &Row::new()));
+        cells.extend(Cell::of_each(&machine, spare, &PRESETS, &plan, &Row::new()));
     }
     for spare in curves(setting.scale) {
         for sixteenths in MOST_COPIED {
@@ -56,35 +55,27 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     Ok(Outcome::of(Vec::new(), findings(&rows), rows))
 }
 
-const fn curves(scale: Scale) -> &'static [Spare] {
-    match scale {
-        Scale::Tiny => &[],
-        Scale::Small => &[Spare::Within],
-        Scale::Paper => &Spare::BOTH,
-    }
+fn curves(scale: Scale) -> &'static [Spare] {
+    scale.pick(&[], &[Spare::Within], &Spare::BOTH)
 }
 
+const TOLD: &str = "
+for part
+ for $preset, $erases, $copied = didacache-space | 0.80 | 0.49; didacache-locality | 0.69 | 0; didacache | 0.72 | 0.13; \
+   fatcache-sync-greedy | 0.95 | 0.49; fatcache-sync-kick | 0.78 | 0; fatcache-sync-fifo | 1 | 1
+  for $what, $field, $paper = erases | slabs_erased | {erases}; item bytes copied | gc_bytes_copied | {copied}; \
+    items kept | objects_on_flash
+   {what}, {preset} / fatcache-fifo, {part} | {field}[{preset}] / {field}[fatcache-sync-fifo] | {paper}
+";
+
 fn findings(rows: &[Row]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for spare in Spare::BOTH {
+    let of = |spare: Spare| {
         let of_spare = among(rows, PART, spare.name());
-        let spare = spare.name();
-        for (preset, erases, copied) in PRESETS {
-            for (what, field, paper) in [
-                ("erases", "slabs_erased", Some(erases)),
-                ("item bytes copied", "gc_bytes_copied", Some(copied)),
-                ("items kept", "objects_on_flash", None),
-            ] {
-                findings.push(Finding::new(
-                    format!("{what}, {preset} / fatcache-fifo, {spare}"),
-                    paper,
-                    over(&of_spare, [preset, FIFO], field),
-                ));
-            }
-        }
-        findings.extend(at_equal_kept(rows, &of_spare, spare));
-    }
-    findings
+        let mut findings = Outcome::told(of_spare.clone(), TOLD).findings;
+        findings.extend(at_equal_kept(rows, &of_spare, spare.name()));
+        findings
+    };
+    Spare::BOTH.map(of).concat()
 }
 
 /// Returns the figures of `didacache` with the fewest erases among the settings that keep 0.95 of the items of Fatcache-FIFO.

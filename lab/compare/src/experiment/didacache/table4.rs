@@ -1,11 +1,11 @@
 //! `DIDACache` (TOS 2018), table 4: how busy the processors are.
 
-use super::cell::{Cell, Spare, among, figure};
+use super::cell::{Cell, Spare};
 use super::items::{PRESETS, USUAL};
 use super::machine::Machine;
 use crate::compare::{Pace, Plan, Rate};
-use crate::experiment::{ExperimentError, Finding, Outcome, Setting};
-use crate::row::{PART, Row};
+use crate::experiment::{ExperimentError, Outcome, Setting};
+use crate::row::Row;
 
 /// Part in which a client makes its next request as soon as it has an answer.
 const CLOSED: &str = "as fast as each goes";
@@ -14,30 +14,8 @@ const PACED: &str = "at the same rate";
 /// Requests a second for each processor. Every preset keeps up with this rate.
 const RATE_A_PROCESSOR: f64 = 20_000.0;
 
-struct Asked {
-    name: &'static str,
-    set_share: u32,
-    /// Results of the paper for each preset, in percent.
-    paper: [&'static str; PRESETS.len()],
-}
-
-const ASKED: [Asked; 3] = [
-    Asked {
-        name: "SET",
-        set_share: 100,
-        paper: ["40", "42.3", "47.7"],
-    },
-    Asked {
-        name: "GET",
-        set_share: 0,
-        paper: ["20", "20", "20.5"],
-    },
-    Asked {
-        name: "SET/GET 1:1",
-        set_share: 50,
-        paper: ["31.3", "33.8", "37.4"],
-    },
-];
+/// Requests, and their share of SETs in percent.
+const ASKED: [(&str, u32); 3] = [("SET", 100), ("GET", 0), ("SET/GET 1:1", 50)];
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let machine = Machine::of(setting.scale);
@@ -48,35 +26,22 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     };
     let mut cells = Vec::new();
     for (part, pace) in [(CLOSED, Pace::Closed), (PACED, Pace::Rates(vec![rate]))] {
-        for asked in &ASKED {
+        for (asked, set_share) in ASKED {
             let plan = Plan {
                 pace: pace.clone(),
-                ..USUAL.plan(setting, asked.set_share, requests)?
+                ..USUAL.plan(setting, set_share, requests)?
             };
-            let head = Row::new().with("asked", asked.name);
+            let head = Row::new().with("asked", asked);
             let cells_of = Cell::of_each(&machine, Spare::Within, &PRESETS, &plan, &head);
             cells.extend(cells_of.into_iter().map(|cell| cell.part(part)));
         }
     }
-    let rows = setting.cells.run(&cells, Cell::row)?;
-    Ok(Outcome::of(Vec::new(), findings(&rows), rows))
+    setting.told(&cells, Cell::row, TOLD)
 }
 
-/// Returns the busy time of the processors in percent; no value where it was not measured.
-fn findings(rows: &[Row]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let asked_of = |part| ASKED.iter().map(move |asked| (part, asked));
-    for (part, asked) in [CLOSED, PACED].into_iter().flat_map(asked_of) {
-        let rows = among(&among(rows, PART, part), "asked", asked.name);
-        let name = asked.name;
-        for (preset, paper) in PRESETS.into_iter().zip(asked.paper) {
-            let busy = figure(&rows, preset, "cpu_busy");
-            findings.push(Finding::new(
-                format!("processors busy, in percent, {preset}, {name}, {part}"),
-                Some(paper),
-                busy.map(|busy| busy * 100.0),
-            ));
-        }
-    }
-    findings
-}
+const TOLD: &str = "
+for part = as fast as each goes; at the same rate
+ for asked, $sync, $async, $didacache = SET | 40 | 42.3 | 47.7; GET | 20 | 20 | 20.5; SET/GET 1:1 | 31.3 | 33.8 | 37.4
+  for preset, $paper = fatcache-sync | {sync}; fatcache-async | {async}; didacache | {didacache}
+   processors busy, in percent, {preset}, {asked}, {part} | cpu_busy * 100 | {paper}
+";

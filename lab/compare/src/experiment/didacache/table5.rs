@@ -6,12 +6,12 @@
 use emulated::{NandConfig, Preset};
 use runtime::work::Work;
 
-use super::cell::{Cell, Spare, among, figure};
+use super::cell::{Cell, Spare};
 use super::items::{PRESETS, USUAL};
 use super::machine::{Machine, REQUEST};
 use crate::compare::Plan;
 use crate::cpu::CpuTable;
-use crate::experiment::{ExperimentError, Finding, Outcome, Setting};
+use crate::experiment::{ExperimentError, Outcome, Setting};
 use crate::row::{PART, Row};
 
 const BEST: &str = "one client, few items";
@@ -46,7 +46,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     }
     let mut rows = setting.cells.run(&cells, row)?;
     rows.extend(computed(&machine));
-    Ok(Outcome::of(Vec::new(), findings(&rows), rows))
+    Ok(Outcome::told(rows, TOLD))
 }
 
 fn row(cell: &Cell) -> Result<Row, ExperimentError> {
@@ -141,53 +141,21 @@ impl Times {
     }
 }
 
-/// Measures, fields, and the paper's results for `didacache` and the conventional cache, in microseconds.
-const PAPER: [(&str, &str, &str, &str); 4] = [
-    ("best SET", "set_least_us", "1", "1"),
-    ("best GET", "get_least_us", "1", "1"),
-    ("worst SET", "set_most_us", "363000", "15492000"),
-    ("worst GET", "get_most_us", "370", "370"),
-];
-
-fn findings(rows: &[Row]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let computed = among(rows, PART, COMPUTED);
-    for blocks in [PAPERS_BLOCKS, BLOCKS_HERE] {
-        let rows = among(&computed, "blocks", blocks);
-        let of = format!("by equation, blocks {blocks}");
-        findings.extend(times(&rows, &of, &[DRIVEN, CONVENTIONAL]));
-    }
-    for part in [BEST, WORST, WORST_MIXED] {
-        let rows = among(rows, PART, part);
-        findings.extend(times(&rows, part, &PRESETS));
-    }
-    findings
-}
-
-/// Returns the times of each preset, in microseconds, if it has any.
-fn times(rows: &[Row], part: &str, presets: &[&str]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for &preset in presets {
-        for (what, field, driven, conventional) in PAPER {
-            // One client shows no worst case, and many clients show no best case.
-            if part == BEST && field.contains("most")
-                || part.starts_with("all") && field.contains("least")
-            {
-                continue;
-            }
-            let Some(here) = figure(rows, preset, field) else {
-                continue;
-            };
-            findings.push(Finding::new(
-                format!("{what}, us, {preset}, {part}"),
-                Some(if preset == DRIVEN {
-                    driven
-                } else {
-                    conventional
-                }),
-                Some(here),
-            ));
-        }
-    }
-    findings
-}
+/// Microseconds. One client shows no worst case, and many clients show no best case.
+const TOLD: &str = "
+for part, blocks, $of = by equations 4 to 8 | of the paper | by equation, blocks of the paper; \
+  by equations 4 to 8 | as measured | by equation, blocks as measured
+ for preset, $worst = didacache | 363000; fatcache | 15492000
+  best SET, us, {preset}, {of} | set_least_us | 1
+  best GET, us, {preset}, {of} | get_least_us | 1
+  worst SET, us, {preset}, {of} | set_most_us | {worst}
+  worst GET, us, {preset}, {of} | get_most_us | 370
+for part = one client, few items
+ for preset = fatcache-sync; fatcache-async; didacache
+  best SET, us, {preset}, {part} | set_least_us | 1
+  best GET, us, {preset}, {part} | get_least_us | 1
+for part = all clients, a full cache, SETs alone; all clients, a full cache, SET/GET 1:1
+ for preset, $worst = fatcache-sync | 15492000; fatcache-async | 15492000; didacache | 363000
+  worst SET, us, {preset}, {part} | set_most_us | {worst}
+  worst GET, us, {preset}, {part} | get_most_us | 370
+";

@@ -6,10 +6,11 @@
 
 use workload::{KeySize, Mix, Settings, ValueSize, Workload};
 
-use super::cell::{Cell, Spare, among};
+use super::cell::{Cell, Spare};
 use super::machine::Machine;
 use crate::compare::Plan;
-use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
+use crate::experiment::pick::among;
+use crate::experiment::{ExperimentError, Finding, Outcome, Setting};
 use crate::row::Row;
 
 const PRESETS: [&str; 5] = [
@@ -76,10 +77,10 @@ impl Work {
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let machine = Machine::of(setting.scale);
-    let (workers, copied) = match setting.scale {
-        Scale::Tiny => (&WORKERS[1..2], &MOST_COPIED[1..2]),
-        Scale::Small | Scale::Paper => (&WORKERS[..], &MOST_COPIED[..]),
-    };
+    let (workers, copied) = setting.scale.tiny_or(
+        (&WORKERS[1..2], &MOST_COPIED[1..2]),
+        (&WORKERS[..], &MOST_COPIED[..]),
+    );
     let mut cells = Vec::new();
     for &share in workers {
         let workers = machine.buffers() * share / 16;

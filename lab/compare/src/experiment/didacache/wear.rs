@@ -4,15 +4,13 @@ use std::collections::BTreeMap;
 
 use workload::Mix;
 
-use super::cell::{Cell, Spare, figure, over, quotient};
+use super::cell::{Cell, Spare};
 use super::machine::{ETC_FLASH_BYTES, Machine, etc};
-use crate::experiment::{ExperimentError, Finding, Outcome, Setting};
+use crate::experiment::{ExperimentError, Outcome, Setting};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::Row;
 
-const LEVELED: &str = "didacache";
-const UNLEVELED: &str = "didacache-unleveled";
-const PRESETS: [&str; 2] = [LEVELED, UNLEVELED];
+const PRESETS: [&str; 2] = ["didacache", "didacache-unleveled"];
 
 /// Share of the flash that is loaded: 10 of 15 GB.
 const LOADED_SHARE: f64 = 10.0 / 15.0;
@@ -29,8 +27,10 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     let cells = Cell::of_each(&machine, Spare::Within, &PRESETS, &plan, &Row::new());
     let worn = setting.cells.run(&cells, Worn::of)?;
     let rows: Vec<Row> = worn.iter().map(|worn| worn.row.clone()).collect();
-    let plots = plots(&worn);
-    Ok(Outcome::of(plots, findings(&rows), rows))
+    Ok(Outcome {
+        plots: plots(&worn),
+        ..Outcome::told(rows, TOLD)
+    })
 }
 
 struct Worn {
@@ -121,45 +121,19 @@ fn plots(worn: &[Worn]) -> Vec<Plot> {
     ]
 }
 
-fn findings(rows: &[Row]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for (what, paper, field) in [
-        ("most - least erases of a block", "0.29", "erase_spread"),
-        ("erases of garbage collection", "0.96", "gc_erases"),
-        ("all bytes copied", "1.27", "gc_bytes_copied"),
-        ("hit ratio", "equal", "hit_ratio"),
-        ("items kept", "equal", "objects_on_flash"),
-        ("throughput", "-", "ops_per_s"),
-    ] {
-        findings.push(Finding::new(
-            format!("{what}, with leveling / without"),
-            Some(paper),
-            over(rows, PRESETS, field),
-        ));
-    }
-    let leveled = |field| figure(rows, LEVELED, field);
-    let unleveled = |field| figure(rows, UNLEVELED, field);
-    for (measure, paper, here) in [
-        ("wear levelings", "4", leveled("wear_levelings")),
-        (
-            "erases to level / those of garbage collection",
-            "0.08",
-            quotient(leveled("leveling_erases"), leveled("gc_erases")),
-        ),
-        (
-            "bytes copied to level / those of garbage collection",
-            "0.47",
-            quotient(
-                leveled("leveling_bytes_copied"),
-                (|| Some(leveled("gc_bytes_copied")? - leveled("leveling_bytes_copied")?))(),
-            ),
-        ),
-        ("least erases, leveled", "6", leveled("erase_min")),
-        ("most erases, leveled", "11", leveled("erase_max")),
-        ("least erases, unleveled", "0", unleveled("erase_min")),
-        ("most erases, unleveled", "17", unleveled("erase_max")),
-    ] {
-        findings.push(Finding::new(measure, Some(paper), here));
-    }
-    findings
-}
+const TOLD: &str = "
+for $what, $field, $paper = most - least erases of a block | erase_spread | 0.29; \
+  erases of garbage collection | gc_erases | 0.96; all bytes copied | gc_bytes_copied | 1.27; \
+  hit ratio | hit_ratio | equal; items kept | objects_on_flash | equal; throughput | ops_per_s
+ {what}, with leveling / without | {field}[didacache] / {field}[didacache-unleveled] | {paper}
+for preset = didacache
+ wear levelings | wear_levelings | 4
+ erases to level / those of garbage collection | leveling_erases / gc_erases | 0.08
+ bytes copied to level / those of garbage collection \
+   | leveling_bytes_copied / (gc_bytes_copied - leveling_bytes_copied) | 0.47
+ least erases, leveled | erase_min | 6
+ most erases, leveled | erase_max | 11
+for preset = didacache-unleveled
+ least erases, unleveled | erase_min | 0
+ most erases, unleveled | erase_max | 17
+";

@@ -10,9 +10,7 @@ use systems::flashield::admission::flashiness::{Flashiness, Samples, Tally};
 use workload::{ClientStream, KeyId, Op, Workload};
 
 use super::application::of_application;
-use crate::experiment::pick::among;
-use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
-use crate::plot::{Axis, Line, Plot};
+use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
 use crate::row::Row;
 
 /// Seven applications, as in the paper, which does not say which of the twenty it takes.
@@ -27,20 +25,12 @@ const OF_TABLE: u32 = 5;
 /// Requests in a window for each key. The paper's window is an hour, and its number of requests is not known.
 const WINDOWS: [u64; 2] = [2, 20];
 
-const fn applications(scale: Scale) -> &'static [u16] {
-    match scale {
-        Scale::Tiny => &[APPLICATIONS[4]],
-        Scale::Small => &APPLICATIONS,
-        Scale::Paper => &ALL,
-    }
+fn applications(scale: Scale) -> &'static [u16] {
+    scale.pick(&[APPLICATIONS[4]], &APPLICATIONS, &ALL)
 }
 
-const fn keys(scale: Scale) -> u64 {
-    match scale {
-        Scale::Tiny => 2_000,
-        Scale::Small => 50_000,
-        Scale::Paper => 300_000,
-    }
+fn keys(scale: Scale) -> u64 {
+    scale.pick(2_000, 50_000, 300_000)
 }
 
 struct Cell {
@@ -51,63 +41,29 @@ struct Cell {
 }
 
 pub(in crate::experiment) fn accuracy(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
-    let rows = rows(setting, &READS)?;
-    let mut findings = Vec::new();
-    for reads in READS {
-        let of = among(&rows, "reads", reads);
-        let all =
-            |field: &str| -> Vec<f64> { of.iter().filter_map(|row| row.number(field)).collect() };
-        let (learned, guess) = (all("accuracy"), all("majority"));
-        let least = learned.iter().copied().reduce(f64::min);
-        let most = learned.iter().copied().reduce(f64::max);
-        let mean =
-            |all: &[f64]| (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64);
-        let of = format!("at least {reads} reads");
-        findings.extend([
-            Finding::new(
-                format!("accuracy, worst application, {of}"),
-                Some("0.75 to"),
-                least,
-            ),
-            Finding::new(
-                format!("accuracy, best application, {of}"),
-                Some("to 0.99"),
-                most,
-            ),
-            Finding::new(format!("accuracy, mean, {of}"), None, mean(&learned)),
-            Finding::new(
-                format!("right without looking, mean, {of}"),
-                None,
-                mean(&guess),
-            ),
-        ]);
-    }
-    Ok(Outcome::of(plots(&rows), findings, rows))
+    Ok(Outcome::told(rows(setting, &READS)?, ACCURACY))
 }
 
+const ACCURACY: &str = "
+for requests_a_key = 2; 20
+ plot 4. Accuracy, windows of {requests_a_key} requests a key | reads: log10 reads (at least) | accuracy: accuracy \
+   | application: application {application}
+for reads = 1; 5; 10; 50; 100
+ accuracy, worst application, at least {reads} reads | least(accuracy) | 0.75 to
+ accuracy, best application, at least {reads} reads | most(accuracy) | to 0.99
+ accuracy, mean, at least {reads} reads | mean(accuracy)
+ right without looking, mean, at least {reads} reads | mean(majority)
+";
+
 pub(in crate::experiment) fn thresholds(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
-    let rows = rows(setting, &[OF_TABLE])?;
-    let mut findings = Vec::new();
-    for requests_a_key in WINDOWS {
-        let of = among(&rows, "requests_a_key", requests_a_key);
-        let thresholds: Vec<f64> = of
-            .iter()
-            .filter_map(|row| row.number("threshold"))
-            .collect();
-        let of = format!("windows of {requests_a_key} requests a key");
-        let least = thresholds.iter().copied().reduce(f64::min);
-        let most = thresholds.iter().copied().reduce(f64::max);
-        findings.extend([
-            Finding::new(
-                format!("lowest threshold of an application, {of}"),
-                Some("2"),
-                least,
-            ),
-            Finding::new(format!("highest, {of}"), Some("6"), most),
-        ]);
-    }
-    Ok(Outcome::of(Vec::new(), findings, rows))
+    Ok(Outcome::told(rows(setting, &[OF_TABLE])?, THRESHOLDS))
 }
+
+const THRESHOLDS: &str = "
+for requests_a_key = 2; 20
+ lowest threshold of an application, windows of {requests_a_key} requests a key | least(threshold) | 2
+ highest, windows of {requests_a_key} requests a key | most(threshold) | 6
+";
 
 fn rows(setting: &Setting<'_>, reads: &[u32]) -> Result<Vec<Row>, ExperimentError> {
     let mut cells = Vec::new();
@@ -240,32 +196,4 @@ impl Observed {
         };
         Ok(Some((request.key, seen)))
     }
-}
-
-fn plots(rows: &[Row]) -> Vec<Plot> {
-    let plot = |requests_a_key: u64| {
-        let of = among(rows, "requests_a_key", requests_a_key);
-        let mut applications: Vec<f64> = of
-            .iter()
-            .filter_map(|row| row.number("application"))
-            .collect();
-        applications.dedup();
-        applications.sort_by(f64::total_cmp);
-        applications.dedup();
-        let lines = applications.into_iter().map(|application| {
-            let of = among(&of, "application", application as u64);
-            let points = of
-                .iter()
-                .filter_map(|row| Some((row.number("reads")?, row.number("accuracy")?)))
-                .collect();
-            Line::new(format!("application {application}"), points)
-        });
-        Plot::new(
-            format!("4. Accuracy, windows of {requests_a_key} requests a key"),
-            Axis::log10("reads").unit("at least"),
-            Axis::linear("accuracy"),
-            lines.collect(),
-        )
-    };
-    WINDOWS.map(plot).into()
 }

@@ -9,8 +9,8 @@ use systems::flashield::compact::CLOCK_HIGHEST;
 use workload::{KeyId, Op, Workload};
 
 use super::application::of_application;
-use crate::experiment::pick::among;
-use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
+use crate::experiment::pick::pairs;
+use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
 use crate::row::Row;
 
 /// Applications with the most keys. The paper takes the top five, and does not say by which measure.
@@ -20,12 +20,8 @@ const SPACES: [u64; 3] = [10, 25, 50];
 /// Requests for each key. The first half of all requests fills the cache and does not count.
 const REQUESTS_A_KEY: u64 = 20;
 
-const fn keys(scale: Scale) -> u64 {
-    match scale {
-        Scale::Tiny => 2_000,
-        Scale::Small => 100_000,
-        Scale::Paper => 1_000_000,
-    }
+fn keys(scale: Scale) -> u64 {
+    scale.pick(2_000, 100_000, 1_000_000)
 }
 
 /// Eviction policy.
@@ -60,41 +56,24 @@ struct Cell {
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let keys = keys(setting.scale);
-    let mut cells = Vec::new();
-    for application in APPLICATIONS {
-        for space_percent in SPACES {
-            for policy in POLICIES {
-                cells.push(Cell {
-                    application,
-                    space_percent,
-                    objects: (keys * space_percent / 100) as usize,
-                    policy,
-                    workload: of_application(setting, application, keys)?,
-                    requests: keys * REQUESTS_A_KEY,
-                });
-            }
-        }
-    }
-    let rows = setting.cells.run(&cells, Cell::measure)?;
-    let mean = |policy: &str| {
-        let of = among(&rows, "policy", policy);
-        let hits: Vec<f64> = of
-            .iter()
-            .filter_map(|row| row.number("hit_ratio"))
-            .collect();
-        hits.iter().sum::<f64>() / hits.len() as f64
-    };
-    let lru = mean(POLICIES[0].0);
-    let findings = POLICIES[1..].iter().map(|&(policy, _)| {
-        Finding::new(
-            format!("mean hit ratio, {policy} - lru, points"),
-            (policy == POLICIES[1].0).then_some("-0.1"),
-            Some(100.0 * (mean(policy) - lru)),
-        )
+    let all = pairs(&APPLICATIONS, &SPACES).flat_map(|of| POLICIES.map(|policy| (of, policy)));
+    let cells = all.map(|((application, space_percent), policy)| {
+        Ok(Cell {
+            application,
+            space_percent,
+            objects: (keys * space_percent / 100) as usize,
+            policy,
+            workload: of_application(setting, application, keys)?,
+            requests: keys * REQUESTS_A_KEY,
+        })
     });
-    let findings = findings.collect();
-    Ok(Outcome::of(Vec::new(), findings, rows))
+    setting.told_each(cells, Cell::measure, TOLD)
 }
+
+const TOLD: &str = "
+for $policy, $paper = clock | -0.1; clock, new as if read; clock that counts
+ mean hit ratio, {policy} - lru, points | 100 * (mean(hit_ratio)[policy={policy}] - mean(hit_ratio)[policy=lru]) | {paper}
+";
 
 impl Cell {
     fn measure(&self) -> Result<Row, ExperimentError> {

@@ -3,8 +3,8 @@
 
 use emulated::measure::{Pattern, WriteAmplification};
 
-use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
-use crate::plot::{Axis, Line, Plot};
+use crate::experiment::pick::pairs;
+use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
 use crate::row::{PART, Row};
 
 /// Share of spare flash at which random 1 MiB writes have the write amplification of the paper's drive.
@@ -46,23 +46,20 @@ impl Extent {
     }
 
     fn cells(&self) -> Vec<Cell> {
-        let block = |spare, pattern, sizes: &[u64]| {
-            let pairs = sizes.iter().flat_map(|&write_mib| {
-                let utilizations = self.utilizations.iter();
-                utilizations.map(move |&utilization| (write_mib, utilization))
-            });
-            let cells = pairs.map(|(write_mib, utilization)| Cell {
+        let blocks = [
+            (PAPER_SPARE, Pattern::Random, self.write_mib),
+            (PAPER_SPARE, Pattern::Sequential, self.write_mib),
+            (DEFAULT_SPARE, Pattern::Random, self.default_mib),
+        ];
+        let cells = blocks.into_iter().flat_map(|(spare, pattern, sizes)| {
+            pairs(sizes, self.utilizations).map(move |(write_mib, utilization)| Cell {
                 spare,
                 pattern,
                 write_mib,
                 utilization,
-            });
-            cells.collect::<Vec<_>>()
-        };
-        let mut cells = block(PAPER_SPARE, Pattern::Random, self.write_mib);
-        cells.extend(block(PAPER_SPARE, Pattern::Sequential, self.write_mib));
-        cells.extend(block(DEFAULT_SPARE, Pattern::Random, self.default_mib));
-        cells
+            })
+        });
+        cells.collect()
     }
 }
 
@@ -75,79 +72,39 @@ struct Cell {
 }
 
 impl Cell {
-    fn part(&self) -> String {
-        let percent = self.spare * 100.0;
-        format!("{}, {percent:.0} % over-provisioning", self.pattern.name())
-    }
-
-    fn row(&self, dlwa: f64) -> Row {
-        Row::new()
-            .with(PART, self.part())
-            .with("pattern", self.pattern.name())
+    fn row(&self, drive: WriteAmplification) -> Result<Row, ExperimentError> {
+        let (pattern, percent) = (self.pattern.name(), self.spare * 100.0);
+        let bytes = self.write_mib << 20;
+        Ok(Row::new()
+            .with(PART, format!("{pattern}, {percent:.0} % over-provisioning"))
+            .with("pattern", pattern)
             .with("over_provisioning", self.spare)
-            .with("write_bytes", self.write_mib << 20)
+            .with("write_bytes", bytes)
             .with("utilization", self.utilization)
-            .with("dlwa", dlwa)
+            .with(
+                "dlwa",
+                drive.measure(self.pattern, bytes, self.utilization)?,
+            ))
     }
 }
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let extent = Extent::of(setting.scale);
-    let cells = extent.cells();
     let (channels, luns) = extent.luns;
-    let measured = setting.cells.run(&cells, |cell| {
-        let drive = WriteAmplification {
+    let row = |cell: &Cell| {
+        cell.row(WriteAmplification {
             seed: setting.seed,
             ..WriteAmplification::with_luns(channels, luns, cell.spare)
-        };
-        Ok(drive.measure(cell.pattern, cell.write_mib << 20, cell.utilization)?)
-    })?;
-    let points: Vec<(Cell, f64)> = cells.into_iter().zip(measured).collect();
-    let row = |(cell, dlwa): &(Cell, f64)| cell.row(*dlwa);
-    let rows = points.iter().map(row).collect();
-    Ok(Outcome::of(plots(&points), findings(&points), rows))
+        })
+    };
+    setting.told(&extent.cells(), row, TOLD)
 }
 
-/// Returns a figure for each part, with a line for each write size.
-fn plots(points: &[(Cell, f64)]) -> Vec<Plot> {
-    let parts = points.chunk_by(|one, other| one.0.part() == other.0.part());
-    let plot = |part: &[(Cell, f64)]| {
-        let sizes = part.chunk_by(|one, other| one.0.write_mib == other.0.write_mib);
-        let line = |size: &[(Cell, f64)]| {
-            let points = size
-                .iter()
-                .map(|(cell, dlwa)| (cell.utilization * 100.0, *dlwa));
-            Line::new(format!("{} MiB", size[0].0.write_mib), points.collect())
-        };
-        Plot::new(
-            format!("Bytes programmed / bytes written, {}", part[0].0.part()),
-            Axis::linear("utilization").unit("%"),
-            Axis::linear("DLWA"),
-            sizes.map(line).collect(),
-        )
-    };
-    parts.map(plot).collect()
-}
-
-fn findings(points: &[(Cell, f64)]) -> Vec<Finding> {
-    let cases = [
-        (Pattern::Random, 1, "nearly 8"),
-        (Pattern::Random, 512, "1"),
-        (Pattern::Sequential, 8, "1"),
-    ];
-    let finding = |(pattern, write_mib, paper): (Pattern, u64, _)| {
-        let is_it = |cell: &Cell| {
-            (cell.pattern, cell.write_mib, cell.utilization) == (pattern, write_mib, 1.0)
-        };
-        let found = points.iter().find(|(cell, _)| is_it(cell));
-        Finding::new(
-            format!(
-                "DLWA of {} {write_mib} MiB writes, full drive",
-                pattern.name()
-            ),
-            Some(paper),
-            found.map(|(_, dlwa)| *dlwa),
-        )
-    };
-    cases.map(finding).into()
-}
+const TOLD: &str = "
+for part
+ plot Bytes programmed / bytes written, {part} | 100 * utilization: utilization (%) | dlwa: DLWA \
+   | write_bytes: {=write_bytes / 1048576} MiB
+for pattern, $mib, $bytes, $paper = random | 1 | 1048576 | nearly 8; random | 512 | 536870912 | 1; \
+  sequential | 8 | 8388608 | 1
+ DLWA of {pattern} {mib} MiB writes, full drive | dlwa[write_bytes={bytes}; utilization=1] | {paper}
+";

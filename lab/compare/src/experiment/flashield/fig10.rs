@@ -18,9 +18,8 @@ use engine::format::item::{CHECKSUM_BYTES, HEADER_BYTES};
 use engine::format::segment::{SUMMARY_ENTRY_BYTES, UNIT_BYTES, largest_item};
 use workload::{MAX_KEY_BYTES, Settings, Workload};
 
-use crate::experiment::pick::among;
-use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
-use crate::plot::{Axis, Line, Plot};
+use crate::experiment::pick::pairs;
+use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
 use crate::row::{PART, Row};
 
 const PAPER: &str = "paper";
@@ -92,118 +91,55 @@ impl Extent {
         }
     }
 
-    fn cells(&self) -> Vec<Cell> {
-        let mut cells = Vec::new();
-        for &unit_bytes in self.units {
-            for &quarters in self.quarters {
-                cells.push(Cell::Paper {
-                    unit_bytes,
-                    quarters,
-                });
-            }
+    fn cells(&self, seed: u64) -> Vec<Cell<'_>> {
+        let mut cells: Vec<Cell<'_>> = Vec::new();
+        for (unit_bytes, quarters) in pairs(self.units, self.quarters) {
+            cells.push(Box::new(move || of_paper(seed, self, unit_bytes, quarters)));
         }
         for workload in WORKLOADS {
+            let mut segment = |bytes, quarters, functions| {
+                cells.push(Box::new(move || {
+                    let items = Items::of(workload, seed, bytes)?;
+                    Ok(of_segment(items, quarters, functions))
+                }));
+            };
             for &quarters in self.quarters {
-                cells.push(Cell::Segment {
-                    workload,
-                    segment_bytes: self.segment_bytes,
-                    quarters,
-                    functions: &SEGMENT_FUNCTIONS,
-                });
+                segment(self.segment_bytes, quarters, &SEGMENT_FUNCTIONS[..]);
             }
             for &segment_bytes in self.other_bytes {
-                cells.push(Cell::Segment {
-                    workload,
-                    segment_bytes,
-                    quarters: TWICE,
-                    functions: &[FUNCTIONS],
-                });
+                segment(segment_bytes, TWICE, &[FUNCTIONS]);
             }
             for larger_first in [true, false] {
-                cells.push(Cell::Groups {
-                    workload,
-                    larger_first,
-                });
+                cells.push(Box::new(move || {
+                    let items = Items::of(workload, seed, self.row_bytes)?;
+                    Ok(vec![of_groups(items, larger_first)])
+                }));
             }
-            for open in OPEN_AT_ONCE {
-                let group_bytes = 0;
-                cells.push(Cell::Open {
-                    workload,
-                    open,
-                    group_bytes,
-                });
-            }
-            for group_bytes in GROUP_BYTES {
-                let open = OPEN_TO_GROUPS;
-                cells.push(Cell::Open {
-                    workload,
-                    open,
-                    group_bytes,
-                });
+            let in_order = OPEN_AT_ONCE.map(|open| (open, 0));
+            let grouped = GROUP_BYTES.map(|bytes| (OPEN_TO_GROUPS, bytes));
+            for (open, group_bytes) in in_order.into_iter().chain(grouped) {
+                cells.push(Box::new(move || {
+                    let items = Items::of(workload, seed, self.row_bytes)?;
+                    Ok(vec![of_open(items, open, group_bytes)])
+                }));
             }
         }
         cells
     }
 }
 
-enum Cell {
-    Paper {
-        unit_bytes: u32,
-        quarters: u64,
-    },
-    Segment {
-        workload: &'static str,
-        segment_bytes: u32,
-        quarters: u64,
-        functions: &'static [u32],
-    },
-    Groups {
-        workload: &'static str,
-        larger_first: bool,
-    },
-    Open {
-        workload: &'static str,
-        open: usize,
-        /// Bytes of a group of items, in which larger items come first. With 0, items come in order of arrival.
-        group_bytes: u64,
-    },
-}
+/// Fills segments in one way. Returns a row for each number of functions.
+type Cell<'a> = Box<dyn Fn() -> Result<Vec<Row>, ExperimentError> + Sync + 'a>;
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let extent = Extent::of(setting.scale);
-    let cells = extent.cells();
-    let rows = setting.cells.run(&cells, |cell| match *cell {
-        Cell::Paper {
-            unit_bytes,
-            quarters,
-        } => of_paper(setting.seed, &extent, unit_bytes, quarters),
-        Cell::Segment {
-            workload,
-            segment_bytes,
-            quarters,
-            functions,
-        } => {
-            let items = Items::of(workload, setting.seed, segment_bytes)?;
-            Ok(of_segment(items, quarters, functions))
-        }
-        Cell::Groups {
-            workload,
-            larger_first,
-        } => {
-            let items = Items::of(workload, setting.seed, extent.row_bytes)?;
-            Ok(vec![of_groups(items, larger_first)])
-        }
-        Cell::Open {
-            workload,
-            open,
-            group_bytes,
-        } => {
-            let items = Items::of(workload, setting.seed, extent.row_bytes)?;
-            Ok(vec![of_open(items, open, group_bytes)])
-        }
-    })?;
-    let rows = rows.concat();
-    Ok(Outcome::of(plots(&rows), findings(&rows), rows))
+    let cells = extent.cells(setting.seed);
+    let rows = setting.cells.run(&cells, |cell| cell())?;
+    let mut outcome = Outcome::told(rows.concat(), TOLD);
+    for plot in &mut outcome.plots {
+        plot.lines.retain(|line| line.points.len() > 1);
+    }
+    Ok(outcome)
 }
 
 #[derive(Clone, Copy)]
@@ -321,6 +257,13 @@ impl Placed {
         self.bytes += u64::from(bytes);
         self.rounded_bytes += u64::from(rounded_bytes);
         self.tries += u64::from(tries);
+    }
+
+    fn add_all(&mut self, other: &Self) {
+        self.items += other.items;
+        self.bytes += other.bytes;
+        self.rounded_bytes += other.rounded_bytes;
+        self.tries += other.tries;
     }
 
     fn tell(&self, row: Row, capacity_bytes: u64) -> Row {
@@ -482,10 +425,7 @@ fn of_groups(mut items: Items, larger_first: bool) -> Row {
         });
         mean = segment.mean_bytes();
         if sequence >= unmeasured {
-            placed.items += segment.placed.items;
-            placed.bytes += segment.placed.bytes;
-            placed.rounded_bytes += segment.placed.rounded_bytes;
-            placed.tries += segment.placed.tries;
+            placed.add_all(&segment.placed);
         }
     }
     let row = Row::new()
@@ -503,6 +443,7 @@ fn of_groups(mut items: Items, larger_first: bool) -> Row {
         .with("left_mean_bytes", mean_bytes(&group))
 }
 
+/// Fills open segments with groups of items, larger ones first. With 0 bytes in a group, items come in order of arrival.
 fn of_open(mut items: Items, at_once: usize, group_bytes: u64) -> Row {
     let (name, segment_bytes) = (items.name, items.segment_bytes);
     let mut next = Vec::new().into_iter();
@@ -527,10 +468,7 @@ fn of_open(mut items: Items, at_once: usize, group_bytes: u64) -> Row {
             {
                 mean = segment.mean_bytes();
                 if sealed >= unmeasured {
-                    placed.items += segment.placed.items;
-                    placed.bytes += segment.placed.bytes;
-                    placed.rounded_bytes += segment.placed.rounded_bytes;
-                    placed.tries += segment.placed.tries;
+                    placed.add_all(&segment.placed);
                 }
                 sealed += 1;
             }
@@ -548,111 +486,36 @@ fn of_open(mut items: Items, at_once: usize, group_bytes: u64) -> Row {
     placed.tell(row, (segments - unmeasured) * u64::from(segment_bytes))
 }
 
-/// Returns a figure for each unit length of the paper's part, and for each workload in segments, with a line for each number of
-/// functions.
-fn plots(rows: &[Row]) -> Vec<Plot> {
-    let plot = |title: String, of: &[Row]| {
-        let functions = |&functions: &u32| {
-            let of = among(of, "functions", functions);
-            let point = |row: &Row| {
-                let offered = row.number("offered_over_segment")?;
-                Some((offered, 100.0 * row.number("utilization")?))
-            };
-            let points: Vec<_> = of.iter().filter_map(point).collect();
-            (points.len() > 1).then(|| Line::new(format!("{functions} functions"), points))
-        };
-        Plot::new(
-            title,
-            Axis::linear("offered").unit("segments"),
-            Axis::linear("utilization").unit("%"),
-            PAPER_FUNCTIONS.iter().filter_map(functions).collect(),
-        )
-    };
-    let paper = among(rows, PART, PAPER);
-    let mut plots = Vec::new();
-    for unit_bytes in UNITS {
-        let of = among(&paper, "unit_bytes", unit_bytes);
-        if !of.is_empty() {
-            plots.push(plot(
-                format!("10. Utilization, units of {unit_bytes} bytes"),
-                &of,
-            ));
-        }
-    }
-    let segment = among(rows, PART, SEGMENT);
-    let largest = segment
-        .iter()
-        .filter_map(|row| row.number("segment_bytes"))
-        .fold(0.0, f64::max);
-    for workload in WORKLOADS {
-        let of = among(&segment, "workload", workload);
-        let of = among(&of, "segment_bytes", largest as u64);
-        plots.push(plot(format!("Utilization of a segment, {workload}"), &of));
-    }
-    plots
-}
-
-fn findings(rows: &[Row]) -> Vec<Finding> {
-    let twice = |part: &str| {
-        let of = among(rows, PART, part);
-        let of = among(&of, "offered_over_segment", TWICE as f64 / 4.0);
-        among(&of, "functions", FUNCTIONS)
-    };
-    let mut findings = Vec::new();
-    for row in twice(PAPER) {
-        let unit_bytes = row.number("unit_bytes").unwrap_or(0.0);
-        let of = format!("twice the segment offered, units of {unit_bytes} bytes");
-        let mut tell = |measure: &str, paper, field| {
-            findings.push(Finding::new(
-                format!("{measure}, {of}"),
-                paper,
-                row.number(field),
-            ));
-        };
-        tell("utilization", Some("0.99"), "utilization");
-        tell("units taken", Some("0.99"), "utilization_of_units");
-        tell("hashes per object", Some("8.2"), "tries_per_item");
-    }
-    for row in twice(SEGMENT) {
-        let mebibytes = row.number("segment_bytes").unwrap_or(0.0) / f64::from(1 << 20);
-        let workload = row.text("workload").unwrap_or_default();
-        let of = format!("{workload}, twice a segment of {mebibytes} MiB offered");
-        findings.push(Finding::new(
-            format!("utilization, {of}"),
-            None,
-            row.number("utilization"),
-        ));
-    }
-    for row in among(rows, PART, GROUPS) {
-        let workload = row.text("workload").unwrap_or_default();
-        let order = match row.get("larger_first").and_then(|first| first.as_bool()) {
-            Some(true) => "larger ones first",
-            _ => "as they come",
-        };
-        let of = format!("{workload}, groups of two segments, {order}");
-        findings.push(Finding::new(
-            format!("utilization, {of}"),
-            None,
-            row.number("utilization"),
-        ));
-    }
-    for row in among(rows, PART, OPEN) {
-        let workload = row.text("workload").unwrap_or_default();
-        let open = row.number("open_segments").unwrap_or(0.0);
-        let of = match row.number("group_bytes") {
-            Some(bytes) if bytes > 0.0 => {
-                let kibibytes = bytes / 1024.0;
-                format!(
-                    "{workload}, {open} open segments, the larger ones of {kibibytes} KiB first"
-                )
-            }
-            _ => format!("{workload}, {open} open segments"),
-        };
-        findings.push(Finding::new(
-            format!("utilization, {of}"),
-            None,
-            row.number("utilization"),
-        ));
-    }
-    findings
-}
+/// A line of a figure has a number of functions.
+const TOLD: &str = "
+for part = paper
+ for unit_bytes
+  plot 10. Utilization, units of {unit_bytes} bytes | offered_over_segment: offered (segments) \
+    | 100 * utilization: utilization (%) | functions = 1; 2; 4; 8; 16; 32: {functions} functions
+for part = segment
+ for workload = memcachier; etc; 1 to 4 KiB
+  for segment_bytes = {=most(segment_bytes)}
+   plot Utilization of a segment, {workload} | offered_over_segment: offered (segments) \
+     | 100 * utilization: utilization (%) | functions = 1; 2; 4; 8; 16; 32: {functions} functions
+for part, offered_over_segment, functions = paper | 2 | 16
+ for unit_bytes
+  for $of = twice the segment offered, units of {unit_bytes} bytes
+   utilization, {of} | utilization | 0.99
+   units taken, {of} | utilization_of_units | 0.99
+   hashes per object, {of} | tries_per_item | 8.2
+for part, offered_over_segment, functions = segment | 2 | 16
+ for workload, segment_bytes
+  utilization, {workload}, twice a segment of {=segment_bytes / 1048576} MiB offered | utilization
+for part = groups
+ for workload
+  for larger_first, $order = true | larger ones first; false | as they come
+   utilization, {workload}, groups of two segments, {order} | utilization
+for part = open segments
+ for workload
+  for group_bytes = 0
+   for open_segments
+    utilization, {workload}, {open_segments} open segments | utilization
+  for group_bytes = 8192; 65536; 1048576
+   for open_segments, $kib = 4 | {=group_bytes / 1024}
+    utilization, {workload}, {open_segments} open segments, the larger ones of {kib} KiB first | utilization
+";

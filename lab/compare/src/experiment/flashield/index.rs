@@ -5,8 +5,8 @@
 
 use systems::flashield::compact::{CompactConfig, SegmentFilters};
 
-use super::ring::{Figures, Policy, Ring, Shape};
-use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
+use super::ring::{Memory, Policy, Ring, Shape};
+use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
 use crate::row::{PART, Row};
 
 /// Mean size of the objects of the paper's traces.
@@ -103,19 +103,15 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
         (0..extent.turns * extent.segments).for_each(|_| ring.write_segment());
         Ok(ring.measure(extent.lookups))
     })?;
-    let measured: Vec<(Shape, Figures)> = shapes.into_iter().zip(figures).collect();
-    let row = |(shape, figures): &(Shape, Figures)| row(extent.segment_bytes, shape, figures);
+    let measured: Vec<(Shape, Row)> = shapes.into_iter().zip(figures).collect();
+    let row = |(shape, figures): &(Shape, Row)| row(extent.segment_bytes, shape, figures);
     let mut rows: Vec<Row> = measured.iter().map(row).collect();
     rows.extend(computed(&measured));
-    Ok(Outcome::of(Vec::new(), findings(&measured), rows))
+    Ok(Outcome::told(rows, TOLD))
 }
 
-fn row(segment_bytes: u64, shape: &Shape, figures: &Figures) -> Row {
+fn row(segment_bytes: u64, shape: &Shape, figures: &Row) -> Row {
     let (policy, hot) = (shape.policy.name(), 100.0 * shape.hot);
-    let memory = Memory {
-        table: figures.table_bytes_an_object,
-        filters: figures.filter_bytes_an_object,
-    };
     Row::new()
         .with(PART, format!("{policy}, {hot:.0} % of the flash hot"))
         .with("policy", policy)
@@ -124,24 +120,7 @@ fn row(segment_bytes: u64, shape: &Shape, figures: &Figures) -> Row {
         .with("segments", shape.segments)
         .with("entry_bits", shape.table().entry_bits())
         .with("slots_an_object", shape.slots_an_object)
-        .with("load", figures.load)
-        .with("found_share", figures.found)
-        .with("ghost_share", figures.ghosts)
-        .with("displaced_hot_share", figures.displaced_hot)
-        .with("displaced_ghost_share", figures.displaced_ghosts)
-        .and(memory.row(figures.found))
-        .with("entries_a_hit", figures.entries_a_hit)
-        .with("reads_a_hit", figures.reads_a_hit)
-        .with("entries_a_miss", figures.entries_a_miss)
-        .with("reads_a_miss", figures.reads_a_miss)
-        .with("reads_a_write", figures.reads_a_write)
-}
-
-/// Bytes of memory for each object on flash.
-#[derive(Clone, Copy)]
-struct Memory {
-    table: f64,
-    filters: f64,
+        .and(figures.clone())
 }
 
 impl Memory {
@@ -155,18 +134,6 @@ impl Memory {
             table: table.memory_bytes() as f64 / objects,
             filters: filters as f64 / objects,
         }
-    }
-
-    fn both(&self) -> f64 {
-        self.table + self.filters
-    }
-
-    fn row(&self, found: f64) -> Row {
-        Row::new()
-            .with("table_bytes_an_object", self.table)
-            .with("filter_bytes_an_object", self.filters)
-            .with("dram_bytes_an_object", self.both())
-            .with("dram_bytes_a_found", self.both() / found)
     }
 }
 
@@ -188,7 +155,7 @@ fn paper_table(slots_an_object: f64) -> CompactConfig {
 
 /// Computes the paper's example with the index's size formulas: once with every object found at the load of the paper's
 /// figures, and once for each measured table. The measured shares depend on slots and policy, and hardly on the size.
-fn computed(measured: &[(Shape, Figures)]) -> Vec<Row> {
+fn computed(measured: &[(Shape, Row)]) -> Vec<Row> {
     let row = |policy: &str, hot: Option<f64>, slots_an_object: f64, load: f64, found: f64| {
         Row::new()
             .with(PART, "computed for 6 TB in segments of 512 MiB")
@@ -203,11 +170,11 @@ fn computed(measured: &[(Shape, Figures)]) -> Vec<Row> {
             .and(Memory::of_paper(slots_an_object).row(found))
     };
     let mut rows = vec![row("none displaced", None, 1.0 / LOAD, LOAD, 1.0)];
-    rows.extend(measured.iter().map(|(shape, figures)| {
-        let policy = shape.policy.name();
+    rows.extend(measured.iter().filter_map(|(shape, figures)| {
         let (hot, slots_an_object) = (Some(shape.hot), shape.slots_an_object);
-        row(policy, hot, slots_an_object, figures.load, figures.found)
-            .with("reads_a_hit", paper_reads_a_hit(figures))
+        let (load, found) = (figures.number("load")?, figures.number("found_share")?);
+        let row = row(shape.policy.name(), hot, slots_an_object, load, found);
+        Some(row.with("reads_a_hit", paper_reads_a_hit(figures)))
     }));
     rows
 }
@@ -215,71 +182,25 @@ fn computed(measured: &[(Shape, Figures)]) -> Vec<Row> {
 /// Returns the reads for a hit with the paper's number of segments. An entry before the key's own is read in vain if its
 /// segment's filter errs. It is also read in vain if the key is in that segment, too: the filter is right, but the entry
 /// belongs to another key.
-fn paper_reads_a_hit(figures: &Figures) -> f64 {
-    let false_positives = figures.reads_a_miss / figures.entries_a_miss;
-    1.0 + (figures.entries_a_hit - 1.0) * (false_positives + 1.0 / paper_segments() as f64)
+fn paper_reads_a_hit(figures: &Row) -> Option<f64> {
+    let false_positives = figures.number("reads_a_miss")? / figures.number("entries_a_miss")?;
+    let others = figures.number("entries_a_hit")? - 1.0;
+    Some(1.0 + others * (false_positives + 1.0 / paper_segments() as f64))
 }
 
-fn findings(measured: &[(Shape, Figures)]) -> Vec<Finding> {
-    let of = |policy: Policy, hot: f64| {
-        let is_it = |shape: &Shape| {
-            (shape.policy, shape.hot, shape.slots_an_object) == (policy, hot, COMPARED)
-        };
-        let found = measured.iter().find(|(shape, _)| is_it(shape));
-        found.map(|(_, figures)| figures)
-    };
-    let memory = |figures: &Figures| figures.table_bytes_an_object + figures.filter_bytes_an_object;
-    let papers = of(Policy::LastCollided, HOT);
-    let computed = Memory::of_paper(1.0 / LOAD).both();
-    let mut findings = vec![
-        Finding::new(
-            format!("DRAM an object, 6 TB in segments of 512 MiB, load {LOAD}, none displaced, B"),
-            Some("less than 4"),
-            Some(computed),
-        ),
-        Finding::new(
-            "DRAM an object on flash, a slot each, B",
-            Some("less than 4"),
-            papers.map(memory),
-        ),
-        Finding::new(
-            format!("reads a hit, {} segments", paper_segments()),
-            Some("1.03"),
-            papers.map(paper_reads_a_hit),
-        ),
-        Finding::new(
-            "reads a hit, as many segments as measured",
-            Some("1.03"),
-            papers.map(|of| of.reads_a_hit),
-        ),
-        Finding::new(
-            "reads a miss",
-            Some("at most 0.16"),
-            papers.map(|of| of.reads_a_miss),
-        ),
-    ];
-    for hot in [HOT, ALL_HOT] {
-        for policy in POLICIES {
-            let (of, what) = (of(policy, hot), policy.name());
-            let what = format!("{what}, {:.0} % hot, a slot each", 100.0 * hot);
-            findings.extend([
-                Finding::new(
-                    format!("objects on flash that are found, {what}"),
-                    None,
-                    of.map(|of| of.found),
-                ),
-                Finding::new(
-                    format!("hot ones displaced, {what}"),
-                    None,
-                    of.map(|of| of.displaced_hot),
-                ),
-                Finding::new(
-                    format!("DRAM an object found, {what}, B"),
-                    Some("less than 4"),
-                    of.map(|of| memory(of) / of.found),
-                ),
-            ]);
-        }
-    }
-    findings
-}
+/// The paper's example has 11175 segments.
+const TOLD: &str = "
+for policy, $hot = none displaced | 0.94
+ DRAM an object, 6 TB in segments of 512 MiB, load {hot}, {policy}, B | dram_bytes_an_object | less than 4
+for policy, hot_share, slots_an_object = last collided | 0.7 | 1
+ DRAM an object on flash, a slot each, B | dram_bytes_an_object | less than 4
+ reads a hit, 11175 segments | reads_a_hit[part=computed for 6 TB in segments of 512 MiB] | 1.03
+ reads a hit, as many segments as measured | reads_a_hit | 1.03
+ reads a miss | reads_a_miss | at most 0.16
+for hot_share, $hot = 0.7 | 70; 1 | 100
+ for policy = last collided; oldest; moved
+  for slots_an_object = 1
+   objects on flash that are found, {policy}, {hot} % hot, a slot each | found_share
+   hot ones displaced, {policy}, {hot} % hot, a slot each | displaced_hot_share
+   DRAM an object found, {policy}, {hot} % hot, a slot each, B | dram_bytes_a_found | less than 4
+";

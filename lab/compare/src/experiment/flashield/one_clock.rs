@@ -5,10 +5,8 @@
 
 use std::num::NonZeroU64;
 
-use super::systems::{Cell, Ground, USUAL_RATIO, applications, mean, median};
-use crate::experiment::pick::among;
-use crate::experiment::{ExperimentError, Finding, Outcome, Setting};
-use crate::row::{PART, Row};
+use super::systems::{Cell, Ground, USUAL_RATIO, applications};
+use crate::experiment::{ExperimentError, Outcome, Setting};
 
 /// Preset with a CLOCK for each of memory and flash, and preset with one CLOCK for both.
 const PRESETS: [&str; 2] = ["flashield", "flashield-one-clock"];
@@ -39,7 +37,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
         });
         rows.extend(setting.cells.run(&limited, Cell::measure)?);
     }
-    Ok(Outcome::of(Vec::new(), findings(&rows), rows))
+    Ok(Outcome::told(rows, TOLD))
 }
 
 fn of_each(mut cell: Cell) -> Cell {
@@ -47,40 +45,10 @@ fn of_each(mut cell: Cell) -> Cell {
     cell
 }
 
-fn findings(rows: &[Row]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let part = |row: &Row| row.text(PART).unwrap_or_default().to_owned();
-    let is_each = |row: &Row| part(row).ends_with(EACH);
-    let is_limited = |row: &Row| part(row).ends_with(LIMITED);
-    let is_free = |row: &Row| !is_each(row) && !is_limited(row);
-    let of = |is_it: &dyn Fn(&Row) -> bool| -> Vec<Row> {
-        rows.iter().filter(|row| is_it(row)).cloned().collect()
-    };
-    for (called, of_part) in [
-        ("the applications", of(&is_each)),
-        ("all of them in one cache", of(&is_free)),
-        ("the same with half of the writes", of(&is_limited)),
-    ] {
-        let [two, one] = PRESETS.map(|preset| among(&of_part, "preset", preset));
-        let all = |of: &[Row], field| -> Vec<f64> {
-            of.iter().filter_map(|row| row.number(field)).collect()
-        };
-        let clwa = |of| median(all(of, "clwa"));
-        let hits = |of| mean(&all(of, "hit_ratio"));
-        let over = |one: Option<f64>, two: Option<f64>| Some(one? / two?);
-        let less = |one: Option<f64>, two: Option<f64>| Some(100.0 * (one? - two?));
-        findings.extend([
-            Finding::new(
-                format!("{called}: median CLWA with one CLOCK, over that with two"),
-                None,
-                over(clwa(&one), clwa(&two)),
-            ),
-            Finding::new(
-                format!("{called}: mean hit ratio with one CLOCK, less that with two, points"),
-                None,
-                less(hits(&one), hits(&two)),
-            ),
-        ]);
-    }
-    findings
-}
+const TOLD: &str = "
+for part, $called = *of each application | the applications; memcachier, DRAM : flash 1 : 7 | all of them in one cache; \
+  *half of the writes | the same with half of the writes
+ {called}: median CLWA with one CLOCK, over that with two | median(clwa)[flashield-one-clock] / median(clwa)[flashield]
+ {called}: mean hit ratio with one CLOCK, less that with two, points \
+   | 100 * (mean(hit_ratio)[flashield-one-clock] - mean(hit_ratio)[flashield])
+";

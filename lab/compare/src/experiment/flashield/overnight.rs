@@ -4,9 +4,9 @@
 use workload::Workload;
 
 use super::systems::{Cell, Ground, USUAL_RATIO, WINDOWS};
-use crate::compare::{Curve, run};
-use crate::experiment::{ExperimentError, Finding, Outcome, Setting};
-use crate::plot::{Axis, Line, Plot};
+use crate::compare::Curve;
+use crate::experiment::pick::ran;
+use crate::experiment::{ExperimentError, Outcome, Setting};
 use crate::row::{PART, Row};
 
 /// Applications before and after the change.
@@ -52,26 +52,20 @@ pub(in crate::experiment) fn run_all(setting: &Setting<'_>) -> Result<Outcome, E
             );
         }
     }
-    let lines = cells.iter().zip(&curves).map(|(cell, hits)| {
-        let points = hits.iter().enumerate();
-        let points = points
-            .map(|(window, hits)| (window as f64 + 1.0, *hits))
-            .collect();
-        Line::new(cell.label.clone(), points)
-    });
-    let (across, upwards) = (Axis::linear("window"), Axis::linear("hit ratio"));
-    let plot = Plot::new(
-        "Work that changes overnight",
-        across,
-        upwards,
-        lines.collect(),
-    );
-    Ok(Outcome::of(vec![plot], findings(&cells, &curves), rows))
+    Ok(Outcome::told(rows, TOLD))
 }
+
+const TOLD: &str = "
+plot Work that changes overnight | window: window | hit_ratio: hit ratio | part
+for part
+ for window, $called = 8 | the last window before the change; 9 | window 1 after it; 10 | window 2 after it; \
+   11 | window 3 after it; 12 | window 4 after it; 16 | window 8 after it
+  {part}: hits in {called}, % | 100 * hit_ratio
+";
 
 /// Returns the hit ratio in each window.
 fn hits_of_windows(cell: &Cell, end: u64) -> Result<Vec<f64>, ExperimentError> {
-    let ran = run(&cell.plan, cell.preset, Box::new(|_| ()))?;
+    let ran = ran(&cell.plan, cell.preset)?;
     let window = |number: u32| end * u64::from(number) / u64::from(WINDOWS);
     let counted: Vec<(u64, u64)> = (0..=WINDOWS)
         .map(|number| at(&ran.curve, window(number)))
@@ -88,23 +82,4 @@ fn at(curve: &Curve, request: u64) -> (u64, u64) {
     let samples = curve.samples.iter();
     let nearest = samples.min_by_key(|sample| sample.requests.abs_diff(request));
     nearest.map_or((0, 0), |sample| (sample.gets, sample.hits))
-}
-
-fn findings(cells: &[Cell], curves: &[Vec<f64>]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for (cell, hits) in cells.iter().zip(curves) {
-        for after in [0, 1, 2, 3, 4, BEFORE] {
-            let window = BEFORE + after;
-            let called = match after {
-                0 => "the last window before the change".to_owned(),
-                after => format!("window {after} after it"),
-            };
-            findings.push(Finding::new(
-                format!("{}: hits in {called}, %", cell.label),
-                None,
-                hits.get(window as usize - 1).map(|hits| 100.0 * hits),
-            ));
-        }
-    }
-    findings
 }

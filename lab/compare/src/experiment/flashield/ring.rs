@@ -11,6 +11,8 @@ use systems::flashield::compact::{
     oldest,
 };
 
+use crate::row::Row;
+
 /// Most entries that are moved for one insertion.
 const MOVES_HIGHEST: usize = 8;
 
@@ -52,22 +54,22 @@ impl Shape {
     }
 }
 
-/// Measured figures. "An object" is an object on flash. A "found" object has an entry in the table.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Figures {
-    pub(super) load: f64,
-    pub(super) ghosts: f64,
-    pub(super) found: f64,
-    /// Share of the objects on flash whose entries were displaced while hot. The next field has those displaced as ghosts.
-    pub(super) displaced_hot: f64,
-    pub(super) displaced_ghosts: f64,
-    pub(super) table_bytes_an_object: f64,
-    pub(super) filter_bytes_an_object: f64,
-    pub(super) entries_a_hit: f64,
-    pub(super) reads_a_hit: f64,
-    pub(super) entries_a_miss: f64,
-    pub(super) reads_a_miss: f64,
-    pub(super) reads_a_write: f64,
+/// Bytes of memory for each object on flash.
+#[derive(Clone, Copy)]
+pub(super) struct Memory {
+    pub(super) table: f64,
+    pub(super) filters: f64,
+}
+
+impl Memory {
+    pub(super) fn row(&self, found: f64) -> Row {
+        let both = self.table + self.filters;
+        Row::new()
+            .with("table_bytes_an_object", self.table)
+            .with("filter_bytes_an_object", self.filters)
+            .with("dram_bytes_an_object", both)
+            .with("dram_bytes_a_found", both / found)
+    }
 }
 
 /// Numbers of objects on flash whose entries were displaced.
@@ -129,8 +131,9 @@ impl Ring {
         self.demote();
     }
 
-    /// Looks up `lookups` random objects on flash, and as many absent keys.
-    pub(super) fn measure(&mut self, lookups: u64) -> Figures {
+    /// Looks up `lookups` random objects on flash, and as many absent keys. Returns the fields of a row. "An object" is an object
+    /// on flash. A "found" object has an entry in the table. Entries of displaced objects were hot or ghosts.
+    pub(super) fn measure(&mut self, lookups: u64) -> Row {
         let mut hits = Looked::default();
         let mut misses = Looked::default();
         for n in 0..lookups {
@@ -149,20 +152,23 @@ impl Ring {
         let objects = self.shape.objects() as f64;
         let lost = |of: fn(&Lost) -> u64| self.lost.iter().map(of).sum::<u64>() as f64 / objects;
         let written = self.written as f64 * self.shape.keys as f64;
-        Figures {
-            load: self.table.load(),
-            ghosts: self.table.ghosts() as f64 / objects,
-            found: self.table.len() as f64 / objects,
-            displaced_hot: lost(|lost| lost.hot),
-            displaced_ghosts: lost(|lost| lost.ghosts),
-            table_bytes_an_object: self.table.memory_bytes() as f64 / objects,
-            filter_bytes_an_object: self.filters.memory_bytes() as f64 / objects,
-            entries_a_hit: hits.mean(|looked| looked.entries),
-            reads_a_hit: hits.mean(|looked| looked.reads),
-            entries_a_miss: misses.mean(|looked| looked.entries),
-            reads_a_miss: misses.mean(|looked| looked.reads),
-            reads_a_write: self.moves as f64 / written,
-        }
+        let found = self.table.len() as f64 / objects;
+        let memory = Memory {
+            table: self.table.memory_bytes() as f64 / objects,
+            filters: self.filters.memory_bytes() as f64 / objects,
+        };
+        Row::new()
+            .with("load", self.table.load())
+            .with("found_share", found)
+            .with("ghost_share", self.table.ghosts() as f64 / objects)
+            .with("displaced_hot_share", lost(|lost| lost.hot))
+            .with("displaced_ghost_share", lost(|lost| lost.ghosts))
+            .and(memory.row(found))
+            .with("entries_a_hit", hits.mean(|looked| looked.entries))
+            .with("reads_a_hit", hits.mean(|looked| looked.reads))
+            .with("entries_a_miss", misses.mean(|looked| looked.entries))
+            .with("reads_a_miss", misses.mean(|looked| looked.reads))
+            .with("reads_a_write", self.moves as f64 / written)
     }
 
     /// Looks up an object on flash. Returns the entries and the flash reads up to its own, or `None` if it has no entry.

@@ -15,8 +15,8 @@ use systems::flashield::Learning;
 use workload::{Settings, Workload};
 
 use super::belady;
-use crate::compare::{DeviceChoice, Plan, run};
-use crate::experiment::pick::among;
+use crate::compare::Plan;
+use crate::experiment::pick::{among, emulated, preset, ran};
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::{PART, Row};
@@ -65,20 +65,16 @@ const SEGMENTS_IN_MEMORY: u64 = 4;
 const SAMPLE: u64 = 4096;
 
 /// Returns the bytes of flash, and the numbers of requests before the measurement and in it.
-const fn sizes(scale: Scale) -> (u64, u64, u64) {
-    match scale {
-        Scale::Tiny => (24 << 20, 50_000, 50_000),
-        Scale::Small => (64 << 20, 2_500_000, 2_500_000),
-        Scale::Paper => (1 << 30, 24_000_000, 24_000_000),
-    }
+fn sizes(scale: Scale) -> (u64, u64, u64) {
+    scale.pick(
+        (24 << 20, 50_000, 50_000),
+        (64 << 20, 2_500_000, 2_500_000),
+        (1 << 30, 24_000_000, 24_000_000),
+    )
 }
 
-const fn segment_bytes(scale: Scale) -> u32 {
-    match scale {
-        Scale::Tiny => 512 << 10,
-        Scale::Small => 512 << 10,
-        Scale::Paper => 2 << 20,
-    }
+fn segment_bytes(scale: Scale) -> u32 {
+    scale.pick(512 << 10, 512 << 10, 2 << 20)
 }
 
 /// A system with one setting, and its workload.
@@ -130,8 +126,7 @@ impl Ground {
         let segment_bytes = segment_bytes(setting.scale);
         let buffer_bytes = SEGMENTS_IN_MEMORY * u64::from(segment_bytes);
         let memory_bytes = dram_bytes + index_bytes as u64 + buffer_bytes + FIXED_BYTES;
-        let spec = format!("ftl:mlc,size={},block=128KiB", 2 * flash_bytes);
-        let device = DeviceChoice::Emulated(spec.parse().expect("a device that there is"));
+        let device = emulated(&format!("ftl:mlc,size={},block=128KiB", 2 * flash_bytes));
         let rate = u128::from(CLIENTS) * 1_000_000_000 / TURNAROUND.as_nanos();
         let seconds = (warmup + requests) as f64 / rate as f64;
         let plan = Plan {
@@ -157,19 +152,17 @@ impl Ground {
         label: String,
         admission: Option<Arc<dyn AdmissionKind>>,
     ) -> Cell {
-        let preset = match system {
+        let named = match system {
             // Only admission differs.
             RANDOM => FLASHIELD,
             RANDOM_FLOWSTONE => FLOWSTONE,
             other => other,
         };
         Cell {
-            part: format!("{}, DRAM : flash 1 : {}", self.name, self.ratio),
+            part: self.part(),
             system,
             label,
-            preset: systems::PRESETS
-                .named(preset)
-                .expect("the presets are in the list"),
+            preset: preset(named),
             plan: Plan {
                 admission,
                 ..self.plan.clone()
@@ -177,13 +170,16 @@ impl Ground {
         }
     }
 
+    fn learned(&self, label: String, learning: Learning) -> Cell {
+        self.cell(FLASHIELD, label, Some(Arc::new(learning)))
+    }
+
     fn flashield(&self, reads: u32) -> Cell {
         let learning = Learning {
             reads,
             ..Learning::default()
         };
-        let label = format!("n = {reads}");
-        self.cell(FLASHIELD, label, Some(Arc::new(learning)))
+        self.learned(format!("n = {reads}"), learning)
     }
 
     /// Returns flashield with n = 1 and a number of hits that 100 writes must bring.
@@ -192,8 +188,8 @@ impl Ground {
             hits_per_100_writes,
             ..Learning::default()
         };
-        let label = worth_label(hits_per_100_writes);
-        self.cell(FLASHIELD, label, Some(Arc::new(learning)))
+        let label = format!("n = 1, {hits_per_100_writes} hits for 100 writes");
+        self.learned(label, learning)
     }
 
     /// Returns flashield with n = 1, as in the paper.
@@ -203,8 +199,7 @@ impl Ground {
             remembers: false,
             ..Learning::default()
         };
-        let label = AS_PAPER.to_owned();
-        self.cell(FLASHIELD, label, Some(Arc::new(learning)))
+        self.learned(AS_PAPER.to_owned(), learning)
     }
 
     fn random(&self, system: &'static str, percent: u32) -> Cell {
@@ -226,7 +221,7 @@ impl Ground {
 
 impl Cell {
     pub(super) fn measure(&self) -> Result<Row, ExperimentError> {
-        let ran = run(&self.plan, self.preset, Box::new(|_| ()))?;
+        let ran = ran(&self.plan, self.preset)?;
         let (row, detail) = (&ran.row, &ran.detail);
         let learned = |name| detail.learner.find(name);
         let samples = &ran.curve.samples;
@@ -256,19 +251,8 @@ impl Cell {
     }
 }
 
-fn worth_label(hits_per_100_writes: u32) -> String {
-    format!("n = 1, {hits_per_100_writes} hits for 100 writes")
-}
-
-fn measured(setting: &Setting<'_>, cells: &[Cell]) -> Result<Vec<Row>, ExperimentError> {
-    setting.cells.run(cells, Cell::measure)
-}
-
 pub(super) fn applications(scale: Scale) -> &'static [u16] {
-    match scale {
-        Scale::Tiny => &APPLICATIONS[3..4],
-        Scale::Small | Scale::Paper => &APPLICATIONS,
-    }
+    scale.tiny_or(&APPLICATIONS[3..4], &APPLICATIONS)
 }
 
 /// Returns the cells of each application.
@@ -285,28 +269,6 @@ fn of_applications(
     Ok(all)
 }
 
-fn of<'a>(rows: &'a [Row], system: &'a str, label: &'a str) -> impl Iterator<Item = &'a Row> {
-    rows.iter().filter(move |row| {
-        row.text("preset") == Some(system) && row.text("setting").unwrap_or("") == label
-    })
-}
-
-fn all_of(rows: &[Row], system: &str, label: &str, field: &str) -> Vec<f64> {
-    of(rows, system, label)
-        .filter_map(|row| row.number(field))
-        .collect()
-}
-
-pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len().checked_sub(1)? / 2;
-    Some(values[middle].midpoint(values[values.len() / 2]))
-}
-
-pub(super) fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-}
-
 /// Runs table 5: three systems.
 pub(in crate::experiment) fn table5(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let cells = of_applications(setting, USUAL_RATIO, |ground| {
@@ -320,90 +282,36 @@ pub(in crate::experiment) fn table5(setting: &Setting<'_>) -> Result<Outcome, Ex
             .chain(HITS_PER_100_WRITES.map(|hits| ground.flashield_worth(hits)))
             .collect()
     })?;
-    let rows = measured(setting, &cells)?;
-    let label = |system| if system == FLASHIELD { "n = 1" } else { "" };
-    let clwa = SYSTEMS.map(|system| median(all_of(&rows, system, label(system), "clwa")));
-    let hits = SYSTEMS.map(|system| mean(&all_of(&rows, system, label(system), "hit_ratio")));
-    let less = |one: Option<f64>, other: Option<f64>| Some(100.0 * (one? - other?));
-    let over = |one: Option<f64>, other: Option<f64>| Some(one? / other?);
-    let paper_clwa = ["0.54", "2.85", "3.67"];
-    let mut findings = Vec::new();
-    for (number, system) in SYSTEMS.into_iter().enumerate() {
-        findings.push(Finding::new(
-            format!("median CLWA of the applications, {system}"),
-            Some(paper_clwa[number]),
-            clwa[number],
-        ));
-    }
-    findings.extend([
-        Finding::new(
-            "the same, flashield / ripq",
-            Some("0.19"),
-            over(clwa[0], clwa[1]),
-        ),
-        Finding::new(
-            "mean hit ratio, flashield - ripq, points",
-            Some("-0.2"),
-            less(hits[0], hits[1]),
-        ),
-        Finding::new(
-            "mean hit ratio, flashield - victim, points",
-            Some("-2.4"),
-            less(hits[0], hits[2]),
-        ),
-    ]);
-    let worths = HITS_PER_100_WRITES.map(worth_label);
-    for label in worths.iter().map(String::as_str).chain([AS_PAPER]) {
-        let all = |field| all_of(&rows, FLASHIELD, label, field);
-        findings.extend([
-            Finding::new(
-                format!("{label}: median CLWA, flashield / ripq"),
-                None,
-                over(median(all("clwa")), clwa[1]),
-            ),
-            Finding::new(
-                format!("{label}: mean hit ratio, flashield - ripq, points"),
-                None,
-                less(mean(&all("hit_ratio")), hits[1]),
-            ),
-        ]);
-    }
-    Ok(Outcome::of(Vec::new(), findings, rows))
+    setting.told(&cells, Cell::measure, TABLE5)
 }
 
-/// Returns the median CLWA and the mean hit ratio of all applications, beside the paper's.
-fn of_paper(
-    label: &str,
-    clwa: &'static str,
-    hits: &'static str,
-    all: impl Fn(&str) -> Vec<f64>,
-) -> [Finding; 2] {
-    let found = mean(&all("hit_ratio")).map(|hits| 100.0 * hits);
-    [
-        Finding::new(
-            format!("median CLWA, {label}"),
-            Some(clwa),
-            median(all("clwa")),
-        ),
-        Finding::new(format!("mean hit ratio, {label}, %"), Some(hits), found),
-    ]
-}
+const TABLE5: &str = "
+for $system, $setting, $paper = flashield | n = 1 | 0.54; ripq | | 2.85; victim | | 3.67
+ median CLWA of the applications, {system} | median(clwa)[{system}; setting={setting}] | {paper}
+the same, flashield / ripq | median(clwa)[flashield; setting=n = 1] / median(clwa)[ripq] | 0.19
+for $other, $paper = ripq | -0.2; victim | -2.4
+ mean hit ratio, flashield - {other}, points \
+   | 100 * (mean(hit_ratio)[flashield; setting=n = 1] - mean(hit_ratio)[{other}]) | {paper}
+for $setting = n = 1, 50 hits for 100 writes; n = 1, 100 hits for 100 writes; n = 1, 300 hits for 100 writes; \
+  n = 1, 600 hits for 100 writes; n = 1, as in the paper
+ {setting}: median CLWA, flashield / ripq | median(clwa)[flashield; setting={setting}] / median(clwa)[ripq]
+ {setting}: mean hit ratio, flashield - ripq, points \
+   | 100 * (mean(hit_ratio)[flashield; setting={setting}] - mean(hit_ratio)[ripq])
+";
 
 /// Runs table 6: the number of reads that makes an item flashy.
 pub(in crate::experiment) fn table6(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let cells = of_applications(setting, USUAL_RATIO, |ground| {
         READS.map(|reads| ground.flashield(reads)).into()
     })?;
-    let rows = measured(setting, &cells)?;
-    let paper = [("0.5", "94.6"), ("0.5", "93.9"), ("0.4", "93.4")];
-    let mut findings = Vec::new();
-    for (reads, (clwa, hits)) in READS.into_iter().zip(paper) {
-        let label = format!("n = {reads}");
-        let all = |field: &str| all_of(&rows, FLASHIELD, &label, field);
-        findings.extend(of_paper(&label, clwa, hits, all));
-    }
-    Ok(Outcome::of(Vec::new(), findings, rows))
+    setting.told(&cells, Cell::measure, TABLE6)
 }
+
+const TABLE6: &str = "
+for setting, $clwa, $hits = n = 1 | 0.5 | 94.6; n = 10 | 0.5 | 93.9; n = 100 | 0.4 | 93.4
+ median CLWA, {setting} | median(clwa) | {clwa}
+ mean hit ratio, {setting}, % | 100 * mean(hit_ratio) | {hits}
+";
 
 /// Runs table 7: the share of memory in the cache.
 pub(in crate::experiment) fn table7(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
@@ -413,28 +321,20 @@ pub(in crate::experiment) fn table7(setting: &Setting<'_>) -> Result<Outcome, Ex
             vec![ground.flashield(1)]
         })?);
     }
-    let rows = measured(setting, &cells)?;
-    let paper = [("0.7", "94.0"), ("0.8", "94.8"), ("0.9", "96.7")];
-    let mut findings = Vec::new();
-    for (ratio, (clwa, hits)) in RATIOS.into_iter().zip(paper) {
-        let end = format!(" 1 : {ratio}");
-        let of_ratio = |row: &&Row| row.text(PART).is_some_and(|part| part.ends_with(&end));
-        let of_ratio: Vec<Row> = rows.iter().filter(of_ratio).cloned().collect();
-        let all = |field: &str| all_of(&of_ratio, FLASHIELD, "n = 1", field);
-        findings.extend(of_paper(end.trim(), clwa, hits, all));
-    }
-    Ok(Outcome::of(Vec::new(), findings, rows))
+    setting.told(&cells, Cell::measure, TABLE7)
 }
+
+const TABLE7: &str = "
+for part, $ratio, $clwa, $hits = * 1 : 15 | 1 : 15 | 0.7 | 94.0; * 1 : 7 | 1 : 7 | 0.8 | 94.8; * 1 : 3 | 1 : 3 | 0.9 | 96.7
+ median CLWA, {ratio} | median(clwa) | {clwa}
+ mean hit ratio, {ratio}, % | 100 * mean(hit_ratio) | {hits}
+";
 
 /// Runs the frontier, no table of the paper: hit ratio against bytes written, for all ways to admit and for a cache that knows
 /// the future.
 pub(in crate::experiment) fn frontier(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     // Number of workloads at each ratio.
-    let workloads: [usize; 2] = match setting.scale {
-        Scale::Tiny => [1, 0],
-        Scale::Small => [3, 1],
-        Scale::Paper => [3, 3],
-    };
+    let workloads: [usize; 2] = setting.scale.pick([1, 0], [3, 1], [3, 3]);
     let mut grounds = Vec::new();
     for (ratio, count) in RATIOS_OF_FRONTIER.into_iter().zip(workloads) {
         for name in &WORKLOADS[..count] {
@@ -442,7 +342,7 @@ pub(in crate::experiment) fn frontier(setting: &Setting<'_>) -> Result<Outcome, 
         }
     }
     let cells: Vec<Cell> = grounds.iter().flat_map(of_frontier).collect();
-    let mut rows = measured(setting, &cells)?;
+    let mut rows = setting.cells.run(&cells, Cell::measure)?;
     let bounds = setting.cells.run(&grounds, Ground::bound)?;
     rows.extend(bounds);
     rows.sort_by_key(|row| {
@@ -555,12 +455,5 @@ mod tests {
         assert_eq!(bytes_at(&points, 0.9), None);
         let between = bytes_at(&points, 0.6).unwrap();
         assert!((between - 300f64.sqrt() * 10.0).abs() < 1e-9);
-    }
-
-    #[test]
-    fn medians_of_even_numbers_are_between() {
-        assert_eq!(median(vec![]), None);
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
     }
 }

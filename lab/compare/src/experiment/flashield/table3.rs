@@ -5,15 +5,12 @@ use std::time::Duration;
 use engine::preset::Preset;
 use workload::{Settings, Workload};
 
-use crate::compare::{DeviceChoice, Plan, run as compare};
-use crate::experiment::pick::{figure, over, points, quotient};
-use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
+use crate::compare::Plan;
+use crate::experiment::pick::{emulated, preset, quotient, ran};
+use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
 use crate::row::Row;
 
-const VICTIM: &str = "victim";
-const RIPQ: &str = "ripq";
-/// Presets, with the paper's hit ratio in percent and CLWA.
-const PAPER: [(&str, &str, &str); 2] = [(VICTIM, "69.72", "4.00"), (RIPQ, "70.59", "2.59")];
+const PRESETS: [&str; 2] = ["victim", "ripq"];
 const CLIENTS: u32 = 16;
 /// Time between an answer and the client's next request: long enough that neither drive nor processor is the bottleneck.
 const TURNAROUND: Duration = Duration::from_millis(1);
@@ -30,19 +27,16 @@ struct Extent {
 
 impl Extent {
     /// Memory and flash are as 1 to 7, except at [`Scale::Tiny`]: no engine works with less memory.
-    const fn of(scale: Scale) -> Self {
-        match scale {
-            Scale::Tiny => Self {
-                memory_bytes: 16 << 20,
-                flash_bytes: 24 << 20,
-                segment_bytes: 256 << 10,
-                keys: 100_000,
-                warmup: 100_000,
-                requests: 100_000,
-            },
-            Scale::Small => Self::scaled(1),
-            Scale::Paper => Self::scaled(8),
-        }
+    fn of(scale: Scale) -> Self {
+        let tiny = Self {
+            memory_bytes: 16 << 20,
+            flash_bytes: 24 << 20,
+            segment_bytes: 256 << 10,
+            keys: 100_000,
+            warmup: 100_000,
+            requests: 100_000,
+        };
+        scale.pick(tiny, Self::scaled(1), Self::scaled(8))
     }
 
     const fn scaled(times: u64) -> Self {
@@ -67,8 +61,10 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
         ..Settings::default()
     };
     let workload = Workload::parse("memcachier", settings)?;
-    let spec = format!("ftl:mlc,size={},block=128KiB", 2 * extent.flash_bytes);
-    let device = DeviceChoice::Emulated(spec.parse().expect("a device that there is"));
+    let device = emulated(&format!(
+        "ftl:mlc,size={},block=128KiB",
+        2 * extent.flash_bytes
+    ));
     let plan = Plan {
         segment_bytes: Some(extent.segment_bytes),
         warmup: extent.warmup,
@@ -78,78 +74,37 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
         cache_bytes: Some(extent.flash_bytes),
         ..Plan::new(workload, device, extent.memory_bytes, CLIENTS)
     };
-    let presets = PAPER.map(|(name, ..)| {
-        systems::PRESETS
-            .named(name)
-            .expect("the presets are in the list")
-    });
+    let presets = PRESETS.map(preset);
     let measure = |preset: &&'static Preset| row(&plan, preset);
-    let rows = setting.cells.run(&presets, measure)?;
-    Ok(Outcome::of(Vec::new(), findings(&rows), rows))
+    setting.told(&presets, measure, TOLD)
 }
 
 fn row(plan: &Plan, preset: &'static Preset) -> Result<Row, ExperimentError> {
-    let ran = compare(plan, preset, Box::new(|_| ()))?;
+    let ran = ran(plan, preset)?;
     let (reclaimed, dropped) = ran.detail.reclaimed;
     // The client stores an item after each miss. The paper's trace has no such sets.
-    let misses = ran.row.gets - ran.row.hits;
-    let asked = ran.row.sets.saturating_sub(misses) as f64 / ran.row.sets as f64;
+    let row = &ran.row;
+    let misses = row.gets - row.hits;
+    let asked = row.sets.saturating_sub(misses) as f64 / row.sets as f64;
     Ok(Row::new()
         .with("preset", preset.name)
-        .and(ran.row.figures(&[
-            "gets",
-            "sets",
-            "hit_ratio",
-            "byte_hit_ratio",
-            "dram_hits",
-            "flash_hits",
-            "clwa",
-            "item_bytes_set",
-            "flash_bytes_written",
-            "gc_bytes_copied",
-            "objects_on_flash",
-            "index_dram_bytes",
-            "dlwa",
-        ]))
-        .with("clwa_of_asked_sets", quotient(ran.row.clwa, Some(asked)))
+        .and(row.figures(&["gets", "sets", "hit_ratio", "byte_hit_ratio"]))
+        .and(row.figures(&["dram_hits", "flash_hits", "clwa", "item_bytes_set"]))
+        .and(row.figures(&["flash_bytes_written", "gc_bytes_copied"]))
+        .and(row.figures(&["objects_on_flash", "index_dram_bytes", "dlwa"]))
+        .with("clwa_of_asked_sets", quotient(row.clwa, Some(asked)))
         .with("segments_reclaimed", reclaimed)
         .with("segments_dropped", dropped)
         .with("fixed_bytes", ran.detail.fixed_bytes)
         .with("refused_sets", ran.refused_sets))
 }
 
-fn findings(rows: &[Row]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for (preset, hits, clwa) in PAPER {
-        let percent = figure(rows, preset, "hit_ratio").map(|hits| 100.0 * hits);
-        let of = |field| figure(rows, preset, field);
-        findings.extend([
-            Finding::new(format!("hit ratio of {preset}, %"), Some(hits), percent),
-            Finding::new(format!("CLWA of {preset}"), Some(clwa), of("clwa")),
-            Finding::new(
-                format!("the same over the sets that follow no miss, {preset}"),
-                Some(clwa),
-                of("clwa_of_asked_sets"),
-            ),
-            Finding::new(
-                format!("items kept on flash by {preset}"),
-                None,
-                of("objects_on_flash"),
-            ),
-        ]);
-    }
-    let pair = [RIPQ, VICTIM];
-    findings.extend([
-        Finding::new(
-            "hit ratio, ripq - victim, points",
-            Some("0.87"),
-            points(rows, pair, "hit_ratio"),
-        ),
-        Finding::new(
-            "CLWA, ripq / victim",
-            Some("0.65"),
-            over(rows, pair, "clwa"),
-        ),
-    ]);
-    findings
-}
+const TOLD: &str = "
+for preset, $hits, $clwa = victim | 69.72 | 4.00; ripq | 70.59 | 2.59
+ hit ratio of {preset}, % | 100 * hit_ratio | {hits}
+ CLWA of {preset} | clwa | {clwa}
+ the same over the sets that follow no miss, {preset} | clwa_of_asked_sets | {clwa}
+ items kept on flash by {preset} | objects_on_flash
+hit ratio, ripq - victim, points | 100 * (hit_ratio[ripq] - hit_ratio[victim]) | 0.87
+CLWA, ripq / victim | clwa[ripq] / clwa[victim] | 0.65
+";

@@ -81,12 +81,9 @@ struct Extent {
     probe: Duration,
 }
 
-const fn extent(scale: Scale) -> Extent {
-    let (flash_mib, memory_mib, rounds, probe_ms) = match scale {
-        Scale::Tiny => (128, 64, 1, 20),
-        Scale::Small => (256, 96, 4, 500),
-        Scale::Paper => (2048, 256, 5, 3000),
-    };
+fn extent(scale: Scale) -> Extent {
+    let (flash_mib, memory_mib, rounds, probe_ms) =
+        scale.pick((128, 64, 1, 20), (256, 96, 4, 500), (2048, 256, 5, 3000));
     Extent {
         flash_bytes: flash_mib << 20,
         memory_bytes: memory_mib << 20,

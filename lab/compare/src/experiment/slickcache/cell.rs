@@ -1,13 +1,15 @@
 //! A preset with its workload, and its row.
 
+use std::sync::Arc;
+
 use engine::preset::Preset;
 use serde_json::Value;
+use systems::slickcache::cascade::CascadeConfig;
 
-use super::machine::POPULARITIES;
-use crate::compare::{Outcome as Ran, Plan, run};
-use crate::experiment::pick::{Measure, among, lines, over, points, quotient};
-use crate::experiment::{ExperimentError, Finding};
-use crate::plot::{Axis, Plot};
+use super::machine::tiered;
+use crate::compare::{Outcome as Ran, Plan};
+use crate::experiment::ExperimentError;
+use crate::experiment::pick::{busy_us, preset, quotient, ran, requests_per_s};
 use crate::row::{PART, Row};
 
 /// Fatcache as in the paper: the oldest items are dropped.
@@ -22,48 +24,6 @@ pub(super) const PRESETS: [&str; 3] = [FATCACHE, SLICKCACHE, SLICKCACHE_GC];
 /// Other variants of Fatcache, which copy valid items.
 pub(super) const OTHERS: [&str; 2] = ["fatcache-sync", "fatcache-async"];
 
-/// Measures of several experiments, for which the paper has no numbers.
-pub(super) const FLASH_OF_INDEX: Measure<'static> = (
-    "flash of the index, share of the cache",
-    None,
-    "index_flash_share",
-);
-pub(super) const READS_FOR_A_HIT: Measure<'static> =
-    ("reads of the index for a hit", None, "index_reads_a_hit");
-pub(super) const READS_FOR_A_MISS: Measure<'static> =
-    ("reads of the index for a miss", None, "index_reads_a_miss");
-pub(super) const WRITTEN_FOR_A_SET: Measure<'static> = (
-    "bytes of the index written for a SET",
-    None,
-    "index_bytes_written_a_set",
-);
-
-/// Returns the vertical axis of requests a second.
-pub(super) fn requests_axis() -> Axis {
-    Axis::linear("requests").unit("1/s")
-}
-
-/// Returns the figures of each popularity. `figures` has the title, the vertical axis and its field of each; `across` has the
-/// horizontal axis and its field.
-pub(super) fn plots_of_each(
-    rows: &[Row],
-    presets: &[&str],
-    across: (&Axis, &str),
-    figures: &[(&str, Axis, &str)],
-) -> Vec<Plot> {
-    let mut plots = Vec::new();
-    for popularity in POPULARITIES {
-        let name = popularity.name();
-        let rows = among(rows, "popularity", name.as_str());
-        for (title, y, field) in figures {
-            let lines = lines(&rows, presets, across.1, field);
-            let title = format!("{title}, {name}");
-            plots.push(Plot::new(title, across.0.clone(), y.clone(), lines));
-        }
-    }
-    plots
-}
-
 #[derive(Clone)]
 pub(super) struct Cell {
     pub(super) preset: &'static Preset,
@@ -75,16 +35,14 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    pub(super) fn new(preset: &'static str, plan: Plan) -> Self {
-        let (of, index_device) = match preset {
+    pub(super) fn new(name: &'static str, plan: Plan) -> Self {
+        let (of, index_device) = match name {
             OPTANE_GC => (SLICKCACHE_GC, Some(OPTANE.parse().expect("a device"))),
             other => (other, None),
         };
         Self {
-            preset: systems::PRESETS
-                .named(of)
-                .expect("the presets are in the list"),
-            name: preset,
+            preset: preset(of),
+            name,
             plan: Plan {
                 index_device,
                 ..plan
@@ -112,13 +70,19 @@ impl Cell {
         self
     }
 
+    /// Sets the settings of the index.
+    pub(super) fn cascade(mut self, cascade: CascadeConfig) -> Self {
+        self.plan.placement = Some(Arc::new(tiered(cascade)));
+        self
+    }
+
     /// Sets the name of the preset in its row.
     pub(super) fn called(self, name: &'static str) -> Self {
         Self { name, ..self }
     }
 
     pub(super) fn ran(&self) -> Result<Ran, ExperimentError> {
-        Ok(run(&self.plan, self.preset, Box::new(|_| ()))?)
+        ran(&self.plan, self.preset)
     }
 
     pub(super) fn row(&self) -> Result<Row, ExperimentError> {
@@ -143,10 +107,6 @@ impl Cell {
         let index_reads_a_hit = tiered(reads_of_tier2 + reads_of_tier3, hits);
         let reads_a_hit = row.flash_reads_per_hit.zip(row.flash_hits);
         let reads_a_hit = reads_a_hit.map(|(reads, of)| reads * of as f64 / hits);
-        let seconds_busy = detail.cpu_busy.map(|busy| busy * f64::from(self.plan.cpus));
-        let busy_us = seconds_busy
-            .zip(row.ops_per_s)
-            .map(|(busy, rate)| busy / rate * 1e6);
         let part = Some(self.part.as_str()).filter(|part| !part.is_empty());
         Row::new()
             .with(PART, part)
@@ -180,44 +140,11 @@ impl Cell {
             .and(row.figures(&["gc_items_copied", "clwa", "dlwa"]))
             .with("mappings_lost", has_tiers.then_some(detail.mappings_lost))
             .with("cpu_busy", detail.cpu_busy)
-            .with("cpu_us_an_op", busy_us)
+            .with("cpu_us_an_op", busy_us(&self.plan, ran))
     }
 
     fn of_flash(&self, has_tiers: bool, bytes: u64) -> Option<f64> {
         let cache_bytes = self.plan.cache_bytes?;
         has_tiers.then(|| bytes as f64 / cache_bytes as f64)
     }
-}
-
-/// Returns the requests a second. The set after a miss belongs to its request.
-pub(super) fn requests_per_s(ran: &Ran) -> Option<f64> {
-    let operations = (ran.row.gets + ran.row.sets) as f64;
-    Some(ran.row.ops_per_s? * ran.row.requests as f64 / operations)
-}
-
-/// Compares two presets: throughput, hit ratio, and items kept.
-pub(super) fn speed(
-    rows: &[Row],
-    [one, other]: [&'static str; 2],
-    of: &str,
-    paper: Option<&'static str>,
-) -> Vec<Finding> {
-    let pair = [one, other];
-    vec![
-        Finding::new(
-            format!("throughput, {one} / {other}, {of}"),
-            paper,
-            over(rows, pair, "requests_per_s"),
-        ),
-        Finding::new(
-            format!("hit ratio, {one} - {other}, points, {of}"),
-            None,
-            points(rows, pair, "hit_ratio"),
-        ),
-        Finding::new(
-            format!("items kept, {one} / {other}, {of}"),
-            None,
-            over(rows, pair, "items_kept"),
-        ),
-    ]
 }

@@ -3,16 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::cell::{
-    Cell, FATCACHE, SLICKCACHE, SLICKCACHE_GC, WRITTEN_FOR_A_SET, requests_axis, requests_per_s,
-};
+use systems::slickcache::TieredSettings;
+
+use super::cell::{Cell, FATCACHE, SLICKCACHE, SLICKCACHE_GC};
 use super::machine::{Machine, Popularity, USUAL_HOT, USUAL_SETS, tiered};
 use crate::compare::{Crashed, Outcome as Ran, Plan, Survives, crash};
-use crate::experiment::pick::{among, measured, quotient, row_of};
-use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
+use crate::experiment::pick::{quotient, requests_per_s};
+use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
 use crate::plot::{Axis, Line, Plot};
-use crate::row::{PART, Row};
-use systems::slickcache::TieredSettings;
+use crate::row::Row;
 
 /// Size of the cache, in percent of the data set.
 const CACHE_PERCENT: f64 = 10.0;
@@ -26,11 +25,7 @@ const INTERVALS: &str = "16";
 const RECOVERED: &str = "fatcache, recovered";
 
 fn intervals(scale: Scale) -> Vec<u32> {
-    match scale {
-        Scale::Tiny => vec![16],
-        Scale::Small => vec![1, 16, 256],
-        Scale::Paper => vec![1, 4, 16, 64, 256, 1024],
-    }
+    scale.pick(vec![16], vec![1, 16, 256], vec![1, 4, 16, 64, 256, 1024])
 }
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
@@ -44,14 +39,13 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     let plot = Plot::new(
         "15. Throughput, a crash at 0 s",
         Axis::linear("time").unit("s"),
-        requests_axis(),
+        Axis::linear("requests").unit("1/s"),
         drawn.map(line).collect(),
     );
-    Ok(Outcome::of(
-        vec![plot],
-        findings(&rows, setting.scale),
-        rows,
-    ))
+    Ok(Outcome {
+        plots: vec![plot],
+        ..Outcome::told(rows, TOLD)
+    })
 }
 
 struct Crash {
@@ -74,10 +68,9 @@ fn cells(setting: &Setting<'_>) -> Result<Vec<Crash>, ExperimentError> {
     let keys = machine.data_set_keys(CACHE_PERCENT);
     let workload = Popularity::Hotspot.workload(setting, keys, USUAL_SETS, true)?;
     let items = machine.items();
-    let (warmup, requests) = match setting.scale {
-        Scale::Tiny => (items, items / 4),
-        Scale::Small | Scale::Paper => (4 * items, items),
-    };
+    let (warmup, requests) = setting
+        .scale
+        .tiny_or((items, items / 4), (4 * items, items));
     let plan = Plan {
         warmup,
         census: 0,
@@ -205,55 +198,22 @@ fn timeline(before: &Ran, after: &Ran) -> Vec<(f64, f64)> {
     points
 }
 
-fn findings(rows: &[Row], scale: Scale) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let of_part = among(rows, PART, TIMELINE);
-    for (preset, paper) in [
-        (SLICKCACHE, Some("0.858")),
-        (SLICKCACHE_GC, Some("0.858")),
-        (FATCACHE, Some("0.176")),
-        (RECOVERED, None),
-    ] {
-        findings.extend(measured(
-            row_of(&of_part, preset),
-            preset,
-            &[
-                (
-                    "throughput right after a crash / before",
-                    paper,
-                    "after_over_before",
-                ),
-                ("hit ratio right after", None, "after_hit_ratio"),
-                ("hit ratio before", None, "hit_ratio"),
-                ("requests a second before", None, "requests_per_s"),
-                ("seconds without service", None, "opened_s"),
-                ("seconds until all is found", None, "recovered_s"),
-            ],
-        ));
-    }
-    let of_part = among(rows, PART, INTERVALS);
-    for interval in intervals(scale) {
-        let rows = among(&of_part, "checkpoint_slabs", interval);
-        findings.extend(measured(
-            row_of(&rows, SLICKCACHE_GC),
-            &format!("a checkpoint every {interval} slabs"),
-            &[
-                (
-                    "mean latency in us",
-                    Some("falls to almost nothing at 256"),
-                    "mean_us",
-                ),
-                ("p99 in us", None, "p99_us"),
-                ("requests a second", None, "requests_per_s"),
-                ("hit ratio", None, "hit_ratio"),
-                WRITTEN_FOR_A_SET,
-                (
-                    "seconds until all is found",
-                    Some("nearly 1 at 256"),
-                    "recovered_s",
-                ),
-            ],
-        ));
-    }
-    findings
-}
+const TOLD: &str = "
+for part = 15
+ for preset, $paper = slickcache | 0.858; slickcache-gc | 0.858; fatcache-async-fifo-drop | 0.176; fatcache, recovered
+  throughput right after a crash / before, {preset} | after_over_before | {paper}
+  hit ratio right after, {preset} | after_hit_ratio
+  hit ratio before, {preset} | hit_ratio
+  requests a second before, {preset} | requests_per_s
+  seconds without service, {preset} | opened_s
+  seconds until all is found, {preset} | recovered_s
+for part = 16
+ for checkpoint_slabs
+  for $of = a checkpoint every {checkpoint_slabs} slabs
+   mean latency in us, {of} | mean_us | falls to almost nothing at 256
+   p99 in us, {of} | p99_us
+   requests a second, {of} | requests_per_s
+   hit ratio, {of} | hit_ratio
+   bytes of the index written for a SET, {of} | index_bytes_written_a_set
+   seconds until all is found, {of} | recovered_s | nearly 1 at 256
+";

@@ -6,32 +6,26 @@ use std::sync::Arc;
 use systems::slickcache::cascade::CascadeConfig;
 use workload::Workload;
 
-use super::cell::{Cell, READS_FOR_A_HIT, READS_FOR_A_MISS, SLICKCACHE_GC, WRITTEN_FOR_A_SET};
+use super::cell::{Cell, SLICKCACHE_GC};
 use super::machine::{Machine, Popularity, USUAL_HOT, USUAL_SETS, USUAL_THETA, tiered};
 use crate::compare::Plan;
-use crate::experiment::pick::{Measure, measured};
-use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
-use crate::plot::{Axis, Line, Plot};
-use crate::row::{PART, Row};
+use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
 
 const THETAS: [f64; 4] = [0.8, 0.9, 0.99, 1.1];
 /// Keys for each item that the cache has space for. Some of the requests miss.
 const KEYS_AN_ITEM: f64 = 2.0;
 
 fn thetas(scale: Scale) -> &'static [f64] {
-    match scale {
-        Scale::Tiny => &THETAS[2..3],
-        Scale::Small | Scale::Paper => &THETAS,
-    }
+    scale.tiny_or(&THETAS[2..3], &THETAS)
 }
 
 /// Returns pairs: bits of a filter for each mapping, and capacity of Tier 1 in percent of the mappings.
 fn settings(scale: Scale) -> Vec<(u32, f64)> {
-    match scale {
-        Scale::Tiny => vec![(6, 16.0)],
-        Scale::Small => settings_of(&[0, 4, 12], &[2.5, 10.0]),
-        Scale::Paper => settings_of(&[0, 2, 4, 8, 12], &[2.5, 5.0, 10.0, 20.0]),
-    }
+    scale.pick(
+        vec![(6, 16.0)],
+        settings_of(&[0, 4, 12], &[2.5, 10.0]),
+        settings_of(&[0, 2, 4, 8, 12], &[2.5, 5.0, 10.0, 20.0]),
+    )
 }
 
 /// Returns the usual setting, and settings that differ from it in one value.
@@ -75,55 +69,19 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
         let part = format!("{}, behind an item tier of 1 %", popularity.name());
         add(part, &workload, Some(machine.items() / 100));
     }
-    let rows = setting.cells.run(&cells, Cell::row)?;
-    Ok(Outcome::of(plots(&rows), findings(&rows), rows))
+    setting.told(&cells, Cell::row, TOLD)
 }
 
-fn parts(rows: &[Row]) -> Vec<&str> {
-    let mut parts: Vec<&str> = rows.iter().filter_map(|row| row.text(PART)).collect();
-    parts.dedup();
-    parts
-}
-
-fn plots(rows: &[Row]) -> Vec<Plot> {
-    let plot = |(title, _, field): Measure<'static>| {
-        let line = |part: &str| {
-            let of_part = rows.iter().filter(|row| row.text(PART) == Some(part));
-            let point = |row: &Row| Some((row.number("dram_bits_an_item")?, row.number(field)?));
-            let mut points: Vec<(f64, f64)> = of_part.filter_map(point).collect();
-            points.sort_by(|one, other| one.0.total_cmp(&other.0));
-            Line::new(part, points)
-        };
-        let x = Axis::linear("memory").unit("bits an item");
-        let lines = parts(rows).into_iter().map(line).collect();
-        Plot::new(title, x, Axis::linear(title), lines)
-    };
-    [READS_FOR_A_HIT, READS_FOR_A_MISS, WRITTEN_FOR_A_SET]
-        .map(plot)
-        .into()
-}
-
-fn findings(rows: &[Row]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for row in rows {
-        let of = format!(
-            "{}, filters of {} bits, Tier 1 {} %",
-            row.text(PART).unwrap_or_default(),
-            row.number("filter_bits").unwrap_or_default(),
-            row.number("hot_percent").unwrap_or_default(),
-        );
-        findings.extend(measured(
-            Some(row),
-            &of,
-            &[
-                ("bits of memory an item", None, "dram_bits_an_item"),
-                READS_FOR_A_HIT,
-                READS_FOR_A_MISS,
-                WRITTEN_FOR_A_SET,
-                ("hit ratio", None, "hit_ratio"),
-                ("items kept", None, "items_kept"),
-            ],
-        ));
-    }
-    findings
-}
+const TOLD: &str = "
+for $title, $field = reads of the index for a hit | index_reads_a_hit; reads of the index for a miss | index_reads_a_miss; \
+  bytes of the index written for a SET | index_bytes_written_a_set
+ plot {title} | sorted dram_bits_an_item: memory (bits an item) | {field}: {title} | part
+for part, filter_bits, hot_percent
+ for $of = {part}, filters of {filter_bits} bits, Tier 1 {hot_percent} %
+  bits of memory an item, {of} | dram_bits_an_item
+  reads of the index for a hit, {of} | index_reads_a_hit
+  reads of the index for a miss, {of} | index_reads_a_miss
+  bytes of the index written for a SET, {of} | index_bytes_written_a_set
+  hit ratio, {of} | hit_ratio
+  items kept, {of} | items_kept
+";

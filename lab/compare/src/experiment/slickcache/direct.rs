@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use systems::slickcache::cascade::{CascadeConfig, Sizes};
 
-use super::cell::{Cell, SLICKCACHE_GC, requests_axis};
+use super::cell::{Cell, SLICKCACHE_GC};
 use super::machine::{Machine, PAPERS_HOT, Popularity, USUAL_SETS, tiered};
 use crate::compare::Plan;
-use crate::experiment::pick::{among, lines_by, measured, pairs, quotient, row_of};
+use crate::experiment::pick::{pairs, quotient};
 use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
-use crate::plot::{Axis, Plot};
 use crate::row::Row;
 
 /// Bits of the filters: none, as in the paper, and the usual ones. Either way only blocks whose range of hashes has the key are
@@ -19,11 +18,11 @@ const BATCH: u32 = 8;
 
 /// Returns the numbers of blocks read at once, and the numbers of pages of a block.
 fn batches(scale: Scale) -> (Vec<u32>, Vec<u32>) {
-    match scale {
-        Scale::Tiny => (vec![BATCH], vec![1]),
-        Scale::Small => (vec![1, 4, BATCH, 16], vec![1, 4]),
-        Scale::Paper => (vec![1, 2, 4, BATCH, 16], vec![1, 2, 4, 8, 16, 32]),
-    }
+    scale.pick(
+        (vec![BATCH], vec![1]),
+        (vec![1, 4, BATCH, 16], vec![1, 4]),
+        (vec![1, 2, 4, BATCH, 16], vec![1, 2, 4, 8, 16, 32]),
+    )
 }
 
 /// Runs figures 8 and 9: the number of blocks read at once, and the size of a block.
@@ -49,46 +48,26 @@ pub(in crate::experiment) fn parallelism(
         let cell = cell(setting, cascade)?;
         Ok(cell.with("batch", batch).with("block_bytes", pages << 12))
     });
-    let cells: Vec<Cell> = cells.collect::<Result<_, ExperimentError>>()?;
-    let rows = setting.cells.run(&cells, Cell::row)?;
-    let mut findings = Vec::new();
-    for (field, paper) in [
-        ("requests_per_s", "peak at 8 blocks"),
-        ("mean_us", "290, 16 KiB"),
-    ] {
-        for ((pages, batch), row) in pairs(&pages, &batches).zip(&rows) {
-            let of = format!("{batch} blocks of {} KiB at once", pages << 2);
-            let paper = Some(paper).filter(|_| batch == BATCH && pages == 4);
-            findings.extend(measured(Some(row), &of, &[(field, paper, field)]));
-        }
-    }
-    findings.extend(measured(
-        row_of(&among(&rows, "batch", BATCH), SLICKCACHE_GC),
-        &format!("{BATCH} blocks at once"),
-        &[
-            ("hit ratio", None, "hit_ratio"),
-            ("items kept", None, "items_kept"),
-        ],
-    ));
-    let named = pages
-        .iter()
-        .map(|&pages| (format!("{} KiB", pages << 2), pages << 12));
-    let plot = Plot::new(
-        "8. Throughput",
-        Axis::linear("blocks read at once"),
-        requests_axis(),
-        lines_by(&rows, "block_bytes", named, ["batch", "requests_per_s"]),
-    );
-    Ok(Outcome::of(vec![plot], findings, rows))
+    setting.told_each(cells, Cell::row, PARALLELISM)
 }
+
+const PARALLELISM: &str = "
+for $field, $paper = requests_per_s | peak at 8 blocks; mean_us | 290, 16 KiB
+ for block_bytes, batch
+  {field}, {batch} blocks of {=block_bytes / 1024} KiB at once | {field} | {paper} if batch=8; block_bytes=16384
+for batch = 8
+ hit ratio, 8 blocks at once | hit_ratio
+ items kept, 8 blocks at once | items_kept
+plot 8. Throughput | batch: blocks read at once | requests_per_s: requests (1/s) | block_bytes: {=block_bytes / 1024} KiB
+";
 
 /// Runs figure 10: the number of blocks of Tier 2, and the hits of a batch.
 pub(in crate::experiment) fn blocks(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
-    let numbers = match setting.scale {
-        Scale::Tiny => vec![8u32],
-        Scale::Small => vec![8, 32, 64, 128],
-        Scale::Paper => vec![8, 16, 32, 64, 128, 256],
-    };
+    let numbers = setting.scale.pick(
+        vec![8u32],
+        vec![8, 32, 64, 128],
+        vec![8, 16, 32, 64, 128, 256],
+    );
     let cells = pairs(&FILTERS, &numbers).map(|(filter_bits, number)| {
         let usual = Machine::of(setting.scale).cascade(PAPERS_HOT);
         let cascade = CascadeConfig {
@@ -103,29 +82,18 @@ pub(in crate::experiment) fn blocks(setting: &Setting<'_>) -> Result<Outcome, Ex
         let cell = cell(setting, cascade)?;
         Ok(cell.with("filter_bits", filter_bits).with("blocks", number))
     });
-    let cells: Vec<Cell> = cells.collect::<Result<_, ExperimentError>>()?;
-    let rows = setting.cells.run(&cells, hits_a_batch)?;
-    let mut findings = Vec::new();
-    for ((filter_bits, number), row) in pairs(&FILTERS, &numbers).zip(&rows) {
-        let paper = Some("0.8 up to 64 blocks, then less").filter(|_| filter_bits == 0);
-        findings.extend(measured(
-            Some(row),
-            &format!("{number} blocks, filters of {filter_bits} bits"),
-            &[
-                (
-                    "hits of Tier 2 for a batch of up to 8 blocks",
-                    paper,
-                    "hits_a_batch",
-                ),
-                ("look-ups that Tier 2 answers", None, "tier2_share"),
-                ("requests a second", None, "requests_per_s"),
-                ("hit ratio", None, "hit_ratio"),
-                ("items kept", None, "items_kept"),
-            ],
-        ));
-    }
-    Ok(Outcome::of(Vec::new(), findings, rows))
+    setting.told_each(cells, hits_a_batch, BLOCKS)
 }
+
+const BLOCKS: &str = "
+for filter_bits, blocks
+ for $of = {blocks} blocks, filters of {filter_bits} bits
+  hits of Tier 2 for a batch of up to 8 blocks, {of} | hits_a_batch | 0.8 up to 64 blocks, then less if filter_bits=0
+  look-ups that Tier 2 answers, {of} | tier2_share
+  requests a second, {of} | requests_per_s
+  hit ratio, {of} | hit_ratio
+  items kept, {of} | items_kept
+";
 
 fn hits_a_batch(cell: &Cell) -> Result<Row, ExperimentError> {
     let ran = cell.ran()?;
@@ -142,10 +110,7 @@ fn cell(setting: &Setting<'_>, cascade: CascadeConfig) -> Result<Cell, Experimen
     let machine = Machine::of(setting.scale);
     let keys = machine.loaded_keys();
     let workload = Popularity::Zipfian.workload(setting, keys, USUAL_SETS, true)?;
-    let requests = match setting.scale {
-        Scale::Tiny => keys / 32,
-        Scale::Small | Scale::Paper => keys / 4,
-    };
+    let requests = setting.scale.tiny_or(keys / 32, keys / 4);
     let plan = Plan {
         load: true,
         warmup: 2 * requests,

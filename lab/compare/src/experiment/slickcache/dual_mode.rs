@@ -1,25 +1,19 @@
 //! `SlickCache` (`SoCC` 2018), figure 11: the lists of Tier 3, and the buckets into which they are compacted.
 
-use std::sync::Arc;
-
 use systems::slickcache::cascade::{CascadeConfig, Sizes};
 
-use super::cell::{
-    Cell, FLASH_OF_INDEX, READS_FOR_A_HIT, SLICKCACHE_GC, WRITTEN_FOR_A_SET, requests_axis,
-};
-use super::machine::{Machine, PAPERS_HOT, Popularity, tiered};
-use crate::compare::Plan;
-use crate::experiment::pick::{lines_by, measured, pairs};
+use super::cell::{Cell, SLICKCACHE_GC};
+use super::machine::{Machine, PAPERS_HOT, Popularity};
+use crate::experiment::pick::pairs;
 use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
-use crate::plot::{Axis, Plot};
 
 /// Returns the numbers of blocks of a list when it is compacted, and the numbers of buckets for each list.
 fn shapes(scale: Scale) -> (Vec<u32>, Vec<u32>) {
-    match scale {
-        Scale::Tiny => (vec![16], vec![32]),
-        Scale::Small => (vec![4, 16, 64, 256], vec![32, 128]),
-        Scale::Paper => (vec![4, 16, 64, 256, 1024], vec![128, 256, 512, 1024]),
-    }
+    scale.pick(
+        (vec![16], vec![32]),
+        (vec![4, 16, 64, 256], vec![32, 128]),
+        (vec![4, 16, 64, 256, 1024], vec![128, 256, 512, 1024]),
+    )
 }
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
@@ -40,42 +34,22 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
         };
         let warmup = machine.loaded_keys() / 2;
         let plan = machine.loaded(setting, Popularity::Zipfian, 50.0, warmup)?;
-        let plan = Plan {
-            placement: Some(Arc::new(tiered(cascade))),
-            ..plan
-        };
         Ok(Cell::new(SLICKCACHE_GC, plan)
+            .cascade(cascade)
             .with("list_blocks", length)
             .with("ratio", ratio))
     });
-    let cells: Vec<Cell> = cells.collect::<Result<_, ExperimentError>>()?;
-    let rows = setting.cells.run(&cells, Cell::row)?;
-    let measures = [
-        (
-            "requests a second",
-            Some("64 blocks 2.9 times 4, the peak"),
-            "requests_per_s",
-        ),
-        READS_FOR_A_HIT,
-        WRITTEN_FOR_A_SET,
-        FLASH_OF_INDEX,
-        ("hit ratio", None, "hit_ratio"),
-        ("items kept", None, "items_kept"),
-    ];
-    let findings = pairs(&ratios, &lengths).zip(&rows);
-    let findings = findings.flat_map(|((ratio, length), row)| {
-        let of = format!("lists of {length} blocks, ratio {ratio}");
-        measured(Some(row), &of, &measures)
-    });
-    let findings = findings.collect();
-    let named = ratios
-        .iter()
-        .map(|&ratio| (format!("ratio {ratio}"), ratio));
-    let plot = Plot::new(
-        "11. Throughput",
-        Axis::log2("length of a list").unit("blocks"),
-        requests_axis(),
-        lines_by(&rows, "ratio", named, ["list_blocks", "requests_per_s"]),
-    );
-    Ok(Outcome::of(vec![plot], findings, rows))
+    setting.told_each(cells, Cell::row, TOLD)
 }
+
+const TOLD: &str = "
+for ratio, list_blocks
+ for $of = lists of {list_blocks} blocks, ratio {ratio}
+  requests a second, {of} | requests_per_s | 64 blocks 2.9 times 4, the peak
+  reads of the index for a hit, {of} | index_reads_a_hit
+  bytes of the index written for a SET, {of} | index_bytes_written_a_set
+  flash of the index, share of the cache, {of} | index_flash_share
+  hit ratio, {of} | hit_ratio
+  items kept, {of} | items_kept
+plot 11. Throughput | list_blocks: log2 length of a list (blocks) | requests_per_s: requests (1/s) | ratio: ratio {ratio}
+";

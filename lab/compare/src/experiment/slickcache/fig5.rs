@@ -1,11 +1,11 @@
 //! `SlickCache` (`SoCC` 2018), figure 5: a cache as large as a memory can index.
 
-use super::cell::{Cell, FATCACHE, SLICKCACHE, SLICKCACHE_GC, speed};
+use super::cell::{Cell, FATCACHE, SLICKCACHE, SLICKCACHE_GC};
 use super::machine::{Machine, POPULARITIES, Popularity, USUAL_SETS};
 use crate::compare::Plan;
-use crate::experiment::pick::{among, measured, over, pairs, row_of};
-use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
-use crate::row::{PART, Row};
+use crate::experiment::pick::{among, over, pairs};
+use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
+use crate::row::Row;
 
 /// Memory in the paper, in MiB, and the part of the data set that Fatcache can index with it, in percent: an entry takes 44
 /// bytes, and there are a billion keys.
@@ -27,18 +27,11 @@ const OF_THIS_ENGINE: &str = "the same bytes of memory";
 const BASE: &str = "what memory indexes";
 
 fn memories(scale: Scale) -> &'static [(u32, f64)] {
-    match scale {
-        Scale::Tiny => &TINY,
-        Scale::Small => &MEMORIES[2..],
-        Scale::Paper => &MEMORIES,
-    }
+    scale.pick(&TINY, &MEMORIES[2..], &MEMORIES)
 }
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
-    let popularities = match setting.scale {
-        Scale::Tiny => &POPULARITIES[..1],
-        Scale::Small | Scale::Paper => &POPULARITIES[..],
-    };
+    let popularities = setting.scale.tiny_or(&POPULARITIES[..1], &POPULARITIES[..]);
     let memories = memories(setting.scale);
     let mut cells = Vec::new();
     for (popularity, (mib, percent)) in pairs(popularities, memories) {
@@ -58,11 +51,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
         cells.push(cell.part(OF_THIS_ENGINE));
     }
     rows.extend(setting.cells.run(&cells, Cell::row)?);
-    Ok(Outcome::of(
-        Vec::new(),
-        findings(&rows, setting.scale),
-        rows,
-    ))
+    Ok(Outcome::told(rows, TOLD))
 }
 
 /// Returns a cell with a cache of `percent` percent of the data set.
@@ -96,36 +85,16 @@ fn of(rows: &[Row], popularity: Popularity, mib: u32) -> Vec<Row> {
     among(&rows, "memory_mib", mib)
 }
 
-fn findings(rows: &[Row], scale: Scale) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for popularity in POPULARITIES {
-        for &(mib, _) in memories(scale) {
-            let all = of(rows, popularity, mib);
-            for (part, presets) in [
-                (OF_THE_PAPER, &[SLICKCACHE, SLICKCACHE_GC][..]),
-                (OF_THIS_ENGINE, &[SLICKCACHE_GC]),
-            ] {
-                let mut rows = among(&all, PART, BASE);
-                rows.extend(among(&all, PART, part));
-                let of = format!("{}, {mib} MiB, {part}", popularity.name());
-                for &preset in presets {
-                    findings.extend(speed(&rows, [preset, FATCACHE], &of, Some("up to 125")));
-                    findings.push(Finding::new(
-                        format!("hit ratio, {preset} / {FATCACHE}, {of}"),
-                        Some("up to 8.2"),
-                        over(&rows, [preset, FATCACHE], "hit_ratio"),
-                    ));
-                    findings.push(Finding::new(
-                        format!("memory of the index, {preset} / {FATCACHE}, {of}"),
-                        Some("1"),
-                        over(&rows, [preset, FATCACHE], "index_dram_bytes"),
-                    ));
-                    let of = format!("{preset}, {of}");
-                    let measure = ("hit ratio", None, "hit_ratio");
-                    findings.extend(measured(row_of(&rows, preset), &of, &[measure]));
-                }
-            }
-        }
-    }
-    findings
-}
+const TOLD: &str = "
+for popularity, memory_mib
+ for $part, $preset = 10 times the flash | slickcache; 10 times the flash | slickcache-gc; \
+   the same bytes of memory | slickcache-gc
+  for $of = {preset} / fatcache-async-fifo-drop, {popularity}, {memory_mib} MiB, {part}
+   throughput, {of} | requests_per_s[{preset}; part={part}] / requests_per_s[fatcache-async-fifo-drop] | up to 125
+   hit ratio, {preset} - fatcache-async-fifo-drop, points, {popularity}, {memory_mib} MiB, {part} \
+     | 100 * (hit_ratio[{preset}; part={part}] - hit_ratio[fatcache-async-fifo-drop])
+   items kept, {of} | items_kept[{preset}; part={part}] / items_kept[fatcache-async-fifo-drop]
+   hit ratio, {of} | hit_ratio[{preset}; part={part}] / hit_ratio[fatcache-async-fifo-drop] | up to 8.2
+   memory of the index, {of} | index_dram_bytes[{preset}; part={part}] / index_dram_bytes[fatcache-async-fifo-drop] | 1
+   hit ratio, {preset}, {popularity}, {memory_mib} MiB, {part} | hit_ratio[{preset}; part={part}]
+";

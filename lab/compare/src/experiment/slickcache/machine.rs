@@ -10,6 +10,7 @@ use systems::slickcache::cascade::{CascadeConfig, Sizes};
 use workload::{KeySize, Mix, Settings, ValueSize, Workload};
 
 use crate::compare::{DeviceChoice, Plan};
+use crate::experiment::pick::emulated;
 use crate::experiment::{ExperimentError, Scale, Setting};
 
 /// Processor time of a request beside the work of the engine: that of the same servers in `DIDACache`, since the paper gives
@@ -127,38 +128,20 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) const fn of(scale: Scale) -> Self {
-        match scale {
-            Scale::Tiny => Self {
-                servers: 1,
-                cpus: 1,
-                luns_a_channel: 1,
-                slab_kib: 64,
-                block_kib: 64,
-                cache_bytes: 4 << 20,
-                partitions: 1,
-                direct_blocks: 8,
-            },
-            Scale::Small => Self {
-                servers: 4,
-                cpus: 2,
-                luns_a_channel: 2,
-                slab_kib: 64,
-                block_kib: 128,
-                cache_bytes: 64 << 20,
-                partitions: 1,
-                direct_blocks: 16,
-            },
-            Scale::Paper => Self {
-                servers: 8,
-                cpus: 4,
-                luns_a_channel: 4,
-                slab_kib: 256,
-                block_kib: 2048,
-                cache_bytes: 2 << 30,
-                partitions: 2,
-                direct_blocks: 64,
-            },
+    pub(super) fn of(scale: Scale) -> Self {
+        let (servers, cpus, luns_a_channel) = scale.pick((1, 1, 1), (4, 2, 2), (8, 4, 4));
+        let (slab_kib, block_kib, cache_mib) =
+            scale.pick((64, 64, 4), (64, 128, 64), (256, 2048, 2048));
+        let (partitions, direct_blocks) = scale.pick((1, 8), (1, 16), (2, 64));
+        Self {
+            servers,
+            cpus,
+            luns_a_channel,
+            slab_kib,
+            block_kib,
+            cache_bytes: cache_mib << 20,
+            partitions,
+            direct_blocks,
         }
     }
 
@@ -214,10 +197,9 @@ impl Machine {
         let bytes = (2 * self.cache_bytes).max(LEAST_DRIVE_BYTES);
         let block = self.block_kib << 10;
         let (luns, cache) = (self.luns_a_channel, (self.cache_bytes / 32).max(64 << 10));
-        let spec = format!(
+        emulated(&format!(
             "ftl:mlc,size={bytes},block={block},channels={CHANNELS},luns={luns},cache={cache}"
-        );
-        DeviceChoice::Emulated(spec.parse().expect("a device that there is"))
+        ))
     }
 
     /// Returns the settings of the index with `hot_percent` percent of the mappings in Tier 1.

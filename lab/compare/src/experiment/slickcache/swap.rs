@@ -1,10 +1,10 @@
 //! `SlickCache` (`SoCC` 2018), figure 14: instead of SlickCache's index, an index in memory that is swapped.
 
-use super::cell::{Cell, FATCACHE, SLICKCACHE_GC, requests_axis, speed};
+use super::cell::{Cell, FATCACHE, SLICKCACHE_GC};
 use super::machine::{Machine, POPULARITIES, Popularity, optane};
 use crate::compare::{DeviceChoice, Swap};
 use crate::experiment::pick::{among, figure, pairs};
-use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
+use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::Row;
 
@@ -13,10 +13,9 @@ const ON_OPTANE: &str = "fatcache, swapped to optane";
 const DRAWN: [&str; 4] = [FATCACHE, SLICKCACHE_GC, ON_FLASH, ON_OPTANE];
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
-    let popularities = match setting.scale {
-        Scale::Tiny => &POPULARITIES[1..2],
-        Scale::Small | Scale::Paper => &POPULARITIES[..],
-    };
+    let popularities = setting
+        .scale
+        .tiny_or(&POPULARITIES[1..2], &POPULARITIES[..]);
     let cells = pairs(popularities, &[FATCACHE, SLICKCACHE_GC])
         .map(|(popularity, preset)| cell(setting, popularity, preset));
     let cells: Vec<Cell> = cells.collect::<Result<_, ExperimentError>>()?;
@@ -36,7 +35,11 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
         }
     }
     rows.extend(setting.cells.run(&cells, Cell::row)?);
-    Ok(Outcome::of(vec![plot(&rows)], findings(&rows), rows))
+    let plots = vec![plot(&rows)];
+    Ok(Outcome {
+        plots,
+        ..Outcome::told(rows, TOLD)
+    })
 }
 
 /// Returns the swap drives, which hold nothing else. The first is like the cache's drive.
@@ -73,24 +76,17 @@ fn plot(rows: &[Row]) -> Plot {
     Plot::new(
         "14. Throughput",
         Axis::named("popularity", names.to_vec()),
-        requests_axis(),
+        Axis::linear("requests").unit("1/s"),
         DRAWN.iter().map(line).collect(),
     )
 }
 
-fn findings(rows: &[Row]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for popularity in POPULARITIES {
-        let name = popularity.name();
-        let rows = among(rows, "popularity", name.as_str());
-        for (pair, paper) in [
-            ([ON_FLASH, FATCACHE], "0.12 to 0.14"),
-            ([ON_OPTANE, FATCACHE], "0.40 to 0.42"),
-            ([ON_OPTANE, SLICKCACHE_GC], "0.39 to 0.48"),
-            ([SLICKCACHE_GC, FATCACHE], "about 1"),
-        ] {
-            findings.extend(speed(&rows, pair, &name, Some(paper)));
-        }
-    }
-    findings
-}
+const TOLD: &str = "
+for popularity = hotspot; zipfian; normal
+ for $one, $other, $paper = fatcache, swapped to flash | fatcache-async-fifo-drop | 0.12 to 0.14; \
+   fatcache, swapped to optane | fatcache-async-fifo-drop | 0.40 to 0.42; \
+   fatcache, swapped to optane | slickcache-gc | 0.39 to 0.48; slickcache-gc | fatcache-async-fifo-drop | about 1
+  throughput, {one} / {other}, {popularity} | requests_per_s[{one}] / requests_per_s[{other}] | {paper}
+  hit ratio, {one} - {other}, points, {popularity} | 100 * (hit_ratio[{one}] - hit_ratio[{other}])
+  items kept, {one} / {other}, {popularity} | items_kept[{one}] / items_kept[{other}]
+";

@@ -1,14 +1,9 @@
 //! `SlickCache` (`SoCC` 2018), figures 12 and 13 and table 2: all mechanisms together, straight to the cache.
 
-use super::cell::{
-    Cell, FATCACHE, OPTANE_GC, OTHERS, PRESETS, READS_FOR_A_MISS, SLICKCACHE, SLICKCACHE_GC,
-    plots_of_each, requests_axis, speed,
-};
+use super::cell::{Cell, FATCACHE, OPTANE_GC, OTHERS, PRESETS, SLICKCACHE, SLICKCACHE_GC};
 use super::machine::{Machine, POPULARITIES, Popularity, USUAL_SETS};
-use crate::experiment::pick::{among, measured, pairs, row_of};
-use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
-use crate::plot::{Axis, Plot};
-use crate::row::Row;
+use crate::experiment::pick::pairs;
+use crate::experiment::{ExperimentError, Outcome, Scale, Setting};
 
 /// Deviations other than the usual one. The paper does not give its own.
 const OTHER_NORMALS: [Popularity; 2] = [Popularity::Normal(0.025), Popularity::Normal(0.1)];
@@ -16,26 +11,20 @@ const DRAWN: [&str; 4] = [FATCACHE, SLICKCACHE, SLICKCACHE_GC, OPTANE_GC];
 
 /// Returns shares of SETs, in percent.
 fn shares(scale: Scale) -> Vec<f64> {
-    match scale {
-        Scale::Tiny => vec![USUAL_SETS],
-        Scale::Small => vec![75.0, USUAL_SETS, 0.0],
-        Scale::Paper => vec![100.0, 75.0, 50.0, 25.0, USUAL_SETS, 0.0],
-    }
+    scale.pick(
+        vec![USUAL_SETS],
+        vec![75.0, USUAL_SETS, 0.0],
+        vec![100.0, 75.0, 50.0, 25.0, USUAL_SETS, 0.0],
+    )
 }
 
-const fn popularities(scale: Scale) -> &'static [Popularity] {
-    match scale {
-        Scale::Tiny => &[Popularity::Zipfian],
-        Scale::Small | Scale::Paper => &POPULARITIES,
-    }
+fn popularities(scale: Scale) -> &'static [Popularity] {
+    scale.tiny_or(&[Popularity::Zipfian], &POPULARITIES)
 }
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let mut cells = Vec::new();
-    let presets = match setting.scale {
-        Scale::Tiny => &DRAWN[1..3],
-        Scale::Small | Scale::Paper => &DRAWN,
-    };
+    let presets = setting.scale.tiny_or(&DRAWN[1..3], &DRAWN);
     for (popularity, sets) in pairs(popularities(setting.scale), &shares(setting.scale)) {
         cells.extend(cells_of(setting, popularity, sets, presets)?);
     }
@@ -46,8 +35,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
             cells.extend(cells_of(setting, popularity, 0.0, &PRESETS[..2])?);
         }
     }
-    let rows = setting.cells.run(&cells, Cell::row)?;
-    Ok(Outcome::of(plots(&rows), findings(&rows), rows))
+    setting.told(&cells, Cell::row, TOLD)
 }
 
 fn cells_of(
@@ -66,129 +54,43 @@ fn cells_of(
     Ok(cells.collect())
 }
 
-fn plots(rows: &[Row]) -> Vec<Plot> {
-    let figures = [
-        ("12. Throughput", requests_axis(), "requests_per_s"),
-        (
-            "13. Mean latency",
-            Axis::linear("latency").unit("us"),
-            "mean_us",
-        ),
-        ("Hit ratio", Axis::linear("hit ratio"), "hit_ratio"),
-    ];
-    let x = Axis::linear("SETs").unit("%");
-    plots_of_each(rows, &DRAWN, (&x, "sets_percent"), &figures)
-}
-
-/// Popularity, share of SETs in percent, and the throughput in the paper: of `SlickCache` and `SlickCache-GC` over Fatcache,
-/// and of `Optane-GC` over `SlickCache-GC`.
-const PAPER: [(Popularity, f64, [Option<&str>; 3]); 6] = [
-    (
-        Popularity::Hotspot,
-        75.0,
-        [Some("about 1"), Some("about 1"), Some("1.034 to 1.166")],
-    ),
-    (
-        Popularity::Hotspot,
-        0.0,
-        [Some("about 1"), Some("about 1"), Some("1.034 to 1.166")],
-    ),
-    (
-        Popularity::Zipfian,
-        75.0,
-        [Some("0.934"), Some("1.084"), Some("1.034 to 1.166")],
-    ),
-    (
-        Popularity::Zipfian,
-        0.0,
-        [Some("about 1"), Some("about 1"), Some("1.034 to 1.166")],
-    ),
-    (
-        Popularity::Normal(0.04),
-        75.0,
-        [None, None, Some("1.034 to 1.166")],
-    ),
-    (
-        Popularity::Normal(0.04),
-        0.0,
-        [Some("0.77"), Some("0.77"), Some("1.034 to 1.166")],
-    ),
-];
-
-fn findings(rows: &[Row]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for (popularity, sets, paper) in PAPER {
-        let name = popularity.name();
-        let rows = among(
-            &among(rows, "popularity", name.as_str()),
-            "sets_percent",
-            sets,
-        );
-        let of = format!("{name}, {sets} % SETs");
-        for (pair, paper) in [
-            ([SLICKCACHE, FATCACHE], paper[0]),
-            ([SLICKCACHE_GC, FATCACHE], paper[1]),
-            ([OPTANE_GC, SLICKCACHE_GC], paper[2]),
-        ] {
-            findings.extend(speed(&rows, pair, &of, paper));
-        }
-    }
-    let zipfian = among(rows, "popularity", "zipfian");
-    for other in OTHERS {
-        for sets in [75.0, USUAL_SETS] {
-            let rows = among(&zipfian, "sets_percent", sets);
-            let of = format!("zipfian, {sets:.1} % SETs");
-            findings.extend(speed(&rows, [SLICKCACHE_GC, other], &of, None));
-        }
-    }
-    for popularity in OTHER_NORMALS {
-        let name = popularity.name();
-        let rows = among(rows, "popularity", name.as_str());
-        let of = format!("{name}, GET only");
-        findings.extend(speed(&rows, [SLICKCACHE, FATCACHE], &of, Some("0.77")));
-    }
-    findings.extend(of_tiers(rows));
-    findings
-}
-
-/// Returns the figures of table 2: the shares of the tiers that answer, and their reads.
-fn of_tiers(rows: &[Row]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for (popularity, paper) in POPULARITIES.into_iter().zip([
-        ["0.952", "0.043", "0.005", "2.41", "8.22"],
-        ["0.858", "0.119", "0.023", "3.57", "8.86"],
-        ["0.717", "0.221", "0.062", "6.80", "9.72"],
-    ]) {
-        let name = popularity.name();
-        let rows = among(
-            &among(rows, "popularity", name.as_str()),
-            "sets_percent",
-            USUAL_SETS,
-        );
-        let [tier1, tier2, tier3, reads_of_tier2, reads_of_tier3] = paper.map(Some);
-        findings.extend(measured(
-            row_of(&rows, SLICKCACHE_GC),
-            &format!("{SLICKCACHE_GC}, {name}"),
-            &[
-                ("look-ups that Tier 1 answers", tier1, "tier1_share"),
-                ("look-ups that Tier 2 answers", tier2, "tier2_share"),
-                ("look-ups that Tier 3 answers", tier3, "tier3_share"),
-                (
-                    "reads of a look-up that Tier 2 answers",
-                    reads_of_tier2,
-                    "reads_a_tier2_lookup",
-                ),
-                (
-                    "reads of a look-up that Tier 3 answers",
-                    reads_of_tier3,
-                    "reads_a_tier3_lookup",
-                ),
-                READS_FOR_A_MISS,
-                ("hit ratio", None, "hit_ratio"),
-                ("items kept", None, "items_kept"),
-                ("bits of memory an item", None, "dram_bits_an_item"),
-            ],
-        ));
-    }
-    findings
-}
+/// A SET to 30 GETs are 3.2 % SETs.
+const TOLD: &str = "
+for popularity = hotspot; zipfian; normal
+ for $title, $figure, $field = 12. Throughput | requests (1/s) | requests_per_s; \
+   13. Mean latency | latency (us) | mean_us; Hit ratio | hit ratio | hit_ratio
+  plot {title}, {popularity} | sets_percent: SETs (%) | {field}: {figure} \
+    | preset = fatcache-async-fifo-drop; slickcache; slickcache-gc; optane-gc
+for popularity, sets_percent, $plain, $gc = hotspot | 75 | about 1 | about 1; hotspot | 0 | about 1 | about 1; \
+  zipfian | 75 | 0.934 | 1.084; zipfian | 0 | about 1 | about 1; normal | 75; normal | 0 | 0.77 | 0.77
+ for $one, $other, $paper = slickcache | fatcache-async-fifo-drop | {plain}; \
+   slickcache-gc | fatcache-async-fifo-drop | {gc}; optane-gc | slickcache-gc | 1.034 to 1.166
+  for $of = {popularity}, {sets_percent} % SETs
+   throughput, {one} / {other}, {of} | requests_per_s[{one}] / requests_per_s[{other}] | {paper}
+   hit ratio, {one} - {other}, points, {of} | 100 * (hit_ratio[{one}] - hit_ratio[{other}])
+   items kept, {one} / {other}, {of} | items_kept[{one}] / items_kept[{other}]
+for popularity = zipfian
+ for $other = fatcache-sync; fatcache-async
+  for sets_percent, $sets = 75 | 75.0; 3.225806451612903 | 3.2
+   for $of = zipfian, {sets} % SETs
+    throughput, slickcache-gc / {other}, {of} | requests_per_s[slickcache-gc] / requests_per_s[{other}]
+    hit ratio, slickcache-gc - {other}, points, {of} | 100 * (hit_ratio[slickcache-gc] - hit_ratio[{other}])
+    items kept, slickcache-gc / {other}, {of} | items_kept[slickcache-gc] / items_kept[{other}]
+for popularity = normal 0.025; normal 0.1
+ for $one, $other = slickcache | fatcache-async-fifo-drop
+  throughput, {one} / {other}, {popularity}, GET only | requests_per_s[{one}] / requests_per_s[{other}] | 0.77
+  hit ratio, {one} - {other}, points, {popularity}, GET only | 100 * (hit_ratio[{one}] - hit_ratio[{other}])
+  items kept, {one} / {other}, {popularity}, GET only | items_kept[{one}] / items_kept[{other}]
+for popularity, $tier1, $tier2, $tier3, $reads2, $reads3 = hotspot | 0.952 | 0.043 | 0.005 | 2.41 | 8.22; \
+  zipfian | 0.858 | 0.119 | 0.023 | 3.57 | 8.86; normal | 0.717 | 0.221 | 0.062 | 6.80 | 9.72
+ for sets_percent, preset = 3.225806451612903 | slickcache-gc
+  look-ups that Tier 1 answers, {preset}, {popularity} | tier1_share | {tier1}
+  look-ups that Tier 2 answers, {preset}, {popularity} | tier2_share | {tier2}
+  look-ups that Tier 3 answers, {preset}, {popularity} | tier3_share | {tier3}
+  reads of a look-up that Tier 2 answers, {preset}, {popularity} | reads_a_tier2_lookup | {reads2}
+  reads of a look-up that Tier 3 answers, {preset}, {popularity} | reads_a_tier3_lookup | {reads3}
+  reads of the index for a miss, {preset}, {popularity} | index_reads_a_miss
+  hit ratio, {preset}, {popularity} | hit_ratio
+  items kept, {preset}, {popularity} | items_kept
+  bits of memory an item, {preset}, {popularity} | dram_bits_an_item
+";
