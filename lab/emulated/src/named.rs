@@ -6,8 +6,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use device::{
-    Disk, Geometry, NamedDevices, NamedDisk, NamedError, NamedFlash, OpenError, OpenedFlash,
-    OpenedMedium,
+    Disk, Geometry, Journal, MemoryJournal, NamedDevices, NamedDisk, NamedError, NamedFlash,
+    OpenError, OpenedFlash, OpenedMedium,
 };
 
 use crate::{DeviceSpec, DiskSpec, Emulated, NandError, NandFileProblem, SpecError, is_nand_file};
@@ -58,6 +58,10 @@ impl NamedFlash for DeviceSpec {
 
     fn blocks(&self) -> Option<Result<Geometry, NamedError>> {
         (!self.is_ftl()).then(|| self.geometry().map_err(named))
+    }
+
+    fn journal(&self, words: usize) -> Arc<dyn Journal> {
+        Arc::new(MemoryJournal::new(words))
     }
 
     fn open(&self) -> Result<OpenedFlash, NamedError> {

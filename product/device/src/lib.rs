@@ -45,10 +45,9 @@ pub use file::{DEFAULT_IMAGE_BYTES, FileDisk, FileOptions, OpenError, OpenProble
 pub use flash::{BlockHealth, BlockId, Flash, Geometry};
 pub use foreign::file_system_in;
 pub use image::Image;
-pub use journal::{
-    Decay, FileJournal, Journal, JournalError, JournalImage, JournalProblem, MemoryJournal,
-    NewJournal,
-};
+#[cfg(any(test, feature = "faults"))]
+pub use journal::{Decay, JournalImage, MemoryJournal};
+pub use journal::{FileJournal, Journal, JournalError, JournalProblem, NewJournal};
 pub use limit::{LimitCounts, LimitedDisk, LimitedFlash, WriteLimit, WriteRate, WriteRateError};
 pub use memory::{Latency, MemoryDisk};
 #[cfg(any(test, feature = "faults"))]

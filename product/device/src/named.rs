@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::{Disk, Flash, Geometry, OpenError};
+use crate::{Disk, Flash, Geometry, Journal, OpenError};
 
 /// The named devices of a program.
 pub trait NamedDevices: Sync {
@@ -52,6 +52,9 @@ pub trait NamedFlash: fmt::Debug + fmt::Display + Send + Sync {
     /// Returns the shape that its flash will have, or has in its file, if its erase blocks are segments; `None` for a disk. Makes
     /// nothing.
     fn blocks(&self) -> Option<Result<Geometry, NamedError>>;
+
+    /// Makes the journal of a device in memory: this many words, all 0.
+    fn journal(&self, words: usize) -> Arc<dyn Journal>;
 
     /// Makes the device, or opens the device in its file. Blocks the thread.
     fn open(&self) -> Result<OpenedFlash, NamedError>;

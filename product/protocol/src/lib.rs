@@ -29,6 +29,7 @@
 
 mod arithmetic;
 mod base64;
+#[cfg(any(test, feature = "client"))]
 pub mod client;
 mod command;
 mod exptime;

@@ -16,9 +16,11 @@
 //!   └──────────────────┘
 //! ```
 //!
-//! The free functions act on the runtime that drives the calling thread: a [`sim::Sim`] while it blocks on a future, a [`live`]
+//! The free functions act on the runtime that drives the calling thread: a `sim::Sim` while it blocks on a future, a [`live`]
 //! worker otherwise. Futures stay on the thread that spawned them and need not be `Send`. Only the types of [`sync`] and the
 //! inbox of [`live::Workers`] cross threads.
+//!
+//! The simulation is compiled for tests and for the feature `sim` alone: a program has none.
 //!
 //! Nothing outside this crate names the library behind `live`. `unsafe` is confined to the buffers, the pages and the system
 //! calls.
@@ -32,6 +34,7 @@ pub mod live;
 pub mod net;
 pub mod pages;
 pub mod process;
+#[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod sync;
 mod task;
@@ -47,10 +50,18 @@ pub use time::{Elapsed, now, sleep, timeout, unix_seconds};
 
 /// Returns a random identifier. A simulation draws identifiers from a generator of their own.
 pub fn random_id() -> u64 {
-    sim::with_current(|core| core.random_id()).unwrap_or_else(random_u64)
+    #[cfg(any(test, feature = "sim"))]
+    if let Some(id) = sim::with_current(|core| core.random_id()) {
+        return id;
+    }
+    random_u64()
 }
 
 /// Returns a random number: from the seed under simulation, from the system otherwise.
 pub fn random_u64() -> u64 {
-    sim::with_current(|core| core.random_u64()).unwrap_or_else(|| SmallRng::from_os_rng().random())
+    #[cfg(any(test, feature = "sim"))]
+    if let Some(number) = sim::with_current(|core| core.random_u64()) {
+        return number;
+    }
+    SmallRng::from_os_rng().random()
 }

@@ -3,7 +3,9 @@
 use std::future::Future;
 use std::task::Poll;
 
-use crate::{live, sim, sync};
+#[cfg(any(test, feature = "sim"))]
+use crate::sim;
+use crate::{live, sync};
 
 /// Starts `work` on the runtime that drives this thread.
 ///
@@ -29,10 +31,11 @@ pub fn spawn_detached<F>(work: F)
 where
     F: Future<Output = ()> + 'static,
 {
-    match sim::current() {
-        Some(core) => core.spawn(Box::pin(work)),
-        None => live::spawn_local(work),
+    #[cfg(any(test, feature = "sim"))]
+    if let Some(core) = sim::current() {
+        return core.spawn(Box::pin(work));
     }
+    live::spawn_local(work);
 }
 
 /// A future of the output of a spawned task; `None` when the task was dropped before it finished

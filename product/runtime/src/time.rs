@@ -7,24 +7,35 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 
 use crate::instant::Instant;
-use crate::{live, sim};
+use crate::live;
+#[cfg(any(test, feature = "sim"))]
+use crate::sim;
 
 /// Returns the current instant.
 pub fn now() -> Instant {
-    sim::with_current(|core| core.now()).unwrap_or_else(live::monotonic_now)
+    #[cfg(any(test, feature = "sim"))]
+    if let Some(now) = sim::with_current(|core| core.now()) {
+        return now;
+    }
+    live::monotonic_now()
 }
 
 /// Returns seconds since the Unix epoch, from a coarse clock (a few milliseconds).
 pub fn unix_seconds() -> u32 {
-    sim::with_current(|core| core.unix_seconds()).unwrap_or_else(live::unix_seconds)
+    #[cfg(any(test, feature = "sim"))]
+    if let Some(seconds) = sim::with_current(|core| core.unix_seconds()) {
+        return seconds;
+    }
+    live::unix_seconds()
 }
 
 /// Waits for `duration`.
 pub async fn sleep(duration: Duration) {
-    match sim::with_current(|core| core.sleep(duration)) {
-        Some(virtual_sleep) => virtual_sleep.await,
-        None => live::sleep(duration).await,
+    #[cfg(any(test, feature = "sim"))]
+    if let Some(virtual_sleep) = sim::with_current(|core| core.sleep(duration)) {
+        return virtual_sleep.await;
     }
+    live::sleep(duration).await;
 }
 
 /// The deadline passed before the work was done.

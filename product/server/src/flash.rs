@@ -80,7 +80,7 @@ pub(crate) fn meta_beside(file: &Path) -> PathBuf {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use device::{NamedDisk, OpenError, OpenedFlash};
+    use device::{Journal, NamedDisk, OpenError, OpenedFlash};
 
     use super::*;
 
@@ -142,7 +142,7 @@ pub(crate) mod tests {
         }
 
         fn blocks(&self) -> Option<Result<Geometry, NamedError>> {
-            self.text.starts_with("blocks").then(|| {
+            self.text.starts_with("blocks").then_some({
                 Ok(Geometry {
                     channels: 1,
                     luns_per_channel: 1,
@@ -151,6 +151,10 @@ pub(crate) mod tests {
                     page_bytes: 16 << 10,
                 })
             })
+        }
+
+        fn journal(&self, _words: usize) -> Arc<dyn Journal> {
+            panic!("it has no journal")
         }
 
         fn open(&self) -> Result<OpenedFlash, NamedError> {

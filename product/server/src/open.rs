@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use device::{
     FileDisk, FileJournal, FileOptions, Journal, JournalError, JournalProblem, MemoryDisk,
-    MemoryJournal, NamedError, NamedFlash, OpenProblem, OpenedMedium,
+    NamedError, NamedFlash, OpenProblem, OpenedMedium,
 };
 use engine::Medium;
 use engine::config::{META_BYTES, journal_bytes, new_journal};
@@ -46,26 +46,43 @@ pub(crate) struct OpenFlash {
     pub(crate) index: Option<IndexPlace>,
 }
 
+/// The two kinds of journals.
+enum JournalMedium {
+    /// A file.
+    File(PathBuf),
+    /// The memory beside a device in memory.
+    Memory(Arc<dyn NamedFlash>),
+}
+
 /// Location of the journal, which may not exist yet.
 pub(crate) struct JournalPlace {
-    /// `None` for a journal in memory.
-    path: Option<PathBuf>,
+    medium: JournalMedium,
     bytes: u64,
     force: bool,
 }
 
 impl JournalPlace {
+    /// Returns the file; `None` for a journal in memory.
+    fn file(&self) -> Option<&Path> {
+        match &self.medium {
+            JournalMedium::File(path) => Some(path),
+            JournalMedium::Memory(_) => None,
+        }
+    }
+
     /// Returns the path, or a description of a journal in memory.
     pub(crate) fn path(&self) -> PathBuf {
-        let path = self.path.clone();
-        path.unwrap_or_else(|| "the journal in memory".into())
+        let file = self.file().map(Path::to_owned);
+        file.unwrap_or_else(|| "the journal in memory".into())
     }
 
     /// Opens the journal, or creates it. Blocks the thread.
     pub(crate) fn open(self) -> Result<Arc<dyn Journal>, JournalError> {
-        let Some(path) = self.path else {
-            let words = self.bytes as usize / size_of::<u64>();
-            return Ok(Arc::new(MemoryJournal::new(words)));
+        let path = match self.medium {
+            JournalMedium::File(path) => path,
+            JournalMedium::Memory(device) => {
+                return Ok(device.journal(self.bytes as usize / size_of::<u64>()));
+            }
         };
         let deadline = Instant::now() + IN_USE_PATIENCE;
         let in_use = |error: &JournalError| matches!(error.problem, JournalProblem::InUse);
@@ -119,7 +136,7 @@ impl OpenFlash {
         let files = [
             flash.path().map(Path::to_owned),
             image,
-            self.journal.path.clone(),
+            self.journal.file().map(Path::to_owned),
             self.index_path(),
         ];
         let mut files: Vec<PathBuf> = files.into_iter().flatten().collect();
@@ -143,9 +160,16 @@ impl OpenFlash {
             }
         };
         let cache = &config.cache;
-        let beside = || cache.flash.path().map(FileJournal::path_beside);
+        let beside = |path: &Path| JournalMedium::File(FileJournal::path_beside(path));
         let journal = JournalPlace {
-            path: cache.journal.clone().or_else(beside),
+            medium: match (&cache.journal, &cache.flash) {
+                (Some(path), _) => JournalMedium::File(path.clone()),
+                (None, FlashSetting::Path(path)) => beside(path),
+                (None, FlashSetting::Named(device)) => match device.file() {
+                    Some(path) => beside(path),
+                    None => JournalMedium::Memory(Arc::clone(device)),
+                },
+            },
             force: cache.force,
             bytes: match cache.journal_size {
                 Some(size) => size.0,

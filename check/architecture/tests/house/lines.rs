@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Attributes of items that a build does not compile.
-const LEFT_OUT: &[&str] = &["#[cfg(test)]", "#[cfg(any(test, feature = \"faults\"))]"];
+/// Beginnings of attributes of items that a build does not compile.
+const LEFT_OUT: &[&str] = &["#[cfg(test)]", "#[cfg(any(test, feature = "];
 
 /// Counts the lines of these sources that are neither empty nor comments, without tests and the modules that tests alone need.
 /// The sources are formatted: an item ends with a brace that stands below its first letter.
@@ -39,7 +39,7 @@ fn read(text: &str) -> (usize, Vec<String>) {
         if code.is_empty() || code.starts_with("//") {
             continue;
         }
-        if !LEFT_OUT.contains(&code) {
+        if !LEFT_OUT.iter().any(|start| code.starts_with(start)) {
             count += 1;
             continue;
         }

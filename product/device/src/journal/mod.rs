@@ -10,11 +10,13 @@
 //! stores before the last sync and any subset of the later stores.
 
 mod file;
+#[cfg(any(test, feature = "faults"))]
 mod memory;
 
 use std::ops::Range;
 
 pub use file::{FileJournal, JournalError, JournalProblem, NewJournal};
+#[cfg(any(test, feature = "faults"))]
 pub use memory::{Decay, JournalImage, MemoryJournal};
 
 use crate::{DeviceError, IoFuture};
