@@ -6,12 +6,17 @@
 //! slab, `greedy` those of the slab with the fewest valid bytes. `kick` drops the slab with the fewest valid bytes;
 //! `fifo-drop`, SlickCache's baseline, drops the oldest slab.
 //!
+//! This folder has the presets, that is settings, and no mechanism. The mechanisms of the cache are in `product/engine`: its
+//! store and its reclaim serve every preset, and a preset chooses policy, reserve and wear leveling in `ReclaimSettings`. The
+//! default preset uses the same index, queues and recovery. The devices are in `lab/emulated`, for experiments and tests.
+//!
 //! | mechanism | section | file |
 //! |---|---|---|
+//! | slabs, a queue of free and full ones for each channel | 4.1.1 | `product/engine/src/store/queues.rs` |
 //! | unified direct mapping: from a key to a slab on flash, without a second table | 4.1.2 | `product/engine/src/placement/exact.rs` |
-//! | integrated garbage collection: space-based, then locality-based (the quick clean) | 4.1.3 | `product/engine/src/reclaim/policy.rs` |
+//! | integrated garbage collection: space-based, then locality-based (the quick clean) | 4.1.3 | `product/engine/src/reclaim/policy.rs` (`Integrated`) |
 //! | dynamic over-provisioning: heuristic and queueing | 4.1.4 | `product/engine/src/reclaim/watermarks.rs` |
-//! | wear leveling | 4.1.5 | `product/engine/src/reclaim/policy.rs`, `product/engine/src/reclaim/reclaimer.rs` (`take_least_worn`) |
+//! | wear leveling | 4.1.5 | `product/engine/src/reclaim/policy.rs` (`level_wear`, `least_worn`), `product/engine/src/reclaim/reclaimer.rs` (`take_least_worn`); the least worn free slab is opened first: `product/engine/src/store/queues.rs` |
 //! | crash recovery | 4.1.6 | `product/engine/src/flash/recover.rs` |
 //! | libssd: slabs as blocks of a LUN, bad blocks | 4.2 | `lab/emulated/src/libssd.rs`, `product/engine/src/store/write.rs` |
 //! | the open-channel SSD, emulated | 4.3 | `lab/emulated/src/nand/` |

@@ -4,13 +4,18 @@
 //! | mechanism | section | file |
 //! |---|---|---|
 //! | memory as a filter | 3.1 | `product/engine/src/admission/mod.rs` |
-//! | flashiness: two features, a support vector machine | 3.2 | `systems/flashield/src/admission/flashiness.rs`, `systems/flashield/src/admission/svm.rs` |
-//! | samples and training, application by application | 4.2 | `systems/flashield/src/admission/learner.rs` |
+//! | the two features of an item: reads and updates | 3.2 | `product/engine/src/admission/features.rs` |
+//! | flashiness, by a support vector machine | 3.2 | `systems/flashield/src/admission/flashiness.rs`, `systems/flashield/src/admission/svm.rs` |
+//! | samples and training, application by application | 4.2 | `systems/flashield/src/admission/flashiness.rs`, `systems/flashield/src/admission/learner.rs` |
+//! | a limit on writes to flash | 3.2, 4 | `product/device/src/limit.rs` |
 //! | the worth of a place on flash (not in the paper) | - | `systems/flashield/src/admission/worth.rs` |
-//! | an index without keys: 16 slots for a key, filters of segments | 3.4 | `systems/flashield/src/compact/`, `systems/flashield/src/hashed.rs` |
-//! | writing a segment: 16 functions say where an item may lie | 3.4, 4.1 | `product/format/src/hashed.rs`, `product/engine/src/store/cursor.rs` |
-//! | eviction: CLOCK, ghosts, the hot data threshold | 4.3 | `systems/flashield/src/hashed/core.rs`, `systems/flashield/src/hashed/shard.rs` |
-//! | RIPQ, in segments | 2.2, 5.1; FAST 2015 | `product/engine/src/store/priorities.rs` |
+//! | the compact index, without keys: a hash table with 16 look-up functions, a Bloom filter for each segment | 3.4 | `systems/flashield/src/compact/` |
+//! | the compact index as the index of a cache: the placement `hashed` | 3.4 | `systems/flashield/src/hashed.rs`, `systems/flashield/src/hashed/` |
+//! | 16 hash functions for the place of an item in its segment; filling a segment | 3.4, 4.1 | `product/format/src/hashed.rs`, `product/engine/src/store/cursor.rs` |
+//! | CLOCK over flash, ghosts, the hot data threshold | 4.3 | `systems/flashield/src/compact/table.rs`, `systems/flashield/src/hashed/shard.rs`, `systems/flashield/src/hashed/hot.rs` |
+//! | one CLOCK over memory and flash | 4, 4.3 | `move_one_hand` in `systems/flashield/src/hashed/shard.rs`, `product/engine/src/placement/clock.rs`, `product/engine/src/tiers/mod.rs` |
+//! | hot items of a reclaimed segment go back to memory | 4.3 | `product/engine/src/reclaim/policy.rs` (`ReturnRecent`) |
+//! | RIPQ, in segments | 2.2, 5.1; FAST 2015 | `product/engine/src/store/priorities.rs`, `product/engine/src/reclaim/policy.rs` (`CopyPromoted`) |
 //! | S3-FIFO's ghosts (not in the paper) | - | `product/engine/src/admission/ghosts.rs` |
 //! | the presets | 5.1 | this file |
 

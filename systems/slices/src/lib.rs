@@ -8,6 +8,21 @@
 //!        device::Disk                   a file, a drive, an emulated one
 //! ```
 //!
+//! | mechanism | section | file |
+//! |---|---|---|
+//! | SliceHash | 5 | `systems/slices/src/hash.rs`, `systems/slices/src/hash/` |
+//! | slicing: a slot of all incarnations in one page; flushes | 5.1 | `systems/slices/src/page.rs`, `systems/slices/src/incarnations.rs`, `systems/slices/src/flush.rs`, `systems/slices/src/drive.rs` |
+//! | partitions, and their tables in memory | 5.1.1, 7.1 | `systems/slices/src/table.rs` |
+//! | Bloom filters in memory | 5.1.2 | `systems/slices/src/filter.rs` |
+//! | concurrent reads over channels | 4.2, 5.2 | `systems/slices/src/scheduler.rs`, `systems/slices/src/channel.rs`, `systems/slices/src/probe.rs` |
+//! | several drives | 5.3 | `systems/slices/src/drives.rs` |
+//! | SliceBloom | 6, 7.5 | `systems/slices/src/bloom/` |
+//! | SliceLSH | 6, 7.5 | `systems/slices/src/lsh/` |
+//! | bursts of inserts: side tables | 7.2 | `systems/slices/src/frozen.rs`, `systems/slices/src/hash/batch.rs` |
+//! | tolerating failures: the log | 8 | `systems/slices/src/log.rs`, `systems/slices/src/part.rs` |
+//! | large pairs: SliceMap | 8 | `systems/slices/src/map/` |
+//! | the index of a cache | - | `systems/slices/placement/` |
+//!
 //! `docs/papers/slices.md` has the design, the states and the effects of a crash; the bytes are in [`encoding`].
 //!
 //! The crate needs a runtime (`runtime::sim` or `runtime::live`) on the threads that use it, and nothing of the cache.

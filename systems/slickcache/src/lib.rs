@@ -3,11 +3,13 @@
 //! | mechanism | section | file |
 //! |---|---|---|
 //! | Tier 1, and demotion from it | 4.1.1 | `systems/slickcache/src/cascade/hot.rs`, `systems/slickcache/src/cascade/upkeep.rs` |
-//! | direct blocks, active lists, inactive buckets, and the entries buffered before them | 4.1 | `systems/slickcache/src/cascade/partition.rs`, `systems/slickcache/src/cascade/block.rs` |
-//! | the dual-mode linked hash table: compaction of an active list | 4.1.3 | `systems/slickcache/src/cascade/upkeep/compaction.rs` |
-//! | look-ups over the tiers | 4.2 | `systems/slickcache/src/cascade/search.rs` |
+//! | Tier 2: direct blocks | 4.1.2 | `systems/slickcache/src/cascade/block.rs`, `systems/slickcache/src/cascade/partition.rs` |
+//! | Tier 3, the dual-mode linked hash table: active lists and their buffers, inactive buckets | 4.1.3 | `systems/slickcache/src/cascade/partition.rs` |
+//! | compaction of an active list into inactive buckets | 4.1.3 | `systems/slickcache/src/cascade/upkeep/compaction.rs` |
+//! | jump lists | 4.1.3 | `systems/slickcache/src/cascade/jump.rs` |
+//! | look-ups below Tier 1, in batches | 4.1.2, 4.2 | `systems/slickcache/src/cascade/search.rs` |
 //! | reads, writes and deletes over the tiers | 4.2 | `systems/slickcache/src/tiered.rs` |
-//! | Adaptive Two-phase GC | 4.3 | `product/engine/src/reclaim/policy.rs` (`CopyRecent`) |
+//! | Adaptive Two-phase GC | 4.3 | `product/engine/src/reclaim/policy.rs` (`CopyRecent`); an item is hot if Tier 1 names it: `check` in `systems/slickcache/src/tiered.rs` |
 //! | zero-I/O demapping, the slab sequence counter | 4.3 | `systems/slickcache/src/tiered.rs`, `systems/on-flash/src/numbers.rs` |
 //! | crash recovery of the index | 4.4 | `systems/slickcache/src/cascade/checkpoint.rs` |
 //! | the presets | 5.2 | this file |

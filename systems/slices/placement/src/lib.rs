@@ -3,10 +3,9 @@
 //!
 //! | mechanism | section | file |
 //! |---|---|---|
-//! | slicing, incarnations, partitions | 5.1 | `systems/slices/src/hash/`, `systems/slices/src/page.rs`, `systems/slices/src/incarnations.rs`; the table in memory in `systems/slices/src/table.rs` |
-//! | concurrent reads over channels | 5.2 | `systems/slices/src/scheduler.rs` |
-//! | SliceBloom, SliceLSH | 6 | `systems/slices/src/bloom/`, `systems/slices/src/lsh/` |
-//! | an index of a cache on `SliceHash` (not in the paper) | - | `systems/slices/placement/src/placement.rs`, `systems/slices/src/hash/index.rs` |
+//! | the structures of the paper: SliceHash, SliceBloom, SliceLSH | 5, 6 | `systems/slices`, with a table of its own in `systems/slices/src/lib.rs` |
+//! | SliceHash for an owner with locks of its own (not in the paper) | - | `systems/slices/src/hash/index.rs` |
+//! | the index of a cache on it: the placement `sliced` (not in the paper) | - | `systems/slices/placement/src/placement.rs` |
 //! | the preset | - | this file |
 
 #![forbid(unsafe_code)]
