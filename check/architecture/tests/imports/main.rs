@@ -19,6 +19,9 @@ const FOLDERS: &[&str] = &["product", "lab/emulated", "systems", "check", "lab"]
 /// Stands for the crates of the systems in [`CRATES`]. They may depend on crates of the same system.
 const SYSTEM: &str = "a system";
 
+/// Folders of `systems/` that are no system: the list, and parts that several systems share.
+const SHARED: &[&str] = &["list", "on-flash"];
+
 /// The crates, the lowest level first. A crate depends on crates of lower levels alone.
 const CRATES: &[&[&str]] = &[
     &[
@@ -293,7 +296,8 @@ fn normal(path: &Path) -> PathBuf {
 fn system_of(path: &Path) -> Option<PathBuf> {
     let systems = root().join("systems");
     let below = path.strip_prefix(&systems).ok()?.components().next()?;
-    Some(systems.join(below)).filter(|folder| *folder != systems.join("list"))
+    let is_shared = SHARED.iter().any(|name| below.as_os_str() == *name);
+    (!is_shared).then(|| systems.join(below))
 }
 
 /// Returns the name of a manifest's package.

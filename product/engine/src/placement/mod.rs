@@ -6,7 +6,7 @@
 //! `docs/internals/placements.md` lists the assumptions of each method.
 //!
 //! [`exact`], an index of everything in memory, is the placement of the default preset. The placements of the papers' systems are
-//! in their crates; [`on_flash`] has the parts that the two with an index on flash share.
+//! in their crates.
 
 mod clock;
 pub mod exact;
