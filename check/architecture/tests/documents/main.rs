@@ -1,8 +1,13 @@
 //! Documents name existing files: each relative link leads to a file with a heading for its anchor, and each
 //! path between backticks names a file. Paths in comments of the sources must exist as well.
 
+#[path = "../imports/paths.rs"]
+mod paths;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
+
+use paths::normal;
 
 /// Endings of files whose names are checked.
 const ENDINGS: &[&str] = &["md", "rs", "py", "toml", "patch", "json"];
@@ -131,18 +136,6 @@ fn anchors(text: &str) -> BTreeSet<String> {
                 .replace(' ', "-")
         })
         .collect()
-}
-
-/// Returns a path without `..`.
-fn normal(path: &Path) -> PathBuf {
-    let mut normal = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::ParentDir => drop(normal.pop()),
-            part => normal.push(part),
-        }
-    }
-    normal
 }
 
 /// Returns the documents by their paths from the root. `CHANGELOG.md` describes the past and is left out.

@@ -6,11 +6,13 @@ mod circles;
 mod files;
 mod lexer;
 mod modules;
+mod paths;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use circles::{Edge, circles};
+use paths::normal;
 
 /// Folders of crates, the lowest first. A crate depends on crates of its own folder and of lower folders. The
 /// program is in `lab` and has the checkers as a command; the emulated devices of `lab` are for all but the product.
@@ -278,18 +280,6 @@ fn each_manifest(each: &mut dyn FnMut(&Path, &str)) {
 /// Returns the root of the project.
 fn root() -> PathBuf {
     normal(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
-}
-
-/// Returns a path without `..`.
-fn normal(path: &Path) -> PathBuf {
-    let mut normal = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::ParentDir => drop(normal.pop()),
-            part => normal.push(part),
-        }
-    }
-    normal
 }
 
 /// Returns the folder of the system that a path lies in.
