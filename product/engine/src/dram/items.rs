@@ -292,6 +292,7 @@ impl Items {
     }
 
     /// Returns the entry of `key`, even if it is expired or flushed.
+    #[inline]
     pub(crate) fn find(&self, key: Key<'_>) -> Option<Handle> {
         let low = key.hash().low();
         self.table

@@ -78,6 +78,7 @@ impl Tiers {
     }
 
     /// Returns the context of an eviction in a partition.
+    #[inline]
     pub(crate) fn evict_context(&self, partition: usize, now: u32) -> EvictContext<'_> {
         EvictContext {
             flash: &*self.flash,

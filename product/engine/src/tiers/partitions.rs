@@ -60,6 +60,7 @@ impl Partitions {
     }
 
     /// Locks the partition with this number and brings it up to date with `flush_all`.
+    #[inline]
     pub(crate) fn lock_number(&self, number: usize, now: u32) -> MutexGuard<'_, Partition> {
         let mut partition = self.partitions[number].0.lock();
         let Partition {

@@ -42,6 +42,7 @@ pub(crate) struct PendingReplies<'i>(VecDeque<PendingReply<'i>>);
 
 impl<'i> PendingReplies<'i> {
     /// Leaves a gap for the reply to `ask` at byte `at` of the replies.
+    #[inline]
     pub(super) fn leave(&mut self, at: usize, ask: Ask<'i>, read: FlashRead) {
         let read = Some(read);
         if self.0.is_empty() {
@@ -89,6 +90,7 @@ impl<'i> PendingReplies<'i> {
     }
 
     /// Takes the reply that is next.
+    #[inline]
     pub(super) fn take_next(&mut self) -> Option<PendingReply<'i>> {
         self.0.pop_front()
     }
