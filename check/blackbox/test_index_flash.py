@@ -174,9 +174,9 @@ def test_the_index_device_is_told_from_a_cache(apart, tmp_path):
     ("options", "says"),
     [
         (["--flash", "f", "--index-flash", "nvm:optane"], "in memory"),
-        (["--flash", "ftl:mlc,size=1GiB", "--index-flash", "index"], "nvm:optane"),
-        (["--flash", "f", "--index-flash", "nand:mlc"], "--index-flash: "),
-        (["--flash", "nvm:optane"], "--flash: "),
+        (["--flash", "ftl:mlc,size=1GiB", "--index-flash", "index"], "name an emulated one"),
+        (["--flash", "f", "--index-flash", "nand:mlc"], "--index-flash (cache.index_flash): "),
+        (["--flash", "nvm:optane"], "--flash (cache.flash): "),
         (["--flash", "f", "--index-flash", "f"], "another file"),
         (["--flash", "f", "--index-flash", "i", "--flash-size", "64MiB"], "keeps its whole index in memory"),
     ],
