@@ -20,7 +20,7 @@ pub mod serve;
 /// Presets and named devices that a program is built with.
 #[derive(Clone, Copy)]
 pub struct Offer {
-    /// The presets.
+    /// The presets that `--preset` may name.
     pub presets: Presets,
     /// The devices that `--flash` and `--index-flash` may name.
     pub devices: &'static dyn NamedDevices,

@@ -68,7 +68,7 @@ pub trait NamedDisk: fmt::Debug + fmt::Display + Send + Sync {
 
 /// An opened device for items.
 pub struct OpenedFlash {
-    /// The device.
+    /// The device, as the store uses it.
     pub medium: OpenedMedium,
     /// Memory in bytes that it takes once it is full.
     pub memory_bytes: u64,
@@ -82,7 +82,7 @@ pub enum OpenedMedium {
     Disk(Arc<dyn Disk>),
     /// Flash whose erase blocks are segments.
     Flash {
-        /// The flash.
+        /// The flash; its blocks are erased whole.
         flash: Arc<dyn Flash>,
         /// Nothing has been stored on it.
         is_new: bool,
@@ -93,7 +93,7 @@ pub enum OpenedMedium {
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
 pub struct NamedError {
-    /// The line.
+    /// The whole line, with the remedy.
     pub reason: String,
     /// Another process uses the device's file.
     pub is_in_use: bool,
