@@ -91,7 +91,6 @@ pub(super) struct Media {
     writes_whole_segments: bool,
     /// Time of the last write of part of a segment, as checkpoints do, in nanoseconds.
     last_part: AtomicU64,
-    unsettled: Duration,
 }
 
 impl Media {
@@ -111,7 +110,6 @@ impl Media {
             slow: (plan.slow_by, plan.slow),
             slow_read: Mutex::default(),
             last_part: AtomicU64::new(u64::MAX),
-            unsettled: plan.unsettled,
             writes_whole_segments: write_bytes
                 .is_none_or(|bytes| u64::from(bytes) >= SEGMENT_BYTES),
         };
@@ -168,25 +166,22 @@ impl Media {
         Remains { disk, index, nand }
     }
 
-    /// Returns whether an end can leave damaged items. On NAND no end can: a torn page cannot be read, and
-    /// the last page of a segment, which marks the segment as written, is programmed after all other pages.
-    pub(super) fn tears(&self, end: End) -> bool {
-        !self.is_flash()
-            && match end {
-                End::Kill | End::KillTorn(Tear::Writes) => false,
-                End::PowerCut(Tear::Writes) => {
-                    !self.writes_whole_segments || self.has_just_written_parts()
-                }
-                End::KillTorn(_) | End::PowerCut(_) => true,
-            }
+    /// Returns whether an end can leave damaged items. `undone` is the time before the end, in nanoseconds, whose
+    /// records the journal may have lost, if it may have lost any: without the record of its death, a segment lives
+    /// on that has been overwritten in part. On NAND no end can: a torn page cannot be read, and the last page of a
+    /// segment, which marks the segment as written, is programmed after all other pages.
+    pub(super) fn tears(&self, end: End, undone: Option<u64>) -> bool {
+        let is_torn = match end {
+            End::Kill | End::KillTorn(Tear::Writes) | End::PowerCut(Tear::Writes) => false,
+            End::KillTorn(_) | End::PowerCut(_) => true,
+        };
+        let lives_on = |nanos| !self.writes_whole_segments || self.has_written_a_part_within(nanos);
+        !self.is_flash() && (is_torn || undone.is_some_and(lives_on))
     }
 
-    /// Returns whether a power cut may leave a segment of items alive that a checkpoint has overwritten in
-    /// part: the record of the segment's death is not durable yet.
-    fn has_just_written_parts(&self) -> bool {
-        let since = self.last_part.load(Ordering::Relaxed);
-        let settled = since.saturating_add(self.unsettled.as_nanos() as u64);
-        since != u64::MAX && runtime::now().as_nanos() < settled
+    fn has_written_a_part_within(&self, nanos: u64) -> bool {
+        let last = self.last_part.load(Ordering::Relaxed);
+        last != u64::MAX && runtime::now().as_nanos() < last.saturating_add(nanos)
     }
 
     pub(super) fn note_write(&self, offset: u64, bytes: usize) {

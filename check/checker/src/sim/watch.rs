@@ -211,7 +211,8 @@ impl Watch {
         } else {
             Vec::new()
         };
-        let mut crash = self.crash(now, shift, nanos, is_power_cut, rotten.is_some());
+        let undone = self.undone(is_power_cut, rotten.is_some(), nanos);
+        let mut crash = self.crash(now, shift, nanos, undone);
         if rotten.is_some_and(|(page, _)| page == 0) {
             // The journal's head holds the latest second.
             crash.remembered = 0;
@@ -225,7 +226,7 @@ impl Watch {
                 restart: crash.restart,
                 remembered: crash.remembered,
                 expected,
-                is_whole: self.before.is_whole && !self.media.tears(end) && !has_failed,
+                is_whole: self.before.is_whole && !self.media.tears(end, undone) && !has_failed,
                 is_known: self.is_known(),
                 is_orderly: false,
                 is_cut: is_power_cut || rotten.is_some() || self.before.is_cut,
@@ -246,24 +247,21 @@ impl Watch {
         state.points.push(point);
     }
 
-    fn crash(
-        &self,
-        now: u32,
-        shift: i64,
-        nanos: u64,
-        is_power_cut: bool,
-        is_rotten: bool,
-    ) -> Crash {
-        let mut unsettled = self.unsettled.as_nanos() as u64;
-        if is_rotten {
-            // A rotten record may be taken for a torn one if it is younger than the last sync but one. A
-            // start syncs the journal.
-            unsettled = if self.is_opened() {
-                2 * unsettled
-            } else {
-                nanos
-            };
+    /// Returns the time before a crash, in nanoseconds, whose records the journal may have lost, if it may have
+    /// lost any.
+    fn undone(&self, is_power_cut: bool, is_rotten: bool, nanos: u64) -> Option<u64> {
+        let unsettled = self.unsettled.as_nanos() as u64;
+        match (is_power_cut, is_rotten) {
+            (false, false) => None,
+            (true, false) => Some(unsettled),
+            // A rotten record may be taken for a torn one if it is younger than the last sync but one. A start syncs
+            // the journal.
+            (_, true) if self.is_opened() => Some(2 * unsettled),
+            (_, true) => Some(nanos),
         }
+    }
+
+    fn crash(&self, now: u32, shift: i64, nanos: u64, undone: Option<u64>) -> Crash {
         let lived = (nanos / 1_000_000_000) as u32;
         let sure = if lived > HEARTBEAT_SECONDS {
             now - HEARTBEAT_SECONDS
@@ -271,15 +269,11 @@ impl Watch {
             0
         };
         Crash {
-            settled: if is_power_cut || is_rotten {
-                nanos.saturating_sub(unsettled)
-            } else {
-                u64::MAX
-            },
+            settled: undone.map_or(u64::MAX, |undone| nanos.saturating_sub(undone)),
             remembered: sure.max(self.before.remembered),
             restart: (i64::from(now) + shift) as u32,
             is_settled: self.state.lock().opened_at.is_some_and(|opened_at| {
-                !is_power_cut && !is_rotten || nanos > opened_at.saturating_add(unsettled)
+                undone.is_none_or(|undone| nanos > opened_at.saturating_add(undone))
             }),
         }
     }
