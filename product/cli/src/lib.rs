@@ -14,6 +14,7 @@ use engine::preset::Presets;
 
 pub mod exit;
 pub mod inspect;
+mod log;
 pub mod progress;
 pub mod serve;
 

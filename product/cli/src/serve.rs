@@ -1,6 +1,5 @@
 //! `flowstone serve`: the server.
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,14 +8,10 @@ use clap::Args;
 use device::{NamedDevices, WriteRate};
 use engine::Stop;
 use runtime::live::Signals;
-use server::config::{Config, ListenAddress, LogFormat, Size};
+use server::config::{Config, ListenAddress, Size};
 use server::{FlashSetting, IndexFlashSetting};
-use tracing_subscriber::filter::Targets;
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{Layer, fmt};
 
-use crate::Offer;
+use crate::{Offer, log};
 
 /// Options of `serve`. Each stands for a setting of the configuration file and wins over it.
 #[derive(Args)]
@@ -145,15 +140,12 @@ fn serve(args: ServeArgs, offer: Offer, signals: Signals) -> Result<Stop, String
         }
         made
     };
-    let filter = config.log.level.parse::<Targets>();
-    let filter = filter.map_err(|error| format!("log.level: {error}"))?;
-    let log = fmt::layer()
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr);
-    let log = match config.log.format {
-        LogFormat::Text => log.with_target(false).boxed(),
-        LogFormat::Json => log.json().boxed(),
+    let log = log::start(&config.log)?;
+    let last_words = {
+        let log = log.clone();
+        move || log.finish()
     };
-    tracing_subscriber::registry().with(filter).with(log).init();
-    server::run(config, settings, signals).map_err(|error| error.to_string())
+    let outcome = server::run(config, settings, signals, last_words);
+    log.finish();
+    outcome.map_err(|error| error.to_string())
 }

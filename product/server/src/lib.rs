@@ -30,9 +30,11 @@ mod listen;
 mod open;
 mod replies;
 mod shared;
+mod sizes;
 mod start;
 mod stats;
 mod stop;
+mod tell;
 mod throttle;
 
 pub use error::ServeError;

@@ -63,22 +63,32 @@ impl StopRequest {
     }
 }
 
-/// Starts a thread that answers `signals` for as long as the process lives.
-pub(crate) fn answer_signals(mut signals: Signals, stop: Arc<StopRequest>) -> io::Result<()> {
+/// Starts a thread that answers `signals` for as long as the process lives. Calls `last_words` before it ends the
+/// process.
+pub(crate) fn answer_signals(
+    mut signals: Signals,
+    stop: Arc<StopRequest>,
+    last_words: impl Fn() + Send + 'static,
+) -> io::Result<()> {
     let mut rules = Rules {
         has_terminal: runtime::process::has_terminal(),
         first: None,
     };
     let answer_all = move || {
         while let Ok(signal) = signals.wait() {
-            answer(signal, rules.answer(signal, Instant::now()), &stop);
+            answer(
+                signal,
+                rules.answer(signal, Instant::now()),
+                &stop,
+                &last_words,
+            );
         }
     };
     let thread = std::thread::Builder::new().name("flowstone-signals".to_owned());
     thread.spawn(answer_all).map(drop)
 }
 
-fn answer(signal: Signal, answer: Answer, stop: &StopRequest) {
+fn answer(signal: Signal, answer: Answer, stop: &StopRequest, last_words: &dyn Fn()) {
     let signal = signal.name();
     match answer {
         Answer::Stop(why) => {
@@ -98,6 +108,7 @@ fn answer(signal: Signal, answer: Answer, stop: &StopRequest) {
                 "{signal}: ended before the stop had ended: {}",
                 stop.at_stake()
             );
+            last_words();
             std::process::exit(1);
         }
     }

@@ -1,0 +1,147 @@
+//! The lines of the log about the start and the stop.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use engine::{Engine, Start, Stop};
+use runtime::process::MemoryLimit;
+
+use crate::config::{Config, ListenAddress, Size};
+use crate::shared::most_connections;
+use crate::sizes::kernel_bytes;
+
+/// The mode bits of a file that its group or everybody may read.
+const READ_BY_OTHERS: u32 = 0o044;
+pub(crate) fn serving(engine: &Engine, flash: &str, io: &str, config: &Config) {
+    let listen = &config.server.listen;
+    let addresses: Vec<String> = listen.iter().map(ListenAddress::to_string).collect();
+    let start = match engine.start() {
+        Start::New => "a new image".to_owned(),
+        Start::Warm { items, orderly } => {
+            let after = if orderly { "" } else { " after a crash" };
+            format!("warm{after}, up to {items} items on flash")
+        }
+        Start::Empty(why) => format!("empty: {why}"),
+        Start::Forced => "empty: what the flash held was overwritten".to_owned(),
+    };
+    tracing::info!(
+        memory = %config.cache.memory,
+        preset = config.cache.preset,
+        flash,
+        io,
+        start,
+        listen = addresses.join(" "),
+        "flowstone {} is serving",
+        env!("CARGO_PKG_VERSION")
+    );
+}
+
+/// Logs the outcome of a stop.
+pub(crate) fn stopped(engine: &Engine, stop: &Stop) {
+    match *stop {
+        Stop::Complete { objects } => {
+            // Flushed items may still hold space.
+            let objects = objects.min(engine.stats().flash_items);
+            tracing::info!(objects, "stopped; the next start is warm");
+        }
+        Stop::Incomplete {
+            next_is_empty: true,
+            ..
+        } => {
+            tracing::error!("stopped with records of the journal lost; the next start is empty");
+        }
+        Stop::Incomplete { items_left: 0, .. } => {
+            tracing::error!(
+                "stopped without a last checkpoint; the next start finds everything by the one before and the journal"
+            );
+        }
+        Stop::Incomplete { items_left, .. } => {
+            tracing::error!(
+                items_left,
+                "stopped before everything was on flash; the next start misses about so many items"
+            );
+        }
+        Stop::Already => {}
+    }
+}
+
+/// Warns of files that other users can read. New files are readable by their owner alone; an existing file keeps its
+/// mode.
+pub(crate) fn warn_of_readers(files: &[PathBuf]) {
+    for file in files {
+        let Ok(found) = std::fs::metadata(file) else {
+            continue;
+        };
+        let mode = found.permissions().mode() & 0o777;
+        if found.is_file() && mode & READ_BY_OTHERS != 0 {
+            let file = file.display();
+            tracing::warn!("{file} can be read by other users (mode {mode:03o}): chmod 600 {file}");
+        }
+    }
+}
+
+/// Warns of limits that the memory is too small for, and of a cgroup limit that is too low.
+pub(crate) fn warn_of_limits(config: &Config) {
+    let connections = most_connections(config);
+    if connections < config.server.max_connections {
+        tracing::warn!(
+            connections,
+            "fewer connections than configured: they may take two fifths of --memory {}",
+            config.cache.memory
+        );
+    }
+    let kernel = kernel_bytes(config, connections);
+    let limit = runtime::process::cgroup_memory_limit();
+    if let Some(warning) = limit.and_then(|limit| beyond(&limit, config.cache.memory, kernel)) {
+        tracing::warn!("{warning}");
+    }
+}
+
+/// Returns a warning if a memory cgroup allows less than `memory` and `kernel` bytes together.
+fn beyond(limit: &MemoryLimit, memory: Size, kernel: u64) -> Option<String> {
+    let needed = memory.0.saturating_add(kernel);
+    if limit.bytes >= needed {
+        return None;
+    }
+    // Rounded up to whole MiB, as they are estimates.
+    let mebibytes = |bytes: u64| Size(bytes.next_multiple_of(1 << 20));
+    Some(format!(
+        "the memory cgroup allows {}, and --memory {memory} with about {} of the kernel's own (sockets, rings, page \
+         cache) may take {}: the kernel may kill this server. Lower --memory or raise {}",
+        Size(limit.bytes),
+        mebibytes(kernel),
+        mebibytes(needed),
+        limit.file.display()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_memory_cgroup_that_allows_too_little_is_told_of_in_one_line() {
+        const MIB: u64 = 1 << 20;
+        let said = |mebibytes: u64| {
+            let limit = MemoryLimit {
+                bytes: mebibytes * MIB,
+                file: "/sys/fs/cgroup/a/memory.max".into(),
+            };
+            beyond(&limit, Size(64 * MIB), 8 * MIB - 1)
+        };
+        assert_eq!(said(72), None, "it allows both");
+        let memory_alone = said(71).expect("a warning");
+        assert_eq!(
+            memory_alone,
+            "the memory cgroup allows 71MiB, and --memory 64MiB with about 8MiB of the kernel's own (sockets, rings, \
+             page cache) may take 72MiB: the kernel may kill this server. Lower --memory or raise \
+             /sys/fs/cgroup/a/memory.max"
+        );
+        let less = said(32).expect("a warning");
+        assert!(
+            less.starts_with("the memory cgroup allows 32MiB, and --memory 64MiB"),
+            "{less}"
+        );
+        assert!(!less.contains('\n'), "{less}");
+    }
+}
