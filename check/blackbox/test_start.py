@@ -14,13 +14,32 @@ pytestmark = pytest.mark.flowstone
 def test_few_file_descriptors_bound_the_connections_and_the_log(make_server):
     server = make_server(limits={resource.RLIMIT_NOFILE: 128}, options=["--threads", "1"]).start()
     most = int(server.stats()["max_connections"])
-    assert most < 128 and f"max_connections={most}" in server.log()
+    assert most < 128 and f"{most} connections at most instead of 4096" in server.log()
     clients = [server.connect() for _ in range(most)]
     wait_until(lambda: clients[-1].roundtrip(b"version\r\n"), "the last one to be served")
     for _ in range(200):
         with server.connect() as refused:
             assert b"Too many open connections" in refused.exchange(b"")
     assert server.log().count("could not be accepted") <= 1, server.log()
+
+
+@pytest.mark.parametrize(
+    "memory_mib, threads, limits, told",
+    [
+        (1 << 30, 1, {}, ["is more than the", "that this machine has"]),
+        (256, 64, {}, ["64 workers of 4MiB each", "needs 288MiB", "lower --threads"]),
+        (64, 1, {resource.RLIMIT_NOFILE: 80}, ["80 open files are allowed and at least 88", "ulimit -Hn"]),
+    ],
+)
+def test_figures_that_the_machine_cannot_have_are_refused(make_server, memory_mib, threads, limits, told):
+    server = make_server(memory_mib=memory_mib, options=["--threads", str(threads)], limits=limits)
+    line = fails_to_start(server)
+    assert all(words in line for words in told), line
+
+
+def test_more_memory_than_flash_is_one_warning(make_server):
+    server = make_server(memory_mib=64, flash_size="48MiB", max_connections=None).start()
+    assert server.log().count("WARN") == 1 and "--memory 64MiB is more than the flash" in server.log()
 
 
 def test_a_name_to_listen_on(make_server):

@@ -22,7 +22,7 @@ pub struct ServeArgs {
     /// Address to listen on, HOST:PORT or unix:PATH; may be given more than once.
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<ListenAddress>,
-    /// Memory of the whole process: items, index, buffers, connections.
+    /// Memory of the whole process: items, index, buffers, connections [default: 256MiB, or three quarters of a smaller memory cgroup].
     #[arg(long, value_name = "SIZE")]
     memory: Option<Size>,
     /// File or block device that holds the items.
@@ -41,7 +41,7 @@ pub struct ServeArgs {
     /// The system to run, one of the presets below [default: flowstone].
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
-    /// Worker threads [default: one per core].
+    /// Worker threads [default: one per core, if their buffers take at most a quarter of the memory].
     #[arg(long, value_name = "N", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1024))]
     threads: Option<usize>,
     /// Connections at once [default: 10000].
@@ -79,11 +79,11 @@ impl ServeArgs {
             server.listen = self.listen;
         }
         take(&mut server.threads, self.threads);
-        take(&mut server.max_connections, self.max_connections);
+        server.max_connections = self.max_connections.or(server.max_connections);
         take(&mut server.idle_timeout, self.idle_timeout);
         server.enable_shutdown |= self.enable_shutdown;
         let cache = &mut config.cache;
-        take(&mut cache.memory, self.memory);
+        cache.memory = self.memory.or(cache.memory);
         if let Some(flash) = self.flash {
             cache.flash = FlashSetting::Path(flash);
         }

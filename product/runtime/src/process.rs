@@ -142,6 +142,14 @@ fn tightest_limit(mounted: &Path, groups: &str) -> Option<MemoryLimit> {
 /// Smallest value taken for unlimited. Version 1 reports about twice this value without a bound.
 const UNLIMITED_BYTES: u64 = 1 << 62;
 
+/// Returns the memory of the machine, in bytes; `None` if unknown.
+pub fn memory_of_the_machine() -> Option<u64> {
+    // SAFETY: the call has no conditions.
+    let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
+    let pages = u64::try_from(pages).ok().filter(|&pages| pages > 0)?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
 /// Raises the limit on open files to `wanted`, if the system allows it.
 ///
 /// # Errors

@@ -75,6 +75,10 @@ impl Visitor<'_> for SizeVisitor {
     }
 }
 
+/// The default memory of the process, on a machine that has it.
+pub(crate) const USUAL_MEMORY: Size = Size(256 << 20);
+/// The default of the bound on connections.
+const USUAL_CONNECTIONS: usize = 10_000;
 /// The default of the largest value.
 const USUAL_MAX_ITEM_SIZE: Size = Size(1 << 20);
 
@@ -154,9 +158,8 @@ pub struct ServerSection {
     pub unix_mode: u32,
     /// Worker threads; 0 for one per core.
     pub threads: usize,
-    /// Most connections at once.
-    #[default(10_000)]
-    pub max_connections: usize,
+    /// Most connections at once; unset: 10,000, or fewer if memory or the limit on open files allows no more.
+    pub max_connections: Option<usize>,
     /// Seconds after which a silent connection is closed; 0 for never.
     pub idle_timeout: u32,
     /// Whether clients may use `shutdown`.
@@ -185,9 +188,8 @@ enum IoSetting {
 #[derive(Clone, Debug, Deserialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct CacheSection {
-    /// Memory of the whole process.
-    #[default(Size(256 << 20))]
-    pub memory: Size,
+    /// Memory of the whole process; unset: 256 MiB, or less in a small memory cgroup.
+    pub memory: Option<Size>,
     /// File, block device or device of the program.
     #[default(FlashSetting::Path("./flowstone.flash".into()))]
     pub flash: FlashSetting,
@@ -405,6 +407,16 @@ impl Config {
         Ok(())
     }
 
+    /// Returns the memory of the whole process.
+    pub(crate) fn memory(&self) -> Size {
+        self.cache.memory.unwrap_or(USUAL_MEMORY)
+    }
+
+    /// Returns the bound on connections that the settings ask for.
+    pub(crate) fn max_connections(&self) -> usize {
+        self.server.max_connections.unwrap_or(USUAL_CONNECTIONS)
+    }
+
     /// Checks the settings beyond their types: refuses the first setting that cannot work.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let refuse = |name: &str, what: &str| Err(ConfigError::new(name, what));
@@ -414,7 +426,7 @@ impl Config {
         if self.server.listen.is_empty() {
             return refuse("--listen (server.listen)", "nothing to listen on");
         }
-        if !(1..=1_000_000).contains(&self.server.max_connections) {
+        if !(1..=1_000_000).contains(&self.max_connections()) {
             let name = "--max-connections (server.max_connections)";
             return refuse(name, "must be 1 to 1000000");
         }
@@ -600,7 +612,7 @@ mod tests {
         let set = ["cache.memory=64MiB", "server.threads=3"].map(str::to_owned);
         let config = Config::load(None, &set).unwrap();
         let (memory, threads) = (config.cache.memory, config.server.threads);
-        assert_eq!((memory, threads), (Size(64 << 20), 3));
+        assert_eq!((memory, threads), (Some(Size(64 << 20)), 3));
     }
 
     #[test]

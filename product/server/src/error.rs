@@ -7,6 +7,7 @@ use device::{JournalError, NamedError};
 use engine::OpenError;
 
 use crate::config::{ConfigError, Size};
+use crate::sizes::WORKER_MEMORY_BYTES;
 
 /// Returns the settings that can mend an error of the engine's configuration.
 fn settings_of(error: &engine::ConfigError) -> &'static str {
@@ -43,8 +44,23 @@ fn settings_of(error: &engine::ConfigError) -> &'static str {
 pub enum ServeError {
     #[error(transparent)]
     Config(#[from] ConfigError),
-    #[error("--memory: {given} is too little; the server needs {needed} with these settings")]
-    Memory { given: Size, needed: Size },
+    #[error(
+        "--memory: {given} is too little; the server needs {needed} with these settings and {workers} workers of {} \
+         each: raise it, or lower --threads",
+        Size(WORKER_MEMORY_BYTES)
+    )]
+    Memory {
+        given: Size,
+        needed: Size,
+        workers: usize,
+    },
+    #[error("--memory: {given} is more than the {installed} that this machine has")]
+    MoreMemory { given: Size, installed: Size },
+    #[error(
+        "{allowed} open files are allowed and at least {needed} are needed: raise the hard limit (ulimit -Hn), or lower \
+         --threads or --max-connections"
+    )]
+    Files { allowed: u64, needed: u64 },
     #[error("{settings}: {0}", settings = settings_of(.0))]
     Sizes(#[from] engine::ConfigError),
     #[error(

@@ -27,6 +27,7 @@ mod execute;
 mod flash;
 mod index_flash;
 mod listen;
+mod machine;
 mod open;
 mod replies;
 mod shared;

@@ -173,7 +173,7 @@ impl OpenFlash {
             force: cache.force,
             bytes: match cache.journal_size {
                 Some(size) => size.0,
-                None => journal_bytes(bytes, cache.memory.0, PARTITION_BITS),
+                None => journal_bytes(bytes, config.memory().0, PARTITION_BITS),
             },
         };
         Self {

@@ -209,14 +209,14 @@ impl Connections {
 
 /// Returns the limit on open connections: the configured one, or less if memory requires it.
 pub(crate) fn most_connections(config: &Config) -> usize {
-    let most = config.cache.memory.0 / 100 * CONNECTIONS_PERCENT / CONNECTION_BYTES;
-    config.server.max_connections.min(most as usize)
+    let most = config.memory().0 / 100 * CONNECTIONS_PERCENT / CONNECTION_BYTES;
+    config.max_connections().min(most as usize)
 }
 
 /// Returns the bytes of memory that connections get in any case.
 pub(crate) fn least_for_connections(config: &Config) -> u64 {
     let most = most_connections(config) as u64 * CONNECTION_BYTES;
-    most.min(config.cache.memory.0 / 100 * LEAST_FOR_CONNECTIONS_PERCENT)
+    most.min(config.memory().0 / 100 * LEAST_FOR_CONNECTIONS_PERCENT)
 }
 
 /// Memory that the cache lends to connections, and to requests and replies beyond their own budgets.
@@ -233,7 +233,7 @@ impl Lent {
     pub(crate) fn new(engine: &Arc<Engine>, config: &Config) -> Self {
         Self {
             engine: Arc::clone(engine),
-            memory_bytes: config.cache.memory.0,
+            memory_bytes: config.memory().0,
             bytes: AtomicU64::new(0),
             to_requests: AtomicU64::new(0),
         }

@@ -22,18 +22,19 @@ const LEAST_REQUESTS_BYTES: u64 = 2 << 20;
 /// Most bytes of a request with a long value, without the value.
 const LARGEST_LINE_BYTES: u64 = 4 << 10;
 /// Open files beside connections: of the server, refused connections included, and of each worker.
-const OWN_FILES: u64 = 64;
-const WORKER_FILES: u64 = 8;
-/// Memory that all connections of a worker share: reply buffers kept for reuse.
-const REPLY_BUFFERS_BYTES: u64 = 1 << 20;
+pub(crate) const KEPT_FILES: u64 = 64;
+pub(crate) const WORKER_FILES: u64 = 8;
+/// Memory of a worker, with the reply buffers that its connections share and keep for reuse.
+pub(crate) const WORKER_MEMORY_BYTES: u64 = WORKER_BYTES + (1 << 20);
 /// Memory of the kernel for a worker's ring, and for a connection: its socket, and some replies in transit.
 const KERNEL_RING_BYTES: u64 = 512 << 10;
 const KERNEL_SOCKET_BYTES: u64 = 8 << 10;
 /// A journal of the default size takes at most this fraction of the memory.
 const JOURNAL_SHARE: u64 = 8;
+
 /// Estimates the memory that the kernel holds for this process beside its resident memory, in the same memory cgroup.
 pub(crate) fn kernel_bytes(config: &Config, connections: usize) -> u64 {
-    let memory = config.cache.memory.0;
+    let memory = config.memory().0;
     let rings = config.threads() as u64 * KERNEL_RING_BYTES;
     let sockets = connections as u64 * KERNEL_SOCKET_BYTES;
     // The journal is mapped, and its pages stay in the page cache. Items are read and written past it.
@@ -47,22 +48,9 @@ pub(crate) fn kernel_bytes(config: &Config, connections: usize) -> u64 {
 /// Returns the bytes for requests and replies, and for long values on their way in or out: at least one such value.
 pub(crate) fn budgets(config: &Config) -> (u64, u64) {
     let item = config.max_item_size().0;
-    let all = (config.cache.memory.0 / 32).max(2 * item);
+    let all = (config.memory().0 / 32).max(2 * item);
     let values = (all / 2).max(item + LARGEST_LINE_BYTES);
     (all.saturating_sub(values).max(LEAST_REQUESTS_BYTES), values)
-}
-
-/// Lowers the bound on connections to the number that the limit on open files allows.
-pub(crate) fn bound_connections(config: &mut Config) {
-    let own = OWN_FILES + config.threads() as u64 * WORKER_FILES;
-    let most = &mut config.server.max_connections;
-    let Err(error) = runtime::process::allow_files(*most as u64 + own) else {
-        return;
-    };
-    let allowed = runtime::process::files_allowed().unwrap_or(u64::MAX);
-    let left = usize::try_from(allowed.saturating_sub(own)).unwrap_or(usize::MAX);
-    *most = left.clamp(1, *most);
-    tracing::warn!(%error, max_connections = *most, "fewer connections than configured");
 }
 
 /// Checks the settings before a new file is made, and sets the largest value if the device determines it.
@@ -100,13 +88,15 @@ pub(crate) fn engine_config(
     let (requests, values) = budgets(config);
     let own = BASE_BYTES
         + LEAST_PROGRAM_BYTES
-        + config.threads() as u64 * (WORKER_BYTES + REPLY_BUFFERS_BYTES)
+        + config.threads() as u64 * WORKER_MEMORY_BYTES
         + requests
         + values;
-    let memory_bytes = engine_share(cache.memory.0, own).map_err(|needed| ServeError::Memory {
-        given: cache.memory,
-        needed: Size(needed),
-    })?;
+    let memory_bytes =
+        engine_share(config.memory().0, own).map_err(|needed| ServeError::Memory {
+            given: config.memory(),
+            needed: Size(needed),
+            workers: config.threads(),
+        })?;
     let program = runtime::process::usage().of_files_bytes;
     let beyond = program
         .next_multiple_of(1 << 20)

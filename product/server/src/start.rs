@@ -18,9 +18,10 @@ use crate::config::{Config, ListenAddress};
 use crate::counters::Counters;
 use crate::error::ServeError;
 use crate::listen;
+use crate::machine::{Machine, settle};
 use crate::open::{IN_USE_PATIENCE, OpenFlash, open_file, retry_until};
 use crate::shared::{Connections, Lent, LentToRequests, Shared};
-use crate::sizes::{bound_connections, budgets, check_new, engine_config};
+use crate::sizes::{budgets, check_new, engine_config};
 use crate::stop::{StopRequest, answer_signals};
 use crate::tell;
 use crate::throttle::Throttle;
@@ -47,13 +48,18 @@ pub fn run(
     runtime::process::give_freed_memory_back();
     config.check()?;
     config.cache.force |= config.cache.overwrite_filesystem;
+    let machine = Machine::of_this_process(&config);
+    let notes = settle(&mut config, &machine)?;
     let threads = config.threads();
     check_new(&mut config, &preset)?;
-    bound_connections(&mut config);
+    for note in notes {
+        tracing::warn!("{note}");
+    }
     let listeners = bind(&config)?;
     let flash = OpenFlash::open(&config)?;
     let (flash_words, notice) = (flash.words.clone(), flash.notice.clone());
     let files = flash.files(&config);
+    let flash_bytes = flash.bytes;
     let index_words = flash.index.as_ref().map(|index| Arc::clone(&index.words));
     let workers = Workers::start(&LiveConfig {
         threads,
@@ -86,7 +92,7 @@ pub fn run(
         tracing::info!("{notice}");
     }
     tell::warn_of_readers(&files);
-    tell::warn_of_limits(&config);
+    tell::warn_of_limits(&config, machine.cgroup.as_ref(), flash_bytes);
     let (budget_bytes, values_bytes) = budgets(&config);
     let lent = Arc::new(Lent::new(&engine, &config));
     let lendable = |bytes| {

@@ -127,7 +127,7 @@ fn general(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "auth_cmds", 0);
     stat(out, "auth_errors", 0);
     count(out, "idle_kicks", &shared.idle_kicks);
-    let memory_bytes = shared.config.cache.memory.0;
+    let memory_bytes = shared.config.memory().0;
     stat(out, "limit_maxbytes", memory_bytes + flash_bytes(shared));
     // Connections beyond the limit get an error and are closed: listening never ends, and none gives way to another.
     stat(out, "accepting_conns", 1);
@@ -210,7 +210,7 @@ fn extstore(shared: &Shared, out: &mut Vec<u8>, engine: &EngineStats) {
 fn settings(shared: &Shared, out: &mut Vec<u8>) {
     let config = &shared.config;
     let server = &config.server;
-    stat(out, "maxbytes", config.cache.memory.0);
+    stat(out, "maxbytes", config.memory().0);
     stat(out, "maxconns", most_connections(config));
     let (mut tcp, mut unix) = (None, None);
     for address in server.listen.iter().rev() {

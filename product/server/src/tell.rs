@@ -25,7 +25,7 @@ pub(crate) fn serving(engine: &Engine, flash: &str, io: &str, config: &Config) {
         Start::Forced => "empty: what the flash held was overwritten".to_owned(),
     };
     tracing::info!(
-        memory = %config.cache.memory,
+        memory = %config.memory(),
         preset = config.cache.preset,
         flash,
         io,
@@ -80,19 +80,25 @@ pub(crate) fn warn_of_readers(files: &[PathBuf]) {
     }
 }
 
-/// Warns of limits that the memory is too small for, and of a cgroup limit that is too low.
-pub(crate) fn warn_of_limits(config: &Config) {
+/// Warns of limits that the memory is too small for, of a cgroup limit that is too low, and of more memory than flash.
+pub(crate) fn warn_of_limits(config: &Config, cgroup: Option<&MemoryLimit>, flash_bytes: u64) {
+    let memory = config.memory();
     let connections = most_connections(config);
-    if connections < config.server.max_connections {
+    if let Some(wanted) = config.server.max_connections
+        && connections < wanted
+    {
         tracing::warn!(
-            connections,
-            "fewer connections than configured: they may take two fifths of --memory {}",
-            config.cache.memory
+            "{connections} connections at most instead of {wanted}: more would take over two fifths of --memory {memory}"
+        );
+    }
+    if memory.0 > flash_bytes {
+        let flash = Size(flash_bytes);
+        tracing::warn!(
+            "--memory {memory} is more than the flash, {flash}: the flash adds little to it; raise --flash-size"
         );
     }
     let kernel = kernel_bytes(config, connections);
-    let limit = runtime::process::cgroup_memory_limit();
-    if let Some(warning) = limit.and_then(|limit| beyond(&limit, config.cache.memory, kernel)) {
+    if let Some(warning) = cgroup.and_then(|limit| beyond(limit, memory, kernel)) {
         tracing::warn!("{warning}");
     }
 }
