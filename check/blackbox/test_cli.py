@@ -58,6 +58,9 @@ WRONG = {
     "set of an unknown key": (["serve", "--set", "nonsense.key=1"], "nonsense"),
     "config is not there": (["serve", "--config", "absent.toml"], "absent.toml"),
     "config is a directory": (["serve", "--config", "."], "."),
+    "idle timeout without a meaning": (["serve", "--idle-timeout", "5 minutes"], "90s, 5m, 2h or 7d"),
+    "memcached's -d": (["serve", "-d", "-m", "64"], "service manager"),
+    "memcached's UDP": (["serve", "-U", "11211"], "-U 0"),
     "bench without server": (["bench"], "--server"),
     "bench of an unknown workload": (["bench", "--server", "127.0.0.1:1", "--workload", "nonsense"], "nonsense"),
 }
@@ -123,6 +126,25 @@ def test_config_is_read_and_options_win(make_server, tmp_path):
     settings = server.stats(b"settings")
     assert int(settings["tcpport"]) == server.port
     assert int(settings["maxbytes"]) <= 64 << 20
+
+
+@pytest.mark.parametrize("arguments", [[], ["check"], ["slice"]])
+def test_a_command_without_a_command_shows_its_usage(arguments, tmp_path):
+    done = run(*arguments, cwd=tmp_path)
+    assert done.returncode == 2 and "Usage:" in done.stderr and "Commands:" in done.stderr
+
+
+def test_a_command_line_of_memcached_serves(make_server):
+    server = make_server()
+    port, flash = str(server.port), str(server.flash)
+    server.command = lambda: [
+        *[server.binary(), "serve", "-m", "64", "-p", port, "-I", "2m", "-c", "100", "-t", "2", "-U", "0"],
+        *["--flash", flash, "--flash-size", "64MiB", "--idle-timeout", "5m"],
+    ]
+    server.start()
+    settings = server.stats(b"settings")
+    told = ["maxbytes", "maxconns", "item_size_max", "num_threads", "idle_timeout"]
+    assert [int(settings[name]) for name in told] == [64 << 20, 100, 2 << 20, 2, 300]
 
 
 def test_version(tmp_path):

@@ -15,6 +15,7 @@ use engine::preset::Presets;
 pub mod exit;
 pub mod inspect;
 mod log;
+mod memcached;
 pub mod progress;
 pub mod serve;
 
@@ -68,6 +69,10 @@ fn usage_error(error: &clap::Error) -> ExitCode {
         // A reader that closes its end early has seen enough.
         let _ = error.print();
         return ExitCode::SUCCESS;
+    }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let _ = error.print();
+        return ExitCode::from(exit::USAGE);
     }
     let text = error.to_string();
     let lines: Vec<&str> = text

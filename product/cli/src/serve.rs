@@ -8,9 +8,10 @@ use clap::Args;
 use device::{NamedDevices, WriteRate};
 use engine::Stop;
 use runtime::live::Signals;
-use server::config::{Config, ListenAddress, Size};
+use server::config::{Config, ListenAddress, Seconds, Size};
 use server::{FlashSetting, IndexFlashSetting};
 
+use crate::memcached::MemcachedArgs;
 use crate::{Offer, log};
 
 /// Options of `serve`. Each stands for a setting of the configuration file and wins over it.
@@ -47,15 +48,15 @@ pub struct ServeArgs {
     /// Connections at once [default: 10000].
     #[arg(long, value_name = "N")]
     max_connections: Option<usize>,
-    /// Seconds after which a silent connection is closed, 0 for never.
-    #[arg(long, value_name = "SECONDS")]
-    idle_timeout: Option<u32>,
+    /// Time after which a silent connection is closed: seconds, or as 5m or 2h; 0 for never.
+    #[arg(long, value_name = "TIME")]
+    idle_timeout: Option<Seconds>,
     /// Largest value [default: 1MiB].
     #[arg(long, value_name = "SIZE")]
     max_item_size: Option<Size>,
-    /// Seconds of downtime after which the items are not trusted any more [default: never].
-    #[arg(long, value_name = "SECONDS")]
-    max_downtime: Option<u32>,
+    /// Downtime after which the items are not trusted any more [default: never].
+    #[arg(long, value_name = "TIME")]
+    max_downtime: Option<Seconds>,
     /// Let clients stop the server with `shutdown`.
     #[arg(long)]
     enable_shutdown: bool,
@@ -68,12 +69,16 @@ pub struct ServeArgs {
     /// Any other setting.
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     set: Vec<String>,
+    #[command(flatten)]
+    memcached: MemcachedArgs,
 }
 
 impl ServeArgs {
-    fn config(self, devices: &dyn NamedDevices) -> Result<Config, String> {
+    /// Returns the settings: those of the file, with these options.
+    pub(crate) fn config(self, devices: &dyn NamedDevices) -> Result<Config, String> {
         let mut config =
             Config::load(self.config.as_deref(), &self.set).map_err(|error| error.to_string())?;
+        self.memcached.apply(&mut config)?;
         let server = &mut config.server;
         if !self.listen.is_empty() {
             server.listen = self.listen;

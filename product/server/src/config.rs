@@ -21,7 +21,7 @@ use crate::index_flash::IndexFlashSetting;
 /// Partition bits: the key space has two to the power of this many partitions.
 pub(crate) const PARTITION_BITS: u32 = 6;
 /// The longest write-back window, in seconds: a day.
-const MOST_WRITE_BACK: u32 = 86_400;
+const MOST_WRITE_BACK: Seconds = Seconds(86_400);
 
 /// A number of bytes in settings: an integer, or text that [`device::parse_bytes`] reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,6 +75,58 @@ impl Visitor<'_> for SizeVisitor {
     }
 }
 
+/// A number of seconds in settings: an integer, or text with a unit, as `90s`, `5m`, `2h` or `7d`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Seconds(pub u32);
+
+impl std::str::FromStr for Seconds {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+        let unit = match &text[digits.len()..] {
+            "" | "s" => Some(1),
+            "m" => Some(60),
+            "h" => Some(3_600),
+            "d" => Some(86_400),
+            _ => None,
+        };
+        let number = digits.parse::<u32>().ok();
+        let seconds = number
+            .zip(unit)
+            .and_then(|(number, unit)| number.checked_mul(unit));
+        seconds.map(Self).ok_or_else(|| {
+            format!("`{text}` is no time; write seconds, or for example 90s, 5m, 2h or 7d")
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Seconds {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(SecondsVisitor)
+    }
+}
+
+/// Parses the two notations of [`Seconds`].
+struct SecondsVisitor;
+
+impl Visitor<'_> for SecondsVisitor {
+    type Value = Seconds;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number of seconds or a time as \"5m\"")
+    }
+
+    fn visit_i64<E: de::Error>(self, seconds: i64) -> Result<Seconds, E> {
+        let given = u32::try_from(seconds).map(Seconds);
+        given.map_err(|_| E::invalid_value(Unexpected::Signed(seconds), &self))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Seconds, E> {
+        text.parse().map_err(E::custom)
+    }
+}
+
 /// The default memory of the process, on a machine that has it.
 pub(crate) const USUAL_MEMORY: Size = Size(256 << 20);
 /// The default of the bound on connections.
@@ -85,7 +137,7 @@ const USUAL_MAX_ITEM_SIZE: Size = Size(1 << 20);
 /// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenAddress {
-    /// TCP. A name stands for its first address, IPv4 before IPv6.
+    /// TCP. A name stands for its first address, IPv4 before IPv6; no host, or `*`, for all IPv4 addresses.
     Tcp(SocketAddr),
     /// A unix socket.
     Unix(PathBuf),
@@ -98,9 +150,14 @@ impl std::str::FromStr for ListenAddress {
         if let Some(path) = text.strip_prefix("unix:") {
             return Ok(Self::Unix(PathBuf::from(path)));
         }
+        // An address without a host is every address of the machine.
+        let port = text.strip_prefix("*:").or(text.strip_prefix(':'));
+        if let Some(Ok(port)) = port.map(str::parse::<u16>) {
+            return Ok(Self::Tcp(([0, 0, 0, 0], port).into()));
+        }
         let wrong = |why: String| {
             format!(
-                "`{text}` is no address{why}; write HOST:PORT, as 127.0.0.1:11211, or unix:PATH"
+                "`{text}` is no address{why}; write HOST:PORT, as 127.0.0.1:11211, :PORT for all addresses, or unix:PATH"
             )
         };
         let found = text.to_socket_addrs();
@@ -161,15 +218,15 @@ pub struct ServerSection {
     /// Most connections at once; unset: 10,000, or fewer if memory or the limit on open files allows no more.
     pub max_connections: Option<usize>,
     /// Seconds after which a silent connection is closed; 0 for never.
-    pub idle_timeout: u32,
+    pub idle_timeout: Seconds,
     /// Whether clients may use `shutdown`.
     pub enable_shutdown: bool,
     /// Whether clients may use `flush_all`.
     #[default(true)]
     pub enable_flush_all: bool,
     /// Seconds an orderly stop may take.
-    #[default(60)]
-    pub stop_deadline: u32,
+    #[default(Seconds(60))]
+    pub stop_deadline: Seconds,
     /// Method by which the workers wait for I/O.
     #[serde(with = "IoSetting")]
     pub io: IoChoice,
@@ -258,12 +315,12 @@ pub struct CacheSection {
     pub journal_size: Option<Size>,
     /// Seconds after which an item that only memory holds is written to flash, too; 0 to write it only when it leaves
     /// memory. Unset: by the preset.
-    pub write_back: Option<u32>,
+    pub write_back: Option<Seconds>,
     /// Milliseconds after which journal records are synced.
     #[default(100)]
     pub journal_sync_ms: u32,
     /// Seconds of downtime after which the items are not trusted any more; 0 for never.
-    pub max_downtime: u32,
+    pub max_downtime: Seconds,
     /// Treatment of the items after a longer downtime.
     #[serde(with = "DowntimeSetting")]
     pub after_downtime: AfterDowntime,
@@ -464,7 +521,7 @@ impl Config {
         if self
             .cache
             .write_back
-            .is_some_and(|seconds| seconds > MOST_WRITE_BACK)
+            .is_some_and(|window| window > MOST_WRITE_BACK)
         {
             return refuse("cache.write_back", "must be 0 (off) to 86400 seconds");
         }
@@ -622,6 +679,9 @@ mod tests {
         assert_eq!(listen("localhost:11211").unwrap(), local);
         assert_eq!(listen("127.0.0.1:11211").unwrap(), local);
         assert!(matches!(listen("[::1]:11211"), Ok(ListenAddress::Tcp(_))));
+        let all = ListenAddress::Tcp(([0, 0, 0, 0], 11211).into());
+        assert_eq!(listen(":11211").unwrap(), all);
+        assert_eq!(listen("*:11211").unwrap(), all);
         for wrong in [
             "localhost",
             "11211",
@@ -695,8 +755,10 @@ mod tests {
             Ok::<_, ConfigError>(config.cache.write_back)
         };
         assert_eq!(Config::load(None, &[]).unwrap().cache.write_back, None);
-        assert_eq!(checked("0").unwrap(), Some(0));
-        assert_eq!(checked("86400").unwrap(), Some(86_400));
+        assert_eq!(checked("0").unwrap(), Some(Seconds(0)));
+        for day in ["86400", "86400s", "1440m", "24h", "1d"] {
+            assert_eq!(checked(day).unwrap(), Some(Seconds(86_400)));
+        }
         for wrong in [
             "86401",
             "4294967295",
@@ -704,7 +766,10 @@ mod tests {
             "-1",
             "1.5",
             "soon",
-            "60s",
+            "60 seconds",
+            "2d",
+            "m",
+            "71582789m",
         ] {
             let error = checked(wrong).unwrap_err().to_string();
             assert!(error.contains("cache.write_back"), "{wrong}: {error}");

@@ -132,7 +132,7 @@ fn admit(shared: &Arc<Shared>, stream: Stream, peer: PeerAddr) {
 
 /// Closes connections that have been silent for longer than allowed, until the server stops.
 pub(crate) async fn close_idle(shared: Arc<Shared>) {
-    let timeout = shared.config.server.idle_timeout;
+    let timeout = shared.config.server.idle_timeout.0;
     while timeout > 0 && !shared.is_stopping() {
         runtime::sleep(IDLE_SWEEP).await;
         let now = runtime::unix_seconds();

@@ -7,7 +7,7 @@ use engine::admission::{AdmissionKind, SettingError};
 use engine::config::{META_BYTES, MIN_MEMORY_BYTES, Sizes, WORKER_BYTES, engine_share};
 use engine::{EngineConfig, Reserve};
 
-use crate::config::{CacheSection, Config, PARTITION_BITS, Size};
+use crate::config::{CacheSection, Config, PARTITION_BITS, Seconds, Size};
 use crate::error::ServeError;
 use crate::flash::FlashSetting;
 use crate::shared::least_for_connections;
@@ -117,7 +117,7 @@ pub(crate) fn engine_config(
     made.writing.discard = cache.discard;
     made.lendable_bytes = least_for_connections(config);
     made.flash_write_limit = cache.flash_write_limit.map(|rate| rate.0);
-    if let Some(seconds) = cache.write_back {
+    if let Some(Seconds(seconds)) = cache.write_back {
         made.write_back = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
     }
     if let Some(percent) = cache.index_percent {
@@ -134,10 +134,10 @@ pub(crate) fn engine_config(
     made.index.incarnations = cache.incarnations;
     Ok(EngineConfig {
         segment_bytes: segment_bytes.or(made.segment_bytes),
-        stop_deadline: Duration::from_secs(config.server.stop_deadline.into()),
+        stop_deadline: Duration::from_secs(config.server.stop_deadline.0.into()),
         partition_bits: PARTITION_BITS,
         sync_interval: Duration::from_millis(cache.journal_sync_ms.into()),
-        max_downtime: (cache.max_downtime > 0).then_some(cache.max_downtime),
+        max_downtime: (cache.max_downtime.0 > 0).then_some(cache.max_downtime.0),
         after_downtime: cache.after_downtime,
         force: cache.force,
         overwrite_filesystem: cache.overwrite_filesystem,

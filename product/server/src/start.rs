@@ -84,7 +84,7 @@ pub fn run(
         .inspect_err(|_| workers.clone().shutdown())?;
     stop.will_save(&engine);
     let index_words = index_words.and_then(|words| words.get().cloned());
-    tell::serving(&engine, &flash_words, &io_words, &config);
+    tell::serving(&engine, &flash_words, &io_words, &config, &listeners);
     if let Some(index) = &index_words {
         tracing::info!(index, "the index has a device of its own");
     }

@@ -232,7 +232,7 @@ fn settings(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "auth_enabled_sasl", "no");
     stat(out, "item_size_max", config.max_item_size().0);
     stat(out, "maxconns_fast", "yes");
-    stat(out, "idle_timeout", server.idle_timeout);
+    stat(out, "idle_timeout", server.idle_timeout.0);
     stat(out, "lru_crawler", "yes");
     stat(out, "lru_maintainer_thread", "no");
     stat(out, "flush_enabled", yes_no(server.enable_flush_all));

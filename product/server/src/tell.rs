@@ -2,8 +2,10 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use engine::{Engine, Start, Stop};
+use runtime::net::Listener;
 use runtime::process::MemoryLimit;
 
 use crate::config::{Config, ListenAddress, Size};
@@ -12,9 +14,25 @@ use crate::sizes::kernel_bytes;
 
 /// The mode bits of a file that its group or everybody may read.
 const READ_BY_OTHERS: u32 = 0o044;
-pub(crate) fn serving(engine: &Engine, flash: &str, io: &str, config: &Config) {
-    let listen = &config.server.listen;
-    let addresses: Vec<String> = listen.iter().map(ListenAddress::to_string).collect();
+/// Logs that the server is about to serve on `listeners`, and how the start went.
+pub(crate) fn serving(
+    engine: &Engine,
+    flash: &str,
+    io: &str,
+    config: &Config,
+    listeners: &[Arc<Listener>],
+) {
+    // The port of an address with port 0 is the system's choice.
+    let address = |(listener, asked): (&Arc<Listener>, &ListenAddress)| match listener.tcp_address()
+    {
+        Some(address) => address.to_string(),
+        None => asked.to_string(),
+    };
+    let addresses: Vec<String> = listeners
+        .iter()
+        .zip(&config.server.listen)
+        .map(address)
+        .collect();
     let start = match engine.start() {
         Start::New => "a new image".to_owned(),
         Start::Warm { items, orderly } => {
