@@ -272,7 +272,6 @@ impl Buffers {
             let live = u64::from(held.live);
             let (items, bytes) = match (held.items, held.item_bytes) {
                 (0, _) => filling.remove(&segment).unwrap_or_default(),
-                (items, 0) => (items, self.table.segment_bytes()),
                 sealed => sealed,
             };
             sum.oldest = self

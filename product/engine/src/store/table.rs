@@ -327,6 +327,7 @@ impl SegmentTable {
         state.items.store(record.items, Ordering::Release);
         state.slot_bytes.store(record.slot_bytes, Ordering::Release);
         state.data_bytes.store(record.data_bytes, Ordering::Release);
+        state.item_bytes.store(record.data_bytes, Ordering::Relaxed);
     }
 
     /// Counts `failed` failed writes of a segment, and returns the number that have failed in a row.
