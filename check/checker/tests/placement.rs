@@ -263,7 +263,7 @@ fn a_change_does_not_go_by_what_was_deleted_while_it_read_flash() {
         });
         runtime::sleep(READ_TIME / 2).await;
         let key = engine.key(b"item").expect("a key");
-        engine.remove(key, runtime::unix_seconds()).await;
+        engine.remove(key, runtime::unix_seconds()).await.unwrap();
         assert!(!change.await.expect("nobody ends it"), "it was deleted");
     });
 }

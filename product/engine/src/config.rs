@@ -24,6 +24,8 @@ pub const MIN_MEMORY_BYTES: u64 = 16 << 20;
 pub const WORKER_BYTES: u64 = 3 << 20;
 /// Default write-back window.
 pub const WRITE_BACK: Duration = Duration::from_secs(60);
+/// Default of the longest time that a write waits for space. Only failing flash takes that long.
+pub const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 /// Least flash, in segments.
 pub const MIN_SEGMENTS: u64 = 8;
 
@@ -83,6 +85,8 @@ pub struct EngineConfig {
     pub write_back: Option<Duration>,
     /// Time limit of an orderly stop.
     pub stop_deadline: Duration,
+    /// Longest time that a write or a removal waits for space on flash or in the journal before it is refused.
+    pub write_patience: Duration,
     /// Time from an append to the sync of the journal: a power cut may undo the changes within it.
     pub sync_interval: Duration,
     /// Seconds of downtime after which the items are no longer trusted, because the cache has missed writes in that time;
@@ -131,6 +135,7 @@ impl Default for EngineConfig {
             lendable_bytes: 0,
             write_back: Some(WRITE_BACK),
             stop_deadline: Duration::from_secs(60),
+            write_patience: WRITE_PATIENCE,
             sync_interval: Duration::from_millis(100),
             max_downtime: None,
             after_downtime: AfterDowntime::Empty,

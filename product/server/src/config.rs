@@ -316,6 +316,9 @@ pub struct CacheSection {
     /// Seconds after which an item that only memory holds is written to flash, too; 0 to write it only when it leaves
     /// memory. Unset: by the preset.
     pub write_back: Option<Seconds>,
+    /// Longest time that a write waits for space on flash before it is refused.
+    #[default(Seconds(10))]
+    pub write_patience: Seconds,
     /// Milliseconds after which journal records are synced.
     #[default(100)]
     pub journal_sync_ms: u32,
@@ -515,6 +518,9 @@ impl Config {
             return refuse("cache.journal", "must be another file than the flash");
         }
         self.check_index_flash(is_same)?;
+        if self.cache.write_patience.0 == 0 {
+            return refuse("cache.write_patience", "must be at least 1 second");
+        }
         if !(1..=60_000).contains(&self.cache.journal_sync_ms) {
             return refuse("cache.journal_sync_ms", "must be 1 to 60000");
         }

@@ -538,6 +538,7 @@ impl Connection {
 async fn invalidate(engine: &Engine, key: MetaKey<'_>, now: u32) {
     let mut buffer = [0; protocol::KEY_MAX_BYTES];
     if let Some(key) = engine.key(key.decode(&mut buffer)) {
-        engine.remove(key, now).await;
+        // If flash takes no change at all, the old value stays; the client is told that its new value is not stored.
+        let _ = engine.remove(key, now).await;
     }
 }

@@ -135,6 +135,7 @@ pub(crate) fn engine_config(
     Ok(EngineConfig {
         segment_bytes: segment_bytes.or(made.segment_bytes),
         stop_deadline: Duration::from_secs(config.server.stop_deadline.0.into()),
+        write_patience: Duration::from_secs(cache.write_patience.0.into()),
         partition_bits: PARTITION_BITS,
         sync_interval: Duration::from_millis(cache.journal_sync_ms.into()),
         max_downtime: (cache.max_downtime.0 > 0).then_some(cache.max_downtime.0),

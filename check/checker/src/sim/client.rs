@@ -169,7 +169,7 @@ impl World {
         let key = self.engine.key(&bytes).expect("a key");
         let now = runtime::unix_seconds();
         if random.random() {
-            self.engine.remove(key, now).await;
+            self.engine.remove(key, now).await.unwrap();
         } else {
             let removed = self
                 .engine

@@ -525,7 +525,7 @@ impl Client {
         let (begun, served) = self.begin().await;
         let engine = self.run.engine();
         let key = self.run.key(request, &mut self.name);
-        engine.remove(key, runtime::unix_seconds()).await;
+        engine.remove(key, runtime::unix_seconds()).await.unwrap();
         self.settle(served).await;
         if measured {
             let mut seen = self.seen.borrow_mut();

@@ -20,6 +20,7 @@ mod superblock;
 mod write_back;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use device::Region;
 
@@ -41,6 +42,9 @@ pub use crate::durability::superblocks::CheckpointStats;
 use crate::format::superblock::Superblock;
 use crate::store::SavedCheckpoint;
 use crate::tiers::Tiers;
+
+/// Time between two wake-ups of the writes that wait for space.
+const WAKE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The background work of a cache. Every task ends when a stop begins, and journal syncs when it has saved everything.
 pub(crate) struct Background {
@@ -102,6 +106,19 @@ impl Background {
             journal_syncs,
             write_back,
             checkpoints,
+        }
+    }
+
+    /// Wakes all writes that wait for space every second, until an orderly stop: they find out whether they have waited
+    /// too long. A write may run where there are no timers.
+    pub(crate) async fn wake_stalled(&self) {
+        loop {
+            let stopping = self.phase.listener();
+            if self.phase.is_stopped() {
+                return;
+            }
+            let _ = runtime::timeout(WAKE_INTERVAL, stopping).await;
+            self.tiers.flash.wake_stalled();
         }
     }
 

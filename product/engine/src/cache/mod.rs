@@ -216,7 +216,8 @@ impl Engine {
     /// wait for space, `decide` is called again; only its last call counts. An item on flash is read into memory first.
     ///
     /// # Errors
-    /// [`CacheError`]; the old item is then gone.
+    /// [`CacheError`]; the old item is then gone, unless flash refuses all changes for longer than
+    /// [`write_patience`](EngineConfig::write_patience).
     pub async fn modify<'v, R>(
         &self,
         key: Key<'_>,
@@ -225,13 +226,11 @@ impl Engine {
     ) -> Result<Modified<R>, CacheError> {
         let mut fetched = None;
         let mut reads = 0;
-        let mut stall = Stall::default();
+        let mut stall = Stall::new(self.config.write_patience);
         loop {
             match Attempt::make(&self.tiers, key, now, fetched.as_ref(), &mut decide) {
                 Attempt::Done(done) => return done,
-                Attempt::NoSpace if stall.is_too_long() && self.try_remove(key, now) => {
-                    return Err(CacheError::OutOfMemory);
-                }
+                Attempt::NoSpace if stall.is_too_long() => return Err(self.refuse(key, now)),
                 Attempt::NoSpace => {
                     if stall.is_next_to_wait() {
                         // The next stall waits: frees the item's memory before.
@@ -239,10 +238,7 @@ impl Engine {
                     }
                     self.stall(&mut stall).await;
                 }
-                Attempt::OnFlash(_) if reads == MAX_READS => {
-                    self.remove(key, now).await;
-                    return Err(CacheError::OutOfMemory);
-                }
+                Attempt::OnFlash(_) if reads == MAX_READS => return Err(self.refuse(key, now)),
                 Attempt::OnFlash(read) => {
                     reads += 1;
                     // Frees the item's memory, since the next read may wait for memory as well.
@@ -256,18 +252,25 @@ impl Engine {
     /// Stores an item, whether or not the key has one.
     ///
     /// # Errors
-    /// [`CacheError`]; the old item is then gone.
+    /// [`CacheError`]; the old item is then gone, unless flash refuses all changes for longer than
+    /// [`write_patience`](EngineConfig::write_patience).
     pub async fn set(&self, key: Key<'_>, now: u32, put: &Put<'_>) -> Result<u64, CacheError> {
-        let mut stall = Stall::default();
+        let mut stall = Stall::new(self.config.write_patience);
         loop {
             if let Some(done) = self.try_set(key, now, put) {
                 return done;
             }
-            if stall.is_too_long() && self.try_remove(key, now) {
-                return Err(CacheError::OutOfMemory);
+            if stall.is_too_long() {
+                return Err(self.refuse(key, now));
             }
             self.stall(&mut stall).await;
         }
+    }
+
+    /// Refuses a write to a key that has found no space, and removes the old item if the journal has space for that.
+    fn refuse(&self, key: Key<'_>, now: u32) -> CacheError {
+        let _ = self.try_remove(key, now);
+        CacheError::OutOfMemory
     }
 
     /// Stores an item, whether or not the key has one, without waiting. Returns `None`, and changes nothing, if there
@@ -289,11 +292,18 @@ impl Engine {
     }
 
     /// Removes the item of a key, in memory and on flash. Waits while the journal has no space.
-    pub async fn remove(&self, key: Key<'_>, now: u32) {
-        let mut stall = Stall::default();
+    ///
+    /// # Errors
+    /// [`CacheError::OutOfMemory`] after [`write_patience`](EngineConfig::write_patience); the item is still there.
+    pub async fn remove(&self, key: Key<'_>, now: u32) -> Result<(), CacheError> {
+        let mut stall = Stall::new(self.config.write_patience);
         while !self.try_remove(key, now) {
+            if stall.is_too_long() {
+                return Err(CacheError::OutOfMemory);
+            }
             self.stall(&mut stall).await;
         }
+        Ok(())
     }
 
     /// [`remove`](Engine::remove) without waiting. Returns false, and changes nothing, if the journal has no space at
@@ -310,7 +320,7 @@ impl Engine {
     /// Makes everything stored before Unix second `deadline` dead from that second on. Waits while the journal has no
     /// space.
     pub async fn flush_all(&self, deadline: u32) {
-        let mut stall = Stall::default();
+        let mut stall = Stall::new(self.config.write_patience);
         while !self.tiers.partitions.try_flush_all(deadline) {
             self.stall(&mut stall).await;
         }
@@ -474,6 +484,9 @@ impl Engine {
         }));
         spawn(task(self, |engine| async move {
             engine.background.write_back.run().await;
+        }));
+        spawn(task(self, |engine| async move {
+            engine.background.wake_stalled().await;
         }));
         if self.tiers.gate.next_lesson().is_some() {
             spawn(task(self, |engine| async move {

@@ -9,21 +9,31 @@ use crate::counter::Count as _;
 use crate::flash::FlashTier;
 use crate::sync::atomic::AtomicU64;
 
-/// Time that a write waits for space before it is refused. Only a failing flash takes that long.
-const STALL_PATIENCE: Duration = Duration::from_secs(10);
-
-/// A write that has found no space.
-#[derive(Default)]
+/// A write that has found no space. It waits for some at most as long as the settings say.
 pub(super) struct Stall {
+    patience: Duration,
     space: Option<EventListener>,
     since: Option<Instant>,
 }
 
 impl Stall {
+    pub(super) fn new(patience: Duration) -> Self {
+        Self {
+            patience,
+            space: None,
+            since: None,
+        }
+    }
+
+    /// Returns the time that the write may still wait.
+    fn left(&self) -> Duration {
+        let waited = self.since.map(|since| runtime::now().since(since));
+        self.patience.saturating_sub(waited.unwrap_or_default())
+    }
+
     /// Returns whether the write has waited so long that it is refused.
     pub(super) fn is_too_long(&self) -> bool {
-        let waits = |since| runtime::now().since(since) >= STALL_PATIENCE;
-        self.since.is_some_and(waits)
+        self.left().is_zero()
     }
 
     /// Returns whether the next stall waits.
@@ -31,8 +41,8 @@ impl Stall {
         self.space.is_some()
     }
 
-    /// Waits until flash may have space, or has failed to make some, and counts that in `stalls`. The first call only
-    /// takes a listener, so that the caller repeats the attempt before it waits.
+    /// Waits until flash may have space or has failed to make some, a second at most, and counts that in `stalls`. The
+    /// first call only takes a listener, so that the caller repeats the attempt before it waits.
     pub(super) async fn wait(&mut self, flash: &FlashTier, stalls: &AtomicU64) {
         let Some(space) = self.space.take() else {
             self.space = Some(flash.space().listener());

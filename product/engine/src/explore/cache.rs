@@ -95,7 +95,7 @@ pub(super) async fn set(engine: &Arc<Engine>, key: &[u8], value: &[u8]) {
 
 pub(super) async fn remove(engine: &Engine, key: &[u8]) {
     let key = engine.key(key).unwrap();
-    engine.remove(key, runtime::unix_seconds()).await;
+    engine.remove(key, runtime::unix_seconds()).await.unwrap();
 }
 
 pub(super) async fn get(engine: &Arc<Engine>, key: &[u8]) -> Option<Vec<u8>> {

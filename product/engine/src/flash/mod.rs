@@ -209,6 +209,12 @@ impl FlashTier {
         self.store().pool().space()
     }
 
+    /// Wakes all callers that wait for [`space`](FlashTier::space), whether there is some or not.
+    pub(crate) fn wake_stalled(&self) {
+        self.upkeep.is_failing.notify_all();
+        self.space().notify_all();
+    }
+
     /// Announces that a caller has found no space and is going to wait for [`space`](FlashTier::space). If segments are
     /// written and reclaimed on demand, resolves once that has been done for this caller, or when the journal keeps
     /// failing.

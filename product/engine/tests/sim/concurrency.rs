@@ -113,7 +113,7 @@ async fn operate(
                 .push((from, clock.tick(), Some(tag)));
         }
         75..85 => {
-            engine.remove(key, now).await;
+            engine.remove(key, now).await.unwrap();
             history.borrow_mut().writes.push((from, clock.tick(), None));
         }
         _ => {
@@ -402,7 +402,7 @@ fn a_removal_overtakes_a_read_and_nothing_comes_back() {
         };
         read.start(key);
         runtime::sleep(LATENCY.read / 2).await;
-        engine.remove(key, now).await;
+        engine.remove(key, now).await.unwrap();
         assert_eq!(get(&engine, b"cold").await, None);
         engine.read_flash(key, read).await;
         assert_eq!(get(&engine, b"cold").await, None);
@@ -648,7 +648,8 @@ fn a_change_during_the_stop_never_leaves_an_older_value() {
                         let now = runtime::unix_seconds();
                         changing
                             .remove(changing.key(&numbered(number)).unwrap(), now)
-                            .await;
+                            .await
+                            .unwrap();
                     }
                     counter.set(number + 1);
                 }

@@ -190,7 +190,8 @@ fn whatever_the_device_does_no_answer_is_wrong() {
                             let now = runtime::unix_seconds();
                             engine
                                 .remove(engine.key(&numbered(number)).unwrap(), now)
-                                .await;
+                                .await
+                                .unwrap();
                             *slot = None;
                         }
                         _ => {

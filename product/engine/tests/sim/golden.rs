@@ -78,7 +78,10 @@ fn small_image() -> (Image, Vec<u64>) {
         drop(engine);
         // A second run, in which one item is removed and one is read.
         let engine = start(&media, &config()).await;
-        engine.remove(engine.key(b"plain").unwrap(), NOW).await;
+        engine
+            .remove(engine.key(b"plain").unwrap(), NOW)
+            .await
+            .unwrap();
         assert!(get(&engine, b"large").await.is_some());
         assert_eq!(engine.stop().await, Stop::Complete { objects: 2 });
         (disk.snapshot(), media.journal.crash())

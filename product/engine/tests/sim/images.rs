@@ -253,7 +253,7 @@ fn a_journal_that_cannot_be_trusted_starts_empty() {
         let (disk, media) = left.media();
         let engine = start(&media, &tight()).await;
         let (key, now) = (numbered(3), runtime::unix_seconds());
-        engine.remove(engine.key(&key).unwrap(), now).await;
+        engine.remove(engine.key(&key).unwrap(), now).await.unwrap();
         Left::of(&disk, &media)
     });
     // Two runs begun from copies of the same files: the flash of one, the journal of the other.
@@ -344,7 +344,10 @@ fn one_damaged_superblock_never_brings_old_items_back() {
             let engine = started(&left).await;
             has_all(&engine, 20).await;
             let now = runtime::unix_seconds();
-            engine.remove(engine.key(&numbered(3)).unwrap(), now).await;
+            engine
+                .remove(engine.key(&numbered(3)).unwrap(), now)
+                .await
+                .unwrap();
         });
     }
     // After another run, with deletes in between.
@@ -355,13 +358,15 @@ fn one_damaged_superblock_never_brings_old_items_back() {
         for number in 0..10 {
             engine
                 .remove(engine.key(&numbered(number)).unwrap(), now)
-                .await;
+                .await
+                .unwrap();
         }
         assert!(engine.checkpoint_now().await);
         for number in 10..15 {
             engine
                 .remove(engine.key(&numbered(number)).unwrap(), now)
-                .await;
+                .await
+                .unwrap();
         }
         assert!(engine.checkpoint_now().await);
         Left::of(&disk, &media)
@@ -492,7 +497,8 @@ fn a_crash_at_a_random_moment_leaves_what_had_reached_flash() {
             for number in (0..count).step_by(3) {
                 engine
                     .remove(engine.key(&numbered(number)).unwrap(), now)
-                    .await;
+                    .await
+                    .unwrap();
             }
             let waiting = u64::from(engine.store().pool().counts().sealed) + 3;
             objects(&engine).saturating_sub(waiting * 90)

@@ -94,7 +94,7 @@ fn crashed(seed: u64) -> Left {
                 let key = engine.key(&key).unwrap();
                 match random.random_range(0..1000) {
                     0..100 => {
-                        engine.remove(key, now).await;
+                        engine.remove(key, now).await.unwrap();
                     }
                     100 if run == 1 => {
                         engine.flush_all(now + random.random_range(0..3)).await;

@@ -302,7 +302,7 @@ fn an_image_made_with_more_memory_opens_within_less_and_brings_nothing_old_back(
                 let gone = random.random_range(0..COUNT);
                 let gone_name = numbered(gone);
                 let key = engine.key(&gone_name).unwrap();
-                engine.remove(key, runtime::unix_seconds()).await;
+                engine.remove(key, runtime::unix_seconds()).await.unwrap();
                 latest[gone as usize] = None;
             }
         };

@@ -190,7 +190,8 @@ impl Bench {
         let key = self.any_key();
         self.engine
             .remove(self.engine.key(&key).unwrap(), now)
-            .await;
+            .await
+            .unwrap();
         self.items.remove(&key);
     }
 

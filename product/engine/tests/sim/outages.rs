@@ -124,3 +124,40 @@ fn what_a_device_never_gives_again_is_lost_alone() {
         assert!(check(&engine, ITEMS, 3000).await < 50);
     });
 }
+
+/// A device on which writes last for hours: every request is answered within the patience, a set with a refusal.
+#[test]
+fn no_write_waits_longer_than_the_patience() {
+    const ITEMS: u64 = 20_000;
+    let faulty = faulty();
+    simulate(1, async {
+        let engine = engine_on(&faulty).await;
+        let patience = engine.config().write_patience;
+        fill(&engine, 2000, 3000).await;
+        let hours = Fault::Slow(Duration::from_secs(36_000));
+        faulty.script(When::every(Operation::Write), hours);
+        let (mut refused, mut longest) = (0, Duration::ZERO);
+        for number in 0..ITEMS {
+            let begin = runtime::now();
+            let stored = set(&engine, &numbered(number), &value(number, 3000)).await;
+            longest = longest.max(runtime::now().since(begin));
+            refused += u64::from(stored.is_err());
+            if refused == 3 {
+                break;
+            }
+        }
+        assert_eq!(refused, 3, "memory has no space for so many items");
+        assert!(
+            longest >= patience && longest < patience + Duration::from_secs(2),
+            "{longest:?}"
+        );
+        let now = runtime::unix_seconds();
+        for number in 0..2000 {
+            let begin = runtime::now();
+            let _ = engine
+                .remove(engine.key(&numbered(number)).unwrap(), now)
+                .await;
+            assert!(runtime::now().since(begin) < patience + Duration::from_secs(2));
+        }
+    });
+}

@@ -380,7 +380,10 @@ fn what_is_removed_while_it_is_copied_stays_so() {
             order.shuffle(&mut random(seed));
             for number in order {
                 let name = numbered(number);
-                engine.remove(engine.key(&name).unwrap(), now).await;
+                engine
+                    .remove(engine.key(&name).unwrap(), now)
+                    .await
+                    .unwrap();
                 gone.push(name);
                 runtime::sleep(Duration::from_micros(300)).await;
             }

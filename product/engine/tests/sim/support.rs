@@ -406,7 +406,7 @@ pub(crate) async fn set(engine: &Arc<Engine>, key: &[u8], value: &[u8]) -> Resul
 pub(crate) async fn remove(engine: &Arc<Engine>, number: u64) {
     let name = numbered(number);
     let key = engine.key(&name).unwrap();
-    engine.remove(key, runtime::unix_seconds()).await;
+    engine.remove(key, runtime::unix_seconds()).await.unwrap();
 }
 
 /// Returns the key of a number.

@@ -256,7 +256,7 @@ impl Cache {
     /// Removes the value of a key, if it has one.
     ///
     /// # Errors
-    /// [`Error::Key`], [`Error::Closed`].
+    /// [`Error::Key`], [`Error::Closed`], and [`Error::OutOfMemory`] if flash has taken no change for ten seconds.
     pub async fn remove(&self, key: &[u8]) -> Result<(), Error> {
         let now = runtime::unix_seconds();
         let stay = {
@@ -266,8 +266,8 @@ impl Cache {
             }
             engine.stay()
         };
-        stay.remove(checked(&stay, key)?, now).await;
-        Ok(())
+        let removed = stay.remove(checked(&stay, key)?, now).await;
+        removed.map_err(|_| Error::OutOfMemory)
     }
 
     /// Makes everything stored before the call durable, including items that are only in memory. The cache stays usable
