@@ -8,7 +8,7 @@ use std::sync::Arc;
 use runtime::pages::PagePool;
 
 use crate::counter::summed;
-use crate::dram::DramTier;
+use crate::dram::{DramTier, LargeValues};
 use crate::in_flight::InFlightRead;
 use crate::key::{KeyHash, Passthrough};
 
@@ -66,16 +66,17 @@ pub(crate) fn least_bytes(chunk_bytes: u64) -> u64 {
 
 impl Partition {
     /// Creates the partition with this `number` out of `partitions`. Its DRAM tier takes chunks of `chunk_bytes` from
-    /// `pool`; its versions start at `first_version` or soon after.
+    /// `pool`, and counts its large values among `large`; its versions start at `first_version` or soon after.
     pub(crate) fn new(
         chunk_bytes: usize,
         pool: Arc<PagePool>,
+        large: Arc<LargeValues>,
         first_version: u64,
         number: u64,
         partitions: u64,
     ) -> Self {
         Self {
-            tier: DramTier::new(chunk_bytes, pool),
+            tier: DramTier::new(number as usize, chunk_bytes, pool, large),
             next_version: first_version.next_multiple_of(partitions) + number,
             version_step: partitions,
             flush_generation: 0,

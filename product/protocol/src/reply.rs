@@ -62,6 +62,7 @@ lines! {
     InitialValue = b"CLIENT_ERROR invalid numeric initial value\r\n",
     DeltaValue = b"CLIENT_ERROR invalid numeric delta value\r\n",
     FlushNotAllowed = b"CLIENT_ERROR flush_all not allowed\r\n",
+    SyncNotAllowed = b"CLIENT_ERROR sync not allowed\r\n",
     /// `flowstone sync`, when the flash refuses some of the writes.
     NotDurable = b"SERVER_ERROR not everything is durable\r\n",
     ShutdownNotEnabled = b"SERVER_ERROR: shutdown not enabled\r\n",

@@ -224,6 +224,9 @@ pub struct ServerSection {
     /// Whether clients may use `flush_all`.
     #[default(true)]
     pub enable_flush_all: bool,
+    /// Whether clients may use `flowstone sync`.
+    #[default(true)]
+    pub enable_sync: bool,
     /// Seconds an orderly stop may take.
     #[default(Seconds(60))]
     pub stop_deadline: Seconds,

@@ -439,6 +439,7 @@ fn index(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "fixed_dram_bytes", engine.memory.fixed_bytes);
     stat(out, "dram_tier_bytes", engine.dram_bytes);
     stat(out, "dram_tier_limit_bytes", engine.dram_limit_bytes);
+    stat(out, "dram_large_bytes", engine.dram_large_bytes);
     stat(out, "dram_items", engine.dram_items);
     shared
         .engine

@@ -2,13 +2,14 @@
 //!
 //! It works in bursts of microseconds. After a burst it rests [`BURST_REST`] times as long, and after a sweep over all
 //! partitions [`SWEEP_REST`] times as long as the sweep took. So it takes at most a fifth of one core, and a fiftieth
-//! while items expire all the time. If nothing can have expired, it takes each partition's lock once an interval.
+//! while items expire all the time. If nothing can have expired, it takes each partition's lock twice an interval: a sweep
+//! ends with the balance between large values and other items.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::phase::Phase;
-use crate::tiers::Tiers;
+use crate::tiers::{LargeHand, Tiers};
 
 /// The shortest rest between two sweeps.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -41,6 +42,11 @@ impl Crawl {
             let begun = runtime::now();
             for number in 0..self.tiers.partitions.len() {
                 self.crawl_partition(number).await;
+            }
+            if !self.phase.is_stopped() {
+                let hand = LargeHand::new(&self.tiers, runtime::unix_seconds());
+                hand.trim();
+                hand.balance();
             }
             let took = runtime::now().since(begun);
             rest = INTERVAL.max(took * SWEEP_REST);

@@ -41,6 +41,42 @@ const AGE: usize = 5;
 const LARGE_FLASH: u64 = 2;
 /// Rounds of placing everything, if segments could not be written.
 const MAX_ROUNDS: usize = 3;
+/// Shortest time between two syncs that seal segments early, because a part of a segment cannot be written.
+const SYNC_PAUSE: Duration = Duration::from_secs(1);
+
+/// State of the cache that a sync makes durable. A write, a removal, a flush and an item that is in memory alone again
+/// change it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Acknowledged {
+    /// Sum of the next versions of all partitions.
+    versions: u64,
+    records: u64,
+    losses: u64,
+    back_in_memory: [u64; 3],
+    failed_syncs: u64,
+}
+
+/// The last sync.
+#[derive(Default)]
+struct LastSync {
+    /// State that is durable; `None` if the sync failed.
+    covered: Option<Acknowledged>,
+    ended: Option<Instant>,
+}
+
+impl LastSync {
+    /// Returns whether the last sync covers this state.
+    fn covers(&self, state: &Acknowledged) -> bool {
+        self.covered.as_ref() == Some(state)
+    }
+
+    /// Returns the time until the next sync may begin.
+    fn rest(&self) -> Duration {
+        self.ended.map_or(Duration::ZERO, |ended| {
+            (ended + SYNC_PAUSE).since(runtime::now())
+        })
+    }
+}
 
 /// State of the walk.
 struct Walk {
@@ -101,27 +137,69 @@ impl WriteBack {
     pub(crate) async fn run(&self) {
         self.tiers.flash.recovered().await;
         let mut walk = Walk::new(self.tiers.partitions.len(), self.window);
+        let mut last_sync = LastSync::default();
         loop {
             let asked = self.requests.come();
             let stopping = self.phase.listener();
             if self.phase.is_stopped() {
                 return;
             }
+            let mut rest = None;
             if let Some(last) = self.requests.waiting() {
-                let is_durable = self.place_everything().await;
-                self.requests.serve(last, is_durable);
-                continue;
+                let left = self.rest(&last_sync);
+                if left.is_zero() {
+                    let is_durable = self.sync(&mut last_sync).await;
+                    self.requests.serve(last, is_durable);
+                    continue;
+                }
+                rest = Some(left);
             }
+            let visit = walk.next.map(|next| next.since(runtime::now()));
             let woken = select(asked, stopping);
-            let Some(next) = walk.next else {
-                woken.await;
-                continue;
-            };
-            let left = next.since(runtime::now());
-            if !left.is_zero() && runtime::timeout(left, woken).await.is_ok() {
-                continue;
+            match visit.into_iter().chain(rest).min() {
+                None => {
+                    woken.await;
+                }
+                Some(left) if !left.is_zero() => {
+                    let _ = runtime::timeout(left, woken).await;
+                }
+                Some(_) => self.visit(&mut walk).await,
             }
-            self.visit(&mut walk).await;
+        }
+    }
+
+    /// Returns the time that requested syncs wait for further requests to share their round. Syncs that write a part of
+    /// a segment, or have nothing to write, do not wait.
+    fn rest(&self, last: &LastSync) -> Duration {
+        let shares = !self.tiers.store().flusher().can_flush();
+        match shares && !last.covers(&self.acknowledged()) {
+            true => last.rest(),
+            false => Duration::ZERO,
+        }
+    }
+
+    /// Makes everything durable, unless nothing has changed since the last sync. Returns whether everything is durable.
+    async fn sync(&self, last: &mut LastSync) -> bool {
+        let state = self.acknowledged();
+        if last.covers(&state) && !self.tiers.journal().is_void() {
+            return true;
+        }
+        let is_durable = self.place_everything().await;
+        *last = LastSync {
+            covered: is_durable.then_some(state),
+            ended: Some(runtime::now()),
+        };
+        is_durable
+    }
+
+    fn acknowledged(&self) -> Acknowledged {
+        let partitions = self.tiers.partitions.each();
+        Acknowledged {
+            versions: partitions.map(|partition| partition.next_version).sum(),
+            records: self.tiers.journal().records(),
+            losses: self.tiers.journal().losses(),
+            back_in_memory: self.tiers.back_in_memory(),
+            failed_syncs: self.tiers.store().syncs().failed_syncs(),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::tiers::Tiers;
+use crate::tiers::{LargeHand, Tiers};
 
 /// Memory lent to a user outside the cache. The DRAM tier gives up as much as is lent.
 pub struct Loans {
@@ -38,7 +38,9 @@ impl Loans {
         let tiers = &self.tiers;
         tiers.shares.lent().fetch_add(bytes, Ordering::Relaxed);
         let number = self.next_to_shrink.fetch_add(1, Ordering::Relaxed) % tiers.partitions.len();
-        self.shrink_partition(number);
+        let now = runtime::unix_seconds();
+        LargeHand::new(tiers, now).trim();
+        tiers.shrink(number, now);
     }
 
     /// Lends `bytes` if the DRAM tier can give up all lent memory now or shrink to its least size; otherwise lends
@@ -46,10 +48,7 @@ impl Loans {
     pub fn try_lend(&self, bytes: u64) -> bool {
         let tiers = &self.tiers;
         tiers.shares.lent().fetch_add(bytes, Ordering::Relaxed);
-        let mut is_given = true;
-        for number in 0..tiers.partitions.len() {
-            is_given &= self.shrink_partition(number);
-        }
+        let is_given = self.shrink_all();
         if !is_given {
             self.end(bytes);
         }
@@ -59,17 +58,18 @@ impl Loans {
     /// Makes the DRAM tier give up lent memory, as far as flash has space for its items now. Called repeatedly while
     /// much memory is lent.
     pub fn shrink(&self) {
-        for number in 0..self.tiers.partitions.len() {
-            self.shrink_partition(number);
-        }
+        self.shrink_all();
     }
 
-    /// Shrinks a partition's DRAM tier. Returns false if flash had no space for an item that had to leave.
-    fn shrink_partition(&self, number: usize) -> bool {
+    /// Shrinks the DRAM tier. Returns false if flash had no space for an item that had to leave.
+    fn shrink_all(&self) -> bool {
+        let tiers = &*self.tiers;
         let now = runtime::unix_seconds();
-        let mut partition = self.tiers.partitions.lock_number(number, now);
-        let context = self.tiers.evict_context(number, now);
-        partition.tier.shrink(&context)
+        let mut is_given = LargeHand::new(tiers, now).trim();
+        for number in 0..tiers.partitions.len() {
+            is_given &= tiers.shrink(number, now);
+        }
+        is_given
     }
 
     /// Returns `bytes` of lent memory to the cache.

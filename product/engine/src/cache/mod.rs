@@ -37,7 +37,7 @@ use crate::admission::Features;
 use crate::background::{Background, CheckpointStats, Stop, SyncError};
 use crate::config::EngineConfig;
 use crate::counter::NamedStats;
-use crate::dram::{LogPosition, TierStats};
+use crate::dram::{LargeClaim, LogPosition, TierStats};
 use crate::durability::journal::Journal;
 use crate::durability::{RecoveryStats, Start};
 use crate::flash::{BackgroundTask, DumpCursor, FlashStats, background_tasks};
@@ -48,7 +48,7 @@ use crate::partition::PathStats;
 use crate::placement::{IndexStats, Placement};
 use crate::store::{FlashItem, SegmentStore};
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::tiers::Tiers;
+use crate::tiers::{LargeHand, Tiers};
 
 /// Maximum flash reads of one operation. Each read after the first means that another request has changed the item in
 /// between; no number of clients reaches this limit.
@@ -227,15 +227,28 @@ impl Engine {
         let mut fetched = None;
         let mut reads = 0;
         let mut stall = Stall::new(self.config.write_patience);
+        let mut claim = LargeClaim::new(self.tiers.shares.large());
         loop {
-            match Attempt::make(&self.tiers, key, now, fetched.as_ref(), &mut decide) {
+            let fetched_before = fetched.as_ref();
+            match Attempt::make(
+                &self.tiers,
+                key,
+                now,
+                fetched_before,
+                &mut claim,
+                &mut decide,
+            ) {
                 Attempt::Done(done) => return done,
+                Attempt::Unclaimed(bytes) => {
+                    LargeHand::new(&self.tiers, now).extend(&mut claim, bytes);
+                }
                 Attempt::NoSpace if stall.is_too_long() => return Err(self.refuse(key, now)),
                 Attempt::NoSpace => {
                     if stall.is_next_to_wait() {
                         // The next stall waits: frees the item's memory before.
                         drop(fetched.take());
                     }
+                    claim.reset();
                     self.stall(&mut stall).await;
                 }
                 Attempt::OnFlash(_) if reads == MAX_READS => return Err(self.refuse(key, now)),
@@ -284,10 +297,17 @@ impl Engine {
         if !self.tiers.flash.may_displace() {
             return None;
         }
-        match Held::lock(&self.tiers, key, now).put(put) {
-            Ok(cas_unique) => Some(Ok(cas_unique)),
-            Err(Refused::Never(error)) => Some(Err(error)),
-            Err(Refused::NoSpace) => None,
+        let mut claim = LargeClaim::new(self.tiers.shares.large());
+        loop {
+            let stored = Held::lock(&self.tiers, key, now).put(put, &mut claim);
+            match stored {
+                Ok(cas_unique) => return Some(Ok(cas_unique)),
+                Err(Refused::Never(error)) => return Some(Err(error)),
+                Err(Refused::NoSpace) => return None,
+                Err(Refused::Unclaimed(bytes)) => {
+                    LargeHand::new(&self.tiers, now).extend(&mut claim, bytes);
+                }
+            }
         }
     }
 

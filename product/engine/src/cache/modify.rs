@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::read::{FlashRead, ItemView, Owner, Peek};
 use crate::admission::Features;
-use crate::dram::{LongValue, NewItem, Older};
+use crate::dram::{LargeClaim, LongValue, NewItem, Older};
 use crate::flash::Placed;
 use crate::format::item::{ItemHeader, ItemRef, state};
 use crate::in_flight::ReadOutcome;
@@ -15,7 +15,7 @@ use crate::placement::{Look, Probe};
 use crate::store::{AppendItem, FlashItem, Priority};
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
-use crate::tiers::Tiers;
+use crate::tiers::{Room, Tiers};
 
 /// Reason why a write failed. The old value is gone in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -93,16 +93,19 @@ pub(super) enum Attempt<R> {
     OnFlash(FlashRead),
     /// Flash has no space for items that have to leave memory, or the journal is full.
     NoSpace,
+    /// The value is large, and this number of bytes has to be claimed first.
+    Unclaimed(usize),
 }
 
 impl<R> Attempt<R> {
     /// Changes the item of `key` as `decide` says, unless it has to be read from flash first. `fetched` is the item that
-    /// an earlier attempt had read.
+    /// an earlier attempt had read; `claim` is for a large value.
     pub(super) fn make<'v>(
         tiers: &Arc<Tiers>,
         key: Key<'_>,
         now: u32,
         fetched: Option<&Fetched>,
+        claim: &mut LargeClaim<'_>,
         decide: &mut impl FnMut(Option<&ItemView<'_>>) -> (Change<'v>, R),
     ) -> Self {
         if !tiers.flash.may_displace() {
@@ -141,10 +144,11 @@ impl<R> Attempt<R> {
             Some(present) => decide(Some(&present.view(&held.partition))),
             None => decide(None),
         };
-        match held.carry_out(present, change) {
+        match held.carry_out(present, change, claim) {
             Ok(cas_unique) => Self::Done(Ok(Modified { result, cas_unique })),
             Err(Refused::Never(error)) => Self::Done(Err(error)),
             Err(Refused::NoSpace) => Self::NoSpace,
+            Err(Refused::Unclaimed(bytes)) => Self::Unclaimed(bytes),
         }
     }
 }
@@ -180,13 +184,18 @@ impl Held<'_> {
         cutoffs.is_item_live(self.key.hash(), header, self.now)
     }
 
-    fn carry_out(&mut self, present: Option<Present>, change: Change<'_>) -> Result<u64, Refused> {
+    fn carry_out(
+        &mut self,
+        present: Option<Present>,
+        change: Change<'_>,
+        claim: &mut LargeClaim<'_>,
+    ) -> Result<u64, Refused> {
         match (change, present) {
             (Change::Remove, _) => {
                 self.erase();
                 Ok(0)
             }
-            (Change::Put(put), _) => self.put(&put),
+            (Change::Put(put), _) => self.put(&put, claim),
             (_, None) => Ok(0),
             (Change::Keep, Some(present)) => Ok(present.item(&self.partition).0.cas_unique),
             (Change::Access, Some(present)) => {
@@ -197,7 +206,7 @@ impl Held<'_> {
                 if amend.access {
                     self.access(&present);
                 }
-                self.amend(&present, &amend)
+                self.amend(&present, &amend, claim)
             }
         }
     }
@@ -251,7 +260,11 @@ impl Held<'_> {
     }
 
     /// Stores an item, whether or not the key has one.
-    pub(super) fn put(&mut self, put: &Put<'_>) -> Result<u64, Refused> {
+    pub(super) fn put(
+        &mut self,
+        put: &Put<'_>,
+        claim: &mut LargeClaim<'_>,
+    ) -> Result<u64, Refused> {
         let new = NewItem {
             version: self.partition.next_version,
             cas_unique: put.cas_unique,
@@ -265,7 +278,7 @@ impl Held<'_> {
             value: &put.value,
             shared: None,
         };
-        let cas_unique = self.store_new(&new)?;
+        let cas_unique = self.store_new(&new, claim)?;
         let stats = &mut self.partition.stats;
         stats.items_set += 1;
         stats.item_bytes_set += (self.key.bytes().len() + put.value.len()) as u64;
@@ -273,7 +286,7 @@ impl Held<'_> {
     }
 
     /// Stores an item under a new version. Copies on flash are outdated from then on.
-    fn store_new(&mut self, new: &NewItem<'_>) -> Result<u64, Refused> {
+    fn store_new(&mut self, new: &NewItem<'_>, claim: &mut LargeClaim<'_>) -> Result<u64, Refused> {
         let tiers = self.tiers;
         let is_update = tiers.gate.watches(self.key.hash()) && self.may_be_there();
         let context = tiers.evict_context(self.number, self.now);
@@ -286,8 +299,14 @@ impl Held<'_> {
             self.erase();
             return Err(Refused::Never(CacheError::OutOfMemory));
         }
-        if tiers.may_keep(body, &context) {
-            let put = self.partition.tier.put(self.key, new, &context);
+        let tier = &mut self.partition.tier;
+        let put = match tiers.room_for(tier, self.key, new, claim, &context) {
+            Room::Partition => Some(tier.put(self.key, new, &context)),
+            Room::Large => Some(tier.put_large(self.key, new, claim, &context)),
+            Room::Claimed(bytes) => return Err(Refused::Unclaimed(bytes)),
+            Room::Nowhere => None,
+        };
+        if let Some(put) = put {
             let older = put.map_err(|_| Refused::NoSpace)?;
             if older == Older::PerhapsOnFlash || tiers.flash.upkeep.recovery.is_running() {
                 tiers.flash.invalidate(self.key.hash(), new.version);
@@ -347,7 +366,12 @@ impl Held<'_> {
         })
     }
 
-    fn amend(&mut self, present: &Present, amend: &Amend) -> Result<u64, Refused> {
+    fn amend(
+        &mut self,
+        present: &Present,
+        amend: &Amend,
+        claim: &mut LargeClaim<'_>,
+    ) -> Result<u64, Refused> {
         let (item, shared) = present.item(&self.partition);
         let header = *item.header;
         let mut bits = header.state;
@@ -393,7 +417,7 @@ impl Held<'_> {
             value: shared.as_deref().unwrap_or(&value),
             shared: shared.clone(),
         };
-        self.store_new(&new)
+        self.store_new(&new, claim)
     }
 }
 
@@ -468,4 +492,6 @@ impl Present {
 pub(super) enum Refused {
     Never(CacheError),
     NoSpace,
+    /// The value is large, and this number of bytes has to be claimed first.
+    Unclaimed(usize),
 }

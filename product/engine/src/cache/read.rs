@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::dram::{LongValue, NewItem};
+use crate::dram::{LargeClaim, LongValue, NewItem};
 use crate::format::item::{ItemRef, state};
 use crate::in_flight::{InFlightRead, ReadOutcome};
 use crate::key::{Key, KeyHash};
@@ -12,7 +12,7 @@ use crate::partition::Partition;
 use crate::placement::{Found, Look, Probe};
 use crate::settings::Dram;
 use crate::store::{FlashItem, Patience, ReadError};
-use crate::tiers::Tiers;
+use crate::tiers::{LargeHand, Room, Tiers};
 
 /// One flash read in this many is promoted even if memory has no free space: it evicts a chunk of other items. The
 /// reads after it use the rest of that chunk.
@@ -235,6 +235,10 @@ impl FlashRead {
             .get(key, probe, self.patience, &|| self.in_flight.counts())
             .await;
         let now = runtime::unix_seconds().max(self.now);
+        let mut claim = LargeClaim::new(tiers.shares.large());
+        if let Ok(Found::Item(item)) = &found {
+            self.claim(item, &mut claim, now);
+        }
         let mut partition = tiers.partitions.lock(self.hash, now);
         let is_current = partition.end_read(self.hash, &self.in_flight);
         let mut is_dead = false;
@@ -243,7 +247,8 @@ impl FlashRead {
                 item.mark(tiers.downtime_mark(item.header()));
                 if tiers.cutoffs().is_item_live(self.hash, item.header(), now) {
                     partition.stats.flash_hits += u64::from(self.counts_hit);
-                    let kept = is_current && self.promote(&mut partition, key, &item, now);
+                    let kept =
+                        is_current && self.promote(&mut partition, key, &item, &mut claim, now);
                     let item = Arc::new(item);
                     ReadOutcome::Item { item, kept }
                 } else {
@@ -280,13 +285,38 @@ impl FlashRead {
         outcome
     }
 
+    /// Claims memory for a large value that is worth keeping, by the same rule as [`promote`](Self::promote).
+    fn claim(&self, item: &FlashItem, claim: &mut LargeClaim<'_>, now: u32) {
+        let tiers = &self.tiers;
+        let Some(bytes) = tiers.claim_for(&item.item()) else {
+            return;
+        };
+        let hand = LargeHand::new(tiers, now);
+        let worth = tiers.dram == Dram::BeforeVictims
+            || self.in_flight.is_shared()
+            || hand.has_free(bytes)
+            || tiers
+                .partitions
+                .lock(self.hash, now)
+                .take_turn(PROMOTE_ONE_IN);
+        if tiers.dram != Dram::Filter && worth {
+            hand.extend(claim, bytes);
+        }
+    }
+
     /// Keeps an item in memory, clean, if that is worth it: if several requests share the read, if there is free space,
     /// or once in [`PROMOTE_ONE_IN`] calls, since a hot item comes again soon. Before a victim cache every item is
     /// worth it. Returns whether the item was kept.
-    fn promote(&self, partition: &mut Partition, key: Key<'_>, item: &FlashItem, now: u32) -> bool {
+    fn promote(
+        &self,
+        partition: &mut Partition,
+        key: Key<'_>,
+        item: &FlashItem,
+        claim: &mut LargeClaim<'_>,
+        now: u32,
+    ) -> bool {
         let tiers = &self.tiers;
         let item = item.item();
-        let header = item.header;
         let mut new = NewItem::copy_of(&item, 0);
         if self.counts_hit && self.peek == Peek::No {
             // The CLOCK hand gives no second chance for this read.
@@ -294,17 +324,23 @@ impl FlashRead {
             new.last_access = now;
         }
         let context = tiers.evict_context(tiers.partitions.number_of(self.hash), now);
-        let worth = context.rewrites_clean
-            || self.in_flight.is_shared()
-            || partition
-                .tier
-                .items
-                .has_space(&new.header(key), context.limit_bytes)
-            || partition.take_turn(PROMOTE_ONE_IN);
-        let kept = tiers.dram != Dram::Filter
-            && tiers.may_keep(header.body_bytes(), &context)
-            && worth
-            && partition.tier.put(key, &new, &context).is_ok();
+        if tiers.dram == Dram::Filter {
+            return false;
+        }
+        let kept = match tiers.room_for(&partition.tier, key, &new, claim, &context) {
+            Room::Partition => {
+                let worth = context.rewrites_clean
+                    || self.in_flight.is_shared()
+                    || partition
+                        .tier
+                        .items
+                        .has_space(&new.header(key), context.limit_bytes)
+                    || partition.take_turn(PROMOTE_ONE_IN);
+                worth && partition.tier.put(key, &new, &context).is_ok()
+            }
+            Room::Large => partition.tier.put_large(key, &new, claim, &context).is_ok(),
+            Room::Claimed(_) | Room::Nowhere => false,
+        };
         partition.stats.promotions += u64::from(kept);
         kept
     }

@@ -34,6 +34,8 @@ pub struct EngineStats {
     pub dram_item_bytes: u64,
     /// Memory the DRAM tier holds, in bytes.
     pub dram_bytes: u64,
+    /// Memory that large values hold, in bytes; part of the memory of the DRAM tier.
+    pub dram_large_bytes: u64,
     /// Bytes of the hash tables of the DRAM tier.
     pub dram_table_bytes: u64,
     /// Memory the DRAM tier may hold, in bytes.
@@ -67,8 +69,9 @@ impl EngineStats {
             admission: tiers.gate.stats(),
             ..Self::default()
         };
+        let large_bytes = tiers.shares.large().bytes() as u64;
         let limit = tiers.shares.tier_limit() as u64;
-        stats.dram_limit_bytes = limit * tiers.partitions.len() as u64;
+        stats.dram_limit_bytes = limit * tiers.partitions.len() as u64 + large_bytes;
         let mut dirty_bytes = 0;
         for partition in tiers.partitions.each() {
             stats.paths += partition.stats;
@@ -82,7 +85,9 @@ impl EngineStats {
             stats.dram_dirty_items += in_memory.dirty;
             stats.dram_item_bytes += in_memory.bytes;
             stats.dram_bytes += partition.tier.items.memory_bytes() as u64;
+            stats.dram_large_bytes += partition.tier.items.large_bytes() as u64;
         }
+        stats.dram_bytes += stats.dram_large_bytes;
         stats.items = stats.flash_items + stats.dram_dirty_items;
         stats.item_bytes = stats.flash_item_bytes + dirty_bytes;
         stats

@@ -13,6 +13,8 @@ use crate::key::KeyHash;
 
 /// Number of items placed at a time.
 const BATCH: usize = 256;
+/// Bytes of items after which a step ends: large values whose stubs share a chunk may take far more than the chunk.
+const STEP_BYTES: usize = 1 << 20;
 
 /// Which items a walk places.
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +100,8 @@ impl Due {
 }
 
 impl Walked {
-    /// Places the due items of the next chunk that may have any. Returns false if there is no further chunk.
+    /// Places due items of the next chunk that may have any, about [`STEP_BYTES`] at most. Returns false if there is no
+    /// further chunk.
     ///
     /// # Errors
     /// [`NoSpace`] if flash has no space at present; the next call goes on behind the items already placed.
@@ -112,13 +115,18 @@ impl Walked {
             let done = if chunk == self.chunk { self.entries } else { 0 };
             let is_worth = due.unplaced || items.log.dirty_from(slot) < due.below;
             if is_worth {
-                let (entries, dirty_from) = due.entries_of(items, slot, done, context);
+                let (mut entries, dirty_from) = due.entries_of(items, slot, done, context);
+                let rest = cut(items, &mut entries);
                 let mut refused_from = u64::MAX;
                 let cleaned = clean(items, &entries, &mut refused_from, context);
                 self.has_refused |= refused_from < u64::MAX;
                 if let Err(entries) = cleaned {
                     (self.chunk, self.entries) = (chunk, entries);
                     return Err(NoSpace);
+                }
+                if let Some(entries) = rest {
+                    (self.chunk, self.entries) = (chunk, entries);
+                    return Ok(true);
                 }
                 if done == 0 {
                     let dirty_from = dirty_from.min(refused_from);
@@ -132,6 +140,19 @@ impl Walked {
         }
         Ok(false)
     }
+}
+
+/// Leaves the first entries of a step. Returns the number of the first entry of the next step, if there is one.
+fn cut(items: &Items, entries: &mut Vec<(usize, KeyHash, Handle)>) -> Option<usize> {
+    let mut bytes = 0;
+    let step = entries.iter().position(|&(_, _, handle)| {
+        let is_over = bytes >= STEP_BYTES;
+        bytes += items.log.header(handle).body_bytes();
+        is_over
+    })?;
+    let next = entries[step].0;
+    entries.truncate(step);
+    Some(next)
 }
 
 /// Places entries. Lowers `refused_from` to the lowest version that a full index has refused. The error is the

@@ -1,12 +1,13 @@
 //! Eviction: the CLOCK hand takes the oldest chunk.
 
 use std::cmp::Reverse;
+use std::ops::AddAssign;
 
 use super::below::{Held, NoSpace};
 use super::context::EvictContext;
 use super::items::Items;
 use super::log::Handle;
-use crate::format::item::{HEADER_BYTES, MAX_KEY_BYTES, state};
+use crate::format::item::{HEADER_BYTES, ItemHeader, MAX_KEY_BYTES, state};
 use crate::key::KeyHash;
 use runtime::work::{self, Work};
 
@@ -17,8 +18,36 @@ pub(super) const PATIENCE: usize = 16;
 /// more.
 const BESIDE_SHARE: usize = 4;
 
+/// Items that have left memory to make space for other items.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Evicted {
+    pub(crate) items: u64,
+    /// Bytes of their bodies.
+    pub(crate) bytes: u64,
+    /// Sum of the Unix seconds of their last accesses.
+    pub(crate) access_sum: u64,
+}
+
+impl Evicted {
+    fn note(&mut self, header: &ItemHeader) {
+        self.items += 1;
+        self.bytes += header.body_bytes() as u64;
+        self.access_sum += u64::from(header.last_access.get());
+    }
+}
+
+impl AddAssign for Evicted {
+    fn add_assign(&mut self, other: Self) {
+        self.items += other.items;
+        self.bytes += other.bytes;
+        self.access_sum += other.access_sum;
+    }
+}
+
 /// The CLOCK hand's decision on an entry.
 enum Fate {
+    /// The entry is dead.
+    Dead,
     /// The entry is removed; nothing is lost with it, or admission has refused it.
     Drop,
     /// The entry has been read and is appended again.
@@ -34,7 +63,7 @@ pub(super) struct ClockHand<'a> {
 }
 
 impl ClockHand<'_> {
-    /// Makes space for an entry of `bytes` in the log and `value_bytes` beside it.
+    /// Makes space for an entry of `bytes` in the log and `value_bytes` beside it. A large value takes 0 bytes here.
     ///
     /// Every round evicts the oldest chunk. After [`PATIENCE`] rounds no entry is appended again, so that the loop
     /// ends. A tier always has one chunk with nothing beside it, whatever the bound.
@@ -68,7 +97,8 @@ impl ClockHand<'_> {
         }
     }
 
-    /// Evicts the oldest chunk: its entries leave, or are appended again.
+    /// Evicts the oldest chunk: its entries leave, or are appended again. Large values have a queue of their own, and are
+    /// appended again unless there are no more `chances`.
     ///
     /// If flash has no space for an entry, the entries placed before it have left; it and the following entries stay.
     pub(super) fn evict_tail(&mut self, chances: bool) -> Result<(), NoSpace> {
@@ -88,8 +118,18 @@ impl ClockHand<'_> {
         let mut to_place: Vec<(KeyHash, Handle)> = Vec::new();
         for (hash, handle) in entries {
             work::count(Work::TierEntry, 1);
-            match self.decide(handle, hash, chances) {
-                Fate::Drop => self.items.unlink(hash, handle),
+            let header = *self.items.log.header(handle);
+            let is_large = self.items.log.ticket(handle).is_some();
+            if is_large && chances && !self.is_dead(&header) {
+                self.items.append_again(handle, hash, header.clock());
+                continue;
+            }
+            let fate = self.decide(handle, hash, chances);
+            if matches!(fate, Fate::Drop | Fate::Place) && !is_large {
+                self.items.evicted.note(&header);
+            }
+            match fate {
+                Fate::Dead | Fate::Drop => self.items.unlink(hash, handle),
                 Fate::Again => {
                     let clock = self.context.passed(self.items.log.header(handle).clock());
                     self.items.append_again(handle, hash, clock);
@@ -105,13 +145,34 @@ impl ClockHand<'_> {
         Ok(())
     }
 
+    /// Evicts a large value, unless it has been read: it then goes to the back of the queue. Returns whether the value
+    /// has left.
+    pub(super) fn evict_large(&mut self, hash: KeyHash, handle: Handle) -> Result<bool, NoSpace> {
+        match self.decide(handle, hash, true) {
+            Fate::Dead | Fate::Drop => self.items.unlink(hash, handle),
+            Fate::Place => self.place(&mut [(hash, handle)])?,
+            Fate::Again => {
+                let header = self.items.log.header_mut(handle);
+                header.set_clock(self.context.passed(header.clock()));
+                self.items.log.requeue(handle);
+                return Ok(false);
+            }
+        }
+        self.items.shrink_table();
+        Ok(true)
+    }
+
+    fn is_dead(&self, header: &ItemHeader) -> bool {
+        header.is_expired(self.context.now) || header.version.get() < self.context.cutoff
+    }
+
     fn decide(&mut self, handle: Handle, hash: KeyHash, chances: bool) -> Fate {
         let header = *self.items.log.header(handle);
-        if header.is_expired(self.context.now) || header.version.get() < self.context.cutoff {
+        if self.is_dead(&header) {
             self.items.stats.reclaimed += 1;
             self.items.stats.count_expired(&header, self.context.now);
             // The flash copy of a clean item is dead as well; reclaim detects that by itself.
-            return Fate::Drop;
+            return Fate::Dead;
         }
         let may_stay = chances && header.clock() > 0;
         if !header.has(state::DIRTY) && may_stay {

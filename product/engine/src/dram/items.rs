@@ -7,6 +7,8 @@ use hashbrown::hash_table::Entry;
 use runtime::pages::PagePool;
 use runtime::work::{self, Work};
 
+use super::evict::Evicted;
+use super::large::{LargeClaim, LargeValues, Ticket};
 use super::log::{Handle, Log, LogPosition};
 use super::long::LongValue;
 use crate::counter::summed;
@@ -176,6 +178,10 @@ pub(crate) struct Items {
     /// Unix second before which no item expires; 0 after a flush: at once.
     pub(super) soonest_expiry: u32,
     pub(crate) stats: TierStats,
+    /// Items that have left to make space, since the last [balance](crate::tiers::LargeHand::balance).
+    pub(crate) evicted: Evicted,
+    /// Number of the partition.
+    partition: usize,
 }
 
 /// Where copies of a key may have been when the key was put again.
@@ -187,9 +193,14 @@ pub(crate) enum Older {
 }
 
 impl Items {
-    pub(super) fn new(chunk_bytes: usize, pool: Arc<PagePool>) -> Self {
+    pub(super) fn new(
+        partition: usize,
+        chunk_bytes: usize,
+        pool: Arc<PagePool>,
+        large: Arc<LargeValues>,
+    ) -> Self {
         Self {
-            log: Log::new(chunk_bytes, pool),
+            log: Log::new(chunk_bytes, pool, large),
             table: HashTable::new(),
             live_bytes: 0,
             dirty: 0,
@@ -197,6 +208,8 @@ impl Items {
             flushed: Flushed::default(),
             soonest_expiry: u32::MAX,
             stats: TierStats::default(),
+            evicted: Evicted::default(),
+            partition,
         }
     }
 
@@ -204,9 +217,29 @@ impl Items {
         self.table.len()
     }
 
-    /// Returns the bytes of memory in use: log, values beside it, table.
+    /// Returns the bytes of memory in use: log, values beside it, table. Large values are not counted.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.log.memory_bytes() + self.table.allocation_size()
+    }
+
+    /// Returns the bytes of large values.
+    pub(crate) fn large_bytes(&self) -> usize {
+        self.log.large_bytes
+    }
+
+    /// Returns the bytes that a large value of `key` gives back when it leaves; 0 if the tier has none.
+    pub(crate) fn large_bytes_of(&self, key: Key<'_>) -> usize {
+        self.find(key)
+            .map_or(0, |handle| self.log.large_bytes_of(handle))
+    }
+
+    /// Returns the entry of the large value with this place in the queue.
+    pub(super) fn find_large(&self, hash: KeyHash, ticket: Ticket) -> Option<Handle> {
+        let low = hash.low();
+        let is_it = |slot: &Slot| slot.hash == low && self.log.ticket(slot.handle) == Some(ticket);
+        self.table
+            .find(table_hash(low), is_it)
+            .map(|slot| slot.handle)
     }
 
     /// Returns the items and bytes that no flush has made dead. Expired items count until the hand or the crawler finds
@@ -316,8 +349,19 @@ impl Items {
         self.log.header_mut(handle)
     }
 
-    /// Puts an item for which there is space, and for whose key the tier has no other.
-    pub(super) fn insert(&mut self, key: Key<'_>, header: &ItemHeader, new: &NewItem<'_>) {
+    /// Puts an item for which there is space, and for whose key the tier has no other. A large value comes with a
+    /// `claim` on its bytes.
+    pub(super) fn insert(
+        &mut self,
+        key: Key<'_>,
+        header: &ItemHeader,
+        new: &NewItem<'_>,
+        claim: Option<&mut LargeClaim<'_>>,
+    ) {
+        let ticket = claim.map(|claim| {
+            claim.pass_on(LongValue::bytes_for(new.value.len()));
+            self.log.enter_large(self.partition, key.hash())
+        });
         let cas_unique = new.cas_unique.unwrap_or(new.version);
         work::count(Work::ItemCopied, 1);
         work::count(Work::ByteCopied, header.body_bytes() as u64);
@@ -327,6 +371,7 @@ impl Items {
             key.bytes(),
             new.value,
             new.shared.clone(),
+            ticket,
         );
         self.count_in(header);
         let low = key.hash().low();
@@ -468,11 +513,14 @@ impl Items {
         let (bytes, _) = self.log.entry_bytes(&header);
         work::count(Work::ItemCopied, 1);
         work::count(Work::ByteCopied, header.body_bytes() as u64);
+        let ticket = self.log.take_ticket(handle);
         self.log.kill(handle);
         if !self.log.fits(bytes) {
             self.log.open_head();
         }
-        let new = self.log.append(&header, cas_unique, key, &value, shared);
+        let new = self
+            .log
+            .append(&header, cas_unique, key, &value, shared, ticket);
         let is_old = |slot: &Slot| slot.handle == handle;
         if let Some(slot) = self.table.find_mut(table_hash(hash.low()), is_old) {
             slot.handle = new;

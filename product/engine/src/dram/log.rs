@@ -6,8 +6,10 @@ use std::sync::Arc;
 use runtime::pages::{PagePool, Pages};
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::large::{LargeValues, Ticket};
 use super::long::LongValue;
 use crate::format::item::{BESIDE, CAS_BYTES, HEADER_BYTES, ItemHeader, ItemRef, state};
+use crate::key::KeyHash;
 
 /// Entries start at multiples of this many bytes.
 const UNIT: usize = 8;
@@ -15,7 +17,7 @@ const UNIT: usize = 8;
 const STUB_BYTES: usize = 4;
 
 /// A body longer than a chunk divided by this has its value beside the log.
-const LARGEST_INLINE: usize = 4;
+pub(super) const LARGEST_INLINE: usize = 4;
 
 /// Position of an entry: chunk slot and unit within the chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,12 +46,23 @@ pub(super) struct Log {
     /// The pool that chunks are taken from.
     pool: Arc<PagePool>,
     /// Values beside the log.
-    large: Vec<Option<LongValue>>,
-    vacant_large: Vec<u32>,
-    /// Bytes of values beside the log.
+    beside: Vec<Option<Beside>>,
+    vacant_beside: Vec<u32>,
+    /// Bytes of values beside the log, without large ones.
     pub(super) beside_bytes: usize,
-    /// Bytes of values beside the log whose stubs went to the head chunk.
+    /// Bytes of values beside the log whose stubs went to the head chunk, without large ones.
     pub(super) head_beside_bytes: usize,
+    /// Bytes of large values.
+    pub(super) large_bytes: usize,
+    /// The large values of all partitions.
+    large: Arc<LargeValues>,
+}
+
+/// A value beside the log.
+struct Beside {
+    value: LongValue,
+    /// Place among the large values; `None` if the value counts towards the memory of the partition.
+    ticket: Option<Ticket>,
 }
 
 /// A position in the log that stays valid while chunks come and go: the number of a chunk, in the order in which chunks
@@ -69,8 +82,9 @@ struct Extent {
 }
 
 impl Log {
-    /// Creates an empty log whose chunks of `chunk_bytes`, a power of two, come from a pool.
-    pub(super) fn new(chunk_bytes: usize, pool: Arc<PagePool>) -> Self {
+    /// Creates an empty log whose chunks of `chunk_bytes`, a power of two, come from a pool. Its large values are among
+    /// `large`.
+    pub(super) fn new(chunk_bytes: usize, pool: Arc<PagePool>, large: Arc<LargeValues>) -> Self {
         assert!(
             chunk_bytes.is_power_of_two() && chunk_bytes >= 4096,
             "a power of two"
@@ -80,6 +94,7 @@ impl Log {
             unit_bits: (chunk_bytes / UNIT).trailing_zeros(),
             head_bytes: chunk_bytes,
             pool,
+            large,
             ..Self::default()
         }
     }
@@ -94,6 +109,7 @@ impl Log {
         self.order.len()
     }
 
+    /// Returns the bytes of chunks and of values beside them, without large values.
     pub(super) fn memory_bytes(&self) -> usize {
         let chunks = self.order.len() + usize::from(self.spare.is_some());
         chunks * self.chunk_bytes + self.beside_bytes
@@ -233,7 +249,7 @@ impl Log {
     }
 
     /// Appends an item, which fits the head chunk. `shared` is its value, if the caller has it in a form that can lie
-    /// beside the log without a copy.
+    /// beside the log without a copy. A large value has a `ticket`.
     pub(super) fn append(
         &mut self,
         header: &ItemHeader,
@@ -241,12 +257,13 @@ impl Log {
         key: &[u8],
         value: &[u8],
         shared: Option<LongValue>,
+        ticket: Option<Ticket>,
     ) -> Handle {
         let (bytes, value_bytes) = self.entry_bytes(header);
         debug_assert!(self.fits(bytes), "the caller opened a chunk");
         let stub = (value_bytes > 0).then(|| {
             let value = shared.unwrap_or_else(|| LongValue::copy(value, &self.pool));
-            self.keep_large(value)
+            self.keep_beside(Beside { value, ticket })
         });
         let slot = *self.order.back().expect("a head chunk is open");
         let start = self.head_bytes;
@@ -273,11 +290,15 @@ impl Log {
         handle
     }
 
-    fn keep_large(&mut self, value: LongValue) -> u32 {
-        let bytes = LongValue::bytes_for(value.len());
-        self.beside_bytes += bytes;
-        self.head_beside_bytes += bytes;
-        put_vacant(&mut self.large, &mut self.vacant_large, value)
+    fn keep_beside(&mut self, beside: Beside) -> u32 {
+        let bytes = LongValue::bytes_for(beside.value.len());
+        if beside.ticket.is_some() {
+            self.large_bytes += bytes;
+        } else {
+            self.beside_bytes += bytes;
+            self.head_beside_bytes += bytes;
+        }
+        put_vacant(&mut self.beside, &mut self.vacant_beside, beside)
     }
 
     fn place(&self, handle: Handle) -> (usize, usize) {
@@ -366,8 +387,8 @@ impl Log {
         let key = &chunk[extent.key..extent.value];
         let tail = &chunk[extent.value..extent.end];
         let owner = (header.is_beside()).then(|| {
-            let value = self.large[stub_number(tail)].as_ref();
-            value.expect("a live stub names a value")
+            let beside = self.beside[stub_number(tail)].as_ref();
+            &beside.expect("a live stub names a value").value
         });
         let item = ItemRef {
             header,
@@ -383,12 +404,74 @@ impl Log {
         let (chunk, header, extent) = self.entry(handle);
         if header.is_beside() && !header.has(state::DEAD) {
             let number = stub_number(&chunk[extent.value..extent.end]);
-            if let Some(value) = self.large[number].take() {
-                self.beside_bytes -= LongValue::bytes_for(value.len());
+            if let Some(Beside { value, ticket }) = self.beside[number].take() {
+                let bytes = LongValue::bytes_for(value.len());
+                match ticket {
+                    Some(ticket) => {
+                        self.large_bytes -= bytes;
+                        self.large.leave(ticket, bytes);
+                    }
+                    None => self.beside_bytes -= bytes,
+                }
             }
-            self.vacant_large.push(number as u32);
+            self.vacant_beside.push(number as u32);
         }
         self.header_mut(handle).state |= state::DEAD;
+    }
+
+    /// Returns the value of an entry that is not dead, if it lies beside the log.
+    fn beside(&self, handle: Handle) -> Option<&Beside> {
+        let (chunk, header, extent) = self.entry(handle);
+        if !header.is_beside() {
+            return None;
+        }
+        self.beside[stub_number(&chunk[extent.value..extent.end])].as_ref()
+    }
+
+    fn beside_mut(&mut self, handle: Handle) -> Option<&mut Beside> {
+        let (chunk, header, extent) = self.entry(handle);
+        if !header.is_beside() {
+            return None;
+        }
+        let number = stub_number(&chunk[extent.value..extent.end]);
+        self.beside[number].as_mut()
+    }
+
+    /// Returns the place of an entry that is not dead among the large values; `None` for any other entry.
+    pub(super) fn ticket(&self, handle: Handle) -> Option<Ticket> {
+        self.beside(handle)?.ticket
+    }
+
+    /// Returns the bytes of a large value of an entry that is not dead; 0 for any other entry.
+    pub(super) fn large_bytes_of(&self, handle: Handle) -> usize {
+        let beside = self.beside(handle);
+        beside
+            .filter(|beside| beside.ticket.is_some())
+            .map_or(0, |beside| LongValue::bytes_for(beside.value.len()))
+    }
+
+    /// Puts a large value at the back of the queue of large values.
+    pub(super) fn requeue(&mut self, handle: Handle) {
+        if let Some(ticket) = self.ticket(handle) {
+            let back = self.large.requeue(ticket);
+            if let Some(beside) = self.beside_mut(handle) {
+                beside.ticket = Some(back);
+            }
+        }
+    }
+
+    /// Takes the place among the large values from an entry that is about to be appended again.
+    pub(super) fn take_ticket(&mut self, handle: Handle) -> Option<Ticket> {
+        let bytes = self.large_bytes_of(handle);
+        let ticket = self.beside_mut(handle)?.ticket.take();
+        self.large_bytes -= bytes;
+        self.beside_bytes += bytes;
+        ticket
+    }
+
+    /// Puts a value of the partition with this number, whose bytes have been claimed, among the large values.
+    pub(super) fn enter_large(&self, partition: usize, hash: KeyHash) -> Ticket {
+        self.large.enter(partition, hash)
     }
 
     /// Returns the entries of the chunk in `slot`, in order, dead ones included.

@@ -32,7 +32,7 @@ impl LongValue {
     }
 
     /// Returns the bytes of memory that a value of `len` bytes takes beside the log.
-    pub(super) fn bytes_for(len: usize) -> usize {
+    pub(crate) fn bytes_for(len: usize) -> usize {
         if len < LEAST_PAGED_BYTES {
             len
         } else {

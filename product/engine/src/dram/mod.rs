@@ -4,7 +4,8 @@
 //! tail, so that there is no fragmentation and the bound is exact. CLOCK on a log: when the oldest chunk goes, items
 //! read since the hand last passed are appended again with their bit cleared, and the other items leave. A clean item
 //! leaves without a write, since its copy is on flash; a dirty item is placed on flash first. Values too long for a
-//! chunk lie beside the log, shared, and count against the same bound.
+//! chunk lie beside the log, shared, and count against the same bound. Values too large for the memory of one partition
+//! count against a bound of all partitions, and leave in an order of their own ([`large`]).
 //!
 //! ```text
 //!   tail                                  head
@@ -23,6 +24,7 @@ mod context;
 mod evict;
 mod expire;
 mod items;
+mod large;
 mod log;
 mod long;
 #[cfg(test)]
@@ -32,7 +34,9 @@ mod tier;
 pub(crate) use below::NoSpace;
 pub(crate) use clean::{Due, Walked};
 pub(crate) use context::EvictContext;
+pub(crate) use evict::Evicted;
 pub(crate) use items::{NewItem, Older, TierStats};
+pub(crate) use large::{LargeClaim, LargeValues};
 pub(crate) use log::{Handle, LogPosition};
 pub use long::LongValue;
-pub(crate) use tier::DramTier;
+pub(crate) use tier::{DramTier, LargeFate, inline_bytes};

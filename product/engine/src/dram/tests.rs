@@ -115,7 +115,7 @@ impl Bench {
     fn new(limit_bytes: usize, space: usize) -> Self {
         Self {
             flash: MapFlash::with_space(space),
-            tier: DramTier::new(CHUNK, Arc::default()),
+            tier: DramTier::new(0, CHUNK, Arc::default(), Arc::default()),
             limit_bytes,
             one_clock: false,
             rewrites_clean: false,

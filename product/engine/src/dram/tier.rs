@@ -10,8 +10,10 @@ use super::context::EvictContext;
 use super::evict::{ClockHand, PATIENCE};
 use super::expire::Crawler;
 use super::items::{Items, NewItem, Older};
+use super::large::{LargeClaim, LargeValues, Ticket};
+use super::log::LARGEST_INLINE;
 use crate::format::item::state;
-use crate::key::Key;
+use crate::key::{Key, KeyHash};
 
 /// The DRAM tier of one partition. An item enters only when its memory is within the bound.
 pub(crate) struct DramTier {
@@ -21,10 +23,35 @@ pub(crate) struct DramTier {
     passed: u64,
 }
 
+/// Outcome of the eviction of a large value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LargeFate {
+    /// The value had left before.
+    Gone,
+    /// The value was accessed too late to leave.
+    TooYoung,
+    /// The value went to the back of the queue.
+    Queued,
+    /// The value has left memory and given back this number of bytes.
+    Evicted(usize),
+}
+
+/// Returns the bytes of the largest item whose value lies in a log with chunks of `chunk_bytes`, not beside it.
+pub(crate) fn inline_bytes(chunk_bytes: usize) -> usize {
+    chunk_bytes / LARGEST_INLINE
+}
+
 impl DramTier {
-    pub(crate) fn new(chunk_bytes: usize, pool: Arc<PagePool>) -> Self {
+    /// Creates the tier of the partition with this number. It takes chunks of `chunk_bytes` from `pool`, and counts its
+    /// large values among `large`.
+    pub(crate) fn new(
+        partition: usize,
+        chunk_bytes: usize,
+        pool: Arc<PagePool>,
+        large: Arc<LargeValues>,
+    ) -> Self {
         Self {
-            items: Items::new(chunk_bytes, pool),
+            items: Items::new(partition, chunk_bytes, pool, large),
             crawler: Crawler::default(),
             passed: 0,
         }
@@ -38,6 +65,29 @@ impl DramTier {
         new: &NewItem<'_>,
         context: &EvictContext<'_>,
     ) -> Result<Older, NoSpace> {
+        self.enter(key, new, None, context)
+    }
+
+    /// Puts an item with a large value, as [`put`](DramTier::put) does. The claim and the old value of `key`, if it is
+    /// large, cover the value's bytes.
+    pub(crate) fn put_large(
+        &mut self,
+        key: Key<'_>,
+        new: &NewItem<'_>,
+        claim: &mut LargeClaim<'_>,
+        context: &EvictContext<'_>,
+    ) -> Result<Older, NoSpace> {
+        claim.inherit(self.items.large_bytes_of(key));
+        self.enter(key, new, Some(claim), context)
+    }
+
+    fn enter(
+        &mut self,
+        key: Key<'_>,
+        new: &NewItem<'_>,
+        claim: Option<&mut LargeClaim<'_>>,
+        context: &EvictContext<'_>,
+    ) -> Result<Older, NoSpace> {
         work::count(Work::TierEntry, 1);
         let mut header = new.header(key);
         let old = self.items.find(key);
@@ -48,7 +98,8 @@ impl DramTier {
                 return Ok(older);
             }
         }
-        let (bytes, value_bytes) = self.items.log.entry_bytes(&header);
+        let (bytes, beside) = self.items.log.entry_bytes(&header);
+        let value_bytes = if claim.is_some() { 0 } else { beside };
         self.hand(context).make_space(bytes, value_bytes)?;
         let mut older = Older::PerhapsOnFlash;
         // Looked up again, since making space may have evicted the old item.
@@ -62,8 +113,36 @@ impl DramTier {
         {
             known.note_in(&mut header);
         }
-        self.items.insert(key, &header, new);
+        self.items.insert(key, &header, new, claim);
         Ok(older)
+    }
+
+    /// Evicts a large value, or puts it at the back of the queue if it has been read. A value whose last access is in
+    /// Unix second `before` or later stays, unless it has been read since the hand passed it.
+    ///
+    /// # Errors
+    /// [`NoSpace`] if flash has no space for the value.
+    pub(crate) fn evict_large(
+        &mut self,
+        hash: KeyHash,
+        ticket: Ticket,
+        before: u32,
+        context: &EvictContext<'_>,
+    ) -> Result<LargeFate, NoSpace> {
+        let Some(handle) = self.items.find_large(hash, ticket) else {
+            return Ok(LargeFate::Gone);
+        };
+        let header = self.items.log.header(handle);
+        if header.clock() == 0 && header.last_access.get() >= before {
+            return Ok(LargeFate::TooYoung);
+        }
+        let bytes = self.items.log.large_bytes_of(handle);
+        let has_left = self.hand(context).evict_large(hash, handle)?;
+        Ok(if has_left {
+            LargeFate::Evicted(bytes)
+        } else {
+            LargeFate::Queued
+        })
     }
 
     /// Frees memory above the bound. Stops and returns false if flash has no space for an item that only memory has.

@@ -358,11 +358,19 @@ fn stack_tiers(
     let partitions = u64::from(shape.partitions);
     let tier_bytes = config.memory_bytes.saturating_sub(fixed_bytes) / partitions;
     // About sixteen chunks a partition, so that each eviction takes a small part of it.
-    let chunk_bytes = (tier_bytes / 16).clamp(LEAST_CHUNK_BYTES, 64 << 10);
+    let chunk_bytes = 1 << (tier_bytes / 16).clamp(LEAST_CHUNK_BYTES, 64 << 10).ilog2();
+    let shares = MemoryShares::new(
+        flash,
+        config.memory_bytes,
+        fixed_bytes,
+        partitions,
+        chunk_bytes,
+    );
     let partition = |number| {
         Partition::new(
-            1 << chunk_bytes.ilog2(),
+            chunk_bytes,
             Arc::clone(&pool),
+            Arc::clone(shares.large()),
             first_version,
             number,
             partitions,
@@ -372,12 +380,7 @@ fn stack_tiers(
     let has_priorities = config.placement.describe().streams.priorities() > 1;
     Tiers {
         partitions: Partitions::new((0..partitions).map(partition), flash),
-        shares: MemoryShares {
-            flash: Arc::clone(flash),
-            memory_bytes: config.memory_bytes,
-            fixed_bytes,
-            partitions,
-        },
+        shares,
         dram: config.dram,
         seed: shape.hash_seed,
         largest_body: config.largest_body().min(flash.largest_body),

@@ -5,17 +5,19 @@
 //!                        └─ applies a flush that is due      └─ within MemoryShares::tier_limit
 //! ```
 
+mod large;
 mod partitions;
 mod shares;
 
 use std::sync::Arc;
 
+pub(crate) use large::LargeHand;
 pub(crate) use partitions::Partitions;
 pub(crate) use shares::MemoryShares;
 
 use crate::admission::Gate;
 use crate::counter::Count as _;
-use crate::dram::{EvictContext, NewItem};
+use crate::dram::{DramTier, EvictContext, LargeClaim, LongValue, NewItem};
 use crate::durability::FlushCutoffs;
 use crate::durability::journal::Journal;
 use crate::flash::FlashTier;
@@ -28,9 +30,18 @@ use crate::settings::Dram;
 use crate::store::SegmentStore;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// An item larger than a partition's memory divided by this is not kept in memory: it goes to flash at once and is read
-/// from there.
-const LARGEST_SHARE: usize = 4;
+/// Place of an item in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// In the memory of its partition.
+    Partition,
+    /// Among the large values; the claim covers it.
+    Large,
+    /// Among the large values, once this number of bytes more has been claimed.
+    Claimed(usize),
+    /// Nowhere: the item goes to flash at once and is read from there.
+    Nowhere,
+}
 
 /// Memory and flash of a cache. An item is in a partition's DRAM tier, on flash, or in both with the same version.
 pub(crate) struct Tiers {
@@ -116,10 +127,56 @@ impl Tiers {
         }
     }
 
-    /// Returns whether an item with a body of `body_bytes` may be kept in memory; if not, it goes to flash at once.
-    pub(crate) fn may_keep(&self, body_bytes: usize, context: &EvictContext<'_>) -> bool {
-        let keeps_items = !matches!(self.dram, Dram::WriteBuffers { .. });
-        keeps_items && body_bytes <= context.limit_bytes / LARGEST_SHARE
+    /// Returns the place in memory of a new item of `key`.
+    #[inline]
+    pub(crate) fn room_for(
+        &self,
+        tier: &DramTier,
+        key: Key<'_>,
+        new: &NewItem<'_>,
+        claim: &LargeClaim<'_>,
+        context: &EvictContext<'_>,
+    ) -> Room {
+        if matches!(self.dram, Dram::WriteBuffers { .. }) {
+            return Room::Nowhere;
+        }
+        let body_bytes = new.body_bytes(key);
+        let is_large = self.shares.is_large(body_bytes, context.limit_bytes);
+        if is_large && !claim.is_refused() {
+            let bytes = LongValue::bytes_for(new.value.len());
+            if bytes <= self.shares.largest_value() {
+                let covered = tier.items.large_bytes_of(key) + claim.bytes();
+                return match bytes.checked_sub(covered) {
+                    None | Some(0) => Room::Large,
+                    Some(missing) => Room::Claimed(missing),
+                };
+            }
+        }
+        match MemoryShares::fits_partition(body_bytes, context.limit_bytes) {
+            true => Room::Partition,
+            false => Room::Nowhere,
+        }
+    }
+
+    /// Returns the bytes to claim for a copy of an item, if its value would be large in memory. The caller holds no
+    /// partition's lock.
+    pub(crate) fn claim_for(&self, item: &ItemRef<'_>) -> Option<usize> {
+        let body_bytes = item.header.body_bytes();
+        let is_small = self.shares.is_inline(body_bytes);
+        if is_small || matches!(self.dram, Dram::WriteBuffers { .. }) {
+            return None;
+        }
+        let is_large = self.shares.is_large(body_bytes, self.shares.tier_limit());
+        let bytes = LongValue::bytes_for(item.value.len());
+        (is_large && bytes <= self.shares.largest_value()).then_some(bytes)
+    }
+
+    /// Makes a partition's DRAM tier give up memory above its limit. Returns false if flash had no space for an item
+    /// that had to leave.
+    pub(crate) fn shrink(&self, number: usize, now: u32) -> bool {
+        let mut partition = self.partitions.lock_number(number, now);
+        let context = self.evict_context(number, now);
+        partition.tier.shrink(&context)
     }
 
     /// Returns counters that change when placed items are in memory alone again, or nowhere: lost with a segment that
@@ -145,12 +202,24 @@ impl ReturnToMemory for Tiers {
         }
         let now = runtime::unix_seconds();
         let number = self.partitions.number_of(item.hash);
-        let mut partition = self.partitions.lock_number(number, now);
         let Some(key) = self.key(contents.key) else {
             return false;
         };
+        let mut claim = LargeClaim::new(self.shares.large());
+        if let Some(bytes) = self.claim_for(contents) {
+            // A large value comes back to free memory only: the flash is short of space for items that would leave.
+            let hand = LargeHand::new(self, now);
+            match hand.has_free(bytes) {
+                true => hand.extend(&mut claim, bytes),
+                false => claim.refuse(),
+            }
+        }
+        let mut partition = self.partitions.lock_number(number, now);
         let context = self.evict_context(number, now);
-        if !self.may_keep(contents.header.body_bytes(), &context) {
+        let mark = self.downtime_mark(contents.header);
+        let new = NewItem::copy_of(contents, state::DIRTY | mark);
+        let room = self.room_for(&partition.tier, key, &new, &claim, &context);
+        if matches!(room, Room::Nowhere | Room::Claimed(_)) {
             return false;
         }
         let placement = self.flash.placement();
@@ -161,9 +230,12 @@ impl ReturnToMemory for Tiers {
         let Entered::Yes(entry) = placement.entry(item) else {
             return false;
         };
-        let mark = self.downtime_mark(contents.header);
-        let new = NewItem::copy_of(contents, state::DIRTY | mark);
-        if partition.tier.put(key, &new, &context).is_err() {
+        let tier = &mut partition.tier;
+        let put = match room {
+            Room::Large => tier.put_large(key, &new, &mut claim, &context),
+            _ => tier.put(key, &new, &context),
+        };
+        if put.is_err() {
             return false;
         }
         if let Some(handle) = partition.tier.items.find(key) {

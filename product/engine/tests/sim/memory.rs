@@ -15,7 +15,7 @@ use crate::support::{
 /// Largest chunk of a partition's log. A partition may hold one chunk beyond its share.
 const MAX_CHUNK_BYTES: u64 = 64 << 10;
 
-fn check(engine: &Engine, config: &EngineConfig) -> EngineStats {
+pub(crate) fn check(engine: &Engine, config: &EngineConfig) -> EngineStats {
     let stats = engine.stats();
     let share = config.memory_bytes >> config.partition_bits;
     let slack = (share / 16).min(MAX_CHUNK_BYTES) << config.partition_bits;

@@ -145,6 +145,13 @@ impl<'i> Batch<'_, 'i> {
                     .await;
                 write::status(&mut self.answers.replies.out, Status::Ok, noreply);
             }
+            Command::Sync { noreply } if !self.shared.config.server.enable_sync => {
+                write::refusal(
+                    &mut self.answers.replies.out,
+                    Refusal::SyncNotAllowed,
+                    noreply,
+                );
+            }
             Command::Sync { noreply } => match self.answers.engine.sync().await {
                 Ok(()) => write::status(&mut self.answers.replies.out, Status::Ok, noreply),
                 Err(error) => {
