@@ -398,3 +398,26 @@ fn a_sync_that_the_flash_refuses_says_so_and_the_next_one_makes_up_for_it() {
         assert_a_power_cut_leaves(&disk, &media, 1000, &format!("{operation:?}"));
     }
 }
+
+#[test]
+fn a_sync_that_finds_nothing_new_writes_nothing() {
+    simulate(1, async {
+        let engine = start(&memory_disk(65 << 20), &roomy()).await;
+        fill(&engine, 1000, 1000).await;
+        // The first sync may end with records of its own.
+        engine.sync().await.unwrap();
+        engine.sync().await.unwrap();
+        let counts = |engine: &Engine| (written(engine), engine.checkpoint_stats().syncs);
+        let (bytes, syncs) = counts(&engine);
+        for _ in 0..100 {
+            engine.sync().await.unwrap();
+        }
+        // The journal notes the time of its last sync.
+        let (bytes_after, syncs_after) = counts(&engine);
+        assert_eq!(bytes_after, bytes);
+        assert!(syncs_after <= syncs + 2, "{syncs} to {syncs_after}");
+        set(&engine, &numbered(0), b"new").await.unwrap();
+        engine.sync().await.unwrap();
+        assert!(written(&engine) > bytes);
+    });
+}

@@ -395,3 +395,35 @@ fn a_sync_of_a_full_flash_ends_though_all_of_it_has_been_read() {
         assert!(engine.stats().placement.items_returned > 0);
     });
 }
+
+/// Segments of items at positions that follow from their keys cannot be written in parts.
+#[test]
+fn syncs_that_seal_segments_share_a_round() {
+    simulate(1, async {
+        let engine = start(&hashed_media(33 << 20, 1000), &roomy()).await;
+        let written = || {
+            let counters = engine.store().counters();
+            counters.bytes_written.load(Ordering::Relaxed)
+        };
+        let (began, before) = (runtime::now(), written());
+        let clients: Vec<_> = (0..200)
+            .map(|number| {
+                let engine = Arc::clone(&engine);
+                runtime::spawn(async move {
+                    runtime::sleep(Duration::from_millis(number * 10)).await;
+                    let name = numbered(number);
+                    set(&engine, &name, b"value").await.unwrap();
+                    engine.sync().await.unwrap();
+                })
+            })
+            .collect();
+        for client in clients {
+            assert!(client.await.is_some());
+        }
+        let took = runtime::now().since(began);
+        assert!(took < Duration::from_secs(4), "{took:?}");
+        let sealed = (written() - before) / (256 << 10);
+        assert!(sealed <= 4 * 4, "{sealed} segments for 200 syncs");
+        assert_eq!(engine.stats().dram_dirty_items, 0);
+    });
+}
