@@ -1,5 +1,7 @@
 //! Tests of the DRAM tier above a flash that is a plain map.
 
+mod large;
+
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,7 +14,7 @@ use super::below::{Below, Held};
 use super::context::EvictContext;
 use super::items::{NewItem, TierUse};
 use super::tier::DramTier;
-use super::{Due, Handle, LogPosition, NoSpace, Walked};
+use super::{Due, Handle, LargeValues, LogPosition, NoSpace, Walked};
 use crate::admission::{AdmissionKind, AdmissionRoom, AdmitAll, AdmitRandom, Gate};
 use crate::flash::Placed;
 use crate::format::item::{CLOCK_HIGHEST, ItemRef, state};
@@ -101,6 +103,7 @@ fn gate(kind: &dyn AdmissionKind) -> Gate {
 /// A tier of `limit_bytes` over a map.
 struct Bench {
     flash: MapFlash,
+    large: Arc<LargeValues>,
     tier: DramTier,
     limit_bytes: usize,
     one_clock: bool,
@@ -113,9 +116,11 @@ struct Bench {
 
 impl Bench {
     fn new(limit_bytes: usize, space: usize) -> Self {
+        let large = Arc::<LargeValues>::default();
         Self {
             flash: MapFlash::with_space(space),
-            tier: DramTier::new(0, CHUNK, Arc::default(), Arc::default()),
+            tier: DramTier::new(0, CHUNK, Arc::default(), Arc::clone(&large)),
+            large,
             limit_bytes,
             one_clock: false,
             rewrites_clean: false,

@@ -185,7 +185,7 @@ fn a_full_index_makes_room_and_stays_useful() {
 }
 
 #[test]
-fn values_larger_than_a_partitions_memory_stay_out_of_it() {
+fn values_larger_than_a_partitions_memory_stay_within_the_whole() {
     simulate(1, async {
         let config = EngineConfig {
             partition_bits: 6,
