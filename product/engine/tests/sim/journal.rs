@@ -567,6 +567,7 @@ fn a_checkpoint_counts_for_nothing_if_the_disk_has_refused_a_sync_while_it_was_w
             runtime::sleep(Duration::from_micros(random.random_range(0..8000))).await;
             disk.script(When::next(Operation::Sync), Fault::Error);
             // Only one of the two is told.
+            set(&engine, b"more", b"for the sync").await.unwrap();
             let synced = engine.sync().await.is_ok();
             let counts = written.await.unwrap();
             refused.set(refused.get() + u64::from(!synced && !counts));
