@@ -1,7 +1,6 @@
 //! Eviction: the CLOCK hand takes the oldest chunk.
 
 use std::cmp::Reverse;
-use std::ops::AddAssign;
 
 use super::below::{Held, NoSpace};
 use super::context::EvictContext;
@@ -17,32 +16,6 @@ pub(super) const PATIENCE: usize = 16;
 /// Values whose stubs share a chunk may take the tier's memory divided by this, beside the log; a single value may take
 /// more.
 const BESIDE_SHARE: usize = 4;
-
-/// Items that have left memory to make space for other items.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Evicted {
-    pub(crate) items: u64,
-    /// Bytes of their bodies.
-    pub(crate) bytes: u64,
-    /// Sum of the Unix seconds of their last accesses.
-    pub(crate) access_sum: u64,
-}
-
-impl Evicted {
-    fn note(&mut self, header: &ItemHeader) {
-        self.items += 1;
-        self.bytes += header.body_bytes() as u64;
-        self.access_sum += u64::from(header.last_access.get());
-    }
-}
-
-impl AddAssign for Evicted {
-    fn add_assign(&mut self, other: Self) {
-        self.items += other.items;
-        self.bytes += other.bytes;
-        self.access_sum += other.access_sum;
-    }
-}
 
 /// The CLOCK hand's decision on an entry.
 enum Fate {
@@ -119,7 +92,7 @@ impl ClockHand<'_> {
         for (hash, handle) in entries {
             work::count(Work::TierEntry, 1);
             let header = *self.items.log.header(handle);
-            let is_large = self.items.log.ticket(handle).is_some();
+            let is_large = self.items.log.large_of(handle).is_some();
             if is_large && chances && !self.is_dead(&header) {
                 self.items.append_again(handle, hash, header.clock());
                 continue;

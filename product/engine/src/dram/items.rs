@@ -7,7 +7,7 @@ use hashbrown::hash_table::Entry;
 use runtime::pages::PagePool;
 use runtime::work::{self, Work};
 
-use super::evict::Evicted;
+use super::evicted::Evicted;
 use super::large::{LargeClaim, LargeValues, Ticket};
 use super::log::{Handle, Log, LogPosition};
 use super::long::LongValue;
@@ -182,6 +182,8 @@ pub(crate) struct Items {
     pub(crate) evicted: Evicted,
     /// Number of the partition.
     partition: usize,
+    /// The large values of all partitions.
+    large: Arc<LargeValues>,
 }
 
 /// Where copies of a key may have been when the key was put again.
@@ -200,7 +202,7 @@ impl Items {
         large: Arc<LargeValues>,
     ) -> Self {
         Self {
-            log: Log::new(chunk_bytes, pool, large),
+            log: Log::new(chunk_bytes, pool, Arc::clone(&large)),
             table: HashTable::new(),
             live_bytes: 0,
             dirty: 0,
@@ -210,6 +212,7 @@ impl Items {
             stats: TierStats::default(),
             evicted: Evicted::default(),
             partition,
+            large,
         }
     }
 
@@ -230,13 +233,17 @@ impl Items {
     /// Returns the bytes that a large value of `key` gives back when it leaves; 0 if the tier has none.
     pub(crate) fn large_bytes_of(&self, key: Key<'_>) -> usize {
         self.find(key)
-            .map_or(0, |handle| self.log.large_bytes_of(handle))
+            .and_then(|handle| self.log.large_of(handle))
+            .map_or(0, |(_, bytes)| bytes)
     }
 
     /// Returns the entry of the large value with this place in the queue.
     pub(super) fn find_large(&self, hash: KeyHash, ticket: Ticket) -> Option<Handle> {
         let low = hash.low();
-        let is_it = |slot: &Slot| slot.hash == low && self.log.ticket(slot.handle) == Some(ticket);
+        let is_it = |slot: &Slot| {
+            let large = self.log.large_of(slot.handle);
+            slot.hash == low && large.is_some_and(|(queued, _)| queued == ticket)
+        };
         self.table
             .find(table_hash(low), is_it)
             .map(|slot| slot.handle)
@@ -360,7 +367,7 @@ impl Items {
     ) {
         let ticket = claim.map(|claim| {
             claim.pass_on(LongValue::bytes_for(new.value.len()));
-            self.log.enter_large(self.partition, key.hash())
+            self.large.enter(self.partition, key.hash())
         });
         let cas_unique = new.cas_unique.unwrap_or(new.version);
         work::count(Work::ItemCopied, 1);

@@ -9,7 +9,6 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::large::{LargeValues, Ticket};
 use super::long::LongValue;
 use crate::format::item::{BESIDE, CAS_BYTES, HEADER_BYTES, ItemHeader, ItemRef, state};
-use crate::key::KeyHash;
 
 /// Entries start at multiples of this many bytes.
 const UNIT: usize = 8;
@@ -419,59 +418,35 @@ impl Log {
         self.header_mut(handle).state |= state::DEAD;
     }
 
-    /// Returns the value of an entry that is not dead, if it lies beside the log.
-    fn beside(&self, handle: Handle) -> Option<&Beside> {
+    /// Returns the number of the value of an entry that is not dead, if it lies beside the log.
+    fn beside_number(&self, handle: Handle) -> Option<usize> {
         let (chunk, header, extent) = self.entry(handle);
-        if !header.is_beside() {
-            return None;
-        }
-        self.beside[stub_number(&chunk[extent.value..extent.end])].as_ref()
+        let is_beside = header.is_beside();
+        is_beside.then(|| stub_number(&chunk[extent.value..extent.end]))
     }
 
-    fn beside_mut(&mut self, handle: Handle) -> Option<&mut Beside> {
-        let (chunk, header, extent) = self.entry(handle);
-        if !header.is_beside() {
-            return None;
-        }
-        let number = stub_number(&chunk[extent.value..extent.end]);
-        self.beside[number].as_mut()
-    }
-
-    /// Returns the place of an entry that is not dead among the large values; `None` for any other entry.
-    pub(super) fn ticket(&self, handle: Handle) -> Option<Ticket> {
-        self.beside(handle)?.ticket
-    }
-
-    /// Returns the bytes of a large value of an entry that is not dead; 0 for any other entry.
-    pub(super) fn large_bytes_of(&self, handle: Handle) -> usize {
-        let beside = self.beside(handle);
-        beside
-            .filter(|beside| beside.ticket.is_some())
-            .map_or(0, |beside| LongValue::bytes_for(beside.value.len()))
+    /// Returns the place and the bytes of a large value of an entry that is not dead; `None` for any other entry.
+    pub(super) fn large_of(&self, handle: Handle) -> Option<(Ticket, usize)> {
+        let beside = self.beside[self.beside_number(handle)?].as_ref()?;
+        Some((beside.ticket?, LongValue::bytes_for(beside.value.len())))
     }
 
     /// Puts a large value at the back of the queue of large values.
     pub(super) fn requeue(&mut self, handle: Handle) {
-        if let Some(ticket) = self.ticket(handle) {
-            let back = self.large.requeue(ticket);
-            if let Some(beside) = self.beside_mut(handle) {
-                beside.ticket = Some(back);
-            }
+        let number = self.beside_number(handle);
+        if let Some(beside) = number.and_then(|number| self.beside[number].as_mut()) {
+            beside.ticket = beside.ticket.map(|ticket| self.large.requeue(ticket));
         }
     }
 
     /// Takes the place among the large values from an entry that is about to be appended again.
     pub(super) fn take_ticket(&mut self, handle: Handle) -> Option<Ticket> {
-        let bytes = self.large_bytes_of(handle);
-        let ticket = self.beside_mut(handle)?.ticket.take();
+        let (ticket, bytes) = self.large_of(handle)?;
+        let number = self.beside_number(handle)?;
+        self.beside[number].as_mut()?.ticket = None;
         self.large_bytes -= bytes;
         self.beside_bytes += bytes;
-        ticket
-    }
-
-    /// Puts a value of the partition with this number, whose bytes have been claimed, among the large values.
-    pub(super) fn enter_large(&self, partition: usize, hash: KeyHash) -> Ticket {
-        self.large.enter(partition, hash)
+        Some(ticket)
     }
 
     /// Returns the entries of the chunk in `slot`, in order, dead ones included.

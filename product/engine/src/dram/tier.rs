@@ -136,10 +136,10 @@ impl DramTier {
         if header.clock() == 0 && header.last_access.get() >= before {
             return Ok(LargeFate::TooYoung);
         }
-        let bytes = self.items.log.large_bytes_of(handle);
+        let bytes = self.items.large_bytes();
         let has_left = self.hand(context).evict_large(hash, handle)?;
         Ok(if has_left {
-            LargeFate::Evicted(bytes)
+            LargeFate::Evicted(bytes - self.items.large_bytes())
         } else {
             LargeFate::Queued
         })
