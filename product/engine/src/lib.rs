@@ -48,6 +48,8 @@ pub mod admission;
 mod counter;
 #[cfg(test)]
 mod explore;
+#[cfg(any(test, feature = "history"))]
+pub mod history;
 mod in_flight;
 mod partition;
 mod sync;

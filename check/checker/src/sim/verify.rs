@@ -16,8 +16,8 @@ use super::life::Machine;
 use super::plan::{Plan, Rates};
 use super::report::Report;
 use super::watch::CrashPoint;
-use crate::history::{Found, History};
 use crate::values::{key_bytes, tag_of};
+use engine::history::{Found, History};
 
 /// Readers during recovery, and the maximum number of keys they read.
 const READERS: usize = 4;
