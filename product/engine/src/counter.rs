@@ -1,5 +1,6 @@
-//! Counters: [`counters!`](crate::counters), which declares them; [`Count`] for an atomic number; [`Striped`] for a counter whose cache line threads
-//! would contend for; [`NamedStats`], statistics by name; [`CacheLine`], which separates neighbours; [`Ewma`], a shared average.
+//! Counters: [`counters!`](crate::counters) declares them; [`Count`] is an atomic number, and [`Striped`] a counter whose cache
+//! line threads would contend for; [`NamedStats`], statistics by name; [`CacheLine`], which separates neighbours; [`Ewma`], a
+//! shared average.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
