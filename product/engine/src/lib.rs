@@ -48,6 +48,8 @@ pub mod admission;
 mod counter;
 #[cfg(test)]
 mod explore;
+#[cfg(any(test, feature = "history"))]
+pub mod history;
 mod in_flight;
 mod partition;
 mod sync;
@@ -64,7 +66,7 @@ pub use config::{
     AfterDowntime, ConfigError, Dram, EngineConfig, IndexSettings, ReclaimPolicy, ReclaimSettings,
     Reserve, Schedule, StaticReserve, WriteSettings,
 };
-pub use counter::{Count, NamedStats};
+pub use counter::{Count, NamedStats, Numbers};
 pub use dram::LongValue;
 pub use durability::{
     Distrust, IndexDeviceError, IndexDeviceNeed, Medium, OpenError, RecoveryStats, Start,

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use engine::Engine;
+use engine::{Count as _, Engine};
 use futures_util::future::{Either, select};
 use protocol::{Limits, MetaKey, Parsed, Refusal, Refused, parse};
 use runtime::Instant;

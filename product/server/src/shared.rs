@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use engine::{Engine, FlashStats};
+use engine::{Engine, FlashStats, Numbers as _};
 use parking_lot::Mutex;
 use runtime::budget::{Budget, Lender, Lending};
 use runtime::live::Workers;
@@ -75,7 +75,7 @@ impl Shared {
     fn totals_since_start(&self) -> Totals {
         let mut totals = Totals::default();
         for counters in &self.counters {
-            totals.add(counters);
+            totals += counters.read();
         }
         totals
     }

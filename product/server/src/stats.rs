@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use protocol::write::{refusal, stat, status};
 use protocol::{Refusal, Status};
 
-use engine::{EngineStats, FlashStats};
+use engine::{EngineStats, FlashStats, Numbers as _};
 
 use crate::config::ListenAddress;
 use crate::counters::Totals;
@@ -115,14 +115,14 @@ fn general(shared: &Shared, out: &mut Vec<u8>) {
     count(out, "rejected_connections", &connections.rejected);
     // A connection has its structure for as long as it is open.
     stat(out, "connection_structures", current);
-    for (name, value) in totals.named() {
+    totals.each(&mut |name, value| {
         stat(out, name, value);
         if name == "get_misses" {
             // Counters of the engine that memcached has, too.
             stat(out, "get_expired", engine.paths.expired);
             stat(out, "get_flushed", engine.paths.flushed);
         }
-    }
+    });
     // There is no authentication.
     stat(out, "auth_cmds", 0);
     stat(out, "auth_errors", 0);

@@ -14,7 +14,6 @@ use device::{Disk, IoFuture, Region};
 use runtime::work::{self, Work};
 
 use crate::encoding::cascade::VERSION;
-use engine::Count as _;
 use engine::OpenError;
 use engine::format::checkpoint::Section;
 use engine::format::location::{LocationCodec, Place};
@@ -27,6 +26,7 @@ use engine::placement::{
 use engine::reclaim::{Entered, Entry, IndexUse, Named, Resident, Residents};
 use engine::store::{Layout, Patience, Priority, ReadError, SegmentRecord, SegmentStore};
 use engine::{ConfigError, IndexSettings};
+use engine::{Count as _, Numbers as _};
 use engine::{Key, KeyHash};
 use on_flash::IndexSyncs;
 use on_flash::RestoredKeys;
@@ -65,6 +65,7 @@ impl PlacementKind for TieredSettings {
             streams: StreamPlan::Classes(self.layout),
             dead_copies: DeadCopies::BySection,
             demaps_by_itself: true,
+            drops_pages: true,
             most_item_bytes: MOST_ITEM_BYTES,
             ..Description::new("tiered")
         }
@@ -618,30 +619,12 @@ impl Placement for Tiered {
     }
 
     fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        let counters = &self.cascade.counters;
         let (flash_bytes, bytes_written) = self.cascade.flash_bytes();
         let usage = self.cascade.usage();
+        visit("hot_percent", usage.hot_percent.into());
+        visit("filter_bits", usage.filter_bits.into());
+        self.cascade.counters.read().each(visit);
         for (name, value) in [
-            ("hot_percent", usage.hot_percent.into()),
-            ("filter_bits", usage.filter_bits.into()),
-            ("tier1_hits", counters.tier1_hits.get()),
-            ("tier2_hits", counters.tier2_hits.get()),
-            ("tier3_hits", counters.tier3_hits.get()),
-            ("tiers_absent", counters.absent.get()),
-            ("tier2_reads", counters.tier2_reads.get()),
-            ("tier3_reads", counters.tier3_reads.get()),
-            ("absent_reads", counters.absent_reads.get()),
-            ("tier2_batches", counters.tier2_batches.get()),
-            ("tier1_promotions", counters.promoted.get()),
-            ("tier1_demotions", counters.demoted.get()),
-            ("compactions", counters.compactions.get()),
-            ("mappings_evicted", counters.evicted.get()),
-            (
-                "mappings_dropped_behind_damage",
-                counters.dropped_behind_damage.get(),
-            ),
-            ("index_pages_damaged", counters.damaged_pages.get()),
-            ("index_write_errors", counters.write_errors.get()),
             ("index_bytes_written", bytes_written),
             ("index_flash_bytes", flash_bytes),
             ("index_pages_used", usage.pages_used),

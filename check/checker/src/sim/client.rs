@@ -15,8 +15,8 @@ use rand::rngs::SmallRng;
 use super::media::Media;
 use super::plan::{Plan, SLOWEST_SUPERBLOCK};
 use super::watch::{Watch, lost, may_lack_items};
-use crate::history::{Asked, Effect, Found, History, Seen, Wrong};
 use crate::values::{key_bytes, tag_of, value_of};
+use engine::history::{Asked, Effect, Found, History, Seen, Wrong};
 
 /// An effect that explains nothing: no write has its tag.
 const NOTHING: Effect = Effect::Value { tag: 0, expiry: 0 };

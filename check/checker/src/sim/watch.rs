@@ -15,8 +15,8 @@ use rand::rngs::SmallRng;
 
 use super::media::{End, Media, Remains};
 use super::plan::{Plan, Rates};
-use crate::history::{Crash, History};
 use crate::values::key_bytes;
+use engine::history::{Crash, History};
 
 /// Seconds for which the journal may not record that time has passed.
 const HEARTBEAT_SECONDS: u32 = 12;

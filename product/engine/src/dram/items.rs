@@ -9,7 +9,7 @@ use runtime::work::{self, Work};
 
 use super::log::{Handle, Log, LogPosition};
 use super::long::LongValue;
-use crate::counter::summed;
+use crate::counter::counters;
 use crate::format::item::{CAS_BYTES, HEADER_BYTES, ItemHeader, ItemRef, MAX_KEY_BYTES, state};
 use crate::key::{Key, KeyHash};
 
@@ -79,9 +79,9 @@ impl<'a> NewItem<'a> {
     }
 }
 
-summed! {
+counters! {
     /// Counters of a tier.
-    TierStats {
+    pub struct TierStats {
         /// Items that left before they had expired.
         evictions,
         /// Items placed on flash.

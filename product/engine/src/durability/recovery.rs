@@ -40,9 +40,8 @@ const READING_SHARE: u64 = 16;
 const READING_ITEM_BYTES: u64 = 2 * size_of::<SummaryEntry>() as u64 + 160;
 
 counters! {
-    RecoveryCounters, read as
     /// Progress of a recovery.
-    RecoveryStats {
+    pub struct RecoveryStats {
         /// Items of earlier runs that were found to be live.
         items,
         /// Items of earlier runs that were found to be dead.
@@ -62,6 +61,7 @@ counters! {
         /// Whether recovery is running. After the last segment is read, the deaths found are still to be made durable.
         is_running: bool,
     }
+    from pub(crate) struct RecoveryCounters of std::sync::atomic::AtomicU64
 }
 
 /// The queue, and the counters of the recovery.

@@ -68,6 +68,11 @@ pub struct Description {
     pub demaps_by_itself: bool,
     /// Whether the longer items of a group are placed first, because they find space less easily (Flashield, section 4.1).
     pub places_larger_first: bool,
+    /// Whether the index drops pages of mappings when its region is full. The newest mapping of a key may then exist in memory
+    /// alone, and a crash loses it.
+    pub drops_pages: bool,
+    /// Whether the index may forget a written copy while a newer copy of the item is not on flash yet. A crash may then lose both.
+    pub forgets_written: bool,
     /// Most items to place between two checks of [`pressure`](Placement::pressure).
     pub placed_at_once: usize,
     /// Most bytes of memory that the index takes for an item, for estimates of the memory that a cache needs.
@@ -83,6 +88,8 @@ impl Description {
             dead_copies: DeadCopies::Located,
             demaps_by_itself: false,
             places_larger_first: false,
+            drops_pages: false,
+            forgets_written: false,
             placed_at_once: usize::MAX,
             most_item_bytes: MOST_ITEM_BYTES,
         }

@@ -10,8 +10,8 @@ use std::time::Duration;
 use device::{Latency, MemoryDisk};
 use flowstone_engine::placement::Look;
 use flowstone_engine::{
-    AdmitRandom, AfterDowntime, Dram, Engine, EngineConfig, Peek, ReclaimPolicy, Schedule, Stop,
-    Victim,
+    AdmitRandom, AfterDowntime, Dram, Engine, EngineConfig, Numbers as _, Peek, ReclaimPolicy,
+    Schedule, Stop, Victim,
 };
 use rand::Rng;
 use rand::seq::SliceRandom;

@@ -480,15 +480,15 @@ impl Hashed {
 
     /// Returns an upper bound of the live items whose entries the index has lost, or that a start may lose.
     pub(super) fn entries_lost(&self) -> u64 {
-        let recorded_lost = self.counters.recorded_lost.get();
+        let counts = self.counters.read();
         // Counts a mark as if it matched every segment and function: on average it hits this many other items, which share
         // its slot.
         let sharing = PROBES as u64 * self.index_use.objects.load(Ordering::Relaxed);
         let is_small = self.slots < SMALL_TABLES;
         let by_marks = match is_small {
-            true => recorded_lost,
-            false => recorded_lost * sharing / self.slots,
+            true => counts.recorded_lost,
+            false => counts.recorded_lost * sharing / self.slots,
         };
-        self.counters.lost() + by_marks
+        counts.lost() + by_marks
     }
 }

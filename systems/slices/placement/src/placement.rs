@@ -26,7 +26,6 @@ use slices::{Before, Known, PagedLog, SliceIndex};
 use zerocopy::IntoBytes as _;
 
 use crate::encoding::{Header, VERSION};
-use engine::Count as _;
 use engine::OpenError;
 use engine::format::checkpoint::Section;
 use engine::format::journal::kept_hash;
@@ -37,6 +36,7 @@ use engine::placement::{
 };
 use engine::reclaim::IndexUse;
 use engine::store::{Patience, ReadError, SegmentRecord, SegmentStore};
+use engine::{Count as _, Numbers as _};
 use engine::{Key, KeyHash};
 use on_flash::RestoredKeys;
 use on_flash::{IndexDisk, IndexSyncs, PatientStart};
@@ -80,7 +80,11 @@ struct Sliced {
     checkpoint_wanted: Arc<Notify>,
     /// Notified when half of the reserved numbers have been given.
     numbers_wanted: Notify,
-    counters: Counters,
+    answers: Counters,
+    /// Searches that could not read the index.
+    unreadable: AtomicU64,
+    /// Bytes written by [`save`](Self::save).
+    saved_bytes: AtomicU64,
 }
 
 /// The index and its parts of the region.
@@ -112,13 +116,14 @@ impl Made {
     }
 }
 
-#[derive(Default)]
-struct Counters {
-    memory_hits: AtomicU64,
-    flash_hits: AtomicU64,
-    misses: AtomicU64,
-    unreadable: AtomicU64,
-    saved_bytes: AtomicU64,
+engine::counters! {
+    /// Answers of the index.
+    struct Answers {
+        memory_hits = "index_memory_hits",
+        flash_hits = "index_flash_hits",
+        misses = "index_absent",
+    }
+    from struct Counters of AtomicU64
 }
 
 /// Areas that a checkpoint in force may name.
@@ -198,7 +203,7 @@ impl Sliced {
         let (numbered, next) = self.segments.numbers.saved(living);
         saver.segments(&numbered, next).await?;
         let written = saver.finish().await?;
-        self.counters.saved_bytes.add(written);
+        self.saved_bytes.add(written);
         Ok(Some(Header {
             instance: made.instance.into(),
             incarnations: made.tables.incarnations.into(),
@@ -296,9 +301,9 @@ impl Sliced {
         work::count(Work::IndexStep, 1);
         let found = self.index().get(key_of(hash)).await;
         let counter = match &found {
-            Ok(Some(_)) => &self.counters.flash_hits,
-            Ok(None) => &self.counters.misses,
-            Err(_) => &self.counters.unreadable,
+            Ok(Some(_)) => &self.answers.flash_hits,
+            Ok(None) => &self.answers.misses,
+            Err(_) => &self.unreadable,
         };
         counter.add(1);
         let place = self.segments.place(found.ok().flatten()?)?;
@@ -341,7 +346,7 @@ impl Placement for Sliced {
         _counts: Counts<'a>,
     ) -> PlacementFuture<'a, Result<Found, ReadError>> {
         if matches!(probe, Probe::At(_)) {
-            self.counters.memory_hits.add(1);
+            self.answers.memory_hits.add(1);
         }
         let hash = key.hash();
         let look = move || self.probe_of(hash);
@@ -473,12 +478,9 @@ impl Placement for Sliced {
             return;
         };
         let stats = made.index.stats();
-        let counters = &self.counters;
         let shape = made.index.shape();
+        self.answers.read().each(visit);
         for (name, value) in [
-            ("index_memory_hits", counters.memory_hits.get()),
-            ("index_flash_hits", counters.flash_hits.get()),
-            ("index_absent", counters.misses.get()),
             (
                 "index_hit_reads",
                 stats.page_reads - stats.absent_page_reads,
@@ -489,11 +491,11 @@ impl Placement for Sliced {
             ("mappings_evicted", stats.evicted),
             (
                 "index_pages_damaged",
-                stats.pages_lost + counters.unreadable.get(),
+                stats.pages_lost + self.unreadable.get(),
             ),
             (
                 "index_bytes_written",
-                stats.bytes_written + counters.saved_bytes.get(),
+                stats.bytes_written + self.saved_bytes.get(),
             ),
             (
                 "index_flash_bytes",

@@ -19,7 +19,7 @@ use on_flash::Numbers;
 use on_flash::RestoredKeys;
 use on_flash::{IndexDisk, IndexSyncs, PatientStart};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 fn error_of(error: &dyn std::fmt::Display) -> OpenError {
     OpenError::Index(error.to_string())
@@ -54,7 +54,9 @@ impl Sliced {
             numbered_at_section: AtomicU32::new(0),
             checkpoint_wanted: parts.checkpoint_wanted,
             numbers_wanted: Notify::default(),
-            counters: Counters::default(),
+            answers: Counters::default(),
+            unreadable: AtomicU64::new(0),
+            saved_bytes: AtomicU64::new(0),
         };
         // Impossible settings are refused before anything is written. An existing index keeps the settings that it was made
         // with.
