@@ -390,6 +390,7 @@ fn flash(shared: &Shared, out: &mut Vec<u8>) {
         stat(out, "flash_write_limit", bytes_per_s);
         stat(out, "write_limit_waits", held_back.waits);
         stat(out, "write_limit_wait_us", held_back.waited.as_micros());
+        stat(out, "write_limit_journal_bytes", held_back.charged);
         stat(out, "write_limit_rejections", engine.tier.held_back);
     }
     durability(shared, out);

@@ -10,12 +10,14 @@
 //! stores before the last sync and any subset of the later stores.
 
 mod file;
+mod limited;
 #[cfg(any(test, feature = "faults"))]
 mod memory;
 
 use std::ops::Range;
 
 pub use file::{FileJournal, JournalError, JournalProblem, NewJournal};
+pub use limited::LimitedJournal;
 #[cfg(any(test, feature = "faults"))]
 pub use memory::{Decay, JournalImage, MemoryJournal};
 

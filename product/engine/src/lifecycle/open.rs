@@ -10,7 +10,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-use device::{Disk, Journal as Log, WriteLimit};
+use device::{Disk, Journal as Log, LimitedJournal, WriteLimit};
 use runtime::pages::PagePool;
 
 use super::SEQUENCE_RESERVE;
@@ -91,6 +91,13 @@ impl Opening {
         let write_limit = self.limit_writes();
         let index_device = self.index_device.take();
         let mut image = Image::find(&self.medium, &self.config, index_device).await?;
+        let journal = || {
+            let log = journal()?;
+            Ok(match &write_limit {
+                Some(limit) => Arc::new(LimitedJournal::new(log, Arc::clone(limit))),
+                None => log,
+            })
+        };
         let base = Base::new(&self.medium, &self.config, &image, journal)?;
         let mut run = RunStart::find(&self.config, &base, &mut image).await;
         // Set up before anything is written, since it may fail.
