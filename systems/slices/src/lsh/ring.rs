@@ -152,6 +152,12 @@ impl Ring {
         vector
     }
 
+    /// Returns whether a segment has the place of a vector.
+    pub(crate) fn is_in<B>(&self, segment: &Segment<B>, vector: Vector) -> bool {
+        segment.generation == vector.generation
+            && segment.number == vector.ordinal / self.shape.segment_vectors
+    }
+
     /// Returns the number of vectors in a full segment.
     pub(crate) fn capacity(&self, number: u32) -> u32 {
         let first = number * self.shape.segment_vectors;
