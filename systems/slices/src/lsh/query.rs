@@ -155,14 +155,9 @@ impl Index {
     /// Returns the vectors to read: the vectors that most tables name, and among equals the youngest. No vector has gone with its
     /// generation: a query knows no slicetable that is older than its view, and a slicetable has no older incarnations.
     fn candidates(&self, named: Named) -> Vec<Vector> {
-        let is_there =
-            |&(
-                Vector {
-                    generation,
-                    ordinal,
-                },
-                _,
-            ): &(Vector, u32)| { !self.store.log.is_deleted(generation, ordinal) };
+        let is_there = |(vector, _): &(Vector, u32)| {
+            !self.store.log.is_deleted(vector.generation, vector.ordinal)
+        };
         let mut candidates: Vec<(Vector, u32)> = named.into_iter().filter(is_there).collect();
         self.store
             .counts
