@@ -2,7 +2,7 @@
 
 use flowstone_slices::{BloomSettings, Scheduling, SliceBloom};
 
-use crate::common::structure::{fill, missing};
+use crate::common::structure::{fill, fill_drives, missing};
 use crate::life::{Hardware, PLACEMENTS, key, small, with};
 
 /// Returns how many of the keys the filter may contain.
@@ -68,8 +68,7 @@ fn a_filter_takes_its_keys_and_then_is_flushed() {
 fn the_oldest_incarnation_goes() {
     for placement in PLACEMENTS {
         with(&small(4, placement), 2, async |filter, _| {
-            fill(&filter, 0..6_000).await;
-            filter.flush().await.expect("drives work");
+            fill_drives(&filter, 0..6_000).await;
             // Three partitions of four incarnations. Incarnations that are not full hold fewer keys.
             let keys = u64::from(filter.shape().keys);
             assert_eq!(maybe(&filter, 6_000 - 6 * keys..6_000).await, 6 * keys);

@@ -10,7 +10,7 @@ use runtime::sim::Sim;
 use zerocopy::byteorder::little_endian::U32;
 
 use super::hardware::{Hardware, Left, opened, used, with};
-use super::structure::{Answer, Settings, Structure, check_all, fill};
+use super::structure::{Answer, Settings, Structure, check_all, fill, fill_drives};
 
 /// Sets a field of a superblock.
 pub(crate) type Set = fn(&mut SliceSuperblock, u32);
@@ -244,8 +244,7 @@ pub(crate) fn settings_of_a_start_are_looked_at<T: Settings>(
     }
     for &bytes in pieces {
         opened(&hardware, &with(bytes, usual), 1, async |structure| {
-            let items = fill(&structure, 0..1_000).await;
-            structure.flush().await.expect("drives work");
+            let items = fill_drives(&structure, 0..1_000).await;
             for &item in &items[900..] {
                 let found = structure.look_up(item).await;
                 assert_eq!(found.expect("drives work"), Answer::Present);

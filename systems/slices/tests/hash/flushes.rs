@@ -8,14 +8,13 @@ use flowstone_slices::{Files, HashSettings, SliceHash, get_all};
 use runtime::sim::Sim;
 
 use crate::common::faults::writes_that_fail_and_are_left_are_begun_again;
-use crate::common::structure::{fill, missing};
+use crate::common::structure::{fill, fill_drives, missing};
 use crate::life::{DRIVE_BYTES, Hardware, opened, small, used, with, with_side};
 
 /// Runs a test with a table that has 300 keys on its drive.
 fn with_keys(settings: &HashSettings, test: impl AsyncFnOnce(SliceHash, &Hardware)) {
     with(settings, 1, async |table, hardware| {
-        fill(&table, 0..300).await;
-        table.flush().await.expect("drives work");
+        fill_drives(&table, 0..300).await;
         test(table, hardware).await;
     });
 }
@@ -46,8 +45,7 @@ fn reads_that_fail_for_a_moment_during_a_flush_lose_nothing() {
 fn a_bit_that_a_read_gets_wrong_once_loses_nothing() {
     with_keys(&small(8, false), async |table, hardware| {
         hardware.disks[0].script(When::next(Operation::Read), Fault::FlippedBit);
-        fill(&table, 300..400).await;
-        table.flush().await.expect("drives work");
+        fill_drives(&table, 300..400).await;
         let gone = missing(&table, 0..300).await;
         assert_eq!(gone, 0, "of 300, for ever; {:?}", table.stats());
     });
@@ -86,8 +84,7 @@ fn look_ups_that_nobody_polls_hold_up_no_insert() {
             assert!(futures_util::poll!(one).is_pending());
         }
         let inserts = async {
-            fill(&table, 300..1_000).await;
-            table.flush().await.expect("drives work");
+            fill_drives(&table, 300..1_000).await;
         };
         let ended = runtime::timeout(Duration::from_secs(10), inserts).await;
         assert!(ended.is_ok(), "inserts wait: {:?}", table.stats());
@@ -230,8 +227,7 @@ fn a_failing_log_is_an_error_and_no_silence() {
         )
         .await
         .expect("drives work");
-        fill(&table, 0..300).await;
-        table.flush().await.expect("drives work");
+        fill_drives(&table, 0..300).await;
         journal.set_sync_fails(true);
         for key in 300..2_000 {
             let inserted =

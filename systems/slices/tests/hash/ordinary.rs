@@ -9,7 +9,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use runtime::sim::Sim;
 
-use crate::common::structure::{check_all, fill};
+use crate::common::structure::{check_all, fill_drives};
 use crate::life::{small, with};
 
 async fn check(table: &SliceHash, model: &HashMap<u64, u64>, keys: u64) {
@@ -87,8 +87,7 @@ fn a_look_up_reads_two_pages_at_most_and_one_as_a_rule() {
             .await
             .expect("drives work");
         let keys = 4 * 30 * u64::from(table.shape().table_entries);
-        fill(&table, 0..keys).await;
-        table.flush().await.expect("drives work");
+        fill_drives(&table, 0..keys).await;
         let reads_of = async |keys: std::ops::Range<u64>| {
             let before = table.stats().page_reads;
             let (count, mut found) = (keys.end - keys.start, 0);
@@ -123,8 +122,7 @@ fn entries_go_back_to_their_first_slots_before_a_flush() {
     };
     with(&settings, 1, async |table, _| {
         let keys = 2 * u64::from(table.shape().table_entries);
-        fill(&table, 0..keys).await;
-        table.flush().await.expect("drives work");
+        fill_drives(&table, 0..keys).await;
         let before = table.stats().page_reads;
         check_all(&table, 0..keys, "flushed").await;
         let reads = (table.stats().page_reads - before) as f64 / keys as f64;
@@ -136,8 +134,7 @@ fn entries_go_back_to_their_first_slots_before_a_flush() {
 fn the_oldest_incarnation_goes() {
     for spread in [false, true] {
         with(&small(4, spread), 2, async |table, _| {
-            fill(&table, 0..6_000).await;
-            table.flush().await.expect("drives work");
+            fill_drives(&table, 0..6_000).await;
             let mut found = Vec::new();
             for key in 0..6_000 {
                 if table.get(key).await.expect("drives work") == Some(key) {

@@ -9,7 +9,7 @@ use flowstone_slices::{Channels, Files, HashSettings, SliceError, SliceHash, log
 use zerocopy::byteorder::little_endian::{U32, U64};
 
 use crate::common::refusals::{self, Set, change_superblock, refused_bytes};
-use crate::common::structure::fill;
+use crate::common::structure::fill_drives;
 use crate::life::{DRIVE_BYTES, small, used, with};
 
 fn create(paths: &[PathBuf], bytes: u64, force: bool) -> Result<SliceHash, SliceError> {
@@ -204,8 +204,7 @@ fn a_drive_that_has_been_cut_short_is_refused() {
         let mut region_bytes = 0;
         // Enough keys that slicetables lie in all parts of the drives.
         let (hardware, _) = used(&settings, drives, 1, async |table, _| {
-            fill(&table, 0..2_000).await;
-            table.flush().await.expect("drives work");
+            fill_drives(&table, 0..2_000).await;
             region_bytes = table.shape().region_bytes;
         });
         // Lengths that are certainly too short, then any number of regions: a slicetable may lie behind the end, as the log says.

@@ -7,7 +7,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use runtime::sim::Sim;
 
-use crate::common::structure::fill;
+use crate::common::structure::{fill, fill_drives};
 use crate::life::{DIMENSIONS, Hardware, small, vector, with};
 use crate::model::Model;
 
@@ -123,8 +123,7 @@ fn vectors_larger_than_a_page_and_bytes_are_read_as_they_were() {
 fn the_oldest_generation_goes_with_all_that_it_had() {
     let settings = small(4);
     with(&settings, 2, async |index, _| {
-        let items = fill(&index, 0..2_000).await;
-        index.flush().await.expect("drives work");
+        let items = fill_drives(&index, 0..2_000).await;
         let batch = u64::from(index.shape().batch);
         let last = items.last().expect("there are some").0.0 / batch;
         for &(id, number) in &items {
@@ -150,13 +149,11 @@ fn the_oldest_generation_goes_with_all_that_it_had() {
 fn deletes_free_the_tables() {
     let settings = small(20);
     with(&settings, 1, async |index, _| {
-        let items = fill(&index, 0..200).await;
-        index.flush().await.expect("drives work");
+        let items = fill_drives(&index, 0..200).await;
         for &(id, _) in &items[..150] {
             assert!(index.delete(id));
         }
-        fill(&index, 200..300).await;
-        index.flush().await.expect("drives work");
+        fill_drives(&index, 200..300).await;
         let stats = index.stats();
         let entries = u64::from(settings.tables) * 150;
         assert!(
@@ -182,8 +179,7 @@ fn what_has_overflowed_is_found_in_its_second_page() {
     with(&settings, 1, async |index, _| {
         // Each vector is far from the others.
         let vectors = 5 * u64::from(index.shape().batch);
-        let items = fill(&index, (0..vectors).map(|nth| 8 * nth)).await;
-        index.flush().await.expect("drives work");
+        let items = fill_drives(&index, (0..vectors).map(|nth| 8 * nth)).await;
         let before = index.stats();
         let mut missing = 0;
         for &(id, number) in &items {
@@ -303,8 +299,7 @@ fn a_query_reads_a_page_of_each_table_and_loads_channels_evenly() {
                 .await
                 .expect("drives work");
             let vectors = 6 * u64::from(index.shape().batch);
-            fill(&index, 0..vectors).await;
-            index.flush().await.expect("drives work");
+            fill_drives(&index, 0..vectors).await;
             for number in 0..3_000 {
                 index
                     .query(&vector(number * 11), 8)

@@ -8,7 +8,7 @@ use flowstone_slices::{
 };
 
 use crate::common::refusals::{self, Set, refusal, refused_bytes};
-use crate::common::structure::fill;
+use crate::common::structure::fill_drives;
 use crate::life::{DIMENSIONS, DRIVE_BYTES, small, used, vector, with};
 
 #[test]
@@ -144,8 +144,7 @@ fn a_drive_that_has_been_cut_short_is_refused() {
     let settings = small(8);
     let mut needs = 0;
     let (hardware, _) = used(&settings, 1, 1, async |index, _| {
-        fill(&index, 0..300).await;
-        index.flush().await.expect("drives work");
+        fill_drives(&index, 0..300).await;
         let shape = index.shape();
         needs = DRIVE_BYTES.min(8192 + shape.ring.drive_bytes() + 3 * shape.region_bytes);
     });
