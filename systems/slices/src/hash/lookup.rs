@@ -102,12 +102,7 @@ struct Search<'a> {
 impl Search<'_> {
     /// Looks in a slicetable: in its first slot, and in its second if it may have overflowed.
     async fn on(&self, drive: &Drive, region: &Region) -> Result<FoundOn, SliceError> {
-        let Self {
-            table,
-            number,
-            key,
-            slots,
-        } = *self;
+        let (table, slots) = (self.table, self.slots);
         let shape = &table.shape.page;
         let per_page = shape.slots as u32;
         let found = |change: Option<(usize, Change)>, floor, pages| FoundOn {
@@ -121,29 +116,29 @@ impl Search<'_> {
             floor,
         };
         let first = drive
-            .read_page(region, number, slots.first / per_page)
+            .read_page(region, self.number, slots.first / per_page)
             .await?;
         let page = Page {
             shape,
             bytes: &first.bytes,
         };
-        let in_first = page.find((slots.first % per_page) as usize, key);
+        let in_first = page.find((slots.first % per_page) as usize, self.key);
         if in_first.is_some() || !page.may_have_overflowed(slots) {
             return Ok(found(in_first, first.floor, 1));
         }
         let second_slot = (slots.second % per_page) as usize;
         if slots.first / per_page == slots.second / per_page {
-            return Ok(found(page.find(second_slot, key), first.floor, 1));
+            return Ok(found(page.find(second_slot, self.key), first.floor, 1));
         }
         let second = drive
-            .read_page(region, number, slots.second / per_page)
+            .read_page(region, self.number, slots.second / per_page)
             .await?;
         let page = Page {
             shape,
             bytes: &second.bytes,
         };
         Ok(found(
-            page.find(second_slot, key),
+            page.find(second_slot, self.key),
             first.floor.max(second.floor),
             2,
         ))

@@ -45,22 +45,23 @@ impl Index {
         vector: &[f32],
         k: usize,
     ) -> Result<Vec<Neighbour>, SliceError> {
+        let store = &*self.store;
         self.space.check(vector)?;
         if k == 0 {
             return Err(VectorError::NoNeighbours.into());
         }
-        self.store.counts.add(|counts| counts.queries = 1);
+        store.counts.add(|counts| counts.queries = 1);
         let places = self.space.likely_places(vector, self.probes as usize);
         // The view keeps the places of the vectors from being reused until they have been read.
         let (_view, named) = self.named(&places).await?;
         let candidates = self.candidates(named);
-        self.store
+        store
             .counts
             .add(|counts| counts.vectors_read = candidates.len() as u64);
         let mut near = Vec::with_capacity(candidates.len());
         let mut compare = |candidate: Vector, components: &[u8]| {
             near.push(Neighbour {
-                id: candidate.id(self.store.shape.batch),
+                id: candidate.id(store.shape.batch),
                 distance: self.space.distance(vector, components),
             });
         };
@@ -82,10 +83,7 @@ impl Index {
             let state = self.store.state.lock();
             for &place in places {
                 for ordinal in state.batch.find(place) {
-                    name(Vector {
-                        generation: state.generation,
-                        ordinal,
-                    });
+                    name(Vector::new(state.generation, ordinal));
                 }
             }
             let region = |place: &Place| state.slicetables[place.partition as usize].clone();
@@ -99,10 +97,7 @@ impl Index {
         if let Some(frozen) = frozen {
             for &place in places {
                 for ordinal in frozen.batch.find(place) {
-                    name(Vector {
-                        generation: frozen.generation,
-                        ordinal,
-                    });
+                    name(Vector::new(frozen.generation, ordinal));
                 }
             }
         }
@@ -119,20 +114,21 @@ impl Index {
 
     /// Returns the vectors that a slicetable has for a key: in its first slot, and in its second if entries have overflowed.
     async fn search(&self, place: Place, region: &Region) -> Result<Vec<Vector>, SliceError> {
+        let store = &*self.store;
         let mut found = Vec::new();
         for slot in [place.first, place.second] {
-            let number = self.store.shape.layout.page(slot);
-            let drive = self.store.drives.of(place.partition);
+            let number = store.shape.layout.page(slot);
+            let drive = store.drives.of(place.partition);
             let channel = drive.shape.channel(number) as usize;
             self.channels.table_pages[channel].fetch_add(1, Ordering::Relaxed);
             let read = drive.read_page(region, place.partition, number).await;
             if let Err(SliceError::Damaged { .. }) = read {
-                self.store.counts.add(|counts| counts.damaged = 1);
+                store.counts.add(|counts| counts.damaged = 1);
                 continue;
             }
             let read = read?;
             let page = Page {
-                shape: &self.store.shape.page,
+                shape: &store.shape.page,
                 bytes: &read.bytes,
             };
             found.extend(page.find(place.tag).filter_map(|(incarnation, ordinal)| {
@@ -140,10 +136,7 @@ impl Index {
                     .store
                     .incarnations
                     .generation(region.generation, incarnation)?;
-                Some(Vector {
-                    generation,
-                    ordinal,
-                })
+                Some(Vector::new(generation, ordinal))
             }));
             if place.second == place.first || !page.may_have_overflowed(place.tag) {
                 break;
@@ -173,11 +166,12 @@ impl Index {
         candidates: Vec<Vector>,
         compare: &mut impl FnMut(Vector, &[u8]),
     ) -> Vec<Vector> {
+        let store = &*self.store;
         let mut copied = Vec::new();
         let closed: Vec<ClosedSegment> = {
-            let state = self.store.state.lock();
+            let state = store.state.lock();
             for &vector in &candidates {
-                if let Some(components) = state.in_open_segment(&self.store.ring, vector) {
+                if let Some(components) = state.in_open_segment(&store.ring, vector) {
                     copied.push((vector, components.to_vec()));
                 }
             }
@@ -194,9 +188,9 @@ impl Index {
         let on_drives = |&vector: &Vector| {
             let segment = closed
                 .iter()
-                .find(|segment| self.store.ring.is_in(segment, vector));
+                .find(|segment| store.ring.is_in(segment, vector));
             if let Some(segment) = segment {
-                compare(vector, self.store.ring.in_segment(vector, &segment.bytes));
+                compare(vector, store.ring.in_segment(vector, &segment.bytes));
             }
             segment.is_none() && !copied.contains(&vector)
         };
@@ -233,44 +227,39 @@ impl Index {
     }
 
     async fn read_block(&self, block: Block) -> Result<device::AlignedBuf, SliceError> {
-        let shape = &self.store.drives[block.drive].shape;
+        let store = &*self.store;
+        let shape = &store.drives[block.drive].shape;
         let channel = shape.channels.of(block.offset) as usize;
-        let pages = self.store.ring.shape.block_bytes / shape.page_bytes;
+        let pages = store.ring.shape.block_bytes / shape.page_bytes;
         self.channels.vector_pages[channel].fetch_add(pages as u64, Ordering::Relaxed);
-        self.store.ring.read_block(&self.store.drives, block).await
+        store.ring.read_block(&store.drives, block).await
     }
 
     pub(super) async fn get(&self, id: VectorId) -> Result<Option<Vec<f32>>, SliceError> {
-        let Some(vector) = Vector::of(id, self.store.shape.batch) else {
+        let store = &*self.store;
+        let Some(vector) = Vector::of(id, store.shape.batch) else {
             return Ok(None);
         };
         let (_view, in_memory) = {
-            let state = self.store.state.lock();
-            if !self.store.is_live(&state, vector) {
+            let state = store.state.lock();
+            if !store.is_live(&state, vector) {
                 return Ok(None);
             }
             let closed = state.closed.iter().map(|(segment, _)| segment);
             let closed = closed
                 .into_iter()
-                .find(|segment| self.store.ring.is_in(segment, vector));
-            let in_closed =
-                closed.map(|segment| self.store.ring.in_segment(vector, &segment.bytes));
-            let found = state
-                .in_open_segment(&self.store.ring, vector)
-                .or(in_closed);
+                .find(|segment| store.ring.is_in(segment, vector));
+            let in_closed = closed.map(|segment| store.ring.in_segment(vector, &segment.bytes));
+            let found = state.in_open_segment(&store.ring, vector).or(in_closed);
             let found = found.map(|components| self.space.vector_of(components));
-            (self.store.readers.enter(state.flushed), found)
+            (store.readers.enter(state.flushed), found)
         };
         if in_memory.is_some() {
             return Ok(in_memory);
         }
-        let block = self.store.ring.block(vector);
-        let bytes = self
-            .store
-            .ring
-            .read_block(&self.store.drives, block)
-            .await?;
-        match self.store.ring.in_block(vector, &bytes) {
+        let block = store.ring.block(vector);
+        let bytes = store.ring.read_block(&store.drives, block).await?;
+        match store.ring.in_block(vector, &bytes) {
             Ok(components) => Ok(Some(self.space.vector_of(components))),
             Err(source) => Err(SliceError::Damaged {
                 drive: block.drive,

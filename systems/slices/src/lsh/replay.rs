@@ -177,10 +177,7 @@ impl Replay<'_> {
             .await?;
         let end = number * self.store.ring.shape.segment_vectors + count;
         for ordinal in found.count..end {
-            let vector = Vector {
-                generation,
-                ordinal,
-            };
+            let vector = Vector::new(generation, ordinal);
             match self.store.ring.verified(vector, &segment) {
                 Ok(bytes) => self.list_components(&mut found.batch, vector, bytes),
                 Err(_) => self.store.counts.add(|counts| counts.damaged = 1),

@@ -56,10 +56,7 @@ impl Store {
 
     /// Returns whether a vector exists, and has not been deleted.
     pub(super) fn is_live(&self, state: &State, vector: Vector) -> bool {
-        let Vector {
-            generation,
-            ordinal,
-        } = vector;
+        let generation = vector.generation;
         let incarnations = self.shape.page.incarnations as u32;
         let is_kept = generation > 0 && generation.saturating_add(incarnations) > state.flushed;
         let count = || match generation == state.generation {
@@ -70,8 +67,8 @@ impl Store {
         };
         is_kept
             && generation <= state.generation
-            && ordinal < count()
-            && !self.log.is_deleted(generation, ordinal)
+            && vector.ordinal < count()
+            && !self.log.is_deleted(generation, vector.ordinal)
     }
 
     /// Adds a vector and its entries, if there is space. Also returns the error of the last write, if it has failed.
