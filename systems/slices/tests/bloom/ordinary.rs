@@ -4,6 +4,7 @@ use flowstone_slices::{BloomSettings, Scheduling, SliceBloom};
 
 use crate::common::structure::{fill, fill_drives, missing};
 use crate::life::{Hardware, PLACEMENTS, key, small, with};
+use crate::plain::at_once;
 
 /// Returns how many of the keys the filter may contain.
 async fn maybe(filter: &SliceBloom, keys: std::ops::Range<u64>) -> u64 {
@@ -85,23 +86,19 @@ fn clients_at_once_find_what_they_have_inserted() {
     for placement in PLACEMENTS {
         for drives in [1, 3] {
             with(&small(40, placement), drives, async |filter, _| {
-                let tasks: Vec<_> = (0..8_u64)
-                    .map(|task| {
-                        let filter = filter.clone();
-                        runtime::spawn(async move {
-                            for round in 0..300 {
-                                let number = task * 1_000 + round;
-                                filter.insert(&key(number)).await.expect("drives work");
-                                let earlier = task * 1_000 + round / 2;
-                                assert_eq!(maybe(&filter, number..number + 1).await, 1);
-                                assert_eq!(maybe(&filter, earlier..earlier + 1).await, 1);
-                            }
-                        })
-                    })
-                    .collect();
-                for task in tasks {
-                    task.await.expect("tasks end");
-                }
+                at_once(8, |task| {
+                    let filter = filter.clone();
+                    async move {
+                        for round in 0..300 {
+                            let number = task * 1_000 + round;
+                            filter.insert(&key(number)).await.expect("drives work");
+                            let earlier = task * 1_000 + round / 2;
+                            assert_eq!(maybe(&filter, number..number + 1).await, 1);
+                            assert_eq!(maybe(&filter, earlier..earlier + 1).await, 1);
+                        }
+                    }
+                })
+                .await;
                 assert!(filter.stats().flushes > 10);
             });
         }

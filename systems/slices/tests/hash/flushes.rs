@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::{Fault, Journal, MemoryDisk, MemoryJournal, Operation, When};
+use device::{Fault, Operation, When};
 use flowstone_slices::{Files, HashSettings, SliceHash, get_all};
-use runtime::sim::Sim;
 
 use crate::common::faults::writes_that_fail_and_are_left_are_begun_again;
 use crate::common::structure::{fill, fill_drives, missing};
 use crate::life::{DRIVE_BYTES, Hardware, opened, small, used, with, with_side};
+use crate::plain::with_bytes;
 
 /// Runs a test with a table that has 300 keys on its drive.
 fn with_keys(settings: &HashSettings, test: impl AsyncFnOnce(SliceHash, &Hardware)) {
@@ -209,24 +209,9 @@ fn a_failing_log_is_an_error_and_no_silence() {
         spare_regions: 1,
         ..small(8, false)
     };
-    let regions = 4;
-    let bytes = 8192
-        + regions
-            * settings
-                .shape(&[DRIVE_BYTES])
-                .expect("it can be")
-                .region_bytes;
-    Sim::new(1).block_on(async {
-        let disk = Arc::new(MemoryDisk::new(bytes));
-        let words = SliceHash::log_words(&settings, &[bytes]).expect("it can be");
-        let journal = Arc::new(MemoryJournal::new(words));
-        let table = SliceHash::create(
-            vec![disk],
-            Arc::clone(&journal) as Arc<dyn Journal>,
-            &settings,
-        )
-        .await
-        .expect("drives work");
+    let shape = settings.shape(&[DRIVE_BYTES]).expect("it can be");
+    let four_regions = 8192 + 4 * shape.region_bytes;
+    with_bytes(&settings, four_regions, async |table, journal| {
         fill_drives(&table, 0..300).await;
         journal.set_sync_fails(true);
         for key in 300..2_000 {
