@@ -50,9 +50,8 @@ fn with_shape(change: impl FnOnce(&mut Geometry)) -> Arc<Nand> {
 async fn begin_read(nand: &Arc<Nand>, pages: usize) -> JoinHandle<u64> {
     let nand = Arc::clone(nand);
     let reader = spawn(async move {
-        nand.read(LUN_0, 0, AlignedBuf::new(pages * PAGE))
-            .await
-            .unwrap();
+        let read = nand.read(LUN_0, 0, AlignedBuf::new(pages * PAGE));
+        read.await.unwrap();
         now().as_nanos()
     });
     runtime::yield_now().await;
@@ -201,9 +200,8 @@ fn a_read_passes_between_the_pages_of_a_long_program() {
             now()
         });
         runtime::sleep(Duration::from_nanos(100_000)).await;
-        nand.read(BlockId(1), 0, AlignedBuf::new(PAGE))
-            .await
-            .unwrap();
+        let read = nand.read(BlockId(1), 0, AlignedBuf::new(PAGE));
+        read.await.unwrap();
         let page = TRANSFER + PROGRAM;
         let read = READ + TRANSFER;
         assert_eq!(now().since(begin).as_nanos() as u64, page + read);
@@ -336,10 +334,8 @@ fn slow_and_fast_pages_alternate() {
         };
         let nand = Nand::new(small(timing, Endurance::unlimited())).unwrap();
         assert_eq!(time_of(nand.program(LUN_0, 0, pages(1, 1))).await, 850);
-        assert_eq!(
-            time_of(nand.program(LUN_0, 1, pages(1, 3))).await,
-            2300 + 850 + 2300
-        );
+        let three = time_of(nand.program(LUN_0, 1, pages(1, 3))).await;
+        assert_eq!(three, 2300 + 850 + 2300);
         let read = nand.read(LUN_0, PAGE as u32, AlignedBuf::new(2 * PAGE));
         assert_eq!(time_of(read).await, 64 + 48);
     });
@@ -359,9 +355,8 @@ fn trace(seed: u64) -> Vec<(u32, u64)> {
                     nand.erase(block).await.unwrap();
                     nand.program(block, 0, pages(round, 3)).await.unwrap();
                     for _ in 0..runtime::random_u64() % 4 {
-                        nand.read(block, 0, AlignedBuf::new(2 * PAGE))
-                            .await
-                            .unwrap();
+                        let read = nand.read(block, 0, AlignedBuf::new(2 * PAGE));
+                        read.await.unwrap();
                     }
                     ends.push((task, now().as_nanos()));
                 }

@@ -68,14 +68,14 @@ fn a_drive_that_has_been_cut_short_is_refused() {
 
 #[test]
 fn a_superblock_that_cannot_be_is_an_error() {
-    let own: [(&str, Set); 5] = [
-        ("keys", |block, to| block.own[0] = U64::new(to.into())),
-        ("more keys", |block, to| {
+    let own: [(&str, Set<'_>); 5] = [
+        ("keys", &|block, to| block.own[0] = U64::new(to.into())),
+        ("more keys", &|block, to| {
             block.own[0] = U64::new(100 | u64::from(to) << 32);
         }),
-        ("functions", |block, to| block.own[1] = U64::new(to.into())),
-        ("placement", |block, to| block.own[2] = U64::new(to.into())),
-        ("nothing", |block, to| block.own[3] = U64::new(to.into())),
+        ("functions", &|block, to| block.own[1] = U64::new(to.into())),
+        ("placement", &|block, to| block.own[2] = U64::new(to.into())),
+        ("nothing", &|block, to| block.own[3] = U64::new(to.into())),
     ];
     for placement in PLACEMENTS {
         let settings = small(8, placement);

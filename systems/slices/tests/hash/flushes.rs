@@ -31,12 +31,8 @@ fn reads_that_fail_for_a_moment_during_a_flush_lose_nothing() {
         let flushed = table.flush().await;
         hardware.disks[0].heal();
         let gone = missing(&table, 0..300).await;
-        assert_eq!(
-            gone,
-            0,
-            "of 300, for ever; the flush said {flushed:?}, {:?}",
-            table.stats()
-        );
+        let told = format!("the flush said {flushed:?}, {:?}", table.stats());
+        assert_eq!(gone, 0, "of 300, for ever; {told}");
     });
 }
 
@@ -61,11 +57,8 @@ fn look_ups_that_are_given_up_do_not_end_the_process() {
         let busy = runtime::spawn(async move { busy.get(1).await });
         runtime::sleep(Duration::from_micros(1)).await;
         let all = get_all(&table, (0..100_000).map(|key| key % 300));
-        assert!(
-            runtime::timeout(Duration::from_millis(1), all)
-                .await
-                .is_err()
-        );
+        let given_up = runtime::timeout(Duration::from_millis(1), all).await;
+        assert!(given_up.is_err());
         busy.await.expect("it ends").expect("drives work");
         assert_eq!(table.get(2).await.expect("drives work"), Some(2));
     });
@@ -180,10 +173,8 @@ fn a_region_that_cannot_be_written_is_left_alone() {
     };
     with(&settings, 1, async |table, hardware| {
         // The first page of the first region.
-        hardware.disks[0].script(
-            When::every(Operation::Write).within(8192..12288),
-            Fault::Error,
-        );
+        let of_page = When::every(Operation::Write).within(8192..12288);
+        hardware.disks[0].script(of_page, Fault::Error);
         for key in 0..50 {
             table.insert(key, key).await.expect("there is space");
         }

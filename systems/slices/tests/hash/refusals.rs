@@ -234,14 +234,14 @@ fn a_drive_that_has_been_cut_short_is_refused() {
 
 #[test]
 fn a_superblock_that_cannot_be_is_an_error() {
-    let own: [(&str, Set); 3] = [
-        ("table_entries", |block, to| {
+    let own: [(&str, Set<'_>); 3] = [
+        ("table_entries", &|block, to| {
             block.own[0] = U64::new(to.into());
         }),
-        ("more table_entries", |block, to| {
+        ("more table_entries", &|block, to| {
             block.own[0] = U64::new(100 | u64::from(to) << 32);
         }),
-        ("side tables", |block, to| {
+        ("side tables", &|block, to| {
             block.own[1] = U64::new(to.into());
         }),
     ];

@@ -123,9 +123,8 @@ fn the_queue_takes_no_more_than_its_depth() {
             ..tiny(0.5, Striping::WriteOrder)
         }));
         for page in 0..8 {
-            ftl.write(page * 4 * SECTOR as u64, filled(1, 4))
-                .await
-                .unwrap();
+            let write = ftl.write(page * 4 * SECTOR as u64, filled(1, 4));
+            write.await.unwrap();
         }
         let begin = now();
         let mut readers = Vec::new();
@@ -175,10 +174,7 @@ fn a_drive_that_wears_out_keeps_what_it_has_and_then_refuses() {
             assert_eq!(buf[0], byte, "page {page}");
         }
         let rated = u64::from(nand.geometry().blocks()) * 4 * 30;
-        assert!(
-            writes > rated / 4,
-            "{writes} pages written of {rated} rated"
-        );
+        assert!(writes > rated / 4, "{writes} pages of {rated} rated");
     });
 }
 

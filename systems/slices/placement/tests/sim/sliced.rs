@@ -167,10 +167,8 @@ fn an_index_that_cannot_be_written_costs_items_until_it_can() {
         fill(&engine, 2000, 500).await;
         index.set_full(true);
         let mut number = 2000;
-        while set(&engine, &numbered(number), &value(number, 500))
-            .await
-            .is_ok()
-        {
+        let store = async |number| set(&engine, &numbered(number), &value(number, 500)).await;
+        while store(number).await.is_ok() {
             number += 1;
         }
         assert!((4000..ITEMS).contains(&number), "{number}");
@@ -179,8 +177,7 @@ fn an_index_that_cannot_be_written_costs_items_until_it_can() {
         // Failed flushes are repeated after some seconds.
         runtime::sleep(Duration::from_secs(6)).await;
         for number in number..ITEMS {
-            let bytes = value(number, 500);
-            set(&engine, &numbered(number), &bytes).await.unwrap();
+            store(number).await.unwrap();
         }
         let mut found = 0;
         for number in 0..ITEMS {
@@ -347,9 +344,8 @@ fn what_changes_during_a_flush_is_counted_out_once() {
         let mut random = random(5);
         for tag in 0..60_000 {
             let number = random.random_range(0..KEYS);
-            set(&engine, &numbered(number), &value(tag, 200))
-                .await
-                .unwrap();
+            let bytes = value(tag, 200);
+            set(&engine, &numbered(number), &bytes).await.unwrap();
         }
         let found = dump(&engine).await.len() as u64;
         let counted = engine.stats().placement.objects;
@@ -376,9 +372,8 @@ fn an_image_that_is_opened_with_less_for_its_index_stores_on() {
         assert!(matches!(engine.stop().await, Stop::Complete { .. }));
         let engine = start(&media, &with(10)).await;
         for number in ITEMS..4 * ITEMS {
-            set(&engine, &numbered(number), &value(number, 500))
-                .await
-                .unwrap();
+            let bytes = value(number, 500);
+            set(&engine, &numbered(number), &bytes).await.unwrap();
         }
         for number in 0..4 * ITEMS {
             assert!(get(&engine, &numbered(number)).await.is_some(), "{number}");
