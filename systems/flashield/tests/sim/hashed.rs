@@ -17,7 +17,7 @@ use rand::Rng;
 
 use crate::hashed_placement::HashedFor;
 use crate::support::{
-    Media, for_each_seed, get, get_item, memory_disk, numbered, random, remove, roomy, set,
+    Media, fill, for_each_seed, get, get_item, memory_disk, numbered, random, remove, roomy, set,
     simulate, start, tight, value,
 };
 
@@ -289,10 +289,7 @@ fn only_a_look_that_counts_makes_an_item_read() {
             ..roomy()
         };
         let engine = start(&hashed_media(65 << 20, 30_000), &config).await;
-        for number in 0..ITEMS {
-            let bytes = value(number, 1900);
-            set(&engine, &numbered(number), &bytes).await.unwrap();
-        }
+        fill(&engine, ITEMS, 1900).await;
         let is_fetched = async |number, peek| {
             let name = numbered(number);
             let (key, now) = (engine.key(&name).unwrap(), runtime::unix_seconds());
