@@ -70,13 +70,11 @@ fn a_checkpoint_has_what_waits_in_the_buffers_of_lists() {
     in_simulation(1, || async {
         let mut bench = Bench::new(config());
         bench.insert_all(0..KEYS).await;
-        let of_partition = |partition: &Mutex<Partition>| {
-            let partition = partition.lock();
-            let lists = partition.lists.iter();
-            lists.map(|list| list.buffer.len()).sum::<usize>()
-        };
-        let partitions = bench.cascade.tiers.partitions.iter();
-        let buffered: usize = partitions.map(of_partition).sum();
+        let mut buffered = 0;
+        for partition in &bench.cascade.tiers.partitions {
+            let lists = &partition.lock().lists;
+            buffered += lists.iter().map(|list| list.buffer.len()).sum::<usize>();
+        }
         assert!(buffered > 10, "{buffered}");
         let section = bench.save(true).await;
         bench.cascade.checkpoints.saved(Some(true));
