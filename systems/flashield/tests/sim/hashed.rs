@@ -397,49 +397,6 @@ fn a_sync_of_a_full_flash_ends_though_all_of_it_has_been_read() {
     });
 }
 
-/// A power cut has taken the record of the older copy. The start that finds both copies records it anew: the record of the
-/// key goes once the newer copy has been located.
-#[test]
-fn what_a_start_finds_superseded_stays_gone_when_its_successor_is_removed() {
-    let config = EngineConfig {
-        sync_interval: Duration::from_secs(3600),
-        ..roomy()
-    };
-    let media_of = |left: &Left| {
-        let (disk, mut media) = left.media();
-        media.placement = Some(Arc::new(HashedFor(1000)));
-        (disk, media)
-    };
-    let (disk, media) = media_of(&Left::new(Image::new(17 << 20)));
-    let left = simulate(1, async {
-        let engine = start(&media, &config).await;
-        set(&engine, &numbered(0), b"older").await.unwrap();
-        engine.sync().await.unwrap();
-        let words = media.journal.crash();
-        set(&engine, &numbered(0), b"newer").await.unwrap();
-        engine.sync().await.unwrap();
-        let image = disk.snapshot();
-        Left { image, words }
-    });
-    let (disk, media) = media_of(&left);
-    let left = simulate(2, async {
-        let engine = start(&media, &config).await;
-        assert_eq!(get(&engine, &numbered(0)).await, Some(b"newer".to_vec()));
-        remove(&engine, 0).await;
-        runtime::sleep(Duration::from_secs(1)).await;
-        assert_eq!(
-            counted(&engine, "index_dead_keys"),
-            0,
-            "its copy is located"
-        );
-        Left::of(&disk, &media)
-    });
-    simulate(3, async {
-        let engine = start(&media_of(&left).1, &config).await;
-        assert_eq!(get(&engine, &numbered(0)).await, None);
-    });
-}
-
 /// The look-up of a removed key finds nothing once the key is no longer listed as dead: no entry leads to its copy.
 #[test]
 fn what_was_removed_has_no_entry_when_it_leaves_the_list_of_the_dead() {

@@ -4,14 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::{Disk, Fault, FaultyDisk, Image, Latency, Operation, Tear, When};
+use device::{Disk, Fault, FaultyDisk, Image, Latency, Operation, When};
 use flowstone_engine::config::META_BYTES;
 use flowstone_engine::{
-    Dram, Engine, EngineConfig, IndexSettings, Opening, ReclaimPolicy, Start, Stop, Victim,
+    Dram, Engine, EngineConfig, IndexSettings, Opening, ReclaimPolicy, Stop, Victim,
 };
 use flowstone_sliced::SlicedSettings;
 use rand::Rng;
-use runtime::sim::Sim;
 
 use crate::support::{
     Left, Media, dump, for_each_seed, get, memory_disk, numbered, random, remove, run_background,
@@ -440,70 +439,4 @@ fn checkpoints_go_on_after_superblocks_that_could_not_be_written() {
         }
         assert!(engine.checkpoint_now().await);
     });
-}
-
-/// The next checkpoint is written beside the one in force: a kill before the superblock names it leaves that one whole.
-#[test]
-fn a_checkpoint_in_force_keeps_its_area() {
-    const ITEMS: u64 = 3000;
-    simulate(11, async {
-        let mut media = memory_disk(64 << 20);
-        let disk = Arc::new(FaultyDisk::in_memory(64 << 20, 11));
-        media.disk = Arc::clone(&disk) as Arc<dyn Disk>;
-        let engine = start(&media, &sliced(settings())).await;
-        for number in 0..ITEMS {
-            let bytes = value(number, 500);
-            set(&engine, &numbered(number), &bytes).await.unwrap();
-        }
-        assert!(engine.checkpoint_now().await);
-        for number in 0..ITEMS {
-            let bytes = value(number + 1, 500);
-            set(&engine, &numbered(number), &bytes).await.unwrap();
-        }
-        engine.sync().await.unwrap();
-        let superblocks = When::every(Operation::Write).within(0..META_BYTES);
-        disk.script(superblocks, Fault::Slow(Duration::from_secs(3600)));
-        let writing = Arc::clone(&engine);
-        let _written = runtime::spawn(async move { writing.checkpoint_now().await });
-        runtime::sleep(Duration::from_secs(1)).await;
-        disk.sync().await.unwrap();
-        let left = Left {
-            image: disk.crash(11, Tear::Writes),
-            words: media.journal.crash(),
-        };
-        let engine = start(&left.media().1, &sliced(settings())).await;
-        assert!(matches!(engine.start(), Start::Warm { .. }));
-        for number in 0..ITEMS {
-            let found = get(&engine, &numbered(number)).await;
-            assert_eq!(found, Some(value(number + 1, 500)), "{number}");
-        }
-    });
-}
-
-/// Segments of a run have numbers that no run before has given, though the last checkpoint does not know them all.
-#[test]
-fn what_was_synced_is_found_though_kills_come_between() {
-    const ITEMS: u64 = 4000;
-    let mut left = Left::new(Image::new(64 << 20));
-    for life in 0..4 {
-        let (disk, media) = left.media();
-        let sim = Sim::new(life);
-        sim.block_on(async {
-            let engine = start(&media, &sliced(settings())).await;
-            for number in (0..ITEMS).filter(|_| life > 0) {
-                let found = get(&engine, &numbered(number)).await;
-                assert_eq!(found, Some(value(number + life - 1, 500)), "{number}");
-            }
-            for number in 0..ITEMS {
-                let bytes = value(number + life, 500);
-                set(&engine, &numbered(number), &bytes).await.unwrap();
-                if number == ITEMS / 4 {
-                    assert!(engine.checkpoint_now().await);
-                }
-            }
-            engine.sync().await.unwrap();
-        });
-        sim.crash();
-        left = Left::of(&disk, &media);
-    }
 }
