@@ -47,32 +47,6 @@ fn a_buried_key_stays_so_when_its_tombstone_moves_down() {
     });
 }
 
-/// Entries of the lists' buffers are nowhere else.
-#[test]
-fn a_checkpoint_has_what_waits_in_the_buffers_of_lists() {
-    in_simulation(1, || async {
-        let mut bench = Bench::new(config());
-        bench.insert_all(0..KEYS).await;
-        let buffered = |bench: &Bench| {
-            let mut entries = 0;
-            for partition in &bench.cascade.tiers.partitions {
-                let lists = &partition.lock().lists;
-                entries += lists.iter().map(|list| list.buffer.len()).sum::<usize>();
-            }
-            entries
-        };
-        let mut keys = KEYS;
-        while buffered(&bench) == 0 {
-            bench.insert_all(keys..keys + 1).await;
-            keys += 1;
-        }
-        let section = bench.save(true).await;
-        bench.cascade.checkpoints.saved(Some(true));
-        bench.load(&section).await;
-        bench.check_all(0..keys).await;
-    });
-}
-
 #[test]
 fn a_filter_of_a_list_denies_none_of_the_keys_behind_it() {
     in_simulation(1, || async {
@@ -114,57 +88,5 @@ fn a_look_up_puts_no_mapping_into_tier_1_that_was_overtaken() {
             "{found:?}"
         );
         bench.check(KEY).await;
-    });
-}
-
-/// A compaction rewrites a bucket and waits for pages. Its oldest page is evicted for them, and a key of that page is buried
-/// without a tombstone, since nothing is left to be hidden.
-#[test]
-fn a_compaction_brings_back_nothing_that_was_evicted_and_buried_meanwhile() {
-    const REWRITTEN_PAGES: usize = 12;
-    let sizes = Sizes {
-        partitions: Some(1),
-        direct_blocks: Some(1),
-        direct_pages: Some(1),
-        lists: Some(1),
-        active_blocks: Some(2),
-        active_pages: Some(1),
-        ratio: Some(1),
-        hot_entries: Some(40),
-        page_entries: Some(40),
-    };
-    in_simulation(1, || async {
-        let mut bench = Bench::new(CascadeConfig { sizes, ..config() });
-        let cascade = Arc::clone(&bench.cascade);
-        let is_due = || {
-            let list = &cascade.tiers.partitions[0].lock().lists[0];
-            list.blocks.len() >= 2 && list.buckets[0].pages.len() >= REWRITTEN_PAGES
-        };
-        for key in 0.. {
-            let code = bench.place(u32::MAX);
-            let inserted = cascade.tiers.insert(hash_of(key), code, true);
-            inserted.expect("there is space");
-            while !is_due() && cascade.upkeep(0).tidy().await {}
-            if is_due() {
-                break;
-            }
-        }
-        let store = &cascade.flash.store;
-        let taken: Vec<_> = std::iter::from_fn(|| store.take(1)).flatten().collect();
-        let compacting = Arc::clone(&bench.cascade);
-        let compacted = runtime::spawn(async move { compacting.upkeep(0).tidy().await });
-        while cascade.counters.evicted.load(Ordering::Relaxed) == 0 {
-            runtime::sleep(Duration::from_millis(1)).await;
-        }
-        let tiers = &cascade.tiers;
-        let is_evicted =
-            |&key: &u64| tiers.lookup(hash_of(key)).is_none() && !tiers.may_be_below(hash_of(key));
-        let evicted = (0..bench.next).find(is_evicted);
-        let evicted = evicted.expect("a key of the page");
-        bench.bury(evicted);
-        assert_eq!(tiers.lookup(hash_of(evicted)), None, "no tombstone");
-        store.release(taken);
-        assert_eq!(compacted.await, Some(true));
-        bench.check(evicted).await;
     });
 }
