@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use crate::cascade::{Cascade, CascadeConfig, Hot, OutOfRange, Searched, Segments};
+use crate::cascade::{Cascade, CascadeConfig, Footprint, Hot, OutOfRange, Searched, Segments};
 use device::{Disk, IoFuture, Region};
 use runtime::work::{self, Work};
 
@@ -78,8 +78,8 @@ impl PlacementKind for TieredSettings {
         let expected_items = room.items(ITEM_BYTES, MEMORY_PER_ITEM);
         let region = tiered.cascade_of(room.image_bytes / ITEM_BYTES, 1);
         Ok(IndexSizes {
-            region_bytes: region.region_bytes(),
-            working_bytes: tiered.cascade_of(expected_items, 1).working_bytes(),
+            region_bytes: Footprint::of(&region).region_bytes(),
+            working_bytes: Footprint::of(&tiered.cascade_of(expected_items, 1)).working_bytes(),
             expected_items,
             ..IndexSizes::in_memory(room)
         })
@@ -243,7 +243,7 @@ impl Tiered {
             syncs: IndexSyncs::new(&parts.store, parts.index_is_apart),
         });
         let asked = settings.cascade_of(parts.expected_items, parts.codec.bits() + TURN_BITS);
-        let wanted = asked.within_region(region.len_bytes());
+        let wanted = Footprint::within_region(asked, region.len_bytes());
         if wanted.hot_percent != asked.hot_percent {
             tracing::warn!(
                 asked = asked.hot_percent,
@@ -251,10 +251,10 @@ impl Tiered {
                 "the index's part of the flash was laid out for fewer mappings in memory; a new image has space for more"
             );
         }
-        let mut config = wanted.within(parts.index_use.max_bytes);
+        let mut config = Footprint::within(wanted, parts.index_use.max_bytes);
         config.discard |= parts.discard;
         let room = parts.index_use.max_bytes;
-        let full_bytes = config.full_bytes();
+        let full_bytes = Footprint::of(&config).full_bytes();
         config.spare_bytes = room.saturating_sub(full_bytes);
         if room < full_bytes / LEAST_ROOM_SHARE {
             let missing = (full_bytes - room).div_ceil(1 << 20);

@@ -125,3 +125,27 @@ fn a_flush_that_comes_between_two_runs_is_not_applied_by_a_third() {
         assert!(get(&engine, &numbered(0)).await.is_some());
     });
 }
+
+/// A start takes a flush for one still to come, unless records say that each partition has applied it.
+#[test]
+fn a_flush_that_has_come_takes_nothing_that_was_stored_after_it() {
+    let sim = Sim::new(5);
+    let (disk, media) = Left::new(Image::new(IMAGE_BYTES)).media();
+    sim.block_on(async {
+        let engine = start(&media, &tight()).await;
+        fill(&engine, 100, 3000).await;
+        engine.flush_all(runtime::unix_seconds() + 10).await;
+        runtime::sleep(Duration::from_secs(20)).await;
+        fill(&engine, 100, 3000).await;
+        assert_eq!(engine.sync().await, Ok(()));
+    });
+    sim.crash();
+    let left = Left::of(&disk, &media);
+    sim.block_on(async {
+        let engine = started(&left).await;
+        assert_eq!(objects(&engine), 100);
+        for number in 0..100 {
+            assert!(get(&engine, &numbered(number)).await.is_some(), "{number}");
+        }
+    });
+}

@@ -19,6 +19,7 @@ mod images;
 mod index;
 mod inspect;
 mod journal;
+mod kills;
 mod limit;
 mod map_placement;
 mod memory;
