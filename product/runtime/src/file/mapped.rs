@@ -10,7 +10,6 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
-use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
@@ -117,7 +116,9 @@ impl MappedFile {
                 file.sync_data()?;
             }
             // Fills holes as well: a store into a hole could find the file system full.
-            rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
+            if super::reserve(&file, bytes)?.is_some() {
+                fill(&file, found.len()..bytes)?;
+            }
             Self::map(file.try_clone()?, path, before, bytes, false)
         };
         mapped()
@@ -289,6 +290,17 @@ impl MappedFile {
             let _ = let_go;
         }
     }
+}
+
+/// Writes zeros, which takes the space that cannot be reserved.
+fn fill(file: &File, mut range: Range<u64>) -> io::Result<()> {
+    const ZEROS: [u8; 16 * PAGE_BYTES] = [0; 16 * PAGE_BYTES];
+    while !range.is_empty() {
+        let count = (range.end - range.start).min(ZEROS.len() as u64);
+        file.write_all_at(&ZEROS[..count as usize], range.start)?;
+        range.start += count;
+    }
+    Ok(())
 }
 
 impl Drop for MappedFile {

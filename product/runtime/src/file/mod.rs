@@ -13,7 +13,7 @@ mod mapped;
 use std::fs::File;
 use std::io;
 use std::ops::ControlFlow;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -94,7 +94,7 @@ impl DirectFile {
             (open_with(path, flags, 0)?, Some("not asked for"))
         };
         if flags.create_new {
-            locks::restrict(&file)?;
+            locks::restrict(&file);
         }
         let found = file.metadata()?.file_type();
         let kind = if found.is_file() {
@@ -144,14 +144,25 @@ impl DirectFile {
         Ok(rustix::fs::ftruncate(&self.fd, len)?)
     }
 
-    /// Makes a regular file at least `len` bytes long and reserves the space for all of it.
+    /// Makes a regular file at least `len` bytes long and reserves the space for all of it. A file system that cannot reserve
+    /// space is told of in a line of the log, and the file takes its space as it is written.
     ///
     /// # Errors
     /// `StorageFull` when the file system has less space, else the system's.
     pub fn preallocate(&self, len: u64) -> io::Result<()> {
         self.note_len()?;
-        let flags = FallocateFlags::empty();
-        Ok(rustix::fs::fallocate(&self.fd, flags, 0, len)?)
+        let Some(refusal) = reserve(&self.fd, len)? else {
+            return Ok(());
+        };
+        rustix::fs::ftruncate(&self.fd, len.max(self.len_bytes()?))?;
+        let file = self.path.display();
+        tracing::warn!(
+            "{file}: its space cannot be reserved (fallocate: {}): keep {} MiB of its file system free, or set \
+             cache.preallocate=false to accept that without this line",
+            io::Error::from(refusal),
+            len >> 20
+        );
+        Ok(())
     }
 
     fn note_len(&self) -> io::Result<()> {
@@ -176,14 +187,14 @@ impl DirectFile {
     }
 
     /// Returns the largest size, in bytes, that the file can have on its file system: free space and blocks already allocated to
-    /// it.
-    pub fn room_bytes(&self) -> io::Result<u64> {
-        let system = rustix::fs::fstatvfs(&self.fd)?;
-        let taken = u64::try_from(rustix::fs::fstat(&self.fd)?.st_blocks).unwrap_or(0) * 512;
-        Ok(system
-            .f_bavail
-            .saturating_mul(system.f_frsize)
-            .saturating_add(taken))
+    /// it. `None` if the file system does not tell.
+    pub fn room_bytes(&self) -> Option<u64> {
+        let system = rustix::fs::fstatvfs(&self.fd).ok();
+        let system = system.filter(|system| system.f_blocks > 0)?;
+        let taken = rustix::fs::fstat(&self.fd).ok()?.st_blocks;
+        let taken = u64::try_from(taken).unwrap_or(0) * 512;
+        let free = system.f_bavail.saturating_mul(system.f_frsize);
+        Some(free.saturating_add(taken))
     }
 
     /// Returns whether a block device has partitions; false for a regular file.
@@ -281,7 +292,7 @@ impl DirectFile {
         .await;
         self.changes.fetch_sub(1, Ordering::Relaxed);
         match result {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => {
                 self.cannot_discard.store(true, Ordering::Relaxed);
                 Ok(())
             }
@@ -305,6 +316,16 @@ impl Drop for DirectFile {
         if *self.changes.get_mut() == 0 {
             locks::unlock(&self.fd);
         }
+    }
+}
+
+/// Makes a file at least `len` bytes long and reserves its space. Returns the refusal, with the file unchanged, if its file
+/// system cannot reserve space or the process may not.
+fn reserve(file: impl AsFd, len: u64) -> io::Result<Option<Errno>> {
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len) {
+        Ok(()) => Ok(None),
+        Err(full @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => Err(full.into()),
+        Err(refusal) => Ok(Some(refusal)),
     }
 }
 
