@@ -49,24 +49,52 @@ fn refuse(call: libc::c_long, errno: i32) {
     }
 }
 
-#[test]
-fn the_fallback_is_taken_and_says_why() {
-    refuse(libc::SYS_io_uring_setup, libc::EPERM);
+/// Refuses `call`, starts workers, and returns why they do not use io_uring.
+fn fallback_without(call: libc::c_long, errno: i32) -> String {
+    refuse(call, errno);
     let mut config = LiveConfig {
         threads: 2,
         ..LiveConfig::default()
     };
     let workers = Workers::start(&config).unwrap();
-    let IoPath::Fallback { reason } = workers.io_path() else {
-        panic!("io_uring is forbidden here");
+    let IoPath::Fallback { reason } = workers.io_path().clone() else {
+        panic!("a call that a ring needs is refused");
     };
-    assert!(reason.contains("not permitted"), "{reason}");
     let (give, take) = std::sync::mpsc::channel();
     workers.spawn_on(1, move || async move { give.send(7).unwrap() });
     assert_eq!(take.recv().unwrap(), 7);
     workers.shutdown();
     config.io = IoChoice::IoUring;
-    assert!(Workers::start(&config).is_err());
+    let refused = Workers::start(&config).err().unwrap();
+    assert_eq!(refused.to_string(), reason);
+    reason
+}
+
+#[test]
+fn half_an_io_uring_is_not_used_and_the_reason_names_the_call_and_the_remedy() {
+    let calls = [
+        (libc::SYS_io_uring_setup, "io_uring_setup is refused"),
+        (libc::SYS_io_uring_register, "io_uring_register is refused"),
+        (libc::SYS_io_uring_enter, "io_uring_enter is refused"),
+    ];
+    let errors = [
+        (libc::EPERM, "seccomp profile"),
+        (libc::EACCES, "seccomp profile"),
+        (libc::ENOMEM, "locked memory"),
+        (libc::ENOSYS, "Linux 5.19"),
+        (libc::EINVAL, "Linux 5.19"),
+        (libc::EAGAIN, "Linux 5.19"),
+    ];
+    for (call, named) in calls {
+        for (errno, remedy) in errors {
+            let refused = move || fallback_without(call, errno);
+            let reason = std::thread::spawn(refused).join().unwrap();
+            assert!(
+                reason.starts_with(named) && reason.contains(remedy),
+                "{errno}: {reason}"
+            );
+        }
+    }
 }
 
 /// Runs `test` on a thread of its own for each errno that file systems and containers refuse `fallocate` with.

@@ -68,6 +68,7 @@ pub fn run(
     let stop = Arc::new(StopRequest::default());
     answer_signals(signals, Arc::clone(&stop)).map_err(ServeError::Workers)?;
     runtime::process::give_freed_memory_back();
+    runtime::live::log_failed_waits_once();
     config.check()?;
     config.cache.force |= config.cache.overwrite_filesystem;
     let threads = config.threads();

@@ -22,6 +22,7 @@
 mod driver;
 mod inbox;
 mod panics;
+mod probe;
 mod signals;
 mod submission;
 mod workers;
@@ -34,6 +35,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 pub use driver::{IoChoice, IoPath, LiveConfig, io_path_here};
+pub use panics::log_failed_waits_once;
 pub use signals::{Signal, Signals, signals};
 pub use workers::{Workers, block_on, block_on_with};
 
