@@ -121,14 +121,14 @@ pub fn run(
     let shared = Arc::new(Shared {
         engine,
         workers: workers.clone(),
-        counters: (0..threads)
+        counters: (0..workers.count())
             .map(|_| Arc::new(Counters::default()))
             .collect(),
         reset_base: Mutex::default(),
         budget,
         lent,
         values,
-        connections: Connections::new(threads),
+        connections: Connections::new(workers.count()),
         stopping: AtomicBool::new(false),
         binary_clients: Throttle::default(),
         failed_accepts: Throttle::default(),

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use super::locks::{remove, unlock};
-use super::{gate, open_or_create, try_lock};
+use super::{open_or_create, try_lock};
 use crate::buffer::PAGE_BYTES;
 
 /// Bytes at the beginning of a file that decide its length.
@@ -273,7 +273,7 @@ impl MappedFile {
     /// # Errors
     /// The system's. Stores that were not durable may then be lost, even if a later call succeeds.
     pub async fn sync(&self) -> io::Result<()> {
-        gate::sync_data(&self.fd).await
+        super::sync_data(&self.fd).await
     }
 
     /// Evicts the whole pages of `words` from the process's memory; the next access loads them again.

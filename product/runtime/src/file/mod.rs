@@ -1,12 +1,11 @@
 //! [`DirectFile`]: a regular file or block device, read and written past the page cache.
 //!
 //! Usable from every worker at once: an operation goes to the ring of the thread that starts it. Without a ring, a bounded pool
-//! of threads does the work.
+//! of threads does the work; operations wait in line for a thread.
 //!
 //! Offsets and lengths are multiples of [`PAGE_BYTES`], and buffers are aligned to it; the file system refuses other values.
 //! Errors are the system's own unless stated otherwise. A short read ends at the end of the file.
 
-mod gate;
 mod locks;
 mod mapped;
 
@@ -219,7 +218,10 @@ impl DirectFile {
     /// # Errors
     /// The system's; the contents of the buffer are then undefined.
     pub async fn read_at(&self, buf: AlignedBuf, offset: u64) -> (io::Result<usize>, AlignedBuf) {
-        self.whole(buf, offset, op::ReadAt::new).await
+        let read = |file: &OwnedFd, buf: &mut AlignedBuf, from, at| {
+            rustix::io::pread(file, &mut buf[from..], at)
+        };
+        self.whole(buf, offset, op::ReadAt::new, read).await
     }
 
     /// Writes `data` at `offset`. Returns `data` and the number of bytes written, which is less than its length only at the end
@@ -229,34 +231,48 @@ impl DirectFile {
     /// The system's; any part may have been written.
     pub async fn write_at<B>(&self, data: B, offset: u64) -> (io::Result<usize>, B)
     where
-        B: AsRef<[u8]> + 'static,
+        B: AsRef<[u8]> + Send + 'static,
     {
+        let write = |file: &OwnedFd, data: &mut B, from, at| {
+            rustix::io::pwrite(file, &data.as_ref()[from..], at)
+        };
         self.begin_change();
-        let written = self.whole(data, offset, op::WriteAt::new).await;
+        let written = self.whole(data, offset, op::WriteAt::new, write).await;
         self.changes.fetch_sub(1, Ordering::Relaxed);
         written
     }
 
-    /// Reads or writes all of `buf` at `offset`, in as many operations as necessary.
+    /// Reads or writes all of `buf` at `offset`, in as many operations as necessary: of the ring, or else by `call` on a thread of
+    /// the pool.
     async fn whole<B, O>(
         &self,
         mut buf: B,
         offset: u64,
         operation: impl Fn(Arc<OwnedFd>, u64, InFlight<B>) -> O,
+        call: fn(&OwnedFd, &mut B, usize, u64) -> Result<usize, Errno>,
     ) -> (io::Result<usize>, B)
     where
-        B: AsRef<[u8]>,
+        B: AsRef<[u8]> + Send + 'static,
         O: OpCode + IntoInner<Inner = InFlight<B>> + 'static,
     {
         let len = buf.as_ref().len();
         let mut from = 0;
         loop {
-            let _permit = gate::permit_unless_ring().await;
             let (fd, at) = (Arc::clone(&self.fd), offset + from as u64);
-            let started = operation(fd, at, InFlight::new(buf, from));
-            let submitted = live::submitted(compio::runtime::submit(started));
-            let BufResult(result, ended) = submitted.await;
-            buf = ended.into_inner().into_inner();
+            let result;
+            if live::uses_ring() {
+                let started = operation(fd, at, InFlight::new(buf, from));
+                let submitted = live::submitted(compio::runtime::submit(started));
+                let ended;
+                BufResult(result, ended) = submitted.await;
+                buf = ended.into_inner().into_inner();
+            } else {
+                let called = live::blocking(move || {
+                    let result = call(&fd, &mut buf, from, at);
+                    (result.map_err(io::Error::from), buf)
+                });
+                (result, buf) = called.await;
+            }
             match next_step(result, from, len) {
                 ControlFlow::Continue(next) => from = next,
                 ControlFlow::Break(result) => return (result, buf),
@@ -269,7 +285,7 @@ impl DirectFile {
     /// # Errors
     /// The system's. Writes that were not durable may then be lost, even if a later call succeeds.
     pub async fn sync_data(&self) -> io::Result<()> {
-        gate::sync_data(&self.fd).await
+        sync_data(&self.fd).await
     }
 
     /// Tells the device that a range holds no data: punches a hole in a file, discards on a block device. Does nothing if the
@@ -280,7 +296,6 @@ impl DirectFile {
         }
         let fd = Arc::clone(&self.fd);
         let kind = self.kind;
-        let _permit = gate::permit().await;
         self.begin_change();
         let result = live::blocking(move || match kind {
             Kind::File => {
@@ -317,6 +332,17 @@ impl Drop for DirectFile {
             locks::unlock(&self.fd);
         }
     }
+}
+
+/// Makes the completed writes to a file durable.
+async fn sync_data(fd: &Arc<OwnedFd>) -> io::Result<()> {
+    let fd = Arc::clone(fd);
+    if live::uses_ring() {
+        let BufResult(result, _) = compio::runtime::submit(op::Sync::new(fd, true)).await;
+        return result.map(drop);
+    }
+    let called = live::blocking(move || rustix::fs::fdatasync(fd)).await;
+    Ok(called?)
 }
 
 /// Makes a file at least `len` bytes long and reserves its space. Returns the refusal, with the file unchanged, if its file

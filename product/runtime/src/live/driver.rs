@@ -22,9 +22,6 @@ const RING_COMPLETIONS: u32 = 4096;
 /// Tasks polled before the loop looks at completions again.
 const TASKS_PER_TURN: usize = 256;
 
-/// Threads that execute one worker's file operations without a ring.
-pub(crate) const BLOCKING_THREADS: usize = 64;
-
 /// Consecutive failures of the ring, [`RETRY_PAUSE`] apart, that end the process.
 const RING_FAILURES: u32 = 500;
 
@@ -250,7 +247,6 @@ fn proactor(config: &LiveConfig, driver: DriverType) -> ProactorBuilder {
     proactor
         .driver_type(driver)
         .capacity(RING_ENTRIES)
-        .thread_pool_limit(BLOCKING_THREADS)
         .buffer_pool_size(NonZero::new(config.recv_buffers).unwrap_or(NonZero::<u16>::MIN))
         .buffer_pool_buffer_len(config.recv_buffer_bytes);
     proactor
