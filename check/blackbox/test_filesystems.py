@@ -67,20 +67,25 @@ def test_a_server_that_gets_no_figures_modes_or_options_serves(make_server, call
     assert server.terminate() == 0
 
 
-@pytest.fixture
-def ext3(tmp_path):
-    """A folder on a file system without extents, where the kernel refuses fallocate."""
-    image, folder = tmp_path / "ext3.image", tmp_path / "ext3"
+def mounted(tmp_path, kind, *options):
+    """Mounts a new file system of a kind, yields its folder, and unmounts it."""
+    image, folder = tmp_path / f"{kind}.image", tmp_path / kind
     folder.mkdir()
     with open(image, "wb") as file:
         file.truncate(400 * MIB)
     try:
-        subprocess.run(["mkfs.ext3", "-q", "-F", image], check=True, capture_output=True)
+        subprocess.run([f"mkfs.{kind}", "-q", *options, image], check=True, capture_output=True)
         subprocess.run(["mount", "-o", "loop", image, folder], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as refused:
-        pytest.skip(f"no ext3 can be mounted here: {refused}")
+        pytest.skip(f"no {kind} can be mounted here: {refused}")
     yield folder
     subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@pytest.fixture
+def ext3(tmp_path):
+    """A folder on a file system without extents, where the kernel refuses fallocate."""
+    yield from mounted(tmp_path, "ext3", "-F")
 
 
 def test_ext3_is_served(make_server, ext3):

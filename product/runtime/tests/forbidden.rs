@@ -94,7 +94,7 @@ fn a_mapped_file_whose_space_cannot_be_reserved_is_written_over() {
     without_fallocate(|| {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("journal");
-        let open = |bytes| MappedFile::open(&path, |_, _| io::Result::Ok(bytes)).unwrap();
+        let open = |bytes| MappedFile::open(&path, |_, _| io::Result::Ok(bytes), false).unwrap();
         let taken = || std::fs::metadata(&path).unwrap().blocks() * 512;
         let file = open(100 << 12).unwrap();
         assert!(taken() >= 100 << 12, "{} bytes", taken());
@@ -128,7 +128,7 @@ fn a_file_system_without_modes_is_used() {
     refuse(libc::SYS_fchmod, libc::EPERM);
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal");
-    MappedFile::open(&path, |_, _| Ok(4096))
+    MappedFile::open(&path, |_, _| Ok(4096), false)
         .unwrap()
         .unwrap()
         .store(0, 1);

@@ -30,5 +30,6 @@ mod ripq;
 mod stop;
 mod superseded;
 mod support;
+mod unwritable;
 mod write_back;
 mod write_limit;

@@ -9,6 +9,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
+use rustix::fs::IFlags;
+
 /// Mode of every created file: only its owner may read what users have stored.
 const OWNER_ALONE: u32 = 0o600;
 
@@ -54,6 +56,14 @@ pub(super) fn for_owner_alone(options: &mut OpenOptions) -> &mut OpenOptions {
 pub(super) fn restrict(file: &File) {
     // A file system that refuses has modes of its own, or has made the file with no more than this one.
     let _ = file.set_permissions(Permissions::from_mode(OWNER_ALONE));
+}
+
+/// Makes a file system that copies whatever is overwritten overwrite this empty file in place: a copy needs space that a full
+/// file system does not have. Does nothing on others.
+pub(super) fn overwrite_in_place(file: impl AsFd) {
+    if let Ok(flags) = rustix::fs::ioctl_getflags(&file) {
+        let _ = rustix::fs::ioctl_setflags(&file, flags | IFlags::NOCOW);
+    }
 }
 
 /// Takes the exclusive lock of a file that is open for writing. The lock lasts until [`unlock`], or until the last descriptor is

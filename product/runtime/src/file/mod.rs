@@ -6,6 +6,7 @@
 //! Offsets and lengths are multiples of [`PAGE_BYTES`], and buffers are aligned to it; the file system refuses other values.
 //! Errors are the system's own unless stated otherwise. A short read ends at the end of the file.
 
+mod faults;
 mod locks;
 mod mapped;
 
@@ -94,6 +95,7 @@ impl DirectFile {
         };
         if flags.create_new {
             locks::restrict(&file);
+            locks::overwrite_in_place(&file);
         }
         let found = file.metadata()?.file_type();
         let kind = if found.is_file() {
