@@ -366,7 +366,7 @@ impl MappedFile {
 
 /// Gives a file of `has` bytes space for `bytes` bytes, and that length.
 fn take_space(file: BorrowedFd<'_>, has: u64, bytes: u64) -> io::Result<()> {
-    const ZEROS: [u8; 16 * PAGE_BYTES] = [0; 16 * PAGE_BYTES];
+    static ZEROS: [u8; 16 * PAGE_BYTES] = [0; 16 * PAGE_BYTES];
     if has == 0 {
         overwrite_in_place(file);
     }
