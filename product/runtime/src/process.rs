@@ -16,6 +16,10 @@ pub struct Usage {
     pub of_files_bytes: u64,
 }
 
+/// Remedy where a thread cannot be started.
+pub(crate) const THREADS_REMEDY: &str =
+    "raise the limit on threads (ulimit -u, or the pids limit of the container)";
+
 /// Returns the number of cores that this process may run on; 1 if unknown.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)

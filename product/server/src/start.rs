@@ -46,6 +46,7 @@ pub fn run(
     let stop = Arc::new(StopRequest::default());
     answer_signals(signals, Arc::clone(&stop), last_words).map_err(ServeError::Workers)?;
     runtime::process::give_freed_memory_back();
+    runtime::live::log_failed_waits_once();
     config.check()?;
     config.cache.force |= config.cache.overwrite_filesystem;
     let machine = Machine::of_this_process(&config);
@@ -103,14 +104,14 @@ pub fn run(
     let shared = Arc::new(Shared {
         engine,
         workers: workers.clone(),
-        counters: (0..threads)
+        counters: (0..workers.count())
             .map(|_| Arc::new(Counters::default()))
             .collect(),
         reset_base: Mutex::default(),
         budget,
         lent,
         values,
-        connections: Connections::new(threads),
+        connections: Connections::new(workers.count()),
         stopping: AtomicBool::new(false),
         binary_clients: Throttle::default(),
         failed_accepts: Throttle::default(),

@@ -169,6 +169,7 @@ fn open(directory: &Path, settings: &LshSettings) -> Result<(FileDisk, FileJourn
         bytes: bytes.next_multiple_of(4096),
         least_bytes: bytes,
         is_journal: |beginning| beginning.iter().all(|&byte| byte == 0),
+        empty_when_lost: false,
     };
     let journal = FileJournal::open(&directory.join("images.flash.journal"), &new)?;
     Ok((disk, journal))

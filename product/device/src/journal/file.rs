@@ -51,6 +51,8 @@ pub struct NewJournal {
     pub least_bytes: u64,
     /// Returns whether a file that begins with these bytes is a journal, or may become one.
     pub is_journal: fn(&[u8]) -> bool,
+    /// Cut the file to nothing when the system takes pages of it away: a journal without all records counts for nothing.
+    pub empty_when_lost: bool,
 }
 
 /// A journal in a file, with the file's exclusive lock unless it is open for reading only.
@@ -88,7 +90,7 @@ impl FileJournal {
                 Err(io::ErrorKind::InvalidData.into())
             }
         };
-        let problem = match MappedFile::open(path, bytes_of) {
+        let problem = match MappedFile::open(path, bytes_of, new.empty_when_lost) {
             Ok(Some(file)) => return Ok(Self { file }),
             Ok(None) => JournalProblem::InUse,
             Err(source) => match source.kind() {

@@ -37,7 +37,7 @@ pub trait Journal: Send + Sync {
     /// Reads the words from `start` on.
     ///
     /// # Errors
-    /// When the drive cannot read the words. A load or store of one of them may then end the process, until the page has been
+    /// When the drive cannot read the words. A load or store of one of them may then lose the page, until the page has been
     /// [cleared](Journal::clear).
     ///
     /// # Panics

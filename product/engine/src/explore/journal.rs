@@ -97,7 +97,7 @@ impl Cache {
         let segments = Arc::new(crate::sync::atomic::AtomicU64::new(1));
         let ring = Arc::clone(&log) as Arc<dyn Log>;
         let cache = Self {
-            journal: Journal::take_over(ring, IMAGE, PARTITIONS, 1..1, segments),
+            journal: Journal::take_over(ring, IMAGE, 1, PARTITIONS, 1..1, segments),
             log,
             known: Mutex::new(Known {
                 first: 1,

@@ -10,7 +10,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-use device::{Disk, Journal as Log, LimitedJournal, WriteLimit};
+use device::{DeviceError, Disk, Journal as Log, LimitedJournal, WriteLimit};
 use runtime::pages::PagePool;
 
 use super::SEQUENCE_RESERVE;
@@ -206,7 +206,7 @@ async fn begin_run(
         head::renew(&*log);
     }
     let kept = raise_limits(&*log, &mut image.superblock, floor);
-    write_heads(&*log, image, starts_empty).await?;
+    let mut failure = write_heads(&*log, image, starts_empty).await?;
     // From here on superblock and journal both name this run, so that a flash put back to an earlier state is detected.
     log.store(BEGUN_WORD, image.superblock.run.get());
     if starts_empty {
@@ -215,6 +215,7 @@ async fn begin_run(
     let journal = Journal::take_over(
         log,
         shape.hash_seed,
+        image.superblock.run.get(),
         shape.partitions,
         kept,
         store.appender().next_sequence(),
@@ -223,8 +224,20 @@ async fn begin_run(
     // recovery does not record as dead the items that it finds expired or flushed by now, and they must stay dead if
     // the clock is set back. The second sync makes durable how far the first one has reached, so that later starts
     // expect the records found now.
-    journal.sync(clock).await?;
-    journal.sync(clock).await?;
+    for _ in 0..2 {
+        if failure.is_none() {
+            failure = journal.sync(clock).await.err();
+        }
+    }
+    if let Some(error) = failure {
+        // The cache serves without a journal. The superblock says so before any record can be missed.
+        if !image.superblock.is_journal_void() {
+            image.superblock.mark_journal_void(true);
+            write_copies(image).await?;
+        }
+        journal.lose(&format!("the journal cannot be written ({error})"));
+        journal.note_void_durable(true);
+    }
     Ok(Arc::new(journal))
 }
 
@@ -259,12 +272,13 @@ fn raise_limits(log: &dyn Log, superblock: &mut Superblock, floor: Option<u64>) 
 }
 
 /// Durably writes the heads of the journal and of the index device, and the superblock. The heads are written before
-/// the superblock: a journal whose head is one run ahead still holds all records.
+/// the superblock: a journal whose head is one run ahead still holds all records. Returns the error of a journal that
+/// cannot be written, which the superblock calls void then.
 async fn write_heads(
     log: &dyn Log,
     image: &mut Image,
     starts_empty: bool,
-) -> Result<(), OpenError> {
+) -> Result<Option<DeviceError>, OpenError> {
     let superblock = &mut image.superblock;
     let (shape, run) = (superblock.shape(), superblock.run.get());
     let head = Head {
@@ -277,7 +291,10 @@ async fn write_heads(
         // The head makes the journal this image's. It stays void until the superblock says that the image is empty.
         log.store(VOID_WORD, 1);
     }
-    head::write(log, head).await?;
+    let failure = head::write(log, head).await.err();
+    if failure.is_some() {
+        superblock.mark_journal_void(true);
+    }
     let index_bytes = match shape.index_region {
         IndexRegion::Apart(bytes) => bytes,
         IndexRegion::None | IndexRegion::Inside(_) => 0,
@@ -285,12 +302,17 @@ async fn write_heads(
     if let Some(device) = &mut image.index_device {
         device.tell(superblock, index_bytes, false).await?;
     }
-    // Both copies, so that no copy keeps limits that have been passed.
-    for _ in SUPERBLOCK_OFFSETS {
-        write_superblock(&image.meta, superblock).await?;
-    }
+    write_copies(image).await?;
     if let Some(device) = &mut image.index_device {
-        device.tell(superblock, index_bytes, true).await?;
+        device.tell(&image.superblock, index_bytes, true).await?;
+    }
+    Ok(failure)
+}
+
+/// Durably writes both copies of the superblock, so that no copy keeps limits that have been passed.
+async fn write_copies(image: &mut Image) -> Result<(), DeviceError> {
+    for _ in SUPERBLOCK_OFFSETS {
+        write_superblock(&image.meta, &mut image.superblock).await?;
     }
     Ok(())
 }

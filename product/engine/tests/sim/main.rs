@@ -33,5 +33,6 @@ mod roundtrip;
 mod stop;
 mod superseded;
 mod support;
+mod unwritable;
 mod write_back;
 mod write_limit;

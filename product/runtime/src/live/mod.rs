@@ -22,6 +22,8 @@
 mod driver;
 mod inbox;
 mod panics;
+mod pool;
+mod probe;
 mod signals;
 mod submission;
 mod workers;
@@ -34,10 +36,12 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 pub use driver::{IoChoice, IoPath, LiveConfig, io_path_here};
+pub use panics::log_failed_waits_once;
 pub use signals::{Signal, Signals, signals};
 pub use workers::{Workers, block_on, block_on_with};
 
-pub(crate) use driver::{BLOCKING_THREADS, is_tearing_down, recv_pool, uses_ring};
+pub(crate) use driver::{is_tearing_down, recv_pool, uses_ring};
+pub(crate) use pool::blocking;
 pub(crate) use submission::submitted;
 
 use crate::Instant;
@@ -78,17 +82,4 @@ pub(crate) fn spawn_local(task: impl Future<Output = ()> + 'static) {
             })
     });
     compio::runtime::spawn(guarded).detach();
-}
-
-/// Runs `work` on a thread that may block, and waits for the result without blocking this thread.
-pub(crate) async fn blocking<T, F>(work: F) -> T
-where
-    T: Send + 'static,
-    F: FnOnce() -> T + Send + 'static,
-{
-    use compio::runtime::ResumeUnwind;
-    compio::runtime::spawn_blocking(work)
-        .await
-        .resume_unwind()
-        .expect("a task awaited here is not cancelled")
 }

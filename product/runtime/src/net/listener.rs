@@ -56,7 +56,8 @@ impl Listener {
     /// `AddrInUse` when another process listens there, else the system's.
     pub fn tcp(address: SocketAddr) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-        socket.set_reuse_address(true)?;
+        // Without the option, `bind` fails for a minute after a server with open connections has ended.
+        let _ = socket.set_reuse_address(true);
         socket.bind(&SockAddr::from(address))?;
         Self::on(socket, None)
     }
@@ -79,13 +80,13 @@ impl Listener {
         socket.listen(BACKLOG)?;
         socket.set_nonblocking(true)?;
         Ok(Self {
-            tcp_address: socket.local_addr()?.as_socket(),
+            tcp_address: socket.local_addr().ok().and_then(|it| it.as_socket()),
             socket: Arc::new(OwnedFd::from(socket)),
             _file: file,
         })
     }
 
-    /// Returns the TCP address listened on; `None` for a unix socket.
+    /// Returns the TCP address listened on; `None` for a unix socket, or if the system does not tell.
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         self.tcp_address
     }
@@ -107,14 +108,9 @@ impl Listener {
                 Ok((socket, peer)) => {
                     let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
                     let peer = peer.map_or(PeerAddr::Unix, PeerAddr::Tcp);
-                    if matches!(peer, PeerAddr::Tcp(_))
-                        && rustix::net::sockopt::set_tcp_nodelay(&socket, true).is_err()
-                    {
-                        // Only a reset connection refuses.
-                        continue;
-                    }
                     if matches!(peer, PeerAddr::Tcp(_)) {
-                        // If the system does not know the option, its own bounds hold.
+                        // If the system refuses an option, its own bounds hold. A reset connection shows at its first receive.
+                        let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
                         let _ = SockRef::from(&socket).set_tcp_notsent_lowat(UNSENT_BYTES);
                     }
                     return Ok((Stream::new(socket), peer));

@@ -40,12 +40,20 @@ pub(crate) fn is_sound(log: &dyn Log) -> bool {
 /// Durably makes a log the journal of a run. From one run to the next a single word changes, so that a crash leaves
 /// one run or the other.
 pub(crate) async fn write(log: &dyn Log, head: Head) -> Result<(), DeviceError> {
+    store(log, head);
+    log.sync().await
+}
+
+/// Stores the words of a head that the log does not have. Returns whether there were such words.
+pub(super) fn store(log: &dyn Log, head: Head) -> bool {
+    let mut has_changed = false;
     for (number, word) in head.encode().into_iter().enumerate() {
         if log.load(number) != word {
             log.store(number, word);
+            has_changed = true;
         }
     }
-    log.sync().await
+    has_changed
 }
 
 /// Zeros the head if it cannot be read, so that it can be used again.
