@@ -7,10 +7,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
-use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
 use super::Stream;
 use super::ready::{Interest, wait_after};
@@ -21,6 +22,12 @@ const BACKLOG: i32 = 4096;
 /// Unsent bytes that the system holds for a TCP peer, beyond bytes in flight. Bounds the kernel memory of a peer that does not
 /// read.
 const UNSENT_BYTES: u32 = 128 << 10;
+
+/// Silence of a TCP peer after which the system asks whether it is still there, the pause between two questions, and the
+/// number of questions without an answer that end the connection: a peer whose host has vanished is gone after two minutes.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_PROBES: u32 = 6;
 
 /// Address of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +64,12 @@ impl Listener {
     pub fn tcp(address: SocketAddr) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
         socket.set_reuse_address(true)?;
+        let keepalive = TcpKeepalive::new()
+            .with_time(KEEPALIVE_IDLE)
+            .with_interval(KEEPALIVE_INTERVAL)
+            .with_retries(KEEPALIVE_PROBES);
+        // Accepted sockets inherit it. If the system does not know an option, its own times hold.
+        let _ = socket.set_tcp_keepalive(&keepalive);
         socket.bind(&SockAddr::from(address))?;
         Self::on(socket, None)
     }
