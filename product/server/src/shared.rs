@@ -134,7 +134,9 @@ impl ConnectionInfo {
     /// Moves the last activity from Unix second `active` to `later`, unless there has been another one since.
     pub(crate) fn be_active_since(&self, active: u32, later: u32) {
         let order = Ordering::Relaxed;
-        let _ = self.last_active.compare_exchange(active, later, order, order);
+        let _ = self
+            .last_active
+            .compare_exchange(active, later, order, order);
     }
 }
 
