@@ -137,6 +137,7 @@ impl Bench {
                 .then(|| self.random.random::<u64>() | 1 << 63),
             stale: self.random.random_bool(0.1),
             won: self.random.random_bool(0.1),
+            fetched: false,
             binary_key: self.random.random_bool(0.1),
         }
     }
