@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
@@ -50,7 +51,10 @@ impl fmt::Display for PeerAddr {
 /// A listening socket. Usable from every worker; one task at a time accepts.
 #[derive(Debug)]
 pub struct Listener {
-    socket: Arc<OwnedFd>,
+    socket: OwnedFd,
+    /// An epoll instance that is readable when a connection waits. The ring polls it in place of the socket: a ring outlives
+    /// its process by some milliseconds, and with it what it polls, so that clients would reach a listener without a server.
+    waiting: Arc<OwnedFd>,
     tcp_address: Option<SocketAddr>,
     /// Socket file, removed with the listener.
     _file: Option<SocketFile>,
@@ -91,9 +95,12 @@ impl Listener {
     fn on(socket: Socket, file: Option<SocketFile>) -> io::Result<Self> {
         socket.listen(BACKLOG)?;
         socket.set_nonblocking(true)?;
+        let waiting = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&waiting, &socket, EventData::new_u64(0), EventFlags::IN)?;
         Ok(Self {
             tcp_address: socket.local_addr()?.as_socket(),
-            socket: Arc::new(OwnedFd::from(socket)),
+            socket: OwnedFd::from(socket),
+            waiting: Arc::new(waiting),
             _file: file,
         })
     }
@@ -104,7 +111,7 @@ impl Listener {
     }
 
     /// Refuses connections from now on, including connections that wait to be accepted. The address is free for the next process
-    /// at once, though a poll of the ring may keep the socket for a while.
+    /// at once.
     pub fn close(&self) {
         // Fails only on a closed socket.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
@@ -133,7 +140,7 @@ impl Listener {
                     return Ok((Stream::new(socket), peer));
                 }
                 Err(error) if is_about_one_connection(error) => {}
-                Err(error) => wait_after(error, &self.socket, Interest::Readable).await?,
+                Err(error) => wait_after(error, &self.waiting, Interest::Readable).await?,
             }
         }
     }
