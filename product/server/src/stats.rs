@@ -32,6 +32,8 @@ pub(crate) fn write(shared: &Shared, out: &mut Vec<u8>, argument: Option<&[u8]>)
         Some(b"items") => items(shared, out),
         Some(b"slabs") => slabs(shared, out),
         Some(b"sizes") => stat(out, "sizes_status", "disabled"),
+        // No statistics by prefix are kept.
+        Some(b"detail") => {}
         Some(b"flash") => flash(shared, out),
         Some(b"index") => index(shared, out),
         Some(b"reclaim") => reclaim(shared, out),

@@ -326,6 +326,16 @@ impl Engine {
         }
     }
 
+    /// Makes everything stored before Unix second `second` dead, and nothing stored since: for a time that has passed. Items
+    /// stored up to a quarter of that time earlier may stay, and so do items of earlier runs if `second` is before the
+    /// start. Replaces a [`flush_all`](Engine::flush_all) whose time has not come. Waits while the journal has no space.
+    pub async fn flush_older(&self, second: u32) {
+        let mut stall = Stall::default();
+        while !self.tiers.partitions.try_flush_older(second) {
+            self.stall(&mut stall).await;
+        }
+    }
+
     async fn stall(&self, stall: &mut Stall) {
         stall.wait(&self.tiers.flash, &self.write_stalls).await;
     }

@@ -33,8 +33,8 @@ pub enum CacheError {
 pub enum Change<'v> {
     /// The item stays as it is.
     Keep,
-    /// The item stays, and counts as read.
-    Access,
+    /// The item stays, and counts as used now, but not as read.
+    Use,
     /// The item is removed.
     Remove,
     /// The item is stored, and replaces any older one.
@@ -58,6 +58,8 @@ pub struct Put<'v> {
     pub stale: bool,
     /// Whether a client has been given the task to recache it.
     pub won: bool,
+    /// Whether the item counts as read already.
+    pub fetched: bool,
     /// Whether the key came base64-encoded.
     pub binary_key: bool,
 }
@@ -189,8 +191,8 @@ impl Held<'_> {
             (Change::Put(put), _) => self.put(&put),
             (_, None) => Ok(0),
             (Change::Keep, Some(present)) => Ok(present.item(&self.partition).0.cas_unique),
-            (Change::Access, Some(present)) => {
-                self.access(&present);
+            (Change::Use, Some(present)) => {
+                self.note_use(&present);
                 Ok(present.item(&self.partition).0.cas_unique)
             }
             (Change::Amend(amend), Some(present)) => {
@@ -202,22 +204,32 @@ impl Held<'_> {
         }
     }
 
+    /// Notes that an item is in use, so that it is kept.
+    fn note_use(&mut self, present: &Present) {
+        match present {
+            Present::InMemory(handle) => {
+                let header = self.partition.tier.items.header_mut(*handle);
+                header.set_clock(self.tiers.clock_read);
+                header.last_access = self.now.into();
+            }
+            Present::Fetched(_) => {
+                let placement = self.tiers.flash.placement();
+                placement.probe(self.key.hash(), Look::Found);
+            }
+        }
+    }
+
     fn access(&mut self, present: &Present) {
+        self.note_use(present);
         let partition = &mut *self.partition;
         match present {
             Present::InMemory(handle) => {
                 let header = partition.tier.items.header_mut(*handle);
                 header.state |= state::FETCHED;
-                header.set_clock(self.tiers.clock_read);
-                header.last_access = self.now.into();
                 header.count_read();
                 partition.stats.dram_hits += 1;
             }
-            Present::Fetched(_) => {
-                let placement = self.tiers.flash.placement();
-                placement.probe(self.key.hash(), Look::Found);
-                partition.stats.flash_hits += 1;
-            }
+            Present::Fetched(_) => partition.stats.flash_hits += 1,
         }
         let gate = &self.tiers.gate;
         if gate.watches(self.key.hash()) {
@@ -261,6 +273,7 @@ impl Held<'_> {
             state: state::DIRTY
                 | (u8::from(put.stale) * state::STALE)
                 | (u8::from(put.won) * state::WON)
+                | (u8::from(put.fetched) * state::FETCHED)
                 | (u8::from(put.binary_key) * state::BINARY_KEY),
             value: &put.value,
             shared: None,

@@ -248,6 +248,11 @@ impl Items {
         }
     }
 
+    /// Makes the crawler look for items that a flush of older items has made dead. They count until it finds them.
+    pub(crate) fn flush_some(&mut self) {
+        self.soonest_expiry = 0;
+    }
+
     /// Notes the expiry of an item of the tier.
     pub(crate) fn note_expiry(&mut self, expiry: u32) {
         if expiry != 0 {

@@ -63,7 +63,7 @@ impl LastRun {
         for (partition, cutoff) in self.dead.cutoffs.iter_mut().enumerate() {
             // The remains of an earlier chunk could name a version that does not exist yet.
             *cutoff = first_version.min(*cutoff);
-            cutoffs.restore_cutoff(partition, *cutoff);
+            cutoffs.set_cutoff(partition, *cutoff);
         }
         clock
     }

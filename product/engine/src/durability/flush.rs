@@ -94,8 +94,8 @@ impl FlushCutoffs {
         self.cutoffs[partition].load(Ordering::Acquire)
     }
 
-    /// Sets the cutoff of a partition as a checkpoint left it.
-    pub(crate) fn restore_cutoff(&self, partition: usize, cutoff: u64) {
+    /// Sets the cutoff of a partition.
+    pub(crate) fn set_cutoff(&self, partition: usize, cutoff: u64) {
         self.cutoffs[partition].store(cutoff, Ordering::Release);
     }
 

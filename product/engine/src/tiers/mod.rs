@@ -5,6 +5,7 @@
 //!                        └─ applies a flush that is due      └─ within MemoryShares::tier_limit
 //! ```
 
+mod marks;
 mod partitions;
 mod shares;
 

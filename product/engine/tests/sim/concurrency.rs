@@ -565,6 +565,7 @@ fn properties_survive_the_way_through_flash() {
             cas_unique: Some(42),
             stale: true,
             won: true,
+            fetched: false,
             binary_key: true,
         };
         let key = engine.key(b"rich").unwrap();
