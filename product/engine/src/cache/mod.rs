@@ -330,7 +330,7 @@ impl Engine {
     /// stored up to a quarter of that time earlier may stay, and so do items of earlier runs if `second` is before the
     /// start. Replaces a [`flush_all`](Engine::flush_all) whose time has not come. Waits while the journal has no space.
     pub async fn flush_older(&self, second: u32) {
-        let mut stall = Stall::default();
+        let mut stall = Stall::new(self.config.write_patience);
         while !self.tiers.partitions.try_flush_older(second) {
             self.stall(&mut stall).await;
         }
