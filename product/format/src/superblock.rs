@@ -3,7 +3,7 @@
 //! Two copies, one page each, are written in turn and synced; the valid copy with the higher generation
 //! counts. A torn write leaves the other copy.
 
-use zerocopy::byteorder::little_endian::{U32, U64};
+use zerocopy::byteorder::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::FormatError;
@@ -13,7 +13,7 @@ use crate::segment::PAGE_BYTES;
 /// Bytes of a copy.
 pub const SUPERBLOCK_BYTES: usize = 4096;
 /// Version of the whole image format.
-pub const IMAGE_FORMAT: u32 = 5;
+pub const IMAGE_FORMAT: u32 = 6;
 /// Most partitions of an image.
 pub const MAX_PARTITIONS: u32 = 1 << 12;
 /// Segment sequence numbers are lower than this.
@@ -71,11 +71,36 @@ pub struct Superblock {
     index_bytes: U64,
     index_is_apart: u8,
     journal_void: u8,
-    padding: [u8; 98],
+    /// Checkpoints with lower sequence numbers tell the time of an earlier clock.
+    clock_sequence: U64,
+    old_clocks: [OldClock; 2],
+    padding: [u8; 58],
     checksum: U32,
 }
 
 const _: () = assert!(size_of::<Superblock>() == SUPERBLOCK_BYTES);
+
+/// The difference between the clock of earlier runs and the present one.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
+)]
+#[repr(C)]
+pub struct OldClock {
+    /// Items with lower versions were stored by the earlier clock; 0 if there is none.
+    pub below: U64,
+    /// Seconds by which the earlier clock is ahead of the present one.
+    pub ahead: I64,
+}
 
 /// Settings with which an image is made, and which never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,6 +250,43 @@ impl Superblock {
             && run_number(self.run.get()) < u32::MAX
     }
 
+    /// Returns the differences between the clocks of earlier runs and the present one, by falling age.
+    pub fn old_clocks(&self) -> [OldClock; 2] {
+        self.old_clocks
+    }
+
+    /// Returns whether the time of the checkpoint in force is one of the present clock.
+    pub fn has_clock_of_checkpoint(&self) -> bool {
+        self.checkpoint_sequence >= self.clock_sequence
+    }
+
+    /// Notes that all items with versions below the limit were stored by clocks that are ahead of the present one by `seconds`
+    /// more than they have been. The two differences known before become one, the larger.
+    pub fn note_old_clock(&mut self, seconds: i64) {
+        let [older, newer] = self.old_clocks;
+        let ahead = older.ahead.get().max(newer.ahead.get());
+        let ahead = match older.below.get() {
+            0 => newer.ahead.get(),
+            _ => ahead,
+        };
+        let both = OldClock {
+            below: newer.below,
+            ahead: ahead.saturating_add(seconds).into(),
+        };
+        self.old_clocks = [
+            if newer.below.get() > 0 {
+                both
+            } else {
+                OldClock::default()
+            },
+            OldClock {
+                below: self.version_limit,
+                ahead: seconds.into(),
+            },
+        ];
+        self.clock_sequence = self.sequence_limit;
+    }
+
     /// Empties the cache: nothing written so far counts any more, nor does the journal before chunk `journal_first`.
     pub fn start_empty(&mut self, journal_first: u64) {
         self.floor_sequence = self.sequence_limit;
@@ -233,6 +295,8 @@ impl Superblock {
         self.checkpoint_bytes = U64::new(0);
         self.stale_below = U64::new(0);
         self.journal_void = 0;
+        self.old_clocks = Default::default();
+        self.clock_sequence = U64::new(0);
     }
 
     /// Names a checkpoint of `bytes` bytes in `segments`, all with sequence number `sequence`, and the
@@ -341,6 +405,31 @@ mod tests {
         superblock.start_empty(6);
         assert_eq!(superblock.checkpoint_segments().count(), 0);
         assert_eq!(superblock.journal_first.get(), 6);
+    }
+
+    #[test]
+    fn clocks_of_earlier_runs_add_up_and_go_with_their_items() {
+        let clocks = |superblock: &Superblock| {
+            let clocks = superblock.old_clocks();
+            clocks.map(|clock| (clock.below.get(), clock.ahead.get()))
+        };
+        let mut superblock = Superblock::new(&SHAPE, "exact");
+        assert!(superblock.has_clock_of_checkpoint());
+        superblock.version_limit = 100.into();
+        superblock.sequence_limit = 7.into();
+        superblock.note_old_clock(7200);
+        assert_eq!(clocks(&superblock), [(0, 0), (100, 7200)]);
+        assert!(!superblock.has_clock_of_checkpoint());
+        superblock.set_checkpoint(99, 7, &[3], 5);
+        assert!(superblock.has_clock_of_checkpoint());
+        superblock.version_limit = 200.into();
+        superblock.note_old_clock(-50);
+        assert_eq!(clocks(&superblock), [(100, 7150), (200, -50)]);
+        superblock.version_limit = 300.into();
+        superblock.note_old_clock(60);
+        assert_eq!(clocks(&superblock), [(200, 7210), (300, 60)]);
+        superblock.start_empty(9);
+        assert_eq!(clocks(&superblock), [(0, 0), (0, 0)]);
     }
 
     #[test]

@@ -54,6 +54,9 @@ struct Change {
     unique: u64,
     /// Unix second for which a delayed flush was requested; 0 for other changes.
     due: u32,
+    /// Most seconds by which its value may expire earlier than it was to: the clock has been set back since, and the item
+    /// goes by the clock that it was stored by.
+    early: u32,
 }
 
 /// A delayed flush whose second has not come.
@@ -158,6 +161,10 @@ pub(crate) struct History {
     is_flush_in_doubt: bool,
     /// Latest Unix second so far.
     latest: u32,
+    /// Latest Unix second of this life.
+    latest_of_life: u32,
+    /// Whether the clock has ever been set back. A flush may come early from then on.
+    was_set_back: bool,
     clock: Moment,
     operations: u64,
 }
@@ -182,6 +189,7 @@ impl History {
     /// Moves the history to Unix second `now`: a flush whose second has come is in force from here on.
     pub(crate) fn pass(&mut self, now: u32) {
         self.latest = self.latest.max(now);
+        self.latest_of_life = self.latest_of_life.max(now);
         let due = self.pending.filter(|pending| pending.deadline <= now);
         if let Some(PendingFlush { deadline, settled }) = due {
             self.pending = None;
@@ -442,7 +450,9 @@ impl History {
                 continue;
             }
             asked_for = true;
-            let another = expiry.is_some_and(|expiry| expiry != until);
+            let possible = until.saturating_sub(write.early)..=until;
+            let another = expiry
+                .is_some_and(|expiry| !possible.contains(&expiry) || expiry != 0 && expiry <= now);
             if another || (until != 0 && until <= now) {
                 if matches!(wrong, Wrong::Invented { .. }) {
                     wrong = Wrong::Expired {
@@ -522,6 +532,7 @@ impl History {
         let (asked, answered) = (self.tick(), self.tick());
         let changes = self.keys.get_mut(&key).expect("it explains");
         let expiry = changes[number].effect.expiry().unwrap_or(0);
+        let early = changes[number].early;
         let is_of_tag = |change: &&Change| matches!(change.effect, Effect::Value { tag, .. } if tag == seen.tag);
         let unique = changes.iter().filter(is_of_tag).map(|change| change.unique);
         let unique = unique.max().unwrap_or(0);
@@ -530,6 +541,7 @@ impl History {
         changes.push(Change {
             answered,
             unique,
+            early,
             ..Change::new(asked, Effect::Value { tag, expiry })
         });
     }
@@ -591,6 +603,10 @@ impl History {
     pub(crate) fn crash(&mut self, crash: &Crash) {
         let at = self.tick();
         let is_set_back = crash.restart < self.latest;
+        self.was_set_back |= is_set_back;
+        let early = self.latest_of_life.saturating_sub(crash.restart);
+        self.latest_of_life = 0;
+        let was_pending = self.pending.is_some();
         let mut may_be_pending = self.pending.is_some() || is_set_back && !self.flushes.is_empty();
         // Flushes whose records may be lost, including the records of partitions that have applied them.
         let latest = self.latest;
@@ -608,8 +624,10 @@ impl History {
             self.pending = None;
             may_be_pending = true;
         }
-        self.is_flush_in_doubt =
-            has_new || is_set_back || self.is_flush_in_doubt && !crash.is_settled;
+        self.is_flush_in_doubt = has_new
+            || is_set_back
+            || self.was_set_back && was_pending
+            || self.is_flush_in_doubt && !crash.is_settled;
         let all = self.keys.values_mut().flatten().chain(&mut self.flushes);
         for change in all.filter(|change| change.asked != OPEN) {
             let is_open = change.answered == OPEN;
@@ -617,6 +635,7 @@ impl History {
             let in_doubt = is_open || change.settled >= crash.settled;
             change.answered = change.answered.min(at);
             change.settled = if in_doubt { IN_DOUBT } else { 0 };
+            change.early = change.early.saturating_add(early);
             // An expired value stays expired even if the clock is set back.
             let expired = |expiry| expiry != 0 && expiry <= crash.remembered;
             if change.effect.expiry().is_some_and(expired) {
@@ -632,7 +651,7 @@ impl History {
         }
         if let Some(pending) = &mut self.pending {
             // With the clock set back, the start may decide that the flush's second has come.
-            let may_have_come = pending.deadline <= self.latest;
+            let may_have_come = pending.deadline <= self.latest || self.was_set_back;
             if pending.settled >= crash.settled || may_have_come {
                 self.pending = None;
             } else {
@@ -663,6 +682,7 @@ impl Change {
             effect,
             unique: 0,
             due: 0,
+            early: 0,
         }
     }
 

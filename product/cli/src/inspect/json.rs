@@ -104,6 +104,9 @@ fn state(state: JournalState) -> &'static str {
     match state {
         JournalState::Usable => "usable",
         JournalState::Unusable(Unusable::Missing) => "missing",
+        JournalState::Unusable(Unusable::Short { .. }) => "short",
+        JournalState::Unusable(Unusable::Blank) => "blank",
+        JournalState::Unusable(Unusable::Other) => "other-image",
         JournalState::Unusable(Unusable::Run) => "other-run",
         JournalState::Unusable(Unusable::Size) => "other-size",
         JournalState::Unusable(Unusable::Void) => "void",
@@ -175,6 +178,7 @@ fn reason(why: Distrust) -> &'static str {
         Distrust::Index => "index",
         Distrust::Unreadable => "unreadable",
         Distrust::Memory => "memory",
+        Distrust::Clock => "clock",
         Distrust::Downtime => "downtime",
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use runtime::file::MappedFile;
 
-use super::Journal;
+use super::{Found, Journal};
 use crate::{Bytes, DeviceError, IoFuture, Operation, PathError};
 
 /// Error that says in one line why a journal cannot be used, and how to fix that.
@@ -122,6 +122,14 @@ impl FileJournal {
 impl Journal for FileJournal {
     fn words(&self) -> usize {
         self.file.word_count()
+    }
+
+    fn found(&self) -> Found {
+        match self.file.bytes_before() {
+            None => Found::Missing,
+            Some(bytes) if bytes < self.file.word_count() as u64 * 8 => Found::Short { bytes },
+            Some(_) => Found::Whole,
+        }
     }
 
     fn load(&self, word: usize) -> u64 {

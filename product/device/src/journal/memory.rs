@@ -9,7 +9,7 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
-use super::Journal;
+use super::{Found, Journal};
 use crate::{DeviceError, IoFuture, Operation, PAGE_BYTES};
 
 const PAGE_WORDS: usize = PAGE_BYTES / size_of::<u64>();
@@ -19,6 +19,7 @@ type Observer = Box<dyn FnMut(u64) + Send>;
 
 /// A journal in memory.
 pub struct MemoryJournal {
+    found: Found,
     state: Mutex<State>,
     observer: Mutex<Option<Observer>>,
 }
@@ -164,7 +165,10 @@ impl State {
 impl MemoryJournal {
     /// Creates a journal of `words` zeros.
     pub fn new(words: usize) -> Self {
-        Self::from_words(vec![0; words])
+        Self {
+            found: Found::Missing,
+            ..Self::from_words(vec![0; words])
+        }
     }
 
     /// Creates a journal that holds `words` durably, as a start finds it after a crash.
@@ -180,6 +184,7 @@ impl MemoryJournal {
             unreadable,
         } = image;
         Self {
+            found: Found::Whole,
             state: Mutex::new(State {
                 durable: words.clone(),
                 words,
@@ -270,6 +275,10 @@ impl MemoryJournal {
 impl Journal for MemoryJournal {
     fn words(&self) -> usize {
         self.state.lock().words.len()
+    }
+
+    fn found(&self) -> Found {
+        self.found
     }
 
     fn load(&self, word: usize) -> u64 {

@@ -21,10 +21,27 @@ pub use memory::{Decay, JournalImage, MemoryJournal};
 
 use crate::{DeviceError, IoFuture};
 
+/// State in which the words were found when they were opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// All of them.
+    Whole,
+    /// None: they are new, and zero.
+    Missing,
+    /// The first bytes alone. The first words are zero now.
+    Short {
+        /// Number of these bytes.
+        bytes: u64,
+    },
+}
+
 /// An array of words that survives the process. Used from all threads at once; new words are zero.
 pub trait Journal: Send + Sync {
     /// Returns the number of words.
     fn words(&self) -> usize;
+
+    /// Returns the state in which the words were found.
+    fn found(&self) -> Found;
 
     /// Reads a word.
     ///

@@ -14,6 +14,7 @@ use super::items::{NewItem, TierUse};
 use super::tier::DramTier;
 use super::{Due, Handle, LogPosition, NoSpace, Walked};
 use crate::admission::{AdmissionKind, AdmissionRoom, AdmitAll, AdmitRandom, Gate};
+use crate::durability::FlushCutoffs;
 use crate::flash::Placed;
 use crate::format::item::{CLOCK_HIGHEST, ItemRef, state};
 use crate::key::{Key, KeyHash};
@@ -109,6 +110,7 @@ struct Bench {
     next_version: u64,
     cutoff: u64,
     now: u32,
+    cutoffs: FlushCutoffs,
 }
 
 impl Bench {
@@ -123,6 +125,7 @@ impl Bench {
             next_version: 1,
             cutoff: 0,
             now: 1000,
+            cutoffs: FlushCutoffs::new(0),
         }
     }
 
@@ -136,6 +139,7 @@ impl Bench {
             limit_bytes: self.limit_bytes,
             one_clock: self.one_clock,
             rewrites_clean: self.rewrites_clean,
+            cutoffs: &self.cutoffs,
         };
         (&mut self.tier, context)
     }

@@ -218,6 +218,9 @@ pub enum Distrust {
     /// The dead keys of journal and checkpoint do not fit in memory.
     #[error("more has died while it was recovering than there is memory to tell")]
     Memory,
+    /// The clock cannot be right, and the cache may not be down for longer than allowed.
+    #[error("the clock cannot be right, and it may have been down for longer than max_downtime")]
+    Clock,
     /// The cache was down for longer than allowed.
     #[error("it was down for longer than max_downtime")]
     Downtime,

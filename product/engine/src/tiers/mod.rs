@@ -89,6 +89,7 @@ impl Tiers {
             limit_bytes: self.shares.tier_limit(),
             rewrites_clean: self.dram == Dram::BeforeVictims,
             one_clock: self.flash.clock.is_shared(),
+            cutoffs: self.cutoffs(),
         }
     }
 

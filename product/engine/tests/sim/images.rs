@@ -274,7 +274,7 @@ fn a_journal_that_cannot_be_trusted_starts_empty() {
     let another_format = changed(&|words| words[1] = 9);
     let void = changed(&|words| words[VOID_WORD] = 1);
     for (left, why) in [
-        (zeros, Unusable::Missing),
+        (zeros, Unusable::Blank),
         (shorter, Unusable::Size),
         (of_two_runs, Unusable::Run),
         (runs_later(1), Unusable::Run),

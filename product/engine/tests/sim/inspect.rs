@@ -219,7 +219,7 @@ fn what_cannot_be_found_again_says_why() {
     let mut lost = left.clone();
     lost.words.fill(0);
     let inspection = inspect_left(&lost, true).unwrap();
-    let missing = Unusable::Missing;
+    let missing = Unusable::Blank;
     assert_eq!(
         inspection.outlook,
         Outlook::Empty(Distrust::Journal(missing))
