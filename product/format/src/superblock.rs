@@ -3,6 +3,8 @@
 //! Two copies, one page each, are written in turn and synced; the valid copy with the higher generation
 //! counts. A torn write leaves the other copy.
 
+use std::fmt;
+
 use zerocopy::byteorder::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -35,8 +37,8 @@ pub struct Superblock {
     placement: [u8; 11],
     /// Counts the writes of the superblock.
     pub generation: U64,
-    /// Seed of the key hash; drawn when the image was made.
-    pub hash_seed: U64,
+    /// Identity of the image; drawn when it was made.
+    pub image_id: U64,
     /// Bytes of the whole image.
     pub image_bytes: U64,
     /// Bytes of a segment.
@@ -74,7 +76,8 @@ pub struct Superblock {
     /// Checkpoints with lower sequence numbers tell the time of an earlier clock.
     clock_sequence: U64,
     old_clocks: [OldClock; 2],
-    padding: [u8; 58],
+    hash_seed: HashSeed,
+    padding: [u8; 50],
     checksum: U32,
 }
 
@@ -102,11 +105,36 @@ pub struct OldClock {
     pub ahead: I64,
 }
 
+/// The secret seed of an image's key hash. Who knows it can make keys of one hash, so that nothing prints it.
+#[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(transparent)]
+pub struct HashSeed(U64);
+
+impl HashSeed {
+    /// Returns the seed of this number.
+    pub const fn new(seed: u64) -> Self {
+        Self(U64::new(seed))
+    }
+
+    /// Returns the number, to hash with.
+    pub const fn get(self) -> u64 {
+        self.0.get()
+    }
+}
+
+impl fmt::Debug for HashSeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HashSeed")
+    }
+}
+
 /// Settings with which an image is made, and which never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageShape {
+    /// Identity of the image.
+    pub image_id: u64,
     /// Seed of the key hash.
-    pub hash_seed: u64,
+    pub hash_seed: HashSeed,
     /// Bytes of the whole image.
     pub image_bytes: u64,
     /// Bytes of a segment.
@@ -178,7 +206,8 @@ impl Superblock {
         superblock.magic = U64::new(MAGIC);
         superblock.format = U32::new(IMAGE_FORMAT);
         superblock.placement[..placement.len()].copy_from_slice(placement.as_bytes());
-        superblock.hash_seed = U64::new(shape.hash_seed);
+        superblock.image_id = U64::new(shape.image_id);
+        superblock.hash_seed = shape.hash_seed;
         superblock.image_bytes = U64::new(shape.image_bytes);
         superblock.segment_bytes = U32::new(shape.segment_bytes);
         superblock.segments = U32::new(shape.segments);
@@ -201,7 +230,8 @@ impl Superblock {
     /// Returns the settings with which the image was made.
     pub fn shape(&self) -> ImageShape {
         ImageShape {
-            hash_seed: self.hash_seed.get(),
+            image_id: self.image_id.get(),
+            hash_seed: self.hash_seed,
             image_bytes: self.image_bytes.get(),
             segment_bytes: self.segment_bytes.get(),
             segments: self.segments.get(),
@@ -382,7 +412,8 @@ mod tests {
     use super::*;
 
     const SHAPE: ImageShape = ImageShape {
-        hash_seed: 1,
+        image_id: 1,
+        hash_seed: HashSeed::new(0x0f1e_2d3c_4b5a_6978),
         image_bytes: 1 << 30,
         segment_bytes: 1 << 20,
         segments: 1015,
@@ -430,6 +461,17 @@ mod tests {
         assert_eq!(clocks(&superblock), [(200, 7210), (300, 60)]);
         superblock.start_empty(9);
         assert_eq!(clocks(&superblock), [(0, 0), (0, 0)]);
+    }
+
+    #[test]
+    fn the_hash_seed_is_not_shown() {
+        let superblock = Superblock::new(&SHAPE, "exact");
+        assert_eq!(superblock.shape().hash_seed.get(), 0x0f1e_2d3c_4b5a_6978);
+        let shown = format!("{superblock:?} {SHAPE:?}");
+        let seed = SHAPE.hash_seed.get();
+        for form in [format!("{seed}"), format!("{seed:x}")] {
+            assert!(!shown.contains(&form));
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(super) fn object(subject: &Subject<'_>) -> Value {
         "changing": inspection.is_changing,
         "format": engine::format::superblock::IMAGE_FORMAT,
         "placement": superblock.placement(),
-        "image": format!("{:016x}", shape.hash_seed),
+        "image": format!("{:016x}", shape.image_id),
         "geometry": {
             "device_bytes": subject.device_bytes,
             "image_bytes": shape.image_bytes,

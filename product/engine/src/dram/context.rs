@@ -7,7 +7,7 @@ use crate::admission::{Gate, Verdict};
 use crate::durability::FlushCutoffs;
 use crate::flash::Placed;
 use crate::format::item::ItemHeader;
-use crate::key::KeyHash;
+use crate::key::{HashSeed, KeyHash};
 use crate::store::{AppendItem, Priority};
 
 /// Context of an eviction: the flash below, admission, the time and the limits.
@@ -15,7 +15,7 @@ pub(crate) struct EvictContext<'a> {
     pub(crate) flash: &'a dyn Below,
     pub(crate) gate: &'a Gate,
     /// Hash seed of the image.
-    pub(crate) seed: u64,
+    pub(crate) seed: HashSeed,
     /// Items with lower versions are dead.
     pub(crate) cutoff: u64,
     /// Unix second of the eviction.

@@ -122,7 +122,7 @@ pub enum OpenError {
     },
 }
 
-/// Reason for which the device of an index cannot be used. An image is named by its hash seed.
+/// Reason for which the device of an index cannot be used. An image is named by its id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum IndexDeviceError {

@@ -123,8 +123,8 @@ pub(crate) fn look_at_journal(
         Ok(Some(_)) if log.load(VOID_WORD) != 0 || superblock.is_journal_void() => Unusable::Void,
         Ok(Some(head)) if head.chunks != ring_chunks(log, shape.partitions) => Unusable::Size,
         // A new image takes over the journal of an earlier image at the same path.
-        Ok(Some(head)) if head.image != shape.hash_seed && (is_new || force) => Unusable::Other,
-        Ok(Some(head)) if head.image != shape.hash_seed => return Err(JournalError::OtherImage),
+        Ok(Some(head)) if head.image != shape.image_id && (is_new || force) => Unusable::Other,
+        Ok(Some(head)) if head.image != shape.image_id => return Err(JournalError::OtherImage),
         Ok(Some(_)) if !head::is_sound(log) => Unusable::Damaged,
         Ok(Some(head)) if head.run == run => return Ok(Ok(())),
         // A start that did not end. If it had ended, the journal would belong to a later state of the flash.
@@ -135,7 +135,7 @@ pub(crate) fn look_at_journal(
         }
         Ok(Some(_)) => Unusable::Run,
         Err(FormatError::Magic) if force => Unusable::Other,
-        Err(FormatError::Magic) if last_chunk(log, shape.hash_seed, shape.partitions) > 0 => {
+        Err(FormatError::Magic) if last_chunk(log, shape.image_id, shape.partitions) > 0 => {
             Unusable::Damaged
         }
         Err(FormatError::Magic) => return Err(JournalError::Foreign),
@@ -230,7 +230,7 @@ pub(crate) fn unsaved_chunks(
 ) -> Result<Vec<ChunkRecords>, Damaged> {
     let shape = superblock.shape();
     let first = superblock.journal_first.get();
-    let chunks = chunks(log, shape.hash_seed, shape.partitions, first)?;
+    let chunks = chunks(log, shape.image_id, shape.partitions, first)?;
     // If the first and the last chunk are a ring or more apart, one of them is not of this ring.
     let ring = ring_chunks(log, shape.partitions);
     let last = chunks.last().map_or(first, |chunk| chunk.header.sequence);

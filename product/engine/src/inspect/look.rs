@@ -300,7 +300,7 @@ fn open_store(
     let streams = Arc::new(SlabClasses::new(Layout::Packed, shape.segment_bytes));
     let config = StoreConfig {
         buffers: 2,
-        image: shape.hash_seed,
+        image: shape.image_id,
         first_sequence: superblock.sequence_limit.get(),
         large_read_bytes: 0,
         small_read_bytes: 0,

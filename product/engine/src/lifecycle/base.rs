@@ -99,7 +99,7 @@ fn open_store(
         streams.streams(shape.segment_bytes),
         &StoreConfig {
             buffers: config.writing.buffers,
-            image: shape.hash_seed,
+            image: shape.image_id,
             first_sequence: superblock.sequence_limit.get(),
             large_read_bytes: config.large_read_bytes(),
             small_read_bytes: config.small_read_bytes(),

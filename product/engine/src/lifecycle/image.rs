@@ -13,7 +13,7 @@ use crate::durability::medium::Medium;
 use crate::durability::superblocks::{Start, read_superblock};
 use crate::format::index_device::INDEX_HEAD_BYTES;
 use crate::format::segment::PAGE_BYTES;
-use crate::format::superblock::{ImageShape, IndexRegion, Superblock, run_number};
+use crate::format::superblock::{HashSeed, ImageShape, IndexRegion, Superblock, run_number};
 use crate::placement::IndexSizes;
 use crate::settings::{ConfigError, META_BYTES};
 
@@ -148,7 +148,7 @@ impl Finder<'_> {
         match open(need).map_err(OpenError::IndexFile)? {
             Some(disk) => Ok(Some(IndexDevice::read(disk).await?)),
             None => {
-                let image = found.map_or(0, |found| found.shape().hash_seed);
+                let image = found.map_or(0, |found| found.shape().image_id);
                 Err(IndexDeviceError::Missing { image }.into())
             }
         }
@@ -200,7 +200,8 @@ impl Finder<'_> {
         let (segment_bytes, segments, channels) = medium.segments(chosen, flash_bytes);
         config.check(u64::from(segments), segment_bytes)?;
         let shape = ImageShape {
-            hash_seed: runtime::random_u64(),
+            image_id: runtime::random_u64(),
+            hash_seed: HashSeed::new(runtime::random_u64()),
             image_bytes,
             segment_bytes,
             segments,

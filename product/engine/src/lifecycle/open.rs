@@ -228,7 +228,7 @@ async fn begin_run(
     }
     let journal = Journal::take_over(
         log,
-        shape.hash_seed,
+        shape.image_id,
         shape.partitions,
         kept,
         store.appender().next_sequence(),
@@ -246,7 +246,7 @@ async fn begin_run(
 /// journal that stay.
 fn raise_limits(log: &dyn Log, superblock: &mut Superblock, floor: Option<u64>) -> Range<u64> {
     let shape = superblock.shape();
-    let mut last_chunk = last_chunk(log, shape.hash_seed, shape.partitions);
+    let mut last_chunk = last_chunk(log, shape.image_id, shape.partitions);
     let last_run = superblock.run.get();
     let run = next_run(last_run, runtime::random_id());
     match floor {
@@ -282,7 +282,7 @@ async fn write_heads(
     let superblock = &mut image.superblock;
     let (shape, run) = (superblock.shape(), superblock.run.get());
     let head = Head {
-        image: shape.hash_seed,
+        image: shape.image_id,
         chunk_words: chunk_words(shape.partitions) as u64,
         chunks: ring_chunks(log, shape.partitions),
         run,

@@ -12,7 +12,7 @@ use flowstone_engine::format::journal::{
     BEGUN_WORD, CLOCK_WORD, HEAD_WORDS, JOURNAL_FORMAT, VERSION_LIMIT, VOID_WORD, encode_clock,
 };
 use flowstone_engine::format::superblock::{
-    IMAGE_FORMAT, ImageShape, IndexRegion, SEQUENCE_LIMIT, SUPERBLOCK_BYTES, Superblock,
+    HashSeed, IMAGE_FORMAT, ImageShape, IndexRegion, SEQUENCE_LIMIT, SUPERBLOCK_BYTES, Superblock,
 };
 use flowstone_engine::journal::{JournalError, Unusable};
 use flowstone_engine::{
@@ -103,7 +103,8 @@ fn an_image_of_another_size_is_refused() {
 #[test]
 fn an_image_of_another_placement_is_refused() {
     let shape = ImageShape {
-        hash_seed: 1,
+        image_id: 1,
+        hash_seed: HashSeed::new(2),
         image_bytes: IMAGE_BYTES,
         segment_bytes: 256 << 10,
         segments: 128,
@@ -783,4 +784,25 @@ fn a_power_cut_at_any_moment_of_the_first_open_leaves_an_empty_image() {
             }
         }
     });
+}
+
+/// The seed of the key hash is a number of its own, drawn for each image.
+#[test]
+fn item_12_keys_are_hashed_with_a_secret_of_the_image() {
+    let mut seeds = Vec::new();
+    for seed in 1..3 {
+        let (disk, media) = Left::new(Image::new(IMAGE_BYTES)).media();
+        let hash = simulate(seed, async {
+            let engine = start(&media, &tight()).await;
+            engine.key(b"key").unwrap().hash().0
+        });
+        let mut copy = [0; SUPERBLOCK_BYTES];
+        disk.snapshot().read(0, &mut copy);
+        let shape = Superblock::decode(&copy).unwrap().shape();
+        let secret = shape.hash_seed.get();
+        assert_eq!(hash, xxhash_rust::xxh3::xxh3_64_with_seed(b"key", secret));
+        assert!(secret != shape.image_id && secret != 0);
+        seeds.push(secret);
+    }
+    assert_ne!(seeds[0], seeds[1]);
 }
