@@ -6,6 +6,7 @@ import pytest
 
 from servers import wait_until
 from test_files import journal_of
+from test_restart import fails_to_start
 
 pytestmark = pytest.mark.flowstone
 
@@ -53,6 +54,26 @@ def test_item_9_an_empty_start_names_its_cause(make_server, cause):
     else:
         server.flash.unlink()
     assert cause in warning_of_next_start(server)
+
+
+def test_item_10_a_journal_that_is_not_where_the_flash_says_is_refused(make_server):
+    server = filled(make_server)
+    server.terminate()
+    journal, other = journal_of(server), server.directory / "other.journal"
+    options = server.options
+    server.options = [*options, "--set", f"cache.journal={other}"]
+    line = fails_to_start(server)
+    assert str(journal) in line and str(other) in line and "--force" in line
+    assert not other.exists()
+    journal.rename(other)
+    server.start()
+    assert b"value" in server.ask(b"get key\r\n")
+    server.terminate()
+    server.options = options
+    assert str(other) in fails_to_start(server)
+    server.options = [*options, "--force"]
+    server.start()
+    assert server.ask(b"get key\r\n") == b"END\r\n"
 
 
 @pytest.mark.parametrize("which", ["flash", "journal"])

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use device::{DeviceError, Found, IoFuture, Journal};
+use device::{DeviceError, Found, IoFuture, Journal, Origin};
 
 /// A journal in memory that survives no restart.
 pub(crate) struct Words(Box<[AtomicU64]>);
@@ -19,8 +19,8 @@ impl Journal for Words {
         self.0.len()
     }
 
-    fn found(&self) -> Found {
-        Found::Missing
+    fn origin(&self) -> Origin {
+        Origin::without_file(Found::Missing)
     }
 
     fn load(&self, word: usize) -> u64 {

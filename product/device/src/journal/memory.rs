@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -9,7 +10,7 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
-use super::{Found, Journal};
+use super::{Found, Journal, Origin};
 use crate::{DeviceError, IoFuture, Operation, PAGE_BYTES};
 
 const PAGE_WORDS: usize = PAGE_BYTES / size_of::<u64>();
@@ -19,7 +20,7 @@ type Observer = Box<dyn FnMut(u64) + Send>;
 
 /// A journal in memory.
 pub struct MemoryJournal {
-    found: Found,
+    origin: Origin,
     state: Mutex<State>,
     observer: Mutex<Option<Observer>>,
 }
@@ -166,7 +167,7 @@ impl MemoryJournal {
     /// Creates a journal of `words` zeros.
     pub fn new(words: usize) -> Self {
         Self {
-            found: Found::Missing,
+            origin: Origin::without_file(Found::Missing),
             ..Self::from_words(vec![0; words])
         }
     }
@@ -184,7 +185,7 @@ impl MemoryJournal {
             unreadable,
         } = image;
         Self {
-            found: Found::Whole,
+            origin: Origin::without_file(Found::Whole),
             state: Mutex::new(State {
                 durable: words.clone(),
                 words,
@@ -194,6 +195,13 @@ impl MemoryJournal {
             }),
             observer: Mutex::default(),
         }
+    }
+
+    /// Gives the words the path of a file.
+    #[must_use]
+    pub fn at(mut self, path: impl Into<PathBuf>) -> Self {
+        self.origin.path = Some(path.into());
+        self
     }
 
     /// Returns the image of a crash that has left `words`.
@@ -277,8 +285,8 @@ impl Journal for MemoryJournal {
         self.state.lock().words.len()
     }
 
-    fn found(&self) -> Found {
-        self.found
+    fn origin(&self) -> Origin {
+        self.origin.clone()
     }
 
     fn load(&self, word: usize) -> u64 {

@@ -14,6 +14,7 @@ mod file;
 mod memory;
 
 use std::ops::Range;
+use std::path::PathBuf;
 
 pub use file::{FileJournal, JournalError, JournalProblem, NewJournal};
 #[cfg(any(test, feature = "faults"))]
@@ -35,13 +36,29 @@ pub enum Found {
     },
 }
 
+/// Where the words of a journal come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// State in which they were found when they were opened.
+    pub found: Found,
+    /// Absolute path of their file, if they have one.
+    pub path: Option<PathBuf>,
+}
+
+impl Origin {
+    /// Returns the origin of words without a file.
+    pub const fn without_file(found: Found) -> Self {
+        Self { found, path: None }
+    }
+}
+
 /// An array of words that survives the process. Used from all threads at once; new words are zero.
 pub trait Journal: Send + Sync {
     /// Returns the number of words.
     fn words(&self) -> usize;
 
-    /// Returns the state in which the words were found.
-    fn found(&self) -> Found;
+    /// Returns where the words come from.
+    fn origin(&self) -> Origin;
 
     /// Reads a word.
     ///

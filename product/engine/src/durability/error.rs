@@ -1,5 +1,7 @@
 //! Reasons for which an image cannot be opened, or is opened empty.
 
+use std::path::PathBuf;
+
 use device::{Bytes, DeviceError};
 
 use super::journal::{JournalError, Unusable};
@@ -18,6 +20,13 @@ pub enum OpenError {
     /// The journal cannot be opened.
     #[error(transparent)]
     JournalFile(#[from] device::JournalError),
+    /// The journal is not the one that the image names.
+    #[error(
+        "its journal is {}, and {} is not the journal of this cache: name the right one with cache.journal, put it back, or use \
+         --force to start empty",
+        expected.display(), given.display()
+    )]
+    JournalMoved { expected: PathBuf, given: PathBuf },
     /// The journal cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),

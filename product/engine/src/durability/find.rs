@@ -115,7 +115,7 @@ pub(crate) fn look_at_journal(
         return Err(JournalError::TooShort { words, needed });
     }
     let unusable = match head::read(log) {
-        Ok(None) => match log.found() {
+        Ok(None) => match log.origin().found {
             Found::Missing => Unusable::Missing,
             Found::Short { bytes } => Unusable::Short { bytes },
             Found::Whole => Unusable::Blank,

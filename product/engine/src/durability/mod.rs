@@ -4,6 +4,7 @@
 //!   journal ───── deaths since the checkpoint ──┐
 //!   checkpoint ── deaths before it ─────────────┴─> DeadSet ─> LastRun: live segments, with their dead items
 //!   superblocks ── identity of the image, and the checkpoint in force
+//!   journal_place ── path of the journal
 //!   index_device ── header of a separate device for the index
 //!   recovery ── the live segments whose summaries are still to be read
 //!   clock ── clocks by which the items of earlier runs expire
@@ -20,6 +21,7 @@ pub(crate) mod find;
 pub(crate) mod flush;
 pub(crate) mod index_device;
 pub mod journal;
+pub(crate) mod journal_place;
 pub(crate) mod medium;
 pub(crate) mod recovery;
 pub(crate) mod superblocks;

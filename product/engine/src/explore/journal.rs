@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use device::{DeviceError, Found, IoFuture, Journal as Log, MemoryJournal};
+use device::{DeviceError, IoFuture, Journal as Log, MemoryJournal, Origin};
 use shuttle::thread::JoinHandle;
 
 use super::{explore, join, start};
@@ -26,8 +26,8 @@ impl Log for Stepped {
         self.0.words()
     }
 
-    fn found(&self) -> Found {
-        self.0.found()
+    fn origin(&self) -> Origin {
+        self.0.origin()
     }
 
     fn load(&self, word: usize) -> u64 {

@@ -2,6 +2,8 @@
 //!
 //! This file writes nothing: a new image is written when its first run begins.
 
+use std::path::PathBuf;
+
 use device::Region;
 
 use super::SEQUENCE_RESERVE;
@@ -9,6 +11,7 @@ use crate::background::VERSION_RESERVE;
 use crate::config::EngineConfig;
 use crate::durability::error::{IndexDeviceError, OpenError};
 use crate::durability::index_device::{IndexDevice, IndexDeviceNeed, NewIndex, OpenIndexDevice};
+use crate::durability::journal_place;
 use crate::durability::medium::Medium;
 use crate::durability::superblocks::{Start, read_superblock};
 use crate::format::index_device::INDEX_HEAD_BYTES;
@@ -26,6 +29,8 @@ pub(super) struct Image {
     pub(super) meta: Region,
     /// The superblock. That of a new image is only in memory until the run begins.
     pub(super) superblock: Superblock,
+    /// Path of the journal that the image names, if it names one.
+    pub(super) journal_place: Option<PathBuf>,
     /// The device of the index, if the index has one of its own.
     pub(super) index_device: Option<IndexDevice>,
     /// Reason for a new image; `None` for an existing one.
@@ -62,9 +67,11 @@ impl Image {
             };
             match checked {
                 Ok(()) => {
+                    let journal_place = journal_place::read(&meta, found.shape().image_id).await?;
                     return Ok(Self {
                         meta,
                         superblock: found,
+                        journal_place,
                         index_device,
                         new: None,
                     });
@@ -75,6 +82,7 @@ impl Image {
         Ok(Self {
             meta,
             superblock: finder.new_image(index_device.as_ref())?,
+            journal_place: None,
             index_device,
             new: Some(start),
         })

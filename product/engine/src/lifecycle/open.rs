@@ -28,6 +28,7 @@ use crate::durability::find::LastRun;
 use crate::durability::flush::FlushCutoffs;
 use crate::durability::index_device::{IndexDeviceNeed, OpenIndexDevice};
 use crate::durability::journal::{Journal, Unusable, head, last_chunk, ring_chunks};
+use crate::durability::journal_place;
 use crate::durability::medium::Medium;
 use crate::durability::recovery::RecoveryQueue;
 use crate::durability::superblocks::{SUPERBLOCK_OFFSETS, Start, write_superblock};
@@ -217,6 +218,11 @@ async fn begin_run(
     }
     let kept = raise_limits(&*log, &mut image.superblock, floor);
     write_heads(&*log, image, starts_empty).await?;
+    if let Some(path) = log.origin().path
+        && image.journal_place.as_ref() != Some(&path)
+    {
+        journal_place::write(&image.meta, shape.image_id, &path).await?;
+    }
     // From here on superblock and journal both name this run, so that a flash put back to an earlier state is detected.
     log.store(BEGUN_WORD, image.superblock.run.get());
     if starts_empty {

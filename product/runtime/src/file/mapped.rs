@@ -187,6 +187,11 @@ impl MappedFile {
         }
     }
 
+    /// Returns the path by which the file was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Returns the number of words.
     pub fn word_count(&self) -> usize {
         self.words
