@@ -22,6 +22,9 @@ const OPEN: Moment = Moment::MAX;
 /// Value of `settled` of a change that a crash may have undone.
 const IN_DOUBT: u64 = u64::MAX;
 
+/// Seconds by which a start may be behind the latest second known and go by its clock all the same.
+const KEPT_SECONDS: u32 = 60;
+
 /// State in which an operation leaves its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
@@ -604,7 +607,11 @@ impl History {
         let at = self.tick();
         let is_set_back = crash.restart < self.latest;
         self.was_set_back |= is_set_back;
-        let early = self.latest_of_life.saturating_sub(crash.restart);
+        let early = match self.latest_of_life.saturating_sub(crash.restart) {
+            0 => 0,
+            // A life before may have been later by so much.
+            back => back + KEPT_SECONDS,
+        };
         self.latest_of_life = 0;
         let was_pending = self.pending.is_some();
         let mut may_be_pending = self.pending.is_some() || is_set_back && !self.flushes.is_empty();

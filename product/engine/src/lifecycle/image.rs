@@ -208,7 +208,7 @@ impl Finder<'_> {
         let (segment_bytes, segments, channels) = medium.segments(chosen, flash_bytes);
         config.check(u64::from(segments), segment_bytes)?;
         let shape = ImageShape {
-            image_id: runtime::random_u64(),
+            image_id: runtime::random_id(),
             hash_seed: HashSeed::new(runtime::random_u64()),
             image_bytes,
             segment_bytes,
