@@ -73,7 +73,7 @@ pub use durability::{
     SuperblockCopy, journal,
 };
 pub use flash::{DumpCursor, FlashStats};
-pub use key::{Key, KeyHash, Passthrough};
+pub use key::{HashSeed, Key, KeyHash, Passthrough};
 pub use lifecycle::Opening;
 pub use partition::PathStats;
 pub use placement::{ExactSettings, IndexStats, PlacementKind};

@@ -93,6 +93,7 @@ pub fn run(
         tracing::info!("{notice}");
     }
     tell::warn_of_readers(&files);
+    let files = tell::Files::at(&files);
     tell::warn_of_limits(&config, machine.cgroup.as_ref(), flash_bytes);
     let (budget_bytes, values_bytes) = budgets(&config);
     let lent = Arc::new(Lent::new(&engine, &config));
@@ -125,7 +126,7 @@ pub fn run(
         config,
     });
     let serving = Arc::clone(&shared);
-    let stopped = workers.run_on(0, move || serve(serving, listeners));
+    let stopped = workers.run_on(0, move || serve(serving, listeners, files));
     workers.shutdown();
     Ok(stopped.unwrap_or(Stop::Incomplete {
         items_left: 0,
@@ -171,7 +172,7 @@ async fn open_engine(
         })
 }
 
-async fn serve(shared: Arc<Shared>, listeners: Vec<Arc<Listener>>) -> Stop {
+async fn serve(shared: Arc<Shared>, listeners: Vec<Arc<Listener>>, files: tell::Files) -> Stop {
     shared.engine.start_background(shared.workers.spread());
     // A small cache is recovered by then. With a large one, clients see the items recovered so far.
     let _ = runtime::timeout(RECOVERY_PATIENCE, shared.engine.recovered()).await;
@@ -202,7 +203,7 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<Arc<Listener>>) -> Stop {
         return Stop::Complete { objects: 0 };
     }
     let stop = shared.engine.stop().await;
-    tell::stopped(&shared.engine, &stop);
+    tell::stopped(&shared.engine, &stop, &files);
     stop
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use runtime::file::MappedFile;
 
-use super::Journal;
+use super::{Found, Journal, Origin};
 use crate::{Bytes, DeviceError, IoFuture, Operation, PathError};
 
 /// Error that says in one line why a journal cannot be used, and how to fix that.
@@ -121,9 +121,32 @@ impl FileJournal {
     }
 }
 
+/// Returns the path of a file by the real path of its folder.
+fn absolute(path: &Path) -> PathBuf {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    match (folder.canonicalize(), path.file_name()) {
+        (Ok(folder), Some(name)) => folder.join(name),
+        _ => path.to_owned(),
+    }
+}
+
 impl Journal for FileJournal {
     fn words(&self) -> usize {
         self.file.word_count()
+    }
+
+    fn origin(&self) -> Origin {
+        let bytes = 8 * self.file.word_count() as u64;
+        let found = match self.file.bytes_before() {
+            None => Found::Missing,
+            Some(before) if before < bytes => Found::Short { bytes: before },
+            Some(_) => Found::Whole,
+        };
+        let path = Some(absolute(self.file.path()));
+        Origin { found, path }
     }
 
     fn load(&self, word: usize) -> u64 {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use runtime::{Instant, now};
 
-use super::Journal;
+use super::{Journal, Origin};
 use crate::{DeviceError, IoFuture, PAGE_BYTES, WriteLimit};
 
 /// Words of a page.
@@ -96,6 +96,10 @@ impl Journal for LimitedJournal {
 
     fn let_go(&self, words: Range<usize>) {
         self.inner.let_go(words);
+    }
+
+    fn origin(&self) -> Origin {
+        self.inner.origin()
     }
 }
 

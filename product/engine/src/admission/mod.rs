@@ -210,7 +210,7 @@ impl Gate {
 mod tests {
     use super::*;
 
-    const SEED: u64 = 7;
+    const SEED: crate::key::HashSeed = crate::key::HashSeed::new(7);
 
     fn gate(kind: &dyn AdmissionKind) -> Gate {
         Gate::new(kind.open(AdmissionRoom {

@@ -106,7 +106,8 @@ impl Engine {
             let (item, shared) = partition.tier.items.item(handle);
             if tiers.cutoffs().is_item_live(key.hash(), item.header, now) {
                 let owner = shared.map_or(Owner::None, Owner::Memory);
-                let shown = view(&ItemView::new(item, owner));
+                let ahead = tiers.cutoffs().clock_ahead(item.header.version.get());
+                let shown = view(&ItemView::new(item, owner).by_clock(ahead));
                 if peek == Peek::No {
                     let header = partition.tier.items.header_mut(handle);
                     if !header.has(state::FETCHED) {
@@ -130,7 +131,9 @@ impl Engine {
             }
             // Dead by expiry or flush, and so is a copy on flash. A read does not wait for journal space to record
             // that.
-            let expired = item.header.is_expired(now);
+            let expired = item
+                .header
+                .is_expired(tiers.cutoffs().second_of(item.header.version.get(), now));
             partition.count_dead(expired);
             if !tiers.flash.may_displace() {
                 partition.stats.misses += 1;
@@ -424,8 +427,11 @@ impl Engine {
                 break;
             }
             cursor.at = behind;
-            if !item.header.is_expired(now)
-                && item.header.version.get() >= cutoff
+            let version = item.header.version.get();
+            if !item
+                .header
+                .is_expired(self.tiers.cutoffs().second_of(version, now))
+                && version >= cutoff
                 && visit(item).is_break()
             {
                 return true;

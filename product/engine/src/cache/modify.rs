@@ -140,7 +140,7 @@ impl<R> Attempt<R> {
             }
         }
         let (change, result) = match &present {
-            Some(present) => decide(Some(&present.view(&held.partition))),
+            Some(present) => decide(Some(&present.view(tiers, &held.partition))),
             None => decide(None),
         };
         match held.carry_out(present, change) {
@@ -371,15 +371,19 @@ impl Held<'_> {
                 None => {}
             }
         }
-        let expiry = amend.expiry.unwrap_or(header.expiry.get());
+        let ahead = self.tiers.cutoffs().clock_ahead(header.version.get());
+        // The new item goes by this run's clock.
+        let view = ItemView::new(item, Owner::None).by_clock(ahead);
+        let expiry = amend.expiry.unwrap_or(view.expiry);
         let cas_unique = item.cas_unique;
-        let same = bits == header.state && expiry == header.expiry.get();
+        let same = bits == header.state && expiry == view.expiry;
         if same && amend.cas_unique.is_none() {
             return Ok(cas_unique);
         }
         if let Present::InMemory(handle) = present
             && header.has(state::DIRTY)
             && amend.cas_unique.is_none()
+            && ahead == 0
         {
             // No copy of this version is on flash, so that it may still change.
             let header = self.partition.tier.items.header_mut(*handle);
@@ -466,13 +470,14 @@ impl Present {
         }
     }
 
-    fn view<'a>(&'a self, partition: &'a Partition) -> ItemView<'a> {
+    fn view<'a>(&'a self, tiers: &Tiers, partition: &'a Partition) -> ItemView<'a> {
         match self {
             Self::InMemory(handle) => {
                 let (item, shared) = partition.tier.items.item(*handle);
-                ItemView::new(item, shared.map_or(Owner::None, Owner::Memory))
+                let ahead = tiers.cutoffs().clock_ahead(item.header.version.get());
+                ItemView::new(item, shared.map_or(Owner::None, Owner::Memory)).by_clock(ahead)
             }
-            Self::Fetched(item) => ItemView::new(item.item(), Owner::Flash(item)),
+            Self::Fetched(item) => item.view(),
         }
     }
 }

@@ -107,9 +107,10 @@ impl ClockHand<'_> {
 
     fn decide(&mut self, handle: Handle, hash: KeyHash, chances: bool) -> Fate {
         let header = *self.items.log.header(handle);
-        if header.is_expired(self.context.now) || header.version.get() < self.context.cutoff {
+        let second = self.context.second_of(&header);
+        if header.is_expired(second) || header.version.get() < self.context.cutoff {
             self.items.stats.reclaimed += 1;
-            self.items.stats.count_expired(&header, self.context.now);
+            self.items.stats.count_expired(&header, second);
             // The flash copy of a clean item is dead as well; reclaim detects that by itself.
             return Fate::Drop;
         }

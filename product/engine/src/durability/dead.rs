@@ -713,7 +713,7 @@ impl DeadItems<'_> {
             // Checked before expiry: the item supersedes nothing, and must not be taken for newer than the index's
             // item.
             ItemState::Overwritten
-        } else if is_expired(expiry, now) {
+        } else if is_expired(expiry, cutoffs.second_of(version, now)) {
             ItemState::Expired
         } else if !cutoffs.is_live(hash, version, expiry, now) {
             ItemState::Flushed

@@ -41,9 +41,19 @@ const RESERVE_CHUNKS: u64 = 3;
 /// Reason for which the content of a journal cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
-    /// The journal is new, has been cut short, or belongs to an image that was here before.
-    #[error("it is missing, cut short, or holds nothing")]
+    /// There is no journal: it is new.
+    #[error("it is missing")]
     Missing,
+    /// The journal had these bytes alone.
+    #[error("it has been cut short, to {bytes} bytes")]
+    #[allow(missing_docs, reason = "the message says what the field is")]
+    Short { bytes: u64 },
+    /// The journal has no head.
+    #[error("it holds nothing")]
+    Blank,
+    /// The journal was that of another image, or another program's file, and may be taken.
+    #[error("it belonged to another cache or another program")]
+    Other,
     /// The journal belongs to another run than the image.
     #[error("it is of another run of the cache")]
     Run,

@@ -23,6 +23,9 @@ const OPEN: Moment = Moment::MAX;
 /// Value of `settled` of a change that a crash may have undone.
 const IN_DOUBT: u64 = u64::MAX;
 
+/// Seconds by which a start may be behind the latest second known and go by its clock all the same.
+const KEPT_SECONDS: u32 = 60;
+
 /// State in which an operation leaves its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
@@ -63,6 +66,9 @@ struct Change {
     unique: u64,
     /// Unix second for which a delayed flush was requested; 0 for other changes.
     due: u32,
+    /// Most seconds by which its value may expire earlier than it was to: the clock has been set back since, and the item
+    /// goes by the clock that it was stored by.
+    early: u32,
 }
 
 /// A delayed flush whose second has not come.
@@ -175,6 +181,10 @@ pub struct History {
     is_flush_in_doubt: bool,
     /// Latest Unix second so far.
     latest: u32,
+    /// Latest Unix second of this life.
+    latest_of_life: u32,
+    /// Whether the clock has ever been set back. A flush may come early from then on.
+    was_set_back: bool,
     clock: Moment,
     operations: u64,
 }
@@ -199,6 +209,7 @@ impl History {
     /// Moves the history to Unix second `now`: a flush whose second has come is in force from here on.
     pub fn pass(&mut self, now: u32) {
         self.latest = self.latest.max(now);
+        self.latest_of_life = self.latest_of_life.max(now);
         let due = self.pending.filter(|pending| pending.deadline <= now);
         if let Some(PendingFlush { deadline, settled }) = due {
             self.pending = None;
@@ -481,7 +492,9 @@ impl History {
                 continue;
             }
             asked_for = true;
-            let another = expiry.is_some_and(|expiry| expiry != until);
+            let possible = until.saturating_sub(write.early)..=until;
+            let another = expiry
+                .is_some_and(|expiry| !possible.contains(&expiry) || expiry != 0 && expiry <= now);
             if another || (until != 0 && until <= now) {
                 if matches!(wrong, Mistake::Invented { .. }) {
                     wrong = Mistake::Expired {
@@ -561,6 +574,7 @@ impl History {
         let (asked, answered) = (self.tick(), self.tick());
         let changes = self.keys.get_mut(&key).expect("it explains");
         let expiry = changes[number].effect.expiry().unwrap_or(0);
+        let early = changes[number].early;
         let is_of_tag = |change: &&Change| matches!(change.effect, Effect::Value { tag, .. } if tag == seen.tag);
         let unique = changes.iter().filter(is_of_tag).map(|change| change.unique);
         let unique = unique.max().unwrap_or(0);
@@ -569,6 +583,7 @@ impl History {
         changes.push(Change {
             answered,
             unique,
+            early,
             ..Change::new(asked, Effect::Value { tag, expiry })
         });
     }
@@ -630,6 +645,14 @@ impl History {
     pub fn crash(&mut self, crash: &Crash) {
         let at = self.tick();
         let is_set_back = crash.restart < self.latest;
+        self.was_set_back |= is_set_back;
+        let early = match self.latest_of_life.saturating_sub(crash.restart) {
+            0 => 0,
+            // A life before may have been later by so much.
+            back => back + KEPT_SECONDS,
+        };
+        self.latest_of_life = 0;
+        let was_pending = self.pending.is_some();
         let mut may_be_pending = self.pending.is_some() || is_set_back && !self.flushes.is_empty();
         // Flushes whose records may be lost, including the records of partitions that have applied them.
         let latest = self.latest;
@@ -647,8 +670,10 @@ impl History {
             self.pending = None;
             may_be_pending = true;
         }
-        self.is_flush_in_doubt =
-            has_new || is_set_back || self.is_flush_in_doubt && !crash.is_settled;
+        self.is_flush_in_doubt = has_new
+            || is_set_back
+            || self.was_set_back && was_pending
+            || self.is_flush_in_doubt && !crash.is_settled;
         let all = self.keys.values_mut().flatten().chain(&mut self.flushes);
         for change in all.filter(|change| change.asked != OPEN) {
             let is_open = change.answered == OPEN;
@@ -656,6 +681,7 @@ impl History {
             let in_doubt = is_open || change.settled >= crash.settled;
             change.answered = change.answered.min(at);
             change.settled = if in_doubt { IN_DOUBT } else { 0 };
+            change.early = change.early.saturating_add(early);
             // An expired value stays expired even if the clock is set back.
             let expired = |expiry| expiry != 0 && expiry <= crash.remembered;
             if change.effect.expiry().is_some_and(expired) {
@@ -671,7 +697,7 @@ impl History {
         }
         if let Some(pending) = &mut self.pending {
             // With the clock set back, the start may decide that the flush's second has come.
-            let may_have_come = pending.deadline <= self.latest;
+            let may_have_come = pending.deadline <= self.latest || self.was_set_back;
             if pending.settled >= crash.settled || may_have_come {
                 self.pending = None;
             } else {
@@ -702,6 +728,7 @@ impl Change {
             effect,
             unique: 0,
             due: 0,
+            early: 0,
         }
     }
 

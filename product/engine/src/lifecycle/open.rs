@@ -27,10 +27,11 @@ use crate::durability::error::OpenError;
 use crate::durability::find::LastRun;
 use crate::durability::flush::FlushCutoffs;
 use crate::durability::index_device::{IndexDeviceNeed, OpenIndexDevice};
-use crate::durability::journal::{Journal, head, last_chunk, ring_chunks};
+use crate::durability::journal::{Journal, Unusable, head, last_chunk, ring_chunks};
+use crate::durability::journal_place;
 use crate::durability::medium::Medium;
 use crate::durability::recovery::RecoveryQueue;
-use crate::durability::superblocks::{SUPERBLOCK_OFFSETS, write_superblock};
+use crate::durability::superblocks::{SUPERBLOCK_OFFSETS, Start, write_superblock};
 use crate::flash::FlashTier;
 use crate::format::checkpoint::Coverage;
 use crate::format::item::CLOCK_HIGHEST;
@@ -103,18 +104,13 @@ impl Opening {
         // Set up before anything is written, since it may fail.
         let opener = IndexOpener::new(&self.config, &base, &run);
         let indexed = opener.open_loaded(&mut run).await?;
-        let journal = begin_run(
-            Arc::clone(&base.log),
-            &mut image,
-            run.floor(),
-            run.clock(),
-            &base.store,
-        )
-        .await?;
+        tell_of_losses(run.start, base.usable);
+        let journal = begin_run(Arc::clone(&base.log), &mut image, &run, &base.store).await?;
         let index_use = opener.index_use;
         let _ = opener.journal.set(Arc::clone(&journal));
         let (start, first_version) = (run.start, run.first_version);
-        let (reclaimer, checkpoint) = self.reclaimer(&base, journal, index_use, run);
+        let (reclaimer, checkpoint) =
+            self.reclaimer(&base, journal, index_use, run, &image.superblock);
         let flash = FlashTier::new(
             reclaimer,
             indexed,
@@ -158,14 +154,16 @@ impl Opening {
         journal: Arc<Journal>,
         index_use: Arc<IndexUse>,
         run: RunStart,
+        superblock: &Superblock,
     ) -> (Reclaimer, Option<SavedCheckpoint>) {
         let (config, store) = (&self.config, Arc::clone(&base.store));
         let cutoffs = Arc::new(FlushCutoffs::new(base.partition_bits()));
         let (recovery, checkpoint) = match run.last_run {
             Some(last_run) => take_over(
                 last_run,
-                run.now,
+                run.clock.second,
                 run.first_version,
+                superblock,
                 &store,
                 &journal,
                 &cutoffs,
@@ -191,30 +189,59 @@ impl Opening {
     }
 }
 
-/// Begins a run: durably raises the reserved limits, and takes the journal over. Segments below `floor`, of the state
-/// taken over, are given up; without a floor the image starts empty.
+/// Warns of a start that loses the content of flash or journal, before anything is written.
+fn tell_of_losses(start: Start, journal: Result<(), Unusable>) {
+    match start {
+        Start::Warm { .. } => {}
+        Start::Empty(why) => tracing::warn!("the cache starts empty: {why}"),
+        Start::Forced => {
+            tracing::warn!(
+                "the cache starts empty: the content of the flash is overwritten, as allowed"
+            );
+        }
+        Start::New => match journal {
+            Err(why @ (Unusable::Other | Unusable::Void | Unusable::Damaged)) => tracing::warn!(
+                "the cache starts empty: the flash is new and its journal is not: {why}. If this journal is that of a flash \
+                 file that has gone, its items have gone, too"
+            ),
+            Ok(()) | Err(_) => {}
+        },
+    }
+}
+
+/// Begins a run: durably raises the reserved limits, and takes the journal over. Segments below the floor of the state
+/// taken over are given up; without such a state the image starts empty.
 async fn begin_run(
     log: Arc<dyn Log>,
     image: &mut Image,
-    floor: Option<u64>,
-    clock: u32,
+    start: &RunStart,
     store: &SegmentStore,
 ) -> Result<Arc<Journal>, OpenError> {
     let shape = image.superblock.shape();
+    let (floor, clock) = (start.floor(), start.clock);
     let starts_empty = floor.is_none();
     if starts_empty {
         head::renew(&*log);
     }
     let kept = raise_limits(&*log, &mut image.superblock, floor);
     let mut failure = write_heads(&*log, image, starts_empty).await?;
+    if let Some(path) = log.origin().path
+        && image.journal_place.as_ref() != Some(&path)
+    {
+        journal_place::write(&image.meta, shape.image_id, &path).await?;
+    }
     // From here on superblock and journal both name this run, so that a flash put back to an earlier state is detected.
     log.store(BEGUN_WORD, image.superblock.run.get());
     if starts_empty {
         head::start_empty(&*log);
     }
+    if starts_empty || clock.begins_anew {
+        // The superblock has the difference, or no item that goes by the clock of an earlier run.
+        head::set_clock(&*log, clock.second);
+    }
     let journal = Journal::take_over(
         log,
-        shape.hash_seed,
+        shape.image_id,
         image.superblock.run.get(),
         shape.partitions,
         kept,
@@ -226,7 +253,7 @@ async fn begin_run(
     // expect the records found now.
     for _ in 0..2 {
         if failure.is_none() {
-            failure = journal.sync(clock).await.err();
+            failure = journal.sync(clock.second).await.err();
         }
     }
     if let Some(error) = failure {
@@ -245,7 +272,7 @@ async fn begin_run(
 /// journal that stay.
 fn raise_limits(log: &dyn Log, superblock: &mut Superblock, floor: Option<u64>) -> Range<u64> {
     let shape = superblock.shape();
-    let mut last_chunk = last_chunk(log, shape.hash_seed, shape.partitions);
+    let mut last_chunk = last_chunk(log, shape.image_id, shape.partitions);
     let last_run = superblock.run.get();
     let run = next_run(last_run, runtime::random_id());
     match floor {
@@ -282,7 +309,7 @@ async fn write_heads(
     let superblock = &mut image.superblock;
     let (shape, run) = (superblock.shape(), superblock.run.get());
     let head = Head {
-        image: shape.hash_seed,
+        image: shape.image_id,
         chunk_words: chunk_words(shape.partitions) as u64,
         chunks: ring_chunks(log, shape.partitions),
         run,
@@ -320,14 +347,15 @@ async fn write_copies(image: &mut Image) -> Result<(), DeviceError> {
 /// Takes over the state of the last run: the segments to recover, and the checkpoint in force.
 fn take_over(
     mut last_run: LastRun,
-    now: u32,
+    clock: u32,
     first_version: u64,
+    superblock: &Superblock,
     store: &SegmentStore,
     journal: &Journal,
     cutoffs: &FlushCutoffs,
     memory_bytes: u64,
 ) -> (RecoveryQueue, Option<SavedCheckpoint>) {
-    let clock = last_run.apply_time(&*journal.log, now, first_version, cutoffs);
+    last_run.apply_time(clock, first_version, superblock, cutoffs);
     for (partition, &cutoff) in (0u32..).zip(&last_run.dead.cutoffs) {
         if cutoff == first_version {
             // Without this record the next start would also flush the items that this run writes.

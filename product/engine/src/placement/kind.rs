@@ -14,6 +14,7 @@ use crate::durability::OpenError;
 use crate::durability::journal::Journal;
 use crate::format::checkpoint::Section;
 use crate::format::location::LocationCodec;
+use crate::key::HashSeed;
 use crate::reclaim::{DeadCopies, IndexUse};
 use crate::settings::{ConfigError, IndexSettings};
 use crate::store::{InsertionPoints, Layout, SegmentStore, SlabClasses, Streams};
@@ -210,6 +211,8 @@ pub struct Parts {
     pub store: Arc<SegmentStore>,
     /// Id of the image, which distinguishes its pages in the region from those of another image.
     pub image: u64,
+    /// Seed of the key hash, for an index that hashes keys itself.
+    pub hash_seed: HashSeed,
     /// Packs a segment and a position into as few bits as the flash needs.
     pub codec: LocationCodec,
     /// Pages of memory for an index in memory.

@@ -202,6 +202,19 @@ impl MappedFile {
         })
     }
 
+    /// Returns the length of the file before it was opened; `None` if there was no file.
+    pub fn bytes_before(&self) -> Option<u64> {
+        match self.before {
+            Before::Absent => None,
+            Before::Bytes(bytes) | Before::Short { bytes, .. } => Some(bytes),
+        }
+    }
+
+    /// Returns the path by which the file was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Returns the number of words.
     pub fn word_count(&self) -> usize {
         self.words

@@ -12,7 +12,13 @@ pub(crate) fn clock(log: &dyn Log) -> u32 {
     decode_clock(log.load(CLOCK_WORD)).unwrap_or(0)
 }
 
-/// Notes the time. The clock never goes back, even if the system's does.
+/// Begins the clock anew, with the one of a run whose start has noted in the superblock how far the old one was ahead. An
+/// image that starts empty needs no note.
+pub(crate) fn set_clock(log: &dyn Log, now: u32) {
+    log.store(CLOCK_WORD, encode_clock(now));
+}
+
+/// Notes the time. During a run the clock never goes back.
 pub(super) fn note_time(log: &dyn Log, now: u32) {
     if now > clock(log) {
         log.store(CLOCK_WORD, encode_clock(now));
