@@ -72,24 +72,17 @@ impl LastRun {
         }
     }
 
-    /// Sets the cutoffs of a run whose clock at the start is `second` and whose versions start at `first_version`.
-    pub(crate) fn apply_time(
-        &mut self,
-        second: u32,
-        first_version: u64,
-        superblock: &Superblock,
-        cutoffs: &FlushCutoffs,
-    ) {
+    /// Sets the cutoffs of a run that judges the items of earlier runs by `clocks`.
+    pub(crate) fn apply_time(&mut self, clocks: OldClocks, cutoffs: &FlushCutoffs) {
+        let first_version = clocks.first_version;
         // The clock of an item never goes back: expired items stay expired.
-        let clocks = OldClocks {
-            first_version,
-            second,
-            ahead: superblock.old_clocks(),
-        };
         cutoffs.set_old_clocks(clocks);
         // It may have been asked for by any of the clocks.
         let ahead = clocks.most_ahead();
-        if let Some(deadline) = self.dead.apply_flush(shifted(second, ahead), first_version) {
+        if let Some(deadline) = self
+            .dead
+            .apply_flush(shifted(clocks.second, ahead), first_version)
+        {
             cutoffs.flush_at(shifted(deadline, -ahead));
         }
         self.dead.clamp_keys(first_version);

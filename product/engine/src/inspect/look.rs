@@ -7,6 +7,7 @@ use device::{DeviceError, Disk, Journal as Log, Region};
 
 use super::{InspectError, Outlook, Phase, Progress};
 use crate::durability::CheckpointContents;
+use crate::durability::clock::OldClocks;
 use crate::durability::dead::{DeadItems, DeadSet, ItemState, StartBounds};
 use crate::durability::error::OpenError;
 use crate::durability::find::{LastRun, find, look_at_journal, saved_checkpoint, unsaved_chunks};
@@ -187,7 +188,12 @@ impl Look {
                 let mut superblock = *look.superblock;
                 let clock = found.start_clock(log, look.clock, &mut superblock);
                 look.clock = clock.second;
-                found.apply_time(look.clock, first_version, &superblock, &look.cutoffs);
+                let clocks = OldClocks {
+                    first_version,
+                    second: clock.second,
+                    ahead: superblock.old_clocks(),
+                };
+                found.apply_time(clocks, &look.cutoffs);
                 look.flush_deadline = look.cutoffs.pending(look.clock);
                 look.segments = count_found(&found, look.store.table().segments());
                 look.found = Some(found);

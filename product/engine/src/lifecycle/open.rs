@@ -23,6 +23,7 @@ use crate::admission::Gate;
 use crate::background::{Background, VERSION_RESERVE};
 use crate::cache::Engine;
 use crate::config::EngineConfig;
+use crate::durability::clock::OldClocks;
 use crate::durability::error::OpenError;
 use crate::durability::find::LastRun;
 use crate::durability::flush::FlushCutoffs;
@@ -91,7 +92,7 @@ impl Opening {
     ) -> Result<Arc<Engine>, OpenError> {
         let write_limit = self.limit_writes();
         let index_device = self.index_device.take();
-        let mut image = Image::find(&self.medium, &self.config, index_device).await?;
+        let mut image = Box::pin(Image::find(&self.medium, &self.config, index_device)).await?;
         let journal = || {
             let log = journal()?;
             Ok(match &write_limit {
@@ -161,9 +162,11 @@ impl Opening {
         let (recovery, checkpoint) = match run.last_run {
             Some(last_run) => take_over(
                 last_run,
-                run.clock.second,
-                run.first_version,
-                superblock,
+                OldClocks {
+                    first_version: run.first_version,
+                    second: run.clock.second,
+                    ahead: superblock.old_clocks(),
+                },
                 &store,
                 &journal,
                 &cutoffs,
@@ -199,13 +202,14 @@ fn tell_of_losses(start: Start, journal: Result<(), Unusable>) {
                 "the cache starts empty: the content of the flash is overwritten, as allowed"
             );
         }
-        Start::New => match journal {
-            Err(why @ (Unusable::Other | Unusable::Void | Unusable::Damaged)) => tracing::warn!(
-                "the cache starts empty: the flash is new and its journal is not: {why}. If this journal is that of a flash \
-                 file that has gone, its items have gone, too"
-            ),
-            Ok(()) | Err(_) => {}
-        },
+        Start::New => {
+            if let Err(why @ (Unusable::Other | Unusable::Void | Unusable::Damaged)) = journal {
+                tracing::warn!(
+                    "the cache starts empty: the flash is new and its journal is not: {why}. If this journal is that of a \
+                     flash file that has gone, its items have gone, too"
+                );
+            }
+        }
     }
 }
 
@@ -347,17 +351,15 @@ async fn write_copies(image: &mut Image) -> Result<(), DeviceError> {
 /// Takes over the state of the last run: the segments to recover, and the checkpoint in force.
 fn take_over(
     mut last_run: LastRun,
-    clock: u32,
-    first_version: u64,
-    superblock: &Superblock,
+    clocks: OldClocks,
     store: &SegmentStore,
     journal: &Journal,
     cutoffs: &FlushCutoffs,
     memory_bytes: u64,
 ) -> (RecoveryQueue, Option<SavedCheckpoint>) {
-    last_run.apply_time(clock, first_version, superblock, cutoffs);
+    last_run.apply_time(clocks, cutoffs);
     for (partition, &cutoff) in (0u32..).zip(&last_run.dead.cutoffs) {
-        if cutoff == first_version {
+        if cutoff == clocks.first_version {
             // Without this record the next start would also flush the items that this run writes.
             journal.append(Record::Cutoff {
                 partition,
@@ -387,7 +389,7 @@ fn take_over(
         living,
         &covered,
         Some(dead),
-        clock,
+        clocks.second,
         partitions,
         memory_bytes,
     );
