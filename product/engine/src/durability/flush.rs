@@ -66,6 +66,11 @@ impl FlushCutoffs {
         clocks.map_or(0, |clocks| clocks.ahead(version))
     }
 
+    /// Returns whether a version was taken by this run.
+    pub(crate) fn is_of_this_run(&self, version: u64) -> bool {
+        version >= self.first_version.load(Ordering::Acquire)
+    }
+
     /// Requests a flush: items written before Unix second `deadline` are dead from then on.
     pub(crate) fn flush_at(&self, deadline: u32) {
         self.deadline

@@ -128,8 +128,14 @@ impl Superseded {
 
     /// Returns whether a copy with this version is dead.
     pub(crate) fn kills(&self, hash: KeyHash, version: u64) -> bool {
-        let dead_below = self.0.get(&kept_hash(hash.0));
-        dead_below.is_some_and(|&dead_below| version < dead_below)
+        let dead_below = self.dead_below(hash);
+        dead_below.is_some_and(|dead_below| version < dead_below)
+    }
+
+    /// Returns the version below which copies of the key are dead, if it is among the keys. It is of an earlier run where
+    /// recovery has found an expired item.
+    pub(crate) fn dead_below(&self, hash: KeyHash) -> Option<u64> {
+        self.0.get(&kept_hash(hash.0)).copied()
     }
 
     /// Returns the bytes of memory of the table.
