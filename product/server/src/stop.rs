@@ -85,7 +85,8 @@ pub(crate) fn answer_signals(
         }
     };
     let thread = std::thread::Builder::new().name("flowstone-signals".to_owned());
-    thread.spawn(answer_all).map(drop)
+    let started = thread.spawn(answer_all).map(drop);
+    started.map_err(|error| runtime::process::no_thread(&error))
 }
 
 fn answer(signal: Signal, answer: Answer, stop: &StopRequest, last_words: &dyn Fn()) {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::process::THREADS_REMEDY;
+use crate::process::no_thread;
 use crate::sync::oneshot;
 
 /// Most threads of the pool.
@@ -101,8 +101,8 @@ impl Pool {
         let threads = state.threads;
         if state.refused.replace(Instant::now()).is_none() {
             tracing::warn!(
-                "{threads} threads read and write files where {MAX_THREADS} would help; another cannot be started: {error}; \
-                 {THREADS_REMEDY}"
+                "{threads} threads read and write files where {MAX_THREADS} would help: {}",
+                no_thread(error)
             );
         }
     }

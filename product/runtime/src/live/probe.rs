@@ -28,6 +28,7 @@ const ATTEMPTS: usize = 64;
 /// # Errors
 /// The kind of the system's error; the text names the call or the operation, the error and the remedy.
 pub(super) fn check(builder: &ProactorBuilder) -> io::Result<()> {
+    kernel_tells_its_version().map_err(refused("uname"))?;
     let mut builder = builder.clone();
     builder.capacity(4).cqsize(8);
     let mut ring = builder.build().map_err(refused("io_uring_setup"))?;
@@ -74,6 +75,20 @@ pub(super) fn check(builder: &ProactorBuilder) -> io::Result<()> {
         complete(&mut ring, sync).map_err(refused("a sync by io_uring"))?;
     }
     Ok(())
+}
+
+/// The library asks for the version of the kernel with each receive, and takes no refusal.
+fn kernel_tells_its_version() -> io::Result<()> {
+    // SAFETY: a zeroed `utsname` is valid, and the call fills it.
+    let result = unsafe {
+        let mut version: libc::utsname = std::mem::zeroed();
+        libc::uname(&raw mut version)
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Runs an operation that the kernel completes at once.

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::driver::{Driver, IoChoice, IoPath, LiveConfig, io_path_here};
 use super::inbox::Inbox;
-use crate::process::THREADS_REMEDY;
+use crate::process::no_thread;
 
 /// Threads that run tasks and their I/O. Clones refer to the same threads. A worker number out of range panics.
 ///
@@ -162,10 +162,7 @@ fn start_worker(worker: usize, config: &LiveConfig) -> io::Result<Started> {
             }
             driver.run(|| inbox.is_stopped());
         })
-        .map_err(|error| {
-            let text = format!("a thread cannot be started: {error}; {THREADS_REMEDY}");
-            io::Error::new(error.kind(), text)
-        })?;
+        .map_err(|error| no_thread(&error))?;
     let (inbox, path) = reported
         .recv()
         .unwrap_or_else(|_| Err(io::Error::other("the worker thread ended at once")))?;
