@@ -24,8 +24,8 @@ impl Count for AtomicU64 {
     }
 }
 
-/// Numbers that [`counters!`](crate::counters) declares.
-pub trait Numbers {
+/// Counts that [`counters!`](crate::counters) declares.
+pub trait NamedCounts {
     /// Returns the counts since `base` was read; fields declared with `also` are as they are now.
     #[must_use]
     fn since(self, base: &Self) -> Self;
@@ -33,7 +33,7 @@ pub trait Numbers {
     fn each(&self, visit: &mut dyn FnMut(&'static str, u64));
 }
 
-/// Declares counts as a struct of plain [`Numbers`], which add up with `+=`. A count has the name of its field, or the name
+/// Declares counts as a struct of plain [`NamedCounts`], which add up with `+=`. A count has the name of its field, or the name
 /// after `=`.
 ///
 /// - `from` declares the counters that threads add to, and from which the numbers are read. A counter has the type after `of`,
@@ -65,7 +65,7 @@ macro_rules! counters {
             $($($(#[$also_doc])* $vis $also: $type,)*)?
         }
 
-        impl $crate::Numbers for $numbers {
+        impl $crate::NamedCounts for $numbers {
             fn since(mut self, base: &Self) -> Self {
                 $(self.$field = self.$field.wrapping_sub(base.$field);)*
                 self

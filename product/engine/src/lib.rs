@@ -66,7 +66,7 @@ pub use config::{
     AfterDowntime, ConfigError, Dram, EngineConfig, IndexSettings, ReclaimPolicy, ReclaimSettings,
     Reserve, Schedule, StaticReserve, WriteSettings,
 };
-pub use counter::{Count, NamedStats, Numbers};
+pub use counter::{Count, NamedCounts, NamedStats};
 pub use dram::LongValue;
 pub use durability::{
     Distrust, IndexDeviceError, IndexDeviceNeed, Medium, OpenError, RecoveryStats, Start,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use engine::{Engine, FlashStats, Numbers as _};
+use engine::{Engine, FlashStats, NamedCounts as _};
 use parking_lot::Mutex;
 use runtime::budget::{Budget, Lender, Lending};
 use runtime::live::Workers;

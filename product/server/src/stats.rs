@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use protocol::write::{refusal, stat, status};
 use protocol::{Refusal, Status};
 
-use engine::{EngineStats, FlashStats, Numbers as _};
+use engine::{EngineStats, FlashStats, NamedCounts as _};
 
 use crate::config::ListenAddress;
 use crate::counters::Totals;

@@ -49,7 +49,7 @@ use engine::reclaim::{Entered, Entry, Named, Resident, Residents};
 use engine::store::{
     AppendItem, Patience, Priority, ReadError, SegmentRecord, Source, StreamLayout, Streams,
 };
-use engine::{Count as _, Numbers as _};
+use engine::{Count as _, NamedCounts as _};
 use engine::{Key, KeyHash};
 use verify::Verifier;
 

@@ -26,7 +26,7 @@ use engine::placement::{
 use engine::reclaim::{Entered, Entry, IndexUse, Named, Resident, Residents};
 use engine::store::{Layout, Patience, Priority, ReadError, SegmentRecord, SegmentStore};
 use engine::{ConfigError, IndexSettings};
-use engine::{Count as _, Numbers as _};
+use engine::{Count as _, NamedCounts as _};
 use engine::{Key, KeyHash};
 use on_flash::IndexSyncs;
 use on_flash::RestoredKeys;

@@ -1,5 +1,5 @@
 //! House measures: the width of the seams, the size of objects, and the words of comments. Each measure has a
-//! bound, which is only ever lowered, and an aim. `cargo test -p flowstone-architecture --test house --
+//! bound and an aim. A bound is only ever lowered, except [`LINES_IN_ALL`]. `cargo test -p flowstone-architecture --test house --
 //! --nocapture` prints the figures.
 
 #[path = "../imports/files.rs"]
@@ -46,7 +46,7 @@ const FILES_OF_A_TYPE: usize = 2;
 const PACKED_PARAMETERS: usize = 2;
 /// Lines of code that a build of the product compiles. The aim is 32,000.
 const LINES_OF_THE_PRODUCT: usize = 32_000;
-/// Lines of Rust in all. The aim is 145,000.
+/// Lines of Rust in all. A new system raises the bound by its own lines. The aim is 145,000.
 const LINES_IN_ALL: usize = 161_822;
 /// The word `what` in 10,000 words of comments.
 const WHAT_IN_COMMENTS: usize = 5;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use device::{Image, Latency, MemoryDisk};
 use flowstone_engine::placement::Look;
 use flowstone_engine::{
-    AdmitRandom, AfterDowntime, Dram, Engine, EngineConfig, Numbers as _, Peek, ReclaimPolicy,
+    AdmitRandom, AfterDowntime, Dram, Engine, EngineConfig, NamedCounts as _, Peek, ReclaimPolicy,
     Schedule, Start, Stop, Victim,
 };
 use rand::Rng;

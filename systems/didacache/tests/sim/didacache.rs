@@ -8,7 +8,7 @@ use device::{Geometry, MemoryDisk, MemoryJournal};
 use emulated::{Endurance, Libssd, Nand, NandConfig, NandTiming, SegmentShape};
 use flowstone_engine::config::META_BYTES;
 use flowstone_engine::{
-    Engine, EngineConfig, Medium, Numbers as _, Opening, ReclaimPolicy, Stop, Victim,
+    Engine, EngineConfig, Medium, NamedCounts as _, Opening, ReclaimPolicy, Stop, Victim,
 };
 use rand::Rng;
 

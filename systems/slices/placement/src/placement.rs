@@ -36,7 +36,7 @@ use engine::placement::{
 };
 use engine::reclaim::IndexUse;
 use engine::store::{Patience, ReadError, SegmentRecord, SegmentStore};
-use engine::{Count as _, Numbers as _};
+use engine::{Count as _, NamedCounts as _};
 use engine::{Key, KeyHash};
 use load::Maker;
 use made::{Made, NUMBERS_AHEAD};
