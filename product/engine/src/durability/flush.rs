@@ -68,7 +68,7 @@ impl FlushCutoffs {
 
     /// Returns whether a version was taken by this run.
     pub(crate) fn is_of_this_run(&self, version: u64) -> bool {
-        version >= self.first_version.load(Ordering::Acquire)
+        self.old_clocks_of(version).is_none()
     }
 
     /// Requests a flush: items written before Unix second `deadline` are dead from then on.
