@@ -1,6 +1,8 @@
 """What the log says when the world around the server has changed its files."""
 
 import os
+import struct
+import time
 
 import pytest
 
@@ -96,3 +98,47 @@ def test_item_9_a_preset_without_a_window_says_what_a_kill_loses(make_server):
     server.kill()
     server.start()
     wait_until(lambda: "without the items that memory alone had" in server.log(), "the line of the start")
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def tell_journal_the_time(journal, second):
+    """Stores `second` as the latest one that the journal has seen: word 8 of its head."""
+    word = crc32c(struct.pack("<Q", second)) << 32 | second
+    with open(journal, "r+b") as file:
+        file.seek(8 * 8)
+        file.write(struct.pack("<Q", word))
+
+
+def test_item_8_a_start_before_the_last_run_loses_nothing_stored_after_it(make_server):
+    server = make_server().start()
+    server.ask(b"set for_ever 0 0 1\r\nx\r\nset kept 0 10000 1\r\nx\r\nset gone 0 3600 1\r\nx\r\n")
+    server.terminate()
+    tell_journal_the_time(journal_of(server), int(time.time()) + 7200)
+    server.start()
+    wait_until(lambda: "the clock cannot be right" in server.log(), "the warning")
+    assert server.ask(b"mg gone v\r\n") == b"EN\r\n", "it had expired by the clock of the last run"
+    kept = int(server.ask(b"mg kept t\r\n").split(b"t")[1])
+    assert 2700 < kept <= 2800
+    server.ask(b"set new 0 3600 1\r\nx\r\n")
+    for _ in range(2):
+        server.terminate()
+        server.start()
+        for key in (b"for_ever", b"kept", b"new"):
+            assert server.ask(b"mg %s v\r\n" % key) == b"VA 1\r\nx\r\n"
+        assert 3500 < int(server.ask(b"mg new t\r\n").split(b"t")[1]) <= 3600
+        assert server.ask(b"mg gone v\r\n") == b"EN\r\n"
+    assert server.log().count("the clock cannot be right") == 1
+
+
+def test_item_8_time_goes_on_from_the_start(make_server):
+    server = make_server().start()
+    stats = server.stats()
+    assert abs(int(stats["time"]) - time.time()) < 2 and int(stats["uptime"]) < 5
