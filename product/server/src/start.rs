@@ -28,12 +28,15 @@ use crate::throttle::Throttle;
 
 /// Longest time that clients wait for the recovery of the last run's items.
 const RECOVERY_PATIENCE: Duration = Duration::from_millis(500);
+/// Longest time that clients wait for the lines of the start to be written.
+const START_LINES: Duration = Duration::from_millis(100);
 /// Time in which open connections may finish their commands.
 const CONNECTION_GRACE: Duration = Duration::from_secs(2);
 
 /// Runs a server until `signals` or a client stop it. Returns the outcome of the stop. `preset` returns the engine's
 /// settings: those of `cache.preset`, with `cache.admission`. The other settings in `config` override them. Calls
-/// `last_words` before it ends the process in the middle of a stop.
+/// `write_log` with the longest time to wait for the lines of the log: at the end of the start, so that they are read before
+/// the first client is served, and before it ends the process in the middle of a stop.
 ///
 /// # Errors
 /// [`ServeError`] if the server cannot start. Nothing on the flash has been changed then, unless the device failed.
@@ -41,10 +44,10 @@ pub fn run(
     mut config: Config,
     preset: impl Fn(Sizes) -> EngineConfig + Send + 'static,
     signals: Signals,
-    last_words: impl Fn() + Send + 'static,
+    write_log: impl Fn(Duration) + Clone + Send + 'static,
 ) -> Result<Stop, ServeError> {
     let stop = Arc::new(StopRequest::default());
-    answer_signals(signals, Arc::clone(&stop), last_words).map_err(ServeError::Workers)?;
+    answer_signals(signals, Arc::clone(&stop), write_log.clone()).map_err(ServeError::Workers)?;
     runtime::process::give_freed_memory_back();
     runtime::live::log_failed_waits_once();
     config.check()?;
@@ -95,6 +98,7 @@ pub fn run(
     tell::warn_of_readers(&files);
     let files = tell::Files::at(&files);
     tell::warn_of_limits(&config, machine.cgroup.as_ref(), flash_bytes);
+    write_log(START_LINES);
     let (budget_bytes, values_bytes) = budgets(&config);
     let lent = Arc::new(Lent::new(&engine, &config));
     let lendable = |bytes| {
