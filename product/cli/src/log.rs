@@ -27,7 +27,7 @@ const MOST_WAITING: usize = 1024;
 const MOST_LINES: u32 = 20;
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// The running log.
+/// Handle of the running log, to wait for its lines.
 #[derive(Clone)]
 pub(crate) struct Log {
     queue: Arc<Queue>,
@@ -56,7 +56,7 @@ pub(crate) fn start(section: &LogSection) -> Result<Log, String> {
     let writer = std::thread::Builder::new().name("log".to_owned());
     if let Err(error) = writer.spawn(move || queue.write_to(&mut io::stderr(), &limit)) {
         log.queue.lock().has_writer = false;
-        tracing::warn!(%error, "the log has no thread of its own: whoever logs waits for standard error");
+        tracing::warn!(%error, "the log has no thread of its own: each thread that logs waits for standard error");
     }
     Ok(log)
 }

@@ -95,7 +95,7 @@ macro_rules! counters {
         }
 
         impl $counters {
-            /// Reads the counters.
+            /// Returns the present values of all counters.
             $vis fn read(&self) -> $numbers {
                 $numbers {
                     $($field: $crate::Count::get(&self.$field),)*

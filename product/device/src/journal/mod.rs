@@ -27,7 +27,7 @@ use crate::{DeviceError, IoFuture};
 /// State in which the words were found when they were opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// All of them.
+    /// All words of the journal's last use.
     Whole,
     /// None: they are new, and zero.
     Missing,

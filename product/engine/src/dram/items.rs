@@ -525,7 +525,7 @@ impl Items {
 /// keys of one hash are made on purpose.
 pub(super) const MOST_EQUAL: usize = 16;
 
-/// What the table has for a key that is to be put.
+/// Outcome of the search for the entry of a key that is to be put.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FoundToPut {
     /// The entry of the key.

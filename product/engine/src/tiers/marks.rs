@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-/// Most marks kept.
+/// Largest number of marks that are kept.
 const MARKS: usize = 96;
 
 struct Mark {

@@ -69,7 +69,7 @@ impl Guard {
         self.is_used.store(false, Ordering::Release);
     }
 
-    /// Notes a loss.
+    /// Notes that a page of the range has been lost.
     pub(super) fn lose(&self) {
         self.has_lost.store(true, Ordering::Release);
     }
