@@ -31,6 +31,7 @@ LONG_LINE = "a line that is too long"
 NUL_IN_KEY = "a NUL byte in a key"
 BINARY_KEY = "`mg` with `b N k` that creates the item"
 KEY_AS_ASKED = "`k` for an item stored under a base64 key, asked without `b`"
+EXPIRED_TTL = "`t` of an item that has expired already"
 LONG_OPAQUE = "`O` with more than 31 bytes, in `ma`, or in `mg` with `T`"
 
 # memcached rewrote its parsers after this version, and answers many mistakes otherwise since.

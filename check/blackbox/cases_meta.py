@@ -1,6 +1,6 @@
 """The meta commands: every flag of mg, ms, md, ma, mn and me."""
 
-from cases import BINARY_KEY, FORMAT, KEY_AS_ASKED, LONG_OPAQUE, RANGE, REWORDED_AFTER, Case, Differs, swallowed
+from cases import BINARY_KEY, EXPIRED_TTL, FORMAT, KEY_AS_ASKED, LONG_OPAQUE, RANGE, REWORDED_AFTER, Case, Differs, swallowed
 
 U64 = 2**64 - 1
 
@@ -145,6 +145,12 @@ STALE_FLOW = [
     Case("vivify_word", b"mg @a Nsoon v\r\n"),
     Case("vivify_zero", b"mg @a N0 v t\r\nmg @a t\r\n"),
     Case("vivify_stays_won", b"mg @a v\r\nmg @a N30 v\r\n", given=b"mg @a N3000 v\r\n"),
+    Case("vivify_and_touch_later_one_holds", b"mg @a N30 T300 t\r\nmg @a t\r\nmg @b T300 N30 t\r\nmg @b t\r\nmg @b T200 N30 t\r\n"),
+    Case("vivify_and_touch_ttl_at_its_place", b"mg @a N30 t T300\r\nmg @b T300 t N30\r\nmg @c t N30 T300\r\nmg @a t\r\nmg @b t\r\n"),
+    Case("vivify_and_touch_forever", b"mg @a N30 T0 t\r\nmg @a t\r\nmg @b T0 N30 t\r\nmg @b t\r\n"),
+    Case("vivify_counts_as_read", b"mg @a N30 h\r\nmg @a h\r\nmg @b N30 u h\r\nmg @b h\r\nma @c N30\r\nmg @c h\r\n"),
+    Case("vivify_expired", b"mg @a N-1 t\r\nmg @a\r\n",
+         differs=Differs(EXPIRED_TTL, memcached=b"HD t4294967230 W\r\nEN\r\nMN\r\n", flowstone=b"HD t0 W\r\nEN\r\nMN\r\n")),
     Case("recache_wins_once", b"mg @a R100 v t\r\nmg @a R100 v\r\nmg @a v\r\n", given=_ms(b"@a", b"v", b"T50")),
     Case("recache_not_yet", b"mg @a R30 v\r\nmg @a R30 v\r\n", given=_ms(b"@a", b"v", b"T5000")),
     Case("recache_unlimited", b"mg @a R30 v\r\n", given=A),
@@ -171,6 +177,9 @@ ARITHMETIC = [
     Case("ma_initial_word", b"ma @a N90 Jx v\r\n"),
     Case("ma_initial_largest", b"ma @a N90 J%d v\r\nma @a v\r\n" % U64),
     Case("ma_vivify_word", b"ma @a Nx v\r\n"),
+    Case("ma_vivify_and_touch_later_one_holds", b"ma @a N60 T600 t\r\nmg @a t\r\nma @b T600 N60 t\r\nmg @b t\r\nma @b T500 N60 t\r\n"),
+    Case("ma_vivify_and_touch_ttl_at_its_place", b"ma @a N60 t T600\r\nma @b T600 t N60\r\nma @c t N60 T600\r\nmg @a t\r\nmg @b t\r\n"),
+    Case("ma_text_is_no_read", b"ma @a\r\nincr @a 1\r\nmg @a h\r\n", given=A),
     Case("ma_delta_word", b"ma @a Dx v\r\n", given=NUMBER),
     Case("ma_delta_negative", b"ma @a D-1 v\r\n", given=NUMBER),
     Case("ma_delta_overflow", b"ma @a D18446744073709551616 v\r\n", given=NUMBER),
@@ -238,6 +247,7 @@ OTHER = [
         b"".join(b"mg @a v O%d\r\nmg @b v O%d\r\n" % (n, n + 1000) for n in range(200)),
         given=A,
     ),
+    Case("add_that_fails_is_no_read", b"add @a 0 0 1\r\nx\r\nms @a 1 ME\r\nx\r\nmg @a h\r\nmg @a h\r\n", given=A),
     Case("mixed_protocols", b"set @a 1 0 1\r\nx\r\nmg @a v f\r\nmd @a\r\nget @a\r\nms @a 1\r\ny\r\nget @a\r\nincr @a 1\r\n"),
     Case("meta_after_text_error", b"set @a 0 0 x\r\nmg @a v\r\n"),
 ]
@@ -258,6 +268,12 @@ NEWER = [
     Case("explicit_unique_then_ordinary_change", b"append @a 0 0 1\r\n!\r\nms @a 1 C9000007\r\nx\r\nmg @a v\r\n",
          given=_ms(b"@a", b"old", b"E9000007"), since=(1, 6, 38),
          expect=b"STORED\r\nEX\r\nVA 4\r\nold!\r\nMN\r\n"),
+    Case("explicit_unique_0_is_none", _ms(b"@a", b"v", b"E0") + b"mg @a c\r\ncas @a 0 0 1 0\r\nx\r\nmd @a C0\r\nmg @a C0 v\r\n", since=(1, 6, 38),
+         expect=b"HD\r\nHD c7\r\nEXISTS\r\nEX\r\nVA 1\r\nv\r\nMN\r\n"),
+    Case("explicit_unique_0_of_other_commands", b"ma @a N0 E0\r\nmg @a c\r\nmg @b N0 E0 c\r\ncas @a 0 0 1 0\r\nx\r\n" + _ms(b"@a", b"v", b"C0 I"), since=(1, 6, 38),
+         expect=b"HD\r\nHD c0\r\nHD c0 W\r\nEXISTS\r\nEX\r\nMN\r\n"),
+    Case("compare_with_0_stores_nothing", b"cas @a 0 0 1 0\r\nx\r\n" + _ms(b"@a", b"x", b"C0 I") + b"cas @b 0 0 1 0\r\nx\r\nmg @a v\r\n", given=A, since=(1, 6, 38),
+         expect=b"EXISTS\r\nEX\r\nNOT_FOUND\r\nVA 5\r\nvalue\r\nMN\r\n"),
     Case("append_vivifies", _ms(b"@a", b"new", b"MA N100") + b"mg @a v\r\n", since=(1, 6, 24),
          expect=b"HD\r\nVA 3\r\nnew\r\nMN\r\n"),
     Case("prepend_vivifies", _ms(b"@a", b"new", b"MP N100") + b"mg @a v\r\n", since=(1, 6, 24),
@@ -266,6 +282,13 @@ NEWER = [
          expect=b"HD s9\r\nVA 9\r\nvalue1234\r\nMN\r\n"),
     Case("delete_keeps_item_without_value", b"md @a x\r\nmg @a v f\r\n", given=A, since=(1, 6, 38),
          expect=b"HD\r\nVA 0 f0\r\n\r\nMN\r\n"),
+    Case("delete_of_value_keeps_the_unique_alone", b"md @a x\r\nmg @a v f t c\r\nmd @b x F5 T50 E8\r\nmg @b v f t c\r\n", since=(1, 6, 38), keep_cas=True,
+         given=_ms(b"@a", b"value", b"F9 T100 E77") + _ms(b"@b", b"value", b"F9 T100 E77"),
+         expect=b"HD\r\nVA 0 f0 t-1 c77\r\n\r\nHD\r\nVA 0 f5 t50 c8\r\n\r\nMN\r\n"),
+    Case("delete_of_value_ends_stale", b"md @a x\r\nmg @a v\r\nmg @a v\r\n", given=STALE, since=(1, 6, 38),
+         expect=b"HD\r\nVA 0\r\n\r\nVA 0\r\n\r\nMN\r\n"),
+    Case("delete_of_value_with_invalidate", b"md @a I x E9\r\nmg @a v t c\r\nmg @a v\r\n", given=A, since=(1, 6, 38), keep_cas=True,
+         expect=b"HD\r\nVA 0 t-1 c9 X W\r\n\r\nVA 0 Z X\r\n\r\nMN\r\n"),
 ]
 
 CASES = GET + SET + DELETE + STALE_FLOW + ARITHMETIC + BINARY_KEYS + OTHER + NEWER

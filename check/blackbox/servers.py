@@ -15,6 +15,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import refused
 from wire import Connection
 
 MIB = 1 << 20
@@ -62,12 +63,14 @@ class Server:
     name = "server"
     is_flowstone = False
 
-    def __init__(self, directory, unix=None, limits=None, env=None):
+    def __init__(self, directory, unix=None, limits=None, env=None, refused=None):
         self.directory = Path(directory)
         self.port = free_port()
         self.unix = unix
         self.limits = limits or {}
         self.env = env or {}
+        # System calls that fail, with the names of their errors.
+        self.refused = refused or {}
         # As whom it runs, if not as the tests do: `user`, `group` and the like of Popen.
         self.identity = {}
         self.process = None
@@ -89,6 +92,8 @@ class Server:
                 resource.setrlimit(which, (limit, limit))
                 if which == resource.RLIMIT_FSIZE:
                     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            if self.refused:
+                refused.refuse(self.refused)
 
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from servers import MIB
+from servers import MIB, wait_until
 from test_cli import one_line, run
 from test_inspect import refused
 from test_restart import fails_to_start
@@ -64,7 +64,7 @@ def test_the_index_is_found_again_after_a_stop_and_after_a_kill(apart, tmp_path)
     store(server)
     assert server.terminate() == 0
     server.start()
-    assert "warm" in server.log()
+    wait_until(lambda: "warm" in server.log(), "the line of the start")
     assert found(server) > 0.95 * KEYS
     store(server, KEYS, 10_000)
     assert server.ask(b"flowstone sync\r\n") == b"OK\r\n"
@@ -118,7 +118,7 @@ def test_what_is_not_the_index_of_the_cache_is_refused_and_left_alone(apart, tmp
     server.options = options
     shutil.copy(right, index)
     server.start()
-    assert "warm" in server.log()
+    wait_until(lambda: "warm" in server.log(), "the line of the start")
     assert server.terminate() == 0
     index.write_bytes(b"somebody's data" + bytes(2 * MIB))
     server.options = [*options, "--force"]

@@ -117,7 +117,7 @@ def test_shape_of_the_object(make_server):
     server = stopped(make_server)
     found = untouched(server.flash)
     assert found["path"] == str(server.flash)
-    assert found["format"] == 5 and found["placement"] == "exact" and len(found["image"]) == 16
+    assert found["format"] == 6 and found["placement"] == "exact" and len(found["image"]) == 16
     geometry = found["geometry"]
     assert geometry["image_bytes"] == geometry["device_bytes"] == 512 * MIB
     assert geometry["channels"] == 1 and geometry["partitions"] == 64
@@ -291,7 +291,7 @@ def test_what_is_no_image(make_server, tmp_path):
         head[at + 8] = 77
     (tmp_path / "newer").write_bytes(head)
     line = refused(tmp_path / "newer")
-    assert "format 77" in line and "format 5" in line
+    assert "format 77" in line and "format 6" in line
     assert "--nonsense" in refused(server.flash, "--nonsense")
     assert "PATH" in refused()
 

@@ -573,3 +573,14 @@ def test_port_in_use(make_server):
     assert second.wait() != 0
     lines = second.log().splitlines()
     assert len(lines) == 1 and f"{HOST}:{first.port}" in lines[0], lines
+
+
+def test_nobody_reaches_a_server_that_has_ended(make_server):
+    """A client that comes in the moment of a restart is refused and tries again: it does not talk to a listener that is left."""
+    server = make_server().start()
+    for _ in range(8):
+        server.process.kill()
+        server.wait()
+        with pytest.raises(ConnectionRefusedError):
+            server.connect().close()
+        server.start()

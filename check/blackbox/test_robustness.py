@@ -2,7 +2,10 @@
 
 import os
 import random
+import select
+import signal
 import socket
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -318,6 +321,65 @@ def test_silent_clients_are_let_go(make_server):
         assert silent.read_rest() == b""
         assert half.read_rest() == b""
     assert_serves(server)
+
+
+@pytest.mark.flowstone
+def test_clients_that_drip_bytes_are_let_go(make_server):
+    """A byte now and then is no command: of a line, of a short value, of one that is refused for its length."""
+    server = make_server(options=["--idle-timeout", "2"]).start()
+    starts = [b"get ", b"set value 0 0 1000\r\n", b"set long 0 0 100000\r\n", b"set refused 0 0 900000000\r\n"]
+    clients = [server.connect() for _ in starts]
+    for client, start in zip(clients, starts):
+        client.send(start)
+    deadline = time.monotonic() + 30
+    while clients and time.monotonic() < deadline:
+        gone, _, _ = select.select([client.sock for client in clients], [], [], 0.3)
+        clients = [client for client in clients if client.sock not in gone and push(client, b"k") == 1]
+    assert not clients, "some drip for ever"
+    assert_serves(server)
+
+
+@pytest.mark.flowstone
+def test_a_slow_long_value_that_makes_progress_is_stored(make_server):
+    server = make_server(options=["--idle-timeout", "2"]).start()
+    with server.connect() as client:
+        client.send(b"set slow 0 0 %d\r\n" % (6 * 10_000))
+        for _ in range(6):
+            time.sleep(0.8)
+            client.send(b"x" * 10_000)
+        client.send(b"\r\n")
+        assert client.read_line() == b"STORED\r\n"
+
+
+@pytest.mark.flowstone
+def test_requests_sent_during_a_suspension_are_answered(make_server):
+    """The process is stopped for longer than the idle timeout, as a suspended machine is."""
+    server = make_server(options=["--idle-timeout", "2"]).start()
+    clients = [server.connect() for _ in range(20)]
+    for client in clients:
+        assert client.roundtrip(b"get nothing\r\n") == b"END\r\n"
+    server.process.send_signal(signal.SIGSTOP)
+    try:
+        for client in clients[:10]:
+            client.send(b"get nothing\r\n")
+        time.sleep(4.5)
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+    for client in clients[:10]:
+        assert client.read_line() == b"END\r\n"
+    # Those that were silent meanwhile may go on, too, and are let go in the end.
+    assert clients[10].roundtrip(b"get nothing\r\n") == b"END\r\n"
+    for client in clients:
+        assert client.read_rest() == b""
+
+
+@pytest.mark.flowstone
+def test_vanished_hosts_are_asked_for(server):
+    """Connections have keepalive: the kernel shows the timer of each."""
+    with server.connect() as client:
+        client.roundtrip(b"version\r\n")
+        shown = subprocess.run(["ss", "-tnoH", f"sport = :{server.port}"], capture_output=True, text=True, check=True).stdout
+    assert "keepalive" in shown, shown
 
 
 @pytest.mark.parametrize("seed", range(20))

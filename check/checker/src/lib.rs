@@ -11,7 +11,6 @@
 //! key after a restart. [`kill`] does the same to a real server process. [`memory()`] sends greedy clients to
 //! a server. A failure names its seed and replays from it.
 
-mod history;
 mod kill;
 mod memory;
 mod server;

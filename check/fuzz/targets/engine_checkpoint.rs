@@ -22,7 +22,7 @@ use flowstone_engine::format::segment::{
 };
 use flowstone_engine::format::superblock::{ImageShape, IndexRegion, Superblock};
 use flowstone_engine::inspect::{InspectOptions, Inspection, Outlook, inspect};
-use flowstone_engine::{Engine, EngineConfig, Key, Lookup, Opening, Peek, Put, Start, Stop};
+use flowstone_engine::{Engine, EngineConfig, HashSeed, Key, Lookup, Opening, Peek, Put, Start, Stop};
 use flowstone_runtime::{self as runtime, sim::Sim};
 use libfuzzer_sys::fuzz_target;
 use zerocopy::IntoBytes;
@@ -214,7 +214,8 @@ fn segment_start(segment: u32) -> u64 {
 fn image(input: &Input<'_>) -> Image {
     let image_bytes = segment_start(SEGMENTS);
     let shape = ImageShape {
-        hash_seed: SEED,
+        image_id: SEED,
+        hash_seed: HashSeed::new(SEED),
         image_bytes,
         segment_bytes: SEGMENT_BYTES,
         segments: SEGMENTS,
@@ -313,7 +314,7 @@ fn write_items(image: &mut Image, segment: u32, sequence: u64, input: &Input<'_>
         item.encode(&mut bytes, sequence, offset);
         image.write(at + u64::from(offset), &bytes);
         let entry = SummaryEntry {
-            hash: Key::new(&key, SEED).expect("a key").hash().0.into(),
+            hash: Key::new(&key, HashSeed::new(SEED)).expect("a key").hash().0.into(),
             version: version.into(),
             expiry: 0.into(),
             position: Position::new(offset, bytes.len() as u32).bits().into(),

@@ -12,7 +12,7 @@ use flowstone_engine::format::journal::{
 use flowstone_engine::format::segment::{
     FOOTER_BYTES, Footer, Position, SUMMARY_ENTRY_BYTES, SegmentKind, decode_summary, largest_item,
 };
-use flowstone_engine::format::superblock::{ImageShape, IndexRegion, SUPERBLOCK_BYTES, Superblock};
+use flowstone_engine::format::superblock::{HashSeed, ImageShape, IndexRegion, SUPERBLOCK_BYTES, Superblock};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
@@ -66,7 +66,8 @@ fn superblock(input: &[u8]) {
         let _ = found.placement();
     }
     let shape = ImageShape {
-        hash_seed: word(input, 0),
+        image_id: word(input, 0),
+        hash_seed: HashSeed::new(word(input, 0)),
         image_bytes: 1 << 30,
         segment_bytes: 1 << 20,
         segments: 1023,

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use device::{DeviceError, IoFuture, Journal};
+use device::{DeviceError, Found, IoFuture, Journal, Origin};
 
 /// A journal in memory that survives no restart.
 pub(crate) struct Words(Box<[AtomicU64]>);
@@ -17,6 +17,10 @@ impl Words {
 impl Journal for Words {
     fn words(&self) -> usize {
         self.0.len()
+    }
+
+    fn origin(&self) -> Origin {
+        Origin::without_file(Found::Missing)
     }
 
     fn load(&self, word: usize) -> u64 {

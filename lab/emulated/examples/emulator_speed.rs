@@ -107,22 +107,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         row("nand: 4 KiB programmed, fresh memory", pages, first)?;
         let again = seconds(write_flash(Arc::clone(&flash) as _, written));
         row("nand: 4 KiB programmed, after an erase", pages, again)?;
-        row(
-            "nand: reads of 4 KiB",
-            READS as f64,
-            seconds(read_flash(flash, written)),
-        )?;
+        let reads = seconds(read_flash(flash, written));
+        row("nand: reads of 4 KiB", READS as f64, reads)?;
     }
     if let Emulated::Ftl(disk) = format!("ftl:{FLASH}").parse::<DeviceSpec>()?.open(1)? {
         let first = seconds(write_disk(Arc::clone(&disk) as _, written));
         row("ftl: 4 KiB written, fresh memory", pages, first)?;
         let again = seconds(write_disk(Arc::clone(&disk) as _, written));
         row("ftl: 4 KiB written, again", pages, again)?;
-        row(
-            "ftl: reads of 4 KiB",
-            READS as f64,
-            seconds(read_disk(disk, written)),
-        )?;
+        let reads = seconds(read_disk(disk, written));
+        row("ftl: reads of 4 KiB", READS as f64, reads)?;
     }
     Ok(())
 }

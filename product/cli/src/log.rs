@@ -26,10 +26,8 @@ const MOST_WAITING: usize = 1024;
 /// Largest number of lines from one place in the code in a [`WINDOW`].
 const MOST_LINES: u32 = 20;
 const WINDOW: Duration = Duration::from_secs(10);
-/// Longest time that the end of the process waits for the lines that are not written yet.
-const LAST_WAIT: Duration = Duration::from_secs(1);
 
-/// The running log.
+/// Handle of the running log, to wait for its lines.
 #[derive(Clone)]
 pub(crate) struct Log {
     queue: Arc<Queue>,
@@ -58,7 +56,7 @@ pub(crate) fn start(section: &LogSection) -> Result<Log, String> {
     let writer = std::thread::Builder::new().name("log".to_owned());
     if let Err(error) = writer.spawn(move || queue.write_to(&mut io::stderr(), &limit)) {
         log.queue.lock().has_writer = false;
-        tracing::warn!(%error, "the log has no thread of its own: whoever logs waits for standard error");
+        tracing::warn!(%error, "the log has no thread of its own: each thread that logs waits for standard error");
     }
     Ok(log)
 }
@@ -78,15 +76,15 @@ fn levels(text: &str) -> Result<Targets, String> {
 }
 
 impl Log {
-    /// Waits until the last lines are written, if standard error takes them soon.
-    pub(crate) fn finish(&self) {
+    /// Waits until all lines so far are written, for `patience` at most.
+    pub(crate) fn write_all(&self, patience: Duration) {
         self.limit.tell(None);
         let queue = self.queue.lock();
         let is_left = |queue: &mut Waiting| !queue.lines.is_empty() || queue.is_writing;
         let _ = self
             .queue
             .written
-            .wait_timeout_while(queue, LAST_WAIT, is_left);
+            .wait_timeout_while(queue, patience, is_left);
     }
 }
 
@@ -347,7 +345,7 @@ mod tests {
         for _ in 0..MOST_WAITING {
             go.send(()).unwrap();
         }
-        Log { queue, limit }.finish();
+        Log { queue, limit }.write_all(Duration::from_secs(10));
         assert_eq!(
             written.lock().unwrap().len(),
             MOST_WAITING * "a line\n".len()

@@ -146,11 +146,11 @@ fn serve(args: ServeArgs, offer: Offer, signals: Signals) -> Result<Stop, String
         made
     };
     let log = log::start(&config.log)?;
-    let last_words = {
+    let write_log = {
         let log = log.clone();
-        move || log.finish()
+        move |patience| log.write_all(patience)
     };
-    let outcome = server::run(config, settings, signals, last_words);
-    log.finish();
+    let outcome = server::run(config, settings, signals, write_log);
+    log.write_all(server::LAST_WORDS);
     outcome.map_err(|error| error.to_string())
 }

@@ -47,7 +47,9 @@ pub use foreign::file_system_in;
 pub use image::Image;
 #[cfg(any(test, feature = "faults"))]
 pub use journal::{Decay, JournalImage, MemoryJournal};
-pub use journal::{FileJournal, Journal, JournalError, JournalProblem, NewJournal};
+pub use journal::{
+    FileJournal, Found, Journal, JournalError, JournalProblem, LimitedJournal, NewJournal, Origin,
+};
 pub use limit::{LimitCounts, LimitedDisk, LimitedFlash, WriteLimit, WriteRate, WriteRateError};
 pub use memory::{Latency, MemoryDisk};
 #[cfg(any(test, feature = "faults"))]

@@ -99,6 +99,15 @@ struct State {
     counts: LimitCounts,
 }
 
+impl State {
+    /// Takes the next `time` of the drive. Returns its begin.
+    fn take(&mut self, time: Duration) -> Instant {
+        let begin = self.free.map_or_else(now, |free| free.max(now()));
+        self.free = Some(begin + time);
+        begin
+    }
+}
+
 /// Counters of delayed writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitCounts {
@@ -106,6 +115,8 @@ pub struct LimitCounts {
     pub waits: u64,
     /// Sum of their waiting times.
     pub waited: Duration,
+    /// Bytes written past the limit and charged to it.
+    pub charged: u64,
 }
 
 /// A waiting piece; the wait ends on drop.
@@ -152,14 +163,27 @@ impl WriteLimit {
         (bytes / unit).max(1) * unit
     }
 
+    /// Returns the time that `bytes` take to pass.
+    fn time_of(&self, bytes: u64) -> Duration {
+        let nanos = u128::from(bytes) * NANOS_A_SECOND / u128::from(self.bytes_per_s());
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// Counts bytes that are written without waiting: later writes wait for them. Returns the time that they take to
+    /// pass.
+    pub(crate) fn charge(&self, bytes: u64) -> Duration {
+        let time = self.time_of(bytes);
+        let mut state = self.state.lock();
+        state.counts.charged += bytes;
+        state.take(time);
+        time
+    }
+
     /// Waits until `bytes` may be written.
     async fn pass(&self, bytes: usize) {
         let (left, waiting) = {
             let mut state = self.state.lock();
-            let begin = state.free.map_or_else(now, |free| free.max(now()));
-            let nanos = bytes as u128 * NANOS_A_SECOND / u128::from(self.bytes_per_s());
-            let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
-            state.free = Some(begin + Duration::from_nanos(nanos));
+            let begin = state.take(self.time_of(bytes as u64));
             let left = begin.since(now());
             if left.is_zero() {
                 return;

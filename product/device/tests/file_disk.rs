@@ -328,6 +328,7 @@ fn a_journal_opened_to_look_at_it_shows_what_its_owner_stores() {
             bytes: 2 * PAGE,
             least_bytes: PAGE,
             is_journal: <[u8]>::is_empty,
+            empty_when_lost: false,
         },
     )
     .unwrap();

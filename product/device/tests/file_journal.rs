@@ -14,6 +14,7 @@ fn new(bytes: u64) -> NewJournal {
         bytes,
         least_bytes: PAGE_BYTES as u64,
         is_journal: |beginning| beginning.iter().all(|&byte| byte == 7),
+        empty_when_lost: false,
     }
 }
 
@@ -53,6 +54,51 @@ fn what_is_stored_is_there_at_the_next_open() {
     let bytes = std::fs::read(&path).unwrap();
     assert_eq!(bytes.len(), 4 * PAGE_BYTES);
     assert_eq!(bytes[bytes.len() - 8..], [255; 8]);
+}
+
+/// A program cuts the file short while it is open: stores go on, the next sync fails, and the one after it has the file whole.
+#[test]
+fn what_is_stored_in_pages_that_were_taken_away_is_lost_and_the_sync_says_so() {
+    for (left, empty_when_lost) in [
+        (0, false),
+        (0, true),
+        (PAGE_BYTES, false),
+        (PAGE_BYTES, true),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("journal");
+        let new = NewJournal {
+            empty_when_lost,
+            ..new(4 * PAGE_BYTES as u64)
+        };
+        let journal = FileJournal::open(&path, &new).unwrap();
+        let sync = || block_on_with(IoChoice::Fallback, journal.sync());
+        let len = || std::fs::metadata(&path).unwrap().len() as usize;
+        journal.store(0, 7);
+        sync().unwrap();
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        file.set_len(left as u64).unwrap();
+        journal.store(WORDS - 1, 9);
+        assert_eq!(journal.load(WORDS - 1), 9);
+        assert_eq!(len(), if empty_when_lost { 0 } else { left });
+        // A page that is cleared is not written behind the end.
+        journal.clear(2 * PAGE_BYTES / 8..3 * PAGE_BYTES / 8);
+        assert_eq!(len(), if empty_when_lost { 0 } else { left });
+        let lost = sync().unwrap_err().to_string();
+        assert!(lost.contains("taken away"), "{lost}");
+        sync().unwrap();
+        assert_eq!(len(), 4 * PAGE_BYTES);
+        let is_kept = left > 0 && !empty_when_lost;
+        let first = if is_kept { 7 } else { 0 };
+        assert_eq!((journal.load(0), journal.load(WORDS - 1)), (first, 0));
+        journal.store(WORDS - 1, 8);
+        sync().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap()[4 * PAGE_BYTES - 8], 8);
+        // Without any store a sync sees the length.
+        file.set_len(PAGE_BYTES as u64).unwrap();
+        sync().unwrap_err();
+        sync().unwrap();
+    }
 }
 
 #[test]

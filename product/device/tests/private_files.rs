@@ -38,6 +38,7 @@ fn files_are_made_for_their_owner_alone_whatever_the_umask_and_keep_the_mode_the
                 bytes: 1 << 20,
                 least_bytes: 1 << 20,
                 is_journal: <[u8]>::is_empty,
+                empty_when_lost: false,
             };
             Box::new(FileJournal::open(path, &new).unwrap())
         }),

@@ -165,6 +165,7 @@ pub fn new_journal(bytes: u64, partition_bits: u32, force: bool) -> NewJournal {
         } else {
             crate::format::journal::is_journal
         },
+        empty_when_lost: true,
     }
 }
 

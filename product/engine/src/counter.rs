@@ -1,5 +1,6 @@
-//! Counters that all threads add to: [`Count`] for an atomic number; [`Striped`] for a counter whose cache line threads
-//! would contend for; [`NamedStats`], statistics by name; [`CacheLine`], which separates neighbours; [`Ewma`], a shared average.
+//! Counters: [`counters!`](crate::counters) declares them; [`Count`] is an atomic number, and [`Striped`] a counter whose cache
+//! line threads would contend for; [`NamedStats`], statistics by name; [`CacheLine`], which separates neighbours; [`Ewma`], a
+//! shared average.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -23,67 +24,92 @@ impl Count for AtomicU64 {
     }
 }
 
-/// Declares counters, and the struct of plain numbers that is read from them. The struct may have `also` fields, which
-/// the reader fills in.
+/// Counts that [`counters!`](crate::counters) declares.
+pub trait NamedCounts {
+    /// Returns the counts since `base` was read; fields declared with `also` are as they are now.
+    #[must_use]
+    fn since(self, base: &Self) -> Self;
+    /// Visits the counts with their names, in the order of their declaration.
+    fn each(&self, visit: &mut dyn FnMut(&'static str, u64));
+}
+
+/// Declares counts as a struct of plain [`NamedCounts`], which add up with `+=`. A count has the name of its field, or the name
+/// after `=`.
+///
+/// - `from` declares the counters that threads add to, and from which the numbers are read. A counter has the type after `of`,
+///   or a type of its own after `:`; the types implement [`Count`]. Without `from`, one thread at a time adds to the numbers.
+/// - `also` declares other fields, which the reader fills in.
+#[macro_export]
 macro_rules! counters {
+    ($(#[$about:meta])* $vis:vis struct $numbers:ident $fields:tt $(also $also:tt)?) => {
+        $crate::counters!(@numbers $(#[$about])* $vis $numbers $fields $($also)?);
+    };
     (
-        $counters:ident, read as
-        $(#[$about:meta])* $stats:ident {
-            $($(#[$doc:meta])* $field:ident,)*
-        }
-        $(also { $($(#[$also_doc:meta])* $also:ident: $type:ty,)* })?
+        $(#[$about:meta])* $vis:vis struct $numbers:ident $fields:tt $(also $also:tt)?
+        from $(#[$layout:meta])* $of_counters:vis struct $counters:ident of $counter:ty
+    ) => {
+        $crate::counters!(@numbers $(#[$about])* $vis $numbers $fields $($also)?);
+        $crate::counters!(
+            @counters $(#[$layout])* $of_counters $counters, $counter, $numbers $fields $($also)?
+        );
+    };
+    (
+        @numbers $(#[$about:meta])* $vis:vis $numbers:ident
+        { $($(#[$doc:meta])* $field:ident $(= $name:literal)? $(: $own:ty)?,)* }
+        $({ $($(#[$also_doc:meta])* $also:ident: $type:ty,)* })?
     ) => {
         $(#[$about])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct $stats {
-            $($(#[$doc])* pub $field: u64,)*
-            $($($(#[$also_doc])* pub $also: $type,)*)?
+        $vis struct $numbers {
+            $($(#[$doc])* $vis $field: u64,)*
+            $($($(#[$also_doc])* $vis $also: $type,)*)?
         }
 
-        impl $stats {
-            /// Returns the counts since `base` was read; other fields are as they are now.
-            #[must_use]
-            pub fn since(mut self, base: &Self) -> Self {
+        impl $crate::NamedCounts for $numbers {
+            fn since(mut self, base: &Self) -> Self {
                 $(self.$field = self.$field.wrapping_sub(base.$field);)*
                 self
             }
+
+            fn each(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+                $(visit($crate::counters!(@name $field $($name)?), self.$field);)*
+            }
         }
 
-        #[doc = concat!("What is counted for [`", stringify!($stats), "`].")]
+        impl std::ops::AddAssign for $numbers {
+            fn add_assign(&mut self, part: Self) {
+                $(self.$field = self.$field.wrapping_add(part.$field);)*
+            }
+        }
+    };
+    (
+        @counters $(#[$layout:meta])* $vis:vis $counters:ident, $counter:ty, $numbers:ident
+        { $($(#[$doc:meta])* $field:ident $(= $name:literal)? $(: $own:ty)?,)* }
+        $({ $($(#[$also_doc:meta])* $also:ident: $type:ty,)* })?
+    ) => {
+        #[doc = concat!("Counters of [`", stringify!($numbers), "`].")]
+        $(#[$layout])*
         #[derive(Debug, Default)]
-        pub(crate) struct $counters {
-            $(pub(crate) $field: std::sync::atomic::AtomicU64,)*
+        $vis struct $counters {
+            $($(#[$doc])* $vis $field: $crate::counters!(@type $counter $(, $own)?),)*
         }
 
         impl $counters {
-            pub(crate) fn read(&self) -> $stats {
-                $stats {
-                    $($field: crate::counter::Count::get(&self.$field),)*
+            /// Returns the present values of all counters.
+            $vis fn read(&self) -> $numbers {
+                $numbers {
+                    $($field: $crate::Count::get(&self.$field),)*
                     $($($also: <$type>::default(),)*)?
                 }
             }
         }
     };
+    (@name $field:ident) => { stringify!($field) };
+    (@name $field:ident $name:literal) => { $name };
+    (@type $counter:ty) => { $counter };
+    (@type $counter:ty, $own:ty) => { $own };
 }
 pub(crate) use counters;
-
-/// Declares counters that one thread at a time adds to, and that can be added up.
-macro_rules! summed {
-    ($(#[$about:meta])* $stats:ident { $($(#[$doc:meta])* $field:ident,)* }) => {
-        $(#[$about])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct $stats {
-            $($(#[$doc])* pub $field: u64,)*
-        }
-
-        impl std::ops::AddAssign for $stats {
-            fn add_assign(&mut self, part: Self) {
-                $(self.$field += part.$field;)*
-            }
-        }
-    };
-}
-pub(crate) use summed;
 
 /// Statistics of a part at one moment, by name, in the order in which the part reports them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -128,11 +154,17 @@ thread_local! {
 #[derive(Default)]
 pub struct Striped([CacheLine<AtomicU64>; STRIPES]);
 
-impl Striped {
-    pub(crate) fn add(&self, count: u64) {
-        self.0[STRIPE.get()].0.add(count);
+impl Count for Striped {
+    fn add(&self, by: u64) {
+        self.0[STRIPE.get()].0.add(by);
     }
 
+    fn get(&self) -> u64 {
+        self.sum()
+    }
+}
+
+impl Striped {
     /// Returns the sum of all stripes.
     pub fn sum(&self) -> u64 {
         self.0.iter().map(|part| part.0.get()).sum()

@@ -5,8 +5,9 @@ use std::hash::Hasher;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 pub(crate) use crate::format::item::MAX_KEY_BYTES;
+pub use crate::format::superblock::HashSeed;
 
-/// The 64-bit XXH3 hash of a key, seeded by the image.
+/// The 64-bit XXH3 hash of a key, with the secret seed of the image.
 ///
 /// The top bits choose the partition, the bits below them the place in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,14 +35,21 @@ pub struct Key<'a> {
 
 impl<'a> Key<'a> {
     /// Hashes a key with the image's seed. Returns `None` if the key is empty or too long.
-    pub fn new(bytes: &'a [u8], seed: u64) -> Option<Self> {
+    pub fn new(bytes: &'a [u8], seed: HashSeed) -> Option<Self> {
         if bytes.is_empty() || bytes.len() > MAX_KEY_BYTES {
             return None;
         }
         Some(Self {
             bytes,
-            hash: KeyHash(xxh3_64_with_seed(bytes, seed)),
+            hash: KeyHash(xxh3_64_with_seed(bytes, seed.get())),
         })
+    }
+
+    /// Returns a key with a hash of the test's choice.
+    #[cfg(test)]
+    pub(crate) fn with_hash(bytes: &'a [u8], hash: u64) -> Self {
+        let hash = KeyHash(hash);
+        Self { bytes, hash }
     }
 
     /// Returns the bytes of the key.

@@ -48,6 +48,8 @@ pub mod admission;
 mod counter;
 #[cfg(test)]
 mod explore;
+#[cfg(any(test, feature = "history"))]
+pub mod history;
 mod in_flight;
 mod partition;
 mod sync;
@@ -64,14 +66,14 @@ pub use config::{
     AfterDowntime, ConfigError, Dram, EngineConfig, IndexSettings, ReclaimPolicy, ReclaimSettings,
     Reserve, Schedule, StaticReserve, WriteSettings,
 };
-pub use counter::{Count, NamedStats};
+pub use counter::{Count, NamedCounts, NamedStats};
 pub use dram::LongValue;
 pub use durability::{
     Distrust, IndexDeviceError, IndexDeviceNeed, Medium, OpenError, RecoveryStats, Start,
     SuperblockCopy, journal,
 };
 pub use flash::{DumpCursor, FlashStats};
-pub use key::{Key, KeyHash, Passthrough};
+pub use key::{HashSeed, Key, KeyHash, Passthrough};
 pub use lifecycle::Opening;
 pub use partition::PathStats;
 pub use placement::{ExactSettings, IndexStats, PlacementKind};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use runtime::pages::PagePool;
 
-use crate::counter::summed;
+use crate::counter::counters;
 use crate::dram::{DramTier, LargeValues};
 use crate::in_flight::InFlightRead;
 use crate::key::{KeyHash, Passthrough};
@@ -16,9 +16,9 @@ use crate::key::{KeyHash, Passthrough};
 /// two such keys makes a change to the other read its item from flash once more.
 const WRITE_GENERATIONS: usize = 256;
 
-summed! {
+counters! {
     /// Counters of the request paths of one partition.
-    PathStats {
+    pub struct PathStats {
         /// Reads answered from memory.
         dram_hits,
         /// Reads answered from flash, including reads that shared another request's flash read.

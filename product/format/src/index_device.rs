@@ -28,7 +28,7 @@ pub struct IndexHeader {
     magic: U64,
     format: U32,
     checksum: U32,
-    /// The image that the index belongs to, by its hash seed.
+    /// The image that the index belongs to, by its id.
     pub image: U64,
     /// Bytes of the region behind the head.
     pub region_bytes: U64,

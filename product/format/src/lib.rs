@@ -8,6 +8,7 @@
 //!   hashed          positions in a segment that follow from the hash of the key
 //!   checkpoint      dead items of every segment, counters
 //!   journal         deaths since the checkpoint; a file of its own
+//!   journal_place   the path of the journal, beside each copy of the superblock
 //!   index_device    the head of a device that holds nothing but an index
 //! ```
 
@@ -16,6 +17,7 @@ pub mod hashed;
 pub mod index_device;
 pub mod item;
 pub mod journal;
+pub mod journal_place;
 pub mod location;
 pub mod segment;
 pub mod superblock;

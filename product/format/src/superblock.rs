@@ -3,7 +3,9 @@
 //! Two copies, one page each, are written in turn and synced; the valid copy with the higher generation
 //! counts. A torn write leaves the other copy.
 
-use zerocopy::byteorder::little_endian::{U32, U64};
+use std::fmt;
+
+use zerocopy::byteorder::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::FormatError;
@@ -13,7 +15,7 @@ use crate::segment::PAGE_BYTES;
 /// Bytes of a copy.
 pub const SUPERBLOCK_BYTES: usize = 4096;
 /// Version of the whole image format.
-pub const IMAGE_FORMAT: u32 = 5;
+pub const IMAGE_FORMAT: u32 = 6;
 /// Most partitions of an image.
 pub const MAX_PARTITIONS: u32 = 1 << 12;
 /// Segment sequence numbers are lower than this.
@@ -35,8 +37,8 @@ pub struct Superblock {
     placement: [u8; 11],
     /// Counts the writes of the superblock.
     pub generation: U64,
-    /// Seed of the key hash; drawn when the image was made.
-    pub hash_seed: U64,
+    /// Identity of the image; drawn when it was made.
+    pub image_id: U64,
     /// Bytes of the whole image.
     pub image_bytes: U64,
     /// Bytes of a segment.
@@ -71,17 +73,68 @@ pub struct Superblock {
     index_bytes: U64,
     index_is_apart: u8,
     journal_void: u8,
-    padding: [u8; 98],
+    /// Checkpoints with lower sequence numbers tell the time of an earlier clock.
+    clock_sequence: U64,
+    old_clocks: [OldClock; 2],
+    hash_seed: HashSeed,
+    padding: [u8; 50],
     checksum: U32,
 }
 
 const _: () = assert!(size_of::<Superblock>() == SUPERBLOCK_BYTES);
 
+/// The difference between the clock of earlier runs and the present one.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
+)]
+#[repr(C)]
+pub struct OldClock {
+    /// Items with lower versions were stored by the earlier clock; 0 if there is none.
+    pub below: U64,
+    /// Seconds by which the earlier clock is ahead of the present one.
+    pub ahead: I64,
+}
+
+/// The secret seed of an image's key hash. Who knows it can make keys of one hash, so that nothing prints it.
+#[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(transparent)]
+pub struct HashSeed(U64);
+
+impl HashSeed {
+    /// Returns the seed of this number.
+    pub const fn new(seed: u64) -> Self {
+        Self(U64::new(seed))
+    }
+
+    /// Returns the number, to hash with.
+    pub const fn get(self) -> u64 {
+        self.0.get()
+    }
+}
+
+impl fmt::Debug for HashSeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HashSeed")
+    }
+}
+
 /// Settings with which an image is made, and which never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageShape {
+    /// Identity of the image.
+    pub image_id: u64,
     /// Seed of the key hash.
-    pub hash_seed: u64,
+    pub hash_seed: HashSeed,
     /// Bytes of the whole image.
     pub image_bytes: u64,
     /// Bytes of a segment.
@@ -153,7 +206,8 @@ impl Superblock {
         superblock.magic = U64::new(MAGIC);
         superblock.format = U32::new(IMAGE_FORMAT);
         superblock.placement[..placement.len()].copy_from_slice(placement.as_bytes());
-        superblock.hash_seed = U64::new(shape.hash_seed);
+        superblock.image_id = U64::new(shape.image_id);
+        superblock.hash_seed = shape.hash_seed;
         superblock.image_bytes = U64::new(shape.image_bytes);
         superblock.segment_bytes = U32::new(shape.segment_bytes);
         superblock.segments = U32::new(shape.segments);
@@ -176,7 +230,8 @@ impl Superblock {
     /// Returns the settings with which the image was made.
     pub fn shape(&self) -> ImageShape {
         ImageShape {
-            hash_seed: self.hash_seed.get(),
+            image_id: self.image_id.get(),
+            hash_seed: self.hash_seed,
             image_bytes: self.image_bytes.get(),
             segment_bytes: self.segment_bytes.get(),
             segments: self.segments.get(),
@@ -225,6 +280,43 @@ impl Superblock {
             && run_number(self.run.get()) < u32::MAX
     }
 
+    /// Returns the differences between the clocks of earlier runs and the present one, by falling age.
+    pub fn old_clocks(&self) -> [OldClock; 2] {
+        self.old_clocks
+    }
+
+    /// Returns whether the time of the checkpoint in force is one of the present clock.
+    pub fn has_clock_of_checkpoint(&self) -> bool {
+        self.checkpoint_sequence >= self.clock_sequence
+    }
+
+    /// Notes that all items with versions below the limit were stored by clocks that are ahead of the present one by `seconds`
+    /// more than they have been. The two differences known before become one, the larger.
+    pub fn note_old_clock(&mut self, seconds: i64) {
+        let [older, newer] = self.old_clocks;
+        let ahead = older.ahead.get().max(newer.ahead.get());
+        let ahead = match older.below.get() {
+            0 => newer.ahead.get(),
+            _ => ahead,
+        };
+        let both = OldClock {
+            below: newer.below,
+            ahead: ahead.saturating_add(seconds).into(),
+        };
+        self.old_clocks = [
+            if newer.below.get() > 0 {
+                both
+            } else {
+                OldClock::default()
+            },
+            OldClock {
+                below: self.version_limit,
+                ahead: seconds.into(),
+            },
+        ];
+        self.clock_sequence = self.sequence_limit;
+    }
+
     /// Empties the cache: nothing written so far counts any more, nor does the journal before chunk `journal_first`.
     pub fn start_empty(&mut self, journal_first: u64) {
         self.floor_sequence = self.sequence_limit;
@@ -233,6 +325,8 @@ impl Superblock {
         self.checkpoint_bytes = U64::new(0);
         self.stale_below = U64::new(0);
         self.journal_void = 0;
+        self.old_clocks = Default::default();
+        self.clock_sequence = U64::new(0);
     }
 
     /// Names a checkpoint of `bytes` bytes in `segments`, all with sequence number `sequence`, and the
@@ -318,7 +412,8 @@ mod tests {
     use super::*;
 
     const SHAPE: ImageShape = ImageShape {
-        hash_seed: 1,
+        image_id: 1,
+        hash_seed: HashSeed::new(0x0f1e_2d3c_4b5a_6978),
         image_bytes: 1 << 30,
         segment_bytes: 1 << 20,
         segments: 1015,
@@ -341,6 +436,42 @@ mod tests {
         superblock.start_empty(6);
         assert_eq!(superblock.checkpoint_segments().count(), 0);
         assert_eq!(superblock.journal_first.get(), 6);
+    }
+
+    #[test]
+    fn clocks_of_earlier_runs_add_up_and_go_with_their_items() {
+        let clocks = |superblock: &Superblock| {
+            let clocks = superblock.old_clocks();
+            clocks.map(|clock| (clock.below.get(), clock.ahead.get()))
+        };
+        let mut superblock = Superblock::new(&SHAPE, "exact");
+        assert!(superblock.has_clock_of_checkpoint());
+        superblock.version_limit = 100.into();
+        superblock.sequence_limit = 7.into();
+        superblock.note_old_clock(7200);
+        assert_eq!(clocks(&superblock), [(0, 0), (100, 7200)]);
+        assert!(!superblock.has_clock_of_checkpoint());
+        superblock.set_checkpoint(99, 7, &[3], 5);
+        assert!(superblock.has_clock_of_checkpoint());
+        superblock.version_limit = 200.into();
+        superblock.note_old_clock(-50);
+        assert_eq!(clocks(&superblock), [(100, 7150), (200, -50)]);
+        superblock.version_limit = 300.into();
+        superblock.note_old_clock(60);
+        assert_eq!(clocks(&superblock), [(200, 7210), (300, 60)]);
+        superblock.start_empty(9);
+        assert_eq!(clocks(&superblock), [(0, 0), (0, 0)]);
+    }
+
+    #[test]
+    fn the_hash_seed_is_not_shown() {
+        let superblock = Superblock::new(&SHAPE, "exact");
+        assert_eq!(superblock.shape().hash_seed.get(), 0x0f1e_2d3c_4b5a_6978);
+        let shown = format!("{superblock:?} {SHAPE:?}");
+        let seed = SHAPE.hash_seed.get();
+        for form in [format!("{seed}"), format!("{seed:x}")] {
+            assert!(!shown.contains(&form));
+        }
     }
 
     #[test]

@@ -25,7 +25,8 @@ impl Exptime {
         }
     }
 
-    /// Returns the second at which a `flush_all` with this delay takes effect: at once unless positive.
+    /// Returns the second at which a `flush_all` with this delay takes effect: at once unless positive. One in the past is
+    /// for items that are older.
     pub fn flush_at(self, now: u32) -> u32 {
         if self.0 <= 0 {
             now
@@ -99,9 +100,10 @@ mod tests {
     }
 
     #[test]
-    fn flush_delays_are_never_in_the_past() {
+    fn a_flush_is_at_once_unless_it_names_a_time() {
         assert_eq!(Exptime(0).flush_at(NOW), NOW);
         assert_eq!(Exptime(-5).flush_at(NOW), NOW);
         assert_eq!(Exptime(10).flush_at(NOW), NOW + 10);
+        assert_eq!(Exptime(2_592_001).flush_at(NOW), 2_592_001);
     }
 }

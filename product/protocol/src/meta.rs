@@ -42,13 +42,15 @@ pub struct MetaRequest<'a> {
     /// `I` of `ms`, with [`StoreVerb::Cas`] only: a CAS unique lower than the item's stores too, but marks
     /// the item as stale.
     pub invalidate: bool,
-    /// `x`: keep the item, with an empty value and client flags of 0.
+    /// `x` of `md`: store an empty item in place of the item, with its CAS unique, the expiry `T` and the client flags
+    /// `F`, each 0 unless sent. With `I` it is stale, with a new CAS unique.
     pub remove_value: bool,
     /// `M` of `ma`: whether it decrements.
     pub decrement: bool,
     /// `F`: the client's own number.
     pub client_flags: u32,
-    /// `T`: the new expiry of the item that is stored, read, changed, or kept (with `I` or `x`).
+    /// `T`: the new expiry of the item that is stored, read, changed, or kept (with `I` or `x`). For an item that the
+    /// request creates, see [`expiry_of_new`](MetaRequest::expiry_of_new).
     pub touch: Option<Exptime>,
     /// `N`: on a miss, create an item with this expiry: for `mg` an empty one, which `mg` wins; for `ma` its
     /// number; for `ms` its value, with [`StoreVerb::Append`] and [`StoreVerb::Prepend`] only.
@@ -58,7 +60,7 @@ pub struct MetaRequest<'a> {
     /// `C`: act only if the item has this CAS unique; `mg` leaves the value out if it has. `None` where it is
     /// no condition: with `add`, and for a 0 with `ma`, [`StoreVerb::Append`] and [`StoreVerb::Prepend`].
     pub compare_cas: Option<u64>,
-    /// `E`: the CAS unique of the item that is created, changed, or kept (with `I` or `x`).
+    /// `E`: the CAS unique of the item that is created, changed, or kept (with `I` or `x`). `None` for a 0 with `ms`.
     pub new_cas: Option<u64>,
     /// `D`: the difference that `ma` adds or subtracts; 1 unless sent.
     pub delta: u64,
@@ -104,12 +106,22 @@ impl<'a> MetaRequest<'a> {
 
     /// Returns whether `T` comes before `R`, so that the recache test sees the new expiry.
     pub fn touches_before_recache(&self) -> bool {
+        self.comes_first(b'T', b'R')
+    }
+
+    /// Returns the expiry of an item that `mg` or `ma` creates: the later one of `N` and `T` in the line holds. `None`
+    /// without `N`: no item is created.
+    pub fn expiry_of_new(&self) -> Option<Exptime> {
+        let vivify = self.vivify?;
+        let touch = self.touch.filter(|_| self.comes_first(b'N', b'T'));
+        Some(touch.unwrap_or(vivify))
+    }
+
+    /// Returns whether the flag `one` comes before the flag `other`, or the line has no `other`.
+    fn comes_first(&self, one: u8, other: u8) -> bool {
         let letter = |flag: MetaFlag<'_>| flag.letter;
-        let first = self
-            .flags
-            .map(letter)
-            .find(|letter| matches!(letter, b'T' | b'R'));
-        first == Some(b'T')
+        let mut letters = self.flags.map(letter);
+        letters.find(|&letter| letter == one || letter == other) == Some(one)
     }
 }
 
@@ -184,6 +196,23 @@ mod tests {
         assert!(get(b"v T60 R30", Some(30)).touches_before_recache());
         assert!(!get(b"v R30 T60", Some(30)).touches_before_recache());
         assert!(!get(b"v R30", Some(30)).touches_before_recache());
+    }
+
+    #[test]
+    fn the_later_one_of_two_expiries_holds_for_a_new_item() {
+        let new = |flags, touch| {
+            let request = MetaRequest {
+                vivify: Some(Exptime(30)),
+                touch,
+                ..get(flags, None)
+            };
+            request.expiry_of_new()
+        };
+        let long = Some(Exptime(300));
+        assert_eq!(new(b"v N30", None), Some(Exptime(30)));
+        assert_eq!(new(b"v N30 T300", long), long);
+        assert_eq!(new(b"T300 v N30", long), Some(Exptime(30)));
+        assert_eq!(get(b"T300", None).expiry_of_new(), None);
     }
 
     #[test]

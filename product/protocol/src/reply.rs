@@ -75,6 +75,7 @@ lines! {
     BadClass = b"BADCLASS invalid class id\r\n",
     /// `stats cachedump` without a class or a limit, or with a class that cannot exist.
     BadCommandLine = b"CLIENT_ERROR bad command line\r\n",
+    DetailUsage = b"CLIENT_ERROR usage: stats detail on|off|dump\r\n",
     IllegalSlab = b"CLIENT_ERROR Illegal slab id\r\n",
     CrawlerBusy = b"BUSY currently processing crawler request\r\n",
     /// `lru_crawler crawl hash`.

@@ -218,13 +218,15 @@ fn administration() {
     for (request, argument) in [
         ("stats\r\n", None),
         ("stats settings\r\n", Some(&b"settings"[..])),
-        ("stats detail on\r\n", Some(b"detail")),
+        ("stats detail dump\r\n", Some(b"detail")),
     ] {
         assert_eq!(command(request), Command::Stats { argument });
     }
     let memlimit = Command::CacheMemlimit { noreply: false };
     assert_eq!(command("cache_memlimit 64\r\n"), memlimit);
     for request in [
+        "stats detail on\r\n",
+        "stats detail off more\r\n",
         "lru tune 10 20 0.1 2\r\n",
         "lru mode flat\r\n",
         "lru mode segmented\r\n",

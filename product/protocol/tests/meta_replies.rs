@@ -9,7 +9,9 @@ const ITEM: ItemMeta = ItemMeta {
     cas_unique: 18,
     value_bytes: 1,
     ttl: None,
-    ttl_after: None,
+    ttl_touched: None,
+    ttl_created: None,
+    created: false,
     last_access_secs: 0,
     fetched: true,
     stale: false,
@@ -95,19 +97,29 @@ fn hits_return_flags_in_the_order_of_the_request() {
 fn ttl_is_told_as_of_its_place_among_the_flags() {
     let touched = ItemMeta {
         ttl: Some(10),
-        ttl_after: Some(20),
+        ttl_touched: Some(20),
         ..ITEM
     };
     assert_eq!(hit("mg a t T20", touched), "HD t10|");
     assert_eq!(hit("mg a T20 t", touched), "HD t20|");
     let created = ItemMeta {
-        ttl: None,
-        ttl_after: Some(30),
+        ttl_touched: Some(300),
+        ttl_created: Some(30),
+        created: true,
         won: true,
         ..ITEM
     };
     assert_eq!(hit("mg a t N30", created), "HD t-1 W|");
     assert_eq!(hit("mg a N30 t", created), "HD t30 W|");
+    assert_eq!(hit("mg a N30 t T300", created), "HD t30 W|");
+    assert_eq!(hit("mg a N30 T300 t", created), "HD t300 W|");
+    assert_eq!(hit("mg a T300 N30 t", created), "HD t30 W|");
+    assert_eq!(hit("mg a N30 t", touched), "HD t10|");
+    let expired = ItemMeta {
+        ttl: Some(-7),
+        ..ITEM
+    };
+    assert_eq!(hit("mg a t", expired), "HD t0|");
 }
 
 #[test]
@@ -179,20 +191,18 @@ fn deletes() {
 
 #[test]
 fn arithmetics() {
-    let outcome = |created, value, ttl, ttl_after| {
+    let outcome = |created, value, ttl, ttl_set| {
         let item = ItemMeta {
             ttl,
-            ttl_after,
+            ttl_touched: ttl_set,
+            ttl_created: ttl_set,
+            created,
             cas_unique: 24,
             ..ITEM
         };
-        Outcome::Done(Counted {
-            value,
-            created,
-            item,
-        })
+        Outcome::Done(Counted { value, item })
     };
-    let done = |value, ttl, ttl_after| outcome(false, value, ttl, ttl_after);
+    let done = |value, ttl, ttl_set| outcome(false, value, ttl, ttl_set);
     assert_eq!(arithmetic("ma n", done(6, None, None)), "HD|");
     let value = arithmetic("ma n v t c k Oq", done(7, None, None));
     assert_eq!(value, "VA 1 t-1 c24 kn Oq|7|");

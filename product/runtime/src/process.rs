@@ -16,6 +16,16 @@ pub struct Usage {
     pub of_files_bytes: u64,
 }
 
+/// Returns the error of a refused thread, with the remedy.
+pub fn no_thread(error: &std::io::Error) -> std::io::Error {
+    let remedy = match error.raw_os_error() {
+        Some(libc::EPERM) => "let the container's seccomp profile allow clone3",
+        _ => "raise the limit on threads (ulimit -u, or the pids limit of the container)",
+    };
+    let text = format!("a thread cannot be started: {error}; {remedy}");
+    std::io::Error::new(error.kind(), text)
+}
+
 /// Returns the number of cores that this process may run on; 1 if unknown.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
@@ -54,8 +64,20 @@ pub fn usage() -> Usage {
 
 /// Returns how many files the process may have open at once; `None` for any number.
 pub fn files_allowed() -> Option<u64> {
-    use rustix::process::{Resource, getrlimit};
-    getrlimit(Resource::Nofile).current
+    file_limits().and_then(|(current, _)| current)
+}
+
+/// Returns the limit on open files and the bound up to which the process may raise it, each `None` for any number. `None` if the
+/// system does not tell.
+fn file_limits() -> Option<(Option<u64>, Option<u64>)> {
+    let mut limits = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the call fills the structure.
+    let result = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limits) };
+    let bound = |limit| (limit != libc::RLIM_INFINITY).then_some(limit);
+    (result == 0).then(|| (bound(limits.rlim_cur), bound(limits.rlim_max)))
 }
 
 /// Sets up the allocator of the whole process so that freed memory returns to the system: long blocks at once, the rest when
@@ -155,19 +177,19 @@ pub fn memory_of_the_machine() -> Option<u64> {
 /// # Errors
 /// When the system allows fewer; the limit is then as high as possible.
 pub fn allow_files(wanted: u64) -> std::io::Result<()> {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_none_or(|current| current >= wanted) {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    let Some((Some(allowed), maximum)) = file_limits() else {
+        return Ok(());
+    };
+    if allowed >= wanted {
         return Ok(());
     }
-    let current = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
-    setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: Some(current),
-            maximum: limit.maximum,
-        },
-    )?;
+    let current = maximum.map_or(wanted, |maximum| maximum.min(wanted));
+    let limits = Rlimit {
+        current: Some(current),
+        maximum,
+    };
+    setrlimit(Resource::Nofile, limits)?;
     if current < wanted {
         return Err(std::io::Error::other(format!(
             "{wanted} files are needed and {current} allowed; raise the hard limit (ulimit -Hn)"

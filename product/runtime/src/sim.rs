@@ -52,7 +52,8 @@ impl Sim {
             core: Rc::new(Core {
                 seed,
                 now_nanos: Cell::new(0),
-                unix_offset_seconds: Cell::new(0),
+                wall_ahead_seconds: Cell::new(0),
+                life_ahead_seconds: Cell::new(None),
                 random: RefCell::new(SmallRng::seed_from_u64(seed)),
                 ids: RefCell::new(SmallRng::seed_from_u64(!seed)),
                 tasks: RefCell::default(),
@@ -91,13 +92,15 @@ impl Sim {
             task.is_queued.store(false, Ordering::Relaxed);
         }
         self.core.timers.borrow_mut().clear();
+        self.core.life_ahead_seconds.set(None);
     }
 
-    /// Moves the wall clock, and no other clock, by `seconds`.
+    /// Moves the wall clock, and no other clock, by `seconds`. As in a process, [`unix_seconds`](crate::unix_seconds) shows it
+    /// from the next life on: after a [`crash`](Self::crash), or before the first call.
     pub fn shift_wall_clock(&self, seconds: i64) {
         self.core
-            .unix_offset_seconds
-            .set(self.core.unix_offset_seconds.get() + seconds);
+            .wall_ahead_seconds
+            .set(self.core.wall_ahead_seconds.get() + seconds);
     }
 }
 
@@ -127,7 +130,10 @@ struct Tasks {
 pub(crate) struct Core {
     seed: u64,
     now_nanos: Cell<u64>,
-    unix_offset_seconds: Cell<i64>,
+    /// Seconds by which the wall clock is ahead of a clock that nobody sets.
+    wall_ahead_seconds: Cell<i64>,
+    /// The same at the first call of [`unix_seconds`](Self::unix_seconds) in this life; `None` before that.
+    life_ahead_seconds: Cell<Option<i64>>,
     random: RefCell<SmallRng>,
     /// Generator of identifiers. Separate from `random`, so that the number of identifiers drawn does not change the order of
     /// tasks.
@@ -216,7 +222,10 @@ impl Core {
 
     pub(crate) fn unix_seconds(&self) -> u32 {
         let elapsed = i64::try_from(self.now_nanos.get() / 1_000_000_000).unwrap_or(i64::MAX);
-        let seconds = i64::from(EPOCH_UNIX_SECONDS) + elapsed + self.unix_offset_seconds.get();
+        let ahead = self.life_ahead_seconds.get();
+        let ahead = ahead.unwrap_or_else(|| self.wall_ahead_seconds.get());
+        self.life_ahead_seconds.set(Some(ahead));
+        let seconds = i64::from(EPOCH_UNIX_SECONDS) + elapsed + ahead;
         u32::try_from(seconds.max(0)).unwrap_or(u32::MAX)
     }
 
@@ -414,6 +423,17 @@ mod tests {
             assert_eq!(now(), Instant::from_nanos(3_600_000_000_000));
             assert_eq!(crate::unix_seconds(), EPOCH_UNIX_SECONDS + 3600);
         });
+    }
+
+    #[test]
+    fn a_step_of_the_wall_clock_is_seen_by_the_next_life_alone() {
+        let sim = Sim::new(3);
+        let seconds = || sim.block_on(async { crate::unix_seconds() });
+        assert_eq!(seconds(), EPOCH_UNIX_SECONDS);
+        sim.shift_wall_clock(-100);
+        assert_eq!(seconds(), EPOCH_UNIX_SECONDS);
+        sim.crash();
+        assert_eq!(seconds(), EPOCH_UNIX_SECONDS - 100);
     }
 
     #[test]

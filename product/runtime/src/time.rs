@@ -1,4 +1,4 @@
-//! The clock: the current instant, sleeping, and wall time in seconds.
+//! The clock: the current instant, sleeping, and seconds since the Unix epoch.
 
 use std::future::Future;
 use std::pin::pin;
@@ -20,7 +20,8 @@ pub fn now() -> Instant {
     live::monotonic_now()
 }
 
-/// Returns seconds since the Unix epoch, from a coarse clock (a few milliseconds).
+/// Returns seconds since the Unix epoch, a few milliseconds late at most. The wall clock is read at the first call alone: from
+/// then on the seconds go by a clock that nobody can set and that counts the time for which the host was suspended.
 pub fn unix_seconds() -> u32 {
     #[cfg(any(test, feature = "sim"))]
     if let Some(seconds) = sim::with_current(|core| core.unix_seconds()) {

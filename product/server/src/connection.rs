@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use engine::Engine;
+use engine::{Count as _, Engine};
 use futures_util::future::{Either, select};
 use protocol::{Limits, MetaKey, Parsed, Refusal, Refused, parse};
 use runtime::Instant;
@@ -65,6 +65,8 @@ pub(crate) struct Connection {
     since: Instant,
     /// Time of the last [`LEAST_PROGRESS`] bytes of a large request, and its length then.
     progress: (Instant, usize),
+    /// Bytes received since the client last counted as active.
+    unheeded: usize,
 }
 
 /// Bytes of incomplete requests.
@@ -160,6 +162,7 @@ impl Connection {
             shared,
             place,
             now: 0,
+            unheeded: 0,
         }
     }
 
@@ -311,6 +314,15 @@ impl Connection {
     fn received(&mut self, bytes: usize) {
         self.counters.bytes_read.add(bytes as u64);
         self.now = runtime::unix_seconds();
+        // A client that sends a byte now and then is not active; one that sends a long value is.
+        self.unheeded += bytes;
+        if self.unheeded >= LEAST_PROGRESS {
+            self.note_active();
+        }
+    }
+
+    fn note_active(&mut self) {
+        self.unheeded = 0;
         let info = &self.place.info;
         if info.last_active.load(Ordering::Relaxed) != self.now {
             info.last_active.store(self.now, Ordering::Relaxed);
@@ -528,6 +540,9 @@ impl Connection {
         self.replies.reading = 0;
         if self.replies.out.len() <= FREE_REPLY_BYTES {
             self.replies.share.clear();
+        }
+        if rest.at > 0 {
+            self.note_active();
         }
         self.place.info.busy.store(false, Ordering::Relaxed);
         Ok((!is_over).then_some(rest))

@@ -2,26 +2,28 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use engine::Count;
+
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
-impl Counter {
+impl Count for Counter {
     /// Adds `by`. Only the owning worker does, so that a load and a store suffice.
     #[inline]
-    pub(crate) fn add(&self, by: u64) {
-        self.0.store(
-            self.0.load(Ordering::Relaxed).wrapping_add(by),
-            Ordering::Relaxed,
-        );
+    fn add(&self, by: u64) {
+        self.0.store(self.get().wrapping_add(by), Ordering::Relaxed);
     }
 
+    #[inline]
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Counter {
     #[inline]
     pub(crate) fn hit(&self) {
         self.add(1);
-    }
-
-    fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
     }
 }
 
@@ -36,37 +38,13 @@ impl Counters {
     }
 }
 
-macro_rules! counters {
-    ($($name:ident),* $(,)?) => {
-        #[repr(align(128))]
-        #[derive(Debug, Default)]
-        pub(crate) struct Counters { $(pub(crate) $name: Counter),* }
-
-        #[derive(Clone, Copy, Debug, Default)]
-        pub(crate) struct Totals { $(pub(crate) $name: u64),* }
-
-        impl Totals {
-            pub(crate) fn add(&mut self, worker: &Counters) {
-                $(self.$name = self.$name.wrapping_add(worker.$name.get());)*
-            }
-
-            #[must_use]
-            pub(crate) fn since(mut self, base: &Self) -> Self {
-                $(self.$name = self.$name.wrapping_sub(base.$name);)*
-                self
-            }
-
-            /// Returns names and values, in the order of memcached's `stats`.
-            pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [$((stringify!($name), self.$name)),*].into_iter()
-            }
-        }
-    };
-}
-
-counters! {
-    cmd_get, cmd_set, cmd_flush, cmd_touch, cmd_meta,
-    get_hits, get_misses, delete_misses, delete_hits, incr_misses, incr_hits, decr_misses,
-    decr_hits, cas_misses, cas_hits, cas_badval, touch_hits, touch_misses,
-    store_too_large, store_no_memory, bytes_read, bytes_written, protocol_errors, conn_yields,
+engine::counters! {
+    /// Sums over all workers, in the order of memcached's `stats`.
+    pub(crate) struct Totals {
+        cmd_get, cmd_set, cmd_flush, cmd_touch, cmd_meta,
+        get_hits, get_misses, delete_misses, delete_hits, incr_misses, incr_hits, decr_misses,
+        decr_hits, cas_misses, cas_hits, cas_badval, touch_hits, touch_misses,
+        store_too_large, store_no_memory, bytes_read, bytes_written, protocol_errors, conn_yields,
+    }
+    from #[repr(align(128))] pub(crate) struct Counters of Counter
 }

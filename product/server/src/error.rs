@@ -7,7 +7,6 @@ use device::{JournalError, NamedError};
 use engine::OpenError;
 
 use crate::config::{ConfigError, Size};
-use crate::sizes::WORKER_MEMORY_BYTES;
 
 /// Returns the settings that can mend an error of the engine's configuration.
 fn settings_of(error: &engine::ConfigError) -> &'static str {
@@ -45,14 +44,14 @@ pub enum ServeError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     #[error(
-        "--memory: {given} is too little; the server needs {needed} with these settings and {workers} workers of {} \
-         each: raise it, or lower --threads",
-        Size(WORKER_MEMORY_BYTES)
+        "--memory: {given} is too little; the server needs {needed} with these settings and {workers} workers of {worker} \
+         each: raise it, or lower --threads"
     )]
     Memory {
         given: Size,
         needed: Size,
         workers: usize,
+        worker: Size,
     },
     #[error("--memory: {given} is more than the {installed} that this machine has")]
     MoreMemory { given: Size, installed: Size },

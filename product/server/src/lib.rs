@@ -42,3 +42,4 @@ pub use error::ServeError;
 pub use flash::FlashSetting;
 pub use index_flash::IndexFlashSetting;
 pub use start::run;
+pub use stop::LAST_WORDS;

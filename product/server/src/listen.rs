@@ -27,8 +27,10 @@ const LEND_PAUSE: Duration = Duration::from_millis(50);
 /// worthwhile.
 const TRIM_PAUSE: Duration = Duration::from_secs(2);
 const TRIM_CONNECTIONS: u64 = 32;
-/// Interval of the search for silent connections.
+/// Interval of the search for idle connections.
 const IDLE_SWEEP: Duration = Duration::from_secs(1);
+/// Seconds between two searches from which on the process has not run: it, or its machine, was suspended.
+const SUSPENDED_SECS: u32 = 3;
 
 pub(crate) async fn accept(shared: Arc<Shared>, listener: Arc<Listener>) {
     let mut vain = None;
@@ -130,15 +132,29 @@ fn admit(shared: &Arc<Shared>, stream: Stream, peer: PeerAddr) {
     });
 }
 
-/// Closes connections that have been silent for longer than allowed, until the server stops.
+/// Closes connections that have been idle for longer than allowed, until the server stops. A connection is idle since its
+/// last whole command. The time for which the process was suspended does not count, and a connection with bytes that
+/// nobody has read yet gets twice the time.
 pub(crate) async fn close_idle(shared: Arc<Shared>) {
     let timeout = shared.config.server.idle_timeout.0;
+    let mut last = runtime::unix_seconds();
     while timeout > 0 && !shared.is_stopping() {
         runtime::sleep(IDLE_SWEEP).await;
         let now = runtime::unix_seconds();
+        let suspended = now.saturating_sub(last);
+        last = now;
         shared.connections.each(|_, info| {
-            let silent = now.saturating_sub(info.last_active.load(Ordering::Relaxed));
-            if silent > timeout && !info.busy.load(Ordering::Relaxed) {
+            let active = info.last_active.load(Ordering::Relaxed);
+            let idle = now.saturating_sub(active);
+            if info.busy.load(Ordering::Relaxed) {
+                info.last_active.store(now, Ordering::Relaxed);
+            } else if suspended >= SUSPENDED_SECS {
+                // Requests that came meanwhile are answered first.
+                let idle = idle.saturating_sub(suspended).min(timeout);
+                info.be_active_since(active, now - idle);
+            } else if idle > timeout
+                && (idle > timeout.saturating_mul(2) || !info.closer.has_unread())
+            {
                 info.closer.close();
                 shared.idle_kicks.fetch_add(1, Ordering::Relaxed);
             }

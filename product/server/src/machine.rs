@@ -13,7 +13,7 @@ const WORKERS_SHARE: u64 = 4;
 /// Least number of connections that a server is started for, unless fewer are configured.
 const LEAST_CONNECTIONS: u64 = 16;
 
-/// What this process may have.
+/// Memory, cores and open files that this process may use.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
     /// Memory of the machine, in bytes; `None` if unknown.

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::SharedValue;
+use engine::{Count as _, SharedValue};
 use futures_util::future::{Either, select, try_join};
 use runtime::budget::{Budget, Share};
 use runtime::net::{RECV_BUFFER_BYTES, Received, Stream, buffer_wanted};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use engine::{Engine, FlashStats};
+use engine::{Engine, FlashStats, NamedCounts as _};
 use parking_lot::Mutex;
 use runtime::budget::{Budget, Lender, Lending};
 use runtime::live::Workers;
@@ -75,7 +75,7 @@ impl Shared {
     fn totals_since_start(&self) -> Totals {
         let mut totals = Totals::default();
         for counters in &self.counters {
-            totals.add(counters);
+            totals += counters.read();
         }
         totals
     }
@@ -124,10 +124,20 @@ pub(crate) struct Connections {
 pub(crate) struct ConnectionInfo {
     pub(crate) peer: PeerAddr,
     pub(crate) closer: Closer,
-    /// Unix second of the last bytes from the client.
+    /// Unix second of the last whole command, or of progress with a long one.
     pub(crate) last_active: AtomicU32,
     /// Whether one of its requests is being executed.
     pub(crate) busy: AtomicBool,
+}
+
+impl ConnectionInfo {
+    /// Moves the last activity from Unix second `active` to `later`, unless there has been another one since.
+    pub(crate) fn be_active_since(&self, active: u32, later: u32) {
+        let order = Ordering::Relaxed;
+        let _ = self
+            .last_active
+            .compare_exchange(active, later, order, order);
+    }
 }
 
 /// A place among the open connections, given up on drop.

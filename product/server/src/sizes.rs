@@ -96,6 +96,7 @@ pub(crate) fn engine_config(
             given: config.memory(),
             needed: Size(needed),
             workers: config.threads(),
+            worker: Size(WORKER_MEMORY_BYTES),
         })?;
     let program = runtime::process::usage().of_files_bytes;
     let beyond = program

@@ -28,12 +28,15 @@ use crate::throttle::Throttle;
 
 /// Longest time that clients wait for the recovery of the last run's items.
 const RECOVERY_PATIENCE: Duration = Duration::from_millis(500);
+/// Longest time that clients wait for the lines of the start to be written.
+const START_LINES: Duration = Duration::from_millis(100);
 /// Time in which open connections may finish their commands.
 const CONNECTION_GRACE: Duration = Duration::from_secs(2);
 
 /// Runs a server until `signals` or a client stop it. Returns the outcome of the stop. `preset` returns the engine's
 /// settings: those of `cache.preset`, with `cache.admission`. The other settings in `config` override them. Calls
-/// `last_words` before it ends the process in the middle of a stop.
+/// `write_log` with the longest time to wait for the lines of the log: at the end of the start, so that they are read before
+/// the first client is served, and before it ends the process in the middle of a stop.
 ///
 /// # Errors
 /// [`ServeError`] if the server cannot start. Nothing on the flash has been changed then, unless the device failed.
@@ -41,11 +44,12 @@ pub fn run(
     mut config: Config,
     preset: impl Fn(Sizes) -> EngineConfig + Send + 'static,
     signals: Signals,
-    last_words: impl Fn() + Send + 'static,
+    write_log: impl Fn(Duration) + Clone + Send + 'static,
 ) -> Result<Stop, ServeError> {
     let stop = Arc::new(StopRequest::default());
-    answer_signals(signals, Arc::clone(&stop), last_words).map_err(ServeError::Workers)?;
+    answer_signals(signals, Arc::clone(&stop), write_log.clone()).map_err(ServeError::Workers)?;
     runtime::process::give_freed_memory_back();
+    runtime::live::log_failed_waits_once();
     config.check()?;
     config.cache.force |= config.cache.overwrite_filesystem;
     let machine = Machine::of_this_process(&config);
@@ -92,7 +96,9 @@ pub fn run(
         tracing::info!("{notice}");
     }
     tell::warn_of_readers(&files);
+    let files = tell::Files::at(&files);
     tell::warn_of_limits(&config, machine.cgroup.as_ref(), flash_bytes);
+    write_log(START_LINES);
     let (budget_bytes, values_bytes) = budgets(&config);
     let lent = Arc::new(Lent::new(&engine, &config));
     let lendable = |bytes| {
@@ -103,14 +109,14 @@ pub fn run(
     let shared = Arc::new(Shared {
         engine,
         workers: workers.clone(),
-        counters: (0..threads)
+        counters: (0..workers.count())
             .map(|_| Arc::new(Counters::default()))
             .collect(),
         reset_base: Mutex::default(),
         budget,
         lent,
         values,
-        connections: Connections::new(threads),
+        connections: Connections::new(workers.count()),
         stopping: AtomicBool::new(false),
         binary_clients: Throttle::default(),
         failed_accepts: Throttle::default(),
@@ -124,7 +130,7 @@ pub fn run(
         config,
     });
     let serving = Arc::clone(&shared);
-    let stopped = workers.run_on(0, move || serve(serving, listeners));
+    let stopped = workers.run_on(0, move || serve(serving, listeners, files));
     workers.shutdown();
     Ok(stopped.unwrap_or(Stop::Incomplete {
         items_left: 0,
@@ -170,7 +176,7 @@ async fn open_engine(
         })
 }
 
-async fn serve(shared: Arc<Shared>, listeners: Vec<Arc<Listener>>) -> Stop {
+async fn serve(shared: Arc<Shared>, listeners: Vec<Arc<Listener>>, files: tell::Files) -> Stop {
     shared.engine.start_background(shared.workers.spread());
     // A small cache is recovered by then. With a large one, clients see the items recovered so far.
     let _ = runtime::timeout(RECOVERY_PATIENCE, shared.engine.recovered()).await;
@@ -201,7 +207,7 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<Arc<Listener>>) -> Stop {
         return Stop::Complete { objects: 0 };
     }
     let stop = shared.engine.stop().await;
-    tell::stopped(&shared.engine, &stop);
+    tell::stopped(&shared.engine, &stop, &files);
     stop
 }
 

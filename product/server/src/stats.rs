@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use protocol::write::{refusal, stat, status};
 use protocol::{Refusal, Status};
 
-use engine::{EngineStats, FlashStats};
+use engine::{EngineStats, FlashStats, NamedCounts as _};
 
 use crate::config::ListenAddress;
 use crate::counters::Totals;
@@ -32,6 +32,8 @@ pub(crate) fn write(shared: &Shared, out: &mut Vec<u8>, argument: Option<&[u8]>)
         Some(b"items") => items(shared, out),
         Some(b"slabs") => slabs(shared, out),
         Some(b"sizes") => stat(out, "sizes_status", "disabled"),
+        // No statistics by prefix are kept.
+        Some(b"detail") => {}
         Some(b"flash") => flash(shared, out),
         Some(b"index") => index(shared, out),
         Some(b"reclaim") => reclaim(shared, out),
@@ -115,14 +117,14 @@ fn general(shared: &Shared, out: &mut Vec<u8>) {
     count(out, "rejected_connections", &connections.rejected);
     // A connection has its structure for as long as it is open.
     stat(out, "connection_structures", current);
-    for (name, value) in totals.named() {
+    totals.each(&mut |name, value| {
         stat(out, name, value);
         if name == "get_misses" {
             // Counters of the engine that memcached has, too.
             stat(out, "get_expired", engine.paths.expired);
             stat(out, "get_flushed", engine.paths.flushed);
         }
-    }
+    });
     // There is no authentication.
     stat(out, "auth_cmds", 0);
     stat(out, "auth_errors", 0);
@@ -390,6 +392,7 @@ fn flash(shared: &Shared, out: &mut Vec<u8>) {
         stat(out, "flash_write_limit", bytes_per_s);
         stat(out, "write_limit_waits", held_back.waits);
         stat(out, "write_limit_wait_us", held_back.waited.as_micros());
+        stat(out, "write_limit_journal_bytes", held_back.charged);
         stat(out, "write_limit_rejections", engine.tier.held_back);
     }
     durability(shared, out);

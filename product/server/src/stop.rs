@@ -63,12 +63,15 @@ impl StopRequest {
     }
 }
 
-/// Starts a thread that answers `signals` for as long as the process lives. Calls `last_words` before it ends the
+/// Longest time that the end of the process waits for the last lines of the log.
+pub const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Starts a thread that answers `signals` for as long as the process lives. Calls `write_log` before it ends the
 /// process.
 pub(crate) fn answer_signals(
     mut signals: Signals,
     stop: Arc<StopRequest>,
-    last_words: impl Fn() + Send + 'static,
+    write_log: impl Fn(Duration) + Send + 'static,
 ) -> io::Result<()> {
     let mut rules = Rules {
         has_terminal: runtime::process::has_terminal(),
@@ -80,15 +83,16 @@ pub(crate) fn answer_signals(
                 signal,
                 rules.answer(signal, Instant::now()),
                 &stop,
-                &last_words,
+                &write_log,
             );
         }
     };
     let thread = std::thread::Builder::new().name("flowstone-signals".to_owned());
-    thread.spawn(answer_all).map(drop)
+    let started = thread.spawn(answer_all).map(drop);
+    started.map_err(|error| runtime::process::no_thread(&error))
 }
 
-fn answer(signal: Signal, answer: Answer, stop: &StopRequest, last_words: &dyn Fn()) {
+fn answer(signal: Signal, answer: Answer, stop: &StopRequest, write_log: &dyn Fn(Duration)) {
     let signal = signal.name();
     match answer {
         Answer::Stop(why) => {
@@ -108,7 +112,7 @@ fn answer(signal: Signal, answer: Answer, stop: &StopRequest, last_words: &dyn F
                 "{signal}: ended before the stop had ended: {}",
                 stop.at_stake()
             );
-            last_words();
+            write_log(LAST_WORDS);
             std::process::exit(1);
         }
     }

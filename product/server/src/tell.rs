@@ -1,8 +1,9 @@
 //! The lines of the log about the start and the stop.
 
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use engine::{Engine, Start, Stop};
 use runtime::net::Listener;
@@ -36,7 +37,11 @@ pub(crate) fn serving(
     let start = match engine.start() {
         Start::New => "a new image".to_owned(),
         Start::Warm { items, orderly } => {
-            let after = if orderly { "" } else { " after a crash" };
+            let after = match (orderly, engine.config().write_back) {
+                (true, _) => "",
+                (false, Some(_)) => " after a crash",
+                (false, None) => " after a crash, without the items that memory alone had",
+            };
             format!("warm{after}, up to {items} items on flash")
         }
         Start::Empty(why) => format!("empty: {why}"),
@@ -48,14 +53,61 @@ pub(crate) fn serving(
         flash,
         io,
         start,
+        kill_loses = kill_loses(engine.config().write_back),
         listen = addresses.join(" "),
         "flowstone {} is serving",
         env!("CARGO_PKG_VERSION")
     );
 }
 
+/// Names the items that a kill loses, with this write-back window.
+fn kill_loses(write_back: Option<Duration>) -> String {
+    match write_back {
+        Some(window) => format!("items of the last {} s", window.as_secs()),
+        None => "all items that memory alone has".to_owned(),
+    }
+}
+
+/// The regular files of a cache, as they were at the start.
+pub(crate) struct Files(Vec<(PathBuf, Identity)>);
+
+/// Device and inode of a file.
+type Identity = (u64, u64);
+
+impl Files {
+    /// Notes the files at `paths`. Leaves out devices.
+    pub(crate) fn at(paths: &[PathBuf]) -> Self {
+        let noted = paths.iter().filter_map(|path| {
+            let identity = identity(path)?;
+            Some((path.clone(), identity))
+        });
+        Self(noted.collect())
+    }
+
+    /// Returns a file that is no longer at its path.
+    fn gone(&self) -> Option<&Path> {
+        let is_gone = |(path, noted): &&(PathBuf, Identity)| identity(path) != Some(*noted);
+        self.0.iter().find(is_gone).map(|(path, _)| path.as_path())
+    }
+}
+
+/// Returns the identity of the regular file at `path`.
+fn identity(path: &Path) -> Option<Identity> {
+    let found = std::fs::metadata(path).ok()?;
+    found.is_file().then(|| (found.dev(), found.ino()))
+}
+
 /// Logs the outcome of a stop.
-pub(crate) fn stopped(engine: &Engine, stop: &Stop) {
+pub(crate) fn stopped(engine: &Engine, stop: &Stop, files: &Files) {
+    if let Some(gone) = files.gone()
+        && !matches!(stop, Stop::Already)
+    {
+        tracing::error!(
+            "stopped, and {} has been removed or replaced while the server ran: the next start does not find the items",
+            gone.display()
+        );
+        return;
+    }
     match *stop {
         Stop::Complete { objects } => {
             // Flushed items may still hold space.
@@ -142,6 +194,25 @@ fn beyond(limit: &MemoryLimit, memory: Size, kernel: u64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_is_unlinked_or_replaced_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = ["flash", "journal"].map(|name| dir.path().join(name));
+        for path in &paths {
+            std::fs::write(path, "content").unwrap();
+        }
+        let files = Files::at(&[&paths[..], &[PathBuf::from("/dev/null")]].concat());
+        assert_eq!(files.gone(), None);
+        std::fs::write(&paths[1], "other content").unwrap();
+        assert_eq!(files.gone(), None, "it is the same file");
+        let other = dir.path().join("other");
+        std::fs::write(&other, "content").unwrap();
+        std::fs::rename(&other, &paths[1]).unwrap();
+        assert_eq!(files.gone(), Some(&*paths[1]), "replaced");
+        std::fs::remove_file(&paths[0]).unwrap();
+        assert_eq!(files.gone(), Some(&*paths[0]), "unlinked");
+    }
 
     #[test]
     fn a_memory_cgroup_that_allows_too_little_is_told_of_in_one_line() {

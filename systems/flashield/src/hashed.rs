@@ -38,7 +38,6 @@ use std::sync::Arc;
 use self::core::{Hashed, table_config};
 use dead::CopyRank;
 use engine::ConfigError;
-use engine::Count as _;
 use engine::OpenError;
 use engine::format::location::Place;
 use engine::placement::{
@@ -50,6 +49,7 @@ use engine::reclaim::{Entered, Entry, Named, Resident, Residents};
 use engine::store::{
     AppendItem, Patience, Priority, ReadError, SegmentRecord, Source, StreamLayout, Streams,
 };
+use engine::{Count as _, NamedCounts as _};
 use engine::{Key, KeyHash};
 use verify::Verifier;
 
@@ -234,24 +234,14 @@ impl Placement for Hashed {
     }
 
     fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        let (counted, held) = (&self.counters, &self.held);
-        for (name, value) in [
-            ("index_entries", self.index_use.objects.get()),
-            ("index_ghosts", held.ghosts.get()),
-            ("index_displaced_hot", counted.displaced_hot.get()),
-            ("index_displaced_ghosts", counted.displaced_ghosts.get()),
-            ("index_removed_unread", counted.removed_unread.get()),
-            ("index_removed_shared", counted.removed_shared.get()),
-            ("index_false_reads", counted.false_reads.get()),
-            ("index_found_dead", counted.found_dead.get()),
-            ("index_recorded_lost", counted.recorded_lost.get()),
-            ("index_entries_lost", self.entries_lost()),
-            ("index_dead_keys", held.dead_keys.get()),
-            ("index_table_bytes", held.table_bytes.get()),
-            ("index_filter_bytes", held.filter_bytes.get()),
-        ] {
-            visit(name, value);
-        }
+        let held = &self.held;
+        visit("index_entries", self.index_use.objects.get());
+        visit("index_ghosts", held.ghosts.get());
+        self.counters.read().each(visit);
+        visit("index_entries_lost", self.entries_lost());
+        visit("index_dead_keys", held.dead_keys.get());
+        visit("index_table_bytes", held.table_bytes.get());
+        visit("index_filter_bytes", held.filter_bytes.get());
     }
 }
 

@@ -11,7 +11,8 @@
 //! | the worth of a place on flash (not in the paper) | - | `systems/flashield/src/admission/worth.rs` |
 //! | the compact index, without keys: a hash table with 16 look-up functions, a Bloom filter for each segment | 3.4 | `systems/flashield/src/compact/` |
 //! | the compact index as the index of a cache: the placement `hashed` | 3.4 | `systems/flashield/src/hashed.rs`, `systems/flashield/src/hashed/` |
-//! | 16 hash functions for the place of an item in its segment; filling a segment | 3.4, 4.1 | `product/format/src/hashed.rs`, `product/engine/src/store/cursor.rs` |
+//! | 16 hash functions for the place of an item in its segment | 3.4 | `product/format/src/hashed.rs` |
+//! | filling a segment; items that find their places taken go to the next open segment | 4.1 | `append_hashed` in `product/engine/src/store/append.rs`, `product/engine/src/store/cursor.rs` |
 //! | CLOCK over flash, ghosts, the hot data threshold | 4.3 | `systems/flashield/src/compact/table.rs`, `systems/flashield/src/hashed/shard.rs`, `systems/flashield/src/hashed/hot.rs` |
 //! | one CLOCK over memory and flash | 4, 4.3 | `move_one_hand` in `systems/flashield/src/hashed/shard.rs`, `product/engine/src/placement/clock.rs`, `product/engine/src/tiers/mod.rs` |
 //! | hot items of a reclaimed segment go back to memory | 4.3 | `product/engine/src/reclaim/policy.rs` (`ReturnRecent`) |

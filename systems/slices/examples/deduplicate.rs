@@ -14,7 +14,10 @@ use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use flowstone_slices::{Files, HashSettings, SliceHash, get_all, log_path};
+mod common;
+
+use common::with_files;
+use flowstone_slices::{Files, HashSettings, SliceHash, get_all};
 use xxhash_rust::xxh3::xxh3_64;
 
 const CHUNK_BYTES: usize = 4096;
@@ -31,25 +34,11 @@ struct Tally {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1);
-    let Some(directory) = arguments.next() else {
-        return Err("name a directory: deduplicate DIRECTORY [INDEX]".into());
-    };
-    let kept = arguments.next().map(PathBuf::from);
-    let usual = std::env::temp_dir().join(format!("deduplicate-{}.slices", std::process::id()));
-    let path = kept.as_ref().unwrap_or(&usual);
-    let mut files = Vec::new();
-    files_under(Path::new(&directory), &mut files)?;
-    let tally = runtime::live::block_on(deduplicate(&files, path));
-    if kept.is_none() {
-        let _ = fs::remove_file(path);
-        let _ = fs::remove_file(log_path(path));
-    }
     let Tally {
         files,
         chunks,
         known,
-    } = tally?;
+    } = with_files("deduplicate", "INDEX", deduplicate)?;
     println!("{files} files, {chunks} chunks of {CHUNK_BYTES} bytes, {known} of them seen before");
     Ok(())
 }
@@ -93,18 +82,6 @@ async fn add(index: &SliceHash, batch: &[u64], tally: &mut Tally) -> Result<(), 
             index.insert(chunk, tally.chunks).await?;
         }
         tally.chunks += 1;
-    }
-    Ok(())
-}
-
-fn files_under(directory: &Path, found: &mut Vec<PathBuf>) -> Result<(), Box<dyn Error>> {
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        match entry.file_type()? {
-            kind if kind.is_dir() => files_under(&entry.path(), found)?,
-            kind if kind.is_file() => found.push(entry.path()),
-            _ => {}
-        }
     }
     Ok(())
 }

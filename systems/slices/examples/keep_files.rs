@@ -13,28 +13,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use flowstone_slices::{Files, MapSettings, SliceMap, log_path};
+mod common;
+
+use common::with_files;
+use flowstone_slices::{Files, MapSettings, SliceMap};
 
 /// Files that are looked up at once.
 const AT_ONCE: usize = 32;
 const MAP_BYTES: u64 = 256 << 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1);
-    let Some(directory) = arguments.next() else {
-        return Err("name a directory: keep_files DIRECTORY [MAP]".into());
-    };
-    let kept = arguments.next().map(PathBuf::from);
-    let usual = std::env::temp_dir().join(format!("keep-files-{}.slices", std::process::id()));
-    let path = kept.as_ref().unwrap_or(&usual);
-    let mut paths = Vec::new();
-    files_under(Path::new(&directory), &mut paths)?;
-    let outcome = runtime::live::block_on(keep(&paths, path));
-    if kept.is_none() {
-        let _ = fs::remove_file(path);
-        let _ = fs::remove_file(log_path(path));
-    }
-    outcome
+    with_files("keep_files", "MAP", keep)
 }
 
 async fn keep(paths: &[PathBuf], path: &Path) -> Result<(), Box<dyn Error>> {
@@ -88,18 +77,5 @@ async fn keep(paths: &[PathBuf], path: &Path) -> Result<(), Box<dyn Error>> {
         map.memory().total()
     );
     map.close().await?;
-    Ok(())
-}
-
-fn files_under(directory: &Path, paths: &mut Vec<PathBuf>) -> Result<(), Box<dyn Error>> {
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        let kind = entry.file_type()?;
-        if kind.is_dir() {
-            files_under(&entry.path(), paths)?;
-        } else if kind.is_file() {
-            paths.push(entry.path());
-        }
-    }
     Ok(())
 }

@@ -14,7 +14,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use device::{FileDisk, FileJournal, FileOptions, NewJournal};
-use flowstone_slices::{Channels, Components, Family, LshSettings, SliceLsh, Target, VectorId};
+use flowstone_slices::{
+    Channels, Choice, Components, Family, LshSettings, SliceLsh, Target, VectorId,
+};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -129,7 +131,7 @@ fn settings(
         .collect();
     distances.sort_by(f64::total_cmp);
     let near = distances[distances.len() * 8 / 10];
-    let choice = family.chosen(&images.all[..ORIGINALS], &Target::new(near))?;
+    let choice = Choice::of(family, &images.all[..ORIGINALS], &Target::new(near))?;
     println!(
         "four copies of five are within {near:.3}: {} functions a table, {} probes, {:?}; estimated: recall {:.3}, {:.2} % read",
         choice.functions,
@@ -167,6 +169,7 @@ fn open(directory: &Path, settings: &LshSettings) -> Result<(FileDisk, FileJourn
         bytes: bytes.next_multiple_of(4096),
         least_bytes: bytes,
         is_journal: |beginning| beginning.iter().all(|&byte| byte == 0),
+        empty_when_lost: false,
     };
     let journal = FileJournal::open(&directory.join("images.flash.journal"), &new)?;
     Ok((disk, journal))

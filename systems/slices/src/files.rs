@@ -74,6 +74,7 @@ impl Files {
             least_bytes: bytes,
             // A log that must not be lost has been refused above.
             is_journal: |_| true,
+            empty_when_lost: false,
         };
         let journal =
             FileJournal::open(&log, &new).map_err(|error| SliceError::Open(error.to_string()))?;
@@ -101,6 +102,7 @@ impl Files {
             bytes: 0,
             least_bytes: device::PAGE_BYTES as u64,
             is_journal: |_| false,
+            empty_when_lost: false,
         };
         let journal = FileJournal::open(&log, &new).map_err(|error| match error.problem {
             device::JournalProblem::Foreign => SliceError::OtherLog,

@@ -2,6 +2,7 @@
 
 mod batch;
 mod created;
+mod hash_table;
 pub(crate) mod index;
 mod levels;
 mod lookup;
@@ -10,24 +11,21 @@ mod stats;
 
 use std::sync::Arc;
 
+use device::{Disk, Journal};
 use futures_util::future::join_all;
 
-use crate::counts::Counts;
 use crate::drive::Drive;
-use crate::drives::Drives;
+use crate::encoding::table::SliceKind;
 use crate::error::SliceError;
-use crate::filter::Filters;
-use crate::flush::{self, Flush, Flushes, Partition, State};
-use crate::frozen::Written;
-use crate::incarnations::Incarnations;
-use crate::keys::Keys;
+use crate::flush::{self, State};
+use crate::layout::drive_bytes;
 use crate::log::Log;
 use crate::part::Part;
-use crate::regions::Region;
-use crate::settings::HashShape;
-use crate::table::{Change, Table};
-use batch::{Batch, Member};
-use levels::Levels;
+use crate::settings::{HashSettings, HashShape};
+use crate::superblock::{self, Instance};
+use crate::table::Change;
+use created::{created_settings, created_shape, superblock_of};
+use hash_table::HashTable;
 
 pub use stats::{HashMemory, HashStats};
 
@@ -39,38 +37,84 @@ pub use stats::{HashMemory, HashStats};
 #[derive(Clone)]
 pub struct SliceHash(Arc<HashTable>);
 
-struct HashTable {
-    shape: HashShape,
-    keys: Keys,
-    drives: Drives,
-    incarnations: Incarnations,
-    partitions: Box<[Partition<HashTable>]>,
-    filters: Filters,
-    log: Log,
-    flushes: Flushes,
-    counts: Counts<HashStats>,
-    levels: Levels,
-}
-
-/// The table of a partition that takes changes, with its part of the log.
-struct Active {
-    table: Table,
-    part: Part,
-}
-
-/// A full table, with its part of the log.
-struct FrozenTable {
-    table: Arc<Table>,
-    part: Part,
-}
-
 impl SliceHash {
+    /// Returns the words of the log of a table with these settings on drives of these sizes.
+    ///
+    /// # Errors
+    /// As [`HashSettings::shape`].
+    pub fn log_words(settings: &HashSettings, drive_bytes: &[u64]) -> Result<usize, SliceError> {
+        let shape = settings.shape(drive_bytes)?;
+        Ok(open::log_shape(&shape, settings, drive_bytes.len()).words())
+    }
+
+    /// Returns [`log_words`](Self::log_words) for these drives.
+    ///
+    /// # Errors
+    /// As [`HashSettings::shape`].
+    pub fn log_words_for(
+        settings: &HashSettings,
+        disks: &[Arc<dyn Disk>],
+    ) -> Result<usize, SliceError> {
+        Self::log_words(settings, &drive_bytes(disks))
+    }
+
+    /// Creates an empty table on `disks`, whose contents are lost, with a log of at least [`log_words`](Self::log_words).
+    ///
+    /// # Errors
+    /// Settings that are out of range, and errors of the devices.
+    pub async fn create(
+        disks: Vec<Arc<dyn Disk>>,
+        journal: Arc<dyn Journal>,
+        settings: &HashSettings,
+    ) -> Result<Self, SliceError> {
+        let shape = settings.shape(&drive_bytes(&disks))?;
+        let log_shape = open::log_shape(&shape, settings, disks.len());
+        let instance = Instance::random();
+        let superblock = superblock_of(settings, &shape, instance);
+        let (words, layout) = (log_shape.words(), settings.layout());
+        superblock::create(&disks, &*journal, words, superblock, &layout).await?;
+        let log = Log::create(journal, log_shape, instance.id)?;
+        log.sync(|_| (), || ()).await?;
+        let table = open::start(disks, log, settings, shape, instance)?;
+        Self::of(table).await
+    }
+
+    /// Opens the table on `disks`, named in the order of its creation, with its log. Changes that had not reached a drive are
+    /// taken from the log. `settings` says how the table is used; values that were chosen at its creation are kept.
+    ///
+    /// # Errors
+    /// If the disks hold no table, if a drive or the log is missing, belongs to another structure or is shorter than it was, if a
+    /// setting is out of range, and errors of the devices.
+    pub async fn open(
+        disks: Vec<Arc<dyn Disk>>,
+        journal: Arc<dyn Journal>,
+        settings: &HashSettings,
+    ) -> Result<Self, SliceError> {
+        let found = superblock::read(&disks, SliceKind::Hash).await?;
+        let settings = created_settings(&found, settings)?;
+        let shape = created_shape(&found)?;
+        let log_shape = open::log_shape(&shape, &settings, disks.len());
+        let instance = Instance::of(&found);
+        let log = Log::open(journal, log_shape, instance.id)?;
+        superblock::check_space(&disks, &found, &settings.layout(), &log.pointers)?;
+        let table = open::start(disks, log, &settings, shape, instance)?;
+        Self::of(table).await
+    }
+
+    async fn of(table: HashTable) -> Result<Self, SliceError> {
+        let opened = Self(Arc::new(table));
+        // Makes the changes found in the log durable. The first new change overwrites the count that covers them.
+        opened.sync().await?;
+        flush::all_flushed(&opened.0).await?;
+        Ok(opened)
+    }
+
     /// Returns the value of a key.
     ///
     /// # Errors
     /// Errors of the devices, and a damaged page ([`SliceError::Damaged`]).
     pub async fn get(&self, key: u64) -> Result<Option<u64>, SliceError> {
-        self.0.get(key).await
+        lookup::get(&self.0, key).await
     }
 
     /// Sets the value of a key. Waits while all tables that the partition may have are full.
@@ -195,180 +239,4 @@ pub async fn get_all(
     keys: impl IntoIterator<Item = u64>,
 ) -> Vec<Result<Option<u64>, SliceError>> {
     join_all(keys.into_iter().map(|key| table.get(key))).await
-}
-
-impl HashTable {
-    fn new_table(&self) -> Table {
-        let most = self.shape.table_entries as usize;
-        Table::new(self.keys, self.shape.page.bucket_entries, most)
-    }
-
-    /// Returns the drives that have slicetables of a partition.
-    fn drives_of(&self, number: u32) -> impl Iterator<Item = &Drive> + Clone {
-        let (skip, take) = match self.incarnations.slicetables {
-            1 => (number as usize % self.drives.len(), 1),
-            all => (0, all as usize),
-        };
-        self.drives.iter().skip(skip).take(take)
-    }
-
-    /// Makes a change, if the table and its part of the log have space. Returns whether it has.
-    fn try_change(&self, active: &mut Active, key: u64, change: Change) -> bool {
-        let has_changed =
-            self.log.has_space(&active.part) && active.table.insert(key, change).is_ok();
-        if has_changed {
-            self.log.append(&mut active.part, key, change);
-        }
-        has_changed
-    }
-
-    /// Returns whether the table, or its part of the log, has no space for `key`.
-    fn is_full_for(&self, active: &mut Active, key: u64) -> bool {
-        !self.log.has_space(&active.part) || !active.table.has_place(key)
-    }
-
-    /// Returns which slicetable of a partition its oldest frozen table goes to.
-    fn oldest_frozen(&self, number: u32) -> usize {
-        let state = self.partitions[number as usize].state.lock();
-        let oldest = state.frozen.oldest_first().next();
-        let oldest = oldest.expect("only what is frozen is flushed");
-        ((oldest.generation - 1) % self.incarnations.slicetables) as usize
-    }
-
-    /// Returns the tables that a flush into slicetable `nth` of a partition writes: all frozen tables, up to the number of
-    /// incarnations, or one table if the next goes to another drive. Also returns the newest generation, and the region of the
-    /// slicetable.
-    fn batch_of(&self, number: u32, nth: usize) -> (Batch<'_>, u32, Option<Arc<Region>>) {
-        let drives = self.incarnations.slicetables;
-        let most = if drives == 1 {
-            self.shape.page.incarnations
-        } else {
-            1
-        };
-        let state = self.partitions[number as usize].state.lock();
-        let tables = state.frozen.oldest_first().take(most);
-        let (mut generation, mut members) = (0, Vec::new());
-        for frozen in tables {
-            generation = frozen.generation;
-            members.push(Member {
-                table: Arc::clone(&frozen.memory.table),
-                incarnation: self.incarnations.of(generation),
-            });
-        }
-        let batch = Batch::new(&self.shape.page, self.keys, drives > 1, members);
-        (batch, generation, state.slicetables[nth].clone())
-    }
-
-    fn memory(&self) -> HashMemory {
-        let table =
-            Table::bytes_of(self.keys.slots as usize * self.shape.page.bucket_entries) as u64;
-        let (mut tables, mut buried) = (0, 0);
-        for partition in &self.partitions {
-            let state = partition.state.lock();
-            let frozen = state.frozen.oldest_first();
-            let all = frozen.map(|frozen| &*frozen.memory.table);
-            for each in all.chain([&state.active.table]) {
-                tables += 1;
-                buried += each.buried_bytes() as u64;
-            }
-        }
-        let per_partition = size_of::<Partition<Self>>()
-            + self.incarnations.slicetables as usize * size_of::<(Region, usize)>();
-        HashMemory {
-            tables: table * tables + buried,
-            partitions: (self.partitions.len() * per_partition) as u64,
-            filters: self.filters.memory_bytes(),
-            pieces: self
-                .drives
-                .iter()
-                .map(|drive| (2 * drive.shape.piece_bytes as u64).min(self.shape.region_bytes))
-                .sum(),
-        }
-    }
-}
-
-impl Flush for HashTable {
-    type Active = Active;
-    type Frozen = FrozenTable;
-
-    fn flushes(&self) -> &Flushes {
-        &self.flushes
-    }
-
-    fn drives(&self) -> &Drives {
-        &self.drives
-    }
-
-    fn partitions(&self) -> &[Partition<Self>] {
-        &self.partitions
-    }
-
-    fn freeze(&self, number: u32, next: u32, active: &mut Active) -> FrozenTable {
-        let next = Active {
-            table: self.new_table(),
-            part: self.log.begin(number, next),
-        };
-        let mut full = std::mem::replace(active, next);
-        self.levels.begun(number);
-        full.table.settle();
-        FrozenTable {
-            table: Arc::new(full.table),
-            part: full.part,
-        }
-    }
-
-    fn most_frozen(&self) -> usize {
-        1 + self.shape.side_tables as usize
-    }
-
-    async fn rewrite(&self, number: u32) -> Result<Written, SliceError> {
-        let nth = self.oldest_frozen(number);
-        let drive = self
-            .drives_of(number)
-            .nth(nth)
-            .expect("slicetables lie on drives");
-        // More tables may have been frozen while other flushes had their turn.
-        let turn = drive.rewriting().await;
-        let (mut batch, generation, old) = self.batch_of(number, nth);
-        let most_keys = self.shape.page.entries() * self.shape.pages as usize;
-        let mut filter = (self.incarnations.slicetables == 1)
-            .then(|| self.filters.deserved(number, most_keys))
-            .flatten();
-        let mut note = |key| {
-            if let Some(filter) = &mut filter {
-                filter.insert(self.keys.slots(key));
-            }
-        };
-        let mut gone = self.levels.gone();
-        let change = |page: u32, bytes: &mut [u8]| {
-            batch.change(page, bytes, &mut note, |value| gone.add(value))
-        };
-        let region = drive
-            .rewrite(turn, old.as_deref(), number, generation, change)
-            .await?;
-        self.filters.set(number, filter);
-        gone.tell();
-        self.counts.add(|counts| {
-            counts.flushes = 1;
-            counts.flushed_tables = batch.tables() as u64;
-            counts.flushed_entries = batch.len() as u64;
-            counts.evicted = batch.evicted;
-            counts.erased = batch.erased;
-        });
-        let region = Arc::new(region);
-        Ok(Written { nth, region })
-    }
-
-    fn flush_ended(&self) {
-        self.levels.flush_ended();
-    }
-
-    async fn point(&self, number: u32, nth: usize, region: &Arc<Region>) -> Result<(), SliceError> {
-        let pointers = &self.log.pointers;
-        pointers.set(number, nth as u32, region.pointer()).await
-    }
-
-    fn release(&self, flushed: FrozenTable) {
-        self.log.release(flushed.part);
-    }
 }

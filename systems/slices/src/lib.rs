@@ -11,7 +11,10 @@
 //! | mechanism | section | file |
 //! |---|---|---|
 //! | SliceHash | 5 | `systems/slices/src/hash.rs`, `systems/slices/src/hash/` |
-//! | slicing: a slot of all incarnations in one page; flushes | 5.1 | `systems/slices/src/page.rs`, `systems/slices/src/incarnations.rs`, `systems/slices/src/flush.rs`, `systems/slices/src/drive.rs` |
+//! | slicing: a slot of all incarnations in one page | 5.1 | `systems/slices/src/page.rs`, the bytes in `systems/slices/src/encoding/table.rs` |
+//! | slicetables: layout, regions, reads and rewrites | 5.1 | `systems/slices/src/drive.rs`, `systems/slices/src/regions.rs`, `systems/slices/src/layout.rs` |
+//! | incarnations: a ring for each partition | 5.1 | `systems/slices/src/incarnations.rs` |
+//! | flushes | 5.1 | `systems/slices/src/flush.rs`, `systems/slices/src/frozen.rs` |
 //! | partitions, and their tables in memory | 5.1.1, 7.1 | `systems/slices/src/table.rs` |
 //! | Bloom filters in memory | 5.1.2 | `systems/slices/src/filter.rs` |
 //! | concurrent reads over channels | 4.2, 5.2 | `systems/slices/src/scheduler.rs`, `systems/slices/src/channel.rs`, `systems/slices/src/probe.rs` |

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::encoding::log::{LOG_PAGE_WORDS, LogPage};
-use device::{AlignedBuf, DeviceError, Disk, IoFuture, Journal, PAGE_BYTES, SharedBuf};
+use device::{
+    AlignedBuf, DeviceError, Disk, Found, IoFuture, Journal, Origin, PAGE_BYTES, SharedBuf,
+};
 use parking_lot::Mutex;
 use runtime::sync::Semaphore;
 
@@ -146,6 +148,10 @@ impl PagedLog {
 impl Journal for PagedLog {
     fn words(&self) -> usize {
         self.words.len()
+    }
+
+    fn origin(&self) -> Origin {
+        Origin::without_file(Found::Whole)
     }
 
     fn load(&self, word: usize) -> u64 {

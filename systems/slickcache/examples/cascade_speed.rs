@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use device::{Latency, MemoryDisk, PAGE_BYTES, Region};
-use flowstone_slickcache::cascade::{Cascade, CascadeConfig, Searched, Segments, Tier};
+use flowstone_slickcache::cascade::{Cascade, CascadeConfig, Footprint, Searched, Segments, Tier};
 use format::segment::Position;
 use runtime::pages::PagePool;
 use runtime::sim::Sim;
@@ -59,7 +59,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         filter_bits,
         ..CascadeConfig::new(keys, CODE_BITS)
     };
-    let least = (config.least_pages() * PAGE_BYTES) as u64;
+    let least = (Footprint::of(&config).least_pages() * PAGE_BYTES) as u64;
     let bytes = (least + keys * 40).next_multiple_of(PAGE_BYTES as u64);
     let disk = Arc::new(MemoryDisk::with_latency(bytes, Latency::default()));
     let region = Region::new(disk, 0, bytes)?;

@@ -5,6 +5,7 @@
 //! | Tier 1, and demotion from it | 4.1.1 | `systems/slickcache/src/cascade/hot.rs`, `systems/slickcache/src/cascade/upkeep.rs` |
 //! | Tier 2: direct blocks | 4.1.2 | `systems/slickcache/src/cascade/block.rs`, `systems/slickcache/src/cascade/partition.rs` |
 //! | Tier 3, the dual-mode linked hash table: active lists and their buffers, inactive buckets | 4.1.3 | `systems/slickcache/src/cascade/partition.rs` |
+//! | filters of Tier 2, active lists and buckets, in memory (not in the paper) | - | `systems/slickcache/src/cascade/slices.rs`, their bits in `systems/slickcache/src/cascade/layouts.rs`, `systems/on-flash/src/bloom.rs` |
 //! | compaction of an active list into inactive buckets | 4.1.3 | `systems/slickcache/src/cascade/upkeep/compaction.rs` |
 //! | jump lists | 4.1.3 | `systems/slickcache/src/cascade/jump.rs` |
 //! | look-ups below Tier 1, in batches | 4.1.2, 4.2 | `systems/slickcache/src/cascade/search.rs` |

@@ -9,12 +9,11 @@
 
 use std::sync::Arc;
 
-use crate::cascade::{Cascade, CascadeConfig, Hot, OutOfRange, Searched, Segments};
+use crate::cascade::{Cascade, CascadeConfig, Footprint, Hot, OutOfRange, Searched, Segments};
 use device::{Disk, IoFuture, Region};
 use runtime::work::{self, Work};
 
 use crate::encoding::cascade::VERSION;
-use engine::Count as _;
 use engine::OpenError;
 use engine::format::checkpoint::Section;
 use engine::format::location::{LocationCodec, Place};
@@ -27,6 +26,7 @@ use engine::placement::{
 use engine::reclaim::{Entered, Entry, IndexUse, Named, Resident, Residents};
 use engine::store::{Layout, Patience, Priority, ReadError, SegmentRecord, SegmentStore};
 use engine::{ConfigError, IndexSettings};
+use engine::{Count as _, NamedCounts as _};
 use engine::{Key, KeyHash};
 use on_flash::IndexSyncs;
 use on_flash::RestoredKeys;
@@ -65,6 +65,7 @@ impl PlacementKind for TieredSettings {
             streams: StreamPlan::Classes(self.layout),
             dead_copies: DeadCopies::BySection,
             demaps_by_itself: true,
+            drops_pages: true,
             most_item_bytes: MOST_ITEM_BYTES,
             ..Description::new("tiered")
         }
@@ -77,8 +78,8 @@ impl PlacementKind for TieredSettings {
         let expected_items = room.items(ITEM_BYTES, MEMORY_PER_ITEM);
         let region = tiered.cascade_of(room.image_bytes / ITEM_BYTES, 1);
         Ok(IndexSizes {
-            region_bytes: region.region_bytes(),
-            working_bytes: tiered.cascade_of(expected_items, 1).working_bytes(),
+            region_bytes: Footprint::of(&region).region_bytes(),
+            working_bytes: Footprint::of(&tiered.cascade_of(expected_items, 1)).working_bytes(),
             expected_items,
             ..IndexSizes::in_memory(room)
         })
@@ -242,7 +243,7 @@ impl Tiered {
             syncs: IndexSyncs::new(&parts.store, parts.index_is_apart),
         });
         let asked = settings.cascade_of(parts.expected_items, parts.codec.bits() + TURN_BITS);
-        let wanted = asked.within_region(region.len_bytes());
+        let wanted = Footprint::within_region(asked, region.len_bytes());
         if wanted.hot_percent != asked.hot_percent {
             tracing::warn!(
                 asked = asked.hot_percent,
@@ -250,10 +251,10 @@ impl Tiered {
                 "the index's part of the flash was laid out for fewer mappings in memory; a new image has space for more"
             );
         }
-        let mut config = wanted.within(parts.index_use.max_bytes);
+        let mut config = Footprint::within(wanted, parts.index_use.max_bytes);
         config.discard |= parts.discard;
         let room = parts.index_use.max_bytes;
-        let full_bytes = config.full_bytes();
+        let full_bytes = Footprint::of(&config).full_bytes();
         config.spare_bytes = room.saturating_sub(full_bytes);
         if room < full_bytes / LEAST_ROOM_SHARE {
             let missing = (full_bytes - room).div_ceil(1 << 20);
@@ -618,30 +619,12 @@ impl Placement for Tiered {
     }
 
     fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        let counters = &self.cascade.counters;
         let (flash_bytes, bytes_written) = self.cascade.flash_bytes();
         let usage = self.cascade.usage();
+        visit("hot_percent", usage.hot_percent.into());
+        visit("filter_bits", usage.filter_bits.into());
+        self.cascade.counters.read().each(visit);
         for (name, value) in [
-            ("hot_percent", usage.hot_percent.into()),
-            ("filter_bits", usage.filter_bits.into()),
-            ("tier1_hits", counters.tier1_hits.get()),
-            ("tier2_hits", counters.tier2_hits.get()),
-            ("tier3_hits", counters.tier3_hits.get()),
-            ("tiers_absent", counters.absent.get()),
-            ("tier2_reads", counters.tier2_reads.get()),
-            ("tier3_reads", counters.tier3_reads.get()),
-            ("absent_reads", counters.absent_reads.get()),
-            ("tier2_batches", counters.tier2_batches.get()),
-            ("tier1_promotions", counters.promoted.get()),
-            ("tier1_demotions", counters.demoted.get()),
-            ("compactions", counters.compactions.get()),
-            ("mappings_evicted", counters.evicted.get()),
-            (
-                "mappings_dropped_behind_damage",
-                counters.dropped_behind_damage.get(),
-            ),
-            ("index_pages_damaged", counters.damaged_pages.get()),
-            ("index_write_errors", counters.write_errors.get()),
             ("index_bytes_written", bytes_written),
             ("index_flash_bytes", flash_bytes),
             ("index_pages_used", usage.pages_used),

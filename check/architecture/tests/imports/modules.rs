@@ -143,7 +143,8 @@ impl Tree<'_> {
                     "macro_rules" if depth == 0 => {
                         let name = tokens.get(at + 2).and_then(Token::word);
                         self.modules[id].items.extend(name.map(str::to_owned));
-                        at += 3;
+                        // The paths are those of its users.
+                        at = after_group(tokens, at + 3);
                         continue;
                     }
                     "fn" | "struct" | "enum" | "trait" | "type" | "const" | "static"

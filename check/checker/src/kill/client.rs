@@ -10,8 +10,8 @@ use rand::rngs::SmallRng;
 
 use super::connection::{Ask, Connection, Form, unix_seconds};
 use super::shared::Shared;
-use crate::history::{Asked, Effect, Wrong};
 use crate::values::{key_name, value_of};
+use engine::history::{Asked, Effect};
 
 /// Numbers that a lost series skips when it starts again.
 const STEP: u64 = 1000;
@@ -167,8 +167,8 @@ impl Client<'_> {
             _ => {
                 let series = &mut series[self.random.random_range(0..series.len())];
                 if !series.go_on(&mut self.connection)? {
-                    let (key, tag) = (u64::MAX, series.last);
-                    self.shared.judge(Err(Wrong::Invented { key, tag }));
+                    let asked = self.shared.history().tick();
+                    self.shared.check(u64::MAX, asked, Err(series.last));
                 }
             }
         }

@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use protocol::client::{Answer, Event, Parser, Reply, key_of, unique_of};
 
-use crate::history::{Found, Seen};
 use crate::values::{key_name, number_of, tag_of};
+use engine::history::{Found, Seen};
 
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(30);

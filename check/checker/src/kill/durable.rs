@@ -7,7 +7,7 @@ use std::io;
 
 use super::connection::Connection;
 use super::shared::Shared;
-use crate::history::{Certain, Found, Moment};
+use engine::history::{Certain, Found, Moment};
 
 /// Share of the items on flash that must be found if copies are bounded, in percent.
 const LEAST_FOUND_PERCENT: u64 = 99;

@@ -7,7 +7,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::history::{Asked, Effect, History, Moment};
+use engine::history::{Asked, Effect, History, Moment};
 
 /// Largest difference between the two clocks, including the time for which the server may use a second that
 /// has passed.
@@ -165,7 +165,7 @@ impl Delayed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::Seen;
+    use engine::history::Seen;
 
     const LATER: Duration = Duration::from_secs(1000);
 

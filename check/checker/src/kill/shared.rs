@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard, RwLock};
 
 use super::flushes::{FlushAsked, Flushes, now};
-use crate::history::{Asked, Effect, Found, History, Moment, Wrong};
+use engine::history::{Asked, Effect, Found, History, Moment, Wrong};
 
 /// The history and the delayed flushes.
 #[derive(Default)]

@@ -15,8 +15,8 @@ use rand::rngs::SmallRng;
 use super::media::Media;
 use super::plan::{Plan, SLOWEST_SUPERBLOCK};
 use super::watch::{Watch, lost, may_lack_items};
-use crate::history::{Asked, Effect, Found, History, Seen, Wrong};
 use crate::values::{key_bytes, tag_of, value_of};
+use engine::history::{Asked, Effect, Found, History, Seen, Wrong};
 
 /// An effect that explains nothing: no write has its tag.
 const NOTHING: Effect = Effect::Value { tag: 0, expiry: 0 };
@@ -130,6 +130,11 @@ impl World {
         self.history().answer(asked, effect, nanos);
     }
 
+    /// Records a change that was refused: it has removed the old value if the journal had space.
+    fn refused(&self, asked: Asked) {
+        self.history().foresee(asked, Effect::Gone);
+    }
+
     /// Records the answer to a write that told its CAS unique.
     fn answer_unique(&self, asked: Asked, effect: Effect, unique: u64) {
         self.answer(asked, Some(effect));
@@ -150,8 +155,7 @@ impl World {
         let key = self.engine.key(&bytes).expect("a key");
         match self.engine.set(key, runtime::unix_seconds(), &put).await {
             Ok(unique) => self.answer_unique(asked, effect, unique),
-            // A value that cannot be stored removes the old value.
-            Err(_) => self.answer(asked, Some(Effect::Gone)),
+            Err(_) => self.refused(asked),
         }
     }
 
@@ -168,8 +172,8 @@ impl World {
         let asked = self.history().ask(number, Effect::Gone);
         let key = self.engine.key(&bytes).expect("a key");
         let now = runtime::unix_seconds();
-        if random.random() {
-            self.engine.remove(key, now).await.unwrap();
+        let removed = if random.random() {
+            self.engine.remove(key, now).await
         } else {
             let removed = self
                 .engine
@@ -180,10 +184,12 @@ impl World {
                     (Change::Remove, ())
                 })
                 .await;
-            // The item is gone either way.
-            let _ = removed;
+            removed.map(drop)
+        };
+        match removed {
+            Ok(()) => self.answer(asked, Some(Effect::Gone)),
+            Err(_) => self.refused(asked),
         }
-        self.answer(asked, Some(Effect::Gone));
     }
 
     async fn touch(&self, random: &mut SmallRng) {
@@ -218,8 +224,7 @@ impl World {
             .await;
         match touched {
             Ok(touched) => self.answer(asked, touched.result),
-            // The item may have existed; it is gone now.
-            Err(_) => self.answer(asked, Some(Effect::Gone)),
+            Err(_) => self.refused(asked),
         }
     }
 
@@ -241,7 +246,7 @@ impl World {
         match rewritten {
             Ok(done) if done.result => self.answer_unique(asked, effect, done.cas_unique),
             Ok(_) => self.answer(asked, None),
-            Err(_) => self.answer(asked, Some(Effect::Gone)),
+            Err(_) => self.refused(asked),
         }
     }
 

@@ -18,7 +18,7 @@ use super::plan::{DiskFailures, Plan};
 use super::report::Report;
 use super::watch::{CrashPoint, Watch, WatchState, lost, may_lack_items};
 use super::watched;
-use crate::history::{History, Wrong};
+use engine::history::{History, Wrong};
 
 /// One life in this many ends with an orderly stop.
 const LIVES_PER_STOP: u32 = 3;

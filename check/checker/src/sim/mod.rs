@@ -45,7 +45,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use runtime::sim::EPOCH_UNIX_SECONDS;
 
-use crate::history::History;
+use engine::history::History;
 use media::Remains;
 use plan::Plan;
 use watch::{CrashPoint, Facts};

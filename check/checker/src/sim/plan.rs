@@ -610,15 +610,9 @@ impl Plan {
         copies_what_is_read || copies_any || self.config.dram == Dram::BeforeVictims
     }
 
-    /// Returns whether a mapping may exist in memory alone because its page of the index was dropped for lack
-    /// of space: a crash loses it.
-    pub(super) fn may_evict_below(&self) -> bool {
-        self.config.placement.describe().name == "tiered"
-    }
-
     /// Returns whether the index may forget a written copy when its item is placed again.
     pub(super) fn forgets_written(&self) -> bool {
-        self.config.placement.describe().name == "sliced" || self.places_again()
+        self.config.placement.describe().forgets_written || self.places_again()
     }
 
     /// Returns whether records may be lost while the cache runs.

@@ -16,8 +16,8 @@ use super::life::Machine;
 use super::plan::{Plan, Rates};
 use super::report::Report;
 use super::watch::CrashPoint;
-use crate::history::{Found, History};
 use crate::values::{key_bytes, tag_of};
+use engine::history::{Found, History};
 
 /// Readers during recovery, and the maximum number of keys they read.
 const READERS: usize = 4;
@@ -110,7 +110,8 @@ pub(super) fn verify(
                     }
                     continue;
                 };
-                let is_evicted = point.facts.has_dropped && plan.may_evict_below();
+                let is_evicted =
+                    point.facts.has_dropped && plan.config.placement.describe().drops_pages;
                 let may_be_lost = point.facts.is_cut || plan.places_again() || is_evicted;
                 match (is_all_there(&machine, &engine), may_be_lost) {
                     (false, _) => report.excused += 1,

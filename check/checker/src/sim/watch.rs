@@ -15,8 +15,8 @@ use rand::rngs::SmallRng;
 
 use super::media::{End, Media, Remains};
 use super::plan::{Plan, Rates};
-use crate::history::{Crash, History};
 use crate::values::key_bytes;
+use engine::history::{Crash, History};
 
 /// Seconds for which the journal may not record that time has passed.
 const HEARTBEAT_SECONDS: u32 = 12;
@@ -270,7 +270,11 @@ impl Watch {
         };
         Crash {
             settled: undone.map_or(u64::MAX, |undone| nanos.saturating_sub(undone)),
-            remembered: sure.max(self.before.remembered),
+            // After a step back the cache goes by the new clock.
+            remembered: match self.before.restart < self.before.remembered {
+                true => sure,
+                false => sure.max(self.before.remembered),
+            },
             restart: (i64::from(now) + shift) as u32,
             is_settled: self.state.lock().opened_at.is_some_and(|opened_at| {
                 undone.is_none_or(|undone| nanos > opened_at.saturating_add(undone))

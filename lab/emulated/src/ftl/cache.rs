@@ -20,7 +20,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use device::PAGE_BYTES;
+use device::{DeviceError, Operation, PAGE_BYTES};
 
 /// Largest number of sectors of a page: one bit each.
 pub(super) const MAX_SECTORS: u32 = u64::BITS;
@@ -126,6 +126,24 @@ pub(super) enum Failure {
     Full,
     /// The power failed, or the flash did.
     Flash,
+}
+
+impl Failure {
+    pub(super) fn of(error: &DeviceError) -> Self {
+        if error.is_full() {
+            Self::Full
+        } else {
+            Self::Flash
+        }
+    }
+
+    pub(super) fn error(self, operation: Operation, offset: u64, len: usize) -> DeviceError {
+        let source = match self {
+            Self::Full => std::io::ErrorKind::StorageFull.into(),
+            Self::Flash => std::io::Error::other("the write cache could not be written back"),
+        };
+        DeviceError::io(operation, offset, len, source)
+    }
 }
 
 impl WriteCache {

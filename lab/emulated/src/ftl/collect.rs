@@ -1,7 +1,9 @@
 //! Garbage collection: valid pages are moved within their LUN, then their group is erased.
 
-use super::map::{GroupId, PhysicalPage};
-use super::{Drive, LunId, Run, State, Stream};
+use super::drive::{Drive, no_space};
+use super::map::{GroupId, LunId, PhysicalPage, Stream};
+use super::pages::Run;
+use super::state::State;
 use crate::nand::Pending;
 use device::DeviceError;
 
@@ -43,39 +45,41 @@ impl Drop for Copies<'_> {
     }
 }
 
-impl Drive {
-    /// Collects groups of a LUN until the host can have a page of it, or waits for the task that collects it. `offset` and `len`
+/// The garbage collection of a LUN for a write that waits for a page.
+pub(super) struct Collector<'a> {
+    pub(super) ftl: &'a Drive,
+    pub(super) lun: LunId,
+}
+
+impl Collector<'_> {
+    /// Collects groups of the LUN until the host can have a page of it, or waits for the task that collects it. `offset` and `len`
     /// describe the waiting write in an error.
-    pub(super) async fn free_a_page(
-        &self,
-        lun: LunId,
-        offset: u64,
-        len: usize,
-    ) -> Result<(), DeviceError> {
+    pub(super) async fn free_a_page(&self, offset: u64, len: usize) -> Result<(), DeviceError> {
+        let Self { ftl, lun } = *self;
         let collecting = loop {
-            let changed = self.changed.listener();
+            let changed = ftl.changed.listener();
             {
-                let mut state = self.state.lock();
+                let mut state = ftl.state.lock();
                 if state.map.has_free_page(lun) {
                     return Ok(());
                 }
                 let is_taken = &mut state.collecting[lun.0 as usize];
                 if !std::mem::replace(is_taken, true) {
-                    break Collecting { ftl: self, lun };
+                    break Collecting { ftl, lun };
                 }
             }
             changed.await;
         };
         loop {
-            let changed = self.changed.listener();
+            let changed = ftl.changed.listener();
             let victim = {
-                let mut state = self.state.lock();
+                let mut state = ftl.state.lock();
                 if state.map.has_free_page(lun) {
                     break;
                 }
                 match state.map.victim(lun) {
                     None if !state.map.has_pages_in_flight(lun) => {
-                        return Err(Self::no_space(offset, len));
+                        return Err(no_space(offset, len));
                     }
                     victim => victim,
                 }
@@ -84,8 +88,8 @@ impl Drive {
                 // Pages in flight block every group that could be collected; their programs end.
                 None => changed.await,
                 Some(victim) => {
-                    if !self.collect(lun, victim).await? {
-                        return Err(Self::no_space(offset, len));
+                    if !self.collect(victim).await? {
+                        return Err(no_space(offset, len));
                     }
                 }
             }
@@ -95,18 +99,19 @@ impl Drive {
     }
 
     /// Collects one group; returns false when no page is left to move its pages to.
-    async fn collect(&self, lun: LunId, victim: GroupId) -> Result<bool, DeviceError> {
+    async fn collect(&self, victim: GroupId) -> Result<bool, DeviceError> {
+        let ftl = self.ftl;
         loop {
             let moving = self.read_valid(victim).await?;
             if moving.is_empty() {
                 break;
             }
-            if !self.move_pages(lun, &moving).await? {
+            if !self.move_pages(&moving).await? {
                 return Ok(false);
             }
         }
-        let erased = ended(self.start_erase(victim)).await;
-        let mut state = self.state.lock();
+        let erased = ended(ftl.flash.start_erase(victim)).await;
+        let mut state = ftl.state.lock();
         state.counts.collections += 1;
         match erased {
             Ok(()) => state.map.erased(victim),
@@ -118,25 +123,26 @@ impl Drive {
 
     /// Reads the first valid pages of a group.
     async fn read_valid(&self, victim: GroupId) -> Result<Vec<Moving>, DeviceError> {
+        let flash = &self.ftl.flash;
         let mut moving = Vec::new();
         let mut reading = Vec::new();
         {
-            let state = self.state.lock();
+            let state = self.ftl.state.lock();
             let mut runs = Vec::new();
             let valid = state.map.valid_pages(victim, BATCH_PAGES);
             for (index, &(page, logical)) in valid.iter().enumerate() {
-                let (block, number) = self.block_page(page);
+                let (block, number) = flash.block_page(page);
                 moving.push(Moving {
                     logical,
                     from: page,
-                    version: self.nand.tag(block, number).map_or(0, |tag| tag.version),
-                    bytes: self.load(page)?,
+                    version: flash.nand.tag(block, number).map_or(0, |tag| tag.version),
+                    bytes: flash.load(page)?,
                 });
-                Run::add(&mut runs, self.pages_per_group, page, (logical, index));
+                Run::add(&mut runs, flash.pages_per_group, page, (logical, index));
             }
             for run in runs {
                 let count = run.pages.len() as u32;
-                reading.push(self.nand.start_read(self.rows(run.first, count))?);
+                reading.push(flash.nand.start_read(flash.rows(run.first, count))?);
             }
         }
         for pending in reading {
@@ -147,11 +153,12 @@ impl Drive {
 
     /// Programs pages into the LUN's group for GC and maps them there; returns false when the LUN is full. Pages whose program
     /// fails stay at their old location.
-    async fn move_pages(&self, lun: LunId, moving: &[Moving]) -> Result<bool, DeviceError> {
+    async fn move_pages(&self, moving: &[Moving]) -> Result<bool, DeviceError> {
+        let Self { ftl, lun } = *self;
         let mut programming = Vec::new();
         let mut is_full = false;
         {
-            let mut state = self.state.lock();
+            let mut state = ftl.state.lock();
             let state = &mut *state;
             let mut runs = Vec::new();
             for (index, page) in moving.iter().enumerate() {
@@ -160,14 +167,14 @@ impl Drive {
                     break;
                 };
                 let what = (page.logical, index);
-                Run::add(&mut runs, self.pages_per_group, place, what);
+                Run::add(&mut runs, ftl.flash.pages_per_group, place, what);
             }
             for run in runs {
                 let version = |_: &mut State, index: usize| moving[index].version;
                 let bytes = |index: usize| &*moving[index].bytes;
-                let started = self.start_program(state, &run, version, bytes);
+                let started = ftl.flash.start_program(state, &run, version, bytes);
                 let copies = Copies {
-                    ftl: self,
+                    ftl,
                     run: Some(run),
                 };
                 programming.push((copies, started));
@@ -176,7 +183,7 @@ impl Drive {
         let mut moved = 0;
         for (mut copies, started) in programming {
             let outcome = ended(started).await;
-            let mut state = self.state.lock();
+            let mut state = ftl.state.lock();
             let state = &mut *state;
             let Some(run) = copies.run.take() else {
                 continue;
@@ -187,7 +194,7 @@ impl Drive {
                         let from = moving[index].from;
                         state.map.commit_copy(logical, from, run.page(at));
                     }
-                    let bytes = (run.pages.len() * self.page_bytes) as u64;
+                    let bytes = (run.pages.len() * ftl.flash.page_bytes) as u64;
                     state.counts.moved_bytes += bytes;
                     state.counts.nand_bytes_programmed += bytes;
                     moved += 1;

@@ -3,8 +3,11 @@
 use std::collections::VecDeque;
 
 use super::cache::{self, Taken};
-use super::collect::is_worn;
-use super::{Drive, LunId, Place, Run, State, Stream};
+use super::collect::{Collector, is_worn};
+use super::drive::{Drive, no_space};
+use super::map::{LunId, Place, Stream};
+use super::pages::Run;
+use super::state::State;
 use crate::nand::Pending;
 use device::DeviceError;
 
@@ -74,89 +77,87 @@ enum Obstacle {
     Full,
 }
 
-impl Drive {
-    /// Writes `data` at `offset`. The data cross the link in slices, and each slice is programmed while the rest follows.
-    pub(super) async fn write_pages(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
-        let _place = self.host.queue.acquire().await;
-        self.state.lock().counts.host_bytes_written += data.len() as u64;
-        let mut batch = Batch {
-            ftl: self,
-            offset,
-            pages: self.pages_of(offset, data.len()),
-            data,
-            is_write_back: false,
-            todo: VecDeque::new(),
-            runs: VecDeque::new(),
-        };
-        let slice_pages = (SLICE_BYTES / self.page_bytes).max(1);
-        for first in (0..batch.pages.len()).step_by(slice_pages) {
-            let end = (first + slice_pages).min(batch.pages.len());
-            let bytes = batch.pages[first..end]
-                .iter()
-                .map(|page| match page.content {
-                    Content::Part { from, to, .. } => to - from,
-                    Content::Host(_) | Content::Merged(_) | Content::Cached(_) => self.page_bytes,
-                });
-            drop(self.host.cross(bytes.sum()).await);
-            batch.todo.extend(first..end);
-            batch.place_all().await?;
-        }
-        batch.finish_all().await
+/// Writes `data` at `offset`. The data cross the link in slices, and each slice is programmed while the rest follows.
+pub(super) async fn write_pages(ftl: &Drive, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+    let _place = ftl.host.queue.acquire().await;
+    ftl.state.lock().counts.host_bytes_written += data.len() as u64;
+    let mut batch = Batch {
+        ftl,
+        offset,
+        pages: pages_of(ftl, offset, data.len()),
+        data,
+        is_write_back: false,
+        todo: VecDeque::new(),
+        runs: VecDeque::new(),
+    };
+    let slice_pages = (SLICE_BYTES / ftl.flash.page_bytes).max(1);
+    for first in (0..batch.pages.len()).step_by(slice_pages) {
+        let end = (first + slice_pages).min(batch.pages.len());
+        let bytes = batch.pages[first..end]
+            .iter()
+            .map(|page| match page.content {
+                Content::Part { from, to, .. } => to - from,
+                Content::Host(_) | Content::Merged(_) | Content::Cached(_) => ftl.flash.page_bytes,
+            });
+        drop(ftl.host.cross(bytes.sum()).await);
+        batch.todo.extend(first..end);
+        batch.place_all().await?;
     }
+    batch.finish_all().await
+}
 
-    /// Programs pages taken from the cache. Pages that cannot be programmed return to the cache.
-    pub(super) async fn write_back(&self, taken: Vec<Taken>) -> Result<(), DeviceError> {
-        let chunk_pages = self.config.chunk_bytes / self.page_bytes as u32;
-        let mut last = None;
-        let page = |Taken { logical, content }| {
-            let follows = last.is_some_and(|last| last + 1 == logical);
-            last = Some(logical);
+/// Programs pages taken from the cache. Pages that cannot be programmed return to the cache.
+pub(super) async fn write_back(ftl: &Drive, taken: Vec<Taken>) -> Result<(), DeviceError> {
+    let chunk_pages = ftl.config.chunk_bytes / ftl.flash.page_bytes as u32;
+    let mut last = None;
+    let page = |Taken { logical, content }| {
+        let follows = last.is_some_and(|last| last + 1 == logical);
+        last = Some(logical);
+        Page {
+            logical,
+            content: Content::Cached(content),
+            is_claimed: false,
+            is_programmed: false,
+            begins_chunk: !follows || logical.is_multiple_of(chunk_pages),
+        }
+    };
+    let pages: Vec<Page> = taken.into_iter().map(page).collect();
+    let first = pages.first().map_or(0, |page| page.logical);
+    let mut batch = Batch {
+        ftl,
+        offset: u64::from(first) * ftl.flash.page_bytes as u64,
+        todo: (0..pages.len()).collect(),
+        pages,
+        data: &[],
+        is_write_back: true,
+        runs: VecDeque::new(),
+    };
+    batch.place_all().await?;
+    batch.finish_all().await
+}
+
+/// Returns the pages that a command of `len` bytes writes.
+fn pages_of(ftl: &Drive, offset: u64, len: usize) -> Vec<Page> {
+    let touched = ftl.flash.touched(offset, len);
+    let first = touched.start;
+    let chunk_pages = ftl.config.chunk_bytes / ftl.flash.page_bytes as u32;
+    touched
+        .map(|logical| {
+            let (from, to, within) = ftl.flash.part(offset, len, logical);
+            let is_whole = to - from == ftl.flash.page_bytes;
             Page {
                 logical,
-                content: Content::Cached(content),
+                content: if is_whole {
+                    Content::Host(from)
+                } else {
+                    Content::Part { from, to, within }
+                },
                 is_claimed: false,
                 is_programmed: false,
-                begins_chunk: !follows || logical.is_multiple_of(chunk_pages),
+                begins_chunk: logical == first || logical.is_multiple_of(chunk_pages),
             }
-        };
-        let pages: Vec<Page> = taken.into_iter().map(page).collect();
-        let first = pages.first().map_or(0, |page| page.logical);
-        let mut batch = Batch {
-            ftl: self,
-            offset: u64::from(first) * self.page_bytes as u64,
-            todo: (0..pages.len()).collect(),
-            pages,
-            data: &[],
-            is_write_back: true,
-            runs: VecDeque::new(),
-        };
-        batch.place_all().await?;
-        batch.finish_all().await
-    }
-
-    fn pages_of(&self, offset: u64, len: usize) -> Vec<Page> {
-        let page_bytes = self.page_bytes as u64;
-        let first = (offset / page_bytes) as u32;
-        let end = (offset + len as u64).div_ceil(page_bytes) as u32;
-        let chunk_pages = self.config.chunk_bytes / self.page_bytes as u32;
-        (first..end)
-            .map(|logical| {
-                let (from, to, within) = self.part(offset, len, logical);
-                let is_whole = to - from == self.page_bytes;
-                Page {
-                    logical,
-                    content: if is_whole {
-                        Content::Host(from)
-                    } else {
-                        Content::Part { from, to, within }
-                    },
-                    is_claimed: false,
-                    is_programmed: false,
-                    begins_chunk: logical == first || logical.is_multiple_of(chunk_pages),
-                }
-            })
-            .collect()
-    }
+        })
+        .collect()
 }
 
 impl<'a> Batch<'a> {
@@ -174,11 +175,12 @@ impl<'a> Batch<'a> {
                 Obstacle::Collect(lun) => {
                     self.finish().await?;
                     let (offset, len) = (self.offset, self.data.len());
-                    self.ftl.free_a_page(lun, offset, len).await?;
+                    let collector = Collector { ftl: self.ftl, lun };
+                    collector.free_a_page(offset, len).await?;
                 }
                 Obstacle::Full => {
                     self.finish().await?;
-                    return Err(Drive::no_space(self.offset, self.data.len()));
+                    return Err(no_space(self.offset, self.data.len()));
                 }
             }
         }
@@ -217,10 +219,10 @@ impl<'a> Batch<'a> {
         let (mut bytes, reading) = {
             let state = ftl.state.lock();
             match state.map.lookup(page.logical) {
-                None => (vec![0; ftl.page_bytes].into(), None),
+                None => (vec![0; ftl.flash.page_bytes].into(), None),
                 Some(held) => {
-                    let bytes = ftl.load(held)?;
-                    let reading = ftl.nand.start_read(ftl.rows(held, 1))?;
+                    let bytes = ftl.flash.load(held)?;
+                    let reading = ftl.flash.nand.start_read(ftl.flash.rows(held, 1))?;
                     (bytes, Some(reading))
                 }
             }
@@ -289,7 +291,7 @@ impl<'a> Batch<'a> {
             match state.map.place(page.logical) {
                 Place::At(place) => {
                     let what = (page.logical, next);
-                    Run::add(runs, self.ftl.pages_per_group, place, what);
+                    Run::add(runs, self.ftl.flash.pages_per_group, place, what);
                     self.todo.pop_front();
                 }
                 Place::Collect(lun) => return Obstacle::Collect(lun),
@@ -302,13 +304,13 @@ impl<'a> Batch<'a> {
     /// Starts the program of a run, and stores its bytes.
     fn program(&self, state: &mut State, run: &Run) -> Result<Pending<'a>, DeviceError> {
         let bytes = |index: usize| match &self.pages[index].content {
-            Content::Host(from) => &self.data[*from..*from + self.ftl.page_bytes],
+            Content::Host(from) => &self.data[*from..*from + self.ftl.flash.page_bytes],
             Content::Merged(bytes) => bytes,
             Content::Cached(content) => &content.bytes,
             Content::Part { .. } => unreachable!("put together before it is placed"),
         };
         let version = |state: &mut State, _| state.version();
-        self.ftl.start_program(state, run, version, bytes)
+        self.ftl.flash.start_program(state, run, version, bytes)
     }
 
     /// Waits for the programs in progress and maps their pages. Pages of failed programs return to `todo`.
@@ -329,7 +331,7 @@ impl<'a> Batch<'a> {
             };
             let mut state = ftl.state.lock();
             let state = &mut *state;
-            state.counts.nand_bytes_programmed += (run.pages.len() * ftl.page_bytes) as u64;
+            state.counts.nand_bytes_programmed += (run.pages.len() * ftl.flash.page_bytes) as u64;
             if self.is_write_back {
                 state.cache.in_flight -= run.pages.len();
             }

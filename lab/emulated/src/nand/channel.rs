@@ -19,9 +19,10 @@ use std::ops::{Index, IndexMut};
 use super::block::{Block, State};
 use super::config::{NandConfig, NandTiming};
 use super::counts::Counts;
+use super::kind::Kind;
 use super::rows::Rows;
 use super::turns::{Class, CommandId, Turns};
-use device::{BlockId, DeviceError, Operation};
+use device::{BlockId, DeviceError};
 
 /// Time in nanoseconds that a LUN takes to suspend an erase and to resume it. Data sheets say some tens of microseconds.
 const ERASE_SUSPEND_NS: u64 = 30_000;
@@ -39,24 +40,6 @@ const NEVER: u64 = u64::MAX;
 
 /// Command of a LUN without a command.
 const NO_COMMAND: CommandId = CommandId::MAX;
-
-/// Kind of command of a LUN.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Read,
-    Program,
-    Erase,
-}
-
-impl Kind {
-    pub(super) const fn operation(self) -> Operation {
-        match self {
-            Self::Read => Operation::Read,
-            Self::Program => Operation::Write,
-            Self::Erase => Operation::Erase,
-        }
-    }
-}
 
 /// Outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,48 +95,10 @@ struct Lun {
     counts: Counts,
 }
 
-impl NandTiming {
-    /// Returns the cell time of the first row of `rows`, or of an erase.
-    fn cells(&self, kind: Kind, rows: &Rows) -> u64 {
-        let of = |times: &[u64]| times[(rows.first / rows.planes) as usize % times.len()];
-        match kind {
-            Kind::Read => of(&self.read_ns),
-            Kind::Program => of(&self.program_ns),
-            Kind::Erase => self.erase_ns,
-        }
-    }
-
-    /// Returns the minimum run of an erase before it is suspended.
-    fn erase_stretch_ns(&self) -> u64 {
-        let part = self.erase_ns.div_ceil(STRETCHES_OF_AN_ERASE);
-        part.max(SUSPENDS_OF_A_STRETCH * ERASE_SUSPEND_NS)
-    }
-
-    fn transfers(&self, kind: Kind, pages: u32) -> u64 {
-        match kind {
-            Kind::Erase => 0,
-            Kind::Read | Kind::Program => self.transfer_ns * u64::from(pages),
-        }
-    }
-
-    /// Returns the time of all of `rows` on an idle channel.
-    fn alone(&self, kind: Kind, rows: &Rows) -> u64 {
-        if rows.count == 0 {
-            return 0;
-        }
-        let times = match kind {
-            Kind::Erase => return self.erase_ns,
-            Kind::Read => &self.read_ns,
-            Kind::Program => &self.program_ns,
-        };
-        let first = (rows.first / rows.planes) as usize;
-        let last = ((rows.first + rows.count - 1) / rows.planes) as usize;
-        let steps = last - first + 1;
-        let cycle: u64 = times.iter().sum();
-        let beyond = (first..first + steps % times.len()).map(|row| times[row % times.len()]);
-        let cells = cycle * (steps / times.len()) as u64 + beyond.sum::<u64>();
-        cells + self.transfers(kind, rows.count)
-    }
+/// Returns the minimum run of an erase before it is suspended.
+fn erase_stretch_ns(timing: &NandTiming) -> u64 {
+    let part = timing.erase_ns.div_ceil(STRETCHES_OF_AN_ERASE);
+    part.max(SUSPENDS_OF_A_STRETCH * ERASE_SUSPEND_NS)
 }
 
 impl Command {
@@ -170,7 +115,7 @@ impl Command {
     fn alone(&self, timing: &NandTiming) -> u64 {
         match self.kind {
             Kind::Erase => self.erase_left_ns,
-            Kind::Read | Kind::Program => timing.alone(self.kind, &self.left),
+            Kind::Read | Kind::Program => self.kind.alone(timing, &self.left),
         }
     }
 }
@@ -381,7 +326,7 @@ impl Channel {
                 let rows = command.left.rows();
                 let first = ahead.map(|ahead| ahead.left.first_rows(rows));
                 first
-                    .map(|first| self.timing.alone(Kind::Read, &first))
+                    .map(|first| Kind::Read.alone(&self.timing, &first))
                     .sum()
             }
             Class::ShortRead | Class::Change => ahead.map(|ahead| ahead.alone(&self.timing)).sum(),
@@ -399,7 +344,7 @@ impl Channel {
         match (command.kind, lun.phase) {
             (Kind::Erase, Phase::Suspending) => command.erase_left_ns,
             (Kind::Erase, _) => 0,
-            _ => self.timing.alone(command.kind, &command.left.rest()),
+            _ => command.kind.alone(&self.timing, &command.left.rest()),
         }
     }
 
@@ -409,13 +354,13 @@ impl Channel {
         let command = &self.commands[lun.current as usize];
         let row = command.left.row();
         match (command.kind, lun.phase) {
-            (Kind::Read, Phase::Cells) => lun.ends_at + self.timing.transfers(Kind::Read, row),
+            (Kind::Read, Phase::Cells) => lun.ends_at + Kind::Read.transfers(&self.timing, row),
             (Kind::Program, Phase::Transfer) => {
-                lun.ends_at + self.timing.cells(Kind::Program, &command.left)
+                lun.ends_at + Kind::Program.cells(&self.timing, &command.left)
             }
             (Kind::Read, Phase::WaitsForBus) => self.transfer_end(index),
             (_, Phase::WaitsForBus) => {
-                self.transfer_end(index) + self.timing.cells(Kind::Program, &command.left)
+                self.transfer_end(index) + Kind::Program.cells(&self.timing, &command.left)
             }
             _ => lun.ends_at,
         }
@@ -435,7 +380,7 @@ impl Channel {
 
     fn transfer_ns(&self, lun: usize) -> u64 {
         let command = &self.commands[self.luns[lun].current as usize];
-        self.timing.transfers(command.kind, command.left.row())
+        command.kind.transfers(&self.timing, command.left.row())
     }
 
     fn phase_ended(&mut self, lun: usize, at: u64) {
@@ -449,7 +394,7 @@ impl Channel {
             (Kind::Program, Phase::Transfer) => {
                 self.release_bus(at);
                 self.luns[lun].phase = Phase::Cells;
-                self.luns[lun].ends_at = at + self.timing.cells(Kind::Program, &command.left);
+                self.luns[lun].ends_at = at + Kind::Program.cells(&self.timing, &command.left);
             }
             (Kind::Erase, Phase::Suspending) => self.erase_suspended(lun, at),
             (Kind::Program | Kind::Erase, _) => self.end_row(lun, at),
@@ -516,7 +461,7 @@ impl Channel {
         if command.kind != Kind::Erase {
             return;
         }
-        let at = now.max(lun.busy_since + self.timing.erase_stretch_ns());
+        let at = now.max(lun.busy_since + erase_stretch_ns(&self.timing));
         if lun.ends_at > at + ERASE_SUSPEND_NS {
             command.erase_left_ns = lun.ends_at - at;
             lun.phase = Phase::Suspending;
@@ -600,7 +545,7 @@ impl Channel {
             lun.phase = Phase::Cells;
             match command.kind {
                 Kind::Program => self.ask_for_bus(index, at),
-                Kind::Read => lun.ends_at = at + self.timing.cells(Kind::Read, &command.left),
+                Kind::Read => lun.ends_at = at + Kind::Read.cells(&self.timing, &command.left),
                 Kind::Erase => {
                     lun.ends_at = at + command.erase_left_ns;
                     self.suspend_erase(index, at);

@@ -178,4 +178,32 @@ impl NandConfig {
     pub fn raw_bytes(&self) -> u64 {
         u64::from(self.geometry.blocks()) * self.geometry.block_bytes()
     }
+
+    /// Returns the device with at least `bytes` of flash, on all channels: as many LUNs as leave each LUN `kept` blocks, at least
+    /// `least` blocks in each LUN, and whole blocks on every plane.
+    pub fn sized(self, bytes: u64, kept: u32, least: u32) -> Self {
+        let most = u64::from(self.geometry.luns_per_channel);
+        let luns = (self.blocks_per_channel(bytes) / u64::from(kept)).clamp(1, most);
+        self.sized_for(bytes, luns as u32, least)
+    }
+
+    /// Returns the device with at least `bytes` of flash in `luns` LUNs on each channel, with at least `least` blocks in each LUN
+    /// and whole blocks on every plane.
+    pub(crate) fn sized_for(self, bytes: u64, luns: u32, least: u32) -> Self {
+        let mut config = self;
+        let per_channel = config.blocks_per_channel(bytes);
+        let blocks = per_channel.div_ceil(luns.into()).max(u64::from(least));
+        let (shape, planes) = (&mut config.geometry, config.planes);
+        shape.luns_per_channel = luns;
+        // The later check refuses a device that is too large.
+        shape.blocks_per_lun = u32::try_from(blocks.next_multiple_of(u64::from(planes)))
+            .unwrap_or(u32::MAX / planes * planes);
+        config
+    }
+
+    fn blocks_per_channel(&self, bytes: u64) -> u64 {
+        let shape = &self.geometry;
+        let per_channel = bytes.div_ceil(u64::from(shape.channels));
+        per_channel.div_ceil(shape.block_bytes())
+    }
 }

@@ -23,6 +23,7 @@ mod counts;
 mod fate;
 mod file;
 mod image;
+mod kind;
 mod preset;
 mod rows;
 mod turns;
@@ -44,13 +45,14 @@ pub use preset::Preset;
 pub(crate) use rows::Rows;
 
 use block::{Block, State};
-use channel::{Change, Channel, Kind};
+use channel::{Change, Channel};
 use contents::{Contents, Place};
 use device::{
     AlignedBuf, BlockHealth, BlockId, DeviceError, Flash, Geometry, IoFuture, PAGE_BYTES, SharedBuf,
 };
 use file::NandFile;
 use image::fresh_blocks;
+use kind::Kind;
 use turns::CommandId;
 
 /// Error of opening a device.

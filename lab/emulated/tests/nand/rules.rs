@@ -1,7 +1,7 @@
 //! Rules of a block, its wear, and the counts of the device.
 
 use device::{AlignedBuf, BlockHealth, BlockId, DeviceError, Flash};
-use flowstone_emulated::{ConfigError, Endurance, Nand, NandTiming, Preset};
+use flowstone_emulated::{ConfigError, Counts, Endurance, Nand, NandTiming, Preset};
 use runtime::sim::Sim;
 
 use super::{PAGE, bytes_of, pages, small};
@@ -150,11 +150,8 @@ fn blocks_bad_from_the_factory_and_those_that_go_bad_follow_from_the_seed() {
     assert!(!factory.is_empty() && factory.len() < 16, "{factory:?}");
     let unused = ends.iter().filter(|(cycles, _)| *cycles == 0).count();
     assert_eq!(unused, factory.len());
-    let early = ends
-        .iter()
-        .filter(|(cycles, _)| (1..10).contains(cycles))
-        .count();
-    assert!((3..16).contains(&early), "{ends:?}");
+    let early = ends.iter().filter(|(cycles, _)| (1..10).contains(cycles));
+    assert!((3..16).contains(&early.count()), "{ends:?}");
     assert!(ends.iter().any(|(cycles, _)| *cycles == 10));
 }
 
@@ -193,10 +190,7 @@ fn every_operation_is_counted_where_it_happened() {
         }
         let counts = nand.counts();
         assert_eq!((counts.reads, counts.programs, counts.erases), (10, 3, 1));
-        assert_eq!(
-            nand.channel_counts(0),
-            flowstone_emulated::Counts::default()
-        );
+        assert_eq!(nand.channel_counts(0), Counts::default());
         assert_eq!(nand.channel_counts(1), counts);
         assert_eq!(nand.erase_count(block), 1);
         assert_eq!(nand.erase_count(BlockId(16)), 0);

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::{AlignedBuf, BlockId, Flash};
+use device::{AlignedBuf, BlockId, Flash, Geometry};
 use flowstone_emulated::{Endurance, Libssd, Nand, NandTiming, SegmentShape};
 use runtime::sim::Sim;
 use runtime::{JoinHandle, now, spawn};
@@ -31,6 +31,10 @@ fn timed() -> Arc<Nand> {
 }
 
 fn with_blocks_of(pages: u32) -> Arc<Nand> {
+    with_shape(|shape| shape.pages_per_block = pages)
+}
+
+fn with_shape(change: impl FnOnce(&mut Geometry)) -> Arc<Nand> {
     let timing = NandTiming {
         read_ns: vec![READ],
         program_ns: vec![PROGRAM],
@@ -38,7 +42,7 @@ fn with_blocks_of(pages: u32) -> Arc<Nand> {
         transfer_ns: TRANSFER,
     };
     let mut config = small(timing, Endurance::unlimited());
-    config.geometry.pages_per_block = pages;
+    change(&mut config.geometry);
     Arc::new(Nand::new(config).unwrap())
 }
 
@@ -46,9 +50,8 @@ fn with_blocks_of(pages: u32) -> Arc<Nand> {
 async fn begin_read(nand: &Arc<Nand>, pages: usize) -> JoinHandle<u64> {
     let nand = Arc::clone(nand);
     let reader = spawn(async move {
-        nand.read(LUN_0, 0, AlignedBuf::new(pages * PAGE))
-            .await
-            .unwrap();
+        let read = nand.read(LUN_0, 0, AlignedBuf::new(pages * PAGE));
+        read.await.unwrap();
         now().as_nanos()
     });
     runtime::yield_now().await;
@@ -83,11 +86,17 @@ async fn reads(nand: &Arc<Nand>, blocks: &[BlockId]) -> Vec<u64> {
         // Begun in this order.
         runtime::yield_now().await;
     }
+    let mut ends = ended(tasks).await;
+    ends.sort_unstable();
+    ends
+}
+
+/// Waits for tasks, and returns their results.
+async fn ended<T>(tasks: impl IntoIterator<Item = JoinHandle<T>>) -> Vec<T> {
     let mut ends = Vec::new();
     for task in tasks {
         ends.push(task.await.unwrap());
     }
-    ends.sort_unstable();
     ends
 }
 
@@ -143,15 +152,7 @@ fn channels_do_not_know_each_other() {
 #[test]
 fn many_channels_read_as_many_times_as_fast() {
     let rate = |channels: u32| {
-        let timing = NandTiming {
-            read_ns: vec![READ],
-            program_ns: vec![PROGRAM],
-            erase_ns: ERASE,
-            transfer_ns: TRANSFER,
-        };
-        let mut config = small(timing, Endurance::unlimited());
-        config.geometry.channels = channels;
-        let nand = Arc::new(Nand::new(config).unwrap());
+        let nand = with_shape(|shape| shape.channels = channels);
         Sim::new(1).block_on(async {
             let blocks: Vec<BlockId> = (0..channels * 4)
                 .map(|n| BlockId(n % channels * 16))
@@ -199,9 +200,8 @@ fn a_read_passes_between_the_pages_of_a_long_program() {
             now()
         });
         runtime::sleep(Duration::from_nanos(100_000)).await;
-        nand.read(BlockId(1), 0, AlignedBuf::new(PAGE))
-            .await
-            .unwrap();
+        let read = nand.read(BlockId(1), 0, AlignedBuf::new(PAGE));
+        read.await.unwrap();
         let page = TRANSFER + PROGRAM;
         let read = READ + TRANSFER;
         assert_eq!(now().since(begin).as_nanos() as u64, page + read);
@@ -218,10 +218,7 @@ fn a_read_of_a_page_waits_for_one_row_of_a_long_read() {
         let long = begin_read(&nand, 16).await;
         runtime::sleep(Duration::from_nanos(row + 1)).await;
         let short = [begin_read(&nand, 1).await, begin_read(&nand, 1).await];
-        let mut ends = Vec::new();
-        for reader in short {
-            ends.push(reader.await.unwrap());
-        }
+        let ends = ended(short).await;
         assert_eq!(ends, [3 * row, 4 * row]);
         assert_eq!(long.await.unwrap(), 18 * row);
         let counts = nand.counts();
@@ -261,9 +258,7 @@ fn a_stream_of_reads_passes_programs_and_long_reads_eight_at_a_time() {
             "{program}"
         );
         goes_on.set(false);
-        for reader in readers {
-            reader.await.unwrap();
-        }
+        ended(readers).await;
     });
 }
 
@@ -276,10 +271,7 @@ fn a_waiting_erase_is_passed_by_eight_reads_at_most() {
             readers.push(begin_read(&nand, 1).await);
         }
         let took = time_of(nand.erase(BlockId(1))).await;
-        let mut ends = Vec::new();
-        for reader in readers {
-            ends.push(reader.await.unwrap());
-        }
+        let ends = ended(readers).await;
         let read = READ + TRANSFER;
         // The first read was in progress already. Eight more follow, and the others in two suspensions of the erase.
         let first_break = 9 * read + STRETCH + SUSPEND;
@@ -327,9 +319,7 @@ fn a_stream_of_reads_suspends_an_erase_fifteen_times_at_most() {
         goes_on.set(false);
         let most = ERASE + 15 * SUSPEND + 16 * 8 * (READ + TRANSFER);
         assert!((ERASE + 14 * SUSPEND..=most).contains(&took), "{took}");
-        for reader in readers {
-            reader.await.unwrap();
-        }
+        ended(readers).await;
     });
 }
 
@@ -344,10 +334,8 @@ fn slow_and_fast_pages_alternate() {
         };
         let nand = Nand::new(small(timing, Endurance::unlimited())).unwrap();
         assert_eq!(time_of(nand.program(LUN_0, 0, pages(1, 1))).await, 850);
-        assert_eq!(
-            time_of(nand.program(LUN_0, 1, pages(1, 3))).await,
-            2300 + 850 + 2300
-        );
+        let three = time_of(nand.program(LUN_0, 1, pages(1, 3))).await;
+        assert_eq!(three, 2300 + 850 + 2300);
         let read = nand.read(LUN_0, PAGE as u32, AlignedBuf::new(2 * PAGE));
         assert_eq!(time_of(read).await, 64 + 48);
     });
@@ -367,20 +355,15 @@ fn trace(seed: u64) -> Vec<(u32, u64)> {
                     nand.erase(block).await.unwrap();
                     nand.program(block, 0, pages(round, 3)).await.unwrap();
                     for _ in 0..runtime::random_u64() % 4 {
-                        nand.read(block, 0, AlignedBuf::new(2 * PAGE))
-                            .await
-                            .unwrap();
+                        let read = nand.read(block, 0, AlignedBuf::new(2 * PAGE));
+                        read.await.unwrap();
                     }
                     ends.push((task, now().as_nanos()));
                 }
                 ends
             }));
         }
-        let mut ends = Vec::new();
-        for task in tasks {
-            ends.extend(task.await.unwrap());
-        }
-        ends
+        ended(tasks).await.concat()
     })
 }
 

@@ -9,7 +9,7 @@ use device::Disk;
 use serde_json::{Value, json};
 use server::config::Size;
 use systems::slices::{
-    Components, Family, Files, LshSettings, SliceError, SliceLsh, Target, VectorId,
+    Choice, Components, Family, Files, LshSettings, SliceError, SliceLsh, Target, VectorId,
 };
 
 use super::command::{CommandError, DriveArgs, InputArgs, NewArgs, change_all, look_up_all};
@@ -116,7 +116,7 @@ async fn create(args: &CreateArgs) -> Result<(), CommandError> {
         tables: args.tables,
         ..Target::new(args.near)
     };
-    let choice = family.chosen(&sample, &target)?;
+    let choice = Choice::of(family, &sample, &target)?;
     let mut settings = LshSettings {
         incarnations: args.incarnations,
         components: match args.bytes {

@@ -20,7 +20,7 @@ pub(super) fn object(subject: &Subject<'_>) -> Value {
         "changing": inspection.is_changing,
         "format": engine::format::superblock::IMAGE_FORMAT,
         "placement": superblock.placement(),
-        "image": format!("{:016x}", shape.hash_seed),
+        "image": format!("{:016x}", shape.image_id),
         "geometry": {
             "device_bytes": subject.device_bytes,
             "image_bytes": shape.image_bytes,
@@ -104,6 +104,9 @@ fn state(state: JournalState) -> &'static str {
     match state {
         JournalState::Usable => "usable",
         JournalState::Unusable(Unusable::Missing) => "missing",
+        JournalState::Unusable(Unusable::Short { .. }) => "short",
+        JournalState::Unusable(Unusable::Blank) => "blank",
+        JournalState::Unusable(Unusable::Other) => "other-image",
         JournalState::Unusable(Unusable::Run) => "other-run",
         JournalState::Unusable(Unusable::Size) => "other-size",
         JournalState::Unusable(Unusable::Void) => "void",
@@ -175,6 +178,7 @@ fn reason(why: Distrust) -> &'static str {
         Distrust::Index => "index",
         Distrust::Unreadable => "unreadable",
         Distrust::Memory => "memory",
+        Distrust::Clock => "clock",
         Distrust::Downtime => "downtime",
     }
 }

@@ -58,7 +58,7 @@ impl Table {
         let superblock = &subject.inspection.superblock;
         let shape = superblock.shape();
         let path = subject.path.display();
-        let (placement, id) = (superblock.placement(), shape.hash_seed);
+        let (placement, id) = (superblock.placement(), shape.image_id);
         let about = format!("{path}: format {IMAGE_FORMAT}, placement {placement}, id {id:016x}");
         self.line("image", about);
         if subject.is_live() {

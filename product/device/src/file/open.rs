@@ -85,8 +85,11 @@ pub enum OpenProblem {
     #[error("has {:.2} and --flash-size asks for {:.2}: leave --flash-size out to open it as it is, or add --force to start empty with the new size", Bytes(*has_bytes), Bytes(*asked_bytes))]
     Smaller { has_bytes: u64, asked_bytes: u64 },
     /// The file system has no space for the size asked for.
-    #[error("{:.2} do not fit, the file system has room for {:.2}; ask for less or free some space", Bytes(*needs_bytes), Bytes(*room_bytes))]
-    NoSpace { needs_bytes: u64, room_bytes: u64 },
+    #[error("{:.2} do not fit{}; ask for less or free some space", Bytes(*needs_bytes), room(*room_bytes))]
+    NoSpace {
+        needs_bytes: u64,
+        room_bytes: Option<u64>,
+    },
     /// The file may not be read and written, or not be created there.
     #[error("permission denied; let this user read and write it")]
     Permission,
@@ -111,6 +114,12 @@ impl From<io::Error> for OpenProblem {
             _ => Self::Io { source },
         }
     }
+}
+
+/// Returns the part of a message that tells the space of a file system.
+fn room(bytes: Option<u64>) -> String {
+    let told = |bytes| format!(", the file system has room for {:.2}", Bytes(bytes));
+    bytes.map_or_else(String::new, told)
 }
 
 /// Opens, locks and sizes the file; returns the number of bytes to use.
@@ -232,12 +241,12 @@ pub(super) fn set_size(file: &DirectFile, len: u64, preallocate: bool) -> Result
     if file.kind() == Kind::BlockDevice {
         return check_minimum(file.len_bytes()?, len);
     }
-    let room_bytes = file.room_bytes()?;
+    let room_bytes = file.room_bytes();
     let no_space = || OpenProblem::NoSpace {
         needs_bytes: len,
         room_bytes,
     };
-    if room_bytes < len {
+    if room_bytes.is_some_and(|room| room < len) {
         return Err(no_space());
     }
     let made = if preallocate {

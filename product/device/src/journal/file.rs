@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use runtime::file::MappedFile;
 
-use super::Journal;
+use super::{Found, Journal, Origin};
 use crate::{Bytes, DeviceError, IoFuture, Operation, PathError};
 
 /// Error that says in one line why a journal cannot be used, and how to fix that.
@@ -51,6 +51,8 @@ pub struct NewJournal {
     pub least_bytes: u64,
     /// Returns whether a file that begins with these bytes is a journal, or may become one.
     pub is_journal: fn(&[u8]) -> bool,
+    /// Cut the file to nothing when the system takes pages of it away: a journal without all records counts for nothing.
+    pub empty_when_lost: bool,
 }
 
 /// A journal in a file, with the file's exclusive lock unless it is open for reading only.
@@ -88,7 +90,7 @@ impl FileJournal {
                 Err(io::ErrorKind::InvalidData.into())
             }
         };
-        let problem = match MappedFile::open(path, bytes_of) {
+        let problem = match MappedFile::open(path, bytes_of, new.empty_when_lost) {
             Ok(Some(file)) => return Ok(Self { file }),
             Ok(None) => JournalProblem::InUse,
             Err(source) => match source.kind() {
@@ -119,9 +121,32 @@ impl FileJournal {
     }
 }
 
+/// Returns the path of a file by the real path of its folder.
+fn absolute(path: &Path) -> PathBuf {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    match (folder.canonicalize(), path.file_name()) {
+        (Ok(folder), Some(name)) => folder.join(name),
+        _ => path.to_owned(),
+    }
+}
+
 impl Journal for FileJournal {
     fn words(&self) -> usize {
         self.file.word_count()
+    }
+
+    fn origin(&self) -> Origin {
+        let bytes = 8 * self.file.word_count() as u64;
+        let found = match self.file.bytes_before() {
+            None => Found::Missing,
+            Some(before) if before < bytes => Found::Short { bytes: before },
+            Some(_) => Found::Whole,
+        };
+        let path = Some(absolute(self.file.path()));
+        Origin { found, path }
     }
 
     fn load(&self, word: usize) -> u64 {

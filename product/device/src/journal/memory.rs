@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -9,7 +10,7 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
-use super::Journal;
+use super::{Found, Journal, Origin};
 use crate::{DeviceError, IoFuture, Operation, PAGE_BYTES};
 
 const PAGE_WORDS: usize = PAGE_BYTES / size_of::<u64>();
@@ -19,6 +20,7 @@ type Observer = Box<dyn FnMut(u64) + Send>;
 
 /// A journal in memory.
 pub struct MemoryJournal {
+    origin: Origin,
     state: Mutex<State>,
     observer: Mutex<Option<Observer>>,
 }
@@ -164,7 +166,10 @@ impl State {
 impl MemoryJournal {
     /// Creates a journal of `words` zeros.
     pub fn new(words: usize) -> Self {
-        Self::from_words(vec![0; words])
+        Self {
+            origin: Origin::without_file(Found::Missing),
+            ..Self::from_words(vec![0; words])
+        }
     }
 
     /// Creates a journal that holds `words` durably, as a start finds it after a crash.
@@ -180,6 +185,7 @@ impl MemoryJournal {
             unreadable,
         } = image;
         Self {
+            origin: Origin::without_file(Found::Whole),
             state: Mutex::new(State {
                 durable: words.clone(),
                 words,
@@ -189,6 +195,13 @@ impl MemoryJournal {
             }),
             observer: Mutex::default(),
         }
+    }
+
+    /// Gives the words the path of a file.
+    #[must_use]
+    pub fn at(mut self, path: impl Into<PathBuf>) -> Self {
+        self.origin.path = Some(path.into());
+        self
     }
 
     /// Returns the image of a crash that has left `words`.
@@ -270,6 +283,10 @@ impl MemoryJournal {
 impl Journal for MemoryJournal {
     fn words(&self) -> usize {
         self.state.lock().words.len()
+    }
+
+    fn origin(&self) -> Origin {
+        self.origin.clone()
     }
 
     fn load(&self, word: usize) -> u64 {

@@ -10,21 +10,57 @@
 //! stores before the last sync and any subset of the later stores.
 
 mod file;
+mod limited;
 #[cfg(any(test, feature = "faults"))]
 mod memory;
 
 use std::ops::Range;
+use std::path::PathBuf;
 
 pub use file::{FileJournal, JournalError, JournalProblem, NewJournal};
+pub use limited::LimitedJournal;
 #[cfg(any(test, feature = "faults"))]
 pub use memory::{Decay, JournalImage, MemoryJournal};
 
 use crate::{DeviceError, IoFuture};
 
+/// State in which the words were found when they were opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// All words of the journal's last use.
+    Whole,
+    /// None: they are new, and zero.
+    Missing,
+    /// The first bytes alone. The first words are zero now.
+    Short {
+        /// Number of these bytes.
+        bytes: u64,
+    },
+}
+
+/// Where the words of a journal come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// State in which they were found when they were opened.
+    pub found: Found,
+    /// Absolute path of their file, if they have one.
+    pub path: Option<PathBuf>,
+}
+
+impl Origin {
+    /// Returns the origin of words without a file.
+    pub const fn without_file(found: Found) -> Self {
+        Self { found, path: None }
+    }
+}
+
 /// An array of words that survives the process. Used from all threads at once; new words are zero.
 pub trait Journal: Send + Sync {
     /// Returns the number of words.
     fn words(&self) -> usize;
+
+    /// Returns where the words come from.
+    fn origin(&self) -> Origin;
 
     /// Reads a word.
     ///
@@ -35,7 +71,7 @@ pub trait Journal: Send + Sync {
     /// Reads the words from `start` on.
     ///
     /// # Errors
-    /// When the drive cannot read the words. A load or store of one of them may then end the process, until the page has been
+    /// When the drive cannot read the words. A load or store of one of them may then lose the page, until the page has been
     /// [cleared](Journal::clear).
     ///
     /// # Panics

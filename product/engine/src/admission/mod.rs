@@ -39,27 +39,27 @@ pub use watched::WatchedKeys;
 
 use std::time::Duration;
 
-use crate::counter::{NamedStats, Striped};
+use crate::counter::{Count as _, NamedStats, Striped, counters};
 use crate::format::item::ItemHeader;
 use crate::key::{Key, KeyHash};
 
-/// Counters of admission.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AdmissionStats {
-    /// Items that left memory for flash because they were admitted.
-    pub admitted: u64,
-    /// Items that left memory and are gone because they were refused.
-    pub refused: u64,
-    /// Items admitted only because an earlier refusal was remembered, for a policy with ghosts.
-    pub remembered: u64,
+counters! {
+    /// Counters of admission.
+    pub struct AdmissionStats {
+        /// Items that left memory for flash because they were admitted.
+        admitted,
+        /// Items that left memory and are gone because they were refused.
+        refused,
+        /// Items admitted only because an earlier refusal was remembered, for a policy with ghosts.
+        remembered,
+    }
+    from pub(crate) struct AdmissionCounters of Striped
 }
 
 /// Decides on admission. Shared by all threads.
 pub(crate) struct Gate {
     policy: Policy,
-    admitted: Striped,
-    refused: Striped,
-    remembered: Striped,
+    counters: AdmissionCounters,
 }
 
 impl Gate {
@@ -67,9 +67,7 @@ impl Gate {
     pub(crate) fn new(policy: Policy) -> Self {
         Self {
             policy,
-            admitted: Striped::default(),
-            refused: Striped::default(),
-            remembered: Striped::default(),
+            counters: AdmissionCounters::default(),
         }
     }
 
@@ -88,9 +86,9 @@ impl Gate {
 
     /// Notes that an item left memory for flash because it was admitted.
     pub(crate) fn admitted(&self, header: &ItemHeader) {
-        self.admitted.add(1);
+        self.counters.admitted.add(1);
         if u32::from(header.reads()) < self.policy.reads_enough {
-            self.remembered.add(1);
+            self.counters.remembered.add(1);
         }
         self.placed(header);
     }
@@ -104,7 +102,7 @@ impl Gate {
 
     /// Notes that an item left memory and is gone because it was refused.
     pub(crate) fn refused(&self, hash: KeyHash, header: &ItemHeader) {
-        self.refused.add(1);
+        self.counters.refused.add(1);
         self.remember(hash, header);
     }
 
@@ -195,11 +193,7 @@ impl Gate {
     }
 
     pub(crate) fn stats(&self) -> AdmissionStats {
-        AdmissionStats {
-            admitted: self.admitted.sum(),
-            refused: self.refused.sum(),
-            remembered: self.remembered.sum(),
-        }
+        self.counters.read()
     }
 
     /// Returns the statistics of the observer, none for a policy without one.
@@ -216,7 +210,7 @@ impl Gate {
 mod tests {
     use super::*;
 
-    const SEED: u64 = 7;
+    const SEED: crate::key::HashSeed = crate::key::HashSeed::new(7);
 
     fn gate(kind: &dyn AdmissionKind) -> Gate {
         Gate::new(kind.open(AdmissionRoom {

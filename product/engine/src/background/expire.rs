@@ -40,6 +40,7 @@ impl Crawl {
             // Ends early if a stop begins; the loop checks for that.
             let _ = runtime::timeout(rest, stopping).await;
             let begun = runtime::now();
+            self.tiers.partitions.mark();
             for number in 0..self.tiers.partitions.len() {
                 self.crawl_partition(number).await;
             }

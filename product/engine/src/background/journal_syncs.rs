@@ -59,7 +59,9 @@ impl JournalSyncs {
         match synced {
             Ok(()) => counters.syncs.add(1),
             Err(error) => {
-                if counters.sync_errors.fetch_add(1, Ordering::Relaxed) == 0 {
+                let is_first = counters.sync_errors.fetch_add(1, Ordering::Relaxed) == 0;
+                // The journal has told of lost records itself.
+                if is_first && !self.tiers.journal().is_void() {
                     tracing::error!(%error, "the journal cannot be synced");
                 }
             }

@@ -66,7 +66,10 @@ impl OrderlyStop {
             );
         }
         // Even if not everything was saved in time, the records of dead items become durable.
-        self.journal_syncs.sync_now().await;
+        if !self.journal_syncs.sync_now().await {
+            // A journal whose pages had been taken away is whole again now.
+            self.journal_syncs.sync_now().await;
+        }
         let is_void = self.tiers.journal().is_void();
         if saved && !is_void {
             Stop::Complete {

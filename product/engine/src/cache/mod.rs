@@ -106,7 +106,8 @@ impl Engine {
             let (item, shared) = partition.tier.items.item(handle);
             if tiers.cutoffs().is_item_live(key.hash(), item.header, now) {
                 let owner = shared.map_or(Owner::None, Owner::Memory);
-                let shown = view(&ItemView::new(item, owner));
+                let ahead = tiers.cutoffs().clock_ahead(item.header.version.get());
+                let shown = view(&ItemView::new(item, owner).by_clock(ahead));
                 if peek == Peek::No {
                     let header = partition.tier.items.header_mut(handle);
                     if !header.has(state::FETCHED) {
@@ -130,7 +131,9 @@ impl Engine {
             }
             // Dead by expiry or flush, and so is a copy on flash. A read does not wait for journal space to record
             // that.
-            let expired = item.header.is_expired(now);
+            let expired = item
+                .header
+                .is_expired(tiers.cutoffs().second_of(item.header.version.get(), now));
             partition.count_dead(expired);
             if !tiers.flash.may_displace() {
                 partition.stats.misses += 1;
@@ -346,6 +349,16 @@ impl Engine {
         }
     }
 
+    /// Makes everything stored before Unix second `second` dead, and nothing stored since: for a time that has passed. Items
+    /// stored up to a quarter of that time earlier may stay, and so do items of earlier runs if `second` is before the
+    /// start. Replaces a [`flush_all`](Engine::flush_all) whose time has not come. Waits while the journal has no space.
+    pub async fn flush_older(&self, second: u32) {
+        let mut stall = Stall::new(self.config.write_patience);
+        while !self.tiers.partitions.try_flush_older(second) {
+            self.stall(&mut stall).await;
+        }
+    }
+
     async fn stall(&self, stall: &mut Stall) {
         stall.wait(&self.tiers.flash, &self.write_stalls).await;
     }
@@ -434,8 +447,11 @@ impl Engine {
                 break;
             }
             cursor.at = behind;
-            if !item.header.is_expired(now)
-                && item.header.version.get() >= cutoff
+            let version = item.header.version.get();
+            if !item
+                .header
+                .is_expired(self.tiers.cutoffs().second_of(version, now))
+                && version >= cutoff
                 && visit(item).is_break()
             {
                 return true;

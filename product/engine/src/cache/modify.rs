@@ -33,8 +33,8 @@ pub enum CacheError {
 pub enum Change<'v> {
     /// The item stays as it is.
     Keep,
-    /// The item stays, and counts as read.
-    Access,
+    /// The item stays, and counts as used now, but not as read.
+    Use,
     /// The item is removed.
     Remove,
     /// The item is stored, and replaces any older one.
@@ -58,6 +58,8 @@ pub struct Put<'v> {
     pub stale: bool,
     /// Whether a client has been given the task to recache it.
     pub won: bool,
+    /// Whether the item counts as read already.
+    pub fetched: bool,
     /// Whether the key came base64-encoded.
     pub binary_key: bool,
 }
@@ -141,7 +143,7 @@ impl<R> Attempt<R> {
             }
         }
         let (change, result) = match &present {
-            Some(present) => decide(Some(&present.view(&held.partition))),
+            Some(present) => decide(Some(&present.view(tiers, &held.partition))),
             None => decide(None),
         };
         match held.carry_out(present, change, claim) {
@@ -198,8 +200,8 @@ impl Held<'_> {
             (Change::Put(put), _) => self.put(&put, claim),
             (_, None) => Ok(0),
             (Change::Keep, Some(present)) => Ok(present.item(&self.partition).0.cas_unique),
-            (Change::Access, Some(present)) => {
-                self.access(&present);
+            (Change::Use, Some(present)) => {
+                self.note_use(&present);
                 Ok(present.item(&self.partition).0.cas_unique)
             }
             (Change::Amend(amend), Some(present)) => {
@@ -211,22 +213,32 @@ impl Held<'_> {
         }
     }
 
+    /// Notes that an item is in use, so that it is kept.
+    fn note_use(&mut self, present: &Present) {
+        match present {
+            Present::InMemory(handle) => {
+                let header = self.partition.tier.items.header_mut(*handle);
+                header.set_clock(self.tiers.clock_read);
+                header.last_access = self.now.into();
+            }
+            Present::Fetched(_) => {
+                let placement = self.tiers.flash.placement();
+                placement.probe(self.key.hash(), Look::Found);
+            }
+        }
+    }
+
     fn access(&mut self, present: &Present) {
+        self.note_use(present);
         let partition = &mut *self.partition;
         match present {
             Present::InMemory(handle) => {
                 let header = partition.tier.items.header_mut(*handle);
                 header.state |= state::FETCHED;
-                header.set_clock(self.tiers.clock_read);
-                header.last_access = self.now.into();
                 header.count_read();
                 partition.stats.dram_hits += 1;
             }
-            Present::Fetched(_) => {
-                let placement = self.tiers.flash.placement();
-                placement.probe(self.key.hash(), Look::Found);
-                partition.stats.flash_hits += 1;
-            }
+            Present::Fetched(_) => partition.stats.flash_hits += 1,
         }
         let gate = &self.tiers.gate;
         if gate.watches(self.key.hash()) {
@@ -274,6 +286,7 @@ impl Held<'_> {
             state: state::DIRTY
                 | (u8::from(put.stale) * state::STALE)
                 | (u8::from(put.won) * state::WON)
+                | (u8::from(put.fetched) * state::FETCHED)
                 | (u8::from(put.binary_key) * state::BINARY_KEY),
             value: &put.value,
             shared: None,
@@ -382,15 +395,19 @@ impl Held<'_> {
                 None => {}
             }
         }
-        let expiry = amend.expiry.unwrap_or(header.expiry.get());
+        let ahead = self.tiers.cutoffs().clock_ahead(header.version.get());
+        // The new item goes by this run's clock.
+        let view = ItemView::new(item, Owner::None).by_clock(ahead);
+        let expiry = amend.expiry.unwrap_or(view.expiry);
         let cas_unique = item.cas_unique;
-        let same = bits == header.state && expiry == header.expiry.get();
+        let same = bits == header.state && expiry == view.expiry;
         if same && amend.cas_unique.is_none() {
             return Ok(cas_unique);
         }
         if let Present::InMemory(handle) = present
             && header.has(state::DIRTY)
             && amend.cas_unique.is_none()
+            && ahead == 0
         {
             // No copy of this version is on flash, so that it may still change.
             let header = self.partition.tier.items.header_mut(*handle);
@@ -477,13 +494,14 @@ impl Present {
         }
     }
 
-    fn view<'a>(&'a self, partition: &'a Partition) -> ItemView<'a> {
+    fn view<'a>(&'a self, tiers: &Tiers, partition: &'a Partition) -> ItemView<'a> {
         match self {
             Self::InMemory(handle) => {
                 let (item, shared) = partition.tier.items.item(*handle);
-                ItemView::new(item, shared.map_or(Owner::None, Owner::Memory))
+                let ahead = tiers.cutoffs().clock_ahead(item.header.version.get());
+                ItemView::new(item, shared.map_or(Owner::None, Owner::Memory)).by_clock(ahead)
             }
-            Self::Fetched(item) => ItemView::new(item.item(), Owner::Flash(item)),
+            Self::Fetched(item) => item.view(),
         }
     }
 }

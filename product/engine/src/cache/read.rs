@@ -5,6 +5,7 @@ use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::dram::{LargeClaim, LongValue, NewItem};
+use crate::durability::clock::shifted;
 use crate::format::item::{ItemRef, state};
 use crate::in_flight::{InFlightRead, ReadOutcome};
 use crate::key::{Key, KeyHash};
@@ -65,6 +66,15 @@ impl<'a> ItemView<'a> {
             won: header.has(state::WON),
             binary_key: header.has(state::BINARY_KEY),
         }
+    }
+
+    /// Returns the view with the expiry by this run's clock: that of the item is `ahead` of it.
+    #[must_use]
+    pub(crate) fn by_clock(mut self, ahead: i64) -> Self {
+        if ahead != 0 && self.expiry != 0 {
+            self.expiry = shifted(self.expiry, -ahead).max(1);
+        }
+        self
     }
 }
 
@@ -245,6 +255,7 @@ impl FlashRead {
         let outcome = match found {
             Ok(Found::Item(mut item)) => {
                 item.mark(tiers.downtime_mark(item.header()));
+                item.set_clock_ahead(tiers.cutoffs().clock_ahead(item.header().version.get()));
                 if tiers.cutoffs().is_item_live(self.hash, item.header(), now) {
                     partition.stats.flash_hits += u64::from(self.counts_hit);
                     let kept =
@@ -252,7 +263,9 @@ impl FlashRead {
                     let item = Arc::new(item);
                     ReadOutcome::Item { item, kept }
                 } else {
-                    partition.count_dead(item.header().is_expired(now));
+                    let version = item.header().version.get();
+                    let second = tiers.cutoffs().second_of(version, now);
+                    partition.count_dead(item.header().is_expired(second));
                     is_dead = true;
                     ReadOutcome::Absent
                 }
@@ -363,7 +376,7 @@ impl Drop for FlashRead {
 impl FlashItem {
     /// Returns the item as readers see it.
     pub fn view(self: &Arc<Self>) -> ItemView<'_> {
-        ItemView::new(self.item(), Owner::Flash(self))
+        ItemView::new(self.item(), Owner::Flash(self)).by_clock(self.clock_ahead())
     }
 }
 
@@ -385,5 +398,9 @@ pub(super) fn copy_from_memory(
 ) -> Option<FlashItem> {
     let (item, _) = partition.tier.items.item(partition.tier.items.find(key)?);
     let live = tiers.cutoffs().is_item_live(key.hash(), item.header, now);
-    live.then(|| FlashItem::copy_of(&item))
+    live.then(|| {
+        let mut copy = FlashItem::copy_of(&item);
+        copy.set_clock_ahead(tiers.cutoffs().clock_ahead(item.header.version.get()));
+        copy
+    })
 }

@@ -74,7 +74,7 @@ impl Due {
             let version = header.version.get();
             let is_dirty = header.has(state::DIRTY);
             if header.has(state::DEAD)
-                || header.is_expired(context.now)
+                || header.is_expired(context.second_of(header))
                 || version < context.cutoff
                 || !is_dirty && !self.unplaced
             {

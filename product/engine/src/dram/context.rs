@@ -4,8 +4,10 @@ use super::below::Below;
 use super::items::Items;
 use super::log::Handle;
 use crate::admission::{Gate, Verdict};
+use crate::durability::FlushCutoffs;
 use crate::flash::Placed;
-use crate::key::KeyHash;
+use crate::format::item::ItemHeader;
+use crate::key::{HashSeed, KeyHash};
 use crate::store::{AppendItem, Priority};
 
 /// Context of an eviction: the flash below, admission, the time and the limits.
@@ -13,7 +15,7 @@ pub(crate) struct EvictContext<'a> {
     pub(crate) flash: &'a dyn Below,
     pub(crate) gate: &'a Gate,
     /// Hash seed of the image.
-    pub(crate) seed: u64,
+    pub(crate) seed: HashSeed,
     /// Items with lower versions are dead.
     pub(crate) cutoff: u64,
     /// Unix second of the eviction.
@@ -24,9 +26,16 @@ pub(crate) struct EvictContext<'a> {
     pub(crate) rewrites_clean: bool,
     /// Whether memory and flash share one CLOCK, of two bits.
     pub(crate) one_clock: bool,
+    /// The clocks by which items of earlier runs are judged.
+    pub(crate) cutoffs: &'a FlushCutoffs,
 }
 
 impl EvictContext<'_> {
+    /// Returns the Unix second by which the expiry of an item is judged.
+    pub(super) fn second_of(&self, header: &ItemHeader) -> u32 {
+        self.cutoffs.second_of(header.version.get(), self.now)
+    }
+
     /// Returns the CLOCK value of an item after the hand has passed it.
     pub(super) fn passed(&self, clock: u8) -> u8 {
         match self.one_clock {

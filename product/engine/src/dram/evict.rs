@@ -136,14 +136,16 @@ impl ClockHand<'_> {
     }
 
     fn is_dead(&self, header: &ItemHeader) -> bool {
-        header.is_expired(self.context.now) || header.version.get() < self.context.cutoff
+        header.is_expired(self.context.second_of(header))
+            || header.version.get() < self.context.cutoff
     }
 
     fn decide(&mut self, handle: Handle, hash: KeyHash, chances: bool) -> Fate {
         let header = *self.items.log.header(handle);
+        let second = self.context.second_of(&header);
         if self.is_dead(&header) {
             self.items.stats.reclaimed += 1;
-            self.items.stats.count_expired(&header, self.context.now);
+            self.items.stats.count_expired(&header, second);
             // The flash copy of a clean item is dead as well; reclaim detects that by itself.
             return Fate::Dead;
         }

@@ -102,10 +102,11 @@ impl Crawler {
             return self.count_hole(items, &header);
         }
         items.stats.crawler_items_checked += 1;
-        if header.is_expired(context.now) || header.version.get() < context.cutoff {
+        let second = context.second_of(&header);
+        if header.is_expired(second) || header.version.get() < context.cutoff {
             work::count(Work::TierEntry, 1);
             items.stats.crawler_reclaimed += 1;
-            items.stats.count_expired(&header, context.now);
+            items.stats.count_expired(&header, second);
             self.count_hole(items, &header);
             // The flash copy of a clean item is dead as well; reclaim detects that by itself.
             items.unlink(items.hash_of(handle, context.seed), handle);

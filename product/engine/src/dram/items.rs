@@ -11,9 +11,9 @@ use super::evicted::Evicted;
 use super::large::{LargeClaim, LargeValues, Ticket};
 use super::log::{Handle, Log, LogPosition};
 use super::long::LongValue;
-use crate::counter::summed;
+use crate::counter::counters;
 use crate::format::item::{CAS_BYTES, HEADER_BYTES, ItemHeader, ItemRef, MAX_KEY_BYTES, state};
-use crate::key::{Key, KeyHash};
+use crate::key::{HashSeed, Key, KeyHash};
 
 /// A table entry of an item: 8 bytes.
 #[derive(Clone, Copy, Debug)]
@@ -81,9 +81,9 @@ impl<'a> NewItem<'a> {
     }
 }
 
-summed! {
+counters! {
     /// Counters of a tier.
-    TierStats {
+    pub struct TierStats {
         /// Items that left before they had expired.
         evictions,
         /// Items placed on flash.
@@ -288,6 +288,11 @@ impl Items {
         }
     }
 
+    /// Makes the crawler look for items that a flush of older items has made dead. They count until it finds them.
+    pub(crate) fn flush_some(&mut self) {
+        self.soonest_expiry = 0;
+    }
+
     /// Notes the expiry of an item of the tier.
     pub(crate) fn note_expiry(&mut self, expiry: u32) {
         if expiry != 0 {
@@ -340,6 +345,42 @@ impl Items {
                 slot.hash == low && self.log.key(slot.handle) == key.bytes()
             })
             .map(|slot| slot.handle)
+    }
+
+    /// Returns the entry of `key`. Without one, returns the oldest of the entries with the same hash if they are as many as a
+    /// chain may have.
+    pub(super) fn find_to_put(&self, key: Key<'_>) -> FoundToPut {
+        let low = key.hash().low();
+        let mut equal = 0;
+        let mut oldest: Option<(u64, Handle)> = None;
+        let found = self.table.find(table_hash(low), |slot| {
+            if slot.hash != low {
+                return false;
+            }
+            if self.log.key(slot.handle) == key.bytes() {
+                return true;
+            }
+            equal += 1;
+            let version = self.log.header(slot.handle).version.get();
+            if oldest.is_none_or(|(least, _)| version < least) {
+                oldest = Some((version, slot.handle));
+            }
+            false
+        });
+        match (found, oldest) {
+            (Some(slot), _) => FoundToPut::Item(slot.handle),
+            (None, Some((_, handle))) if equal >= MOST_EQUAL => FoundToPut::FullChain(handle),
+            (None, _) => FoundToPut::None,
+        }
+    }
+
+    /// Drops an entry of a full chain. The hash is that of the chain.
+    pub(super) fn drop_from_chain(&mut self, hash: KeyHash, handle: Handle) {
+        let header = *self.log.header(handle);
+        if header.has(state::DIRTY) {
+            self.stats.count_rejected(&header);
+        }
+        self.unlink(hash, handle);
     }
 
     pub(crate) fn item(&self, handle: Handle) -> (ItemRef<'_>, Option<&LongValue>) {
@@ -483,7 +524,7 @@ impl Items {
     }
 
     /// Returns the hash of an entry's key.
-    pub(super) fn hash_of(&self, handle: Handle, seed: u64) -> KeyHash {
+    pub(super) fn hash_of(&self, handle: Handle, seed: HashSeed) -> KeyHash {
         Key::new(self.log.key(handle), seed)
             .expect("stored keys are valid")
             .hash()
@@ -533,6 +574,21 @@ impl Items {
             slot.handle = new;
         }
     }
+}
+
+/// Most entries of the table whose hashes are equal. A look-up compares all their keys. By chance no table has three; more
+/// keys of one hash are made on purpose.
+pub(super) const MOST_EQUAL: usize = 16;
+
+/// Outcome of the search for the entry of a key that is to be put.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum FoundToPut {
+    /// The entry of the key.
+    Item(Handle),
+    /// No entry of the key.
+    None,
+    /// No entry of the key, and as many others of its hash as may be. This one is the oldest.
+    FullChain(Handle),
 }
 
 /// Spreads 32 bits over the 64 bits that the table probes with.

@@ -12,16 +12,17 @@ use proptest::prelude::*;
 
 use super::below::{Below, Held};
 use super::context::EvictContext;
-use super::items::{NewItem, TierUse};
+use super::items::{MOST_EQUAL, NewItem, TierUse};
 use super::tier::DramTier;
 use super::{Due, Handle, LargeValues, LogPosition, NoSpace, Walked};
 use crate::admission::{AdmissionKind, AdmissionRoom, AdmitAll, AdmitRandom, Gate};
+use crate::durability::FlushCutoffs;
 use crate::flash::Placed;
 use crate::format::item::{CLOCK_HIGHEST, ItemRef, state};
-use crate::key::{Key, KeyHash};
+use crate::key::{HashSeed, Key, KeyHash};
 use crate::store::AppendItem;
 
-const SEED: u64 = 7;
+const SEED: HashSeed = HashSeed::new(7);
 const CHUNK: usize = 4096;
 
 fn key_of(name: &[u8]) -> Key<'_> {
@@ -112,6 +113,7 @@ struct Bench {
     next_version: u64,
     cutoff: u64,
     now: u32,
+    cutoffs: FlushCutoffs,
 }
 
 impl Bench {
@@ -128,6 +130,7 @@ impl Bench {
             next_version: 1,
             cutoff: 0,
             now: 1000,
+            cutoffs: FlushCutoffs::new(0),
         }
     }
 
@@ -141,6 +144,7 @@ impl Bench {
             limit_bytes: self.limit_bytes,
             one_clock: self.one_clock,
             rewrites_clean: self.rewrites_clean,
+            cutoffs: &self.cutoffs,
         };
         (&mut self.tier, context)
     }
@@ -798,4 +802,42 @@ proptest! {
         };
         prop_assert_eq!(bench.tier.items.in_use(), expected);
     }
+}
+
+/// Keys of one hash, made on purpose, cost a look-up no more than a full chain.
+#[test]
+fn item_12_a_chain_of_equal_hashes_is_bounded() {
+    let mut bench = Bench::new(64 * CHUNK, usize::MAX);
+    let names: Vec<Vec<u8>> = (0..1000).map(name).collect();
+    // Other bits may differ: the table keeps the lowest 32.
+    let keys = (0u64..).zip(&names);
+    let keys: Vec<Key<'_>> = keys
+        .map(|(number, name)| Key::with_hash(name, number << 32 | 5))
+        .collect();
+    for (version, &key) in (1..).zip(&keys) {
+        let new = NewItem {
+            version,
+            cas_unique: None,
+            client_flags: 0,
+            expiry: 0,
+            last_access: 0,
+            state: state::DIRTY,
+            value: b"value",
+            shared: None,
+        };
+        let (tier, context) = bench.parts();
+        tier.put(key, &new, &context).unwrap();
+        // One that is there is replaced, and no other makes way for it.
+        tier.put(key, &new, &context).unwrap();
+    }
+    let items = &bench.tier.items;
+    assert_eq!(items.len(), MOST_EQUAL);
+    let found = |key: &&Key<'_>| items.find(**key).is_some();
+    assert_eq!(keys.iter().filter(found).count(), MOST_EQUAL);
+    assert!(
+        keys[1000 - MOST_EQUAL..].iter().all(|key| found(&key)),
+        "the oldest go"
+    );
+    assert_eq!(items.dirty, MOST_EQUAL as u64);
+    assert_eq!(items.stats.rejections, (1000 - MOST_EQUAL) as u64);
 }

@@ -9,7 +9,7 @@ use super::below::NoSpace;
 use super::context::EvictContext;
 use super::evict::{ClockHand, PATIENCE};
 use super::expire::Crawler;
-use super::items::{Items, NewItem, Older};
+use super::items::{FoundToPut, Items, NewItem, Older};
 use super::large::{LargeClaim, LargeValues, Ticket};
 use super::log::LARGEST_INLINE;
 use crate::format::item::state;
@@ -90,7 +90,14 @@ impl DramTier {
     ) -> Result<Older, NoSpace> {
         work::count(Work::TierEntry, 1);
         let mut header = new.header(key);
-        let old = self.items.find(key);
+        let old = match self.items.find_to_put(key) {
+            FoundToPut::Item(handle) => Some(handle),
+            FoundToPut::None => None,
+            FoundToPut::FullChain(oldest) => {
+                self.items.drop_from_chain(key.hash(), oldest);
+                None
+            }
+        };
         if let Some(handle) = old {
             header.count_update_of(self.items.log.header(handle));
             let older = self.items.older(handle);

@@ -713,7 +713,7 @@ impl DeadItems<'_> {
             // Checked before expiry: the item supersedes nothing, and must not be taken for newer than the index's
             // item.
             ItemState::Overwritten
-        } else if is_expired(expiry, now) {
+        } else if is_expired(expiry, cutoffs.second_of(version, now)) {
             ItemState::Expired
         } else if !cutoffs.is_live(hash, version, expiry, now) {
             ItemState::Flushed
@@ -724,25 +724,4 @@ impl DeadItems<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_beyond_their_memory_give_up_the_oldest_generations() {
-        let list = || vec![1; 1000].into_boxed_slice();
-        let most = 3 * list_bytes(&list());
-        let mut lists = Lists::default();
-        // Not in the order of their ages: segments are listed by number.
-        for sequence in [7, 3, 9] {
-            lists.set(sequence, list(), most);
-        }
-        lists.set(7, list(), most);
-        assert_eq!((lists.floor, lists.bytes), (0, most));
-        lists.set(5, list(), most);
-        assert_eq!((lists.floor, lists.bytes), (4, most), "3 has gone");
-        lists.set(2, list(), most);
-        assert_eq!(lists.floor, 4, "what is given up comes back in no list");
-        let left: Vec<u64> = lists.packed.keys().copied().collect();
-        assert_eq!(left, [5, 7, 9]);
-    }
-}
+mod tests;

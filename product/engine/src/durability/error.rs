@@ -1,5 +1,7 @@
 //! Reasons for which an image cannot be opened, or is opened empty.
 
+use std::path::PathBuf;
+
 use device::{Bytes, DeviceError};
 
 use super::journal::{JournalError, Unusable};
@@ -18,6 +20,13 @@ pub enum OpenError {
     /// The journal cannot be opened.
     #[error(transparent)]
     JournalFile(#[from] device::JournalError),
+    /// The journal is not the one that the image names.
+    #[error(
+        "its journal is {}, and {} is not the journal of this cache: name the right one with cache.journal, put it back, or use \
+         --force to start empty",
+        expected.display(), given.display()
+    )]
+    JournalMoved { expected: PathBuf, given: PathBuf },
     /// The journal cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
@@ -122,7 +131,7 @@ pub enum OpenError {
     },
 }
 
-/// Reason for which the device of an index cannot be used. An image is named by its hash seed.
+/// Reason for which the device of an index cannot be used. An image is named by its id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum IndexDeviceError {
@@ -218,6 +227,9 @@ pub enum Distrust {
     /// The dead keys of journal and checkpoint do not fit in memory.
     #[error("more has died while it was recovering than there is memory to tell")]
     Memory,
+    /// The clock cannot be right, and the cache may not be down for longer than allowed.
+    #[error("the clock cannot be right, and it may have been down for longer than max_downtime")]
+    Clock,
     /// The cache was down for longer than allowed.
     #[error("it was down for longer than max_downtime")]
     Downtime,

@@ -5,8 +5,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use device::Journal as Log;
+use device::{Found, Journal as Log};
 
+use super::clock::{OldClocks, StartClock, shifted, step};
 use super::dead::{DeadSet, StartBounds};
 use super::error::Distrust;
 use super::flush::FlushCutoffs;
@@ -44,28 +45,52 @@ impl LastRun {
         self.items().saturating_sub(self.dead.positions()) as usize
     }
 
-    /// Sets the cutoffs of a run that starts `now` and whose versions start at `first_version`. Returns the latest
-    /// second known to have been.
-    pub(crate) fn apply_time(
-        &mut self,
+    /// Returns the clock of a run that starts `now`. Notes a step of the clock in `superblock`, which is not raised to the
+    /// limits of that run yet.
+    pub(crate) fn start_clock(
+        &self,
         log: &dyn Log,
         now: u32,
-        first_version: u64,
-        cutoffs: &FlushCutoffs,
-    ) -> u32 {
-        // The clock never goes back: expired items stay expired.
-        let clock = now.max(head::clock(log)).max(self.dead.clock);
-        cutoffs.restore_clock(clock, first_version);
-        if let Some(deadline) = self.dead.apply_flush(clock, first_version) {
-            cutoffs.flush_at(deadline);
+        superblock: &mut Superblock,
+    ) -> StartClock {
+        let known = match superblock.has_clock_of_checkpoint() {
+            true => self.dead.clock.max(head::clock(log)),
+            false => head::clock(log),
+        };
+        match step(now, known) {
+            Some(ahead) => {
+                superblock.note_old_clock(ahead);
+                StartClock {
+                    second: now,
+                    begins_anew: true,
+                }
+            }
+            None => StartClock {
+                second: now.max(known),
+                begins_anew: false,
+            },
+        }
+    }
+
+    /// Sets the cutoffs of a run that judges the items of earlier runs by `clocks`.
+    pub(crate) fn apply_time(&mut self, clocks: OldClocks, cutoffs: &FlushCutoffs) {
+        let first_version = clocks.first_version;
+        // The clock of an item never goes back: expired items stay expired.
+        cutoffs.set_old_clocks(clocks);
+        // It may have been asked for by any of the clocks.
+        let ahead = clocks.most_ahead();
+        if let Some(deadline) = self
+            .dead
+            .apply_flush(shifted(clocks.second, ahead), first_version)
+        {
+            cutoffs.flush_at(shifted(deadline, -ahead));
         }
         self.dead.clamp_keys(first_version);
         for (partition, cutoff) in self.dead.cutoffs.iter_mut().enumerate() {
             // The remains of an earlier chunk could name a version that does not exist yet.
             *cutoff = first_version.min(*cutoff);
-            cutoffs.restore_cutoff(partition, *cutoff);
+            cutoffs.set_cutoff(partition, *cutoff);
         }
-        clock
     }
 }
 
@@ -83,12 +108,16 @@ pub(crate) fn look_at_journal(
         return Err(JournalError::TooShort { words, needed });
     }
     let unusable = match head::read(log) {
-        Ok(None) => Unusable::Missing,
+        Ok(None) => match log.origin().found {
+            Found::Missing => Unusable::Missing,
+            Found::Short { bytes } => Unusable::Short { bytes },
+            Found::Whole => Unusable::Blank,
+        },
         Ok(Some(_)) if log.load(VOID_WORD) != 0 || superblock.is_journal_void() => Unusable::Void,
         Ok(Some(head)) if head.chunks != ring_chunks(log, shape.partitions) => Unusable::Size,
         // A new image takes over the journal of an earlier image at the same path.
-        Ok(Some(head)) if head.image != shape.hash_seed && (is_new || force) => Unusable::Missing,
-        Ok(Some(head)) if head.image != shape.hash_seed => return Err(JournalError::OtherImage),
+        Ok(Some(head)) if head.image != shape.image_id && (is_new || force) => Unusable::Other,
+        Ok(Some(head)) if head.image != shape.image_id => return Err(JournalError::OtherImage),
         Ok(Some(_)) if !head::is_sound(log) => Unusable::Damaged,
         Ok(Some(head)) if head.run == run => return Ok(Ok(())),
         // A start that did not end. If it had ended, the journal would belong to a later state of the flash.
@@ -98,8 +127,8 @@ pub(crate) fn look_at_journal(
             return Ok(Ok(()));
         }
         Ok(Some(_)) => Unusable::Run,
-        Err(FormatError::Magic) if force => Unusable::Missing,
-        Err(FormatError::Magic) if last_chunk(log, shape.hash_seed, shape.partitions) > 0 => {
+        Err(FormatError::Magic) if force => Unusable::Other,
+        Err(FormatError::Magic) if last_chunk(log, shape.image_id, shape.partitions) > 0 => {
             Unusable::Damaged
         }
         Err(FormatError::Magic) => return Err(JournalError::Foreign),
@@ -194,7 +223,7 @@ pub(crate) fn unsaved_chunks(
 ) -> Result<Vec<ChunkRecords>, Damaged> {
     let shape = superblock.shape();
     let first = superblock.journal_first.get();
-    let chunks = chunks(log, shape.hash_seed, shape.partitions, first)?;
+    let chunks = chunks(log, shape.image_id, shape.partitions, first)?;
     // If the first and the last chunk are a ring or more apart, one of them is not of this ring.
     let ring = ring_chunks(log, shape.partitions);
     let last = chunks.last().map_or(first, |chunk| chunk.header.sequence);

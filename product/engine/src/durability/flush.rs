@@ -4,6 +4,9 @@
 //! its cutoff to its next version, under its own lock, before its next operation; items below the cutoff are dead. A
 //! later `flush_all` replaces one whose deadline has not come.
 
+use std::sync::OnceLock;
+
+use super::clock::OldClocks;
 use crate::format::item::{ItemHeader, is_expired};
 use crate::key::KeyHash;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -22,10 +25,8 @@ pub(crate) struct FlushCutoffs {
     /// Number of calls of `flush_all`.
     generation: AtomicU64,
     cutoffs: Box<[AtomicU64]>,
-    /// First version of this run, above all versions of earlier runs. `clock` is the latest second that those runs have
-    /// seen.
-    first_version: AtomicU64,
-    clock: AtomicU32,
+    /// The clocks of earlier runs; not set in a run that takes over none of their items.
+    old_clocks: OnceLock<OldClocks>,
 }
 
 impl FlushCutoffs {
@@ -38,16 +39,36 @@ impl FlushCutoffs {
             cutoffs: (0..1usize << partition_bits)
                 .map(|_| AtomicU64::new(0))
                 .collect(),
-            first_version: AtomicU64::new(0),
-            clock: AtomicU32::new(0),
+            old_clocks: OnceLock::new(),
         }
     }
 
-    /// Keeps items of earlier runs expired if the clock is set back: those with versions below `first_version` that had
-    /// expired by Unix second `clock`.
-    pub(crate) fn restore_clock(&self, clock: u32, first_version: u64) {
-        self.clock.store(clock, Ordering::Release);
-        self.first_version.store(first_version, Ordering::Release);
+    /// Sets the clocks by which items of earlier runs are judged: once, before the first operation.
+    pub(crate) fn set_old_clocks(&self, clocks: OldClocks) {
+        let _ = self.old_clocks.set(clocks);
+    }
+
+    fn old_clocks_of(&self, version: u64) -> Option<&OldClocks> {
+        let clocks = self.old_clocks.get();
+        clocks.filter(|clocks| version < clocks.first_version)
+    }
+
+    /// Returns the Unix second by which the expiry of an item with this version is judged at Unix second `now`.
+    #[inline]
+    pub(crate) fn second_of(&self, version: u64, now: u32) -> u32 {
+        let clocks = self.old_clocks_of(version);
+        clocks.map_or(now, |clocks| clocks.second(version, now))
+    }
+
+    /// Returns the seconds by which the clock of an item with this version is ahead of this run's.
+    pub(crate) fn clock_ahead(&self, version: u64) -> i64 {
+        let clocks = self.old_clocks_of(version);
+        clocks.map_or(0, |clocks| clocks.ahead(version))
+    }
+
+    /// Returns whether a version was taken by this run.
+    pub(crate) fn is_of_this_run(&self, version: u64) -> bool {
+        self.old_clocks_of(version).is_none()
     }
 
     /// Requests a flush: items written before Unix second `deadline` are dead from then on.
@@ -94,20 +115,15 @@ impl FlushCutoffs {
         self.cutoffs[partition].load(Ordering::Acquire)
     }
 
-    /// Sets the cutoff of a partition as a checkpoint left it.
-    pub(crate) fn restore_cutoff(&self, partition: usize, cutoff: u64) {
+    /// Sets the cutoff of a partition.
+    pub(crate) fn set_cutoff(&self, partition: usize, cutoff: u64) {
         self.cutoffs[partition].store(cutoff, Ordering::Release);
     }
 
     /// Returns whether an item with these properties can be served at Unix second `now`.
     #[inline]
     pub(crate) fn is_live(&self, hash: KeyHash, version: u64, expiry: u32, now: u32) -> bool {
-        let seen = if version < self.first_version.load(Ordering::Acquire) {
-            self.clock.load(Ordering::Acquire)
-        } else {
-            0
-        };
-        !is_expired(expiry, now.max(seen))
+        !is_expired(expiry, self.second_of(version, now))
             && version >= self.cutoff(hash.partition(self.partition_bits))
     }
 

@@ -65,7 +65,7 @@ impl IndexHead {
             return Self::Other(IndexDeviceError::FileSystem { what });
         }
         if let Ok(superblock) = Superblock::decode(head) {
-            let image = superblock.shape().hash_seed;
+            let image = superblock.shape().image_id;
             return Self::Other(IndexDeviceError::IsImage { image });
         }
         let refusal = copies.into_iter().flatten().find_map(|copy| match copy {
@@ -148,7 +148,7 @@ impl IndexDevice {
         superblock: &Superblock,
         region_bytes: u64,
     ) -> Result<(), IndexDeviceError> {
-        let image = superblock.shape().hash_seed;
+        let image = superblock.shape().image_id;
         let header = match self.head {
             IndexHead::Blank => return Err(IndexDeviceError::Blank { image }),
             IndexHead::Other(why) => return Err(why),
@@ -187,7 +187,7 @@ impl IndexDevice {
         region_bytes: u64,
         has_begun: bool,
     ) -> Result<(), DeviceError> {
-        let image = superblock.shape().hash_seed;
+        let image = superblock.shape().image_id;
         let new = IndexHeader::new(image, region_bytes);
         let (mut header, generation) = match self.head {
             IndexHead::Index(header) if header.image == image => (header, header.generation),

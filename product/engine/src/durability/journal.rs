@@ -29,8 +29,8 @@ pub(crate) use chunk::{Damaged, chunks, last_chunk, ring_chunks};
 use head::{last_synced, newest_slot, note_time};
 
 use crate::format::journal::{
-    ChunkHeader, Filled, HEAD_WORDS, Record, SEAL_WORD, SYNCED_WORDS, Synced, VOID_WORD,
-    chunk_words,
+    BEGUN_WORD, ChunkHeader, Filled, HEAD_WORDS, Head, Record, SEAL_WORD, SYNCED_WORDS, Synced,
+    VOID_WORD, chunk_words,
 };
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -41,9 +41,19 @@ const RESERVE_CHUNKS: u64 = 3;
 /// Reason for which the content of a journal cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
-    /// The journal is new, has been cut short, or belongs to an image that was here before.
-    #[error("it is missing, cut short, or holds nothing")]
+    /// There is no journal: it is new.
+    #[error("it is missing")]
     Missing,
+    /// The journal had these bytes alone.
+    #[error("it has been cut short, to {bytes} bytes")]
+    #[allow(missing_docs, reason = "the message says what the field is")]
+    Short { bytes: u64 },
+    /// The journal has no head.
+    #[error("it holds nothing")]
+    Blank,
+    /// The journal was that of another image, or another program's file, and may be taken.
+    #[error("it belonged to another cache or another program")]
+    Other,
     /// The journal belongs to another run than the image.
     #[error("it is of another run of the cache")]
     Run,
@@ -87,7 +97,7 @@ pub enum JournalError {
 /// The journal of a running cache.
 pub struct Journal {
     pub(crate) log: Arc<dyn Log>,
-    image: u64,
+    head: Head,
     chunk_words: usize,
     chunks: u64,
     /// Sequence number of the next segment, shared with the store.
@@ -136,11 +146,12 @@ impl Cursor {
 }
 
 impl Journal {
-    /// Takes a log over for a run. The chunks with the sequence numbers `kept` stay, and new records go behind them.
+    /// Takes a log over for the run `run`. The chunks with the sequence numbers `kept` stay, and new records go behind them.
     /// Kept chunks that a power cut has taken become empty.
     pub(crate) fn take_over(
         log: Arc<dyn Log>,
         image: u64,
+        run: u64,
         partitions: u32,
         kept: Range<u64>,
         next_segment: Arc<AtomicU64>,
@@ -155,7 +166,12 @@ impl Journal {
         });
         let journal = Self {
             log,
-            image,
+            head: Head {
+                image,
+                chunk_words: chunk_words as u64,
+                chunks,
+                run,
+            },
             chunk_words,
             chunks,
             next_segment,
@@ -305,11 +321,25 @@ impl Journal {
     /// records. Returns, like [`cut`](Journal::cut), the first chunk of the new records.
     pub(crate) fn restart(&self) -> u64 {
         let mut cursor = self.cursor.lock();
+        self.restore_head();
         self.close(&mut cursor);
         cursor.first = cursor.sequence + 1;
         cursor.makes_wait = true;
         self.update(&cursor);
         cursor.first
+    }
+
+    /// Stores the head again where the system has taken its page away. A void journal is marked first, so that no start believes
+    /// the head. Returns whether the head had been lost.
+    fn restore_head(&self) -> bool {
+        if self.is_void() {
+            self.log.store(VOID_WORD, 1);
+        }
+        let is_lost = head::store(&*self.log, self.head);
+        if is_lost {
+            self.log.store(BEGUN_WORD, self.head.run);
+        }
+        is_lost
     }
 
     /// Ends the void state once a checkpoint holds all deaths before the restart, unless records have been lost since
@@ -422,9 +452,15 @@ impl Journal {
         let reached = self.reached();
         if let Err(error) = self.log.sync().await {
             let mut cursor = self.cursor.lock();
-            // Nothing is lost if the checkpoint holds every record.
-            if cursor.sequence >= cursor.first {
-                self.lose_at(&mut cursor, "the journal cannot be synced");
+            // Nothing is lost if the checkpoint holds every record and the head has its space.
+            if cursor.sequence >= cursor.first || error.is_full() {
+                self.lose_at(
+                    &mut cursor,
+                    &format!("the journal cannot be synced ({error})"),
+                );
+            }
+            if self.restore_head() {
+                self.mark_dirty();
             }
             return Err(error);
         }
@@ -497,7 +533,7 @@ impl Journal {
         // The old header goes first: until the new header is complete, the chunk is empty.
         self.log.clear(start..start + self.chunk_words);
         let header = ChunkHeader {
-            image: self.image,
+            image: self.head.image,
             sequence,
             next_segment: self.next_segment.load(Ordering::Acquire),
         };
@@ -509,8 +545,9 @@ impl Journal {
     /// Returns the chunk with this sequence number, if it is there.
     fn chunk(&self, sequence: u64) -> Option<ChunkRecords> {
         let start = self.place(sequence);
-        ChunkRecords::read(&*self.log, start, start + self.chunk_words)
-            .filter(|chunk| chunk.header.image == self.image && chunk.header.sequence == sequence)
+        ChunkRecords::read(&*self.log, start, start + self.chunk_words).filter(|chunk| {
+            chunk.header.image == self.head.image && chunk.header.sequence == sequence
+        })
     }
 
     fn update(&self, cursor: &Cursor) {
@@ -536,7 +573,7 @@ mod tests {
     /// Returns a new journal, and its log.
     fn begun() -> (Journal, Arc<MemoryJournal>) {
         let log = Arc::new(MemoryJournal::new(HEAD_WORDS + 8 * chunk_words(1)));
-        let journal = Journal::take_over(log.clone(), 7, 1, 1..1, Arc::default());
+        let journal = Journal::take_over(log.clone(), 7, 1, 1, 1..1, Arc::default());
         (journal, log)
     }
 
@@ -566,5 +603,30 @@ mod tests {
         assert!(!is_synced(&journal, &journal.reached()));
         journal.note_void_durable(true);
         assert!(is_synced(&journal, &journal.reached()));
+    }
+
+    /// The system takes the page of the head away, and gives back an empty one.
+    #[test]
+    fn a_head_that_was_lost_is_stored_again_behind_the_mark() {
+        let (journal, log) = begun();
+        let head = || std::array::from_fn::<u64, { BEGUN_WORD + 1 }, _>(|word| log.load(word));
+        for is_in_checkpoint in [true, false] {
+            journal.append(Record::Retired { segment: 1 });
+            if is_in_checkpoint {
+                journal.retire(journal.cut());
+            }
+            log.clear(0..HEAD_WORDS);
+            log.set_sync_fails(true);
+            let reached = journal.reached();
+            assert_eq!(is_synced(&journal, &reached), is_in_checkpoint);
+            assert!(Sim::new(1).block_on(journal.sync(NOW)).is_err());
+            assert_eq!(head()[..2], journal.head.encode()[..2]);
+            assert_eq!(head()[BEGUN_WORD], journal.head.run);
+            assert_eq!(log.load(VOID_WORD), u64::from(!is_in_checkpoint));
+            log.set_sync_fails(false);
+        }
+        log.clear(0..HEAD_WORDS);
+        journal.restart();
+        assert_eq!((log.load(VOID_WORD), head()[5]), (1, journal.head.run));
     }
 }

@@ -40,9 +40,8 @@ const READING_SHARE: u64 = 16;
 const READING_ITEM_BYTES: u64 = 2 * size_of::<SummaryEntry>() as u64 + 160;
 
 counters! {
-    RecoveryCounters, read as
     /// Progress of a recovery.
-    RecoveryStats {
+    pub struct RecoveryStats {
         /// Items of earlier runs that were found to be live.
         items,
         /// Items of earlier runs that were found to be dead.
@@ -62,6 +61,7 @@ counters! {
         /// Whether recovery is running. After the last segment is read, the deaths found are still to be made durable.
         is_running: bool,
     }
+    from pub(crate) struct RecoveryCounters of std::sync::atomic::AtomicU64
 }
 
 /// The queue, and the counters of the recovery.
@@ -128,8 +128,14 @@ impl Superseded {
 
     /// Returns whether a copy with this version is dead.
     pub(crate) fn kills(&self, hash: KeyHash, version: u64) -> bool {
-        let dead_below = self.0.get(&kept_hash(hash.0));
-        dead_below.is_some_and(|&dead_below| version < dead_below)
+        let dead_below = self.dead_below(hash);
+        dead_below.is_some_and(|dead_below| version < dead_below)
+    }
+
+    /// Returns the version below which copies of the key are dead, if it is among the keys. It is of an earlier run where
+    /// recovery has found an expired item.
+    pub(crate) fn dead_below(&self, hash: KeyHash) -> Option<u64> {
+        self.0.get(&kept_hash(hash.0)).copied()
     }
 
     /// Returns the bytes of memory of the table.

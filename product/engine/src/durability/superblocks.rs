@@ -138,9 +138,8 @@ pub enum Start {
 }
 
 counters! {
-    CheckpointCounters, read as
     /// Counts of the work done to survive a crash; they only grow.
-    CheckpointStats {
+    pub struct CheckpointStats {
         /// Checkpoints written and named by the superblock.
         written,
         /// Bytes of the checkpoints written, on flash.
@@ -152,4 +151,5 @@ counters! {
         /// Syncs of the journal that failed.
         sync_errors,
     }
+    from pub(crate) struct CheckpointCounters of std::sync::atomic::AtomicU64
 }

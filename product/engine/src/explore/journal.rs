@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use device::{DeviceError, IoFuture, Journal as Log, MemoryJournal};
+use device::{DeviceError, IoFuture, Journal as Log, MemoryJournal, Origin};
 use shuttle::thread::JoinHandle;
 
 use super::{explore, join, start};
@@ -24,6 +24,10 @@ struct Stepped(MemoryJournal);
 impl Log for Stepped {
     fn words(&self) -> usize {
         self.0.words()
+    }
+
+    fn origin(&self) -> Origin {
+        self.0.origin()
     }
 
     fn load(&self, word: usize) -> u64 {
@@ -97,7 +101,7 @@ impl Cache {
         let segments = Arc::new(crate::sync::atomic::AtomicU64::new(1));
         let ring = Arc::clone(&log) as Arc<dyn Log>;
         let cache = Self {
-            journal: Journal::take_over(ring, IMAGE, PARTITIONS, 1..1, segments),
+            journal: Journal::take_over(ring, IMAGE, 1, PARTITIONS, 1..1, segments),
             log,
             known: Mutex::new(Known {
                 first: 1,

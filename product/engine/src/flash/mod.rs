@@ -158,16 +158,27 @@ impl FlashTier {
     /// Returns the index's answer for a key.
     #[inline]
     pub(crate) fn probe(&self, hash: KeyHash, look: Look) -> Probe {
-        if self.is_hidden() {
+        if self.is_hidden() && !self.is_written(hash) {
             return Probe::Absent;
         }
         self.placement.probe(hash, look)
     }
 
-    /// Returns whether no copy may be found yet: if versions alone decide which copy of a key counts, all copies have
-    /// to be recovered first.
+    /// Returns whether no copy of an earlier run may be found yet: if versions alone decide which copy of a key counts, all
+    /// copies have to be recovered first.
     fn is_hidden(&self) -> bool {
         !self.upkeep.dead_copies.are_located() && self.upkeep.recovery.is_running()
+    }
+
+    /// Returns whether this run has written the key, so that all copies that recovery finds are older and stay out of the
+    /// index. False for an index that locates copies later: it may name older ones as well.
+    #[cold]
+    fn is_written(&self, hash: KeyHash) -> bool {
+        let upkeep = &self.upkeep;
+        let partition = hash.partition(self.partition_bits);
+        let dead_below = || upkeep.recovery.superseded(partition).dead_below(hash);
+        upkeep.dead_copies != DeadCopies::LocatedLater
+            && dead_below().is_some_and(|version| upkeep.cutoffs.is_of_this_run(version))
     }
 
     /// Returns whether a request that displaces copies can go ahead. If not, it waits for [`space`](FlashTier::space).

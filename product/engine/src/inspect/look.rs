@@ -7,6 +7,7 @@ use device::{DeviceError, Disk, Journal as Log, Region};
 
 use super::{InspectError, Outlook, Phase, Progress};
 use crate::durability::CheckpointContents;
+use crate::durability::clock::OldClocks;
 use crate::durability::dead::{DeadItems, DeadSet, ItemState, StartBounds};
 use crate::durability::error::OpenError;
 use crate::durability::find::{LastRun, find, look_at_journal, saved_checkpoint, unsaved_chunks};
@@ -183,7 +184,16 @@ impl Look {
         match found {
             Ok((mut found, log)) => {
                 let first_version = look.superblock.version_limit.get();
-                look.clock = found.apply_time(log, look.clock, first_version, &look.cutoffs);
+                // A copy: an inspection writes nothing.
+                let mut superblock = *look.superblock;
+                let clock = found.start_clock(log, look.clock, &mut superblock);
+                look.clock = clock.second;
+                let clocks = OldClocks {
+                    first_version,
+                    second: clock.second,
+                    ahead: superblock.old_clocks(),
+                };
+                found.apply_time(clocks, &look.cutoffs);
                 look.flush_deadline = look.cutoffs.pending(look.clock);
                 look.segments = count_found(&found, look.store.table().segments());
                 look.found = Some(found);
@@ -296,7 +306,7 @@ fn open_store(
     let streams = Arc::new(SlabClasses::new(Layout::Packed, shape.segment_bytes));
     let config = StoreConfig {
         buffers: 2,
-        image: shape.hash_seed,
+        image: shape.image_id,
         first_sequence: superblock.sequence_limit.get(),
         large_read_bytes: 0,
         small_read_bytes: 0,

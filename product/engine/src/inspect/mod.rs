@@ -100,7 +100,7 @@ pub enum InspectError {
         "it is the device with the index of the cache {image:016x}: name the one with the items"
     )]
     IsIndexDevice {
-        /// The image: its hash seed.
+        /// The id of the image.
         image: u64,
     },
     /// A running cache writes superblocks faster than they can be read.

@@ -8,7 +8,7 @@ use crate::durability::find::LastRun;
 use crate::format::FormatError;
 use crate::format::item::ItemRef;
 use crate::format::segment::{Position, SummaryEntry, decode_tail};
-use crate::key::Key;
+use crate::key::{HashSeed, Key};
 use crate::store::{ReadError, SegmentRecord};
 
 /// Largest number of damaged places that are kept.
@@ -148,7 +148,7 @@ pub(super) async fn check(look: &Look, found: &LastRun, record: &SegmentRecord) 
         Err(error) => return Checked::failed(record, 0, Flaw::Summary(error)),
     };
     let items = found.dead.of_segment(record);
-    let seed = look.superblock.hash_seed.get();
+    let seed = look.superblock.shape().hash_seed;
     let mut checked = Checked::default();
     for entry in entries {
         let offset = Position::from_bits(entry.position.get()).offset();
@@ -188,7 +188,7 @@ fn check_item(
     sequence: u64,
     offset: u32,
     entry: &SummaryEntry,
-    seed: u64,
+    seed: HashSeed,
 ) -> Result<(), Flaw> {
     let item = ItemRef::decode(bytes, sequence, offset).map_err(Flaw::Item)?;
     if Key::new(item.key, seed).is_none_or(|key| key.hash().0 != entry.hash.get()) {

@@ -56,7 +56,7 @@ impl Base {
         }
         let index_region = image.index_region(medium)?;
         let log = journal()?;
-        let usable = look_at_journal(&*log, &image.superblock, image.is_new(), config.force)?;
+        let usable = check_journal(&*log, image, config)?;
         let store = open_store(medium, config, &image.superblock)?;
         // Checked before anything is read that takes memory.
         let flash_bytes = u64::from(shape.segments) * u64::from(shape.segment_bytes);
@@ -84,6 +84,24 @@ impl Base {
     }
 }
 
+/// Checks whether the journal can be used. One that cannot is refused if the image names another file.
+fn check_journal(
+    log: &dyn Log,
+    image: &Image,
+    config: &EngineConfig,
+) -> Result<Result<(), Unusable>, OpenError> {
+    let looked = look_at_journal(log, &image.superblock, image.is_new(), config.force);
+    // A void journal is the right one.
+    let is_right = matches!(looked, Ok(Ok(()) | Err(Unusable::Void)));
+    match (&image.journal_place, log.origin().path) {
+        (Some(expected), Some(given)) if !is_right && !config.force && *expected != given => {
+            let expected = expected.clone();
+            Err(OpenError::JournalMoved { expected, given })
+        }
+        _ => Ok(looked?),
+    }
+}
+
 /// Makes the segment store of an image.
 fn open_store(
     medium: &Medium,
@@ -99,7 +117,7 @@ fn open_store(
         streams.streams(shape.segment_bytes),
         &StoreConfig {
             buffers: config.writing.buffers,
-            image: shape.hash_seed,
+            image: shape.image_id,
             first_sequence: superblock.sequence_limit.get(),
             large_read_bytes: config.large_read_bytes(),
             small_read_bytes: config.small_read_bytes(),

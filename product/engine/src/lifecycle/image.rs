@@ -2,6 +2,8 @@
 //!
 //! This file writes nothing: a new image is written when its first run begins.
 
+use std::path::PathBuf;
+
 use device::Region;
 
 use super::SEQUENCE_RESERVE;
@@ -9,11 +11,12 @@ use crate::background::VERSION_RESERVE;
 use crate::config::EngineConfig;
 use crate::durability::error::{IndexDeviceError, OpenError};
 use crate::durability::index_device::{IndexDevice, IndexDeviceNeed, NewIndex, OpenIndexDevice};
+use crate::durability::journal_place;
 use crate::durability::medium::Medium;
 use crate::durability::superblocks::{Start, read_superblock};
 use crate::format::index_device::INDEX_HEAD_BYTES;
 use crate::format::segment::PAGE_BYTES;
-use crate::format::superblock::{ImageShape, IndexRegion, Superblock, run_number};
+use crate::format::superblock::{HashSeed, ImageShape, IndexRegion, Superblock, run_number};
 use crate::placement::IndexSizes;
 use crate::settings::{ConfigError, META_BYTES};
 
@@ -26,6 +29,8 @@ pub(super) struct Image {
     pub(super) meta: Region,
     /// The superblock. That of a new image is only in memory until the run begins.
     pub(super) superblock: Superblock,
+    /// Path of the journal that the image names, if it names one.
+    pub(super) journal_place: Option<PathBuf>,
     /// The device of the index, if the index has one of its own.
     pub(super) index_device: Option<IndexDevice>,
     /// Reason for a new image; `None` for an existing one.
@@ -62,9 +67,11 @@ impl Image {
             };
             match checked {
                 Ok(()) => {
+                    let journal_place = journal_place::read(&meta, found.shape().image_id).await?;
                     return Ok(Self {
                         meta,
                         superblock: found,
+                        journal_place,
                         index_device,
                         new: None,
                     });
@@ -75,6 +82,7 @@ impl Image {
         Ok(Self {
             meta,
             superblock: finder.new_image(index_device.as_ref())?,
+            journal_place: None,
             index_device,
             new: Some(start),
         })
@@ -148,7 +156,7 @@ impl Finder<'_> {
         match open(need).map_err(OpenError::IndexFile)? {
             Some(disk) => Ok(Some(IndexDevice::read(disk).await?)),
             None => {
-                let image = found.map_or(0, |found| found.shape().hash_seed);
+                let image = found.map_or(0, |found| found.shape().image_id);
                 Err(IndexDeviceError::Missing { image }.into())
             }
         }
@@ -200,7 +208,8 @@ impl Finder<'_> {
         let (segment_bytes, segments, channels) = medium.segments(chosen, flash_bytes);
         config.check(u64::from(segments), segment_bytes)?;
         let shape = ImageShape {
-            hash_seed: runtime::random_u64(),
+            image_id: runtime::random_id(),
+            hash_seed: HashSeed::new(runtime::random_u64()),
             image_bytes,
             segment_bytes,
             segments,

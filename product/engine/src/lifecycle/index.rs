@@ -75,7 +75,8 @@ impl<'a> IndexOpener<'a> {
         let (config, shape) = (self.config, &self.shape);
         let (clock, checkpoint_wanted) = (Arc::default(), Arc::default());
         let placement = config.placement.open(Parts {
-            image: shape.hash_seed,
+            image: shape.image_id,
+            hash_seed: shape.hash_seed,
             codec: self.store.codec,
             store: Arc::clone(&self.store),
             pool: Arc::new(PagePool::new(kept_bytes(config) as usize)),

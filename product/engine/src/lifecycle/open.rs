@@ -10,7 +10,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-use device::{Disk, Journal as Log, WriteLimit};
+use device::{DeviceError, Disk, Journal as Log, LimitedJournal, WriteLimit};
 use runtime::pages::PagePool;
 
 use super::SEQUENCE_RESERVE;
@@ -23,14 +23,16 @@ use crate::admission::Gate;
 use crate::background::{Background, VERSION_RESERVE};
 use crate::cache::Engine;
 use crate::config::EngineConfig;
+use crate::durability::clock::OldClocks;
 use crate::durability::error::OpenError;
 use crate::durability::find::LastRun;
 use crate::durability::flush::FlushCutoffs;
 use crate::durability::index_device::{IndexDeviceNeed, OpenIndexDevice};
-use crate::durability::journal::{Journal, head, last_chunk, ring_chunks};
+use crate::durability::journal::{Journal, Unusable, head, last_chunk, ring_chunks};
+use crate::durability::journal_place;
 use crate::durability::medium::Medium;
 use crate::durability::recovery::RecoveryQueue;
-use crate::durability::superblocks::{SUPERBLOCK_OFFSETS, write_superblock};
+use crate::durability::superblocks::{SUPERBLOCK_OFFSETS, Start, write_superblock};
 use crate::flash::FlashTier;
 use crate::format::checkpoint::Coverage;
 use crate::format::item::CLOCK_HIGHEST;
@@ -90,24 +92,26 @@ impl Opening {
     ) -> Result<Arc<Engine>, OpenError> {
         let write_limit = self.limit_writes();
         let index_device = self.index_device.take();
-        let mut image = Image::find(&self.medium, &self.config, index_device).await?;
+        let mut image = Box::pin(Image::find(&self.medium, &self.config, index_device)).await?;
+        let journal = || {
+            let log = journal()?;
+            Ok(match &write_limit {
+                Some(limit) => Arc::new(LimitedJournal::new(log, Arc::clone(limit))),
+                None => log,
+            })
+        };
         let base = Base::new(&self.medium, &self.config, &image, journal)?;
         let mut run = RunStart::find(&self.config, &base, &mut image).await;
         // Set up before anything is written, since it may fail.
         let opener = IndexOpener::new(&self.config, &base, &run);
         let indexed = opener.open_loaded(&mut run).await?;
-        let journal = begin_run(
-            Arc::clone(&base.log),
-            &mut image,
-            run.floor(),
-            run.clock(),
-            &base.store,
-        )
-        .await?;
+        tell_of_losses(run.start, base.usable);
+        let journal = begin_run(Arc::clone(&base.log), &mut image, &run, &base.store).await?;
         let index_use = opener.index_use;
         let _ = opener.journal.set(Arc::clone(&journal));
         let (start, first_version) = (run.start, run.first_version);
-        let (reclaimer, checkpoint) = self.reclaimer(&base, journal, index_use, run);
+        let (reclaimer, checkpoint) =
+            self.reclaimer(&base, journal, index_use, run, &image.superblock);
         let flash = FlashTier::new(
             reclaimer,
             indexed,
@@ -151,14 +155,18 @@ impl Opening {
         journal: Arc<Journal>,
         index_use: Arc<IndexUse>,
         run: RunStart,
+        superblock: &Superblock,
     ) -> (Reclaimer, Option<SavedCheckpoint>) {
         let (config, store) = (&self.config, Arc::clone(&base.store));
         let cutoffs = Arc::new(FlushCutoffs::new(base.partition_bits()));
         let (recovery, checkpoint) = match run.last_run {
             Some(last_run) => take_over(
                 last_run,
-                run.now,
-                run.first_version,
+                OldClocks {
+                    first_version: run.first_version,
+                    second: run.clock.second,
+                    ahead: superblock.old_clocks(),
+                },
                 &store,
                 &journal,
                 &cutoffs,
@@ -184,30 +192,61 @@ impl Opening {
     }
 }
 
-/// Begins a run: durably raises the reserved limits, and takes the journal over. Segments below `floor`, of the state
-/// taken over, are given up; without a floor the image starts empty.
+/// Warns of a start that loses the content of flash or journal, before anything is written.
+fn tell_of_losses(start: Start, journal: Result<(), Unusable>) {
+    match start {
+        Start::Warm { .. } => {}
+        Start::Empty(why) => tracing::warn!("the cache starts empty: {why}"),
+        Start::Forced => {
+            tracing::warn!(
+                "the cache starts empty: the content of the flash is overwritten, as allowed"
+            );
+        }
+        Start::New => {
+            if let Err(why @ (Unusable::Other | Unusable::Void | Unusable::Damaged)) = journal {
+                tracing::warn!(
+                    "the cache starts empty: the flash is new and its journal is not: {why}. If this journal is that of a \
+                     flash file that has gone, its items have gone, too"
+                );
+            }
+        }
+    }
+}
+
+/// Begins a run: durably raises the reserved limits, and takes the journal over. Segments below the floor of the state
+/// taken over are given up; without such a state the image starts empty.
 async fn begin_run(
     log: Arc<dyn Log>,
     image: &mut Image,
-    floor: Option<u64>,
-    clock: u32,
+    start: &RunStart,
     store: &SegmentStore,
 ) -> Result<Arc<Journal>, OpenError> {
     let shape = image.superblock.shape();
+    let (floor, clock) = (start.floor(), start.clock);
     let starts_empty = floor.is_none();
     if starts_empty {
         head::renew(&*log);
     }
     let kept = raise_limits(&*log, &mut image.superblock, floor);
-    write_heads(&*log, image, starts_empty).await?;
+    let mut failure = write_heads(&*log, image, starts_empty).await?;
+    if let Some(path) = log.origin().path
+        && image.journal_place.as_ref() != Some(&path)
+    {
+        journal_place::write(&image.meta, shape.image_id, &path).await?;
+    }
     // From here on superblock and journal both name this run, so that a flash put back to an earlier state is detected.
     log.store(BEGUN_WORD, image.superblock.run.get());
     if starts_empty {
         head::start_empty(&*log);
     }
+    if starts_empty || clock.begins_anew {
+        // The superblock has the difference, or no item that goes by the clock of an earlier run.
+        head::set_clock(&*log, clock.second);
+    }
     let journal = Journal::take_over(
         log,
-        shape.hash_seed,
+        shape.image_id,
+        image.superblock.run.get(),
         shape.partitions,
         kept,
         store.appender().next_sequence(),
@@ -216,8 +255,20 @@ async fn begin_run(
     // recovery does not record as dead the items that it finds expired or flushed by now, and they must stay dead if
     // the clock is set back. The second sync makes durable how far the first one has reached, so that later starts
     // expect the records found now.
-    journal.sync(clock).await?;
-    journal.sync(clock).await?;
+    for _ in 0..2 {
+        if failure.is_none() {
+            failure = journal.sync(clock.second).await.err();
+        }
+    }
+    if let Some(error) = failure {
+        // The cache serves without a journal. The superblock says so before any record can be missed.
+        if !image.superblock.is_journal_void() {
+            image.superblock.mark_journal_void(true);
+            write_copies(image).await?;
+        }
+        journal.lose(&format!("the journal cannot be written ({error})"));
+        journal.note_void_durable(true);
+    }
     Ok(Arc::new(journal))
 }
 
@@ -225,7 +276,7 @@ async fn begin_run(
 /// journal that stay.
 fn raise_limits(log: &dyn Log, superblock: &mut Superblock, floor: Option<u64>) -> Range<u64> {
     let shape = superblock.shape();
-    let mut last_chunk = last_chunk(log, shape.hash_seed, shape.partitions);
+    let mut last_chunk = last_chunk(log, shape.image_id, shape.partitions);
     let last_run = superblock.run.get();
     let run = next_run(last_run, runtime::random_id());
     match floor {
@@ -252,16 +303,17 @@ fn raise_limits(log: &dyn Log, superblock: &mut Superblock, floor: Option<u64>) 
 }
 
 /// Durably writes the heads of the journal and of the index device, and the superblock. The heads are written before
-/// the superblock: a journal whose head is one run ahead still holds all records.
+/// the superblock: a journal whose head is one run ahead still holds all records. Returns the error of a journal that
+/// cannot be written, which the superblock calls void then.
 async fn write_heads(
     log: &dyn Log,
     image: &mut Image,
     starts_empty: bool,
-) -> Result<(), OpenError> {
+) -> Result<Option<DeviceError>, OpenError> {
     let superblock = &mut image.superblock;
     let (shape, run) = (superblock.shape(), superblock.run.get());
     let head = Head {
-        image: shape.hash_seed,
+        image: shape.image_id,
         chunk_words: chunk_words(shape.partitions) as u64,
         chunks: ring_chunks(log, shape.partitions),
         run,
@@ -270,7 +322,10 @@ async fn write_heads(
         // The head makes the journal this image's. It stays void until the superblock says that the image is empty.
         log.store(VOID_WORD, 1);
     }
-    head::write(log, head).await?;
+    let failure = head::write(log, head).await.err();
+    if failure.is_some() {
+        superblock.mark_journal_void(true);
+    }
     let index_bytes = match shape.index_region {
         IndexRegion::Apart(bytes) => bytes,
         IndexRegion::None | IndexRegion::Inside(_) => 0,
@@ -278,12 +333,17 @@ async fn write_heads(
     if let Some(device) = &mut image.index_device {
         device.tell(superblock, index_bytes, false).await?;
     }
-    // Both copies, so that no copy keeps limits that have been passed.
-    for _ in SUPERBLOCK_OFFSETS {
-        write_superblock(&image.meta, superblock).await?;
-    }
+    write_copies(image).await?;
     if let Some(device) = &mut image.index_device {
-        device.tell(superblock, index_bytes, true).await?;
+        device.tell(&image.superblock, index_bytes, true).await?;
+    }
+    Ok(failure)
+}
+
+/// Durably writes both copies of the superblock, so that no copy keeps limits that have been passed.
+async fn write_copies(image: &mut Image) -> Result<(), DeviceError> {
+    for _ in SUPERBLOCK_OFFSETS {
+        write_superblock(&image.meta, &mut image.superblock).await?;
     }
     Ok(())
 }
@@ -291,16 +351,15 @@ async fn write_heads(
 /// Takes over the state of the last run: the segments to recover, and the checkpoint in force.
 fn take_over(
     mut last_run: LastRun,
-    now: u32,
-    first_version: u64,
+    clocks: OldClocks,
     store: &SegmentStore,
     journal: &Journal,
     cutoffs: &FlushCutoffs,
     memory_bytes: u64,
 ) -> (RecoveryQueue, Option<SavedCheckpoint>) {
-    let clock = last_run.apply_time(&*journal.log, now, first_version, cutoffs);
+    last_run.apply_time(clocks, cutoffs);
     for (partition, &cutoff) in (0u32..).zip(&last_run.dead.cutoffs) {
-        if cutoff == first_version {
+        if cutoff == clocks.first_version {
             // Without this record the next start would also flush the items that this run writes.
             journal.append(Record::Cutoff {
                 partition,
@@ -330,7 +389,7 @@ fn take_over(
         living,
         &covered,
         Some(dead),
-        clock,
+        clocks.second,
         partitions,
         memory_bytes,
     );

@@ -6,6 +6,7 @@ use super::base::Base;
 use super::budget::Budget;
 use super::image::Image;
 use crate::config::EngineConfig;
+use crate::durability::clock::{StartClock, shifted, step};
 use crate::durability::dead::DeadCopies;
 use crate::durability::error::Distrust;
 use crate::durability::find::{LastRun, find};
@@ -18,8 +19,8 @@ use crate::settings::AfterDowntime;
 
 /// The beginning of a run, and the state that it takes over from the last one.
 pub(super) struct RunStart {
-    /// Unix second of the start.
-    pub(super) now: u32,
+    /// Clock of the start.
+    pub(super) clock: StartClock,
     /// First version of the run, above all versions of earlier runs.
     pub(super) first_version: u64,
     /// State of the last run; `None` if the cache starts empty.
@@ -33,18 +34,26 @@ impl RunStart {
     pub(super) async fn find(config: &EngineConfig, base: &Base, image: &mut Image) -> Self {
         let now = runtime::unix_seconds();
         let superblock = &mut image.superblock;
+        let mut clock = StartClock {
+            second: now,
+            begins_anew: false,
+        };
         let (last_run, start) = match image.new {
             Some(new) => (None, new),
             None => match last_run(config, base, superblock, now).await {
                 Ok(last_run) => {
+                    clock = last_run.start_clock(&*base.log, now, superblock);
                     let (items, orderly) = (last_run.items(), superblock.is_clean());
                     (Some(last_run), Start::Warm { items, orderly })
                 }
                 Err(why) => (None, Start::Empty(why)),
             },
         };
+        if clock.begins_anew {
+            tell_of_step(now, superblock);
+        }
         Self {
-            now,
+            clock,
             first_version: superblock.version_limit.get(),
             last_run,
             start,
@@ -90,12 +99,23 @@ impl RunStart {
     pub(super) fn floor(&self) -> Option<u64> {
         self.last_run.as_ref().map(|last| last.dead.floor())
     }
+}
 
-    /// Returns the latest Unix second known from the clock and from the last checkpoint.
-    pub(super) fn clock(&self) -> u32 {
-        let known = self.last_run.as_ref().map_or(0, |last| last.dead.clock);
-        self.now.max(known)
-    }
+/// Warns of a clock that cannot be right. The superblock has the difference from the last run's.
+fn tell_of_step(now: u32, superblock: &Superblock) {
+    let [_, newest] = superblock.old_clocks();
+    let ahead = newest.ahead.get();
+    let last_run = shifted(now, ahead);
+    tracing::warn!(
+        now,
+        last_run,
+        "the clock cannot be right, now or in the last run: it shows a time {} that run. Items stored before this start \
+         expire by the clock of that run, as if the cache had not been down; new items by the clock of this start",
+        match ahead > 0 {
+            true => "before the end of",
+            false => "decades after",
+        }
+    );
 }
 
 /// Returns the state that the last run has left, unless it cannot be trusted.
@@ -107,10 +127,18 @@ async fn last_run(
 ) -> Result<LastRun, Distrust> {
     base.usable?;
     let (store, log, bounds) = (&base.store, &*base.log, base.budget.bounds);
-    let away = now.saturating_sub(head::clock(log));
-    if config.max_downtime.is_some_and(|most| away > most) {
+    let last_second = head::clock(log);
+    let away = now.saturating_sub(last_second);
+    let is_unknown = step(now, last_second).is_some();
+    if config
+        .max_downtime
+        .is_some_and(|most| away > most || is_unknown)
+    {
         if config.after_downtime == AfterDowntime::Empty {
-            return Err(Distrust::Downtime);
+            return Err(match is_unknown {
+                true => Distrust::Clock,
+                false => Distrust::Downtime,
+            });
         }
         superblock.stale_below = superblock.version_limit;
     }

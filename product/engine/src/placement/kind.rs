@@ -14,6 +14,7 @@ use crate::durability::OpenError;
 use crate::durability::journal::Journal;
 use crate::format::checkpoint::Section;
 use crate::format::location::LocationCodec;
+use crate::key::HashSeed;
 use crate::reclaim::{DeadCopies, IndexUse};
 use crate::settings::{ConfigError, IndexSettings};
 use crate::store::{InsertionPoints, Layout, SegmentStore, SlabClasses, Streams};
@@ -68,6 +69,11 @@ pub struct Description {
     pub demaps_by_itself: bool,
     /// Whether the longer items of a group are placed first, because they find space less easily (Flashield, section 4.1).
     pub places_larger_first: bool,
+    /// Whether the index drops pages of mappings when its region is full. The newest mapping of a key may then exist in memory
+    /// alone, and a crash loses it.
+    pub drops_pages: bool,
+    /// Whether the index may forget a written copy while a newer copy of the item is not on flash yet. A crash may then lose both.
+    pub forgets_written: bool,
     /// Most items to place between two checks of [`pressure`](Placement::pressure).
     pub placed_at_once: usize,
     /// Most bytes of memory that the index takes for an item, for estimates of the memory that a cache needs.
@@ -83,6 +89,8 @@ impl Description {
             dead_copies: DeadCopies::Located,
             demaps_by_itself: false,
             places_larger_first: false,
+            drops_pages: false,
+            forgets_written: false,
             placed_at_once: usize::MAX,
             most_item_bytes: MOST_ITEM_BYTES,
         }
@@ -203,6 +211,8 @@ pub struct Parts {
     pub store: Arc<SegmentStore>,
     /// Id of the image, which distinguishes its pages in the region from those of another image.
     pub image: u64,
+    /// Seed of the key hash, for an index that hashes keys itself.
+    pub hash_seed: HashSeed,
     /// Packs a segment and a position into as few bits as the flash needs.
     pub codec: LocationCodec,
     /// Pages of memory for an index in memory.

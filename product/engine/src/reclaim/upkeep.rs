@@ -27,9 +27,8 @@ const SYNC_PAUSE: Duration = Duration::from_secs(1);
 const FAILURES_TO_TELL: u32 = 10;
 
 counters! {
-    FlashCounters, read as
     /// Counters of the flash tier; they only grow, except objects and watermarks.
-    FlashStats {
+    pub struct FlashStats {
         /// Segments reclaimed, dropped whole or with some items kept.
         segments_reclaimed,
         /// Segments reclaimed by dropping all of their items.
@@ -71,6 +70,7 @@ counters! {
         /// Seconds that the live item dropped last had been on flash without being read.
         evicted_age: u32,
     }
+    from pub(crate) struct FlashCounters of std::sync::atomic::AtomicU64
 }
 
 /// Settings of the upkeep of one store for one placement.

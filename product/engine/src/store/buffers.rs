@@ -43,8 +43,8 @@ impl Content {
     }
 
     /// Returns the bytes of copies made by reclaim that are not on flash.
-    pub(super) fn unwritten_copies(&self) -> UnwrittenCopies {
-        let mut unwritten = UnwrittenCopies::default();
+    pub(super) fn unwritten_copies(&self) -> UnwrittenBytes {
+        let mut unwritten = UnwrittenBytes::default();
         match self {
             Self::Filling(filling) => {
                 let flushed = filling.flushed.copied_bytes;
@@ -63,7 +63,7 @@ impl Content {
 
 /// Bytes of copies made by reclaim that are not on flash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct UnwrittenCopies {
+pub(crate) struct UnwrittenBytes {
     /// In segments that are being filled.
     pub(crate) filling: u64,
     /// In sealed segments, segments being written included.
@@ -245,8 +245,8 @@ impl Buffers {
     }
 
     /// Returns the bytes of copies made by reclaim that are not on flash.
-    pub(crate) fn unwritten_copies(&self) -> UnwrittenCopies {
-        let mut sum = UnwrittenCopies::default();
+    pub(crate) fn unwritten_copies(&self) -> UnwrittenBytes {
+        let mut sum = UnwrittenBytes::default();
         for buffer in &self.contents {
             let of_buffer = buffer.lock().unwritten_copies();
             sum.filling += of_buffer.filling;

@@ -2,45 +2,47 @@
 
 use std::sync::atomic::AtomicU64;
 
-use crate::counter::Striped;
+use crate::counter::{Striped, counters};
 
-/// Counters of a segment store; may be read at any time.
-#[derive(Debug, Default)]
-pub struct StoreCounters {
-    /// Items appended to segments.
-    pub items_appended: AtomicU64,
-    /// Segments opened.
-    pub segments_opened: AtomicU64,
-    /// Segments sealed.
-    pub segments_sealed: AtomicU64,
-    /// Bytes of items, slots and summary entries in sealed segments.
-    pub bytes_sealed: AtomicU64,
-    /// Bytes of sealed segments that are due to copies made to gain space: of each segment the share of its content
-    /// that was copied.
-    pub bytes_for_copies: AtomicU64,
-    /// Segments written.
-    pub segments_written: AtomicU64,
-    /// Segments opened for writes by clients, not for copies.
-    pub segments_opened_for_writes: AtomicU64,
-    /// Erases issued to the flash.
-    pub erases: AtomicU64,
-    /// Erases of blocks that had been erased before, if the device counts erases. The first erase of a block is no wear
-    /// of use.
-    pub erases_of_use: AtomicU64,
-    /// Segments whose write failed and whose items were moved to another segment.
-    pub segments_moved: AtomicU64,
-    /// Bytes written to the flash.
-    pub bytes_written: AtomicU64,
-    /// Reads issued to the flash.
-    pub reads: Striped,
-    /// Bytes read from the flash.
-    pub bytes_read: Striped,
-    /// Reads that failed at the device.
-    pub read_errors: AtomicU64,
-    /// Items that did not verify.
-    pub corrupt_items: AtomicU64,
-    /// Segments whose write failed.
-    pub write_errors: AtomicU64,
-    /// Segments on bad blocks, and segments given up after repeated failures.
-    pub segments_retired: AtomicU64,
+counters! {
+    /// Counters of a segment store; may be read at any time.
+    pub struct StoreStats {
+        /// Items appended to segments.
+        items_appended,
+        /// Segments opened.
+        segments_opened,
+        /// Segments sealed.
+        segments_sealed,
+        /// Bytes of items, slots and summary entries in sealed segments.
+        bytes_sealed,
+        /// Bytes of sealed segments that are due to copies made to gain space: of each segment the share of its content
+        /// that was copied.
+        bytes_for_copies,
+        /// Segments written.
+        segments_written,
+        /// Segments opened for writes by clients, not for copies.
+        segments_opened_for_writes,
+        /// Erases issued to the flash.
+        erases,
+        /// Erases of blocks that had been erased before, if the device counts erases. The first erase of a block is no wear
+        /// of use.
+        erases_of_use,
+        /// Segments whose write failed and whose items were moved to another segment.
+        segments_moved,
+        /// Bytes written to the flash.
+        bytes_written,
+        /// Reads issued to the flash.
+        reads: Striped,
+        /// Bytes read from the flash.
+        bytes_read: Striped,
+        /// Reads that failed at the device.
+        read_errors,
+        /// Items that did not verify.
+        corrupt_items,
+        /// Segments whose write failed.
+        write_errors,
+        /// Segments on bad blocks, and segments given up after repeated failures.
+        segments_retired,
+    }
+    from pub struct StoreCounters of AtomicU64
 }

@@ -16,6 +16,8 @@ pub struct FlashItem {
     body: usize,
     /// The item's share of the memory for reads, given back when the item is dropped. `None` for a copy.
     share: Option<Share>,
+    /// Seconds by which the clock that the item goes by is ahead of this run's.
+    clock_ahead: i64,
 }
 
 impl FlashItem {
@@ -25,6 +27,7 @@ impl FlashItem {
             bytes,
             body: start + CHECKSUM_BYTES,
             share: Some(share),
+            clock_ahead: 0,
         }
     }
 
@@ -36,6 +39,7 @@ impl FlashItem {
             bytes,
             body: CHECKSUM_BYTES,
             share: None,
+            clock_ahead: 0,
         }
     }
 
@@ -47,6 +51,16 @@ impl FlashItem {
         let (header, _) = ItemHeader::mut_from_prefix(&mut self.bytes[self.body..])
             .expect("verified when it was read");
         header.state |= bits;
+    }
+
+    /// Sets the seconds by which the clock that the item goes by is ahead of this run's.
+    pub(crate) fn set_clock_ahead(&mut self, seconds: i64) {
+        self.clock_ahead = seconds;
+    }
+
+    /// Returns the seconds by which the clock that the item goes by is ahead of this run's.
+    pub(crate) fn clock_ahead(&self) -> i64 {
+        self.clock_ahead
     }
 
     /// Returns the item.

@@ -70,7 +70,7 @@ pub use buffers::{Buffers, StoreUse};
 pub(crate) use checkpoint::{
     CHECKPOINT_STREAM_BYTES, CheckpointSink, CheckpointSource, SavedCheckpoint,
 };
-pub use counters::StoreCounters;
+pub use counters::{StoreCounters, StoreStats};
 pub use doubt::Syncs;
 
 pub(crate) use failure::WriteFailure;

@@ -6,6 +6,7 @@
 //! ```
 
 mod large;
+mod marks;
 mod partitions;
 mod returned;
 mod shares;
@@ -23,7 +24,7 @@ use crate::durability::FlushCutoffs;
 use crate::durability::journal::Journal;
 use crate::flash::FlashTier;
 use crate::format::item::{ItemHeader, ItemRef, state};
-use crate::key::{Key, KeyHash};
+use crate::key::{HashSeed, Key, KeyHash};
 use crate::partition::Partition;
 use crate::placement::InMemory;
 use crate::settings::Dram;
@@ -50,7 +51,7 @@ pub(crate) struct Tiers {
     pub(crate) gate: Box<Gate>,
     pub(crate) shares: MemoryShares,
     pub(crate) dram: Dram,
-    pub(crate) seed: u64,
+    pub(crate) seed: HashSeed,
     pub(crate) largest_body: usize,
     /// Versions below this limit have been reserved.
     pub(crate) version_limit: AtomicU64,
@@ -100,6 +101,7 @@ impl Tiers {
             limit_bytes: self.shares.tier_limit(),
             rewrites_clean: self.dram == Dram::BeforeVictims,
             one_clock: self.flash.clock.is_shared(),
+            cutoffs: self.cutoffs(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::marks::VersionMarks;
 use crate::counter::CacheLine;
 use crate::durability::FlushCutoffs;
 use crate::durability::journal::Journal;
@@ -10,6 +11,9 @@ use crate::format::journal::Record;
 use crate::key::KeyHash;
 use crate::partition::Partition;
 use crate::sync::{Mutex, MutexGuard};
+
+/// Deadline of a pending flush that a flush with a past time has replaced: the last second there is.
+const FAR: u32 = u32::MAX - 1;
 
 /// All partitions. A flush that is due is applied to a partition before any operation under its lock.
 pub(crate) struct Partitions {
@@ -20,6 +24,7 @@ pub(crate) struct Partitions {
     flash: Arc<FlashTier>,
     /// Held by a `flush_all` from its record to the last partition, and by a checkpoint while it notes the cutoffs.
     flushing: Mutex<()>,
+    marks: Mutex<VersionMarks>,
 }
 
 impl Partitions {
@@ -28,7 +33,12 @@ impl Partitions {
         let partitions: Box<[_]> = partitions
             .map(|partition| CacheLine(Mutex::new(partition)))
             .collect();
+        let versions = partitions
+            .iter()
+            .map(|partition| partition.0.lock().next_version);
+        let marks = VersionMarks::new(runtime::unix_seconds(), versions.collect());
         Self {
+            marks: Mutex::new(marks),
             bits: partitions.len().trailing_zeros(),
             partitions,
             cutoffs: Arc::clone(&flash.upkeep.cutoffs),
@@ -111,25 +121,68 @@ impl Partitions {
         let now = runtime::unix_seconds();
         // Applies an earlier flush whose deadline has passed, even if no request has come since.
         self.apply_due_flush(now);
-        {
-            // All partitions at once: otherwise a request could apply the earlier flush now and record it behind the
-            // record of this one, and a start would take this one for applied.
-            let numbers = 0..self.partitions.len();
-            let _partitions: Vec<_> = numbers
-                .map(|number| self.lock_number(number, now))
-                .collect();
-            self.journal.append(Record::FlushAt {
-                deadline,
-                chunk: 0,
-                replaces_come: self.cutoffs.has_come(),
-            });
-            self.cutoffs.flush_at(deadline);
-        }
+        self.replace_flush(deadline, now);
         if deadline <= now {
             // Applied now, so that it affects nothing stored after this call.
             self.apply_due_flush(now);
         }
         true
+    }
+
+    /// Makes everything stored before Unix second `second` of this run dead, as far as marks tell. Replaces a flush that is
+    /// pending. Returns false, and changes nothing, if the journal has no space at present.
+    pub(crate) fn try_flush_older(&self, second: u32) -> bool {
+        let _flushing = self.flushing.lock();
+        if !self.flash.may_displace() {
+            return false;
+        }
+        let now = runtime::unix_seconds();
+        self.apply_due_flush(now);
+        if self.cutoffs.pending(now).is_some() {
+            self.replace_flush(FAR, now);
+        }
+        let marks = self.marks.lock();
+        let older = marks.before(second).unwrap_or_default();
+        for (number, &version) in older.iter().enumerate() {
+            let mut partition = self.partitions[number].0.lock();
+            if version > self.cutoffs.cutoff(number) {
+                self.journal.append(Record::Cutoff {
+                    partition: number as u32,
+                    version,
+                    chunk: 0,
+                });
+                self.cutoffs.set_cutoff(number, version);
+                partition.tier.items.flush_some();
+            }
+        }
+        true
+    }
+
+    /// Notes the next versions, for flushes with a past time. Does so once a second at most.
+    pub(crate) fn mark(&self) {
+        if !self.marks.lock().is_due(runtime::unix_seconds()) {
+            return;
+        }
+        let versions = self.each().map(|partition| partition.next_version);
+        let versions = versions.collect();
+        // The second is read behind the versions: none of them was taken later.
+        self.marks.lock().add(runtime::unix_seconds(), versions);
+    }
+
+    /// Records a flush in place of the last one.
+    fn replace_flush(&self, deadline: u32, now: u32) {
+        // All partitions at once: otherwise a request could apply the earlier flush now and record it behind the
+        // record of this one, and a start would take this one for applied.
+        let numbers = 0..self.partitions.len();
+        let _partitions: Vec<_> = numbers
+            .map(|number| self.lock_number(number, now))
+            .collect();
+        self.journal.append(Record::FlushAt {
+            deadline,
+            chunk: 0,
+            replaces_come: self.cutoffs.has_come(),
+        });
+        self.cutoffs.flush_at(deadline);
     }
 
     fn apply_due_flush(&self, now: u32) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::{Fault, FaultyDisk, Latency, MemoryDisk, Operation, When};
+use flowstone_engine::history::{Asked, Effect, History, Moment, Seen as Found};
 use flowstone_engine::{Change, Dram, Engine, EngineConfig, ItemView, Lookup, Peek, Put, Stop};
 use rand::Rng;
 
@@ -32,45 +33,6 @@ fn hurried() -> EngineConfig {
     }
 }
 
-/// Operations on one key, each with the times before and after it.
-#[derive(Default)]
-struct History {
-    writes: Vec<(u64, u64, Option<u64>)>,
-    reads: Vec<(u64, u64, Option<u64>)>,
-}
-
-impl History {
-    /// Checks that every read returned a value that was current at some time between its start and its end.
-    fn check(&self, key: usize, may_miss: bool) {
-        for &(start, end, result) in &self.reads {
-            if result.is_none() && may_miss {
-                continue;
-            }
-            let could_be = |&&(written_from, written_to, written): &&(u64, u64, Option<u64>)| {
-                let overwritten = self
-                    .writes
-                    .iter()
-                    .any(|&(from, to, _)| from > written_to && to < start);
-                written == result && written_from <= end && !overwritten
-            };
-            assert!(
-                self.writes.iter().any(|write| could_be(&write)),
-                "key {key}: read {result:?} between {start} and {end}, writes {:?}",
-                self.writes
-            );
-        }
-    }
-}
-
-struct Clock(Cell<u64>);
-
-impl Clock {
-    fn tick(&self) -> u64 {
-        self.0.set(self.0.get() + 1);
-        self.0.get()
-    }
-}
-
 /// Returns the value of a register: its tag, then padding that follows from the tag.
 fn register(tag: u64, len: usize) -> Vec<u8> {
     let mut bytes = tag.to_le_bytes().to_vec();
@@ -84,70 +46,96 @@ fn tag_of(bytes: &[u8]) -> u64 {
     tag
 }
 
-/// Runs one operation of a client on a register, and enters it into the history.
-async fn operate(
-    engine: &Arc<Engine>,
-    number: usize,
-    choice: u32,
-    (tag, len): (u64, usize),
-    clock: &Clock,
-    history: &RefCell<History>,
-) {
-    let name = format!("register-{number}");
-    let key = engine.key(name.as_bytes()).unwrap();
-    let now = runtime::unix_seconds();
-    let from = clock.tick();
-    match choice {
-        0..50 => {
-            let found = get(engine, name.as_bytes()).await;
-            let found = found.map(|bytes| tag_of(&bytes));
-            history.borrow_mut().reads.push((from, clock.tick(), found));
-        }
-        50..75 => {
-            set(engine, name.as_bytes(), &register(tag, len))
-                .await
-                .unwrap();
-            history
-                .borrow_mut()
-                .writes
-                .push((from, clock.tick(), Some(tag)));
-        }
-        75..85 => {
-            engine.remove(key, now).await.unwrap();
-            history.borrow_mut().writes.push((from, clock.tick(), None));
-        }
-        _ => {
-            // A read and a write at one moment: both are entered.
-            let decide = |item: Option<&ItemView<'_>>| {
-                let put = Put {
-                    value: register(tag, len).into(),
-                    ..Put::default()
+/// Registers that clients read and change. The history of all operations checks each answer.
+struct Registers {
+    engine: Arc<Engine>,
+    history: RefCell<History>,
+    may_miss: bool,
+}
+
+impl Registers {
+    fn ask(&self, number: u64, effect: Effect) -> Asked {
+        self.history.borrow_mut().ask(number, effect)
+    }
+
+    fn answer(&self, asked: Asked, effect: Effect) {
+        let nanos = runtime::now().as_nanos();
+        let mut history = self.history.borrow_mut();
+        history.answer(asked, Some(effect), nanos);
+    }
+
+    /// Checks the item that a request of moment `asked` found.
+    fn check(&self, number: u64, asked: Moment, item: Option<&[u8]>) {
+        let mut history = self.history.borrow_mut();
+        let checked = match item {
+            Some(value) => {
+                let seen = Found {
+                    tag: tag_of(value),
+                    expiry: None,
+                    unique: None,
+                    now: runtime::unix_seconds(),
                 };
-                (Change::Put(put), item.map(|item| tag_of(item.value)))
-            };
-            let modified = engine.modify(key, now, decide).await.unwrap();
-            let to = clock.tick();
-            let mut history = history.borrow_mut();
-            history.reads.push((from, to, modified.result));
-            history.writes.push((from, to, Some(tag)));
+                history.check(number, asked, Ok(Some(seen)))
+            }
+            None if self.may_miss => Ok(()),
+            None => history.check_miss(number, asked),
+        };
+        assert_eq!(checked, Ok(()), "{}", history.tell(number));
+    }
+
+    /// Runs one operation of a client. A write stores a value of `len` bytes.
+    async fn operate(&self, number: u64, choice: u32, tag: u64, len: usize) {
+        let engine = &self.engine;
+        let name = format!("register-{number}");
+        let key = engine.key(name.as_bytes()).unwrap();
+        let now = runtime::unix_seconds();
+        let written = Effect::Value { tag, expiry: 0 };
+        let asked = self.history.borrow_mut().tick();
+        match choice {
+            0..50 => {
+                let found = get(engine, name.as_bytes()).await;
+                self.check(number, asked, found.as_deref());
+            }
+            50..75 => {
+                let asked = self.ask(number, written);
+                let stored = set(engine, name.as_bytes(), &register(tag, len)).await;
+                stored.unwrap();
+                self.answer(asked, written);
+            }
+            75..85 => {
+                let asked = self.ask(number, Effect::Gone);
+                engine.remove(key, now).await.unwrap();
+                self.answer(asked, Effect::Gone);
+            }
+            _ => {
+                let decide = |item: Option<&ItemView<'_>>| {
+                    self.check(number, asked, item.map(|item| item.value));
+                    let put = Put {
+                        value: register(tag, len).into(),
+                        ..Put::default()
+                    };
+                    // It takes effect no earlier.
+                    (Change::Put(put), self.ask(number, written))
+                };
+                let modified = engine.modify(key, now, decide).await.unwrap();
+                self.answer(modified.result, written);
+            }
         }
     }
 }
 
 fn registers(seed: u64, flash_bytes: u64, may_miss: bool) {
-    const KEYS: usize = 40;
+    const KEYS: u64 = 40;
     simulate(seed, async {
         let engine = start(&slow_disk(flash_bytes), &hurried()).await;
-        let clock = Rc::new(Clock(Cell::new(0)));
-        let histories: Rc<Vec<RefCell<History>>> =
-            Rc::new((0..KEYS).map(|_| RefCell::default()).collect());
-        for history in histories.iter() {
-            history.borrow_mut().writes.push((0, 0, None));
-        }
+        let registers = Rc::new(Registers {
+            engine: Arc::clone(&engine),
+            history: RefCell::default(),
+            may_miss,
+        });
         let mut clients = Vec::new();
         for client in 0..16 {
-            let (engine, clock) = (Arc::clone(&engine), Rc::clone(&clock));
-            let histories = Rc::clone(&histories);
+            let registers = Rc::clone(&registers);
             clients.push(runtime::spawn(async move {
                 let mut random = random(seed * 1000 + client);
                 for step in 0..400 {
@@ -155,14 +143,14 @@ fn registers(seed: u64, flash_bytes: u64, may_miss: bool) {
                     if random.random_bool(0.6) {
                         // Other items push the registers out of memory.
                         let other = numbered(random.random_range(0..4000));
-                        set(&engine, &other, &value(tag, 14_000)).await.unwrap();
+                        let stored = set(&registers.engine, &other, &value(tag, 14_000)).await;
+                        stored.unwrap();
                         continue;
                     }
                     let number = random.random_range(0..KEYS);
                     let len = random.random_range(0..60_000) / random.random_range(1..20);
                     let choice = random.random_range(0..100);
-                    let history = &histories[number];
-                    operate(&engine, number, choice, (tag, len), &clock, history).await;
+                    registers.operate(number, choice, tag, len).await;
                     if random.random_bool(0.1) {
                         runtime::sleep(Duration::from_micros(random.random_range(1..500))).await;
                     }
@@ -171,9 +159,6 @@ fn registers(seed: u64, flash_bytes: u64, may_miss: bool) {
         }
         for client in clients {
             assert!(client.await.is_some());
-        }
-        for (key, history) in histories.iter().enumerate() {
-            history.borrow().check(key, may_miss);
         }
         let stats = engine.stats();
         assert!(stats.paths.flash_hits > 20, "{stats:#?}");
@@ -587,6 +572,7 @@ fn properties_survive_the_way_through_flash() {
             cas_unique: Some(42),
             stale: true,
             won: true,
+            fetched: false,
             binary_key: true,
         };
         let key = engine.key(b"rich").unwrap();

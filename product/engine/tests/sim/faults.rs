@@ -108,7 +108,7 @@ fn an_item_that_cannot_be_read_is_a_miss_to_a_change_and_does_not_come_back() {
         let key = numbered(0);
         let changed = engine
             .modify(engine.key(&key).unwrap(), now, |found| {
-                (Change::Access, found.is_some())
+                (Change::Use, found.is_some())
             })
             .await;
         assert!(!changed.unwrap().result, "a miss");

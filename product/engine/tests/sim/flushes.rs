@@ -1,12 +1,14 @@
 //! `flush_all` and crashes: flushed items stay gone, and other items stay.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use device::Image;
+use flowstone_engine::Engine;
 use flowstone_engine::format::journal::{HEAD_WORDS, Record};
 use runtime::sim::Sim;
 
-use crate::support::{Left, fill, get, numbered, objects, start, started, tight};
+use crate::support::{Left, fill, get, numbered, objects, set, start, started, tight, value};
 
 const IMAGE_BYTES: u64 = 33 << 20;
 
@@ -33,6 +35,45 @@ fn a_flush_holds_after_a_crash_also_one_whose_time_has_not_come() {
             }
         });
     }
+}
+
+/// Also after a crash, for items in memory and on flash.
+#[test]
+fn a_flush_with_a_past_time_takes_what_is_older_and_keeps_what_is_newer() {
+    let sim = Sim::new(3);
+    let (disk, media) = Left::new(Image::new(IMAGE_BYTES)).media();
+    let is_right = async |engine: &Arc<Engine>| {
+        for number in 0..2000 {
+            let found = get(engine, &numbered(number)).await.is_some();
+            assert_eq!(found, number >= 1000, "{number}");
+        }
+    };
+    sim.block_on(async {
+        let engine = start(&media, &tight()).await;
+        let begun = runtime::unix_seconds();
+        for number in 0..2000 {
+            if number == 1000 {
+                runtime::sleep(Duration::from_secs(5)).await;
+            }
+            let value = value(number, 3000);
+            set(&engine, &numbered(number), &value).await.unwrap();
+        }
+        let newer = runtime::unix_seconds() - 1;
+        engine.flush_all(newer + 50).await;
+        engine.flush_older(begun - 100).await;
+        assert!(get(&engine, &numbered(0)).await.is_some());
+        engine.flush_older(newer).await;
+        is_right(&engine).await;
+        runtime::sleep(Duration::from_secs(60)).await;
+        is_right(&engine).await;
+        assert_eq!(engine.sync().await, Ok(()));
+    });
+    sim.crash();
+    let left = Left::of(&disk, &media);
+    sim.block_on(async {
+        let engine = started(&left).await;
+        is_right(&engine).await;
+    });
 }
 
 /// A power cut may leave the words of an earlier chunk in the place of a new one. Cutoffs among them belong to an
@@ -123,5 +164,29 @@ fn a_flush_that_comes_between_two_runs_is_not_applied_by_a_third() {
     sim.block_on(async {
         let engine = started(&left).await;
         assert!(get(&engine, &numbered(0)).await.is_some());
+    });
+}
+
+/// A start takes a flush for one still to come, unless records say that each partition has applied it.
+#[test]
+fn a_flush_that_has_come_takes_nothing_that_was_stored_after_it() {
+    let sim = Sim::new(5);
+    let (disk, media) = Left::new(Image::new(IMAGE_BYTES)).media();
+    sim.block_on(async {
+        let engine = start(&media, &tight()).await;
+        fill(&engine, 100, 3000).await;
+        engine.flush_all(runtime::unix_seconds() + 10).await;
+        runtime::sleep(Duration::from_secs(20)).await;
+        fill(&engine, 100, 3000).await;
+        assert_eq!(engine.sync().await, Ok(()));
+    });
+    sim.crash();
+    let left = Left::of(&disk, &media);
+    sim.block_on(async {
+        let engine = started(&left).await;
+        assert_eq!(objects(&engine), 100);
+        for number in 0..100 {
+            assert!(get(&engine, &numbered(number)).await.is_some(), "{number}");
+        }
     });
 }

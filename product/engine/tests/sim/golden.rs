@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use device::{Image, Latency, MemoryDisk};
-use flowstone_engine::format::superblock::{ImageShape, IndexRegion, Superblock};
+use flowstone_engine::format::superblock::{HashSeed, ImageShape, IndexRegion, Superblock};
 use flowstone_engine::journal::Unusable;
 use flowstone_engine::{Distrust, EngineConfig, Put, Start, Stop};
 
@@ -17,7 +17,7 @@ const META: u64 = 1 << 20;
 const SEGMENT: u64 = 256 << 10;
 const IMAGE: u64 = META + 8 * SEGMENT;
 /// XXH3 of the whole image. A CRC would not do: bytes followed by their own CRC do not change it.
-const CHECKSUM: u64 = 0x9bc0_82a7_53f4_a2b1;
+const CHECKSUM: u64 = 0x10d6_8a91_2def_3aab;
 /// Sequence numbers reserved for a run.
 const SEQUENCES: u64 = (1 << 40) + 100_003;
 /// Bytes of the second run's checkpoint.
@@ -36,7 +36,8 @@ fn config() -> EngineConfig {
 /// Returns an image of three items in one partition after clean stops, and its journal. Nothing in it is random.
 fn small_image() -> (Image, Vec<u64>) {
     let shape = ImageShape {
-        hash_seed: 0x0123_4567_89ab_cdef,
+        image_id: 0x0123_4567_89ab_cdef,
+        hash_seed: HashSeed::new(0x1032_5476_98ba_dcfe),
         image_bytes: IMAGE,
         segment_bytes: SEGMENT as u32,
         segments: 8,
@@ -136,11 +137,11 @@ fn the_superblock_lies_as_documented() {
     let (clean, dirty) = (0, META / 2);
     for (at, generation, clean) in [(clean, 6, 1), (dirty, 5, 0)] {
         assert_eq!(&bytes.take(at), b"flowSTNE");
-        assert_eq!(bytes.u32(at + 8), 5, "format");
+        assert_eq!(bytes.u32(at + 8), 6, "format");
         assert_eq!(bytes.u8(at + 12), clean);
         assert_eq!(&bytes.take(at + 13), b"exact\0\0\0\0\0\0");
         assert_eq!(bytes.u64(at + 24), generation);
-        assert_eq!(bytes.u64(at + 32), 0x0123_4567_89ab_cdef, "hash seed");
+        assert_eq!(bytes.u64(at + 32), 0x0123_4567_89ab_cdef, "image");
         assert_eq!(bytes.u64(at + 40), IMAGE);
         assert_eq!(bytes.u32(at + 48), SEGMENT as u32);
         assert_eq!(bytes.u32(at + 52), 8, "segments");
@@ -160,7 +161,10 @@ fn the_superblock_lies_as_documented() {
         assert_eq!(bytes.u64(at + 3984), 0, "bytes of the index region");
         assert_eq!(bytes.u8(at + 3992), 0, "on a device of its own");
         assert_eq!(bytes.u8(at + 3993), 0, "the journal has lost records");
-        assert_eq!(bytes.vec(at + 3994, 98), vec![0; 98]);
+        assert_eq!(bytes.u64(at + 3994), 0, "sequence number of the clock");
+        assert_eq!(bytes.vec(at + 4002, 32), vec![0; 32], "no old clocks");
+        assert_eq!(bytes.u64(at + 4034), 0x1032_5476_98ba_dcfe, "hash seed");
+        assert_eq!(bytes.vec(at + 4042, 50), vec![0; 50]);
         let sealed = crc32c::crc32c(&bytes.vec(at, 4092));
         assert_eq!(bytes.u32(at + 4092), sealed);
     }

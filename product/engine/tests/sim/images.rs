@@ -6,13 +6,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::{Disk, Fault, FaultyDisk, Image, Latency, MemoryDisk, Operation, Tear, When};
+use device::{
+    Disk, Fault, FaultyDisk, Image, Latency, MemoryDisk, MemoryJournal, Operation, Tear, When,
+};
 use flowstone_engine::config::META_BYTES;
 use flowstone_engine::format::journal::{
     BEGUN_WORD, CLOCK_WORD, HEAD_WORDS, JOURNAL_FORMAT, VERSION_LIMIT, VOID_WORD, encode_clock,
 };
 use flowstone_engine::format::superblock::{
-    IMAGE_FORMAT, ImageShape, IndexRegion, SEQUENCE_LIMIT, SUPERBLOCK_BYTES, Superblock,
+    HashSeed, IMAGE_FORMAT, ImageShape, IndexRegion, SEQUENCE_LIMIT, SUPERBLOCK_BYTES, Superblock,
 };
 use flowstone_engine::journal::{JournalError, Unusable};
 use flowstone_engine::{
@@ -21,8 +23,8 @@ use flowstone_engine::{
 use runtime::sim::Sim;
 
 use crate::support::{
-    Left, Media, fill, get, get_item, is_warm, numbered, objects, run_background, set, simulate,
-    start, started, tight, value,
+    JOURNAL_WORDS, Left, Media, fill, get, get_item, is_warm, numbered, objects, run_background,
+    set, simulate, start, started, tight, value,
 };
 
 const IMAGE_BYTES: u64 = 33 << 20;
@@ -103,7 +105,8 @@ fn an_image_of_another_size_is_refused() {
 #[test]
 fn an_image_of_another_placement_is_refused() {
     let shape = ImageShape {
-        hash_seed: 1,
+        image_id: 1,
+        hash_seed: HashSeed::new(2),
         image_bytes: IMAGE_BYTES,
         segment_bytes: 256 << 10,
         segments: 128,
@@ -274,7 +277,7 @@ fn a_journal_that_cannot_be_trusted_starts_empty() {
     let another_format = changed(&|words| words[1] = 9);
     let void = changed(&|words| words[VOID_WORD] = 1);
     for (left, why) in [
-        (zeros, Unusable::Missing),
+        (zeros, Unusable::Blank),
         (shorter, Unusable::Size),
         (of_two_runs, Unusable::Run),
         (runs_later(1), Unusable::Run),
@@ -789,4 +792,76 @@ fn a_power_cut_at_any_moment_of_the_first_open_leaves_an_empty_image() {
             }
         }
     });
+}
+
+/// The seed of the key hash is a number of its own, drawn for each image.
+#[test]
+fn item_12_keys_are_hashed_with_a_secret_of_the_image() {
+    let mut seeds = Vec::new();
+    for seed in 1..3 {
+        let (disk, media) = Left::new(Image::new(IMAGE_BYTES)).media();
+        let hash = simulate(seed, async {
+            let engine = start(&media, &tight()).await;
+            engine.key(b"key").unwrap().hash().0
+        });
+        let mut copy = [0; SUPERBLOCK_BYTES];
+        disk.snapshot().read(0, &mut copy);
+        let shape = Superblock::decode(&copy).unwrap().shape();
+        let secret = shape.hash_seed.get();
+        assert_eq!(hash, xxhash_rust::xxh3::xxh3_64_with_seed(b"key", secret));
+        assert!(secret != shape.image_id && secret != 0);
+        seeds.push(secret);
+    }
+    assert_ne!(seeds[0], seeds[1]);
+}
+
+/// The image names its journal. Another file in its place is refused; the right one is taken wherever it lies.
+#[test]
+fn item_10_a_journal_that_is_not_where_the_image_says_is_refused() {
+    let (disk, media) = Left::new(Image::new(IMAGE_BYTES)).media();
+    let words = || vec![0; JOURNAL_WORDS];
+    let at = |words: Vec<u64>, path: &str| Media {
+        journal: Arc::new(MemoryJournal::from_words(words).at(path)),
+        disk: Arc::clone(&media.disk),
+        placement: None,
+    };
+    // Starts, looks for the item, stores it again, and stops. Returns the words of the journal.
+    let run = |media: &Media, is_warm: bool, config: &EngineConfig| {
+        simulate(3, async {
+            let engine = start(media, config).await;
+            assert_eq!(get(&engine, b"key").await.is_some(), is_warm);
+            set(&engine, b"key", b"value").await.unwrap();
+            assert!(matches!(engine.stop().await, Stop::Complete { .. }));
+        });
+        media.journal.crash()
+    };
+    let refused = |media: &Media, expected: &str| {
+        let before = disk.snapshot();
+        let refusal = simulate(4, async { media.open(&tight()).await.err().unwrap() });
+        let told = refusal.to_string();
+        assert!(matches!(refusal, OpenError::JournalMoved { .. }), "{told}");
+        assert!(
+            told.contains(expected) && told.contains("--force"),
+            "{told}"
+        );
+        assert!(disk.snapshot() == before, "something was written");
+        assert_eq!(media.journal.stores(), 0);
+    };
+    let first = run(&at(words(), "/a/journal"), false, &tight());
+    refused(&at(words(), "/b/journal"), "/a/journal");
+    // It has been moved.
+    let second = run(&at(first.clone(), "/b/journal"), true, &tight());
+    refused(&at(first, "/a/journal"), "/b/journal");
+    let mut other = second.clone();
+    other[2] ^= 1;
+    refused(&at(other, "/a/journal"), "/b/journal");
+    run(&at(second, "/b/journal"), true, &tight());
+    // Where the image says, a journal without content is told of, and the start is empty.
+    run(&at(words(), "/b/journal"), false, &tight());
+    let forced = EngineConfig {
+        force: true,
+        ..tight()
+    };
+    let third = run(&at(words(), "/c/journal"), false, &forced);
+    run(&at(third, "/c/journal"), true, &tight());
 }

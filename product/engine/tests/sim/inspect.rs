@@ -12,7 +12,9 @@ use device::{
 };
 use flowstone_engine::config::META_BYTES;
 use flowstone_engine::format::FormatError;
-use flowstone_engine::format::superblock::{IMAGE_FORMAT, ImageShape, IndexRegion, Superblock};
+use flowstone_engine::format::superblock::{
+    HashSeed, IMAGE_FORMAT, ImageShape, IndexRegion, Superblock,
+};
 use flowstone_engine::inspect::{
     self, Flaw, FlawedPlace, InspectError, InspectOptions, Inspection, ItemCounts, JournalState,
     Outlook,
@@ -219,12 +221,9 @@ fn what_cannot_be_found_again_says_why() {
     let mut lost = left.clone();
     lost.words.fill(0);
     let inspection = inspect_left(&lost, true).unwrap();
-    let missing = Unusable::Missing;
-    assert_eq!(
-        inspection.outlook,
-        Outlook::Empty(Distrust::Journal(missing))
-    );
-    assert_eq!(inspection.journal.state, JournalState::Unusable(missing));
+    let blank = Unusable::Blank;
+    assert_eq!(inspection.outlook, Outlook::Empty(Distrust::Journal(blank)));
+    assert_eq!(inspection.journal.state, JournalState::Unusable(blank));
     assert!(inspection.segments.distrusted > 0 && !inspection.is_sound());
     assert_eq!(inspection.items, ItemCounts::default());
     assert_adds_up(&inspection);
@@ -235,7 +234,8 @@ fn what_cannot_be_found_again_says_why() {
             .await
             .unwrap()
     });
-    assert_eq!(no_journal.outlook, inspection.outlook);
+    let missing = Distrust::Journal(Unusable::Missing);
+    assert_eq!(no_journal.outlook, Outlook::Empty(missing));
 
     let mut foreign = left.clone();
     foreign.words[0] = 77;
@@ -310,7 +310,8 @@ fn what_is_no_image_is_refused() {
     half.write(0, &bytes);
     assert!(matches!(refusal(&half), InspectError::Truncated { .. }));
     let shape = ImageShape {
-        hash_seed: 1,
+        image_id: 1,
+        hash_seed: HashSeed::new(2),
         image_bytes: IMAGE_BYTES,
         segment_bytes: SEGMENT_BYTES,
         segments: 100,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use device::{Fault, FaultyDisk, Image, Latency, MemoryDisk, Operation, Tear, When};
+use device::{Disk as _, Fault, FaultyDisk, Image, Latency, MemoryDisk, Operation, Tear, When};
 use flowstone_engine::config::META_BYTES;
 use flowstone_engine::journal::Unusable;
 use flowstone_engine::{CacheError, Change, Distrust, Engine, ItemView, Put, Start, Stop};
@@ -146,6 +146,71 @@ fn what_a_sync_loses_while_a_checkpoint_is_written_stays_gone() {
     simulate(2, async {
         let engine = start(&left.media().1, &tight()).await;
         assert_eq!(count_right(&engine, 0..ITEMS / 4, 0).await, 0);
+    });
+}
+
+/// Records of the time during which a checkpoint is written are in no checkpoint.
+#[test]
+fn what_is_removed_while_a_checkpoint_is_written_stays_gone() {
+    let slow = Latency {
+        write: Duration::from_millis(300),
+        ..Latency::default()
+    };
+    let disk = Arc::new(MemoryDisk::from_image(Image::new(IMAGE_BYTES), slow));
+    let media = Media::new(disk.clone());
+    let left = simulate(1, async {
+        let engine = start(&media, &tight()).await;
+        fill_tagged(&engine, 0..ITEMS, 0).await;
+        runtime::sleep(Duration::from_secs(1)).await;
+        let before = engine.checkpoint_stats().written;
+        let writing = Arc::clone(&engine);
+        let written = runtime::spawn(async move { writing.checkpoint_now().await });
+        runtime::sleep(Duration::from_millis(10)).await;
+        for number in 0..ITEMS / 4 {
+            remove(&engine, number).await;
+        }
+        let during = engine.checkpoint_stats().written;
+        assert_eq!(during, before, "it is being written");
+        assert!(written.await.unwrap());
+        Left::of(&disk, &media)
+    });
+    simulate(2, async {
+        let engine = start(&left.media().1, &tight()).await;
+        assert!(matches!(engine.start(), Start::Warm { .. }));
+        assert_eq!(count_right(&engine, 0..ITEMS / 4, 0).await, 0);
+    });
+}
+
+/// While the superblock is being written, a start still goes by the checkpoint that it named before.
+#[test]
+fn a_checkpoint_stays_until_the_superblock_names_the_next() {
+    let (faulty, media) = faulty();
+    let left = simulate(1, async {
+        let engine = start(&media, &tight()).await;
+        fill_tagged(&engine, 0..ITEMS, 0).await;
+        runtime::sleep(Duration::from_secs(1)).await;
+        assert!(engine.checkpoint_now().await);
+        let before = engine.checkpoint_stats().written;
+        let superblocks = When::every(Operation::Write).within(0..META_BYTES);
+        faulty.script(superblocks, Fault::Slow(Duration::from_secs(3600)));
+        let writing = Arc::clone(&engine);
+        let _written = runtime::spawn(async move { writing.checkpoint_now().await });
+        runtime::sleep(Duration::from_secs(1)).await;
+        // Every free segment is used.
+        fill_tagged(&engine, ITEMS..4 * ITEMS, 0).await;
+        assert!(engine.stats().placement.segments_reclaimed > 100);
+        faulty.sync().await.unwrap();
+        assert_eq!(engine.checkpoint_stats().written, before);
+        Left {
+            image: faulty.crash(7, Tear::Writes),
+            words: media.journal.crash(),
+        }
+    });
+    simulate(2, async {
+        let engine = start(&left.media().1, &tight()).await;
+        let found = engine.start();
+        assert!(matches!(found, Start::Warm { .. }), "{found:?}");
+        assert!(count_right(&engine, ITEMS..4 * ITEMS, 0).await as u64 > ITEMS / 2);
     });
 }
 

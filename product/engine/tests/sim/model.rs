@@ -137,6 +137,7 @@ impl Bench {
                 .then(|| self.random.random::<u64>() | 1 << 63),
             stale: self.random.random_bool(0.1),
             won: self.random.random_bool(0.1),
+            fetched: false,
             binary_key: self.random.random_bool(0.1),
         }
     }
@@ -198,7 +199,7 @@ impl Bench {
     fn any_change(&mut self, now: u32) -> Change<'static> {
         match self.random.random_range(0..10) {
             0 => Change::Keep,
-            1 => Change::Access,
+            1 => Change::Use,
             2 => Change::Remove,
             3..6 => Change::Put(self.any_put(now)),
             _ => {
@@ -231,7 +232,7 @@ impl Bench {
         self.compare(&key, result);
         let present = self.items.contains_key(&key) && !is_lost;
         match change {
-            Change::Keep | Change::Access => {
+            Change::Keep | Change::Use => {
                 let item = self.items.get(&key).filter(|_| present);
                 assert_eq!(cas_unique, item.map_or(0, |item| item.cas_unique));
             }

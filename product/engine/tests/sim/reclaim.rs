@@ -7,19 +7,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use device::{Latency, MemoryDisk};
+use device::{Image, Latency, MemoryDisk};
 use flowstone_engine::placement::Look;
 use flowstone_engine::{
-    AdmitRandom, AfterDowntime, Dram, Engine, EngineConfig, Peek, ReclaimPolicy, Schedule, Stop,
-    Victim,
+    AdmitRandom, AfterDowntime, Dram, Engine, EngineConfig, NamedCounts as _, Peek, ReclaimPolicy,
+    Schedule, Start, Stop, Victim,
 };
 use rand::Rng;
 use rand::seq::SliceRandom;
 use runtime::sim::Sim;
 
 use crate::support::{
-    Media, SEGMENT_BYTES, for_each_seed, get, get_item, in_slots, memory_disk, numbered, random,
-    set, simulate, start, survivors, tight, value,
+    Left, Media, SEGMENT_BYTES, fill, for_each_seed, get, get_item, in_slots, memory_disk,
+    numbered, random, remove, set, simulate, start, survivors, tight, value,
 };
 
 /// Writes a base of items, then twice as much as the flash holds, and keeps reading every fourth item of the base.
@@ -444,6 +444,32 @@ fn what_is_valid_survives_unread_where_it_is_kept() {
     dropping.reclaim.policy = ReclaimPolicy::Drop { victim };
     let kept = unread_survivors(&dropping);
     assert_eq!(kept, 0, "kept though they are to be dropped");
+}
+
+/// The index knows nothing of a dropped segment's items, and their removal leaves no record. Until the segment is written
+/// again, a start finds it on flash.
+#[test]
+fn what_was_dropped_with_its_segment_and_removed_later_does_not_come_back() {
+    const ITEMS: u64 = 10_000;
+    let victim = Victim::Oldest;
+    let mut config = tight();
+    config.reclaim.policy = ReclaimPolicy::Drop { victim };
+    let (disk, media) = Left::new(Image::new(17 << 20)).media();
+    simulate(1, async {
+        let engine = start(&media, &config).await;
+        fill(&engine, ITEMS, 3000).await;
+        let reclaimed = engine.stats().placement.segments_reclaimed;
+        assert!(reclaimed > 5, "{reclaimed}");
+        for number in 0..ITEMS {
+            remove(&engine, number).await;
+        }
+    });
+    let left = Left::of(&disk, &media);
+    simulate(2, async {
+        let engine = start(&left.media().1, &config).await;
+        assert!(matches!(engine.start(), Start::Warm { .. }));
+        assert_eq!(survivors(&engine, 0..ITEMS).await, 0);
+    });
 }
 
 /// Short segments of many slab classes seem to have much free space, but their copies fill short

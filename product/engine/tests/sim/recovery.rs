@@ -6,14 +6,16 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::{Fault, FaultyDisk, Latency, MemoryDisk, Operation, When};
+use device::{Fault, FaultyDisk, Image, Latency, MemoryDisk, Operation, When};
 use flowstone_engine::config::META_BYTES;
-use flowstone_engine::{Engine, EngineConfig, Start};
+use flowstone_engine::{Change, Dram, Engine, EngineConfig, ItemView, Put, Start};
 use runtime::sim::Sim;
 
 use crate::journal::{IMAGE_BYTES, ITEMS, SHORT_JOURNAL, count_right, fill_tagged, killed};
+use crate::map_placement::MapKind;
 use crate::support::{
-    Left, Media, for_each_seed, get, numbered, remove, run_background, set, simulate, start, tight,
+    Left, Media, fill, for_each_seed, get, numbered, remove, run_background, set, simulate, start,
+    tight,
 };
 
 /// Every key is overwritten early in a recovery. Each overwrite costs records now, and more once the old copy is
@@ -276,4 +278,55 @@ fn what_was_durably_dead_stays_gone_when_a_recovery_ends_during_a_checkpoint() {
     });
     let ended = checkpointed_in_recovery(&left, slow, &config, async |_, _| ());
     assert!(ended > 0, "no recovery has ended during a checkpoint");
+}
+
+/// Where copies are known by key alone, items of earlier runs are found once all are recovered. An item of this run is found
+/// at once: of clients that race to create an item, one wins.
+#[test]
+fn an_item_stored_during_recovery_is_found_during_recovery() {
+    let stored = 3000;
+    for placement in [MapKind::REBUILT, MapKind::SURVIVING] {
+        let config = EngineConfig {
+            placement: Arc::new(placement),
+            dram: Dram::WriteBuffers {
+                spare_buffers: Some(1),
+            },
+            write_back: None,
+            ..tight()
+        };
+        let sim = Sim::new(5);
+        let (disk, media) = Left::new(Image::new(IMAGE_BYTES)).media();
+        sim.block_on(async {
+            let engine = start(&media, &config).await;
+            fill(&engine, stored, 3000).await;
+            assert_eq!(engine.sync().await, Ok(()));
+        });
+        sim.crash();
+        let media = Left::of(&disk, &media).media().1;
+        sim.block_on(async {
+            let engine = media.open(&config).await.unwrap();
+            assert!(engine.recovery().is_running, "nothing recovers yet");
+            let name = numbered(stored);
+            let key = engine.key(&name).unwrap();
+            let mut winners = 0;
+            for _ in 0..16 {
+                let create = |found: Option<&ItemView<'_>>| match found {
+                    None => (Change::Put(Put::default()), 1),
+                    Some(_) => (Change::Keep, 0),
+                };
+                let now = runtime::unix_seconds();
+                let modified = engine.modify(key, now, create).await;
+                winners += modified.unwrap().result;
+            }
+            assert_eq!(winners, 1);
+            assert!(get(&engine, &name).await.is_some());
+            assert!(get(&engine, &numbered(0)).await.is_none(), "hidden");
+            remove(&engine, stored).await;
+            assert!(get(&engine, &name).await.is_none());
+            run_background(&engine);
+            engine.recovered().await;
+            assert!(get(&engine, &name).await.is_none());
+            assert!(get(&engine, &numbered(0)).await.is_some());
+        });
+    }
 }

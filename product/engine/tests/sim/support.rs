@@ -207,7 +207,11 @@ pub(crate) struct Media {
 impl Media {
     /// Returns a disk with an empty journal.
     pub(crate) fn new(disk: Arc<dyn Disk>) -> Self {
-        Self::with_words(disk, vec![0; JOURNAL_WORDS])
+        Self {
+            disk,
+            journal: Arc::new(MemoryJournal::new(JOURNAL_WORDS)),
+            placement: None,
+        }
     }
 
     /// Returns a disk with a journal that holds `words`.

@@ -64,10 +64,22 @@ pub(super) fn verbosity(words: Words<'_>) -> Meaning<'_> {
 /// Parses `stats [<argument> [<more>]]`.
 pub(super) fn stats(mut words: Words<'_>) -> Meaning<'_> {
     let argument = words.next();
-    if argument == Some(b"cachedump") {
-        return cachedump(words);
+    match argument {
+        Some(b"cachedump") => cachedump(words),
+        Some(b"detail") => detail(words),
+        argument => Ok(Command::Stats { argument }),
     }
-    Ok(Command::Stats { argument })
+}
+
+/// Parses `stats detail on|off|dump`: statistics by the prefixes of keys, of which there are none.
+fn detail(mut words: Words<'_>) -> Meaning<'_> {
+    match words.next() {
+        Some(b"on" | b"off") => Ok(Command::Tuning { noreply: false }),
+        Some(b"dump") => Ok(Command::Stats {
+            argument: Some(b"detail"),
+        }),
+        _ => Err(Refusal::DetailUsage.into()),
+    }
 }
 
 /// Parses `stats cachedump <class> <limit>`.

@@ -72,6 +72,7 @@ fn set_request<'a>(key: &'a [u8], words: Words<'a>) -> Result<MetaSet<'a>, Refus
         _ if joins => request.compare_cas.filter(|&cas| cas != 0),
         _ => request.compare_cas,
     };
+    request.new_cas = request.new_cas.filter(|&cas| cas != 0);
     request.invalidate &= verb == StoreVerb::Cas;
     request.vivify = request.vivify.filter(|_| joins);
     Ok(MetaSet {

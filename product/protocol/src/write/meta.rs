@@ -21,10 +21,14 @@ pub struct ItemMeta {
     /// `s`: length of the value, in bytes.
     pub value_bytes: usize,
     /// `t`: seconds to live as the request found the item; `None` for an item that never expires, and for
-    /// an item that `N` created.
+    /// an item that the request created.
     pub ttl: Option<i64>,
-    /// `t` behind `T` or `N` in the request: seconds to live as the request left the item.
-    pub ttl_after: Option<i64>,
+    /// `t` behind `T` in the request: seconds to live by `T`.
+    pub ttl_touched: Option<i64>,
+    /// `t` behind `N` in the request, if the request created the item: seconds to live by `N`.
+    pub ttl_created: Option<i64>,
+    /// Whether the request created the item.
+    pub created: bool,
     /// `l`: seconds since the last access before this one.
     pub last_access_secs: u32,
     /// `h`: whether it had been read before.
@@ -75,8 +79,6 @@ pub struct Stored {
 pub struct Counted {
     /// The number that the item holds now.
     pub value: u64,
-    /// Whether the request created the item.
-    pub created: bool,
     /// The item as it is now (`ttl` is as the request found it).
     pub item: ItemMeta,
 }
@@ -115,18 +117,18 @@ pub fn meta_get_head(out: &mut Vec<u8>, request: &MetaRequest<'_>, item: &ItemMe
     with_value
 }
 
-/// Appends the request's flags that are among `answered`. A `t` behind `T` gives the seconds to live after the request. So
-/// does a `t` behind `N` of an item that the request created, unless it has `T`, too.
+/// Appends the request's flags that are among `answered`. `T`, and `N` for an item that the request created, set the
+/// seconds to live for each `t` behind them. An item that has expired already has 0 left.
 #[inline]
 fn flags(out: &mut Vec<u8>, request: &MetaRequest<'_>, answered: &[u8], item: &ItemMeta) {
     let mut ttl = item.ttl;
     for flag in request.flags {
         match flag.letter {
-            b'T' => ttl = item.ttl_after,
-            b'N' if request.touch.is_none() => ttl = item.ttl_after,
+            b'T' => ttl = item.ttl_touched,
+            b'N' if item.created => ttl = item.ttl_created,
             letter if !answered.contains(&letter) => {}
             b's' => number_flag(out, b's', item.value_bytes),
-            b't' => number_flag(out, b't', ttl.unwrap_or(-1)),
+            b't' => number_flag(out, b't', ttl.map_or(-1, |secs| secs.max(0))),
             b'c' => number_flag(out, b'c', item.cas_unique),
             b'f' => number_flag(out, b'f', item.client_flags),
             b'l' => number_flag(out, b'l', item.last_access_secs),
@@ -180,7 +182,7 @@ pub fn meta_arithmetic(out: &mut Vec<u8>, request: &MetaRequest<'_>, outcome: Ou
     let Outcome::Done(counted) = outcome else {
         return identity(out, outcome.code(), request);
     };
-    if request.quiet && !counted.created {
+    if request.quiet && !counted.item.created {
         return;
     }
     let mut buffer = itoa::Buffer::new();

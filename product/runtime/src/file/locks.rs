@@ -9,11 +9,13 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
+use rustix::fs::IFlags;
+
 /// Mode of every created file: only its owner may read what users have stored.
 const OWNER_ALONE: u32 = 0o600;
 
 /// Opens the file at `path` for reading and writing, and returns whether it was created. A created file is accessible to its
-/// owner only, whatever the umask. An existing file keeps its mode.
+/// owner only, whatever the umask, where the file system has modes. An existing file keeps its mode.
 pub fn open_or_create(path: &Path) -> io::Result<(File, bool)> {
     let mut options = File::options();
     options.read(true).write(true);
@@ -23,7 +25,10 @@ pub fn open_or_create(path: &Path) -> io::Result<(File, bool)> {
         opened => return opened,
     }
     match for_owner_alone(options.clone().create_new(true)).open(path) {
-        Ok(file) => restrict(&file).map(|()| (file, true)),
+        Ok(file) => {
+            restrict(&file);
+            Ok((file, true))
+        }
         // Another process has created it in between.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => existing(),
         Err(error) => Err(error),
@@ -48,8 +53,17 @@ pub(super) fn for_owner_alone(options: &mut OpenOptions) -> &mut OpenOptions {
 }
 
 /// Sets the mode of a new file, because the umask may have removed bits from it.
-pub(super) fn restrict(file: &File) -> io::Result<()> {
-    file.set_permissions(Permissions::from_mode(OWNER_ALONE))
+pub(super) fn restrict(file: &File) {
+    // A file system that refuses has modes of its own, or has made the file with no more than this one.
+    let _ = file.set_permissions(Permissions::from_mode(OWNER_ALONE));
+}
+
+/// Makes a file system that copies whatever is overwritten overwrite this empty file in place: a copy needs space that a full
+/// file system does not have. Does nothing on others.
+pub(super) fn overwrite_in_place(file: impl AsFd) {
+    if let Ok(flags) = rustix::fs::ioctl_getflags(&file) {
+        let _ = rustix::fs::ioctl_setflags(&file, flags | IFlags::NOCOW);
+    }
 }
 
 /// Takes the exclusive lock of a file that is open for writing. The lock lasts until [`unlock`], or until the last descriptor is

@@ -3,19 +3,19 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
-use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-use super::locks::{remove, unlock};
-use super::{gate, open_or_create, try_lock};
+use super::faults::Guard;
+use super::locks::{overwrite_in_place, remove, unlock};
+use super::{open_or_create, try_lock};
 use crate::buffer::PAGE_BYTES;
 
 /// Bytes at the beginning of a file that decide its length.
@@ -29,8 +29,9 @@ const WORD_BYTES: usize = size_of::<u64>();
 ///
 /// Dropping a value through which nothing was stored undoes its creation or extension of the file.
 ///
-/// Usable from every thread at once. A word index past the end panics. If the file is shortened elsewhere, an access past its new
-/// end ends this process.
+/// Usable from every thread at once. A word index past the end panics. Where the kernel takes pages away (the file is shortened
+/// elsewhere, or its file system has no space for a page), stores to them are lost, loads of them return zero, and the next sync
+/// fails.
 #[derive(Debug)]
 pub struct MappedFile {
     start: NonNull<AtomicU64>,
@@ -40,6 +41,8 @@ pub struct MappedFile {
     path: PathBuf,
     before: Before,
     is_changed: AtomicBool,
+    guard: Option<&'static Guard>,
+    empty_when_lost: bool,
 }
 
 /// State of a file before it was opened.
@@ -84,12 +87,16 @@ impl MappedFile {
     /// are zeros. The first bytes of an extended file are zeroed too, so that no process takes it for complete. Space for the
     /// whole file is reserved, so that a full file system shows here and not at a store.
     ///
+    /// With `empty_when_lost` the file is cut to nothing as soon as a store is lost, and gets its length back from a later sync.
+    /// Until the first sync has ended it is left as it is. A file that existed is then opened though its space cannot be had.
+    ///
     /// # Errors
     /// The system's; `InvalidInput` for a path that is no regular file, or a file shorter than a page; the error of `bytes_of`.
     /// The file is unchanged after an error.
     pub fn open(
         path: &Path,
         bytes_of: impl FnOnce(u64, &[u8]) -> io::Result<u64>,
+        empty_when_lost: bool,
     ) -> io::Result<Option<Self>> {
         let (file, is_new) = open_or_create(path)?;
         if !try_lock(&file)? {
@@ -116,9 +123,22 @@ impl MappedFile {
                 file.write_all_at(&[0; HEAD_BYTES][..read], 0)?;
                 file.sync_data()?;
             }
-            // Fills holes as well: a store into a hole could find the file system full.
-            rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
-            Self::map(file.try_clone()?, path, before, bytes, false)
+            // Fills holes as well.
+            let space = take_space(file.as_fd(), found.len(), bytes);
+            let has_length = found.len() >= bytes;
+            match space {
+                // Stores that are lost show at the next sync.
+                Err(_) if has_length || !is_new && empty_when_lost => {}
+                space => space?,
+            }
+            Self::map(
+                file.try_clone()?,
+                path,
+                before,
+                bytes,
+                false,
+                empty_when_lost,
+            )
         };
         mapped()
             .map(Some)
@@ -137,7 +157,7 @@ impl MappedFile {
         }
         let file = File::open(path)?;
         let bytes = file.metadata()?.len();
-        Self::map(file, path, Before::Bytes(bytes), bytes, true)
+        Self::map(file, path, Before::Bytes(bytes), bytes, true, false)
     }
 
     fn map(
@@ -146,6 +166,7 @@ impl MappedFile {
         before: Before,
         bytes: u64,
         is_read_only: bool,
+        empty_when_lost: bool,
     ) -> io::Result<Self> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX) / PAGE_BYTES * PAGE_BYTES;
         if bytes == 0 {
@@ -171,12 +192,27 @@ impl MappedFile {
         Ok(Self {
             start,
             words: bytes / WORD_BYTES,
+            guard: Guard::over(start.addr().get(), bytes),
+            empty_when_lost,
             fd: Arc::new(OwnedFd::from(file)),
             is_read_only,
             path: path.to_owned(),
             before,
             is_changed: AtomicBool::new(false),
         })
+    }
+
+    /// Returns the length of the file before it was opened; `None` if there was no file.
+    pub fn bytes_before(&self) -> Option<u64> {
+        match self.before {
+            Before::Absent => None,
+            Before::Bytes(bytes) | Before::Short { bytes, .. } => Some(bytes),
+        }
+    }
+
+    /// Returns the path by which the file was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Returns the number of words.
@@ -197,7 +233,7 @@ impl MappedFile {
     /// Reads the words from `start` on with a system call, so that their pages do not become resident.
     ///
     /// # Errors
-    /// The system's. After an error, a load or store of these words may end the process, until their pages have been
+    /// The system's. After an error, a load or store of these words may lose their pages, until those have been
     /// [cleared](MappedFile::clear).
     ///
     /// # Panics
@@ -230,10 +266,12 @@ impl MappedFile {
         const PAGE_WORDS: usize = PAGE_BYTES / WORD_BYTES;
         self.note_change();
         fence(Ordering::Release);
+        // A write would make a shortened file longer, and nobody would learn of the loss.
+        let is_whole = self.has_its_length();
         let mut at = words.start;
         while at < words.end {
             let is_page = at.is_multiple_of(PAGE_WORDS) && at + PAGE_WORDS <= words.end;
-            if !(is_page && self.clear_page(at)) {
+            if !(is_page && is_whole && self.clear_page(at)) {
                 let end = words.end.min(at + PAGE_WORDS);
                 for word in &self.words()[at..end] {
                     word.store(0, Ordering::Relaxed);
@@ -270,9 +308,57 @@ impl MappedFile {
     /// Makes every earlier store durable.
     ///
     /// # Errors
-    /// The system's. Stores that were not durable may then be lost, even if a later call succeeds.
+    /// The system's. Stores that were not durable may then be lost, even if a later call succeeds. If pages have been taken away,
+    /// everything stored may be lost; `StorageFull` if they cannot be had again.
     pub async fn sync(&self) -> io::Result<()> {
-        gate::sync_data(&self.fd).await
+        let has_lost = || self.guard.is_some_and(Guard::take_loss) || !self.has_its_length();
+        let mut outcome = Ok(());
+        let mut is_lost = has_lost();
+        if !is_lost {
+            outcome = super::sync_data(&self.fd).await;
+            is_lost = has_lost();
+        }
+        if is_lost {
+            outcome = Err(self.map_again());
+        }
+        if let Some(guard) = self.guard.filter(|_| self.empty_when_lost) {
+            guard.empty(&self.fd);
+        }
+        outcome
+    }
+
+    fn has_its_length(&self) -> bool {
+        let least = (self.words * WORD_BYTES) as u64;
+        self.is_read_only
+            || rustix::fs::fstat(&*self.fd).map_or(true, |found| found.st_size as u64 >= least)
+    }
+
+    /// Maps the file anew after a loss, with its length and space. Returns the error for the loss.
+    fn map_again(&self) -> io::Error {
+        const LOST: &str = "pages of the file were taken away, as it has been shortened or its file system is full";
+        let bytes = self.words * WORD_BYTES;
+        let again = || -> io::Result<()> {
+            let file = self.fd.as_fd();
+            let has = rustix::fs::fstat(file)?.st_size as u64;
+            take_space(file, has, bytes as u64)?;
+            // SAFETY: the range is this value's own mapping. It is replaced in one step by the same file, with the same access.
+            unsafe {
+                let access = ProtFlags::READ | ProtFlags::WRITE;
+                let flags = MapFlags::SHARED | MapFlags::FIXED;
+                rustix::mm::mmap(self.start.as_ptr().cast(), bytes, access, flags, file, 0)?;
+            }
+            Ok(())
+        };
+        match again() {
+            Ok(()) => io::Error::other(LOST),
+            Err(error) => {
+                if let Some(guard) = self.guard {
+                    guard.lose();
+                }
+                let text = format!("{LOST}, and cannot be had again ({error}); free some space");
+                io::Error::new(io::ErrorKind::StorageFull, text)
+            }
+        }
     }
 
     /// Evicts the whole pages of `words` from the process's memory; the next access loads them again.
@@ -291,8 +377,29 @@ impl MappedFile {
     }
 }
 
+/// Gives a file of `has` bytes space for `bytes` bytes, and that length.
+fn take_space(file: BorrowedFd<'_>, has: u64, bytes: u64) -> io::Result<()> {
+    static ZEROS: [u8; 16 * PAGE_BYTES] = [0; 16 * PAGE_BYTES];
+    if has == 0 {
+        overwrite_in_place(file);
+    }
+    if super::reserve(file, bytes)?.is_none() {
+        return Ok(());
+    }
+    // Writes take the space that cannot be reserved.
+    let mut at = has;
+    while at < bytes {
+        let count = (bytes - at).min(ZEROS.len() as u64);
+        at += rustix::io::pwrite(file, &ZEROS[..count as usize], at)? as u64;
+    }
+    Ok(())
+}
+
 impl Drop for MappedFile {
     fn drop(&mut self) {
+        if let Some(guard) = self.guard {
+            guard.release();
+        }
         // SAFETY: mapped in `map` with this length, and nothing refers to it any more.
         let unmapped =
             unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.words * WORD_BYTES) };

@@ -1,19 +1,19 @@
 //! [`DirectFile`]: a regular file or block device, read and written past the page cache.
 //!
 //! Usable from every worker at once: an operation goes to the ring of the thread that starts it. Without a ring, a bounded pool
-//! of threads does the work.
+//! of threads does the work; operations wait in line for a thread.
 //!
 //! Offsets and lengths are multiples of [`PAGE_BYTES`], and buffers are aligned to it; the file system refuses other values.
 //! Errors are the system's own unless stated otherwise. A short read ends at the end of the file.
 
-mod gate;
+mod faults;
 mod locks;
 mod mapped;
 
 use std::fs::File;
 use std::io;
 use std::ops::ControlFlow;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -94,7 +94,8 @@ impl DirectFile {
             (open_with(path, flags, 0)?, Some("not asked for"))
         };
         if flags.create_new {
-            locks::restrict(&file)?;
+            locks::restrict(&file);
+            locks::overwrite_in_place(&file);
         }
         let found = file.metadata()?.file_type();
         let kind = if found.is_file() {
@@ -144,14 +145,25 @@ impl DirectFile {
         Ok(rustix::fs::ftruncate(&self.fd, len)?)
     }
 
-    /// Makes a regular file at least `len` bytes long and reserves the space for all of it.
+    /// Makes a regular file at least `len` bytes long and reserves the space for all of it. A file system that cannot reserve
+    /// space is told of in a line of the log, and the file takes its space as it is written.
     ///
     /// # Errors
     /// `StorageFull` when the file system has less space, else the system's.
     pub fn preallocate(&self, len: u64) -> io::Result<()> {
         self.note_len()?;
-        let flags = FallocateFlags::empty();
-        Ok(rustix::fs::fallocate(&self.fd, flags, 0, len)?)
+        let Some(refusal) = reserve(&self.fd, len)? else {
+            return Ok(());
+        };
+        rustix::fs::ftruncate(&self.fd, len.max(self.len_bytes()?))?;
+        let file = self.path.display();
+        tracing::warn!(
+            "{file}: its space cannot be reserved (fallocate: {}): keep {} MiB of its file system free, or set \
+             cache.preallocate=false to accept that without this line",
+            io::Error::from(refusal),
+            len >> 20
+        );
+        Ok(())
     }
 
     fn note_len(&self) -> io::Result<()> {
@@ -176,14 +188,14 @@ impl DirectFile {
     }
 
     /// Returns the largest size, in bytes, that the file can have on its file system: free space and blocks already allocated to
-    /// it.
-    pub fn room_bytes(&self) -> io::Result<u64> {
-        let system = rustix::fs::fstatvfs(&self.fd)?;
-        let taken = u64::try_from(rustix::fs::fstat(&self.fd)?.st_blocks).unwrap_or(0) * 512;
-        Ok(system
-            .f_bavail
-            .saturating_mul(system.f_frsize)
-            .saturating_add(taken))
+    /// it. `None` if the file system does not tell.
+    pub fn room_bytes(&self) -> Option<u64> {
+        let system = rustix::fs::fstatvfs(&self.fd).ok();
+        let system = system.filter(|system| system.f_blocks > 0)?;
+        let taken = rustix::fs::fstat(&self.fd).ok()?.st_blocks;
+        let taken = u64::try_from(taken).unwrap_or(0) * 512;
+        let free = system.f_bavail.saturating_mul(system.f_frsize);
+        Some(free.saturating_add(taken))
     }
 
     /// Returns whether a block device has partitions; false for a regular file.
@@ -208,7 +220,10 @@ impl DirectFile {
     /// # Errors
     /// The system's; the contents of the buffer are then undefined.
     pub async fn read_at(&self, buf: AlignedBuf, offset: u64) -> (io::Result<usize>, AlignedBuf) {
-        self.whole(buf, offset, op::ReadAt::new).await
+        let read = |file: &OwnedFd, buf: &mut AlignedBuf, from, at| {
+            rustix::io::pread(file, &mut buf[from..], at)
+        };
+        self.whole(buf, offset, op::ReadAt::new, read).await
     }
 
     /// Writes `data` at `offset`. Returns `data` and the number of bytes written, which is less than its length only at the end
@@ -218,34 +233,48 @@ impl DirectFile {
     /// The system's; any part may have been written.
     pub async fn write_at<B>(&self, data: B, offset: u64) -> (io::Result<usize>, B)
     where
-        B: AsRef<[u8]> + 'static,
+        B: AsRef<[u8]> + Send + 'static,
     {
+        let write = |file: &OwnedFd, data: &mut B, from, at| {
+            rustix::io::pwrite(file, &data.as_ref()[from..], at)
+        };
         self.begin_change();
-        let written = self.whole(data, offset, op::WriteAt::new).await;
+        let written = self.whole(data, offset, op::WriteAt::new, write).await;
         self.changes.fetch_sub(1, Ordering::Relaxed);
         written
     }
 
-    /// Reads or writes all of `buf` at `offset`, in as many operations as necessary.
+    /// Reads or writes all of `buf` at `offset`, in as many operations as necessary: of the ring, or else by `call` on a thread of
+    /// the pool.
     async fn whole<B, O>(
         &self,
         mut buf: B,
         offset: u64,
         operation: impl Fn(Arc<OwnedFd>, u64, InFlight<B>) -> O,
+        call: fn(&OwnedFd, &mut B, usize, u64) -> Result<usize, Errno>,
     ) -> (io::Result<usize>, B)
     where
-        B: AsRef<[u8]>,
+        B: AsRef<[u8]> + Send + 'static,
         O: OpCode + IntoInner<Inner = InFlight<B>> + 'static,
     {
         let len = buf.as_ref().len();
         let mut from = 0;
         loop {
-            let _permit = gate::permit_unless_ring().await;
             let (fd, at) = (Arc::clone(&self.fd), offset + from as u64);
-            let started = operation(fd, at, InFlight::new(buf, from));
-            let submitted = live::submitted(compio::runtime::submit(started));
-            let BufResult(result, ended) = submitted.await;
-            buf = ended.into_inner().into_inner();
+            let result;
+            if live::uses_ring() {
+                let started = operation(fd, at, InFlight::new(buf, from));
+                let submitted = live::submitted(compio::runtime::submit(started));
+                let ended;
+                BufResult(result, ended) = submitted.await;
+                buf = ended.into_inner().into_inner();
+            } else {
+                let called = live::blocking(move || {
+                    let result = call(&fd, &mut buf, from, at);
+                    (result.map_err(io::Error::from), buf)
+                });
+                (result, buf) = called.await;
+            }
             match next_step(result, from, len) {
                 ControlFlow::Continue(next) => from = next,
                 ControlFlow::Break(result) => return (result, buf),
@@ -258,7 +287,7 @@ impl DirectFile {
     /// # Errors
     /// The system's. Writes that were not durable may then be lost, even if a later call succeeds.
     pub async fn sync_data(&self) -> io::Result<()> {
-        gate::sync_data(&self.fd).await
+        sync_data(&self.fd).await
     }
 
     /// Tells the device that a range holds no data: punches a hole in a file, discards on a block device. Does nothing if the
@@ -269,7 +298,6 @@ impl DirectFile {
         }
         let fd = Arc::clone(&self.fd);
         let kind = self.kind;
-        let _permit = gate::permit().await;
         self.begin_change();
         let result = live::blocking(move || match kind {
             Kind::File => {
@@ -281,7 +309,7 @@ impl DirectFile {
         .await;
         self.changes.fetch_sub(1, Ordering::Relaxed);
         match result {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => {
                 self.cannot_discard.store(true, Ordering::Relaxed);
                 Ok(())
             }
@@ -305,6 +333,27 @@ impl Drop for DirectFile {
         if *self.changes.get_mut() == 0 {
             locks::unlock(&self.fd);
         }
+    }
+}
+
+/// Makes the completed writes to a file durable.
+async fn sync_data(fd: &Arc<OwnedFd>) -> io::Result<()> {
+    let fd = Arc::clone(fd);
+    if live::uses_ring() {
+        let BufResult(result, _) = compio::runtime::submit(op::Sync::new(fd, true)).await;
+        return result.map(drop);
+    }
+    let called = live::blocking(move || rustix::fs::fdatasync(fd)).await;
+    Ok(called?)
+}
+
+/// Makes a file at least `len` bytes long and reserves its space. Returns the refusal, with the file unchanged, if its file
+/// system cannot reserve space or the process may not.
+fn reserve(file: impl AsFd, len: u64) -> io::Result<Option<Errno>> {
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len) {
+        Ok(()) => Ok(None),
+        Err(full @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => Err(full.into()),
+        Err(refusal) => Ok(Some(refusal)),
     }
 }
 

@@ -5,16 +5,16 @@ use std::fmt;
 use std::io;
 use std::num::NonZero;
 use std::os::fd::AsRawFd;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use compio::driver::{BufferPool, DriverType, ProactorBuilder};
 use compio::runtime::{Runtime, RuntimeBuilder};
 
 use super::inbox::{self, Inbox};
 use super::submission::{self, RING_ENTRIES};
+use super::{panics, probe};
 
 /// Completion slots of a ring. The kernel keeps completions that do not fit.
 const RING_COMPLETIONS: u32 = 4096;
@@ -22,13 +22,13 @@ const RING_COMPLETIONS: u32 = 4096;
 /// Tasks polled before the loop looks at completions again.
 const TASKS_PER_TURN: usize = 256;
 
-/// Threads that execute one worker's file operations without a ring.
-pub(crate) const BLOCKING_THREADS: usize = 64;
-
 /// Consecutive failures of the ring, [`RETRY_PAUSE`] apart, that end the process.
 const RING_FAILURES: u32 = 500;
 
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
+
+/// Time between two lines of the log about a ring that fails and works again.
+const TOLD_AGAIN: Duration = Duration::from_secs(1);
 
 /// Choice of I/O path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -136,7 +136,7 @@ impl Driver {
             IoChoice::Auto => match ring(config) {
                 Ok(runtime) => (runtime, IoPath::IoUring),
                 Err(refused) => {
-                    let reason = format!("io_uring is not available: {refused}");
+                    let reason = refused.to_string();
                     (polling(config)?, IoPath::Fallback { reason })
                 }
             },
@@ -169,6 +169,7 @@ impl Driver {
     pub(super) fn run(&self, mut turn: impl FnMut() -> bool) {
         let runtime = self.runtime();
         let mut failures = 0;
+        let mut last_told: Option<Instant> = None;
         runtime.enter(|| {
             while !turn() {
                 self.inbox.empty();
@@ -180,16 +181,19 @@ impl Driver {
                     runtime.current_timeout()
                 };
                 // The library panics on unexpected errors.
-                let waited = std::panic::catch_unwind(AssertUnwindSafe(|| {
-                    runtime.poll_with(limit);
-                }));
-                match waited {
+                match panics::caught(|| runtime.poll_with(limit)) {
                     Ok(()) => failures = 0,
-                    Err(panic) => {
+                    Err(error) => {
                         failures += 1;
-                        super::panics::log("waiting for I/O", &*panic);
+                        if failures == 1 && last_told.is_none_or(|told| told.elapsed() > TOLD_AGAIN) {
+                            last_told = Some(Instant::now());
+                            tracing::error!(error, "a worker cannot wait for I/O, and tries again");
+                        }
                         if failures == RING_FAILURES {
-                            tracing::error!("I/O keeps failing; giving up");
+                            tracing::error!(
+                                error,
+                                "a worker cannot wait for I/O: the process ends; server.io=\"fallback\" does without io_uring"
+                            );
                             std::process::abort();
                         }
                         std::thread::sleep(RETRY_PAUSE);
@@ -222,7 +226,8 @@ fn ring(config: &LiveConfig) -> io::Result<Runtime> {
     let with_hints = |proactor: &mut ProactorBuilder, on: bool| {
         let hinted = proactor.single_issuer(on).coop_taskrun(on);
         hinted.taskrun_flag(on).defer_taskrun(on);
-        runtime(proactor)
+        probe::check(proactor)?;
+        runtime(proactor).map_err(probe::refused("io_uring_setup"))
     };
     match with_hints(&mut proactor, true) {
         // Kernels before 6.1 refuse these hints.
@@ -242,7 +247,6 @@ fn proactor(config: &LiveConfig, driver: DriverType) -> ProactorBuilder {
     proactor
         .driver_type(driver)
         .capacity(RING_ENTRIES)
-        .thread_pool_limit(BLOCKING_THREADS)
         .buffer_pool_size(NonZero::new(config.recv_buffers).unwrap_or(NonZero::<u16>::MIN))
         .buffer_pool_buffer_len(config.recv_buffer_bytes);
     proactor

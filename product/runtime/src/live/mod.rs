@@ -19,9 +19,12 @@
 //! that forbids it) the workers wait with epoll, a pool of threads reads files, and [`Workers::io_path`] says why. A ring that
 //! keeps failing ends the process: its operations in flight can neither be finished nor abandoned safely.
 
+mod clock;
 mod driver;
 mod inbox;
 mod panics;
+mod pool;
+mod probe;
 mod signals;
 mod submission;
 mod workers;
@@ -34,10 +37,13 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 pub use driver::{IoChoice, IoPath, LiveConfig, io_path_here};
+pub use panics::log_failed_waits_once;
 pub use signals::{Signal, Signals, signals};
 pub use workers::{Workers, block_on, block_on_with};
 
-pub(crate) use driver::{BLOCKING_THREADS, is_tearing_down, recv_pool, uses_ring};
+pub(crate) use clock::unix_seconds;
+pub(crate) use driver::{is_tearing_down, recv_pool, uses_ring};
+pub(crate) use pool::blocking;
 pub(crate) use submission::submitted;
 
 use crate::Instant;
@@ -48,11 +54,6 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(365 * 24 * 3600);
 pub(crate) fn monotonic_now() -> Instant {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Instant::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
-}
-
-pub(crate) fn unix_seconds() -> u32 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-    u32::try_from(time.tv_sec.max(0)).unwrap_or(u32::MAX)
 }
 
 pub(crate) async fn sleep(duration: Duration) {
@@ -78,17 +79,4 @@ pub(crate) fn spawn_local(task: impl Future<Output = ()> + 'static) {
             })
     });
     compio::runtime::spawn(guarded).detach();
-}
-
-/// Runs `work` on a thread that may block, and waits for the result without blocking this thread.
-pub(crate) async fn blocking<T, F>(work: F) -> T
-where
-    T: Send + 'static,
-    F: FnOnce() -> T + Send + 'static,
-{
-    use compio::runtime::ResumeUnwind;
-    compio::runtime::spawn_blocking(work)
-        .await
-        .resume_unwind()
-        .expect("a task awaited here is not cancelled")
 }

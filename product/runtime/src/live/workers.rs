@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use super::driver::{Driver, IoChoice, IoPath, LiveConfig, io_path_here};
 use super::inbox::Inbox;
+use crate::process::no_thread;
 
 /// Threads that run tasks and their I/O. Clones refer to the same threads. A worker number out of range panics.
 ///
@@ -28,39 +29,38 @@ struct Shared {
 }
 
 impl Workers {
-    /// Starts the threads and waits until each has its ring.
+    /// Starts the threads and waits until each has its ring. Starts fewer, and logs that, if the system refuses one of them.
     ///
     /// # Errors
-    /// When a thread or a ring cannot be created; no thread is left running then.
+    /// When the first thread or its ring cannot be created.
     pub fn start(config: &LiveConfig) -> io::Result<Self> {
         let count = config.threads.max(1);
         let mut inboxes = Vec::with_capacity(count);
         let mut threads = Vec::with_capacity(count);
         let mut io_path = IoPath::IoUring;
-        let mut outcome = Ok(());
         for worker in 0..count {
-            outcome = start_worker(worker, config).map(|(thread, inbox, path)| {
-                threads.push(thread);
-                inboxes.push(inbox);
-                if io_path == IoPath::IoUring {
-                    io_path = path;
+            match start_worker(worker, config) {
+                Ok((thread, inbox, path)) => {
+                    threads.push(thread);
+                    inboxes.push(inbox);
+                    if io_path == IoPath::IoUring {
+                        io_path = path;
+                    }
                 }
-            });
-            if outcome.is_err() {
-                break;
+                Err(error) if worker == 0 => return Err(error),
+                Err(error) => {
+                    tracing::warn!("{worker} of {count} workers serve: {error}");
+                    break;
+                }
             }
         }
-        let workers = Self {
+        Ok(Self {
             shared: Arc::new(Shared {
                 inboxes,
                 io_path,
                 threads: Mutex::new(threads),
             }),
-        };
-        if outcome.is_err() {
-            workers.clone().shutdown();
-        }
-        outcome.map(|()| workers)
+        })
     }
 
     /// Returns the number of workers.
@@ -161,7 +161,8 @@ fn start_worker(worker: usize, config: &LiveConfig) -> io::Result<Started> {
                 return;
             }
             driver.run(|| inbox.is_stopped());
-        })?;
+        })
+        .map_err(|error| no_thread(&error))?;
     let (inbox, path) = reported
         .recv()
         .unwrap_or_else(|_| Err(io::Error::other("the worker thread ended at once")))?;

@@ -7,10 +7,12 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
-use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
 use super::Stream;
 use super::ready::{Interest, wait_after};
@@ -21,6 +23,12 @@ const BACKLOG: i32 = 4096;
 /// Unsent bytes that the system holds for a TCP peer, beyond bytes in flight. Bounds the kernel memory of a peer that does not
 /// read.
 const UNSENT_BYTES: u32 = 128 << 10;
+
+/// Silence of a TCP peer after which the system asks whether it is still there, the pause between two questions, and the
+/// number of questions without an answer that end the connection: a peer whose host has vanished is gone after two minutes.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_PROBES: u32 = 6;
 
 /// Address of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +51,10 @@ impl fmt::Display for PeerAddr {
 /// A listening socket. Usable from every worker; one task at a time accepts.
 #[derive(Debug)]
 pub struct Listener {
-    socket: Arc<OwnedFd>,
+    socket: OwnedFd,
+    /// An epoll instance that is readable when a connection waits. The ring polls it in place of the socket: a ring outlives
+    /// its process by some milliseconds, and with it what it polls, so that clients would reach a listener without a server.
+    waiting: Arc<OwnedFd>,
     tcp_address: Option<SocketAddr>,
     /// Socket file, removed with the listener.
     _file: Option<SocketFile>,
@@ -56,7 +67,14 @@ impl Listener {
     /// `AddrInUse` when another process listens there, else the system's.
     pub fn tcp(address: SocketAddr) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-        socket.set_reuse_address(true)?;
+        // Without the option, `bind` fails for a minute after a server with open connections has ended.
+        let _ = socket.set_reuse_address(true);
+        let keepalive = TcpKeepalive::new()
+            .with_time(KEEPALIVE_IDLE)
+            .with_interval(KEEPALIVE_INTERVAL)
+            .with_retries(KEEPALIVE_PROBES);
+        // Accepted sockets inherit it. If the system does not know an option, its own times hold.
+        let _ = socket.set_tcp_keepalive(&keepalive);
         socket.bind(&SockAddr::from(address))?;
         Self::on(socket, None)
     }
@@ -78,20 +96,23 @@ impl Listener {
     fn on(socket: Socket, file: Option<SocketFile>) -> io::Result<Self> {
         socket.listen(BACKLOG)?;
         socket.set_nonblocking(true)?;
+        let waiting = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&waiting, &socket, EventData::new_u64(0), EventFlags::IN)?;
         Ok(Self {
-            tcp_address: socket.local_addr()?.as_socket(),
-            socket: Arc::new(OwnedFd::from(socket)),
+            tcp_address: socket.local_addr().ok().and_then(|it| it.as_socket()),
+            socket: OwnedFd::from(socket),
+            waiting: Arc::new(waiting),
             _file: file,
         })
     }
 
-    /// Returns the TCP address listened on; `None` for a unix socket.
+    /// Returns the TCP address listened on; `None` for a unix socket, or if the system does not tell.
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         self.tcp_address
     }
 
     /// Refuses connections from now on, including connections that wait to be accepted. The address is free for the next process
-    /// at once, though a poll of the ring may keep the socket for a while.
+    /// at once.
     pub fn close(&self) {
         // Fails only on a closed socket.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
@@ -107,20 +128,15 @@ impl Listener {
                 Ok((socket, peer)) => {
                     let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
                     let peer = peer.map_or(PeerAddr::Unix, PeerAddr::Tcp);
-                    if matches!(peer, PeerAddr::Tcp(_))
-                        && rustix::net::sockopt::set_tcp_nodelay(&socket, true).is_err()
-                    {
-                        // Only a reset connection refuses.
-                        continue;
-                    }
                     if matches!(peer, PeerAddr::Tcp(_)) {
-                        // If the system does not know the option, its own bounds hold.
+                        // If the system refuses an option, its own bounds hold. A reset connection shows at its first receive.
+                        let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
                         let _ = SockRef::from(&socket).set_tcp_notsent_lowat(UNSENT_BYTES);
                     }
                     return Ok((Stream::new(socket), peer));
                 }
                 Err(error) if is_about_one_connection(error) => {}
-                Err(error) => wait_after(error, &self.socket, Interest::Readable).await?,
+                Err(error) => wait_after(error, &self.waiting, Interest::Readable).await?,
             }
         }
     }

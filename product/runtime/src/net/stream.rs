@@ -41,6 +41,14 @@ pub struct Stream {
 pub struct Closer(Weak<OwnedFd>);
 
 impl Closer {
+    /// Returns whether bytes of the peer have arrived that no receive has taken; false if the system does not tell.
+    pub fn has_unread(&self) -> bool {
+        let Some(socket) = self.0.upgrade() else {
+            return false;
+        };
+        rustix::io::ioctl_fionread(&*socket).is_ok_and(|bytes| bytes > 0)
+    }
+
     /// Ends the connection in both directions, if it still exists: a waiting receive sees the end of the stream, a waiting send
     /// fails.
     pub fn close(&self) {

@@ -139,10 +139,11 @@ impl<'i> Batch<'_, 'i> {
             }
             Command::FlushAll { delay, noreply } => {
                 self.answers.counters.cmd_flush.hit();
-                self.answers
-                    .engine
-                    .flush_all(delay.flush_at(self.answers.now))
-                    .await;
+                let (engine, now) = (self.answers.engine, self.answers.now);
+                match delay.flush_at(now) {
+                    past if past < now => engine.flush_older(past).await,
+                    deadline => engine.flush_all(deadline).await,
+                }
                 write::status(&mut self.answers.replies.out, Status::Ok, noreply);
             }
             Command::Sync { noreply } if !self.shared.config.server.enable_sync => {

@@ -226,7 +226,7 @@ impl<'i> Answers<'_, 'i> {
             let modified = self.engine.modify(key, now, |found| {
                 // The closure runs again after a wait, so earlier output is void.
                 replies.out.truncate(start);
-                match (found, request.vivify) {
+                match (found, request.expiry_of_new()) {
                     (Some(view), _) => {
                         let (amend, meta) = decide_get(request, view, now);
                         match show_meta(replies, request, &meta, view) {
@@ -240,16 +240,15 @@ impl<'i> Answers<'_, 'i> {
                         }
                     }
                     (None, Some(exptime)) => {
-                        // `T` beside `N` sets the expiry of the item that `N` creates.
-                        let expiry = request.touch.unwrap_or(exptime).to_absolute(now);
                         let put = Put {
-                            expiry: expiry.0,
+                            expiry: exptime.to_absolute(now).0,
                             cas_unique: request.new_cas,
                             won: true,
+                            fetched: !request.no_bump,
                             binary_key: request.key.is_base64(),
                             ..Put::default()
                         };
-                        (Change::Put(put), GetOutcome::Created(expiry))
+                        (Change::Put(put), GetOutcome::Created)
                     }
                     (None, None) => (Change::Keep, GetOutcome::Miss),
                 }
@@ -279,13 +278,12 @@ impl<'i> Answers<'_, 'i> {
                 }
                 // Handled above.
                 GetOutcome::NoRoom(_) => {}
-                GetOutcome::Created(expiry) => {
+                GetOutcome::Created => {
                     self.counters.get_misses.hit();
                     let meta = ItemMeta {
                         cas_unique: modified.cas_unique,
-                        ttl_after: expiry.ttl(now),
                         won: true,
-                        ..ItemMeta::default()
+                        ..describe_new(request, now)
                     };
                     write::meta_get_hit(&mut self.replies.out, request, &meta, b"");
                 }
@@ -440,7 +438,7 @@ enum GetOutcome {
     Hit(Option<SharedValue>),
     /// Nothing was done: room for this many bytes is needed first.
     NoRoom(usize),
-    Created(Expiry),
+    Created,
     Miss,
 }
 
@@ -536,12 +534,22 @@ pub(super) fn describe(view: &ItemView<'_>, now: u32) -> ItemMeta {
         cas_unique: view.cas_unique,
         value_bytes: view.value.len(),
         ttl,
-        ttl_after: ttl,
         last_access_secs: now.saturating_sub(view.last_access),
         fetched: view.fetched,
         stale: view.stale,
-        won: false,
         token_sent: view.won,
+        ..ItemMeta::default()
+    }
+}
+
+/// Returns the fields of an item that `request` creates.
+pub(super) fn describe_new(request: &MetaRequest<'_>, now: u32) -> ItemMeta {
+    let ttl = |exptime: Option<Exptime>| exptime?.to_absolute(now).ttl(now);
+    ItemMeta {
+        ttl_touched: ttl(request.touch),
+        ttl_created: ttl(request.vivify),
+        created: true,
+        ..ItemMeta::default()
     }
 }
 
@@ -554,7 +562,7 @@ fn decide_get(request: &MetaRequest<'_>, view: &ItemView<'_>, now: u32) -> (Amen
     let wins = request.wins(seen, view.stale, view.won, false, now);
     let mut meta = describe(view, now);
     meta.won = wins;
-    meta.ttl_after = touched.unwrap_or(Expiry(view.expiry)).ttl(now);
+    meta.ttl_touched = touched.and_then(|expiry| expiry.ttl(now));
     let amend = Amend {
         expiry: touched.map(|expiry| expiry.0),
         won: wins.then_some(true),

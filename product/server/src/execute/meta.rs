@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 
 use engine::{Amend, Change, ItemView, Key, Lookup, Peek, Put};
-use protocol::write::{Counted, DumpedItem, ItemMeta, Outcome};
+use protocol::write::{Counted, DumpedItem, Outcome};
 use protocol::{Expiry, MetaCommand, MetaKey, MetaRequest, MetaSet, Refusal, adjust, write};
 
-use super::get::describe;
+use super::get::{describe, describe_new};
 use super::store::{Condition, Writer, refuse};
 use super::text::renumbered;
 use crate::dump::dumped;
@@ -88,7 +88,7 @@ impl MetaWrite<'_> {
                     match &mut outcome {
                         Outcome::Done(counted) => {
                             // As in memcached, creating the number counts as neither.
-                            if !counted.created {
+                            if !counted.item.created {
                                 hits.hit();
                             }
                             counted.item.cas_unique = modified.cas_unique;
@@ -140,11 +140,12 @@ fn decide_delete(
     }
     let touched = request.touch.map(|exptime| exptime.to_absolute(now).0);
     let change = if request.remove_value {
+        let kept = (!request.invalidate).then_some(view.cas_unique);
         Change::Put(Put {
-            expiry: touched.unwrap_or(view.expiry),
-            cas_unique: request.new_cas,
-            stale: request.invalidate || view.stale,
-            won: !request.invalidate && view.won,
+            client_flags: request.client_flags,
+            expiry: touched.unwrap_or_default(),
+            cas_unique: request.new_cas.or(kept),
+            stale: request.invalidate,
             binary_key: view.binary_key,
             ..Put::default()
         })
@@ -169,31 +170,22 @@ fn decide_arithmetic(
     now: u32,
 ) -> (Change<'static>, Option<Outcome<Counted>>) {
     let touched = request.touch.map(|exptime| exptime.to_absolute(now));
-    let done = |put, value, created, item| {
-        let counted = Counted {
-            value,
-            created,
-            item,
-        };
+    let done = |put, value, item| {
+        let counted = Counted { value, item };
         (Change::Put(put), Some(Outcome::Done(counted)))
     };
     let Some(view) = found else {
-        let Some(exptime) = request.vivify else {
+        let Some(exptime) = request.expiry_of_new() else {
             return (Change::Keep, Some(Outcome::NotFound));
         };
-        let expiry = touched.unwrap_or(exptime.to_absolute(now));
         let put = Put {
             value: Cow::Owned(request.initial.to_string().into_bytes()),
-            expiry: expiry.0,
+            expiry: exptime.to_absolute(now).0,
             cas_unique: request.new_cas,
             binary_key: request.key.is_base64(),
             ..Put::default()
         };
-        let item = ItemMeta {
-            ttl_after: expiry.ttl(now),
-            ..ItemMeta::default()
-        };
-        return done(put, request.initial, true, item);
+        return done(put, request.initial, describe_new(request, now));
     };
     let expected = request.compare_cas.unwrap_or(view.cas_unique);
     if expected != view.cas_unique {
@@ -209,6 +201,6 @@ fn decide_arithmetic(
         ..renumbered(view, &adjusted)
     };
     let mut item = describe(view, now);
-    item.ttl_after = expiry.ttl(now);
-    done(put, adjusted.value, false, item)
+    item.ttl_touched = expiry.ttl(now);
+    done(put, adjusted.value, item)
 }

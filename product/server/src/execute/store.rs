@@ -105,12 +105,13 @@ fn decide_set<'v>(
         };
     };
     if condition.verb == StoreVerb::Add {
-        return (Change::Access, Outcome::NotStored);
+        return (Change::Use, Outcome::NotStored);
     }
+    // No item matches a 0.
     if let Some(expected) = condition.compare_cas
-        && expected != view.cas_unique
+        && (expected != view.cas_unique || expected == 0)
     {
-        if condition.invalidate && expected < view.cas_unique {
+        if condition.invalidate && (1..view.cas_unique).contains(&expected) {
             // An older version than the item's: stored, but marked stale, and the item's expiry stays.
             let stale = Put {
                 stale: true,

@@ -98,7 +98,7 @@ impl TextWrite<'_> {
                         Change::Put(renumbered(view, &adjusted)),
                         Some(Ok(adjusted.value)),
                     ),
-                    None => (Change::Access, Some(Err(()))),
+                    None => (Change::Keep, Some(Err(()))),
                 }
             })
             .await;

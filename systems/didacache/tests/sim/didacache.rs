@@ -7,7 +7,9 @@ use std::time::Duration;
 use device::{Geometry, MemoryDisk, MemoryJournal};
 use emulated::{Endurance, Libssd, Nand, NandConfig, NandTiming, SegmentShape};
 use flowstone_engine::config::META_BYTES;
-use flowstone_engine::{Engine, EngineConfig, Medium, Opening, ReclaimPolicy, Stop, Victim};
+use flowstone_engine::{
+    Engine, EngineConfig, Medium, NamedCounts as _, Opening, ReclaimPolicy, Stop, Victim,
+};
 use rand::Rng;
 
 use crate::support::{

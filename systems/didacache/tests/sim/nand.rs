@@ -18,8 +18,8 @@ use rand::Rng;
 use runtime::sim::Sim;
 
 use crate::support::{
-    JOURNAL_WORDS, SEGMENT_BYTES, didacache, for_each_seed, for_seeds_until, get, numbered, random,
-    run_background, set, slotted, tight, value,
+    JOURNAL_WORDS, SEGMENT_BYTES, didacache, fill, for_each_seed, for_seeds_until, get, numbered,
+    random, run_background, set, slotted, tight, value,
 };
 
 const PAGE_BYTES: u32 = 16 << 10;
@@ -196,11 +196,7 @@ fn an_orderly_stop_keeps_everything_and_another_shape_is_refused() {
         };
         let journal = sim.block_on(async {
             let (engine, journal) = parts.open(SegmentShape::Planes, &config).await.unwrap();
-            for number in 0..1000 {
-                set(&engine, &numbered(number), &value(number, 3000))
-                    .await
-                    .unwrap();
-            }
+            fill(&engine, 1000, 3000).await;
             assert_eq!(engine.stop().await, Stop::Complete { objects: 1000 });
             journal
         });
@@ -291,11 +287,7 @@ fn an_orderly_stop_of_a_full_flash_is_complete_though_block_after_block_fails_un
         Sim::new(seed).block_on(async {
             let opened = parts.open_on(flash.clone(), &config(seed)).await;
             let (engine, _journal) = opened.unwrap();
-            for number in 0..20_000 {
-                set(&engine, &numbered(number), &value(number, 3000))
-                    .await
-                    .unwrap();
-            }
+            fill(&engine, 20_000, 3000).await;
             assert!(engine.stats().placement.segments_reclaimed > 0);
             // Writes all items that are only in memory, so that the stop needs erases for the checkpoint only.
             engine.sync().await.unwrap();
@@ -324,11 +316,7 @@ fn an_orderly_stop_is_complete_though_a_block_fails_under_its_checkpoint() {
             let sim = Sim::new(seed);
             let journal = sim.block_on(async {
                 let (engine, journal) = parts.open(SegmentShape::Block, &config).await.unwrap();
-                for number in 0..100 {
-                    set(&engine, &numbered(number), &value(number, 3000))
-                        .await
-                        .unwrap();
-                }
+                fill(&engine, 100, 3000).await;
                 assert_eq!(engine.stop().await, Stop::Complete { objects: 100 });
                 let bad = parts.nand.bad_blocks().len();
                 let store = engine.store();

@@ -35,7 +35,7 @@ use engine::journal::Journal;
 use engine::placement::{Displaced, InMemory, Parts};
 use engine::reclaim::IndexUse;
 use engine::store::SegmentStore;
-use engine::{Key, KeyHash};
+use engine::{HashSeed, Key, KeyHash};
 use parking_lot::{Mutex, RwLock};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -68,7 +68,7 @@ pub(super) struct Hashed {
     slots: u64,
     partition_bits: u32,
     /// Seed of the key hashes.
-    seed: u64,
+    seed: HashSeed,
 }
 
 /// Queue of keys whose dead copies must be found.
@@ -149,7 +149,7 @@ impl Hashed {
             hot: HotShare::new(settings.hot_percent, settings.one_clock),
             slots: (config.slots << parts.partition_bits) as u64,
             partition_bits: parts.partition_bits,
-            seed: parts.image,
+            seed: parts.hash_seed,
         };
         let (tables, filters) = (hashed.table_bytes(), hashed.members.read().memory_bytes());
         hashed.held.table_bytes.add(tables);
@@ -480,15 +480,15 @@ impl Hashed {
 
     /// Returns an upper bound of the live items whose entries the index has lost, or that a start may lose.
     pub(super) fn entries_lost(&self) -> u64 {
-        let recorded_lost = self.counters.recorded_lost.get();
+        let counts = self.counters.read();
         // Counts a mark as if it matched every segment and function: on average it hits this many other items, which share
         // its slot.
         let sharing = PROBES as u64 * self.index_use.objects.load(Ordering::Relaxed);
         let is_small = self.slots < SMALL_TABLES;
         let by_marks = match is_small {
-            true => recorded_lost,
-            false => recorded_lost * sharing / self.slots,
+            true => counts.recorded_lost,
+            false => counts.recorded_lost * sharing / self.slots,
         };
-        self.counters.lost() + by_marks
+        counts.lost() + by_marks
     }
 }

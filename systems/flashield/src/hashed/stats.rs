@@ -1,36 +1,32 @@
 //! Statistics of an index without keys: counters since it was opened, and sizes at present.
 
-use engine::Count as _;
 use std::sync::atomic::AtomicU64;
 
-#[derive(Debug, Default)]
-pub(super) struct Counters {
-    /// Entries of items to be kept that other entries displaced.
-    pub(super) displaced_hot: AtomicU64,
-    /// Ghosts that other entries displaced.
-    pub(super) displaced_ghosts: AtomicU64,
-    /// Entries removed without a read of their items, because too many keys had been overwritten or removed.
-    pub(super) removed_unread: AtomicU64,
-    /// Entries removed or moved with the entry of another key with which they had slot and place in common.
-    pub(super) removed_shared: AtomicU64,
-    /// Reads that found an item of another key, or none.
-    pub(super) false_reads: AtomicU64,
-    /// Entries of overwritten or removed items, found by a read.
-    pub(super) found_dead: AtomicU64,
-    /// Entries whose loss has been recorded in the journal.
-    pub(super) recorded_lost: AtomicU64,
+engine::counters! {
+    /// Entries lost, and reads of wrong entries.
+    pub(super) struct Counts {
+        /// Entries of items to be kept that other entries displaced.
+        displaced_hot = "index_displaced_hot",
+        /// Ghosts that other entries displaced.
+        displaced_ghosts = "index_displaced_ghosts",
+        /// Entries removed without a read of their items, because too many keys had been overwritten or removed.
+        removed_unread = "index_removed_unread",
+        /// Entries removed or moved with the entry of another key with which they had slot and place in common.
+        removed_shared = "index_removed_shared",
+        /// Reads that found an item of another key, or none.
+        false_reads = "index_false_reads",
+        /// Entries of overwritten or removed items, found by a read.
+        found_dead = "index_found_dead",
+        /// Entries whose loss has been recorded in the journal.
+        recorded_lost = "index_recorded_lost",
+    }
+    from pub(super) struct Counters of AtomicU64
 }
 
-impl Counters {
+impl Counts {
     /// Returns how many entries of live items are lost.
     pub(super) fn lost(&self) -> u64 {
-        let causes = [
-            &self.displaced_hot,
-            &self.displaced_ghosts,
-            &self.removed_unread,
-            &self.removed_shared,
-        ];
-        causes.iter().map(|cause| cause.get()).sum()
+        self.displaced_hot + self.displaced_ghosts + self.removed_unread + self.removed_shared
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use device::Image;
 use flowstone_engine::format::item::ItemRef;
 use flowstone_engine::{
     Dram, DumpCursor, Engine, EngineConfig, IndexSettings, Lookup, MemoryCursor, Peek,
@@ -17,8 +18,8 @@ use rand::Rng;
 
 use crate::hashed_placement::HashedFor;
 use crate::support::{
-    Media, for_each_seed, get, get_item, memory_disk, numbered, random, remove, roomy, set,
-    simulate, start, tight, value,
+    Left, Media, fill, for_each_seed, get, get_item, memory_disk, numbered, random, remove, roomy,
+    set, simulate, start, tight, value,
 };
 
 const RETURN: ReclaimPolicy = ReclaimPolicy::ReturnRecent {
@@ -289,10 +290,7 @@ fn only_a_look_that_counts_makes_an_item_read() {
             ..roomy()
         };
         let engine = start(&hashed_media(65 << 20, 30_000), &config).await;
-        for number in 0..ITEMS {
-            let bytes = value(number, 1900);
-            set(&engine, &numbered(number), &bytes).await.unwrap();
-        }
+        fill(&engine, ITEMS, 1900).await;
         let is_fetched = async |number, peek| {
             let name = numbered(number);
             let (key, now) = (engine.key(&name).unwrap(), runtime::unix_seconds());
@@ -425,5 +423,63 @@ fn syncs_that_seal_segments_share_a_round() {
         let sealed = (written() - before) / (256 << 10);
         assert!(sealed <= 4 * 4, "{sealed} segments for 200 syncs");
         assert_eq!(engine.stats().dram_dirty_items, 0);
+    });
+}
+
+/// The look-up of a removed key finds nothing once the key is no longer listed as dead: no entry leads to its copy.
+#[test]
+fn what_was_removed_has_no_entry_when_it_leaves_the_list_of_the_dead() {
+    simulate(1, async {
+        let engine = start(&hashed_media(17 << 20, 1000), &roomy()).await;
+        for number in 0..20 {
+            let bytes = value(number, 1000);
+            set(&engine, &numbered(number), &bytes).await.unwrap();
+        }
+        settle(&engine).await;
+        for number in 0..10 {
+            remove(&engine, number).await;
+        }
+        settle(&engine).await;
+        assert_eq!(counted(&engine, "index_dead_keys"), 0);
+        for number in 0..20 {
+            let found = get(&engine, &numbered(number)).await.is_some();
+            assert_eq!(found, number >= 10, "{number}");
+        }
+    });
+}
+
+/// The removal of a key whose entry has been displaced finds no copy, and records none: a start goes by the lost entry.
+#[test]
+fn what_has_lost_its_entry_stays_gone_after_a_removal_and_a_kill() {
+    const KEYS: u64 = 200;
+    let config = EngineConfig {
+        partition_bits: 0,
+        ..roomy()
+    };
+    let with_few_slots = |left: &Left| {
+        let (disk, mut media) = left.media();
+        media.placement = Some(Arc::new(HashedFor(60)));
+        (disk, media)
+    };
+    let (disk, media) = with_few_slots(&Left::new(Image::new(17 << 20)));
+    let left = simulate(1, async {
+        let engine = start(&media, &config).await;
+        for number in 0..KEYS {
+            let bytes = value(number, 1000);
+            set(&engine, &numbered(number), &bytes).await.unwrap();
+        }
+        settle(&engine).await;
+        assert!(counted(&engine, "index_recorded_lost") > KEYS / 2);
+        for number in 0..KEYS {
+            remove(&engine, number).await;
+        }
+        settle(&engine).await;
+        Left::of(&disk, &media)
+    });
+    simulate(2, async {
+        let engine = start(&with_few_slots(&left).1, &config).await;
+        for number in 0..KEYS {
+            assert_eq!(get(&engine, &numbered(number)).await, None, "{number}");
+        }
     });
 }

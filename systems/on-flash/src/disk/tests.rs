@@ -25,6 +25,20 @@ async fn write(part: &IndexDisk) {
     part.write(0, page.into()).await.expect("the disk works");
 }
 
+#[test]
+fn what_is_synced_is_durable() {
+    Sim::new(4).block_on(async {
+        let disk = Arc::new(FaultyDisk::in_memory(2 * PART_BYTES, 4));
+        let [one, other] = parts(&disk);
+        for part in [&one, &other] {
+            write(part).await;
+            assert!(disk.pending() > 0);
+            assert!(part.sync().await.is_ok());
+            assert_eq!(disk.pending(), 0, "a power cut would undo it");
+        }
+    });
+}
+
 /// A failed sync may have lost the writes of another writer, though the next sync succeeds.
 #[test]
 fn a_sync_that_has_failed_fails_those_of_others_who_had_written() {

@@ -132,17 +132,13 @@ async fn fill_hash(table: &SliceHash) {
 
 async fn fill_bloom(filter: &SliceBloom) {
     for key in 0..500_u32 {
-        filter
-            .insert(&key.to_le_bytes())
-            .await
-            .expect("drives work");
+        let inserted = filter.insert(&key.to_le_bytes()).await;
+        inserted.expect("drives work");
     }
     filter.flush().await.expect("drives work");
     for key in 500..550_u32 {
-        filter
-            .insert(&key.to_le_bytes())
-            .await
-            .expect("drives work");
+        let inserted = filter.insert(&key.to_le_bytes()).await;
+        inserted.expect("drives work");
     }
     filter.sync().await.expect("drives work");
 }

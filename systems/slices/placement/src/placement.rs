@@ -8,6 +8,7 @@
 
 mod kind;
 mod load;
+mod made;
 mod plan;
 mod residents;
 mod saved;
@@ -19,36 +20,33 @@ pub use settings::SlicedSettings;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use device::{DeviceError, Journal as _, Region};
 use runtime::sync::Notify;
 use runtime::work::{self, Work};
-use slices::{Before, Known, PagedLog, SliceIndex};
+use slices::{Before, Known, SliceIndex};
 use zerocopy::IntoBytes as _;
 
 use crate::encoding::{Header, VERSION};
-use engine::Count as _;
 use engine::OpenError;
 use engine::format::checkpoint::Section;
 use engine::format::journal::kept_hash;
 use engine::format::location::Place;
 use engine::placement::{
-    BackgroundTask, Batch, Counts, Displaced, Event, Found, Inserted, Located, Look, Placement,
-    PlacementFuture, Pressure, Probe, Restored, Space, Unlocated, read_copy,
+    BackgroundTask, Batch, Counts, Displaced, Event, Found, Inserted, Located, Look, Parts,
+    Placement, PlacementFuture, Pressure, Probe, Restored, Space, Unlocated, read_copy,
 };
 use engine::reclaim::IndexUse;
 use engine::store::{Patience, ReadError, SegmentRecord, SegmentStore};
+use engine::{Count as _, NamedCounts as _};
 use engine::{Key, KeyHash};
-use on_flash::RestoredKeys;
-use on_flash::{IndexDisk, IndexSyncs, PatientStart};
+use load::Maker;
+use made::{Made, NUMBERS_AHEAD};
+use on_flash::{IndexSyncs, Numbers, PatientStart, RestoredKeys};
 use parking_lot::Mutex;
-use plan::{AREAS, Tables};
+use plan::AREAS;
 use saved::{NotSaved, Saver};
 use segments::SlicedSegments;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Segment numbers reserved at once. After a crash, entries on flash may have any reserved number, so the next start gives
-/// higher numbers.
-const NUMBERS_AHEAD: u32 = 1 << 12;
 /// Pause after a failed reservation of numbers.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Most items placed between two checks whether a table is nearly full: half of the items that a nearly full table still
@@ -57,16 +55,10 @@ const PLACED_AT_ONCE: usize = 16;
 
 /// A [`SliceIndex`] over the segments of a store.
 struct Sliced {
-    settings: SlicedSettings,
     store: Arc<SegmentStore>,
     segments: Arc<SlicedSegments>,
     index_use: Arc<IndexUse>,
-    region: Region,
-    syncs: Arc<IndexSyncs>,
-    /// The start, during which operations of the index's device are repeated after an error. Ends when background work
-    /// starts.
-    start: Arc<PatientStart>,
-    expected_items: u64,
+    maker: Maker,
     /// The index, set by `load`.
     made: OnceLock<Made>,
     /// Section of the last run, until it is loaded.
@@ -80,45 +72,21 @@ struct Sliced {
     checkpoint_wanted: Arc<Notify>,
     /// Notified when half of the reserved numbers have been given.
     numbers_wanted: Notify,
-    counters: Counters,
-}
-
-/// The index and its parts of the region.
-struct Made {
-    index: SliceIndex,
-    /// Locations of the slicetables, followed by the [limit](Made::reserved) of the numbers.
-    log: Arc<PagedLog>,
-    tables: Tables,
-    instance: u64,
-    areas: [IndexDisk; AREAS],
-    /// Bytes of memory of index and log when they were made, without the pieces that flushes hold.
-    fixed_bytes: u64,
-}
-
-impl Made {
-    /// Returns the limit of the reserved numbers: all numbers given so far are lower.
-    fn reserved(&self) -> u32 {
-        self.log.load(self.log.words() - 1) as u32
-    }
-
-    /// Reserves the [`NUMBERS_AHEAD`] numbers from `from` on, durably. Returns the new limit; `None` if no numbers are left.
-    async fn reserve(&self, from: u32) -> Result<Option<u32>, DeviceError> {
-        let Some(limit) = from.checked_add(NUMBERS_AHEAD) else {
-            return Ok(None);
-        };
-        self.log.store(self.log.words() - 1, limit.into());
-        self.log.sync().await?;
-        Ok(Some(limit))
-    }
-}
-
-#[derive(Default)]
-struct Counters {
-    memory_hits: AtomicU64,
-    flash_hits: AtomicU64,
-    misses: AtomicU64,
+    answers: Counters,
+    /// Searches that could not read the index.
     unreadable: AtomicU64,
+    /// Bytes written by [`save`](Self::save).
     saved_bytes: AtomicU64,
+}
+
+engine::counters! {
+    /// Answers of the index.
+    struct Answers {
+        memory_hits = "index_memory_hits",
+        flash_hits = "index_flash_hits",
+        misses = "index_absent",
+    }
+    from struct Counters of AtomicU64
 }
 
 /// Areas that a checkpoint in force may name.
@@ -142,6 +110,67 @@ fn key_of(hash: KeyHash) -> u64 {
 }
 
 impl Sliced {
+    fn new(settings: SlicedSettings, parts: Parts) -> Result<Self, OpenError> {
+        let region = parts.index_region.ok_or_else(|| {
+            load::error_of(&"it needs a file or a drive, and this is open flash: give it a device of its own (--index-flash)")
+        })?;
+        let segments = Arc::new(SlicedSegments {
+            numbers: Numbers::new(parts.store.table().segments()),
+            units_per_segment: parts.codec.units_per_segment,
+            store: Arc::clone(&parts.store),
+            index_use: Arc::clone(&parts.index_use),
+        });
+        let sliced = Self {
+            maker: Maker {
+                settings,
+                segments: Arc::clone(&segments),
+                index_use: Arc::clone(&parts.index_use),
+                region,
+                syncs: Arc::new(IndexSyncs::new(&parts.store, parts.index_is_apart)),
+                start: Arc::new(PatientStart::new(&parts.store)),
+                expected_items: parts.expected_items,
+            },
+            segments,
+            store: parts.store,
+            restored: RestoredKeys::new(&parts.index_use),
+            index_use: parts.index_use,
+            made: OnceLock::new(),
+            section: Mutex::new(parts.section),
+            areas: Mutex::default(),
+            numbered_at_checkpoint: AtomicU32::new(0),
+            numbered_at_section: AtomicU32::new(0),
+            checkpoint_wanted: parts.checkpoint_wanted,
+            numbers_wanted: Notify::default(),
+            answers: Counters::default(),
+            unreadable: AtomicU64::new(0),
+            saved_bytes: AtomicU64::new(0),
+        };
+        // Impossible settings are refused before anything is written. An existing index keeps the settings that it was made
+        // with.
+        if sliced.section.lock().is_none() {
+            sliced.maker.new_tables()?;
+        }
+        Ok(sliced)
+    }
+
+    /// Opens the index of the last run, or makes an empty one.
+    async fn load_index(&self) -> Result<(), OpenError> {
+        let section = self.section.lock().take();
+        let made = match section {
+            Some(section) => {
+                let (made, area) = self.maker.load_section(&section).await?;
+                self.areas.lock().may_be_named[area] = true;
+                let given = self.segments.numbers.given();
+                self.numbered_at_checkpoint.store(given, Ordering::Relaxed);
+                made
+            }
+            None => self.maker.make_empty().await?,
+        };
+        let is_first = self.made.set(made).is_ok();
+        debug_assert!(is_first, "it is loaded once");
+        Ok(())
+    }
+
     fn made(&self) -> &Made {
         self.made.get().expect("it is loaded before all else")
     }
@@ -198,7 +227,7 @@ impl Sliced {
         let (numbered, next) = self.segments.numbers.saved(living);
         saver.segments(&numbered, next).await?;
         let written = saver.finish().await?;
-        self.counters.saved_bytes.add(written);
+        self.saved_bytes.add(written);
         Ok(Some(Header {
             instance: made.instance.into(),
             incarnations: made.tables.incarnations.into(),
@@ -211,12 +240,9 @@ impl Sliced {
     }
 
     fn account(&self) {
-        let Some(made) = self.made.get() else {
-            return;
-        };
-        let memory = made.index.memory();
-        let bytes = made.fixed_bytes.max(memory.total() - memory.pieces);
-        self.index_use.bytes.store(bytes, Ordering::Relaxed);
+        if let Some(made) = self.made.get() {
+            made.account(&self.index_use);
+        }
     }
 
     fn displaced(&self, before: Option<Before>, hash: KeyHash) -> Displaced {
@@ -296,9 +322,9 @@ impl Sliced {
         work::count(Work::IndexStep, 1);
         let found = self.index().get(key_of(hash)).await;
         let counter = match &found {
-            Ok(Some(_)) => &self.counters.flash_hits,
-            Ok(None) => &self.counters.misses,
-            Err(_) => &self.counters.unreadable,
+            Ok(Some(_)) => &self.answers.flash_hits,
+            Ok(None) => &self.answers.misses,
+            Err(_) => &self.unreadable,
         };
         counter.add(1);
         let place = self.segments.place(found.ok().flatten()?)?;
@@ -311,7 +337,7 @@ impl Sliced {
     fn wants_checkpoint(&self) -> bool {
         let at_last = self.numbered_at_checkpoint.load(Ordering::Relaxed);
         let since = self.segments.numbers.given().saturating_sub(at_last);
-        since >= self.settings.checkpoint_segments
+        since >= self.maker.settings.checkpoint_segments
     }
 
     async fn invalidate_all(&self, outdated: Vec<(KeyHash, u64)>) {
@@ -341,7 +367,7 @@ impl Placement for Sliced {
         _counts: Counts<'a>,
     ) -> PlacementFuture<'a, Result<Found, ReadError>> {
         if matches!(probe, Probe::At(_)) {
-            self.counters.memory_hits.add(1);
+            self.answers.memory_hits.add(1);
         }
         let hash = key.hash();
         let look = move || self.probe_of(hash);
@@ -408,7 +434,7 @@ impl Placement for Sliced {
     }
 
     fn background(self: Arc<Self>) -> Vec<BackgroundTask> {
-        self.start.end();
+        self.maker.start.end();
         let sliced = Arc::clone(&self);
         let keep_up: BackgroundTask =
             Box::new(move || Box::pin(async move { sliced.index().keep_up().await }));
@@ -473,12 +499,9 @@ impl Placement for Sliced {
             return;
         };
         let stats = made.index.stats();
-        let counters = &self.counters;
         let shape = made.index.shape();
+        self.answers.read().each(visit);
         for (name, value) in [
-            ("index_memory_hits", counters.memory_hits.get()),
-            ("index_flash_hits", counters.flash_hits.get()),
-            ("index_absent", counters.misses.get()),
             (
                 "index_hit_reads",
                 stats.page_reads - stats.absent_page_reads,
@@ -489,11 +512,11 @@ impl Placement for Sliced {
             ("mappings_evicted", stats.evicted),
             (
                 "index_pages_damaged",
-                stats.pages_lost + counters.unreadable.get(),
+                stats.pages_lost + self.unreadable.get(),
             ),
             (
                 "index_bytes_written",
-                stats.bytes_written + counters.saved_bytes.get(),
+                stats.bytes_written + self.saved_bytes.get(),
             ),
             (
                 "index_flash_bytes",

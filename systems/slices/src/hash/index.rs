@@ -9,7 +9,8 @@ use std::sync::Arc;
 use device::{Disk, Journal};
 use runtime::sync::Notify;
 
-use super::{HashMemory, HashStats, HashTable, SliceHash};
+use super::hash_table::HashTable;
+use super::{HashMemory, HashStats, SliceHash};
 use crate::error::SliceError;
 use crate::flush::{self, Flush as _, State};
 use crate::settings::{HashSettings, HashShape};
@@ -158,7 +159,7 @@ impl SliceIndex {
         let inner = self.inner();
         let number = inner.keys.partition(key);
         let mut state = self.state_of(key);
-        let before = state.before(key);
+        let before = change_before(&state, key);
         match state.active.table.insert(key, Change::Value(value)) {
             Ok(()) => {
                 inner.levels.set(number, state.active.table.len() as u32);
@@ -174,7 +175,7 @@ impl SliceIndex {
     /// Removes a key without waiting. Returns the change that memory had of the key.
     pub fn bury(&self, key: u64) -> Option<Before> {
         let mut state = self.state_of(key);
-        let before = state.before(key);
+        let before = change_before(&state, key);
         self.bury_in(&mut state, key);
         before
     }
@@ -189,7 +190,7 @@ impl SliceIndex {
         let number = inner.keys.partition(key);
         let mut before = None;
         let attempt = |state: &mut State<HashTable>| {
-            before = state.before(key);
+            before = change_before(state, key);
             let has_changed = inner.try_change(&mut state.active, key, Change::Delete);
             inner.levels.set(number, state.active.table.len() as u32);
             has_changed
@@ -266,7 +267,9 @@ impl SliceIndex {
                 due.await;
                 continue;
             };
-            let is_due = |state: &mut State<HashTable>| inner.is_due(number, state);
+            let is_due = |state: &mut State<HashTable>| {
+                inner.levels.is_due(number, state.active.table.len())
+            };
             flush::begin(inner, number, is_due).await;
         }
     }
@@ -276,9 +279,9 @@ impl SliceIndex {
         let inner = self.inner();
         (0..inner.shape.partitions)
             .filter_map(|number| {
-                let mut state = inner.partitions[number as usize].state.lock();
+                let state = inner.partitions[number as usize].state.lock();
                 let has_space = state.frozen.len() < inner.most_frozen();
-                let can_be = has_space && inner.is_due(number, &mut state);
+                let can_be = has_space && inner.levels.is_due(number, state.active.table.len());
                 can_be.then(|| (state.active.table.len(), number))
             })
             .max()
@@ -347,26 +350,11 @@ impl SliceIndex {
     }
 }
 
-impl HashTable {
-    fn is_due(&self, number: u32, state: &mut State<Self>) -> bool {
-        state.active.table.len() >= self.levels.early_of(number) as usize
-    }
-}
-
-impl State<HashTable> {
-    /// Returns the change that memory has of a key that is about to change.
-    fn before(&self, key: u64) -> Option<Before> {
-        let change = self.known(key)?;
-        Some(Before {
-            known: known(change),
-            is_frozen: self.active.table.get(key).is_none(),
-        })
-    }
-
-    /// Returns the last change of a key that memory has.
-    pub(super) fn known(&self, key: u64) -> Option<Change> {
-        let mut frozen = self.frozen.newest_first();
-        let frozen = || frozen.find_map(|frozen| frozen.memory.table.get(key));
-        self.active.table.get(key).or_else(frozen)
-    }
+/// Returns the change that memory has of a key that is about to change.
+fn change_before(state: &State<HashTable>, key: u64) -> Option<Before> {
+    let change = state.known(key)?;
+    Some(Before {
+        known: known(change),
+        is_frozen: state.active.table.get(key).is_none(),
+    })
 }

@@ -83,7 +83,7 @@ impl Levels {
     }
 
     /// Returns the number of entries at which the table of a partition is flushed.
-    pub(super) fn early_of(&self, partition: u32) -> u32 {
+    fn early_of(&self, partition: u32) -> u32 {
         let partitions = self.levels.len() as u64;
         match self.when[partition as usize].load(Ordering::Relaxed) {
             FIRST => {
@@ -93,6 +93,11 @@ impl Levels {
             NOW => 1,
             _ => self.early,
         }
+    }
+
+    /// Returns whether the table of a partition has enough entries to be flushed.
+    pub(super) fn is_due(&self, partition: u32, entries: usize) -> bool {
+        entries >= self.early_of(partition) as usize
     }
 
     /// Notes that the table of a partition has no place for a key. Called under the partition's lock.

@@ -4,9 +4,11 @@
 //! the vector. Vectors with the same key have at most as many entries as a bucket has places, so a key that many vectors share
 //! leaves places for others in its two buckets. A vector that one table does not list is found through the others.
 
+use crate::counts::Counts;
 use crate::keys::Keys;
 use crate::lsh::layout::LshLayout;
 use crate::lsh::page::Entry;
+use crate::lsh::stats::LshStats;
 
 /// The place of the entry of a key in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,6 +123,23 @@ impl Batch {
             self.overflowed.push((first as u32, place.tag));
         }
         Listing::Listed
+    }
+
+    /// Lists a vector in all tables.
+    pub(crate) fn list(&mut self, places: &[Place], ordinal: u32, counts: &Counts<LshStats>) {
+        let (mut full, mut crowded) = (0, 0);
+        for &place in places {
+            match self.insert(place, ordinal) {
+                Listing::Listed => {}
+                Listing::Full => full += 1,
+                Listing::Crowded => crowded += 1,
+            }
+        }
+        counts.add(|counts| {
+            counts.full = full;
+            counts.crowded = crowded;
+            counts.unlisted = (full + crowded == places.len() as u64).into();
+        });
     }
 
     /// Sorts the overflowed tags, so that they can be looked up. No entry may be inserted afterwards.

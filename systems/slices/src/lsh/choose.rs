@@ -4,10 +4,8 @@
 //! one of `l` tables with `1 - (1 - p(d)^m)^l`. With more functions there are fewer far candidates, and fewer near ones.
 
 use crate::error::SliceError;
-use crate::lsh::family::{Family, Functions, normal};
+use crate::lsh::family::{Family, Functions, MOST_FUNCTIONS, normal};
 
-/// Maximum functions of a table.
-pub(crate) const MOST_FUNCTIONS: u32 = 128;
 pub(crate) const MOST_PROBES: u32 = 1024;
 pub(crate) const MOST_TABLES: u32 = 256;
 /// Maximum pairs of a sample whose distance is measured.
@@ -61,45 +59,14 @@ pub struct Choice {
     pub share: f64,
 }
 
-impl Family {
-    /// Returns the probability that one function lets two vectors at this distance collide.
-    pub fn collision(&self, distance: f64) -> f64 {
-        if distance <= 0.0 {
-            return 1.0;
-        }
-        match *self {
-            Self::Cosine => 1.0 - (1.0 - distance).clamp(-1.0, 1.0).acos() / std::f64::consts::PI,
-            Self::Euclidean { width } => {
-                let ratio = f64::from(width) / distance;
-                let tail = (1.0 - (-ratio * ratio / 2.0).exp()) / ratio;
-                let both = 1.0 - 2.0 * normal_cdf(-ratio);
-                (both - (2.0 / std::f64::consts::PI).sqrt() * tail).clamp(0.0, 1.0)
-            }
-        }
-    }
-
-    /// Returns the probability that two vectors at this distance collide in at least one of `tables` tables of `functions`
-    /// functions.
-    pub fn found(&self, distance: f64, tables: u32, functions: u32) -> f64 {
-        let in_one = self.collision(distance).powf(functions.into());
-        1.0 - (1.0 - in_one).powf(tables.into())
-    }
-
-    /// Returns the most functions with which a vector at distance `near` is found with probability `recall` or more, in `tables`
-    /// tables; `None` if one function is too many.
-    pub fn functions_for(&self, near: f64, tables: u32, recall: f64) -> Option<u32> {
-        (1..=MOST_FUNCTIONS)
-            .rev()
-            .find(|&functions| self.found(near, tables, functions) >= recall)
-    }
-
+impl Choice {
     /// Returns the functions, and for Euclidean distance the width, that meet the target and read the fewest vectors, if vectors
-    /// are like those of `sample`. Ignores the width of `self`. Takes about a second.
+    /// are like those of `sample`. Ignores the width of `family`. Takes about a second.
     ///
     /// # Errors
     /// [`SliceError::Setting`] if the sample has fewer than two vectors or has vectors that no index takes, or if no number of
     /// functions in so few tables finds vectors so far away.
-    pub fn chosen(&self, sample: &[Vec<f32>], target: &Target) -> Result<Choice, SliceError> {
+    pub fn of(family: Family, sample: &[Vec<f32>], target: &Target) -> Result<Self, SliceError> {
         let refuse = |what: &str| Err(SliceError::Setting(what.to_owned()));
         let is_distance = target.near.is_finite() && target.near > 0.0;
         if sample.len() < 2 || !is_distance {
@@ -115,23 +82,23 @@ impl Family {
         if len == 0 || !sample.iter().all(is_vector) {
             return refuse("to choose functions give vectors of equally many finite components");
         }
-        let distances = distances(self, sample);
+        let distances = distances(family, sample);
         if distances.is_empty() {
             return refuse(
                 "to choose functions give two vectors that have a distance; those of zeros have no direction",
             );
         }
-        let families: Vec<Self> = match self {
-            Self::Cosine => vec![Self::Cosine],
-            Self::Euclidean { .. } => WIDTHS
-                .map(|width| Self::Euclidean {
+        let families: Vec<Family> = match family {
+            Family::Cosine => vec![Family::Cosine],
+            Family::Euclidean { .. } => WIDTHS
+                .map(|width| Family::Euclidean {
                     width: (width * target.near) as f32,
                 })
                 .into(),
         };
         let choices = families
             .into_iter()
-            .filter_map(|family| family.choice(target, &distances));
+            .filter_map(|family| Self::by_distances(family, target, &distances));
         match choices.min_by(|one, other| one.share.total_cmp(&other.share)) {
             Some(choice) => Ok(choice),
             None => refuse(
@@ -141,11 +108,11 @@ impl Family {
     }
 
     /// Returns the most functions that meet the target, and the share of vectors at these distances that they read.
-    fn choice(&self, target: &Target, distances: &[f64]) -> Option<Choice> {
+    fn by_distances(family: Family, target: &Target, distances: &[f64]) -> Option<Self> {
         let recall_of =
-            |functions| self.likely_found(&[target.near], target, functions, RECALL_TRIALS);
-        let mut functions = self.functions_for(target.near, target.tables, target.recall)?;
-        let mut recall = self.found(target.near, target.tables, functions);
+            |functions| likely_found(family, &[target.near], target, functions, RECALL_TRIALS);
+        let mut functions = family.functions_for(target.near, target.tables, target.recall)?;
+        let mut recall = family.found(target.near, target.tables, functions);
         while target.probes > 0 && functions < MOST_FUNCTIONS {
             let with_more = recall_of(functions + 1);
             if with_more < target.recall {
@@ -155,7 +122,7 @@ impl Family {
         }
         let share = match target.probes {
             0 => {
-                let found = |&distance: &f64| self.found(distance, target.tables, functions);
+                let found = |&distance: &f64| family.found(distance, target.tables, functions);
                 distances.iter().map(found).sum::<f64>() / distances.len() as f64
             }
             _ => {
@@ -166,11 +133,11 @@ impl Family {
                     .step_by(step)
                     .copied()
                     .collect();
-                self.likely_found(&some, target, functions, SHARE_TRIALS)
+                likely_found(family, &some, target, functions, SHARE_TRIALS)
             }
         };
-        Some(Choice {
-            family: *self,
+        Some(Self {
+            family,
             functions,
             tables: target.tables,
             probes: target.probes,
@@ -178,65 +145,65 @@ impl Family {
             share,
         })
     }
+}
 
-    /// Returns how often vectors at these distances are found, by trial. Collisions depend on distances alone, so vectors of a
-    /// few dimensions stand for all.
-    fn likely_found(
-        &self,
-        distances: &[f64],
-        target: &Target,
-        functions: u32,
-        trials: usize,
-    ) -> f64 {
-        const DIMENSIONS: usize = 16;
-        let (tables, functions) = (target.tables as usize, functions as usize);
-        let drawn = Functions::new(*self, tables, functions, DIMENSIONS, 0x7e57);
-        let trials = trials.max(distances.len());
-        let found = (0..trials).filter(|&trial| {
-            let distance = distances[trial % distances.len()];
-            let (one, other) = self.apart::<DIMENSIONS>(distance, trial);
-            let likely = drawn.likely_keys(&one, target.probes as usize);
-            let keys = drawn.keys(&other);
-            likely.into_iter().any(|(table, key)| keys[table] == key)
-        });
-        found.count() as f64 / trials as f64
-    }
+/// Returns how often vectors at these distances are found, by trial. Collisions depend on distances alone, so vectors of a
+/// few dimensions stand for all.
+fn likely_found(
+    family: Family,
+    distances: &[f64],
+    target: &Target,
+    functions: u32,
+    trials: usize,
+) -> f64 {
+    const DIMENSIONS: usize = 16;
+    let (tables, functions) = (target.tables as usize, functions as usize);
+    let drawn = Functions::new(family, tables, functions, DIMENSIONS, 0x7e57);
+    let trials = trials.max(distances.len());
+    let found = (0..trials).filter(|&trial| {
+        let distance = distances[trial % distances.len()];
+        let (one, other) = apart::<DIMENSIONS>(family, distance, trial);
+        let likely = drawn.likely_keys(&one, target.probes as usize);
+        let keys = drawn.keys(&other);
+        likely.into_iter().any(|(table, key)| keys[table] == key)
+    });
+    found.count() as f64 / trials as f64
+}
 
-    /// Returns two vectors at this distance, different ones in each trial.
-    fn apart<const N: usize>(&self, distance: f64, trial: usize) -> ([f32; N], [f32; N]) {
-        let draw = |part: usize| {
-            let direction: [f64; N] =
-                std::array::from_fn(|at| normal(0xd4a3, 2 * trial + part, at).into());
-            let length = direction.iter().map(|at| at * at).sum::<f64>().sqrt();
-            direction.map(|at| at / length)
-        };
-        let (one, mut aside) = (draw(0), draw(1));
-        match self {
-            Self::Cosine => {
-                let along: f64 = one.iter().zip(&aside).map(|(a, b)| a * b).sum();
-                for (at, one) in aside.iter_mut().zip(&one) {
-                    *at -= along * one;
-                }
-                let length = aside.iter().map(|at| at * at).sum::<f64>().sqrt();
-                let cosine = (1.0 - distance).clamp(-1.0, 1.0);
-                let sine = (1.0 - cosine * cosine).sqrt() / length;
-                let other = std::array::from_fn(|at| (cosine * one[at] + sine * aside[at]) as f32);
-                (one.map(|at| at as f32), other)
+/// Returns two vectors at this distance, different ones in each trial.
+fn apart<const N: usize>(family: Family, distance: f64, trial: usize) -> ([f32; N], [f32; N]) {
+    let draw = |part: usize| {
+        let direction: [f64; N] =
+            std::array::from_fn(|at| normal(0xd4a3, 2 * trial + part, at).into());
+        let length = direction.iter().map(|at| at * at).sum::<f64>().sqrt();
+        direction.map(|at| at / length)
+    };
+    let (one, mut aside) = (draw(0), draw(1));
+    match family {
+        Family::Cosine => {
+            let along: f64 = one.iter().zip(&aside).map(|(a, b)| a * b).sum();
+            for (at, one) in aside.iter_mut().zip(&one) {
+                *at -= along * one;
             }
-            Self::Euclidean { width } => {
-                // Many widths from the origin, so that each trial meets other buckets.
-                let far = one.map(|at| (100.0 * f64::from(*width) * at) as f32);
-                (
-                    far,
-                    std::array::from_fn(|at| far[at] + (distance * aside[at]) as f32),
-                )
-            }
+            let length = aside.iter().map(|at| at * at).sum::<f64>().sqrt();
+            let cosine = (1.0 - distance).clamp(-1.0, 1.0);
+            let sine = (1.0 - cosine * cosine).sqrt() / length;
+            let other = std::array::from_fn(|at| (cosine * one[at] + sine * aside[at]) as f32);
+            (one.map(|at| at as f32), other)
+        }
+        Family::Euclidean { width } => {
+            // Many widths from the origin, so that each trial meets other buckets.
+            let far = one.map(|at| (100.0 * f64::from(width) * at) as f32);
+            (
+                far,
+                std::array::from_fn(|at| far[at] + (distance * aside[at]) as f32),
+            )
         }
     }
 }
 
 /// Returns distances between vectors of a sample, in ascending order, for pairs that lie evenly among all pairs.
-fn distances(family: &Family, sample: &[Vec<f32>]) -> Vec<f64> {
+fn distances(family: Family, sample: &[Vec<f32>]) -> Vec<f64> {
     let len = sample.len();
     let pairs = (len * (len - 1) / 2).min(MOST_PAIRS);
     let pair = |nth: usize| {
@@ -250,24 +217,6 @@ fn distances(family: &Family, sample: &[Vec<f32>]) -> Vec<f64> {
         .collect();
     distances.sort_by(f64::total_cmp);
     distances
-}
-
-/// Returns the normal distribution, to 1e-7: Abramowitz and Stegun, 26.2.17.
-fn normal_cdf(x: f64) -> f64 {
-    const FACTORS: [f64; 5] = [
-        0.319_381_530,
-        -0.356_563_782,
-        1.781_477_937,
-        -1.821_255_978,
-        1.330_274_429,
-    ];
-    let t = 1.0 / (1.0 + 0.231_641_9 * x.abs());
-    let sum = FACTORS
-        .iter()
-        .rev()
-        .fold(0.0, |sum, factor| (sum + factor) * t);
-    let tail = sum * (-x * x / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
-    if x < 0.0 { tail } else { 1.0 - tail }
 }
 
 #[cfg(test)]
@@ -284,7 +233,7 @@ mod tests {
                     probes,
                     ..Target::new(0.5)
                 };
-                let refused = family.chosen(&sample, &target).expect_err("refused");
+                let refused = Choice::of(family, &sample, &target).expect_err("refused");
                 assert!(matches!(refused, SliceError::Setting(_)), "{refused}");
             }
         };
@@ -295,46 +244,8 @@ mod tests {
         refusal(Family::Cosine, &[[f32::NAN, f32::NAN]; 3]);
         refusal(Family::Cosine, &[[0.0, 0.0]; 3]);
         for sample in [[vec![1.0], vec![1.0, 2.0]], [vec![], vec![]]] {
-            let refused = euclidean.chosen(&sample, &Target::new(0.5));
+            let refused = Choice::of(euclidean, &sample, &Target::new(0.5));
             assert!(matches!(refused, Err(SliceError::Setting(_))));
-        }
-    }
-    use crate::lsh::family::Functions;
-
-    #[test]
-    fn collisions_are_as_likely_as_computed() {
-        let families = [
-            (Family::Cosine, [0.05, 0.5, 1.0]),
-            (Family::Euclidean { width: 4.0 }, [0.5, 2.0, 8.0]),
-        ];
-        for (family, distances) in families {
-            let functions = Functions::new(family, 4_000, 1, 30, 11);
-            for distance in distances {
-                let one: Vec<f32> = (0..30).map(|at| (at % 7) as f32 - 2.0).collect();
-                let norm = one.iter().map(|x| x * x).sum::<f32>().sqrt();
-                let (mut a, mut b) = (vec![0.0; 30], vec![0.0; 30]);
-                match family {
-                    Family::Cosine => {
-                        a[0] = 1.0;
-                        b[0] = 1.0 - distance as f32;
-                        b[1] = (1.0 - b[0] * b[0]).max(0.0).sqrt();
-                    }
-                    Family::Euclidean { .. } => {
-                        for at in 0..30 {
-                            a[at] = one[at];
-                            b[at] = one[at] * (1.0 + distance as f32 / norm);
-                        }
-                    }
-                }
-                assert!((family.distance(&a, &b) - distance).abs() < 1e-4);
-                let keys = functions.keys(&a).into_iter().zip(functions.keys(&b));
-                let measured = keys.filter(|(a, b)| a == b).count() as f64 / 4_000.0;
-                let computed = family.collision(distance);
-                assert!(
-                    (measured - computed).abs() < 0.03,
-                    "{family:?} {distance}: {measured} {computed}"
-                );
-            }
         }
     }
 
@@ -354,11 +265,11 @@ mod tests {
                 probes,
                 ..Target::new(near)
             };
-            let choice = family.chosen(&sample, &target(0)).expect("there is one");
+            let choice = Choice::of(family, &sample, &target(0)).expect("there is one");
             assert!(choice.recall >= 0.95 && choice.share < 0.2, "{choice:?}");
             let more = choice.family.found(near, 10, choice.functions + 1);
             assert!(more < 0.95, "{choice:?}");
-            let with_probes = family.chosen(&sample, &target(20)).expect("there is one");
+            let with_probes = Choice::of(family, &sample, &target(20)).expect("there is one");
             assert!(
                 with_probes.share < choice.share + 0.005,
                 "{with_probes:?} {choice:?}"
@@ -370,17 +281,13 @@ mod tests {
             tables: 1,
             ..Target::new(1.9)
         };
-        let refused = Family::Cosine.chosen(&sample, &far).expect_err("refused");
+        let refused = Choice::of(Family::Cosine, &sample, &far).expect_err("refused");
         assert!(refused.to_string().contains("more tables"), "{refused}");
         let near = Target::new(0.1);
-        assert!(Family::Cosine.chosen(&sample[..1], &near).is_err());
+        assert!(Choice::of(Family::Cosine, &sample[..1], &near).is_err());
         let none = Target { tables: 0, ..near };
-        assert!(Family::Cosine.chosen(&sample, &none).is_err());
-        assert!(
-            Family::Cosine
-                .chosen(&sample, &Target::new(f64::NAN))
-                .is_err()
-        );
+        assert!(Choice::of(Family::Cosine, &sample, &none).is_err());
+        assert!(Choice::of(Family::Cosine, &sample, &Target::new(f64::NAN)).is_err());
     }
 
     #[test]
@@ -393,10 +300,10 @@ mod tests {
                 probes: 0,
                 ..Target::new(distance)
             };
-            let by_trial = family.likely_found(&[distance], &target, 8, 2_000);
+            let by_trial = likely_found(family, &[distance], &target, 8, 2_000);
             let computed = family.found(distance, 10, 8);
             assert!((by_trial - computed).abs() < 0.05, "{by_trial} {computed}");
-            let (one, other) = family.apart::<16>(distance, 5);
+            let (one, other) = apart::<16>(family, distance, 5);
             assert!((family.distance(&one, &other) - distance).abs() < 1e-3);
         }
     }

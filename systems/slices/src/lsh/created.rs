@@ -98,12 +98,7 @@ pub(crate) fn created(
     let shape = LshShape {
         partitions: found.partitions.get(),
         layout,
-        page: LshPage {
-            page_bytes: created.page_bytes as usize,
-            incarnations: created.incarnations as usize,
-            bucket_entries: found.bucket_entries.get() as usize,
-            filter_bytes: found.filter_bytes.get() as usize,
-        },
+        page: page_of(found),
         batch: own.batch,
         ring: created.ring(own.batch, found.drives.get())?,
         region_bytes: u64::from(found.pages.get()) * u64::from(created.page_bytes),
@@ -111,15 +106,20 @@ pub(crate) fn created(
     Ok((created, shape))
 }
 
-/// Refuses values that no index has. Settings that depend on them have been checked.
-fn check_own(found: &SliceSuperblock, own: &LshOwn) -> Result<(), SliceError> {
-    let (page_bytes, channels) = (found.page_bytes.get(), found.channels.get());
-    let page = LshPage {
-        page_bytes: page_bytes as usize,
+/// Returns the division of a page.
+fn page_of(found: &SliceSuperblock) -> LshPage {
+    LshPage {
+        page_bytes: found.page_bytes.get() as usize,
         incarnations: found.incarnations.get() as usize,
         bucket_entries: found.bucket_entries.get() as usize,
         filter_bytes: found.filter_bytes.get() as usize,
-    };
+    }
+}
+
+/// Refuses values that no index has. Settings that depend on them have been checked.
+fn check_own(found: &SliceSuperblock, own: &LshOwn) -> Result<(), SliceError> {
+    let (page_bytes, channels) = (found.page_bytes.get(), found.channels.get());
+    let page = page_of(found);
     let sub_tables = sub_tables(own.tables.into(), channels);
     let columns = u64::from(own.tables) * u64::from(sub_tables);
     let layers = columns.div_ceil(channels.into());

@@ -8,6 +8,9 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 /// Number of sums that are formed side by side, so that the order of additions is the same on every machine.
 const LANES: usize = 8;
 
+/// Maximum functions of a table.
+pub(crate) const MOST_FUNCTIONS: u32 = 128;
+
 /// A distance, with its functions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Family {
@@ -44,6 +47,55 @@ impl Family {
             Self::Euclidean { .. } => pairs.map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt(),
         }
     }
+
+    /// Returns the probability that one function lets two vectors at this distance collide.
+    pub fn collision(&self, distance: f64) -> f64 {
+        if distance <= 0.0 {
+            return 1.0;
+        }
+        match *self {
+            Self::Cosine => 1.0 - (1.0 - distance).clamp(-1.0, 1.0).acos() / std::f64::consts::PI,
+            Self::Euclidean { width } => {
+                let ratio = f64::from(width) / distance;
+                let tail = (1.0 - (-ratio * ratio / 2.0).exp()) / ratio;
+                let both = 1.0 - 2.0 * normal_cdf(-ratio);
+                (both - (2.0 / std::f64::consts::PI).sqrt() * tail).clamp(0.0, 1.0)
+            }
+        }
+    }
+
+    /// Returns the probability that two vectors at this distance collide in at least one of `tables` tables of `functions`
+    /// functions.
+    pub fn found(&self, distance: f64, tables: u32, functions: u32) -> f64 {
+        let in_one = self.collision(distance).powf(functions.into());
+        1.0 - (1.0 - in_one).powf(tables.into())
+    }
+
+    /// Returns the most functions with which a vector at distance `near` is found with probability `recall` or more, in `tables`
+    /// tables; `None` if one function is too many.
+    pub fn functions_for(&self, near: f64, tables: u32, recall: f64) -> Option<u32> {
+        (1..=MOST_FUNCTIONS)
+            .rev()
+            .find(|&functions| self.found(near, tables, functions) >= recall)
+    }
+}
+
+/// Returns the normal distribution, to 1e-7: Abramowitz and Stegun, 26.2.17.
+fn normal_cdf(x: f64) -> f64 {
+    const FACTORS: [f64; 5] = [
+        0.319_381_530,
+        -0.356_563_782,
+        1.781_477_937,
+        -1.821_255_978,
+        1.330_274_429,
+    ];
+    let t = 1.0 / (1.0 + 0.231_641_9 * x.abs());
+    let sum = FACTORS
+        .iter()
+        .rev()
+        .fold(0.0, |sum, factor| (sum + factor) * t);
+    let tail = sum * (-x * x / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
+    if x < 0.0 { tail } else { 1.0 - tail }
 }
 
 /// Number of functions of a table, the nearest to their next value, that are changed together with another function.
@@ -325,6 +377,43 @@ mod tests {
                 same(&near),
                 same(&far)
             );
+        }
+    }
+
+    #[test]
+    fn collisions_are_as_likely_as_computed() {
+        let families = [
+            (Family::Cosine, [0.05, 0.5, 1.0]),
+            (Family::Euclidean { width: 4.0 }, [0.5, 2.0, 8.0]),
+        ];
+        for (family, distances) in families {
+            let functions = Functions::new(family, 4_000, 1, 30, 11);
+            for distance in distances {
+                let one: Vec<f32> = (0..30).map(|at| (at % 7) as f32 - 2.0).collect();
+                let norm = one.iter().map(|x| x * x).sum::<f32>().sqrt();
+                let (mut a, mut b) = (vec![0.0; 30], vec![0.0; 30]);
+                match family {
+                    Family::Cosine => {
+                        a[0] = 1.0;
+                        b[0] = 1.0 - distance as f32;
+                        b[1] = (1.0 - b[0] * b[0]).max(0.0).sqrt();
+                    }
+                    Family::Euclidean { .. } => {
+                        for at in 0..30 {
+                            a[at] = one[at];
+                            b[at] = one[at] * (1.0 + distance as f32 / norm);
+                        }
+                    }
+                }
+                assert!((family.distance(&a, &b) - distance).abs() < 1e-4);
+                let keys = functions.keys(&a).into_iter().zip(functions.keys(&b));
+                let measured = keys.filter(|(a, b)| a == b).count() as f64 / 4_000.0;
+                let computed = family.collision(distance);
+                assert!(
+                    (measured - computed).abs() < 0.03,
+                    "{family:?} {distance}: {measured} {computed}"
+                );
+            }
         }
     }
 }

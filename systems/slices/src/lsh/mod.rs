@@ -24,15 +24,13 @@
 //! | `batch.rs`, `page.rs` | entries in memory and on a drive |
 //! | `ring.rs`, `readers.rs` | vectors on the drives, and the queries that may still read them |
 //! | `log.rs`, `replay.rs` | the log that survives a crash, and its replay at a start |
-//! | `state.rs`, `writer.rs` | inserts, and the task that writes full segments and generations |
-//! | `query.rs` | queries |
+//! | `state.rs`, `store.rs` | inserts, and the task that writes full segments and generations |
+//! | `query.rs` | the index and its queries |
 
 mod batch;
 mod choose;
 mod created;
 mod family;
-mod index;
-mod insert;
 mod layout;
 mod log;
 mod page;
@@ -44,7 +42,7 @@ mod settings;
 mod space;
 mod state;
 mod stats;
-mod writer;
+mod store;
 
 use std::sync::Arc;
 
@@ -60,16 +58,18 @@ use crate::incarnations::Incarnations;
 use crate::keys::Keys;
 use crate::layout::{Layout, drive_bytes};
 use crate::part::Part;
+use crate::regions::Region;
 use crate::superblock::{self, Instance};
 use batch::Places;
 use family::Functions;
-use index::Index;
 use log::{Log, LogShape};
+use query::Index;
 use readers::Readers;
 use ring::{Ring, Vector};
 use space::Space;
 use state::{Insert, State};
 use stats::ChannelCounts;
+use store::Store;
 
 pub use choose::{Choice, Target};
 pub use family::Family;
@@ -157,30 +157,28 @@ impl SliceLsh {
     ) -> Result<Self, SliceError> {
         let pages = shape.layout.pages();
         let drives = Drives::open(disks, layout, instance, pages, &log.pointers)?;
-        let mut inner = Index {
-            shape,
-            space: Space {
-                family: settings.family,
-                components: settings.components,
-                dimensions: settings.dimensions,
-                functions: Functions::new(
-                    settings.family,
-                    settings.tables as usize,
-                    settings.functions as usize,
-                    settings.dimensions as usize,
-                    instance.seed,
-                ),
-                places: Places {
-                    keys: Keys {
-                        seed: instance.seed,
-                        partitions: shape.partitions,
-                        slots: shape.layout.slots,
-                    },
-                    layout: shape.layout,
+        let space = Space {
+            family: settings.family,
+            components: settings.components,
+            dimensions: settings.dimensions,
+            functions: Functions::new(
+                settings.family,
+                settings.tables as usize,
+                settings.functions as usize,
+                settings.dimensions as usize,
+                instance.seed,
+            ),
+            places: Places {
+                keys: Keys {
+                    seed: instance.seed,
+                    partitions: shape.partitions,
+                    slots: shape.layout.slots,
                 },
+                layout: shape.layout,
             },
-            probes: settings.probes,
-            most_candidates: settings.most_candidates,
+        };
+        let mut store = Store {
+            shape,
             drives,
             incarnations: Incarnations {
                 count: shape.page.incarnations,
@@ -198,13 +196,19 @@ impl SliceLsh {
             progress: Notify::new(),
             readers: Readers::default(),
             counts: Counts::default(),
+        };
+        replay::replay(&mut store, &space).await?;
+        let inner = Index {
+            store: Arc::new(store),
+            space,
+            probes: settings.probes,
+            most_candidates: settings.most_candidates,
             channels: ChannelCounts::new(settings.channels.count),
         };
-        inner.replay().await?;
         let opened = Self(Arc::new(inner));
         // Makes the vectors found in the log durable. The first insert overwrites the count that covers them.
         opened.sync().await?;
-        opened.0.write_what_is_full();
+        opened.0.store.write_what_is_full();
         Ok(opened)
     }
 
@@ -214,27 +218,23 @@ impl SliceLsh {
     /// [`SliceError::Vector`] for a vector that the index does not take. The error of the last write, if there is no space
     /// because writes fail. They are tried again until they succeed.
     pub async fn insert(&self, vector: &[f32]) -> Result<VectorId, SliceError> {
-        let inner = &self.0;
-        inner.space.check(vector)?;
-        let components = inner.space.kept(vector)?;
-        let places = inner.space.places_of(vector);
+        let Index { store, space, .. } = &*self.0;
+        space.check(vector)?;
+        let components = space.kept(vector)?;
+        let places = space.places_of(vector);
         loop {
-            let progress = inner.progress.listener();
-            let (inserted, failing) = {
-                let mut state = inner.state.lock();
-                let inserted = inner.insert(&mut state, &places, &components);
-                (inserted, state.failing.clone())
-            };
+            let progress = store.progress.listener();
+            let (inserted, failing) = store.insert(&places, &components);
             match inserted {
-                Insert::Inserted(vector) => return Ok(vector.id(inner.shape.batch)),
+                Insert::Inserted(vector) => return Ok(vector.id(store.shape.batch)),
                 Insert::InsertedLast(vector) => {
-                    inner.write_what_is_full();
-                    return Ok(vector.id(inner.shape.batch));
+                    store.write_what_is_full();
+                    return Ok(vector.id(store.shape.batch));
                 }
-                Insert::Full(generation) => inner.freeze(generation).await,
+                Insert::Full(generation) => store.freeze(generation).await,
                 Insert::Wait => {
                     // The runtime of the task that wrote may have ended.
-                    inner.write_what_is_full();
+                    store.write_what_is_full();
                     if let Some(error) = failing {
                         return Err(error);
                     }
@@ -246,14 +246,14 @@ impl SliceLsh {
 
     /// Removes a vector. Returns whether it existed. Queries that begin later do not return it. Needs no I/O.
     pub fn delete(&self, id: VectorId) -> bool {
-        let inner = &self.0;
-        let state = inner.state.lock();
-        let vector = Vector::of(id, inner.shape.batch);
-        let Some(vector) = vector.filter(|&vector| inner.is_live(&state, vector)) else {
+        let store = &self.0.store;
+        let state = store.state.lock();
+        let vector = Vector::of(id, store.shape.batch);
+        let Some(vector) = vector.filter(|&vector| store.is_live(&state, vector)) else {
             return false;
         };
-        inner.log.delete(vector.generation, vector.ordinal);
-        inner.counts.add(|counts| counts.deletes = 1);
+        store.log.delete(vector.generation, vector.ordinal);
+        store.counts.add(|counts| counts.deletes = 1);
         true
     }
 
@@ -282,13 +282,13 @@ impl SliceLsh {
     /// # Errors
     /// Errors of the log.
     pub async fn sync(&self) -> Result<(), SliceError> {
-        let inner = &self.0;
-        let halves = |each: &mut dyn FnMut(&mut Part)| inner.state.lock().halves().for_each(each);
+        let store = &self.0.store;
+        let halves = |each: &mut dyn FnMut(&mut Part)| store.state.lock().halves().for_each(each);
         let locked = |rest: &dyn Fn()| {
-            let _state = inner.state.lock();
+            let _state = store.state.lock();
             rest();
         };
-        inner.log.sync(halves, locked).await
+        store.log.sync(halves, locked).await
     }
 
     /// Writes all vectors and entries in memory to the drives. A generation that is not full takes the place of a full one.
@@ -296,19 +296,19 @@ impl SliceLsh {
     /// # Errors
     /// As [`insert`](Self::insert).
     pub async fn flush(&self) -> Result<(), SliceError> {
-        let inner = &self.0;
+        let store = &self.0.store;
         // The last generation that has vectors now.
         let last = {
-            let state = inner.state.lock();
+            let state = store.state.lock();
             match state.count {
                 0 => state.generation - 1,
                 _ => state.generation,
             }
         };
         loop {
-            let progress = inner.progress.listener();
+            let progress = store.progress.listener();
             let (is_frozen, failing) = {
-                let state = inner.state.lock();
+                let state = store.state.lock();
                 if state.flushed >= last {
                     return Ok(());
                 }
@@ -316,22 +316,34 @@ impl SliceLsh {
             };
             if let Some(error) = failing {
                 // The runtime of the task that wrote may have ended.
-                inner.write_what_is_full();
+                store.write_what_is_full();
                 return Err(error);
             }
             match is_frozen {
                 true => {
-                    inner.write_what_is_full();
+                    store.write_what_is_full();
                     progress.await;
                 }
-                false => inner.freeze(last).await,
+                false => store.freeze(last).await,
             }
         }
     }
 
     /// Returns the counts since the index was opened.
     pub fn stats(&self) -> LshStats {
-        self.0.stats()
+        let Index {
+            store, channels, ..
+        } = &*self.0;
+        let drives = store.drives.counts();
+        let reads = channels.reads();
+        LshStats {
+            table_pages: reads.table_pages.iter().sum(),
+            vector_pages: reads.vector_pages.iter().sum(),
+            bytes_read: drives.bytes_read,
+            bytes_written: drives.bytes_written,
+            pages_lost: drives.pages_lost,
+            ..store.counts.sums()
+        }
     }
 
     /// Returns the pages that queries have read of each channel since the index was opened, all drives together.
@@ -341,11 +353,27 @@ impl SliceLsh {
 
     /// Returns the shape that follows from the settings of the index's creation.
     pub fn shape(&self) -> &LshShape {
-        &self.0.shape
+        &self.0.store.shape
     }
 
     /// Returns the memory of the index now.
     pub fn memory(&self) -> LshMemory {
-        self.0.memory()
+        let Index { store, space, .. } = &*self.0;
+        let state = store.state.lock();
+        let frozen = state
+            .frozen
+            .as_ref()
+            .map_or(0, |frozen| frozen.batch.bytes());
+        let segments = state.closed.len() + usize::from(state.open.is_some());
+        let regions = state.slicetables.len() * (size_of::<Option<usize>>() + size_of::<Region>());
+        let drives = store.drives.iter();
+        LshMemory {
+            entries: state.batch.bytes() + frozen,
+            partitions: regions as u64,
+            functions: space.functions.bytes(),
+            segments: segments as u64 * u64::from(store.ring.shape.segment_bytes),
+            deletes: store.log.shape.delete_bytes(),
+            pieces: drives.map(|drive| 2 * drive.shape.piece_bytes as u64).sum(),
+        }
     }
 }

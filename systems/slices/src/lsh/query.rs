@@ -9,11 +9,12 @@ use futures_util::future::join_all;
 
 use crate::error::{SliceError, VectorError};
 use crate::lsh::batch::Place;
-use crate::lsh::index::Index;
 use crate::lsh::page::Page;
 use crate::lsh::readers::View;
 use crate::lsh::ring::{Block, ClosedSegment, Vector, VectorId};
-use crate::lsh::state::State;
+use crate::lsh::space::Space;
+use crate::lsh::stats::ChannelCounts;
+use crate::lsh::store::Store;
 use crate::regions::Region;
 
 /// A vector that is near.
@@ -25,6 +26,16 @@ pub struct Neighbour {
     pub distance: f64,
 }
 
+/// An index: a store of vectors, the space of the vectors, and the limits of queries. All clones share it. A query that knows a
+/// vector has a view of the store until it has read the vector.
+pub(super) struct Index {
+    pub(super) store: Arc<Store>,
+    pub(super) space: Space,
+    pub(super) probes: u32,
+    pub(super) most_candidates: usize,
+    pub(super) channels: ChannelCounts,
+}
+
 /// Number of tables that name each vector.
 type Named = HashMap<Vector, u32>;
 
@@ -34,21 +45,23 @@ impl Index {
         vector: &[f32],
         k: usize,
     ) -> Result<Vec<Neighbour>, SliceError> {
+        let store = &*self.store;
         self.space.check(vector)?;
         if k == 0 {
             return Err(VectorError::NoNeighbours.into());
         }
-        self.counts.add(|counts| counts.queries = 1);
+        store.counts.add(|counts| counts.queries = 1);
         let places = self.space.likely_places(vector, self.probes as usize);
         // The view keeps the places of the vectors from being reused until they have been read.
         let (_view, named) = self.named(&places).await?;
         let candidates = self.candidates(named);
-        self.counts
+        store
+            .counts
             .add(|counts| counts.vectors_read = candidates.len() as u64);
         let mut near = Vec::with_capacity(candidates.len());
         let mut compare = |candidate: Vector, components: &[u8]| {
             near.push(Neighbour {
-                id: candidate.id(self.shape.batch),
+                id: candidate.id(store.shape.batch),
                 distance: self.space.distance(vector, components),
             });
         };
@@ -67,19 +80,16 @@ impl Index {
         let mut named = Named::new();
         let mut name = |vector| *named.entry(vector).or_default() += 1;
         let (view, frozen, slicetables) = {
-            let state = self.state.lock();
+            let state = self.store.state.lock();
             for &place in places {
                 for ordinal in state.batch.find(place) {
-                    name(Vector {
-                        generation: state.generation,
-                        ordinal,
-                    });
+                    name(Vector::new(state.generation, ordinal));
                 }
             }
             let region = |place: &Place| state.slicetables[place.partition as usize].clone();
             let slicetables: Vec<Option<Arc<Region>>> = places.iter().map(region).collect();
             (
-                self.readers.enter(state.flushed),
+                self.store.readers.enter(state.flushed),
                 state.frozen.clone(),
                 slicetables,
             )
@@ -87,10 +97,7 @@ impl Index {
         if let Some(frozen) = frozen {
             for &place in places {
                 for ordinal in frozen.batch.find(place) {
-                    name(Vector {
-                        generation: frozen.generation,
-                        ordinal,
-                    });
+                    name(Vector::new(frozen.generation, ordinal));
                 }
             }
         }
@@ -107,30 +114,29 @@ impl Index {
 
     /// Returns the vectors that a slicetable has for a key: in its first slot, and in its second if entries have overflowed.
     async fn search(&self, place: Place, region: &Region) -> Result<Vec<Vector>, SliceError> {
+        let store = &*self.store;
         let mut found = Vec::new();
         for slot in [place.first, place.second] {
-            let number = self.shape.layout.page(slot);
-            let drive = self.drives.of(place.partition);
+            let number = store.shape.layout.page(slot);
+            let drive = store.drives.of(place.partition);
             let channel = drive.shape.channel(number) as usize;
             self.channels.table_pages[channel].fetch_add(1, Ordering::Relaxed);
             let read = drive.read_page(region, place.partition, number).await;
             if let Err(SliceError::Damaged { .. }) = read {
-                self.counts.add(|counts| counts.damaged = 1);
+                store.counts.add(|counts| counts.damaged = 1);
                 continue;
             }
             let read = read?;
             let page = Page {
-                shape: &self.shape.page,
+                shape: &store.shape.page,
                 bytes: &read.bytes,
             };
             found.extend(page.find(place.tag).filter_map(|(incarnation, ordinal)| {
                 let generation = self
+                    .store
                     .incarnations
                     .generation(region.generation, incarnation)?;
-                Some(Vector {
-                    generation,
-                    ordinal,
-                })
+                Some(Vector::new(generation, ordinal))
             }));
             if place.second == place.first || !page.may_have_overflowed(place.tag) {
                 break;
@@ -142,15 +148,12 @@ impl Index {
     /// Returns the vectors to read: the vectors that most tables name, and among equals the youngest. No vector has gone with its
     /// generation: a query knows no slicetable that is older than its view, and a slicetable has no older incarnations.
     fn candidates(&self, named: Named) -> Vec<Vector> {
-        let is_there = |&(
-            Vector {
-                generation,
-                ordinal,
-            },
-            _,
-        ): &(Vector, u32)| { !self.log.is_deleted(generation, ordinal) };
+        let is_there = |(vector, _): &(Vector, u32)| {
+            !self.store.log.is_deleted(vector.generation, vector.ordinal)
+        };
         let mut candidates: Vec<(Vector, u32)> = named.into_iter().filter(is_there).collect();
-        self.counts
+        self.store
+            .counts
             .add(|counts| counts.candidates = candidates.len() as u64);
         candidates.sort_unstable_by_key(|&(vector, tables)| Reverse((tables, vector)));
         candidates.truncate(self.most_candidates);
@@ -163,11 +166,12 @@ impl Index {
         candidates: Vec<Vector>,
         compare: &mut impl FnMut(Vector, &[u8]),
     ) -> Vec<Vector> {
+        let store = &*self.store;
         let mut copied = Vec::new();
         let closed: Vec<ClosedSegment> = {
-            let state = self.state.lock();
+            let state = store.state.lock();
             for &vector in &candidates {
-                if let Some(components) = self.in_open_segment(&state, vector) {
+                if let Some(components) = state.in_open_segment(&store.ring, vector) {
                     copied.push((vector, components.to_vec()));
                 }
             }
@@ -182,27 +186,17 @@ impl Index {
         }
         let copied: Vec<Vector> = copied.into_iter().map(|(vector, _)| vector).collect();
         let on_drives = |&vector: &Vector| {
-            let segment = closed.iter().find(|segment| self.is_in(segment, vector));
+            let segment = closed
+                .iter()
+                .find(|segment| store.ring.is_in(segment, vector));
             if let Some(segment) = segment {
-                compare(vector, self.ring.in_segment(vector, &segment.bytes));
+                compare(vector, store.ring.in_segment(vector, &segment.bytes));
             }
             segment.is_none() && !copied.contains(&vector)
         };
         let mut left = candidates;
         left.retain(on_drives);
         left
-    }
-
-    fn is_in(&self, segment: &ClosedSegment, vector: Vector) -> bool {
-        segment.generation == vector.generation
-            && segment.number == vector.ordinal / self.ring.shape.segment_vectors
-    }
-
-    fn in_open_segment<'a>(&self, state: &'a State, vector: Vector) -> Option<&'a [u8]> {
-        let (segment, _) = state.open.as_ref()?;
-        let number = vector.ordinal / self.ring.shape.segment_vectors;
-        let is_there = segment.generation == vector.generation && segment.number == number;
-        is_there.then(|| self.ring.in_segment(vector, &segment.bytes))
     }
 
     /// Reads and compares the vectors on the drives, each page once.
@@ -214,7 +208,7 @@ impl Index {
         let mut blocks: BTreeMap<Block, Vec<Vector>> = BTreeMap::new();
         for vector in vectors {
             blocks
-                .entry(self.ring.block(vector))
+                .entry(self.store.ring.block(vector))
                 .or_default()
                 .push(vector);
         }
@@ -223,9 +217,9 @@ impl Index {
         for (bytes, vectors) in read.into_iter().zip(blocks.values()) {
             let bytes = bytes?;
             for &vector in vectors {
-                match self.ring.in_block(vector, &bytes) {
+                match self.store.ring.in_block(vector, &bytes) {
                     Ok(components) => compare(vector, components),
-                    Err(_) => self.counts.add(|counts| counts.damaged = 1),
+                    Err(_) => self.store.counts.add(|counts| counts.damaged = 1),
                 }
             }
         }
@@ -233,37 +227,39 @@ impl Index {
     }
 
     async fn read_block(&self, block: Block) -> Result<device::AlignedBuf, SliceError> {
-        let shape = &self.drives[block.drive].shape;
+        let store = &*self.store;
+        let shape = &store.drives[block.drive].shape;
         let channel = shape.channels.of(block.offset) as usize;
-        let pages = self.ring.shape.block_bytes / shape.page_bytes;
+        let pages = store.ring.shape.block_bytes / shape.page_bytes;
         self.channels.vector_pages[channel].fetch_add(pages as u64, Ordering::Relaxed);
-        self.ring.read_block(&self.drives, block).await
+        store.ring.read_block(&store.drives, block).await
     }
 
     pub(super) async fn get(&self, id: VectorId) -> Result<Option<Vec<f32>>, SliceError> {
-        let Some(vector) = Vector::of(id, self.shape.batch) else {
+        let store = &*self.store;
+        let Some(vector) = Vector::of(id, store.shape.batch) else {
             return Ok(None);
         };
         let (_view, in_memory) = {
-            let state = self.state.lock();
-            if !self.is_live(&state, vector) {
+            let state = store.state.lock();
+            if !store.is_live(&state, vector) {
                 return Ok(None);
             }
             let closed = state.closed.iter().map(|(segment, _)| segment);
             let closed = closed
                 .into_iter()
-                .find(|segment| self.is_in(segment, vector));
-            let in_closed = closed.map(|segment| self.ring.in_segment(vector, &segment.bytes));
-            let found = self.in_open_segment(&state, vector).or(in_closed);
+                .find(|segment| store.ring.is_in(segment, vector));
+            let in_closed = closed.map(|segment| store.ring.in_segment(vector, &segment.bytes));
+            let found = state.in_open_segment(&store.ring, vector).or(in_closed);
             let found = found.map(|components| self.space.vector_of(components));
-            (self.readers.enter(state.flushed), found)
+            (store.readers.enter(state.flushed), found)
         };
         if in_memory.is_some() {
             return Ok(in_memory);
         }
-        let block = self.ring.block(vector);
-        let bytes = self.ring.read_block(&self.drives, block).await?;
-        match self.ring.in_block(vector, &bytes) {
+        let block = store.ring.block(vector);
+        let bytes = store.ring.read_block(&store.drives, block).await?;
+        match store.ring.in_block(vector, &bytes) {
             Ok(components) => Ok(Some(self.space.vector_of(components))),
             Err(source) => Err(SliceError::Damaged {
                 drive: block.drive,

@@ -12,9 +12,10 @@ use std::sync::Arc;
 
 use crate::error::SliceError;
 use crate::lsh::batch::Batch;
-use crate::lsh::index::Index;
 use crate::lsh::ring::{OpenSegment, Vector};
+use crate::lsh::space::Space;
 use crate::lsh::state::{Frozen, State};
+use crate::lsh::store::Store;
 use crate::part::Part;
 use crate::regions::Region;
 
@@ -31,81 +32,89 @@ struct Found {
     is_complete: bool,
 }
 
-impl Index {
-    /// Sets the state to that of the log and the drives.
-    pub(super) async fn replay(&mut self) -> Result<(), SliceError> {
-        let slicetables: Vec<Option<Arc<Region>>> = (0..self.shape.partitions)
-            .map(|partition| {
-                let pointer = self.log.pointers.get(partition, 0);
-                self.drives.of(partition).found(pointer)
-            })
-            .collect();
-        let generations = slicetables.iter().map(|region| {
-            let region = region.as_ref();
-            region.map_or(0, |region| region.generation)
-        });
-        let flushed = generations.clone().min().unwrap_or(0);
-        let newest = generations.max().unwrap_or(0);
-        if newest > flushed + 1 {
-            return Err(SliceError::OtherLog);
-        }
-        if !self.drives.iter().all(|drive| drive.shape.is_new) {
-            self.ring.last_in_doubt = flushed + 2;
-        }
-        let first = self.find(flushed + 1).await?;
-        let second = self.find(flushed + 2).await?;
-        let mut closed = VecDeque::new();
-        let is_frozen = newest > flushed || second.count > 0;
-        let (generation, mut current, frozen) = match is_frozen {
-            false => (flushed + 1, first, None),
-            true => {
-                let mut batch = first.batch;
-                batch.complete();
-                for (segment, half) in first.segments {
-                    closed.push_back((segment.close(), half));
-                }
-                let frozen = Frozen {
-                    generation: flushed + 1,
-                    count: first.count,
-                    batch: Arc::new(batch),
-                };
-                (flushed + 2, second, Some(frozen))
-            }
-        };
-        let is_open = |(segment, _): &mut (OpenSegment, Part)| {
-            !current.is_complete && segment.count < self.ring.capacity(segment.number)
-        };
-        let open = current.segments.pop_if(is_open);
-        for (segment, half) in current.segments {
-            closed.push_back((segment.close(), half));
-        }
-        self.log
-            .begin_generation(generation, current.stored, current.count);
-        *self.state.get_mut() = State {
-            generation,
-            count: current.count,
-            capacity: match current.is_complete {
-                true => current.count,
-                false => self.shape.batch,
-            },
-            batch: current.batch,
-            open,
-            closed,
-            frozen,
-            slicetables,
-            written: vec![None; self.drives.len()],
-            flushed,
-            is_writing: false,
-            failing: None,
-        };
-        Ok(())
+/// Sets the state of a store to that of its log and its drives. `space` is the space of its vectors.
+pub(super) async fn replay(store: &mut Store, space: &Space) -> Result<(), SliceError> {
+    let slicetables: Vec<Option<Arc<Region>>> = (0..store.shape.partitions)
+        .map(|partition| {
+            let pointer = store.log.pointers.get(partition, 0);
+            store.drives.of(partition).found(pointer)
+        })
+        .collect();
+    let generations = slicetables.iter().map(|region| {
+        let region = region.as_ref();
+        region.map_or(0, |region| region.generation)
+    });
+    let flushed = generations.clone().min().unwrap_or(0);
+    let newest = generations.max().unwrap_or(0);
+    if newest > flushed + 1 {
+        return Err(SliceError::OtherLog);
     }
+    if !store.drives.iter().all(|drive| drive.shape.is_new) {
+        store.ring.last_in_doubt = flushed + 2;
+    }
+    let replay = Replay { store, space };
+    let first = replay.find(flushed + 1).await?;
+    let second = replay.find(flushed + 2).await?;
+    let mut closed = VecDeque::new();
+    let is_frozen = newest > flushed || second.count > 0;
+    let (generation, mut current, frozen) = match is_frozen {
+        false => (flushed + 1, first, None),
+        true => {
+            let mut batch = first.batch;
+            batch.complete();
+            for (segment, half) in first.segments {
+                closed.push_back((segment.close(), half));
+            }
+            let frozen = Frozen {
+                generation: flushed + 1,
+                count: first.count,
+                batch: Arc::new(batch),
+            };
+            (flushed + 2, second, Some(frozen))
+        }
+    };
+    let is_open = |(segment, _): &mut (OpenSegment, Part)| {
+        !current.is_complete && segment.count < store.ring.capacity(segment.number)
+    };
+    let open = current.segments.pop_if(is_open);
+    for (segment, half) in current.segments {
+        closed.push_back((segment.close(), half));
+    }
+    store
+        .log
+        .begin_generation(generation, current.stored, current.count);
+    *store.state.get_mut() = State {
+        generation,
+        count: current.count,
+        capacity: match current.is_complete {
+            true => current.count,
+            false => store.shape.batch,
+        },
+        batch: current.batch,
+        open,
+        closed,
+        frozen,
+        slicetables,
+        written: vec![None; store.drives.len()],
+        flushed,
+        is_writing: false,
+        failing: None,
+    };
+    Ok(())
+}
 
+/// The store that a replay reads, and the space of its vectors.
+struct Replay<'a> {
+    store: &'a Store,
+    space: &'a Space,
+}
+
+impl Replay<'_> {
     async fn find(&self, generation: u32) -> Result<Found, SliceError> {
-        let stored = self.log.stored(generation);
-        let of_segment = self.ring.shape.segment_vectors;
+        let stored = self.store.log.stored(generation);
+        let of_segment = self.store.ring.shape.segment_vectors;
         let mut found = Found {
-            batch: self.new_batch(),
+            batch: self.store.new_batch(),
             count: 0,
             stored,
             segments: Vec::new(),
@@ -115,19 +124,19 @@ impl Index {
             self.list_stored(&mut found, generation, number, of_segment)
                 .await?;
         }
-        while found.count < self.shape.batch && found.segments.len() < 2 {
+        while found.count < self.store.shape.batch && found.segments.len() < 2 {
             let number = found.count / of_segment;
-            let Some((half, vectors)) = self.log.replay(generation, number)? else {
+            let Some((half, vectors)) = self.store.log.replay(generation, number)? else {
                 break;
             };
             if vectors.is_empty() {
                 break;
             }
-            let mut segment = self.ring.open_segment(generation, number);
-            let capacity = self.ring.capacity(number);
+            let mut segment = self.store.ring.open_segment(generation, number);
+            let capacity = self.store.ring.capacity(number);
             for bytes in vectors.iter().take(capacity as usize) {
                 let bytes = &bytes[..self.space.kept_bytes()];
-                let vector = self.ring.put(&mut segment, bytes);
+                let vector = self.store.ring.put(&mut segment, bytes);
                 self.list_components(&mut found.batch, vector, bytes);
             }
             found.count += segment.count;
@@ -162,18 +171,16 @@ impl Index {
         count: u32,
     ) -> Result<(), SliceError> {
         let segment = self
+            .store
             .ring
-            .read_segment(&self.drives, generation, number)
+            .read_segment(&self.store.drives, generation, number)
             .await?;
-        let end = number * self.ring.shape.segment_vectors + count;
+        let end = number * self.store.ring.shape.segment_vectors + count;
         for ordinal in found.count..end {
-            let vector = Vector {
-                generation,
-                ordinal,
-            };
-            match self.ring.verified(vector, &segment) {
+            let vector = Vector::new(generation, ordinal);
+            match self.store.ring.verified(vector, &segment) {
                 Ok(bytes) => self.list_components(&mut found.batch, vector, bytes),
-                Err(_) => self.counts.add(|counts| counts.damaged = 1),
+                Err(_) => self.store.counts.add(|counts| counts.damaged = 1),
             }
         }
         found.count = found.count.max(end);
@@ -182,6 +189,6 @@ impl Index {
 
     fn list_components(&self, batch: &mut Batch, vector: Vector, bytes: &[u8]) {
         let places = self.space.places_of(&self.space.vector_of(bytes));
-        self.list(batch, &places, vector.ordinal);
+        batch.list(&places, vector.ordinal, &self.store.counts);
     }
 }

@@ -28,6 +28,13 @@ pub(crate) struct Vector {
 }
 
 impl Vector {
+    pub(crate) fn new(generation: u32, ordinal: u32) -> Self {
+        Self {
+            generation,
+            ordinal,
+        }
+    }
+
     pub(crate) fn id(self, batch: u32) -> VectorId {
         VectorId(u64::from(self.generation) * u64::from(batch) + u64::from(self.ordinal))
     }
@@ -139,10 +146,10 @@ impl Ring {
 
     /// Adds a vector to a segment that is not full. Returns the vector.
     pub(crate) fn put(&self, segment: &mut OpenSegment, components: &[u8]) -> Vector {
-        let vector = Vector {
-            generation: segment.generation,
-            ordinal: segment.number * self.shape.segment_vectors + segment.count,
-        };
+        let vector = Vector::new(
+            segment.generation,
+            segment.number * self.shape.segment_vectors + segment.count,
+        );
         let (block, within) = self.within(vector);
         let start = block + within;
         let record = &mut segment.bytes[start..start + self.shape.vector_bytes];
@@ -150,6 +157,12 @@ impl Ring {
         seal_vector(self.instance, vector.id(self.batch).0, record);
         segment.count += 1;
         vector
+    }
+
+    /// Returns whether a segment has the place of a vector.
+    pub(crate) fn is_in<B>(&self, segment: &Segment<B>, vector: Vector) -> bool {
+        segment.generation == vector.generation
+            && segment.number == vector.ordinal / self.shape.segment_vectors
     }
 
     /// Returns the number of vectors in a full segment.
@@ -261,10 +274,7 @@ mod tests {
             let mut places = std::collections::HashSet::new();
             for generation in 5..9 {
                 for ordinal in 0..ring.batch {
-                    let vector = Vector {
-                        generation,
-                        ordinal,
-                    };
+                    let vector = Vector::new(generation, ordinal);
                     let block = ring.block(vector);
                     assert!(block.offset >= ring.start && block.offset % 4096 == 0);
                     let end = block.offset + ring.shape.block_bytes as u64;

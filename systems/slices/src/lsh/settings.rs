@@ -5,8 +5,8 @@ use crate::encoding::lsh::{LSH_ENTRY_BYTES, LshPage, VECTOR_HEAD_BYTES};
 use crate::channel::Channels;
 use crate::error::SliceError;
 use crate::layout::{Layout, MOST_INCARNATIONS, refuse_if};
-use crate::lsh::choose::{Choice, MOST_FUNCTIONS, MOST_PROBES, MOST_TABLES};
-use crate::lsh::family::Family;
+use crate::lsh::choose::{Choice, MOST_PROBES, MOST_TABLES};
+use crate::lsh::family::{Family, MOST_FUNCTIONS};
 use crate::lsh::layout::{LshLayout, sub_tables};
 use crate::scheduler::Scheduling;
 
@@ -51,7 +51,7 @@ pub struct LshSettings {
     pub family: Family,
     /// LSH tables. With more tables a query finds more near vectors, and reads more.
     pub tables: u32,
-    /// Functions of each table ([`Family::chosen`]).
+    /// Functions of each table ([`Choice::of`]).
     pub functions: u32,
     /// Parts that are flushed one after the other; `None` for as many as the drives have space for. A table has `partitions`
     /// times `table_bytes` in memory.
@@ -311,7 +311,7 @@ impl LshSettings {
             ),
             (
                 !is_width,
-                "width of Euclidean distance: a finite number above 0, such as `Family::chosen` finds",
+                "width of Euclidean distance: a finite number above 0, such as `Choice::of` finds",
             ),
             (beyond(self.tables, MOST_TABLES), "tables: 1 to 256"),
             (

@@ -5,9 +5,14 @@ use std::sync::Arc;
 
 use crate::error::SliceError;
 use crate::lsh::batch::Batch;
-use crate::lsh::ring::{ClosedSegment, OpenSegment, Vector};
+use crate::lsh::log::Log;
+use crate::lsh::ring::{ClosedSegment, OpenSegment, Ring, Vector};
 use crate::part::Part;
 use crate::regions::Region;
+
+/// Segments of a generation that may wait for their drive, beside the segment that takes vectors: the log has two halves for each
+/// generation.
+const CLOSED_SEGMENTS: usize = 1;
 
 /// The state of an index. Accessed under the lock of the index.
 pub(super) struct State {
@@ -70,6 +75,58 @@ impl State {
             is_writing: false,
             failing: None,
         }
+    }
+
+    /// Adds a vector to the open segment and to the log, if there is space. The caller lists the vector in the batch.
+    pub(super) fn insert(&mut self, ring: &Ring, log: &Log, components: &[u8]) -> Insert {
+        if self.count == self.capacity {
+            return match self.frozen {
+                Some(_) => Insert::Wait,
+                None => Insert::Full(self.generation),
+            };
+        }
+        if self.open.is_none() {
+            let is_own =
+                |(segment, _): &&(ClosedSegment, Part)| segment.generation == self.generation;
+            if self.closed.iter().filter(is_own).count() > CLOSED_SEGMENTS {
+                return Insert::Wait;
+            }
+            let number = self.count / ring.shape.segment_vectors;
+            let half = log.begin_segment(self.generation, number);
+            self.open = Some((ring.open_segment(self.generation, number), half));
+        }
+        let (segment, half) = self.open.as_mut().expect("one was opened");
+        let vector = ring.put(segment, components);
+        log.append(half, components);
+        let is_full = segment.count == ring.capacity(segment.number);
+        self.count += 1;
+        if !is_full {
+            return Insert::Inserted(vector);
+        }
+        self.close();
+        Insert::InsertedLast(vector)
+    }
+
+    /// Freezes the generation that takes vectors. The next one begins with the empty `batch`, and takes `capacity` vectors.
+    pub(super) fn freeze(&mut self, batch: Batch, capacity: u32) {
+        let mut batch = std::mem::replace(&mut self.batch, batch);
+        batch.complete();
+        self.frozen = Some(Frozen {
+            generation: self.generation,
+            count: self.count,
+            batch: Arc::new(batch),
+        });
+        self.close();
+        self.generation += 1;
+        self.count = 0;
+        self.capacity = capacity;
+    }
+
+    /// Returns the components of a vector in the open segment.
+    pub(super) fn in_open_segment(&self, ring: &Ring, vector: Vector) -> Option<&[u8]> {
+        let (segment, _) = self.open.as_ref()?;
+        let is_there = ring.is_in(segment, vector);
+        is_there.then(|| ring.in_segment(vector, &segment.bytes))
     }
 
     /// Returns the logs of all segments that are not on a drive.

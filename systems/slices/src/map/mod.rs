@@ -14,22 +14,21 @@
 //! the same hash, as absent.
 
 mod log;
+mod records;
 mod recover;
 mod ring;
 mod settings;
 mod state;
 mod stats;
-mod writer;
 
 use std::sync::Arc;
 
-use crate::encoding::map::{MOST_KEY_BYTES, Record, RecordAddress};
+use crate::encoding::map::MOST_KEY_BYTES;
 use crate::encoding::table::SliceKind;
 use device::{Disk, Journal};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use runtime::sync::Notify;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::counts::Counts;
 use crate::error::SliceError;
@@ -37,6 +36,7 @@ use crate::hash::SliceHash;
 use crate::layout::drive_bytes;
 use crate::superblock::{self, Instance};
 use log::{LogHead, RecordLog};
+use records::Records;
 use ring::RecordRing;
 use state::{Append, Segment, State};
 
@@ -51,34 +51,7 @@ pub use stats::{MapMemory, MapStats};
 ///
 /// Two keys with the same 8 bytes of hash displace each other. Neither key gets the value of the other.
 #[derive(Clone)]
-pub struct SliceMap(Arc<Map>);
-
-struct Map {
-    table: SliceHash,
-    ring: RecordRing,
-    log: RecordLog,
-    records: RecordShape,
-    instance: Instance,
-    /// Number of this start of the map.
-    epoch: u32,
-    /// Position in front of which records may have been partly overwritten when the previous process ended.
-    torn: u64,
-    state: Mutex<State>,
-    /// Notified when a write has succeeded or failed.
-    progress: Notify,
-    counts: Counts<MapStats>,
-}
-
-/// The result of following the address that the table has for a key.
-enum Looked {
-    /// The value that the record has for the key, if any.
-    At(Option<Vec<u8>>),
-    /// The record had been overwritten when the look-up began: the key is gone.
-    Gone,
-    /// The record has been overwritten since the look-up began. The key may have been changed before, so the look-up starts
-    /// again.
-    WentMeanwhile,
-}
+pub struct SliceMap(Arc<Records>);
 
 impl SliceMap {
     /// Returns the words of the log of a map with these settings on drives of these sizes.
@@ -122,9 +95,9 @@ impl SliceMap {
         let table = SliceHash::create(parts, Arc::clone(&journal), &settings.table).await?;
         let first = log::first_word(table.words());
         let log = RecordLog::create(journal, first, records.segment_bytes, instance.id)?;
-        let map = Self::with(disks, table, log, records, instance, LogHead::NEW);
-        map.0.sync_table().await?;
-        Ok(map)
+        let map = with(disks, table, log, records, instance, LogHead::NEW);
+        map.sync_table().await?;
+        Ok(Self(Arc::new(map)))
     }
 
     /// Opens the map on `disks`, named in the order of its creation, with its log. Records that had not reached a drive are taken
@@ -145,33 +118,9 @@ impl SliceMap {
         let table = SliceHash::open(parts, Arc::clone(&journal), &settings.table).await?;
         let first = log::first_word(table.words());
         let (log, head) = RecordLog::open(journal, first, records.segment_bytes, instance.id)?;
-        let left = Self::with(disks, table, log, records, instance, head);
-        left.recovered().await
-    }
-
-    /// Returns a map whose records end where the head of its log says.
-    fn with(
-        disks: Vec<Arc<dyn Disk>>,
-        table: SliceHash,
-        log: RecordLog,
-        records: RecordShape,
-        instance: Instance,
-        head: LogHead,
-    ) -> Self {
-        let ring = RecordRing::new(disks, &records);
-        let state = State::new(&ring, head.end, head.end);
-        Self(Arc::new(Map {
-            table,
-            ring,
-            log,
-            records,
-            instance,
-            epoch: head.epoch,
-            torn: 0,
-            state: Mutex::new(state),
-            progress: Notify::new(),
-            counts: Counts::default(),
-        }))
+        let left = with(disks, table, log, records, instance, head);
+        let map = recover::recovered(left).await?;
+        Ok(Self(Arc::new(map)))
     }
 
     /// Returns the value of a key. Reads one or two pages of the table, and the pages of the record.
@@ -213,7 +162,7 @@ impl SliceMap {
 
     async fn change(&self, key: &[u8], value: Option<&[u8]>) -> Result<(), SliceError> {
         let bytes = key.len() + value.map_or(0, <[u8]>::len);
-        let most = self.0.records.most_bytes();
+        let most = self.0.shape.most_bytes();
         if bytes > most || key.len() > MOST_KEY_BYTES {
             return Err(SliceError::LongRecord { bytes, most });
         }
@@ -280,7 +229,7 @@ impl SliceMap {
     pub fn shape(&self) -> MapShape {
         MapShape {
             table: *self.0.table.shape(),
-            records: self.0.records,
+            records: self.0.shape,
         }
     }
 
@@ -301,133 +250,27 @@ impl SliceMap {
     }
 }
 
-impl Map {
-    fn hash(&self, key: &[u8]) -> u64 {
-        xxh3_64_with_seed(key, self.instance.seed)
-    }
-
-    /// Appends a record, if there is space in memory.
-    ///
-    /// # Errors
-    /// The error of the last write, if there is no space because writes fail.
-    fn try_append(&self, key: &[u8], value: Option<&[u8]>) -> Result<Append, SliceError> {
-        let record = Record {
-            epoch: self.epoch,
-            key,
-            value,
-        };
-        let mut state = self.state.lock();
-        let append = state.place(record.len());
-        let address = match &append {
-            Append::At(address) | Append::AtNew(address) => *address,
-            Append::Full => {
-                return match &state.failing {
-                    Some(error) => Err(error.clone()),
-                    None => Ok(append),
-                };
-            }
-        };
-        let (segment, within) = self.ring.segment_of(address.position);
-        let open = state.open();
-        let bytes = &mut open.bytes[within..within + address.bytes];
-        record.encode(self.instance.id, address.position, bytes);
-        self.log.append(segment, within, bytes);
-        open.len = within + address.bytes;
-        open.starts.push_back(within);
-        state.pending.insert(self.hash(key), address.position);
-        Ok(append)
-    }
-
-    async fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, SliceError> {
-        self.counts.add(|counts| counts.lookups = 1);
-        let hash = self.hash(key);
-        loop {
-            let tail = {
-                let state = self.state.lock();
-                let newest = state.pending.get(&hash);
-                let record = newest.and_then(|&at| state.record(self.instance.id, at));
-                if let Some(record) = record {
-                    self.counts.add(|counts| counts.memory_hits = 1);
-                    return Ok(self.value_for(key, &record));
-                }
-                self.ring.tail(state.newest_segment())
-            };
-            let found = self.table.get(hash).await;
-            let Some(word) = found.map_err(|error| self.of_whole_drive(error))? else {
-                return Ok(None);
-            };
-            match self.read(key, word, tail).await? {
-                Looked::At(value) => return Ok(value),
-                Looked::Gone => {
-                    self.counts.add(|counts| counts.overwritten = 1);
-                    return Ok(None);
-                }
-                Looked::WentMeanwhile => {}
-            }
-        }
-    }
-
-    /// Reads the record that the table names for a key's hash. Records in front of `tail` were gone when the look-up began.
-    async fn read(&self, key: &[u8], word: u64, tail: u64) -> Result<Looked, SliceError> {
-        let end = self.state.lock().end();
-        let Some(address) = RecordAddress::decode(word, end) else {
-            return Ok(Looked::Gone);
-        };
-        let position = address.position;
-        let has_gone = || {
-            let newest = self.state.lock().newest_segment();
-            let has_gone = position < self.ring.tail(newest);
-            has_gone.then_some(match position < tail {
-                true => Looked::Gone,
-                false => Looked::WentMeanwhile,
-            })
-        };
-        if let Some(gone) = has_gone() {
-            return Ok(gone);
-        }
-        let Some(pages) = self.ring.read_record(self.table.drives(), address).await? else {
-            return Ok(Looked::At(None));
-        };
-        self.counts.add(|counts| counts.record_reads = 1);
-        match Record::decode(self.instance.id, position, pages.record()) {
-            Ok(record) => Ok(Looked::At(self.value_for(key, &record))),
-            Err(source) => match has_gone() {
-                // The record may have been overwritten while it was read.
-                Some(gone) => Ok(gone),
-                None if position < self.torn => Ok(Looked::Gone),
-                None => Err(SliceError::Damaged {
-                    drive: pages.drive,
-                    offset: pages.offset,
-                    source,
-                }),
-            },
-        }
-    }
-
-    /// Returns the value that a record has for a key. The hash of the record's key is that of `key`.
-    fn value_for(&self, key: &[u8], record: &Record<'_>) -> Option<Vec<u8>> {
-        if record.key != key {
-            self.counts.add(|counts| counts.other_keys = 1);
-            return None;
-        }
-        self.counts
-            .add(|counts| counts.found = record.value.is_some().into());
-        record.value.map(<[u8]>::to_vec)
-    }
-
-    /// Returns an error of the table with an offset that counts from the start of the drive, not from the table's part.
-    fn of_whole_drive(&self, error: SliceError) -> SliceError {
-        match error {
-            SliceError::Damaged {
-                drive,
-                offset,
-                source,
-            } => SliceError::Damaged {
-                drive,
-                offset: offset + self.records.table_start,
-                source,
-            },
-            other => other,
-        }
+/// Returns the records of a map, which end where the head of its log says.
+fn with(
+    disks: Vec<Arc<dyn Disk>>,
+    table: SliceHash,
+    log: RecordLog,
+    records: RecordShape,
+    instance: Instance,
+    head: LogHead,
+) -> Records {
+    let ring = RecordRing::new(disks, &records);
+    let state = State::new(&ring, head.end, head.end);
+    Records {
+        table,
+        ring,
+        log,
+        shape: records,
+        instance,
+        epoch: head.epoch,
+        torn: 0,
+        state: Mutex::new(state),
+        progress: Notify::new(),
+        counts: Counts::default(),
     }
 }

@@ -7,7 +7,7 @@ use flowstone_slices::{BloomSettings, SliceBloom, SliceError};
 use runtime::sim::Sim;
 
 use crate::common::faults;
-use crate::common::structure::{check_all, damaged, fill, missing};
+use crate::common::structure::{check_all, damaged, fill, fill_drives, missing};
 use crate::life::{
     DRIVE_BYTES, Hardware, PLACEMENTS, key, opened, small, used_without_power, with,
 };
@@ -36,18 +36,15 @@ fn writes_that_fail_and_are_left_are_begun_again() {
 fn a_damaged_page_denies_nothing() {
     for placement in PLACEMENTS {
         with(&small(8, placement), 1, async |filter, hardware| {
-            fill(&filter, 0..300).await;
-            filter.flush().await.expect("drives work");
+            fill_drives(&filter, 0..300).await;
             hardware.decay(0, 2..200, 700).await;
             assert_eq!(damaged(&filter, 0..300, false, "damaged").await, 300);
-            fill(&filter, 300..600).await;
-            filter.flush().await.expect("drives work");
+            fill_drives(&filter, 300..600).await;
             assert_eq!(filter.stats().pages_lost, 6);
             let all = (0..600).chain(10_000..10_100);
             check_all(&filter, all, "written anew").await;
             // Eight incarnations later the filter denies keys again.
-            fill(&filter, 20_000..25_000).await;
-            filter.flush().await.expect("drives work");
+            fill_drives(&filter, 20_000..25_000).await;
             let wrong = 1_000 - missing(&filter, 10_000..11_000).await;
             let rate = filter.shape().false_positive_rate();
             assert!((wrong as f64) < 1_000.0 * rate + 15.0, "{wrong}, {rate}");
@@ -58,8 +55,7 @@ fn a_damaged_page_denies_nothing() {
 #[test]
 fn a_page_that_cannot_be_read_is_an_error_and_denies_nothing() {
     with(&small(8, PLACEMENTS[0]), 1, async |filter, hardware| {
-        fill(&filter, 0..300).await;
-        filter.flush().await.expect("drives work");
+        fill_drives(&filter, 0..300).await;
         hardware.every(Operation::Read, Fault::Error);
         let found = filter.may_contain(&key(1)).await;
         assert!(matches!(found, Err(SliceError::Device { drive: 0, .. })));
@@ -94,8 +90,7 @@ fn a_lost_write_over_an_earlier_attempt_is_found_out() {
             };
             let hardware = used_without_power(&settings, 1, seed, async |filter, _| {
                 if seed % 2 == 0 {
-                    fill(&filter, 0..150).await;
-                    filter.flush().await.expect("drives work");
+                    fill_drives(&filter, 0..150).await;
                 }
                 fill(&filter, 1_000..1_030).await;
                 filter.sync().await.expect("drives work");
@@ -144,16 +139,14 @@ fn a_look_up_reads_the_slicetable_that_it_began_with() {
             // One region more than the filter has.
             let hardware = Hardware::empty(words, &drive, seed);
             let filter = hardware.create(&settings).await.expect("drives work");
-            fill(&filter, 0..100).await;
-            filter.flush().await.expect("drives work");
+            fill_drives(&filter, 0..100).await;
             let slow = Fault::Slow(Duration::from_millis(2));
             hardware.every(Operation::Read, slow);
             let of = filter.clone();
             let look_up = runtime::spawn(async move { of.may_contain(&key(seed)).await });
             runtime::sleep(Duration::from_micros(100 * seed + 1)).await;
             for round in 1..4 {
-                fill(&filter, 1_000 * round..1_000 * round + 100).await;
-                filter.flush().await.expect("drives work");
+                fill_drives(&filter, 1_000 * round..1_000 * round + 100).await;
             }
             let found = look_up.await.expect("tasks end");
             assert!(found.expect("nothing is damaged"), "seed {seed}");

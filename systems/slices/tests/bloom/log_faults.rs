@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 use runtime::sim::Sim;
 
 use crate::common::hardware::with_seed;
-use crate::common::structure::{fill, missing};
+use crate::common::structure::{fill, fill_drives, missing};
 use crate::life::{DRIVE_BYTES, Hardware, PLACEMENTS, key, small, with};
 
 const PAGE_WORDS: usize = 512;
@@ -95,8 +95,7 @@ fn bits_that_have_decayed_deny_nothing() {
                 // At least one of the four pages of each filter has not decayed, and goes on denying.
                 let still = missing(&opened, 1 << 40..(1 << 40) + 1_000).await;
                 assert!(still > absent / 8, "{still} of {absent}");
-                fill(&opened, 10_000..11_000).await;
-                opened.flush().await.expect("drives work");
+                fill_drives(&opened, 10_000..11_000).await;
                 assert_eq!(missing(&opened, 0..3_600).await, 0, "seed {seed}");
                 assert_eq!(missing(&opened, 10_000..11_000).await, 0, "seed {seed}");
             });
@@ -132,8 +131,7 @@ fn the_lost_write_of_a_head_denies_nothing() {
     for placement in PLACEMENTS {
         let settings = long_log(placement);
         with(&settings, 1, async |filter, hardware| {
-            fill(&filter, 0..3_000).await;
-            filter.flush().await.expect("drives work");
+            fill_drives(&filter, 0..3_000).await;
             let before = Log::of(hardware.journal.crash(), &filter);
             fill(&filter, 3_000..3_300).await;
             filter.sync().await.expect("drives work");

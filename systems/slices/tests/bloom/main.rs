@@ -8,5 +8,7 @@ mod files;
 mod life;
 mod log_faults;
 mod ordinary;
+#[path = "../common/plain.rs"]
+mod plain;
 mod rates;
 mod refusals;

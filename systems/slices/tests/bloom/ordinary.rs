@@ -2,8 +2,9 @@
 
 use flowstone_slices::{BloomSettings, Scheduling, SliceBloom};
 
-use crate::common::structure::{fill, missing};
+use crate::common::structure::{fill, fill_drives, missing};
 use crate::life::{Hardware, PLACEMENTS, key, small, with};
+use crate::plain::at_once;
 
 /// Returns how many of the keys the filter may contain.
 async fn maybe(filter: &SliceBloom, keys: std::ops::Range<u64>) -> u64 {
@@ -68,8 +69,7 @@ fn a_filter_takes_its_keys_and_then_is_flushed() {
 fn the_oldest_incarnation_goes() {
     for placement in PLACEMENTS {
         with(&small(4, placement), 2, async |filter, _| {
-            fill(&filter, 0..6_000).await;
-            filter.flush().await.expect("drives work");
+            fill_drives(&filter, 0..6_000).await;
             // Three partitions of four incarnations. Incarnations that are not full hold fewer keys.
             let keys = u64::from(filter.shape().keys);
             assert_eq!(maybe(&filter, 6_000 - 6 * keys..6_000).await, 6 * keys);
@@ -86,23 +86,19 @@ fn clients_at_once_find_what_they_have_inserted() {
     for placement in PLACEMENTS {
         for drives in [1, 3] {
             with(&small(40, placement), drives, async |filter, _| {
-                let tasks: Vec<_> = (0..8_u64)
-                    .map(|task| {
-                        let filter = filter.clone();
-                        runtime::spawn(async move {
-                            for round in 0..300 {
-                                let number = task * 1_000 + round;
-                                filter.insert(&key(number)).await.expect("drives work");
-                                let earlier = task * 1_000 + round / 2;
-                                assert_eq!(maybe(&filter, number..number + 1).await, 1);
-                                assert_eq!(maybe(&filter, earlier..earlier + 1).await, 1);
-                            }
-                        })
-                    })
-                    .collect();
-                for task in tasks {
-                    task.await.expect("tasks end");
-                }
+                at_once(8, |task| {
+                    let filter = filter.clone();
+                    async move {
+                        for round in 0..300 {
+                            let number = task * 1_000 + round;
+                            filter.insert(&key(number)).await.expect("drives work");
+                            let earlier = task * 1_000 + round / 2;
+                            assert_eq!(maybe(&filter, number..number + 1).await, 1);
+                            assert_eq!(maybe(&filter, earlier..earlier + 1).await, 1);
+                        }
+                    }
+                })
+                .await;
                 assert!(filter.stats().flushes > 10);
             });
         }

@@ -1,10 +1,8 @@
 //! False positive rates, page reads and memory of filters, against the formulas.
 
-use std::sync::Arc;
+use flowstone_slices::{BitPlacement, BloomSettings};
 
-use device::{MemoryDisk, MemoryJournal};
-use flowstone_slices::{BitPlacement, BloomSettings, SliceBloom};
-use runtime::sim::Sim;
+use crate::plain::with_bytes;
 
 const DRIVE_BYTES: u64 = 128 << 20;
 
@@ -24,12 +22,7 @@ fn measure(settings: &BloomSettings, absent: u64) -> Measured {
         partitions: Some(1),
         ..settings.clone()
     };
-    Sim::new(1).block_on(async {
-        let disk = Arc::new(MemoryDisk::new(DRIVE_BYTES));
-        let words = SliceBloom::log_words(&settings, &[DRIVE_BYTES]).expect("they can be");
-        let journal = Arc::new(MemoryJournal::new(words));
-        let made = SliceBloom::create(vec![disk], journal, &settings).await;
-        let filter = made.expect("drives work");
+    with_bytes(&settings, DRIVE_BYTES, async |filter, _| {
         let shape = *filter.shape();
         let one = filter.memory().filters;
         // Enough that one incarnation has been overwritten, and the filter in memory is as full as the others.
@@ -149,17 +142,11 @@ fn filters_as_large_as_the_papers_have_the_same_rates() {
 /// Section 6: 32 bits a key over 257 filters.
 #[test]
 fn a_key_takes_an_eighth_of_a_bit_of_memory() {
-    Sim::new(1).block_on(async {
-        let settings = BloomSettings {
-            partitions: Some(4),
-            ..BloomSettings::default()
-        };
-        let bytes = 256 << 20;
-        let disk = Arc::new(MemoryDisk::new(bytes));
-        let words = SliceBloom::log_words(&settings, &[bytes]).expect("they can be");
-        let journal = Arc::new(MemoryJournal::new(words));
-        let made = SliceBloom::create(vec![disk], journal, &settings).await;
-        let filter = made.expect("drives work");
+    let settings = BloomSettings {
+        partitions: Some(4),
+        ..BloomSettings::default()
+    };
+    with_bytes(&settings, 256 << 20, async |filter, _| {
         let (shape, memory) = (filter.shape(), filter.memory());
         let keys = 257.0 * f64::from(shape.keys) * f64::from(shape.partitions);
         let bits = 8.0 * (memory.filters + memory.partitions) as f64 / keys;

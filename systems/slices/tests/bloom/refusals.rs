@@ -7,7 +7,7 @@ use flowstone_slices::{BloomSettings, HashSettings, SliceBloom, SliceHash};
 use zerocopy::byteorder::little_endian::U64;
 
 use crate::common::refusals::{self, Set, refusal, refused_bytes};
-use crate::common::structure::fill;
+use crate::common::structure::fill_drives;
 use crate::life::{DRIVE_BYTES, PLACEMENTS, small, used, with};
 
 #[test]
@@ -50,8 +50,7 @@ fn a_drive_that_has_been_cut_short_is_refused() {
     let mut region_bytes = 0;
     // Enough keys that slicetables lie in all parts of the drives.
     let (hardware, _) = used(&settings, 1, 1, async |filter, _| {
-        fill(&filter, 0..20_000).await;
-        filter.flush().await.expect("drives work");
+        fill_drives(&filter, 0..20_000).await;
         region_bytes = filter.shape().region_bytes;
     });
     let regions = (DRIVE_BYTES - 8192) / region_bytes;
@@ -69,14 +68,14 @@ fn a_drive_that_has_been_cut_short_is_refused() {
 
 #[test]
 fn a_superblock_that_cannot_be_is_an_error() {
-    let own: [(&str, Set); 5] = [
-        ("keys", |block, to| block.own[0] = U64::new(to.into())),
-        ("more keys", |block, to| {
+    let own: [(&str, Set<'_>); 5] = [
+        ("keys", &|block, to| block.own[0] = U64::new(to.into())),
+        ("more keys", &|block, to| {
             block.own[0] = U64::new(100 | u64::from(to) << 32);
         }),
-        ("functions", |block, to| block.own[1] = U64::new(to.into())),
-        ("placement", |block, to| block.own[2] = U64::new(to.into())),
-        ("nothing", |block, to| block.own[3] = U64::new(to.into())),
+        ("functions", &|block, to| block.own[1] = U64::new(to.into())),
+        ("placement", &|block, to| block.own[2] = U64::new(to.into())),
+        ("nothing", &|block, to| block.own[3] = U64::new(to.into())),
     ];
     for placement in PLACEMENTS {
         let settings = small(8, placement);

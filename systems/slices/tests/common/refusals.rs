@@ -10,31 +10,31 @@ use runtime::sim::Sim;
 use zerocopy::byteorder::little_endian::U32;
 
 use super::hardware::{Hardware, Left, opened, used, with};
-use super::structure::{Answer, Settings, Structure, check_all, fill};
+use super::structure::{Answer, Settings, Structure, check_all, fill, fill_drives};
 
 /// Sets a field of a superblock.
-pub(crate) type Set = fn(&mut SliceSuperblock, u32);
+pub(crate) type Set<'a> = &'a dyn Fn(&mut SliceSuperblock, u32);
 
 /// Fields that every superblock has.
-const FIELDS: [(&str, Set); 10] = [
-    ("partitions", |block, to| block.partitions = U32::new(to)),
-    ("pages", |block, to| block.pages = U32::new(to)),
-    ("page_bytes", |block, to| block.page_bytes = U32::new(to)),
-    ("incarnations", |block, to| {
+const FIELDS: [(&str, Set<'static>); 10] = [
+    ("partitions", &|block, to| block.partitions = U32::new(to)),
+    ("pages", &|block, to| block.pages = U32::new(to)),
+    ("page_bytes", &|block, to| block.page_bytes = U32::new(to)),
+    ("incarnations", &|block, to| {
         block.incarnations = U32::new(to);
     }),
-    ("slots_per_page", |block, to| {
+    ("slots_per_page", &|block, to| {
         block.slots_per_page = U32::new(to);
     }),
-    ("bucket_entries", |block, to| {
+    ("bucket_entries", &|block, to| {
         block.bucket_entries = U32::new(to);
     }),
-    ("filter_bytes", |block, to| {
+    ("filter_bytes", &|block, to| {
         block.filter_bytes = U32::new(to);
     }),
-    ("channels", |block, to| block.channels = U32::new(to)),
-    ("chunk_bytes", |block, to| block.chunk_bytes = U32::new(to)),
-    ("spread", |block, to| block.spread = U32::new(to)),
+    ("channels", &|block, to| block.channels = U32::new(to)),
+    ("chunk_bytes", &|block, to| block.chunk_bytes = U32::new(to)),
+    ("spread", &|block, to| block.spread = U32::new(to)),
 ];
 
 /// Returns the message of a refusal.
@@ -173,7 +173,7 @@ pub(crate) fn refused_bytes<T: Settings>(
 )]
 pub(crate) fn a_superblock_that_cannot_be_is_an_error<T: Settings>(
     settings: &T,
-    own: &[(&str, Set)],
+    own: &[(&str, Set<'_>)],
     is_told: impl Fn(&SliceError) -> bool,
     may_be: impl Fn(&str, u32) -> bool,
 ) {
@@ -244,8 +244,7 @@ pub(crate) fn settings_of_a_start_are_looked_at<T: Settings>(
     }
     for &bytes in pieces {
         opened(&hardware, &with(bytes, usual), 1, async |structure| {
-            let items = fill(&structure, 0..1_000).await;
-            structure.flush().await.expect("drives work");
+            let items = fill_drives(&structure, 0..1_000).await;
             for &item in &items[900..] {
                 let found = structure.look_up(item).await;
                 assert_eq!(found.expect("drives work"), Answer::Present);

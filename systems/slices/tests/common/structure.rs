@@ -69,6 +69,16 @@ pub(crate) async fn fill<S: Structure>(
     items
 }
 
+/// Inserts the items with these numbers, and flushes the structure.
+pub(crate) async fn fill_drives<S: Structure>(
+    structure: &S,
+    numbers: impl IntoIterator<Item = u64>,
+) -> Vec<S::Item> {
+    let items = fill(structure, numbers).await;
+    structure.flush().await.expect("drives work");
+    items
+}
+
 /// Inserts the items with these numbers, as often as it takes.
 pub(crate) async fn fill_again<S: Structure>(
     structure: &S,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use flowstone_slices::SliceError;
 
 use crate::common::faults;
-use crate::common::structure::{changed, check_all, damaged, fill};
+use crate::common::structure::{changed, check_all, damaged, fill_drives};
 use crate::life::{small, with};
 
 #[test]
@@ -21,12 +21,10 @@ fn a_log_that_cannot_be_synced_stops_flushes_and_nothing_is_lost() {
 #[test]
 fn a_damaged_page_is_an_error_until_it_is_written_anew() {
     with(&small(8, false), 1, async |table, hardware| {
-        fill(&table, 0..300).await;
-        table.flush().await.expect("drives work");
+        fill_drives(&table, 0..300).await;
         hardware.decay(0, 2..200, 700).await;
         assert_eq!(damaged(&table, 0..300, false, "damaged").await, 300);
-        fill(&table, 300..500).await;
-        table.flush().await.expect("drives work");
+        fill_drives(&table, 300..500).await;
         assert!(table.stats().pages_lost > 0);
         for key in 0..300 {
             assert_eq!(table.get(key).await.expect("written anew"), None);
@@ -40,14 +38,12 @@ fn a_damaged_page_is_an_error_until_it_is_written_anew() {
 fn what_a_damaged_page_has_superseded_stays_so() {
     with(&small(8, true), 2, async |table, hardware| {
         for round in [1, 2] {
-            fill(&table, (0..100).map(|key| changed(key, round))).await;
-            table.flush().await.expect("drives work");
+            fill_drives(&table, (0..100).map(|key| changed(key, round))).await;
         }
         // The second flush of each partition went to drive 1.
         hardware.decay(1, 2..200, 700).await;
         for round in 0..6 {
-            fill(&table, 1_000 + 100 * round..1_100 + 100 * round).await;
-            table.flush().await.expect("drives work");
+            fill_drives(&table, 1_000 + 100 * round..1_100 + 100 * round).await;
             for key in 0..100 {
                 match table.get(key).await {
                     Ok(None) | Err(SliceError::Damaged { .. }) => {}

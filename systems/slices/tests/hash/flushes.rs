@@ -3,19 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::{Fault, Journal, MemoryDisk, MemoryJournal, Operation, When};
+use device::{Fault, Operation, When};
 use flowstone_slices::{Files, HashSettings, SliceHash, get_all};
-use runtime::sim::Sim;
 
 use crate::common::faults::writes_that_fail_and_are_left_are_begun_again;
-use crate::common::structure::{fill, missing};
+use crate::common::structure::{fill, fill_drives, missing};
 use crate::life::{DRIVE_BYTES, Hardware, opened, small, used, with, with_side};
+use crate::plain::with_bytes;
 
 /// Runs a test with a table that has 300 keys on its drive.
 fn with_keys(settings: &HashSettings, test: impl AsyncFnOnce(SliceHash, &Hardware)) {
     with(settings, 1, async |table, hardware| {
-        fill(&table, 0..300).await;
-        table.flush().await.expect("drives work");
+        fill_drives(&table, 0..300).await;
         test(table, hardware).await;
     });
 }
@@ -32,12 +31,8 @@ fn reads_that_fail_for_a_moment_during_a_flush_lose_nothing() {
         let flushed = table.flush().await;
         hardware.disks[0].heal();
         let gone = missing(&table, 0..300).await;
-        assert_eq!(
-            gone,
-            0,
-            "of 300, for ever; the flush said {flushed:?}, {:?}",
-            table.stats()
-        );
+        let told = format!("the flush said {flushed:?}, {:?}", table.stats());
+        assert_eq!(gone, 0, "of 300, for ever; {told}");
     });
 }
 
@@ -46,8 +41,7 @@ fn reads_that_fail_for_a_moment_during_a_flush_lose_nothing() {
 fn a_bit_that_a_read_gets_wrong_once_loses_nothing() {
     with_keys(&small(8, false), async |table, hardware| {
         hardware.disks[0].script(When::next(Operation::Read), Fault::FlippedBit);
-        fill(&table, 300..400).await;
-        table.flush().await.expect("drives work");
+        fill_drives(&table, 300..400).await;
         let gone = missing(&table, 0..300).await;
         assert_eq!(gone, 0, "of 300, for ever; {:?}", table.stats());
     });
@@ -63,11 +57,8 @@ fn look_ups_that_are_given_up_do_not_end_the_process() {
         let busy = runtime::spawn(async move { busy.get(1).await });
         runtime::sleep(Duration::from_micros(1)).await;
         let all = get_all(&table, (0..100_000).map(|key| key % 300));
-        assert!(
-            runtime::timeout(Duration::from_millis(1), all)
-                .await
-                .is_err()
-        );
+        let given_up = runtime::timeout(Duration::from_millis(1), all).await;
+        assert!(given_up.is_err());
         busy.await.expect("it ends").expect("drives work");
         assert_eq!(table.get(2).await.expect("drives work"), Some(2));
     });
@@ -86,8 +77,7 @@ fn look_ups_that_nobody_polls_hold_up_no_insert() {
             assert!(futures_util::poll!(one).is_pending());
         }
         let inserts = async {
-            fill(&table, 300..1_000).await;
-            table.flush().await.expect("drives work");
+            fill_drives(&table, 300..1_000).await;
         };
         let ended = runtime::timeout(Duration::from_secs(10), inserts).await;
         assert!(ended.is_ok(), "inserts wait: {:?}", table.stats());
@@ -183,10 +173,8 @@ fn a_region_that_cannot_be_written_is_left_alone() {
     };
     with(&settings, 1, async |table, hardware| {
         // The first page of the first region.
-        hardware.disks[0].script(
-            When::every(Operation::Write).within(8192..12288),
-            Fault::Error,
-        );
+        let of_page = When::every(Operation::Write).within(8192..12288);
+        hardware.disks[0].script(of_page, Fault::Error);
         for key in 0..50 {
             table.insert(key, key).await.expect("there is space");
         }
@@ -212,26 +200,10 @@ fn a_failing_log_is_an_error_and_no_silence() {
         spare_regions: 1,
         ..small(8, false)
     };
-    let regions = 4;
-    let bytes = 8192
-        + regions
-            * settings
-                .shape(&[DRIVE_BYTES])
-                .expect("it can be")
-                .region_bytes;
-    Sim::new(1).block_on(async {
-        let disk = Arc::new(MemoryDisk::new(bytes));
-        let words = SliceHash::log_words(&settings, &[bytes]).expect("it can be");
-        let journal = Arc::new(MemoryJournal::new(words));
-        let table = SliceHash::create(
-            vec![disk],
-            Arc::clone(&journal) as Arc<dyn Journal>,
-            &settings,
-        )
-        .await
-        .expect("drives work");
-        fill(&table, 0..300).await;
-        table.flush().await.expect("drives work");
+    let shape = settings.shape(&[DRIVE_BYTES]).expect("it can be");
+    let four_regions = 8192 + 4 * shape.region_bytes;
+    with_bytes(&settings, four_regions, async |table, journal| {
+        fill_drives(&table, 0..300).await;
         journal.set_sync_fails(true);
         for key in 300..2_000 {
             let inserted =

@@ -303,13 +303,9 @@ fn values_are_refused_by_a_full_table_and_deletes_are_not() {
             (3, Some(4)),
             (10_500, None),
         ] {
-            assert_eq!(
-                index
-                    .get(set.get(key).copied().unwrap_or(key as u64))
-                    .await
-                    .expect("it is in memory"),
-                expected
-            );
+            let key = set.get(key).copied().unwrap_or(key as u64);
+            let found = index.get(key).await.expect("it is in memory");
+            assert_eq!(found, expected);
         }
         let keeper = index.clone();
         runtime::spawn_detached(async move { keeper.keep_up().await });
@@ -386,26 +382,14 @@ fn a_log_is_its_own() {
         let disk = hardware.parts().0.remove(0);
         let log = PagedLog::create(Arc::clone(&disk), 600, INSTANCE);
         log.sync().await.expect("the disk works");
-        assert!(
-            PagedLog::open(Arc::clone(&disk), 600, INSTANCE)
-                .await
-                .is_ok()
-        );
-        assert!(
-            PagedLog::open(Arc::clone(&disk), 600, INSTANCE + 1)
-                .await
-                .is_err()
-        );
+        let open = |instance| PagedLog::open(Arc::clone(&disk), 600, instance);
+        assert!(open(INSTANCE).await.is_ok());
+        assert!(open(INSTANCE + 1).await.is_err());
         let first = disk.read(0, AlignedBuf::new(2 * PAGE_BYTES)).await;
         let first = first.expect("the disk works");
-        disk.write(LOG_BYTES, first.into())
-            .await
-            .expect("the disk works");
-        assert!(
-            PagedLog::open(Arc::clone(&disk), 600, INSTANCE)
-                .await
-                .is_err()
-        );
+        let written = disk.write(LOG_BYTES, first.into()).await;
+        written.expect("the disk works");
+        assert!(open(INSTANCE).await.is_err());
     });
 }
 
@@ -423,10 +407,8 @@ fn a_power_cut_after_the_death_of_a_process_leaves_what_a_start_has_found() {
             }
             let begin = async |log: PagedLog, value| {
                 store(&log, value);
-                disk.script(
-                    When::next(Operation::Sync),
-                    Fault::Slow(Duration::from_secs(9)),
-                );
+                let slow = Fault::Slow(Duration::from_secs(9));
+                disk.script(When::next(Operation::Sync), slow);
                 let given_up = runtime::timeout(Duration::from_secs(1), log.sync()).await;
                 assert!(given_up.is_err());
             };
@@ -439,11 +421,8 @@ fn a_power_cut_after_the_death_of_a_process_leaves_what_a_start_has_found() {
             let left = FaultyDisk::from_image(left, Latency::default(), seed);
             let log = PagedLog::open(Arc::new(left), 500, INSTANCE).await;
             let log = log.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-            assert!(
-                (3..=4).contains(&log.load(7)),
-                "seed {seed}: {}",
-                log.load(7)
-            );
+            let found = log.load(7);
+            assert!((3..=4).contains(&found), "seed {seed}: {found}");
         });
     }
 }

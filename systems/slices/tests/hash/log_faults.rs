@@ -8,7 +8,7 @@ use flowstone_slices::{HashSettings, SliceError, SliceHash};
 use runtime::sim::Sim;
 
 use crate::common::hardware::Left;
-use crate::common::structure::{Answer, Structure, changed, check_all, fill, missing};
+use crate::common::structure::{Answer, Structure, changed, check_all, fill, fill_drives, missing};
 use crate::life::{Hardware, opened, small, used, with};
 
 /// Returns settings with log parts of many pages.
@@ -281,8 +281,7 @@ fn a_log_that_has_decayed_is_no_shorter_log() {
         "pointers of zeros",
     ] {
         let (hardware, _) = used(&settings, 1, 1, async |table, _| {
-            fill(&table, (0..300).map(|key| changed(key, 1))).await;
-            table.flush().await.expect("drives work");
+            fill_drives(&table, (0..300).map(|key| changed(key, 1))).await;
             fill(&table, (0..300).map(|key| changed(key, 2))).await;
             table.sync().await.expect("it works");
         });
@@ -324,8 +323,7 @@ fn a_log_that_has_decayed_is_no_shorter_log() {
 fn a_pointer_that_has_decayed_costs_its_own_partition_only() {
     let settings = small(40, false);
     let (hardware, _) = used(&settings, 1, 1, async |table, _| {
-        fill(&table, 0..300).await;
-        table.flush().await.expect("drives work");
+        fill_drives(&table, 0..300).await;
     });
     let mut bad = Vec::new();
     for pointer in 8..11 {

@@ -13,5 +13,7 @@ mod log_faults;
 #[path = "../common/model.rs"]
 mod model;
 mod ordinary;
+#[path = "../common/plain.rs"]
+mod plain;
 mod refusals;
 mod side;

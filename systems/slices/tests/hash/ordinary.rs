@@ -7,10 +7,10 @@ use device::{Fault, Operation, When};
 use flowstone_slices::{HashSettings, Scheduling, SliceHash};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use runtime::sim::Sim;
 
-use crate::common::structure::{check_all, fill};
+use crate::common::structure::{check_all, fill_drives};
 use crate::life::{small, with};
+use crate::plain::{at_once, with_bytes};
 
 async fn check(table: &SliceHash, model: &HashMap<u64, u64>, keys: u64) {
     for key in 0..keys {
@@ -79,16 +79,9 @@ fn a_look_up_reads_two_pages_at_most_and_one_as_a_rule() {
         table_bytes: 32 << 10,
         ..HashSettings::default()
     };
-    Sim::new(1).block_on(async {
-        let disk = std::sync::Arc::new(device::MemoryDisk::new(64 << 20));
-        let words = SliceHash::log_words(&settings, &[64 << 20]).expect("they can be");
-        let journal = std::sync::Arc::new(device::MemoryJournal::new(words));
-        let table = SliceHash::create(vec![disk], journal, &settings)
-            .await
-            .expect("drives work");
+    with_bytes(&settings, 64 << 20, async |table, _| {
         let keys = 4 * 30 * u64::from(table.shape().table_entries);
-        fill(&table, 0..keys).await;
-        table.flush().await.expect("drives work");
+        fill_drives(&table, 0..keys).await;
         let reads_of = async |keys: std::ops::Range<u64>| {
             let before = table.stats().page_reads;
             let (count, mut found) = (keys.end - keys.start, 0);
@@ -123,8 +116,7 @@ fn entries_go_back_to_their_first_slots_before_a_flush() {
     };
     with(&settings, 1, async |table, _| {
         let keys = 2 * u64::from(table.shape().table_entries);
-        fill(&table, 0..keys).await;
-        table.flush().await.expect("drives work");
+        fill_drives(&table, 0..keys).await;
         let before = table.stats().page_reads;
         check_all(&table, 0..keys, "flushed").await;
         let reads = (table.stats().page_reads - before) as f64 / keys as f64;
@@ -136,8 +128,7 @@ fn entries_go_back_to_their_first_slots_before_a_flush() {
 fn the_oldest_incarnation_goes() {
     for spread in [false, true] {
         with(&small(4, spread), 2, async |table, _| {
-            fill(&table, 0..6_000).await;
-            table.flush().await.expect("drives work");
+            fill_drives(&table, 0..6_000).await;
             let mut found = Vec::new();
             for key in 0..6_000 {
                 if table.get(key).await.expect("drives work") == Some(key) {
@@ -157,24 +148,20 @@ fn the_oldest_incarnation_goes() {
 fn tasks_at_once_find_what_they_have_written() {
     for (drives, spread) in [(1, false), (3, false), (3, true)] {
         with(&small(30, spread), drives, async |table, _| {
-            let tasks: Vec<_> = (0..8_u64)
-                .map(|task| {
-                    let table = table.clone();
-                    runtime::spawn(async move {
-                        for round in 0..150 {
-                            let key = task * 1000 + round % 40;
-                            table.insert(key, round).await.expect("drives work");
-                            let found = table.get(key).await.expect("drives work");
-                            assert_eq!(found, Some(round), "key {key}");
-                            let absent = table.get(key + 500).await.expect("drives work");
-                            assert_eq!(absent, None);
-                        }
-                    })
-                })
-                .collect();
-            for task in tasks {
-                task.await.expect("tasks end");
-            }
+            at_once(8, |task| {
+                let table = table.clone();
+                async move {
+                    for round in 0..150 {
+                        let key = task * 1000 + round % 40;
+                        table.insert(key, round).await.expect("drives work");
+                        let found = table.get(key).await.expect("drives work");
+                        assert_eq!(found, Some(round), "key {key}");
+                        let absent = table.get(key + 500).await.expect("drives work");
+                        assert_eq!(absent, None);
+                    }
+                }
+            })
+            .await;
             assert!(table.stats().flushes > 0);
         });
     }

@@ -9,7 +9,7 @@ use flowstone_slices::{Channels, Files, HashSettings, SliceError, SliceHash, log
 use zerocopy::byteorder::little_endian::{U32, U64};
 
 use crate::common::refusals::{self, Set, change_superblock, refused_bytes};
-use crate::common::structure::fill;
+use crate::common::structure::fill_drives;
 use crate::life::{DRIVE_BYTES, small, used, with};
 
 fn create(paths: &[PathBuf], bytes: u64, force: bool) -> Result<SliceHash, SliceError> {
@@ -204,8 +204,7 @@ fn a_drive_that_has_been_cut_short_is_refused() {
         let mut region_bytes = 0;
         // Enough keys that slicetables lie in all parts of the drives.
         let (hardware, _) = used(&settings, drives, 1, async |table, _| {
-            fill(&table, 0..2_000).await;
-            table.flush().await.expect("drives work");
+            fill_drives(&table, 0..2_000).await;
             region_bytes = table.shape().region_bytes;
         });
         // Lengths that are certainly too short, then any number of regions: a slicetable may lie behind the end, as the log says.
@@ -235,14 +234,14 @@ fn a_drive_that_has_been_cut_short_is_refused() {
 
 #[test]
 fn a_superblock_that_cannot_be_is_an_error() {
-    let own: [(&str, Set); 3] = [
-        ("table_entries", |block, to| {
+    let own: [(&str, Set<'_>); 3] = [
+        ("table_entries", &|block, to| {
             block.own[0] = U64::new(to.into());
         }),
-        ("more table_entries", |block, to| {
+        ("more table_entries", &|block, to| {
             block.own[0] = U64::new(100 | u64::from(to) << 32);
         }),
-        ("side tables", |block, to| {
+        ("side tables", &|block, to| {
             block.own[1] = U64::new(to.into());
         }),
     ];

@@ -7,7 +7,7 @@ use flowstone_slices::SliceError;
 use runtime::sim::Sim;
 
 use crate::common::faults;
-use crate::common::structure::{Answer, Structure, check_all, damaged, fill};
+use crate::common::structure::{Answer, Structure, check_all, damaged, fill, fill_drives};
 use crate::life::{DRIVE_BYTES, opened, small, used, used_without_power, vector, with};
 use crate::model::Model;
 
@@ -49,8 +49,7 @@ fn a_delete_before_a_failed_sync_is_made_durable_by_the_next() {
 fn what_is_damaged_is_left_out_and_counted() {
     let settings = small(20);
     with(&settings, 1, async |index, hardware| {
-        let items = fill(&index, 0..150).await;
-        index.flush().await.expect("drives work");
+        let items = fill_drives(&index, 0..150).await;
         // The superblock has two pages. Every third page behind it is destroyed.
         for page in (2..DRIVE_BYTES / 4096).step_by(3) {
             for byte in (0..4096).step_by(300) {
@@ -73,8 +72,7 @@ fn what_is_damaged_is_left_out_and_counted() {
         }
         assert!((60..150).contains(&found), "{found}");
         assert!(index.stats().damaged > 50);
-        fill(&index, 150..250).await;
-        index.flush().await.expect("drives work");
+        fill_drives(&index, 150..250).await;
         assert!(index.stats().pages_lost > 0);
         let before = index.stats().damaged;
         for number in 150..250 {

@@ -3,7 +3,7 @@
 use flowstone_slices::SliceError;
 use runtime::sim::Sim;
 
-use crate::common::structure::fill;
+use crate::common::structure::{fill, fill_drives};
 use crate::life::{small, used, vector};
 
 #[test]
@@ -17,8 +17,7 @@ fn a_log_that_has_decayed_is_no_shorter_log() {
         "pointers of zeros",
     ] {
         let (hardware, _) = used(&settings, 1, 1, async |index, _| {
-            fill(&index, 0..10).await;
-            index.flush().await.expect("drives work");
+            fill_drives(&index, 0..10).await;
             fill(&index, 10..20).await;
             for _ in 0..2 {
                 index.sync().await.expect("it works");

@@ -8,5 +8,7 @@ mod life;
 mod log_faults;
 mod model;
 mod ordinary;
+#[path = "../common/plain.rs"]
+mod plain;
 mod recall;
 mod refusals;

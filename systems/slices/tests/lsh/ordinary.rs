@@ -7,9 +7,10 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use runtime::sim::Sim;
 
-use crate::common::structure::fill;
+use crate::common::structure::{fill, fill_drives};
 use crate::life::{DIMENSIONS, Hardware, small, vector, with};
 use crate::model::Model;
+use crate::plain::{at_once, with_bytes};
 
 /// Checks that every live vector is found, and that every answer is right.
 async fn check(index: &SliceLsh, model: &Model, settings: &LshSettings) {
@@ -108,10 +109,8 @@ fn vectors_larger_than_a_page_and_bytes_are_read_as_they_were() {
             index.flush().await.expect("drives work");
             for (seed, &id) in ids.iter().enumerate() {
                 let expected = vector(seed as u32);
-                assert_eq!(
-                    index.get(id).await.expect("drives work"),
-                    Some(expected.clone())
-                );
+                let found = index.get(id).await.expect("drives work");
+                assert_eq!(found.as_ref(), Some(&expected));
                 let answer = index.query(&expected, 1).await.expect("drives work");
                 assert_eq!((answer[0].id, answer[0].distance < 1e-9), (id, true));
             }
@@ -123,8 +122,7 @@ fn vectors_larger_than_a_page_and_bytes_are_read_as_they_were() {
 fn the_oldest_generation_goes_with_all_that_it_had() {
     let settings = small(4);
     with(&settings, 2, async |index, _| {
-        let items = fill(&index, 0..2_000).await;
-        index.flush().await.expect("drives work");
+        let items = fill_drives(&index, 0..2_000).await;
         let batch = u64::from(index.shape().batch);
         let last = items.last().expect("there are some").0.0 / batch;
         for &(id, number) in &items {
@@ -150,19 +148,14 @@ fn the_oldest_generation_goes_with_all_that_it_had() {
 fn deletes_free_the_tables() {
     let settings = small(20);
     with(&settings, 1, async |index, _| {
-        let items = fill(&index, 0..200).await;
-        index.flush().await.expect("drives work");
+        let items = fill_drives(&index, 0..200).await;
         for &(id, _) in &items[..150] {
             assert!(index.delete(id));
         }
-        fill(&index, 200..300).await;
-        index.flush().await.expect("drives work");
+        fill_drives(&index, 200..300).await;
         let stats = index.stats();
-        let entries = u64::from(settings.tables) * 150;
-        assert!(
-            stats.erased + stats.full + stats.crowded >= entries,
-            "{stats:?}"
-        );
+        let gone = stats.erased + stats.full + stats.crowded;
+        assert!(gone >= u64::from(settings.tables) * 150, "{stats:?}");
         for &(id, number) in &items {
             let answer = index.query(&vector(number), 50).await.expect("drives work");
             assert_eq!(answer.iter().any(|near| near.id == id), number >= 150);
@@ -182,8 +175,7 @@ fn what_has_overflowed_is_found_in_its_second_page() {
     with(&settings, 1, async |index, _| {
         // Each vector is far from the others.
         let vectors = 5 * u64::from(index.shape().batch);
-        let items = fill(&index, (0..vectors).map(|nth| 8 * nth)).await;
-        index.flush().await.expect("drives work");
+        let items = fill_drives(&index, (0..vectors).map(|nth| 8 * nth)).await;
         let before = index.stats();
         let mut missing = 0;
         for &(id, number) in &items {
@@ -245,33 +237,29 @@ fn tasks_at_once_find_what_they_have_inserted() {
     for drives in [1, 3] {
         let settings = small(20);
         with(&settings, drives, async |index, _| {
-            let tasks: Vec<_> = (0..6_u64)
-                .map(|task| {
-                    let (index, family) = (index.clone(), settings.family);
-                    runtime::spawn(async move {
-                        for round in 0..120 {
-                            let number = task * 10_000 + 8 * round;
-                            let id = index.insert(&vector(number)).await.expect("drives work");
-                            let asked = vector(number + 1);
-                            let answer = index.query(&asked, 1).await.expect("drives work");
-                            // Vectors of other tasks are far away.
-                            if let Some(near) = answer.first().filter(|near| near.distance < 10.0) {
-                                assert_eq!(near.id, id);
-                                assert_eq!(near.distance, family.distance(&asked, &vector(number)));
-                            }
-                            if round % 3 == 0 {
-                                assert!(index.delete(id));
-                                let answer =
-                                    index.query(&vector(number), 5).await.expect("drives work");
-                                assert!(answer.iter().all(|near| near.id != id));
-                            }
+            at_once(6, |task| {
+                let (index, family) = (index.clone(), settings.family);
+                async move {
+                    for round in 0..120 {
+                        let number = task * 10_000 + 8 * round;
+                        let id = index.insert(&vector(number)).await.expect("drives work");
+                        let asked = vector(number + 1);
+                        let answer = index.query(&asked, 1).await.expect("drives work");
+                        // Vectors of other tasks are far away.
+                        if let Some(near) = answer.first().filter(|near| near.distance < 10.0) {
+                            assert_eq!(near.id, id);
+                            assert_eq!(near.distance, family.distance(&asked, &vector(number)));
                         }
-                    })
-                })
-                .collect();
-            for task in tasks {
-                task.await.expect("tasks end");
-            }
+                        if round % 3 == 0 {
+                            assert!(index.delete(id));
+                            let answer =
+                                index.query(&vector(number), 5).await.expect("drives work");
+                            assert!(answer.iter().all(|near| near.id != id));
+                        }
+                    }
+                }
+            })
+            .await;
             let stats = index.stats();
             assert!(stats.flushes > 5 && stats.damaged == 0, "{stats:?}");
         });
@@ -295,21 +283,12 @@ fn a_query_reads_a_page_of_each_table_and_loads_channels_evenly() {
             functions: 14,
             ..LshSettings::new(DIMENSIONS, Family::Cosine)
         };
-        Sim::new(1).block_on(async {
-            let disk = std::sync::Arc::new(device::MemoryDisk::new(64 << 20));
-            let words = SliceLsh::log_words(&settings, &[64 << 20]).expect("it can be");
-            let journal = std::sync::Arc::new(device::MemoryJournal::new(words));
-            let index = SliceLsh::create(vec![disk], journal, &settings)
-                .await
-                .expect("drives work");
+        with_bytes(&settings, 64 << 20, async |index, _| {
             let vectors = 6 * u64::from(index.shape().batch);
-            fill(&index, 0..vectors).await;
-            index.flush().await.expect("drives work");
+            fill_drives(&index, 0..vectors).await;
             for number in 0..3_000 {
-                index
-                    .query(&vector(number * 11), 8)
-                    .await
-                    .expect("drives work");
+                let answer = index.query(&vector(number * 11), 8).await;
+                answer.expect("drives work");
             }
             let stats = index.stats();
             let pages = stats.table_pages as f64 / stats.queries as f64;
@@ -349,11 +328,8 @@ fn what_was_created_is_opened_and_goes_on() {
                 index.flush().await.expect("drives work");
             }
         }
-        let memory = hardware
-            .open(&settings)
-            .await
-            .expect("drives work")
-            .memory();
+        let index = hardware.open(&settings).await.expect("drives work");
+        let memory = index.memory();
         assert!(
             memory.entries > 0 && memory.functions > 0 && memory.deletes > 0,
             "{memory:?}"

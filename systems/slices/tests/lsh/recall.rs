@@ -1,6 +1,6 @@
 //! Share of the true nearest neighbours that are found, with vectors drawn in clusters.
 
-use flowstone_slices::{Components, Family, LshSettings, Target};
+use flowstone_slices::{Choice, Components, Family, LshSettings, Target};
 use proptest::prelude::*;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -88,7 +88,7 @@ proptest! {
         within.sort_by(f64::total_cmp);
         let near = within[within.len() * 9 / 10].max(1e-4);
         let target = Target { recall: 0.97, probes, ..Target::new(near) };
-        let choice = family.chosen(&all, &target).expect("they are near");
+        let choice = Choice::of(family, &all, &target).expect("they are near");
         let settings = LshSettings {
             components: if bytes { Components::Bytes } else { Components::Floats },
             dimensions,

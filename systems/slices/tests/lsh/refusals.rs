@@ -8,7 +8,7 @@ use flowstone_slices::{
 };
 
 use crate::common::refusals::{self, Set, refusal, refused_bytes};
-use crate::common::structure::fill;
+use crate::common::structure::fill_drives;
 use crate::life::{DIMENSIONS, DRIVE_BYTES, small, used, vector, with};
 
 #[test]
@@ -40,10 +40,8 @@ fn vectors_that_cannot_be_change_nothing() {
             (1, id, 0.0)
         );
         // Euclidean distance needs no direction.
-        index
-            .insert(&[0.0; DIMENSIONS as usize])
-            .await
-            .expect("drives work");
+        let inserted = index.insert(&[0.0; DIMENSIONS as usize]).await;
+        inserted.expect("drives work");
     });
 }
 
@@ -89,9 +87,8 @@ fn drives_and_memory_that_are_too_small_are_said_to_be() {
         partitions: None,
         ..small(60)
     };
-    assert!(
-        refusal(settings.shape(&[64 << 10])).contains("give it more, or choose a smaller table")
-    );
+    let small = refusal(settings.shape(&[64 << 10]));
+    assert!(small.contains("give it more, or choose a smaller table"));
     let shape = settings.shape(&[DRIVE_BYTES]).expect("it fits");
     assert!(shape.partitions >= 2, "{shape:?}");
     assert!(refusal(settings.partitions_in(1000)).contains("do not hold one partition"));
@@ -144,8 +141,7 @@ fn a_drive_that_has_been_cut_short_is_refused() {
     let settings = small(8);
     let mut needs = 0;
     let (hardware, _) = used(&settings, 1, 1, async |index, _| {
-        fill(&index, 0..300).await;
-        index.flush().await.expect("drives work");
+        fill_drives(&index, 0..300).await;
         let shape = index.shape();
         needs = DRIVE_BYTES.min(8192 + shape.ring.drive_bytes() + 3 * shape.region_bytes);
     });
@@ -156,37 +152,28 @@ fn a_drive_that_has_been_cut_short_is_refused() {
 
 #[test]
 fn a_superblock_that_cannot_be_is_an_error() {
-    fn own(block: &mut SliceSuperblock, change: impl FnOnce(&mut LshOwn)) {
-        let mut own = LshOwn::decode(block.own);
-        change(&mut own);
-        block.own = own.encode();
-    }
-    let fields: [(&str, Set); 10] = [
-        ("dimensions", |block, to| {
-            own(block, |own| own.dimensions = to)
-        }),
-        ("tables", |block, to| {
-            own(block, |own| own.tables = to as u16)
-        }),
-        ("functions", |block, to| {
-            own(block, |own| own.functions = to as u16)
-        }),
-        ("family", |block, to| {
-            own(block, |own| own.family = to as u8)
-        }),
-        ("component_bytes", |block, to| {
-            own(block, |own| own.component_bytes = to as u8)
-        }),
-        ("sub_tables", |block, to| {
-            own(block, |own| own.sub_tables = to as u16)
-        }),
-        ("width", |block, to| own(block, |own| own.width_bits = to)),
-        ("batch", |block, to| own(block, |own| own.batch = to)),
-        ("slots", |block, to| own(block, |own| own.slots = to)),
-        ("segment_bytes", |block, to| {
-            own(block, |own| own.segment_bytes = to)
-        }),
+    type SetOwn = fn(&mut LshOwn, u32);
+    let fields: [(&str, SetOwn); 10] = [
+        ("dimensions", |own, to| own.dimensions = to),
+        ("tables", |own, to| own.tables = to as u16),
+        ("functions", |own, to| own.functions = to as u16),
+        ("family", |own, to| own.family = to as u8),
+        ("component_bytes", |own, to| own.component_bytes = to as u8),
+        ("sub_tables", |own, to| own.sub_tables = to as u16),
+        ("width", |own, to| own.width_bits = to),
+        ("batch", |own, to| own.batch = to),
+        ("slots", |own, to| own.slots = to),
+        ("segment_bytes", |own, to| own.segment_bytes = to),
     ];
+    let sets = fields.map(|(name, change)| {
+        let set = move |block: &mut SliceSuperblock, to| {
+            let mut own = LshOwn::decode(block.own);
+            change(&mut own, to);
+            block.own = own.encode();
+        };
+        (name, set)
+    });
+    let own = sets.each_ref().map(|(name, set)| (*name, set as Set<'_>));
     let is_told = |error: &SliceError| {
         matches!(
             error,
@@ -196,5 +183,5 @@ fn a_superblock_that_cannot_be_is_an_error() {
         )
     };
     let may_be = |name: &str, to| to <= 1 << 16 || name == "width";
-    refusals::a_superblock_that_cannot_be_is_an_error(&small(8), &fields, is_told, may_be);
+    refusals::a_superblock_that_cannot_be_is_an_error(&small(8), &own, is_told, may_be);
 }

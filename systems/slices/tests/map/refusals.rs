@@ -34,11 +34,11 @@ fn a_drive_that_has_been_cut_short_is_refused() {
 
 #[test]
 fn a_superblock_that_cannot_be_is_an_error() {
-    let own: [(&str, Set); 2] = [
-        ("segment_bytes", |block, to| {
+    let own: [(&str, Set<'_>); 2] = [
+        ("segment_bytes", &|block, to| {
             block.own[0] = U64::new(to.into());
         }),
-        ("segments", |block, to| {
+        ("segments", &|block, to| {
             block.own[1] = U64::new(to.into());
         }),
     ];

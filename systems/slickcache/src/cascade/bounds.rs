@@ -100,7 +100,8 @@ pub(super) struct Bounds {
 impl Bounds {
     pub(super) fn new(config: &CascadeConfig, shape: &Shape, pages: usize) -> Self {
         let reserve = Reserve::of(shape, pages);
-        let grown = config.grown_hot_entries(shape).min(reserve.hot_entries);
+        let grown = shape.grown_hot_entries(config.spare_bytes);
+        let grown = grown.min(reserve.hot_entries);
         Self {
             reserve,
             pages,
@@ -216,7 +217,7 @@ mod tests {
                 hot_percent,
                 ..CascadeConfig::new(capacity, 34)
             };
-            let pages = config.region_bytes() as usize / 4096;
+            let pages = crate::cascade::Footprint::of(&config).region_bytes() as usize / 4096;
             let shape = Shape::of(&config);
             let reserve = Reserve::of(&shape, pages);
             let buffered = 2 * shape.lists() * shape.buffered() + MOST_DEMOTED * shape.demoted();
@@ -239,7 +240,9 @@ mod tests {
             spare_bytes: 0,
             ..CascadeConfig::new(560_000, 34)
         };
-        let pages = CascadeConfig::new(560_000, 34).region_bytes() as usize / 4096;
+        let pages = crate::cascade::Footprint::of(&CascadeConfig::new(560_000, 34)).region_bytes()
+            as usize
+            / 4096;
         let shape = Shape::of(&config);
         (Bounds::new(&config, &shape, pages), shape, pages)
     }

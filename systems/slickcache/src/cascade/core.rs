@@ -10,6 +10,7 @@ use super::bounds::Bounds;
 use super::checkpoint::Checkpoints;
 use super::counters::Counters;
 use super::flash::Flash;
+use super::footprint::Footprint;
 use super::pages::PageStore;
 use super::request::CheckpointRequest;
 use super::search::Searches;
@@ -76,7 +77,7 @@ impl Cascade {
         let pages = PageStore::pages_of(&region);
         let bounds = Bounds::new(&config, &shape, pages);
         let store = PageStore::new(region, bounds.reserved(), config.discard);
-        let least = config.least_pages();
+        let least = Footprint::of(&config).least_pages();
         if store.pages() < least {
             return Err(CascadeError::Region {
                 pages: store.pages(),

@@ -8,11 +8,9 @@ use super::jump;
 use super::layouts::{MORE_ACTIVE_BITS, MORE_DIRECT_BITS, more_filter_bits};
 use super::partition::{Bucket, BucketPage};
 use super::search::SEARCHES;
-use super::shape::{CascadeConfig, Shape};
+use super::shape::{CascadeConfig, HOT_ENTRY_BYTES, Shape};
 use super::slices::Filter;
 
-/// Average bytes of an entry of Tier 1.
-const HOT_ENTRY_BYTES: u64 = 10;
 /// Bytes of an entry in the buffer of an active list, a hash table that doubles.
 const BUFFERED_BYTES: u64 = 2 * ENTRY_BYTES as u64;
 /// Average fill of a page of an inactive bucket.
@@ -43,21 +41,33 @@ const SMALLER: [(u32, u32); 10] = [
     (1, 2),
 ];
 
-impl CascadeConfig {
+/// Memory and flash of a full cascade with these settings. Follows from the settings alone.
+pub struct Footprint<'a> {
+    config: &'a CascadeConfig,
+    shape: Shape,
+}
+
+impl<'a> Footprint<'a> {
+    /// Returns the footprint of a cascade with these settings.
+    pub fn of(config: &'a CascadeConfig) -> Self {
+        let shape = Shape::of(config);
+        Self { config, shape }
+    }
+
     /// Estimates the bytes of memory that the index takes with `capacity` mappings.
     pub fn full_bytes(&self) -> u64 {
-        let shape = Shape::of(self);
+        let Self { config, shape } = self;
         let partitions = shape.partitions() as u64;
-        let least = partitions * hot::least_bytes(self, &shape);
+        let least = partitions * hot::least_bytes(config, shape);
         let hot = (partitions * shape.hot_entries as u64 * HOT_ENTRY_BYTES).max(least);
         let lists = partitions * shape.lists() as u64;
         let buckets = lists * shape.ratio as u64 * size_of::<Bucket>() as u64;
         let buffers = lists * shape.buffered() as u64 * BUFFERED_BYTES;
-        let pages = self.capacity * PAGE_FILL.1 / PAGE_FILL.0 / shape.page_entries as u64;
+        let pages = config.capacity * PAGE_FILL.1 / PAGE_FILL.0 / shape.page_entries as u64;
         let of_page = size_of::<BucketPage>() as u64
-            + Filter::new(shape.page_entries, self.filter_bits).bytes as u64;
+            + Filter::new(shape.page_entries, config.filter_bits).bytes as u64;
         let of_block =
-            |entries, more| Filter::new(entries, more_filter_bits(self, more)).bytes as u64;
+            |entries, more| Filter::new(entries, more_filter_bits(config, more)).bytes as u64;
         let direct_blocks = partitions * (shape.direct_blocks as u64 + 1);
         let direct = direct_blocks * of_block(shape.demoted(), MORE_DIRECT_BITS);
         // One list is being compacted, and the others are half full.
@@ -68,16 +78,16 @@ impl CascadeConfig {
 
     /// Returns the bytes of memory that a compaction and the most searches at once hold.
     pub fn working_bytes(&self) -> u64 {
-        let shape = Shape::of(self);
+        let Self { config, shape } = self;
         let compacted = (shape.active_blocks * shape.buffered()) as u64;
         let compaction = compacted * ENTRY_BYTES as u64 * COMPACTED_TWICE;
-        let searches = SEARCHES as u64 * u64::from(self.batch) * device::PAGE_BYTES as u64;
+        let searches = SEARCHES as u64 * u64::from(config.batch) * device::PAGE_BYTES as u64;
         compaction + searches
     }
 
     /// Returns the fewest pages of a region with which upkeep can move mappings.
     pub fn least_pages(&self) -> usize {
-        let shape = Shape::of(self);
+        let shape = &self.shape;
         let jump_pages = if shape.jump_distance > 0 {
             jump::most_pages(shape.active_blocks, shape.active_blocks * shape.buffered())
         } else {
@@ -86,48 +96,45 @@ impl CascadeConfig {
         let of_partition = (shape.direct_blocks + 4) * shape.direct_pages
             + shape.lists() * ((shape.active_blocks + 4) * shape.active_pages + jump_pages);
         let moved = 2 * shape.partitions() * of_partition;
-        moved + 2 * Reserve::checkpoint_pages(&shape, moved)
+        moved + 2 * Reserve::checkpoint_pages(shape, moved)
     }
 
     /// Returns the bytes of a region for `capacity` mappings.
     pub fn region_bytes(&self) -> u64 {
-        let more = u64::from(self.hot_percent.saturating_sub(REGION_HOT_PERCENT));
-        let bytes = self.capacity * REGION_BYTES + self.capacity * more / 100 * MORE_REGION_BYTES;
+        let config = self.config;
+        let more = u64::from(config.hot_percent.saturating_sub(REGION_HOT_PERCENT));
+        let bytes =
+            config.capacity * REGION_BYTES + config.capacity * more / 100 * MORE_REGION_BYTES;
         bytes.max(self.least_pages() as u64 * device::PAGE_BYTES as u64)
     }
 
     /// Reduces a Tier 1 of more than 20 % to the size that a region of `bytes` has space for, 20 % at least.
     #[must_use]
-    pub fn within_region(self, bytes: u64) -> Self {
-        let of = |hot_percent| Self {
+    pub fn within_region(config: CascadeConfig, bytes: u64) -> CascadeConfig {
+        let of = |hot_percent| CascadeConfig {
             hot_percent,
-            ..self
+            ..config
         };
-        let usual = self.hot_percent.min(REGION_HOT_PERCENT);
-        let mut smaller = (usual..=self.hot_percent).rev().map(of);
-        let fits = smaller.find(|config| config.region_bytes() <= bytes);
+        let usual = config.hot_percent.min(REGION_HOT_PERCENT);
+        let mut smaller = (usual..=config.hot_percent).rev().map(of);
+        let fits = smaller.find(|config| Footprint::of(config).region_bytes() <= bytes);
         fits.unwrap_or_else(|| of(usual))
-    }
-
-    /// Entries that Tier 1 of each partition may have, as far as memory goes, while the lower tiers do not keep up.
-    pub(super) fn grown_hot_entries(&self, shape: &Shape) -> usize {
-        let more = self.spare_bytes / (shape.partitions() as u64 * HOT_ENTRY_BYTES);
-        let more = usize::try_from(more).unwrap_or(usize::MAX);
-        shape.hot_entries.saturating_add(more).max(shape.most_hot())
     }
 
     /// Reduces Tier 1 and the filters until the index takes at most `bytes` of memory, or as little as it can.
     #[must_use]
-    pub fn within(self, bytes: u64) -> Self {
-        let smaller = SMALLER.into_iter().map(|(hot_percent, filter_bits)| Self {
-            hot_percent: self.hot_percent.min(hot_percent),
-            filter_bits: self.filter_bits.min(filter_bits),
-            ..self
-        });
-        let mut last = self;
-        for config in std::iter::once(self).chain(smaller) {
+    pub fn within(config: CascadeConfig, bytes: u64) -> CascadeConfig {
+        let smaller = SMALLER
+            .into_iter()
+            .map(|(hot_percent, filter_bits)| CascadeConfig {
+                hot_percent: config.hot_percent.min(hot_percent),
+                filter_bits: config.filter_bits.min(filter_bits),
+                ..config
+            });
+        let mut last = config;
+        for config in std::iter::once(config).chain(smaller) {
             last = config;
-            if config.full_bytes() <= bytes {
+            if Footprint::of(&config).full_bytes() <= bytes {
                 break;
             }
         }
@@ -144,12 +151,13 @@ mod tests {
     #[test]
     fn what_has_enough_memory_stays_as_it_is_and_others_get_smaller() {
         let config = CascadeConfig::new(20_000_000, 36);
-        let full = config.full_bytes();
-        assert_eq!(config.within(full), config);
+        let full = Footprint::of(&config).full_bytes();
+        assert_eq!(Footprint::within(config, full), config);
         let mut before = config;
         for mib in (10..full / MIB).rev() {
-            let smaller = config.within(mib * MIB);
-            assert!(smaller.full_bytes() <= before.full_bytes());
+            let smaller = Footprint::within(config, mib * MIB);
+            let full = |config| Footprint::of(config).full_bytes();
+            assert!(full(&smaller) <= full(&before));
             assert!(smaller.hot_percent <= before.hot_percent);
             assert!(smaller.filter_bits <= before.filter_bits);
             assert_eq!(Shape::of(&smaller).ratio, Shape::of(&config).ratio);
@@ -165,16 +173,20 @@ mod tests {
             hot_percent,
             ..CascadeConfig::new(20_000_000, 36)
         };
+        let region_bytes = |hot_percent| Footprint::of(&of(hot_percent)).region_bytes();
         let mut before = 0;
         for hot_percent in 1..=100 {
-            let bytes = of(hot_percent).region_bytes();
+            let bytes = region_bytes(hot_percent);
             assert!(bytes >= before, "{hot_percent} %");
-            assert_eq!(of(hot_percent).within_region(bytes), of(hot_percent));
+            assert_eq!(
+                Footprint::within_region(of(hot_percent), bytes),
+                of(hot_percent)
+            );
             before = bytes;
         }
-        assert_eq!(of(20).region_bytes(), of(1).region_bytes());
-        let usual = of(16).region_bytes();
-        assert_eq!(of(50).within_region(usual).hot_percent, 20);
-        assert_eq!(of(50).within_region(0).hot_percent, 20);
+        assert_eq!(region_bytes(20), region_bytes(1));
+        let usual = region_bytes(16);
+        assert_eq!(Footprint::within_region(of(50), usual).hot_percent, 20);
+        assert_eq!(Footprint::within_region(of(50), 0).hot_percent, 20);
     }
 }

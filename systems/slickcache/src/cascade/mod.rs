@@ -65,6 +65,7 @@ pub use brake::Brake;
 pub use checkpoint::{Checkpoints, LoadError, Loaded, SaveError};
 pub use counters::Counters;
 pub use flash::Flash;
+pub use footprint::Footprint;
 pub use hot::Hot;
 pub use pages::PageStore;
 pub use request::CheckpointRequest;

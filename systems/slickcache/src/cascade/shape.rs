@@ -32,6 +32,9 @@ const OVERSHOOT: usize = 8;
 /// Expected entries of a Tier 1 sub-table for each bucket that it starts with.
 const HOT_ENTRIES_A_BUCKET: u64 = 32;
 
+/// Average bytes of an entry of Tier 1.
+pub(super) const HOT_ENTRY_BYTES: u64 = 10;
+
 /// Settings of a [`Cascade`](super::Cascade).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CascadeConfig {
@@ -301,6 +304,14 @@ impl Shape {
     /// Most entries of Tier 1 in a partition, whatever the memory.
     pub(super) fn most_hot(&self) -> usize {
         self.hot_entries + OVERSHOOT * self.demoted()
+    }
+
+    /// Entries that Tier 1 of each partition may have, as far as memory goes, while the lower tiers do not keep up.
+    /// `spare_bytes` are those of the settings.
+    pub(super) fn grown_hot_entries(&self, spare_bytes: u64) -> usize {
+        let more = spare_bytes / (self.partitions() as u64 * HOT_ENTRY_BYTES);
+        let more = usize::try_from(more).unwrap_or(usize::MAX);
+        self.hot_entries.saturating_add(more).max(self.most_hot())
     }
 
     /// Number of entries demoted at once: those of a block of Tier 2.

@@ -16,6 +16,7 @@ use runtime::sim::Sim;
 
 use super::*;
 
+mod moves;
 mod region;
 
 const IMAGE: u64 = 0xfeed;

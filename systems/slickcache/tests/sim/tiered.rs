@@ -13,8 +13,8 @@ use flowstone_slickcache::cascade::{CascadeConfig, Sizes};
 use rand::Rng;
 
 use crate::support::{
-    dump, for_each_seed, get, memory_disk, numbered, random, remove, set, simulate, start, tight,
-    value,
+    dump, fill, for_each_seed, get, memory_disk, numbered, random, remove, set, simulate, start,
+    tight, value,
 };
 
 /// Entries of Tier 1 in each partition: of a small table, and of one that holds the keys read often.
@@ -156,10 +156,7 @@ fn nothing_is_read_of_a_segment_that_is_dropped_and_its_items_are_counted() {
     const ITEMS: u64 = 60_000;
     simulate(1, async {
         let engine = start(&memory_disk(48 << 20), &slickcache(DROP, FEW)).await;
-        for number in 0..ITEMS {
-            let bytes = value(number, 1900);
-            set(&engine, &numbered(number), &bytes).await.unwrap();
-        }
+        fill(&engine, ITEMS, 1900).await;
         let stats = stats(&engine);
         assert!(stats.segments_dropped > 100, "{stats:?}");
         assert_eq!(engine.store().counters().reads.sum(), 0);
@@ -195,11 +192,7 @@ fn a_stop_places_what_memory_has_though_the_index_runs_out_of_pages() {
         config.placement = Arc::new(TieredSettings::new(Layout::Packed));
         let media = memory_disk(20 << 20);
         let engine = start(&media, &config).await;
-        for number in 0..130_000 {
-            set(&engine, &numbered(number), &value(number, 150))
-                .await
-                .unwrap();
-        }
+        fill(&engine, 130_000, 150).await;
         let stop = engine.stop().await;
         assert!(matches!(stop, Stop::Complete { .. }), "{stop:?}");
         let stats = engine.stats();

@@ -1,5 +1,7 @@
 //! Bytes that the drive programs, its wear and its times, and the papers' figures on a small scale.
 
+use device::BlockId;
+
 use super::*;
 use crate::measure::{
     ChannelPlacement, Pattern, Placement, WriteAmplification, crucial_m4, read_rate,
@@ -7,7 +9,7 @@ use crate::measure::{
 
 /// Overwrites pages at random until `times` the capacity of the drive has been written.
 async fn overwrite(ftl: &Ftl, times: u64) {
-    let pages = ftl.len_bytes() / ftl.drive.page_bytes as u64;
+    let pages = ftl.len_bytes() / ftl.drive.flash.page_bytes as u64;
     for _ in 0..pages * times {
         let page = runtime::random_u64() % pages;
         put(ftl, page, page as u8).await;
@@ -20,7 +22,7 @@ fn what_the_drive_says_it_programmed_is_what_its_flash_says() {
         let ftl = drive(0.4, Striping::WriteOrder);
         overwrite(&ftl, 6).await;
         let counts = ftl.counts();
-        let page_bytes = ftl.drive.page_bytes as u64;
+        let page_bytes = ftl.drive.flash.page_bytes as u64;
         assert_eq!(
             counts.nand_bytes_programmed,
             ftl.nand().counts().programs * page_bytes
@@ -45,7 +47,7 @@ fn discarded_pages_are_not_moved() {
             if discards {
                 ftl.discard(0, all / 2).await.unwrap();
             }
-            let pages = all / 2 / ftl.drive.page_bytes as u64;
+            let pages = all / 2 / ftl.drive.flash.page_bytes as u64;
             for _ in 0..pages * 8 {
                 put(&ftl, pages + runtime::random_u64() % pages, 2).await;
             }
@@ -68,7 +70,7 @@ fn wear_is_leveled_between_pages_that_change_and_pages_that_do_not() {
                 wear_spread,
                 ..tiny(0.45, Striping::WriteOrder)
             });
-            let pages = ftl.len_bytes() / ftl.drive.page_bytes as u64;
+            let pages = ftl.len_bytes() / ftl.drive.flash.page_bytes as u64;
             for page in 0..pages {
                 put(&ftl, page, 1).await;
             }
@@ -76,8 +78,10 @@ fn wear_is_leveled_between_pages_that_change_and_pages_that_do_not() {
                 put(&ftl, write % (pages / 8), 2).await;
             }
             ftl.drive.state.lock().map.verify();
-            let blocks = (0..ftl.drive.nand.geometry().blocks()).map(BlockId);
-            let erases: Vec<u32> = blocks.map(|block| ftl.drive.nand.erases(block)).collect();
+            let blocks = (0..ftl.drive.flash.nand.geometry().blocks()).map(BlockId);
+            let erases: Vec<u32> = blocks
+                .map(|block| ftl.drive.flash.nand.erases(block))
+                .collect();
             erases.iter().max().unwrap() - erases.iter().min().unwrap()
         };
         let (leveled, not) = (spread(8).await, spread(u32::MAX).await);
@@ -106,10 +110,10 @@ fn counting_without_time_gives_nearly_what_the_drive_programs() {
     let timed = Sim::new(1).block_on(async {
         let ftl = open(config);
         for &first in &regions {
-            let offset = u64::from(first) * ftl.drive.page_bytes as u64;
+            let offset = u64::from(first) * ftl.drive.flash.page_bytes as u64;
             ftl.write(offset, filled(first as u8, 8)).await.unwrap();
         }
-        ftl.counts().nand_bytes_programmed / ftl.drive.page_bytes as u64
+        ftl.counts().nand_bytes_programmed / ftl.drive.flash.page_bytes as u64
     });
     // Not exactly equal: the drive maps the pages of a command once all are programmed.
     let ratio = untimed.programmed() as f64 / timed as f64;

@@ -58,7 +58,7 @@ fn open(config: FtlConfig) -> Ftl {
 
 /// Writes a whole page.
 async fn put(ftl: &Ftl, page: u64, byte: u8) {
-    let offset = page * ftl.drive.page_bytes as u64;
+    let offset = page * ftl.drive.flash.page_bytes as u64;
     ftl.write(offset, filled(byte, 2)).await.unwrap();
 }
 
@@ -123,9 +123,8 @@ fn the_queue_takes_no_more_than_its_depth() {
             ..tiny(0.5, Striping::WriteOrder)
         }));
         for page in 0..8 {
-            ftl.write(page * 4 * SECTOR as u64, filled(1, 4))
-                .await
-                .unwrap();
+            let write = ftl.write(page * 4 * SECTOR as u64, filled(1, 4));
+            write.await.unwrap();
         }
         let begin = now();
         let mut readers = Vec::new();
@@ -159,7 +158,7 @@ fn a_drive_that_wears_out_keeps_what_it_has_and_then_refuses() {
         let error = loop {
             let page = runtime::random_u64() % pages;
             let byte = (writes % 251) as u8;
-            let offset = page * ftl.drive.page_bytes as u64;
+            let offset = page * ftl.drive.flash.page_bytes as u64;
             match ftl.write(offset, filled(byte, 2)).await {
                 Ok(()) => model[page as usize] = byte,
                 Err(error) => break error,
@@ -170,15 +169,12 @@ fn a_drive_that_wears_out_keeps_what_it_has_and_then_refuses() {
         assert!(error.is_full(), "{error}");
         assert!(ftl.counts().rewritten_pages > 0 && !nand.bad_blocks().is_empty());
         for (page, &byte) in model.iter().enumerate() {
-            let offset = page as u64 * ftl.drive.page_bytes as u64;
+            let offset = page as u64 * ftl.drive.flash.page_bytes as u64;
             let buf = ftl.read(offset, AlignedBuf::new(2 * SECTOR)).await.unwrap();
             assert_eq!(buf[0], byte, "page {page}");
         }
         let rated = u64::from(nand.geometry().blocks()) * 4 * 30;
-        assert!(
-            writes > rated / 4,
-            "{writes} pages written of {rated} rated"
-        );
+        assert!(writes > rated / 4, "{writes} pages of {rated} rated");
     });
 }
 

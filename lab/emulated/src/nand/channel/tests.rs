@@ -102,7 +102,7 @@ fn run(channel: &mut Channel, asked: &[Asked]) -> u64 {
     for &command in asked {
         if let Some(rows) = rows_of(channel, command) {
             let id = channel.submit(now, command.kind, rows);
-            alone += channel.timing.alone(command.kind, &rows);
+            alone += command.kind.alone(&channel.timing, &rows);
             pending.push((id, now + 1));
         }
         let end = now + command.pause_ns;
@@ -167,7 +167,7 @@ fn one_command_alone_ends_when_it_was_foretold() {
         let rows = rows_of(&channel, command).unwrap();
         let id = channel.submit(0, kind, rows);
         let end = channel.earliest_end(id);
-        assert_eq!(end, channel.timing.alone(kind, &rows));
+        assert_eq!(end, kind.alone(&channel.timing, &rows));
         channel.advance(end - 1);
         assert_eq!(channel.earliest_end(id), end);
         channel.advance(end);
@@ -189,7 +189,7 @@ fn long_reads_in_turn_end_when_it_was_foretold() {
     // The third command has two rows. Between them come one row of the second and, of the first, its second, third and fourth
     // rows.
     let last = channel.earliest_end(ids[2]);
-    let alone = |first, count| channel.timing.alone(Kind::Read, &rows(first, count));
+    let alone = |first, count| Kind::Read.alone(&channel.timing, &rows(first, count));
     assert_eq!(last, alone(0, 2) + alone(3, 3) + alone(8, 4));
     channel.advance(NEVER - 1);
     assert!(ids.iter().all(|&id| channel.outcome(id).is_some()));

@@ -22,7 +22,7 @@ fn a_key_stays_dead_while_its_newer_copy_may_be_reclaimed_before_older_ones() {
         let disk = MemoryDisk::new(4 * u64::from(SEGMENT));
         let store = store_on_disk(disk, Layout::Packed, 4);
         let log = Arc::new(MemoryJournal::new(HEAD_WORDS + 8 * chunk_words(1)));
-        let journal = Journal::take_over(log, 7, 1, 1..1, store.appender().next_sequence());
+        let journal = Journal::take_over(log, 7, 1, 1, 1..1, store.appender().next_sequence());
         let checkpointer = Checkpointer::new(Arc::clone(&store), Arc::new(journal));
         let mut places = Vec::new();
         for number in [KEY, KEY << 1] {

@@ -12,7 +12,13 @@ pub(crate) fn clock(log: &dyn Log) -> u32 {
     decode_clock(log.load(CLOCK_WORD)).unwrap_or(0)
 }
 
-/// Notes the time. The clock never goes back, even if the system's does.
+/// Begins the clock anew, with the one of a run whose start has noted in the superblock how far the old one was ahead. An
+/// image that starts empty needs no note.
+pub(crate) fn set_clock(log: &dyn Log, now: u32) {
+    log.store(CLOCK_WORD, encode_clock(now));
+}
+
+/// Notes the time. During a run the clock never goes back.
 pub(super) fn note_time(log: &dyn Log, now: u32) {
     if now > clock(log) {
         log.store(CLOCK_WORD, encode_clock(now));
@@ -40,12 +46,20 @@ pub(crate) fn is_sound(log: &dyn Log) -> bool {
 /// Durably makes a log the journal of a run. From one run to the next a single word changes, so that a crash leaves
 /// one run or the other.
 pub(crate) async fn write(log: &dyn Log, head: Head) -> Result<(), DeviceError> {
+    store(log, head);
+    log.sync().await
+}
+
+/// Stores the words of a head that the log does not have. Returns whether there were such words.
+pub(super) fn store(log: &dyn Log, head: Head) -> bool {
+    let mut has_changed = false;
     for (number, word) in head.encode().into_iter().enumerate() {
         if log.load(number) != word {
             log.store(number, word);
+            has_changed = true;
         }
     }
-    log.sync().await
+    has_changed
 }
 
 /// Zeros the head if it cannot be read, so that it can be used again.

@@ -1,7 +1,7 @@
 //! Tests of the bar, of applications, and of the memory of a lesson.
 
 use super::*;
-use engine::NamedStats;
+use engine::{HashSeed, NamedStats};
 use runtime::sim::Sim;
 
 const fn read(reads: u16) -> Features {
@@ -32,7 +32,7 @@ fn least_admitted(learner: &Learner) -> Option<u16> {
 /// Gives a lesson: keys read `1..=20` times, and only keys read more than 8 times are asked for in the next window.
 async fn lesson(learner: &Learner) {
     let keys: Vec<String> = (0..600).map(|number| format!("key{number}")).collect();
-    let key = |number: usize| Key::new(keys[number].as_bytes(), 1).unwrap();
+    let key = |number: usize| Key::new(keys[number].as_bytes(), HashSeed::new(1)).unwrap();
     let reads = |number: usize| 1 + number as u16 % 20;
     for number in 0..keys.len() {
         assert!(learner.keys.contains(key(number).hash()));
@@ -124,7 +124,7 @@ fn the_largest_applications_have_classifiers_and_all_is_accounted_for() {
             _ => format!("small{number}:key"),
         });
         for name in names.collect::<Vec<_>>() {
-            let key = Key::new(name.as_bytes(), 1).unwrap();
+            let key = Key::new(name.as_bytes(), HashSeed::new(1)).unwrap();
             learner.note(Event::Read(key, Some(read(1))));
         }
         learner.learn().await;

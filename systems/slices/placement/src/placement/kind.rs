@@ -19,6 +19,7 @@ impl PlacementKind for SlicedSettings {
         Description {
             dead_copies: DeadCopies::BySection,
             demaps_by_itself: true,
+            forgets_written: true,
             placed_at_once: PLACED_AT_ONCE,
             most_item_bytes: TABLE_ITEM_BYTES / f64::from(self.incarnations),
             ..Description::new("sliced")

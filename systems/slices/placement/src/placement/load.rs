@@ -1,76 +1,45 @@
 //! A start: makes an empty index, or loads the index that the last checkpoint saved.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use runtime::sync::Notify;
+use device::Region;
 use slices::{PagedLog, SliceIndex};
 use zerocopy::FromBytes as _;
 
+use super::made::Made;
 use super::plan::{AREAS, ITEM_BYTES, Part, Plan, SHARES, Tables};
 use super::saved::{Loader, Unusable};
 use super::segments::SlicedSegments;
 use super::settings::SlicedSettings;
-use super::{Counters, Made, Sliced};
 use crate::encoding::{Header, VERSION};
 use engine::OpenError;
 use engine::format::checkpoint::Section;
-use engine::placement::Parts;
-use on_flash::Numbers;
-use on_flash::RestoredKeys;
+use engine::reclaim::IndexUse;
 use on_flash::{IndexDisk, IndexSyncs, PatientStart};
-use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
-fn error_of(error: &dyn std::fmt::Display) -> OpenError {
+pub(super) fn error_of(error: &dyn std::fmt::Display) -> OpenError {
     OpenError::Index(error.to_string())
 }
 
-impl Sliced {
-    pub(super) fn new(settings: SlicedSettings, parts: Parts) -> Result<Self, OpenError> {
-        let region = parts.index_region.ok_or_else(|| {
-            error_of(&"it needs a file or a drive, and this is open flash: give it a device of its own (--index-flash)")
-        })?;
-        let syncs = Arc::new(IndexSyncs::new(&parts.store, parts.index_is_apart));
-        let start = Arc::new(PatientStart::new(&parts.store));
-        let sliced = Self {
-            start,
-            segments: Arc::new(SlicedSegments {
-                numbers: Numbers::new(parts.store.table().segments()),
-                units_per_segment: parts.codec.units_per_segment,
-                store: Arc::clone(&parts.store),
-                index_use: Arc::clone(&parts.index_use),
-            }),
-            settings,
-            store: parts.store,
-            restored: RestoredKeys::new(&parts.index_use),
-            index_use: parts.index_use,
-            region,
-            syncs,
-            expected_items: parts.expected_items,
-            made: OnceLock::new(),
-            section: Mutex::new(parts.section),
-            areas: Mutex::default(),
-            numbered_at_checkpoint: AtomicU32::new(0),
-            numbered_at_section: AtomicU32::new(0),
-            checkpoint_wanted: parts.checkpoint_wanted,
-            numbers_wanted: Notify::default(),
-            counters: Counters::default(),
-        };
-        // Impossible settings are refused before anything is written. An existing index keeps the settings that it was made
-        // with.
-        if !sliced.has_section() {
-            sliced.new_tables()?;
-        }
-        Ok(sliced)
-    }
+/// Makes an index in its region, or opens the index of the last run. No other part of the placement writes to the region before the
+/// index has been returned.
+pub(super) struct Maker {
+    pub(super) settings: SlicedSettings,
+    pub(super) segments: Arc<SlicedSegments>,
+    pub(super) index_use: Arc<IndexUse>,
+    pub(super) region: Region,
+    pub(super) syncs: Arc<IndexSyncs>,
+    /// The start, during which operations of the index's device are repeated after an error. Ends when background work
+    /// starts.
+    pub(super) start: Arc<PatientStart>,
+    pub(super) expected_items: u64,
+}
 
-    fn has_section(&self) -> bool {
-        self.section.lock().is_some()
-    }
-
+impl Maker {
     /// Returns the plan and the tables of an empty index. They are for the expected items, or for fewer if the region, which
     /// may have been made with other settings, has no space for them.
-    fn new_tables(&self) -> Result<(Plan, Tables), OpenError> {
+    pub(super) fn new_tables(&self) -> Result<(Plan, Tables), OpenError> {
         let with = |items| {
             let tables = Tables::for_items(&self.settings, items);
             self.plan(tables).map(|plan| (plan, tables))
@@ -83,7 +52,8 @@ impl Sliced {
     }
 
     fn segments_bytes(&self) -> u64 {
-        u64::from(self.store.table().segments()) * u64::from(self.store.table().segment_bytes())
+        let table = self.segments.store.table();
+        u64::from(table.segments()) * u64::from(table.segment_bytes())
     }
 
     fn plan(&self, tables: Tables) -> Result<Plan, OpenError> {
@@ -115,7 +85,12 @@ impl Sliced {
     }
 
     /// Makes an empty index, or opens the index with the instance `found` in a section.
-    async fn make(&self, plan: Plan, tables: Tables, found: Option<u64>) -> Result<(), OpenError> {
+    async fn make(
+        &self,
+        plan: Plan,
+        tables: Tables,
+        found: Option<u64>,
+    ) -> Result<Made, OpenError> {
         let log_disk = Arc::new(self.disk(plan.log)?);
         let slices = Arc::new(self.disk(plan.slices)?);
         let failed = |error| error_of(&error);
@@ -149,9 +124,7 @@ impl Sliced {
             instance,
             areas,
         };
-        let is_first = self.made.set(made).is_ok();
-        debug_assert!(is_first, "it is loaded once");
-        self.account();
+        made.account(&self.index_use);
         let bytes_an_item = self.segments_bytes() / plan.items.max(1);
         if bytes_an_item > ITEM_BYTES + ITEM_BYTES / 2 {
             tracing::warn!(
@@ -162,10 +135,20 @@ impl Sliced {
                  forced"
             );
         }
-        Ok(())
+        Ok(made)
     }
 
-    async fn load_section(&self, section: &Section) -> Result<(), OpenError> {
+    /// Makes an empty index.
+    pub(super) async fn make_empty(&self) -> Result<Made, OpenError> {
+        self.index_use.objects.store(0, Ordering::Relaxed);
+        let (plan, tables) = self.new_tables()?;
+        let made = self.make(plan, tables, None).await?;
+        self.reserve_numbers(&made, 0).await?;
+        Ok(made)
+    }
+
+    /// Opens the index that a section describes. Returns the index, and the area of the section.
+    pub(super) async fn load_section(&self, section: &Section) -> Result<(Made, usize), OpenError> {
         if section.version != VERSION {
             return Err(error_of(&"it was saved by another version"));
         }
@@ -187,28 +170,25 @@ impl Sliced {
         let disk = self.disk(plan.areas[area])?;
         let loader = Loader::checked(&disk, header.bytes.get(), header.checksum.get()).await;
         let mut loader = loader.map_err(|error| error_of(&error))?;
-        self.make(plan, tables, Some(header.instance.get())).await?;
-        self.areas.lock().may_be_named[area] = true;
+        let made = self.make(plan, tables, Some(header.instance.get())).await?;
         for partition in 0..tables.partitions {
             let saved = loader.partition().await.map_err(|error| error_of(&error))?;
-            let put_back = self.index().put_back(partition, saved).await;
+            let put_back = made.index.put_back(partition, saved).await;
             put_back.map_err(|error| error_of(&error))?;
         }
         let (numbered, next) = loader.segments().await.map_err(|error| error_of(&error))?;
-        let begin = next.max(self.made().reserved());
+        let begin = next.max(made.reserved());
         let items = self.segments.numbers.load(&numbered, begin);
         let items = items.ok_or_else(senseless)?;
-        self.reserve_numbers(begin).await?;
+        self.reserve_numbers(&made, begin).await?;
         self.index_use.objects.store(items, Ordering::Relaxed);
-        let given = self.segments.numbers.given();
-        self.numbered_at_checkpoint.store(given, Ordering::Relaxed);
-        Ok(())
+        Ok((made, area))
     }
 
     /// Reserves numbers from `begin` on, before the first one is given.
-    async fn reserve_numbers(&self, begin: u32) -> Result<(), OpenError> {
+    async fn reserve_numbers(&self, made: &Made, begin: u32) -> Result<(), OpenError> {
         let limit = loop {
-            match self.made().reserve(begin).await {
+            match made.reserve(begin).await {
                 Ok(limit) => break limit,
                 Err(error) if self.start.waits_for(&error).await => {}
                 Err(error) => return Err(error_of(&error)),
@@ -217,19 +197,5 @@ impl Sliced {
         let limit = limit.ok_or_else(|| error_of(&"it has no more numbers for segments"))?;
         self.segments.numbers.limit(limit);
         Ok(())
-    }
-
-    /// Opens the index of the last run, or makes an empty one.
-    pub(super) async fn load_index(&self) -> Result<(), OpenError> {
-        let section = self.section.lock().take();
-        match section {
-            Some(section) => self.load_section(&section).await,
-            None => {
-                self.index_use.objects.store(0, Ordering::Relaxed);
-                let (plan, tables) = self.new_tables()?;
-                self.make(plan, tables, None).await?;
-                self.reserve_numbers(0).await
-            }
-        }
     }
 }

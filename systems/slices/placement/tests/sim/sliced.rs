@@ -13,8 +13,8 @@ use flowstone_sliced::SlicedSettings;
 use rand::Rng;
 
 use crate::support::{
-    Left, Media, dump, for_each_seed, get, memory_disk, numbered, random, remove, run_background,
-    set, simulate, start, tight, value,
+    Left, Media, dump, fill, for_each_seed, get, memory_disk, numbered, random, remove,
+    run_background, set, simulate, start, tight, value,
 };
 
 fn settings() -> SlicedSettings {
@@ -98,10 +98,7 @@ fn a_hit_reads_the_index_once_and_so_does_a_miss() {
                 ..settings()
             };
             let engine = start(&memory_disk(64 << 20), &sliced(settings)).await;
-            for number in 0..ITEMS {
-                let bytes = value(number, 600);
-                set(&engine, &numbered(number), &bytes).await.unwrap();
-            }
+            fill(&engine, ITEMS, 600).await;
             for number in 0..ITEMS {
                 assert!(get(&engine, &numbered(number)).await.is_some(), "{number}");
             }
@@ -131,10 +128,7 @@ fn items_are_counted_as_they_are_found() {
     const ITEMS: u64 = 60_000;
     simulate(1, async {
         let engine = start(&memory_disk(48 << 20), &sliced(settings())).await;
-        for number in 0..ITEMS {
-            let bytes = value(number, 1900);
-            set(&engine, &numbered(number), &bytes).await.unwrap();
-        }
+        fill(&engine, ITEMS, 1900).await;
         // Reclaim continues during a dump.
         let (stats, found) = loop {
             let before = engine.stats().placement;
@@ -151,10 +145,7 @@ fn items_are_counted_as_they_are_found() {
             remove(&engine, number).await;
         }
         // Writes enough to flush the tables.
-        for number in 0..8000 {
-            let bytes = value(number, 10);
-            set(&engine, &numbered(number), &bytes).await.unwrap();
-        }
+        fill(&engine, 8000, 10).await;
         let objects = engine.stats().placement.objects;
         let found = dump(&engine).await.len() as u64;
         assert!(
@@ -173,16 +164,11 @@ fn an_index_that_cannot_be_written_costs_items_until_it_can() {
         let media = memory_disk(64 << 20);
         let index = Arc::new(FaultyDisk::in_memory(40 << 20, 3));
         let engine = open_with_index(&media, &index).await;
-        for number in 0..2000 {
-            let bytes = value(number, 500);
-            set(&engine, &numbered(number), &bytes).await.unwrap();
-        }
+        fill(&engine, 2000, 500).await;
         index.set_full(true);
         let mut number = 2000;
-        while set(&engine, &numbered(number), &value(number, 500))
-            .await
-            .is_ok()
-        {
+        let store = async |number| set(&engine, &numbered(number), &value(number, 500)).await;
+        while store(number).await.is_ok() {
             number += 1;
         }
         assert!((4000..ITEMS).contains(&number), "{number}");
@@ -191,8 +177,7 @@ fn an_index_that_cannot_be_written_costs_items_until_it_can() {
         // Failed flushes are repeated after some seconds.
         runtime::sleep(Duration::from_secs(6)).await;
         for number in number..ITEMS {
-            let bytes = value(number, 500);
-            set(&engine, &numbered(number), &bytes).await.unwrap();
+            store(number).await.unwrap();
         }
         let mut found = 0;
         for number in 0..ITEMS {
@@ -213,16 +198,8 @@ fn who_stores_waits_for_an_index_that_is_slow() {
     const ITEMS: u64 = 40_000;
     simulate(4, async {
         let media = memory_disk(64 << 20);
-        let latency = Latency {
-            write: Duration::from_millis(10),
-            ..Latency::default()
-        };
-        let index = FaultyDisk::from_image(Image::new(40 << 20), latency, 4);
-        let engine = open_with_index(&media, &Arc::new(index)).await;
-        for number in 0..ITEMS {
-            let bytes = value(number, 500);
-            set(&engine, &numbered(number), &bytes).await.unwrap();
-        }
+        let engine = open_with_index(&media, &slow_index(4)).await;
+        fill(&engine, ITEMS, 500).await;
         let stats = engine.stats();
         let index = engine.index_stats();
         assert!(index.get("index_tables_flushed") > 50, "{index:?}");
@@ -243,10 +220,7 @@ fn a_start_that_is_told_of_many_outdated_keys_takes_no_more_memory_for_them() {
             ..settings()
         });
         let engine = start(&media, &config).await;
-        for number in 0..ITEMS {
-            let bytes = value(number, 500);
-            set(&engine, &numbered(number), &bytes).await.unwrap();
-        }
+        fill(&engine, ITEMS, 500).await;
         assert!(engine.checkpoint_now().await);
         let before = engine.stats().memory.index_bytes;
         for number in (0..ITEMS).filter(|number| number % 10 != 0) {
@@ -281,10 +255,7 @@ fn a_start_waits_for_an_index_device_that_fails_for_seconds() {
             let media = memory_disk(64 << 20);
             let index = Arc::new(FaultyDisk::in_memory(40 << 20, 9));
             let engine = open_with_index(&media, &index).await;
-            for number in 0..ITEMS {
-                let bytes = value(number, 500);
-                set(&engine, &numbered(number), &bytes).await.unwrap();
-            }
+            fill(&engine, ITEMS, 500).await;
             assert!(matches!(engine.stop().await, Stop::Complete { .. }));
             drop(engine);
             // Excludes the head of the device, which the start itself reads and writes.
@@ -322,10 +293,7 @@ fn an_image_is_opened_with_any_number_of_incarnations() {
         simulate(10, async {
             let media = memory_disk(64 << 20);
             let engine = start(&media, &with(made_with)).await;
-            for number in 0..ITEMS {
-                let bytes = value(number, 500);
-                set(&engine, &numbered(number), &bytes).await.unwrap();
-            }
+            fill(&engine, ITEMS, 500).await;
             assert!(matches!(engine.stop().await, Stop::Complete { .. }));
             drop(engine);
             let engine = start(&media, &with(then)).await;
@@ -347,6 +315,15 @@ fn an_image_is_opened_with_any_number_of_incarnations() {
     }
 }
 
+/// Returns a device for an index whose writes take 10 ms.
+fn slow_index(seed: u64) -> Arc<FaultyDisk> {
+    let latency = Latency {
+        write: Duration::from_millis(10),
+        ..Latency::default()
+    };
+    Arc::new(FaultyDisk::from_image(Image::new(40 << 20), latency, seed))
+}
+
 async fn open_with_index(media: &Media, index: &Arc<FaultyDisk>) -> Arc<Engine> {
     let opening = Opening::new(Arc::clone(&media.disk), sliced(settings()));
     let opening = opening.with_index_disk(Arc::clone(index) as _);
@@ -363,18 +340,12 @@ fn what_changes_during_a_flush_is_counted_out_once() {
     const KEYS: u64 = 3000;
     simulate(5, async {
         let media = memory_disk(64 << 20);
-        let latency = Latency {
-            write: Duration::from_millis(10),
-            ..Latency::default()
-        };
-        let index = FaultyDisk::from_image(Image::new(40 << 20), latency, 5);
-        let engine = open_with_index(&media, &Arc::new(index)).await;
+        let engine = open_with_index(&media, &slow_index(5)).await;
         let mut random = random(5);
         for tag in 0..60_000 {
             let number = random.random_range(0..KEYS);
-            set(&engine, &numbered(number), &value(tag, 200))
-                .await
-                .unwrap();
+            let bytes = value(tag, 200);
+            set(&engine, &numbered(number), &bytes).await.unwrap();
         }
         let found = dump(&engine).await.len() as u64;
         let counted = engine.stats().placement.objects;
@@ -397,17 +368,12 @@ fn an_image_that_is_opened_with_less_for_its_index_stores_on() {
             config
         };
         let engine = start(&media, &with(40)).await;
-        for number in 0..ITEMS {
-            set(&engine, &numbered(number), &value(number, 500))
-                .await
-                .unwrap();
-        }
+        fill(&engine, ITEMS, 500).await;
         assert!(matches!(engine.stop().await, Stop::Complete { .. }));
         let engine = start(&media, &with(10)).await;
         for number in ITEMS..4 * ITEMS {
-            set(&engine, &numbered(number), &value(number, 500))
-                .await
-                .unwrap();
+            let bytes = value(number, 500);
+            set(&engine, &numbered(number), &bytes).await.unwrap();
         }
         for number in 0..4 * ITEMS {
             assert!(get(&engine, &numbered(number)).await.is_some(), "{number}");
@@ -424,11 +390,7 @@ fn checkpoints_go_on_after_superblocks_that_could_not_be_written() {
         let disk = Arc::new(FaultyDisk::in_memory(64 << 20, 7));
         media.disk = Arc::clone(&disk) as Arc<dyn Disk>;
         let engine = start(&media, &sliced(settings())).await;
-        for number in 0..1000 {
-            set(&engine, &numbered(number), &value(number, 500))
-                .await
-                .unwrap();
-        }
+        fill(&engine, 1000, 500).await;
         assert!(engine.checkpoint_now().await);
         for nth in 0..4 {
             // The first superblock write withdraws the earlier checkpoint, the second one names the new checkpoint.

@@ -52,13 +52,35 @@ fn what_was_overwritten_before_the_read_is_wrong() {
     assert_eq!(history.check(1, during, seen(10)), Ok(()), "it overlaps");
     let after = history.tick();
     let mut read = |key, tag| history.check(key, after, seen(tag));
-    assert!(matches!(read(1, 10), Err(Wrong::Resurrected { .. })));
+    assert!(matches!(
+        read(1, 10),
+        Err(Wrong(Mistake::Resurrected { .. }))
+    ));
     assert_eq!(read(1, 11), Ok(()));
-    assert!(matches!(read(1, 12), Err(Wrong::Invented { .. })));
-    assert!(matches!(read(2, 11), Err(Wrong::Invented { .. })));
+    assert!(matches!(read(1, 12), Err(Wrong(Mistake::Invented { .. }))));
+    assert!(matches!(read(2, 11), Err(Wrong(Mistake::Invented { .. }))));
     assert_eq!(history.check(1, after, Ok(None)), Ok(()));
     let damaged = history.check(1, after, Err(11));
-    assert_eq!(damaged, Err(Wrong::Invented { key: 1, tag: 11 }));
+    assert_eq!(damaged, Err(Mistake::Invented { key: 1, tag: 11 }.into()));
+}
+
+#[test]
+fn a_miss_is_wrong_only_while_the_key_had_a_value_all_the_time() {
+    let history = &mut History::default();
+    let asked = history.tick();
+    write(history, 7, 10);
+    assert_eq!(history.check_miss(1, asked), Ok(()));
+    let asked = history.tick();
+    let missing = Err(Mistake::Missing { key: 1, asked }.into());
+    assert_eq!(history.check_miss(1, asked), missing);
+    let gone = history.ask(1, Effect::Gone);
+    assert_eq!(history.check_miss(1, asked), Ok(()));
+    history.answer(gone, Some(Effect::Gone), 20);
+    write(history, 8, 30);
+    assert_eq!(history.check_miss(1, asked), Ok(()));
+    let asked = history.tick();
+    let missing = Err(Mistake::Missing { key: 1, asked }.into());
+    assert_eq!(history.check_miss(1, asked), missing);
 }
 
 #[test]
@@ -212,7 +234,7 @@ fn a_cas_unique_belongs_to_one_value() {
     };
     assert_eq!(told(10, 5), Ok(()));
     assert_eq!(told(11, 6), Ok(()));
-    assert!(matches!(told(12, 5), Err(Wrong::Unique { .. })));
+    assert!(matches!(told(12, 5), Err(Wrong(Mistake::Unique { .. }))));
 }
 
 #[test]

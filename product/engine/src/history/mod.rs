@@ -3,7 +3,8 @@
 //! Every operation has the moment of its request and, once answered, the moment of its answer. A read is
 //! right if some order of the overlapping operations explains it: a value may be seen from the moment its
 //! write was requested. It may be seen no more once another write, delete or flush has been answered that was
-//! requested after the write's answer. A miss is always right: this is a cache.
+//! requested after the write's answer. A miss is right: this is a cache. Only [`History::check_miss`] judges misses, for a
+//! cache that evicts nothing.
 //!
 //! A crash leaves some changes in doubt: changes that had not been answered, and after a power cut also
 //! changes answered shortly before it. A change in doubt may be seen and hides nothing, until a read has seen
@@ -15,20 +16,31 @@ mod tests;
 use std::collections::HashMap;
 
 /// A moment: a counter that orders the requests and answers of operations.
-pub(crate) type Moment = u64;
+pub type Moment = u64;
 
 /// Moment of an answer that has not come.
 const OPEN: Moment = Moment::MAX;
 /// Value of `settled` of a change that a crash may have undone.
 const IN_DOUBT: u64 = u64::MAX;
 
+/// Seconds by which a start may be behind the latest second known and go by its clock all the same.
+const KEPT_SECONDS: u32 = 60;
+
 /// State in which an operation leaves its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
+pub enum Effect {
     /// This value, until this Unix second; 0 for never. The tag names the write: no two writes share a tag.
-    Value { tag: u64, expiry: u32 },
+    Value {
+        /// Number of the write.
+        tag: u64,
+        /// Unix second.
+        expiry: u32,
+    },
     /// The value that the key had before, with this expiry as a Unix second; 0 for never.
-    Kept { expiry: u32 },
+    Kept {
+        /// Unix second.
+        expiry: u32,
+    },
     /// No value.
     Gone,
 }
@@ -54,6 +66,9 @@ struct Change {
     unique: u64,
     /// Unix second for which a delayed flush was requested; 0 for other changes.
     due: u32,
+    /// Most seconds by which its value may expire earlier than it was to: the clock has been set back since, and the item
+    /// goes by the clock that it was stored by.
+    early: u32,
 }
 
 /// A delayed flush whose second has not come.
@@ -63,9 +78,13 @@ struct PendingFlush {
     settled: u64,
 }
 
-/// Reason why an answer cannot be right.
+/// An answer that cannot be right; the text says why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Wrong {
+#[error(transparent)]
+pub struct Wrong(#[from] Mistake);
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum Mistake {
     /// A value that no operation wrote.
     #[error("key {key}: value {tag} was never written there")]
     Invented { key: u64, tag: u64 },
@@ -78,6 +97,9 @@ pub(crate) enum Wrong {
         gone: Moment,
         read: Moment,
     },
+    /// No value, though the cache evicts nothing and the key had a value from the request to the answer.
+    #[error("key {key}: no value is found, asked at {asked}")]
+    Missing { key: u64, asked: Moment },
     /// A value past its expiry, or with an expiry that no operation gave it.
     #[error("key {key}: value {tag} with expiry {expiry:?} at second {now}")]
     Expired {
@@ -102,49 +124,50 @@ pub(crate) enum Wrong {
 
 /// A value that a read returned.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
-    pub(crate) tag: u64,
+pub struct Seen {
+    /// Tag of its write.
+    pub tag: u64,
     /// Unix second at which the value expires, if the reader learns it.
-    pub(crate) expiry: Option<u32>,
+    pub expiry: Option<u32>,
     /// CAS unique of the value, if the reader learns it.
-    pub(crate) unique: Option<u64>,
+    pub unique: Option<u64>,
     /// The Unix second of the read.
-    pub(crate) now: u32,
+    pub now: u32,
 }
 
 /// Result of a read: nothing, a value, or the tag that a damaged value claims.
-pub(crate) type Found = Result<Option<Seen>, u64>;
+pub type Found = Result<Option<Seen>, u64>;
 
 /// The certain state of a key that no operation is changing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Certain {
+pub struct Certain {
     /// Tag of its value, if it has not been evicted.
-    pub(crate) tag: u64,
+    pub tag: u64,
     /// Unix second at which the value expires; 0 for never.
-    pub(crate) expiry: u32,
+    pub expiry: u32,
     /// Moment at which its last change was requested.
-    pub(crate) asked: u64,
+    pub asked: u64,
     /// The value has had this expiry since its write, and no change to the key was refused lately.
-    pub(crate) is_untouched: bool,
+    pub is_untouched: bool,
 }
 
 /// A crash, as far as the history needs to know it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Crash {
+pub struct Crash {
     /// Nanoseconds of the simulation: the crash may have undone changes answered from here on; `u64::MAX` if
     /// it undid none.
-    pub(crate) settled: u64,
+    pub settled: u64,
     /// Latest Unix second that the cache is sure to remember; 0 for none.
-    pub(crate) remembered: u32,
+    pub remembered: u32,
     /// Unix second at which the cache starts again.
-    pub(crate) restart: u32,
+    pub restart: u32,
     /// Whether the last start has settled: this crash cannot undo how it resolved the crash before.
-    pub(crate) is_settled: bool,
+    pub is_settled: bool,
 }
 
 /// All operations on all keys.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct History {
+pub struct History {
     keys: HashMap<u64, Vec<Change>>,
     flushes: Vec<Change>,
     pending: Option<PendingFlush>,
@@ -158,30 +181,35 @@ pub(crate) struct History {
     is_flush_in_doubt: bool,
     /// Latest Unix second so far.
     latest: u32,
+    /// Latest Unix second of this life.
+    latest_of_life: u32,
+    /// Whether the clock has ever been set back. A flush may come early from then on.
+    was_set_back: bool,
     clock: Moment,
     operations: u64,
 }
 
 /// An operation that has been requested.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub struct Asked {
     /// Key of the operation; `None` for all keys.
     key: Option<u64>,
     index: usize,
     /// Moment of the request.
-    pub(crate) at: Moment,
+    pub at: Moment,
 }
 
 impl History {
     /// Returns the next moment.
-    pub(crate) fn tick(&mut self) -> Moment {
+    pub fn tick(&mut self) -> Moment {
         self.clock += 1;
         self.clock
     }
 
     /// Moves the history to Unix second `now`: a flush whose second has come is in force from here on.
-    pub(crate) fn pass(&mut self, now: u32) {
+    pub fn pass(&mut self, now: u32) {
         self.latest = self.latest.max(now);
+        self.latest_of_life = self.latest_of_life.max(now);
         let due = self.pending.filter(|pending| pending.deadline <= now);
         if let Some(PendingFlush { deadline, settled }) = due {
             self.pending = None;
@@ -203,17 +231,17 @@ impl History {
 
     /// Returns whether the last crash has left it open which items a flush takes. A start may then flush
     /// items written after the flush.
-    pub(crate) fn is_flush_in_doubt(&self) -> bool {
+    pub fn is_flush_in_doubt(&self) -> bool {
         self.is_flush_in_doubt
     }
 
     /// Returns how many operations were answered so far.
-    pub(crate) fn operations(&self) -> u64 {
+    pub fn operations(&self) -> u64 {
         self.operations
     }
 
     /// Records the request for a change of `key`. [`answer`](Self::answer) may still give it another effect.
-    pub(crate) fn ask(&mut self, key: u64, effect: Effect) -> Asked {
+    pub fn ask(&mut self, key: u64, effect: Effect) -> Asked {
         self.ask_of(Some(key), effect)
     }
 
@@ -229,19 +257,19 @@ impl History {
     }
 
     /// Records the request for a flush of all keys. It cancels a pending flush.
-    pub(crate) fn ask_flush(&mut self) -> Asked {
+    pub fn ask_flush(&mut self) -> Asked {
         self.pending = None;
         self.ask_of(None, Effect::Gone)
     }
 
     /// Drops a pending flush that a start has forgotten.
-    pub(crate) fn forget_flush(&mut self) {
+    pub fn forget_flush(&mut self) {
         self.tick();
         self.pending = None;
     }
 
     /// Records the request for a flush at a later Unix second. It cancels a pending flush.
-    pub(crate) fn ask_flush_at(&mut self, deadline: u32) {
+    pub fn ask_flush_at(&mut self, deadline: u32) {
         self.forget_flush();
         self.asked_flushes += 1;
         self.latest_deadline = self.latest_deadline.max(deadline);
@@ -249,7 +277,7 @@ impl History {
 
     /// Records the answer to a flush at a later Unix second, at `nanos` of the simulation's clock. The flush
     /// replaces a pending one.
-    pub(crate) fn flush_at(&mut self, deadline: u32, nanos: u64) {
+    pub fn flush_at(&mut self, deadline: u32, nanos: u64) {
         self.tick();
         self.operations += 1;
         self.may_be_pending = None;
@@ -261,7 +289,7 @@ impl History {
     }
 
     /// Records a flush that has been under way since an earlier moment.
-    pub(crate) fn ask_flush_since(&mut self, at: Moment) -> Asked {
+    pub fn ask_flush_since(&mut self, at: Moment) -> Asked {
         self.flushes.push(Change::new(at, Effect::Gone));
         let index = self.flushes.len() - 1;
         Asked {
@@ -273,7 +301,7 @@ impl History {
 
     /// Ends a flush that may have happened or not: it hides nothing, and no value written before its end is
     /// certain.
-    pub(crate) fn leave_in_doubt(&mut self, asked: Asked) {
+    pub fn leave_in_doubt(&mut self, asked: Asked) {
         let at = self.tick();
         let change = self.change(asked);
         change.answered = at;
@@ -281,7 +309,7 @@ impl History {
     }
 
     /// Sets the effect that a change under way will have if it happens.
-    pub(crate) fn foresee(&mut self, asked: Asked, effect: Effect) {
+    pub fn foresee(&mut self, asked: Asked, effect: Effect) {
         let change = self.change(asked);
         change.effect = effect;
         // The unique may be that of another value.
@@ -297,7 +325,7 @@ impl History {
 
     /// Records the answer to a change, at `nanos` of the simulation's clock. `None` as the effect says that
     /// the operation changed nothing.
-    pub(crate) fn answer(&mut self, asked: Asked, effect: Option<Effect>, nanos: u64) {
+    pub fn answer(&mut self, asked: Asked, effect: Option<Effect>, nanos: u64) {
         let at = self.tick();
         if asked.key.is_none() {
             // A flush replaces a pending one.
@@ -320,8 +348,8 @@ impl History {
     /// Records the CAS unique that the answer to a change told for the value it stored.
     ///
     /// # Errors
-    /// [`Wrong::Unique`] if another value has had that unique.
-    pub(crate) fn told(&mut self, asked: Asked, unique: u64) -> Result<(), Wrong> {
+    /// [`Wrong`] if another value has had that unique.
+    pub fn told(&mut self, asked: Asked, unique: u64) -> Result<(), Wrong> {
         match (asked.key, self.change(asked).effect) {
             (Some(key), Effect::Value { tag, .. }) => self.unique(key, tag, unique),
             _ => Ok(()),
@@ -339,13 +367,14 @@ impl History {
             }
             let known = change.unique != 0;
             if known && (other == tag) != (change.unique == unique) {
-                return Err(Wrong::Unique {
+                return Err(Mistake::Unique {
                     key,
                     tag,
                     unique,
                     other,
                     others: change.unique,
-                });
+                }
+                .into());
             }
         }
         Ok(())
@@ -355,10 +384,10 @@ impl History {
     ///
     /// # Errors
     /// [`Wrong`] if no order of the operations explains it.
-    pub(crate) fn check(&mut self, key: u64, asked: Moment, found: Found) -> Result<(), Wrong> {
+    pub fn check(&mut self, key: u64, asked: Moment, found: Found) -> Result<(), Wrong> {
         let read = self.tick();
         self.operations += 1;
-        let Some(seen) = found.map_err(|tag| Wrong::Invented { key, tag })? else {
+        let Some(seen) = found.map_err(|tag| Mistake::Invented { key, tag })? else {
             return Ok(());
         };
         if let Some(write) = self.explain(key, asked, read, seen)? {
@@ -374,11 +403,31 @@ impl History {
         }
     }
 
+    /// Checks a read that found nothing in a cache that evicts nothing.
+    ///
+    /// # Errors
+    /// [`Wrong`] if the key had a value from the request to the answer.
+    pub fn check_miss(&mut self, key: u64, asked: Moment) -> Result<(), Wrong> {
+        self.operations += 1;
+        let changes = self.keys.get(&key).map_or(&[][..], Vec::as_slice);
+        let mut never_set = Change::new(0, Effect::Gone);
+        never_set.answered = 0;
+        let is_last = |gone: &Change| !changes.iter().any(|later| later.hides(gone, asked));
+        let mut all = changes.iter().chain(&self.flushes).chain([&never_set]);
+        let explains = |change: &Change| {
+            change.effect == Effect::Gone && change.asked != OPEN && is_last(change)
+        };
+        match all.any(explains) {
+            true => Ok(()),
+            false => Err(Mistake::Missing { key, asked }.into()),
+        }
+    }
+
     /// Checks the value that a change under way found before it changed the key.
     ///
     /// # Errors
     /// [`Wrong`] if no order of the operations explains it.
-    pub(crate) fn check_before(&mut self, asked: Asked, found: Found) -> Result<(), Wrong> {
+    pub fn check_before(&mut self, asked: Asked, found: Found) -> Result<(), Wrong> {
         let Some(key) = asked.key else { return Ok(()) };
         // The change does not explain itself.
         self.change(asked).asked = OPEN;
@@ -392,26 +441,27 @@ impl History {
     ///
     /// # Errors
     /// [`Wrong`] if no write explains it.
-    pub(crate) fn look(&self, key: u64, seen: Seen) -> Result<Option<usize>, Wrong> {
+    pub fn look(&self, key: u64, seen: Seen) -> Result<Option<usize>, Wrong> {
         self.explain(key, self.clock + 1, self.clock + 1, seen)
     }
 
     /// Checks that a value may be seen after another value of the same key, both given by their writes.
     ///
     /// # Errors
-    /// [`Wrong::Backwards`] if the later value is older.
-    pub(crate) fn follows(&self, key: u64, first: usize, then: usize) -> Result<(), Wrong> {
+    /// [`Wrong`] if the later value is older.
+    pub fn follows(&self, key: u64, first: usize, then: usize) -> Result<(), Wrong> {
         let changes = &self.keys[&key];
         let tag = |number: usize| match changes[number].effect {
             Effect::Value { tag, .. } => tag,
             Effect::Kept { .. } | Effect::Gone => 0,
         };
         if changes[then].answered < changes[first].asked {
-            return Err(Wrong::Backwards {
+            return Err(Mistake::Backwards {
                 key,
                 tag: tag(then),
                 newer: tag(first),
-            });
+            }
+            .into());
         }
         Ok(())
     }
@@ -427,7 +477,7 @@ impl History {
             tag, expiry, now, ..
         } = seen;
         let changes = self.keys.get(&key).map_or(&[][..], Vec::as_slice);
-        let mut wrong = Wrong::Invented { key, tag };
+        let mut wrong = Mistake::Invented { key, tag };
         let mut explained = None;
         let mut ways = 0;
         // Whether the value's write was requested before a change that keeps the value.
@@ -442,10 +492,12 @@ impl History {
                 continue;
             }
             asked_for = true;
-            let another = expiry.is_some_and(|expiry| expiry != until);
+            let possible = until.saturating_sub(write.early)..=until;
+            let another = expiry
+                .is_some_and(|expiry| !possible.contains(&expiry) || expiry != 0 && expiry <= now);
             if another || (until != 0 && until <= now) {
-                if matches!(wrong, Wrong::Invented { .. }) {
-                    wrong = Wrong::Expired {
+                if matches!(wrong, Mistake::Invented { .. }) {
+                    wrong = Mistake::Expired {
                         key,
                         tag,
                         expiry,
@@ -466,7 +518,7 @@ impl History {
                     explained = Some(number);
                 }
                 Some(gone) => {
-                    wrong = Wrong::Resurrected {
+                    wrong = Mistake::Resurrected {
                         key,
                         tag,
                         written: write.answered,
@@ -477,14 +529,14 @@ impl History {
             }
         }
         match ways {
-            0 => Err(wrong),
+            0 => Err(wrong.into()),
             1 => Ok(explained),
             _ => Ok(None),
         }
     }
 
     /// Returns the value of a key, unless evicted, or `None` if it is not certain.
-    pub(crate) fn certain(&self, key: u64) -> Option<Certain> {
+    pub fn certain(&self, key: u64) -> Option<Certain> {
         let changes = self.keys.get(&key)?;
         let real = || changes.iter().filter(|change| change.asked != OPEN);
         let last = real().max_by_key(|change| change.asked)?;
@@ -515,13 +567,14 @@ impl History {
     }
 
     /// Replaces the changes of a key by the value it now has. No client may be using the cache.
-    pub(crate) fn settle(&mut self, key: u64, seen: Seen) {
+    pub fn settle(&mut self, key: u64, seen: Seen) {
         let Ok(Some(number)) = self.look(key, seen) else {
             return;
         };
         let (asked, answered) = (self.tick(), self.tick());
         let changes = self.keys.get_mut(&key).expect("it explains");
         let expiry = changes[number].effect.expiry().unwrap_or(0);
+        let early = changes[number].early;
         let is_of_tag = |change: &&Change| matches!(change.effect, Effect::Value { tag, .. } if tag == seen.tag);
         let unique = changes.iter().filter(is_of_tag).map(|change| change.unique);
         let unique = unique.max().unwrap_or(0);
@@ -530,13 +583,14 @@ impl History {
         changes.push(Change {
             answered,
             unique,
+            early,
             ..Change::new(asked, Effect::Value { tag, expiry })
         });
     }
 
     /// Forgets changes that can neither be seen again nor hide anything. No operation may be under way:
     /// changes requested before this call must not be answered after it.
-    pub(crate) fn prune(&mut self) {
+    pub fn prune(&mut self) {
         let mut oldest = self.clock;
         for changes in self.keys.values_mut() {
             changes.retain(|change| change.asked != OPEN);
@@ -565,7 +619,7 @@ impl History {
     }
 
     /// Describes the last changes of a key, flushes included, for a person to read.
-    pub(crate) fn tell(&self, key: u64) -> String {
+    pub fn tell(&self, key: u64) -> String {
         let changes = self.keys.get(&key).map_or(&[][..], Vec::as_slice);
         let all = changes.iter().chain(&self.flushes);
         let mut all: Vec<&Change> = all.filter(|change| change.asked != OPEN).collect();
@@ -588,9 +642,17 @@ impl History {
 
     /// Records that the process has died: operations without an answer never get one, and later operations
     /// come after the crash.
-    pub(crate) fn crash(&mut self, crash: &Crash) {
+    pub fn crash(&mut self, crash: &Crash) {
         let at = self.tick();
         let is_set_back = crash.restart < self.latest;
+        self.was_set_back |= is_set_back;
+        let early = match self.latest_of_life.saturating_sub(crash.restart) {
+            0 => 0,
+            // A life before may have been later by so much.
+            back => back + KEPT_SECONDS,
+        };
+        self.latest_of_life = 0;
+        let was_pending = self.pending.is_some();
         let mut may_be_pending = self.pending.is_some() || is_set_back && !self.flushes.is_empty();
         // Flushes whose records may be lost, including the records of partitions that have applied them.
         let latest = self.latest;
@@ -608,8 +670,10 @@ impl History {
             self.pending = None;
             may_be_pending = true;
         }
-        self.is_flush_in_doubt =
-            has_new || is_set_back || self.is_flush_in_doubt && !crash.is_settled;
+        self.is_flush_in_doubt = has_new
+            || is_set_back
+            || self.was_set_back && was_pending
+            || self.is_flush_in_doubt && !crash.is_settled;
         let all = self.keys.values_mut().flatten().chain(&mut self.flushes);
         for change in all.filter(|change| change.asked != OPEN) {
             let is_open = change.answered == OPEN;
@@ -617,6 +681,7 @@ impl History {
             let in_doubt = is_open || change.settled >= crash.settled;
             change.answered = change.answered.min(at);
             change.settled = if in_doubt { IN_DOUBT } else { 0 };
+            change.early = change.early.saturating_add(early);
             // An expired value stays expired even if the clock is set back.
             let expired = |expiry| expiry != 0 && expiry <= crash.remembered;
             if change.effect.expiry().is_some_and(expired) {
@@ -632,7 +697,7 @@ impl History {
         }
         if let Some(pending) = &mut self.pending {
             // With the clock set back, the start may decide that the flush's second has come.
-            let may_have_come = pending.deadline <= self.latest;
+            let may_have_come = pending.deadline <= self.latest || self.was_set_back;
             if pending.settled >= crash.settled || may_have_come {
                 self.pending = None;
             } else {
@@ -643,7 +708,7 @@ impl History {
 
     /// Records an orderly stop, or a kill after which the clock goes on. A flush under way at that moment
     /// happens before the next start answers, or never.
-    pub(crate) fn end(&mut self) {
+    pub fn end(&mut self) {
         self.crash(&Crash {
             settled: u64::MAX,
             remembered: 0,
@@ -663,6 +728,7 @@ impl Change {
             effect,
             unique: 0,
             due: 0,
+            early: 0,
         }
     }
 

@@ -1,4 +1,5 @@
-//! The task that writes: segments first, since inserts wait for them sooner, then the slicetables of a frozen generation.
+//! The vectors of an index and their entries, in memory, in the log and on the drives, and the task that writes: segments first,
+//! since inserts wait for them sooner, then the slicetables of a frozen generation.
 //!
 //! A slicetable is written when all vectors that it names are durably on the drives. So if some slicetables have a generation
 //! after a crash, all of its vectors are there.
@@ -6,14 +7,38 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use parking_lot::Mutex;
+use runtime::sync::Notify;
 
+use crate::counts::Counts;
+use crate::drives::Drives;
 use crate::error::SliceError;
-use crate::lsh::index::Index;
+use crate::incarnations::Incarnations;
+use crate::lsh::batch::{Batch, Place};
+use crate::lsh::log::Log;
 use crate::lsh::page::{Entry, PageMut};
-use crate::lsh::ring::ClosedSegment;
-use crate::lsh::state::{Frozen, State};
+use crate::lsh::readers::Readers;
+use crate::lsh::ring::{ClosedSegment, Ring, Vector};
+use crate::lsh::settings::LshShape;
+use crate::lsh::state::{Frozen, Insert, State};
+use crate::lsh::stats::LshStats;
 use crate::regions::Region;
 use crate::retry::{self, Wrote};
+
+/// The vectors of an index and their entries. A vector lies in the log until it is durably in the ring; its entries lie in the
+/// batch of its generation until all slicetables have them.
+pub(super) struct Store {
+    pub(super) shape: LshShape,
+    pub(super) drives: Drives,
+    pub(super) incarnations: Incarnations,
+    pub(super) ring: Ring,
+    pub(super) log: Log,
+    pub(super) state: Mutex<State>,
+    /// Notified when a write has succeeded or failed.
+    pub(super) progress: Notify,
+    pub(super) readers: Readers,
+    pub(super) counts: Counts<LshStats>,
+}
 
 /// The next write.
 enum Step {
@@ -23,7 +48,67 @@ enum Step {
     Nothing,
 }
 
-impl Index {
+impl Store {
+    pub(super) fn new_batch(&self) -> Batch {
+        let slots = self.shape.layout.all_slots();
+        Batch::new(self.shape.partitions, slots, self.shape.page.bucket_entries)
+    }
+
+    /// Returns whether a vector exists, and has not been deleted.
+    pub(super) fn is_live(&self, state: &State, vector: Vector) -> bool {
+        let generation = vector.generation;
+        let incarnations = self.shape.page.incarnations as u32;
+        let is_kept = generation > 0 && generation.saturating_add(incarnations) > state.flushed;
+        let count = || match generation == state.generation {
+            true => state.count,
+            false => state
+                .count_of(generation)
+                .unwrap_or_else(|| self.log.stored(generation)),
+        };
+        is_kept
+            && generation <= state.generation
+            && vector.ordinal < count()
+            && !self.log.is_deleted(generation, vector.ordinal)
+    }
+
+    /// Adds a vector and its entries, if there is space. Also returns the error of the last write, if it has failed.
+    pub(super) fn insert(
+        &self,
+        places: &[Place],
+        components: &[u8],
+    ) -> (Insert, Option<SliceError>) {
+        let mut state = self.state.lock();
+        let inserted = state.insert(&self.ring, &self.log, components);
+        if let Insert::Inserted(vector) | Insert::InsertedLast(vector) = inserted {
+            state.batch.list(places, vector.ordinal, &self.counts);
+            self.counts.add(|counts| counts.inserts = 1);
+        }
+        (inserted, state.failing.clone())
+    }
+
+    /// Freezes a generation, if it still takes vectors and no other is frozen.
+    pub(super) async fn freeze(self: &Arc<Self>, generation: u32) {
+        // The next generation takes the place of one that queries from before the last flush may know.
+        self.readers.none_before(generation - 1).await;
+        let may_freeze = |state: &State| {
+            state.generation == generation && state.frozen.is_none() && state.count > 0
+        };
+        if !may_freeze(&self.state.lock()) {
+            return;
+        }
+        let next_batch = self.new_batch();
+        {
+            let mut state = self.state.lock();
+            if !may_freeze(&state) {
+                return;
+            }
+            state.freeze(next_batch, self.shape.batch);
+            self.log.begin_generation(generation + 1, 0, 0);
+        }
+        self.progress.notify_all();
+        self.write_what_is_full();
+    }
+
     /// Spawns a task that writes, if there is something to write and no task runs. If its runtime ends first, the next waiter
     /// spawns another.
     pub(super) fn write_what_is_full(self: &Arc<Self>) {
@@ -35,9 +120,9 @@ impl Index {
             }
             state.is_writing = true;
         }
-        let cut_short = |inner: &Self| {
-            inner.state.lock().is_writing = false;
-            inner.progress.notify_all();
+        let cut_short = |store: &Self| {
+            store.state.lock().is_writing = false;
+            store.progress.notify_all();
         };
         retry::spawn(self, Self::write, cut_short);
     }

@@ -1,0 +1,85 @@
+"""System calls that a process must do without, as a container's filter, gVisor, an old kernel or a file system refuses them.
+
+The filter is inherited by every thread of the process, and needs no privilege.
+"""
+
+import ctypes
+import errno
+import platform
+import struct
+
+import pytest
+
+# Numbers of the system calls, x86_64.
+CALLS = {
+    "access": 21,
+    "bind": 49,
+    "chmod": 90,
+    "clone3": 435,
+    "epoll_create1": 291,
+    "epoll_ctl": 233,
+    "epoll_wait": 232,
+    "eventfd2": 290,
+    "fallocate": 285,
+    "fchmod": 91,
+    "fcntl": 72,
+    "fdatasync": 75,
+    "fstat": 5,
+    "fstatfs": 138,
+    "ftruncate": 77,
+    "getrandom": 318,
+    "getrusage": 98,
+    "getsockname": 51,
+    "gettid": 186,
+    "io_uring_enter": 426,
+    "io_uring_register": 427,
+    "io_uring_setup": 425,
+    "ioctl": 16,
+    "listen": 50,
+    "lseek": 8,
+    "madvise": 28,
+    "memfd_create": 319,
+    "pipe2": 293,
+    "prctl": 157,
+    "prlimit64": 302,
+    "pwrite64": 18,
+    "rseq": 334,
+    "rt_sigprocmask": 14,
+    "sched_getaffinity": 204,
+    "set_robust_list": 273,
+    "setsockopt": 54,
+    "shutdown": 48,
+    "sigaltstack": 131,
+    "socket": 41,
+    "socketpair": 53,
+    "statfs": 137,
+    "statx": 332,
+    "uname": 63,
+    "unlink": 87,
+}
+
+needs_filter = pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers of the calls are those of x86_64")
+
+_PR_SET_SECCOMP = 22
+_PR_SET_NO_NEW_PRIVS = 38
+_MODE_FILTER = 2
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_LOAD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
+
+_libc = ctypes.CDLL(None)
+
+
+class _Program(ctypes.Structure):
+    _fields_ = [("len", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
+
+
+def refuse(calls):
+    """Makes this process's `calls`, a map from names to the names of errors, fail from now on."""
+    steps = [(_LOAD, 0, 0, 0)]
+    for call, error in calls.items():
+        steps += [(_JUMP_IF_EQUAL, 0, 1, CALLS[call]), (_RETURN, 0, 0, _ERRNO | getattr(errno, error))]
+    steps.append((_RETURN, 0, 0, _ALLOW))
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+    program = _Program(len(steps), ctypes.addressof(code))
+    assert _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+    assert _libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.byref(program), 0, 0) == 0

@@ -1,0 +1,184 @@
+"""System calls that a kernel or a container refuses: the server does without, or says one line.
+
+The tables of the start have the calls that `strace` shows, except those without which the loader, the C library or the runtime of Rust
+does not come as far as the program: execve, openat, read, mmap, munmap, mprotect, newfstatat, pread64, poll, rt_sigaction, futex.
+"""
+
+import random
+import shutil
+import subprocess
+import threading
+import time
+
+import pytest
+
+from refused import needs_filter
+from servers import wait_until
+from test_filesystems import serves_flash, small, warnings
+from test_restart import fails_to_start
+
+pytestmark = [pytest.mark.flowstone, needs_filter]
+
+RING_CALLS = ["io_uring_setup", "io_uring_register", "io_uring_enter"]
+
+# Without these calls, where the second column is set without io_uring, a server serves.
+DONE_WITHOUT = [
+    ("access", False),
+    ("chmod", False),
+    ("epoll_create1", False),
+    ("epoll_wait", True),
+    ("eventfd2", False),
+    ("eventfd2", True),
+    ("fallocate", True),
+    ("fchmod", False),
+    ("fdatasync", False),
+    ("fstat", False),
+    ("fstatfs", False),
+    ("ftruncate", False),
+    ("getrandom", False),
+    ("getrusage", False),
+    ("getsockname", False),
+    ("gettid", False),
+    ("ioctl", False),
+    ("madvise", False),
+    ("madvise", True),
+    ("memfd_create", False),
+    ("prctl", False),
+    ("prlimit64", False),
+    ("rseq", False),
+    ("rt_sigprocmask", False),
+    ("sched_getaffinity", False),
+    ("set_robust_list", False),
+    ("setsockopt", True),
+    ("shutdown", False),
+    ("sigaltstack", False),
+    ("socketpair", False),
+    ("statx", False),
+    ("uname", False),
+    ("uname", True),
+    ("unlink", False),
+]
+
+# Without these no server can be.
+NEEDED = [
+    ("bind", False),
+    ("epoll_create1", True),
+    ("epoll_ctl", True),
+    ("fcntl", False),
+    ("listen", False),
+    ("lseek", False),
+    ("pipe2", False),
+    ("socket", False),
+]
+
+# Calls of a server without io_uring that fail for a while, and calls of the ring.
+UNDER_LOAD = [
+    ("accept4", "EMFILE", True),
+    ("clone3", "EAGAIN", True),
+    ("epoll_ctl", "ENOMEM", True),
+    ("epoll_wait", "EINTR", True),
+    ("fdatasync", "EIO", True),
+    ("fdatasync", "ENOSPC", True),
+    ("io_uring_enter", "EAGAIN", False),
+    ("io_uring_enter", "EBUSY", False),
+    ("io_uring_enter", "EINTR", False),
+    ("io_uring_enter", "ENOMEM", False),
+    ("madvise", "ENOMEM", True),
+    ("pread64", "EIO", True),
+    ("pwrite64", "EIO", True),
+    ("pwrite64", "ENOSPC", True),
+    ("recvfrom", "ENOMEM", True),
+    ("sendto", "ENOBUFS", True),
+]
+FAULT_S = 1.5
+KEYS = 14_000
+
+
+@pytest.mark.parametrize("error", ["EPERM", "EINVAL", "ENOSYS", "ENOMEM", "EAGAIN"])
+@pytest.mark.parametrize("call", RING_CALLS)
+def test_half_an_io_uring_is_not_used(make_server, call, error):
+    server = small(make_server, refused={call: error}).start()
+    told = warnings(server)
+    assert len(told) == 1 and f"{call} is refused" in told[0], server.log()
+    serves_flash(server)
+    assert server.terminate() == 0
+    assert_quiet(server)
+
+
+@pytest.mark.parametrize("call", RING_CALLS)
+def test_io_uring_that_is_asked_for_and_refused_is_one_line(make_server, call):
+    server = small(make_server, refused={call: "EPERM"}, options=["--set", "server.io=io-uring"])
+    line = fails_to_start(server)
+    assert f"{call} is refused" in line and "seccomp" in line
+
+
+def assert_quiet(server):
+    log = server.log()
+    assert "panicked" not in log and "backtrace" not in log and len(log.splitlines()) < 10, log
+
+
+def without(call, error, has_no_ring):
+    return {"io_uring_setup": "EPERM", call: error} if has_no_ring else {call: error}
+
+
+@pytest.mark.parametrize("error", ["EPERM", "ENOSYS"])
+@pytest.mark.parametrize("call, has_no_ring", DONE_WITHOUT)
+def test_a_call_that_a_server_can_do_without(make_server, call, has_no_ring, error):
+    server = small(make_server, refused=without(call, error, has_no_ring)).start()
+    serves_flash(server)
+    assert server.terminate() == 0
+    assert_quiet(server)
+
+
+@pytest.mark.parametrize("error", ["EPERM", "ENOSYS"])
+@pytest.mark.parametrize("call, has_no_ring", NEEDED)
+def test_a_call_that_a_server_needs_is_one_line(make_server, call, has_no_ring, error):
+    server = small(make_server, refused=without(call, error, has_no_ring))
+    assert fails_to_start(server).startswith("flowstone: ")
+
+
+def value(key):
+    return b"%d;" % key + bytes(3000)
+
+
+def store_and_get(server, end, wrong):
+    """Stores, gets and deletes keys, each of which has one value, until the time is up."""
+    while time.monotonic() < end:
+        try:
+            with server.connect(timeout_s=3) as client:
+                while time.monotonic() < end:
+                    stored, asked, deleted = (random.randrange(KEYS) for _ in range(3))
+                    request = b"set k%d 0 0 %d noreply\r\n%s\r\n" % (stored, len(value(stored)), value(stored))
+                    answer = client.roundtrip(request + b"get k%d\r\ndelete k%d noreply\r\n" % (asked, deleted))
+                    if b"VALUE" in answer and value(asked) not in answer:
+                        wrong.append(answer[:60])
+        except Exception:  # a connection may be refused or end: what matters is what is answered
+            time.sleep(0.01)
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="strace makes the calls fail")
+@pytest.mark.parametrize("call, error, has_no_ring", UNDER_LOAD)
+def test_a_call_that_fails_under_load(make_server, call, error, has_no_ring):
+    options = ["--set", "server.io=fallback"] if has_no_ring else []
+    server = small(make_server, options=options).start()
+    fault = ["-e", f"trace={call}", "-e", f"inject={call}:error={error}"]
+    tracer = subprocess.Popen(
+        ["strace", "-f", "-o", "/dev/null", *fault, "-p", str(server.process.pid)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    if "attached" not in tracer.stderr.readline():
+        pytest.skip("no process may be traced here")
+    wrong, end = [], time.monotonic() + FAULT_S
+    clients = [threading.Thread(target=store_and_get, args=(server, end, wrong)) for _ in range(4)]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()
+    tracer.terminate()
+    tracer.wait()
+    assert server.alive() and wrong == [], server.log()
+    served = b"STORED\r\nVALUE z 0 1\r\nx\r\nEND\r\n"
+    wait_until(lambda: server.ask(b"set z 0 0 1\r\nx\r\nget z\r\n") == served, "the server to serve again")
+    assert server.terminate() in (0, 1)
+    assert "panicked" not in server.log() and "backtrace" not in server.log(), server.log()

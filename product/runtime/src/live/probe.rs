@@ -1,0 +1,136 @@
+//! A trial of io_uring, before a worker relies on it.
+//!
+//! Filters of system calls, sandboxes and old kernels offer a part of io_uring: a ring that takes no operation, or lacks one,
+//! fails only once the worker uses it, and not with an error. A trial on a small ring of its own finds that out.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use compio::buf::BufResult;
+use compio::driver::op::{self, Interest, OpCodeFlag, RecvFlags, SendFlags};
+use compio::driver::{OpCode, Proactor, ProactorBuilder, PushEntry};
+use rustix::fs::MemfdFlags;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+/// Longest wait for an operation that is done at once.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Wait of a ring without operations.
+const IDLE_WAIT: Duration = Duration::from_millis(1);
+
+/// Calls that may end without a result before the ring counts as broken.
+const ATTEMPTS: usize = 64;
+
+/// Tries every operation that a worker submits on a ring made as `builder` says.
+///
+/// # Errors
+/// The kind of the system's error; the text names the call or the operation, the error and the remedy.
+pub(super) fn check(builder: &ProactorBuilder) -> io::Result<()> {
+    kernel_tells_its_version().map_err(refused("uname"))?;
+    let mut builder = builder.clone();
+    builder.capacity(4).cqsize(8);
+    let mut ring = builder.build().map_err(refused("io_uring_setup"))?;
+    let (here, there) = socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    let (here, there) = (Arc::new(here), Arc::new(there));
+    ring.register_files(&[here.as_fd().as_raw_fd()])
+        .map_err(refused("io_uring_register"))?;
+    // The library asks the kernel for its operations once, and remembers a good answer.
+    builder.detect_opcode_support(
+        OpCodeFlag::Read
+            | OpCodeFlag::Write
+            | OpCodeFlag::Fsync
+            | OpCodeFlag::Recv
+            | OpCodeFlag::Send
+            | OpCodeFlag::PollAdd
+            | OpCodeFlag::AsyncCancel,
+    );
+    builder
+        .build()
+        .map_err(refused("an operation of io_uring"))?;
+    let poll = op::PollOnce::new(Arc::clone(&here), Interest::Writable);
+    complete(&mut ring, poll).map_err(refused("io_uring_enter"))?;
+    if !waits(&mut ring) {
+        let busy = io::Error::from(ErrorKind::Unsupported);
+        return Err(refused("a wait for io_uring")(busy));
+    }
+    let send = op::Send::new(here, vec![1_u8], SendFlags::NOSIGNAL);
+    complete(&mut ring, send).map_err(refused("a send by io_uring"))?;
+    let recv = op::Recv::new(there, Vec::with_capacity(1), RecvFlags::empty());
+    complete(&mut ring, recv).map_err(refused("a receive by io_uring"))?;
+    // Where no file in memory can be made, the kernel's own word is taken.
+    if let Ok(file) = rustix::fs::memfd_create("flowstone-probe", MemfdFlags::CLOEXEC) {
+        let file = Arc::new(file);
+        let write = op::WriteAt::new(Arc::clone(&file), 0, vec![1_u8]);
+        complete(&mut ring, write).map_err(refused("a write by io_uring"))?;
+        let read = op::ReadAt::new(Arc::clone(&file), 0, Vec::with_capacity(1));
+        complete(&mut ring, read).map_err(refused("a read by io_uring"))?;
+        let sync = op::Sync::new(file, true);
+        complete(&mut ring, sync).map_err(refused("a sync by io_uring"))?;
+    }
+    Ok(())
+}
+
+/// The library asks for the version of the kernel with each receive, and takes no refusal.
+fn kernel_tells_its_version() -> io::Result<()> {
+    // SAFETY: a zeroed `utsname` is valid, and the call fills it.
+    let result = unsafe {
+        let mut version: libc::utsname = std::mem::zeroed();
+        libc::uname(&raw mut version)
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Runs an operation that the kernel completes at once.
+fn complete<T: OpCode + 'static>(ring: &mut Proactor, operation: T) -> io::Result<usize> {
+    let mut pushed = ring.push(operation);
+    for _ in 0..ATTEMPTS {
+        match pushed {
+            PushEntry::Ready(BufResult(result, _)) => return result,
+            PushEntry::Pending(key) => {
+                match ring.poll(Some(PATIENCE)) {
+                    Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
+                    _ => {}
+                }
+                pushed = ring.pop(key);
+            }
+        }
+    }
+    Err(ErrorKind::TimedOut.into())
+}
+
+/// Returns whether a ring without operations waits: one that does not would keep its worker busy.
+fn waits(ring: &mut Proactor) -> bool {
+    (0..ATTEMPTS).any(|_| {
+        let waited = ring.poll(Some(IDLE_WAIT));
+        waited.is_err_and(|error| error.kind() == ErrorKind::TimedOut)
+    })
+}
+
+/// Returns a function that makes the error of a refused `call`.
+pub(super) fn refused(call: &str) -> impl Fn(io::Error) -> io::Error + '_ {
+    move |error| {
+        let remedy = match error.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => {
+                "let the container's seccomp profile allow io_uring_setup, io_uring_enter and io_uring_register, and set the \
+                 sysctl kernel.io_uring_disabled to 0"
+            }
+            Some(libc::ENOMEM) => "raise the limit on locked memory (ulimit -l)",
+            _ => "run on Linux 5.19 or later, outside of sandboxes with a kernel of their own",
+        };
+        io::Error::new(
+            error.kind(),
+            format!("{call} is refused: {error}; {remedy}"),
+        )
+    }
+}
