@@ -1,4 +1,4 @@
-//! Looks for wrong and resurrected values, and for memory beyond the bound.
+//! Looks for wrong and resurrected values, for memory beyond the bound, and for writes that nobody asked for.
 //!
 //! ```text
 //!   clients ──> engine ──> faulty disk, journal        (virtual time, all from one seed)
@@ -9,14 +9,19 @@
 //!
 //! [`simulate`] runs whole engines on the simulated runtime, crashes them at random moments and checks every
 //! key after a restart. [`kill`] does the same to a real server process. [`memory()`] sends greedy clients to
-//! a server. A failure names its seed and replays from it.
+//! a server, [`amplification()`] clients of small amendments. A failure names its seed and replays from it.
 
+mod amplification;
+mod client;
 mod kill;
 mod memory;
 mod server;
 mod sim;
 mod values;
 
+pub use amplification::{
+    Amendment, AmplificationOptions, AmplificationRow, MOST_WRITTEN, amplification,
+};
 pub use kill::{KillError, KillOptions, KillReport, kill};
 pub use memory::{
     Kind, MOST_AFTERWARDS, MOST_AT_PEAK, MemoryError, MemoryOptions, MemoryRow, REST, memory,

@@ -9,7 +9,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 
-use super::client::{Client, Reading, Seen};
+use crate::client::{Client, Reading, Seen};
 use crate::values::value_of;
 
 /// Values of 1 MB, of 100 kB and of 8 kB, and enough small ones to fill memory.

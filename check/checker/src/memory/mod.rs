@@ -5,7 +5,6 @@
 //! memory that the kernel reports with the bound: the peak while the clients are connected, and the remainder
 //! within [`REST`] after the last client has gone. Replies that clients read to their end must be whole.
 
-mod client;
 mod kinds;
 
 use std::io;
@@ -15,8 +14,8 @@ use std::time::{Duration, Instant};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
+use crate::client::Client;
 use crate::server::{Place, Server};
-use client::Client;
 use kinds::Fleet;
 pub use kinds::Kind;
 

@@ -15,36 +15,36 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const SEND_PATIENCE: Duration = Duration::from_millis(5);
 const READ_BYTES: usize = 64 << 10;
 
-pub(super) struct Client {
+pub(crate) struct Client {
     stream: UnixStream,
     parser: Parser,
 }
 
 /// Counts of the replies that were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     /// Whole values.
-    pub(super) values: usize,
+    pub(crate) values: usize,
     /// Other lines, statistics included.
-    pub(super) lines: usize,
+    pub(crate) lines: usize,
     /// Errors.
-    pub(super) errors: usize,
+    pub(crate) errors: usize,
 }
 
 /// A set of replies that is being read.
 #[derive(Default)]
-pub(super) struct Reading {
-    pub(super) seen: Seen,
+pub(crate) struct Reading {
+    pub(crate) seen: Seen,
     value: Vec<u8>,
     is_over: bool,
 }
 
 impl Client {
-    pub(super) fn open(socket: &Path) -> io::Result<Self> {
+    pub(crate) fn open(socket: &Path) -> io::Result<Self> {
         Self::of(UnixStream::connect(socket)?)
     }
 
-    pub(super) fn of(stream: UnixStream) -> io::Result<Self> {
+    pub(crate) fn of(stream: UnixStream) -> io::Result<Self> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         Ok(Self {
@@ -53,15 +53,20 @@ impl Client {
         })
     }
 
-    pub(super) fn version(&mut self) -> io::Result<()> {
+    pub(crate) fn version(&mut self) -> io::Result<()> {
         self.send(b"version\r\n")?;
         self.read_until(|line| line.starts_with(b"VERSION"))
             .map(drop)
     }
 
     /// Returns the number of connections that the server has, including this one.
-    pub(super) fn connections(&mut self) -> io::Result<u64> {
-        self.send(b"stats\r\n")?;
+    pub(crate) fn connections(&mut self) -> io::Result<u64> {
+        self.statistic("stats", "curr_connections")
+    }
+
+    /// Returns the statistic `name` of the answer to `command`.
+    pub(crate) fn statistic(&mut self, command: &str, name: &str) -> io::Result<u64> {
+        self.send(format!("{command}\r\n").as_bytes())?;
         let mut told = Vec::new();
         while !told.ends_with(b"END\r\n") {
             let mut input = [0; 4096];
@@ -71,18 +76,21 @@ impl Client {
             }
         }
         let told = String::from_utf8_lossy(&told);
-        let count = |line: &str| line.strip_prefix("STAT curr_connections ")?.parse().ok();
-        let found = told.lines().find_map(count);
-        found.ok_or_else(|| io::Error::other("the server tells of no connections"))
+        let value = |line: &str| {
+            let value = line.strip_prefix("STAT ")?.strip_prefix(name)?;
+            value.strip_prefix(' ')?.parse().ok()
+        };
+        let found = told.lines().find_map(value);
+        found.ok_or_else(|| io::Error::other(format!("`{command}` tells no {name}")))
     }
 
     /// Sends all bytes.
-    pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
 
     /// Sends as many bytes as the server takes: none on a closed connection. Returns their number.
-    pub(super) fn push(&mut self, mut bytes: &[u8]) -> io::Result<usize> {
+    pub(crate) fn push(&mut self, mut bytes: &[u8]) -> io::Result<usize> {
         self.stream.set_write_timeout(Some(SEND_PATIENCE))?;
         let all = bytes.len();
         while !bytes.is_empty() {
@@ -96,7 +104,7 @@ impl Client {
     }
 
     /// Reads replies up to a line for which `is_last` holds, or to an error.
-    pub(super) fn read_until(&mut self, is_last: impl Fn(&[u8]) -> bool) -> io::Result<Seen> {
+    pub(crate) fn read_until(&mut self, is_last: impl Fn(&[u8]) -> bool) -> io::Result<Seen> {
         let mut reading = Reading::default();
         let deadline = Instant::now() + PATIENCE;
         while !self.read_some(&mut reading, READ_BYTES, &is_last)? {
@@ -109,7 +117,7 @@ impl Client {
 
     /// Reads at most `most` bytes of replies. Returns whether an error, or a line for which `is_last` holds,
     /// was among them.
-    pub(super) fn read_some(
+    pub(crate) fn read_some(
         &mut self,
         reading: &mut Reading,
         most: usize,
@@ -152,7 +160,7 @@ impl Client {
     }
 
     /// Reads raw lines up to the one that ends with `end`. Returns the number of lines.
-    pub(super) fn read_lines(&mut self, end: &[u8]) -> io::Result<usize> {
+    pub(crate) fn read_lines(&mut self, end: &[u8]) -> io::Result<usize> {
         let mut input = vec![0; 4096];
         let (mut lines, mut tail) = (0, Vec::new());
         loop {
