@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use proptest::prelude::*;
 
-use crate::tests::{VALUE_BITS, config, fresh, hash, table};
+use crate::tests::{VALUE_BITS, check, config, fresh, hash, table};
 use crate::*;
 
 /// The expected content of the table.
@@ -217,7 +217,7 @@ fn sweep(
 }
 
 fn assert_same(table: &DirectTable, model: &Model) {
-    table.check();
+    check(table);
     assert_eq!(table.len(), model.entries.len());
     let mut visited = HashMap::new();
     table.for_each(|prefix, entry| {

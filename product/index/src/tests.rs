@@ -34,26 +34,24 @@ pub(crate) fn hash(n: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-impl DirectTable {
-    /// Panics unless structure, counts and memory agree.
-    pub(crate) fn check(&self) {
-        for sub_table in &self.sub_tables {
-            sub_table.check(&self.layout);
-        }
-        let len: usize = self.sub_tables.iter().map(SubTable::len).sum();
-        assert_eq!(self.len, len);
-        let buckets: usize = self.sub_tables.iter().map(SubTable::counted_buckets).sum();
-        assert_eq!(self.buckets, buckets);
-        let heap: usize = self.sub_tables.iter().map(SubTable::counted_bytes).sum();
-        let directory = size_of_val(&*self.sub_tables);
-        assert_eq!(self.memory_bytes(), (heap + directory) as u64);
+/// Panics unless structure, counts and memory of a table agree.
+pub(crate) fn check(table: &DirectTable) {
+    for sub_table in &table.sub_tables {
+        sub_table.check(&table.layout);
     }
+    let len: usize = table.sub_tables.iter().map(SubTable::len).sum();
+    assert_eq!(table.len, len);
+    let buckets: usize = table.sub_tables.iter().map(SubTable::counted_buckets).sum();
+    assert_eq!(table.buckets, buckets);
+    let heap: usize = table.sub_tables.iter().map(SubTable::counted_bytes).sum();
+    let directory = size_of_val(&*table.sub_tables);
+    assert_eq!(table.memory_bytes(), (heap + directory) as u64);
+}
 
-    /// Returns the displacement of every entry, and whether it wrapped around.
-    fn displacements(&self) -> impl Iterator<Item = (u32, bool)> {
-        let sub_tables = self.sub_tables.iter();
-        sub_tables.flat_map(|sub_table| sub_table.displacements(&self.layout))
-    }
+/// Returns the displacement of every entry, and whether it wrapped around.
+fn displacements(table: &DirectTable) -> impl Iterator<Item = (u32, bool)> {
+    let sub_tables = table.sub_tables.iter();
+    sub_tables.flat_map(|sub_table| sub_table.displacements(&table.layout))
 }
 
 #[test]
@@ -66,7 +64,7 @@ fn growth_and_shrinking_lose_nothing_and_keep_recency() {
             assert!(table.access(hash(n)).is_some());
         }
     }
-    table.check();
+    check(&table);
     let full_bytes = table.memory_bytes();
     let entry = |n| Entry {
         value: n,
@@ -81,7 +79,7 @@ fn growth_and_shrinking_lose_nothing_and_keep_recency() {
             assert_eq!(table.remove(hash(n)), Some(n));
         }
     }
-    table.check();
+    check(&table);
     assert!(
         table.memory_bytes() < full_bytes / 12,
         "memory does not come back"
@@ -110,7 +108,7 @@ fn a_rank_stays_through_rebuilds_and_goes_with_its_value() {
     for n in (0..40_000).filter(|n| n % 16 != 0) {
         table.remove(hash(n));
     }
-    table.check();
+    check(&table);
     for n in (0..40_000).step_by(16) {
         let rank = rank(n).min(7);
         assert_eq!(table.lookup(hash(n)), Some(Entry { value: n, rank }));
@@ -142,7 +140,7 @@ fn reserved_room_is_not_grown_into_again() {
     let mut table = table(config(100_000, 64));
     (0..1000).for_each(|n| assert_eq!(table.insert(hash(n), n), Ok(None)));
     table.reserve(100_000);
-    table.check();
+    check(&table);
     let reserved = table.memory_bytes();
     table.reserve(90_000);
     assert_eq!(table.memory_bytes(), reserved, "never shrinks");
@@ -207,7 +205,7 @@ fn load_is_steady_and_displacements_short() {
         "load from {lowest} to {highest}"
     );
     let within = |limit| {
-        let near = table.displacements().filter(|(d, _)| *d <= limit);
+        let near = displacements(&table).filter(|(d, _)| *d <= limit);
         near.count() as f64 / table.len() as f64
     };
     let (at_home, near) = (within(0), within(1));
@@ -227,19 +225,19 @@ fn entries_that_wrap_around_survive_removal_and_growth() {
         table.insert(at_end(n), n).unwrap();
     }
     assert!(
-        table.displacements().any(|(_, wrapped)| wrapped),
+        displacements(&table).any(|(_, wrapped)| wrapped),
         "nothing wrapped"
     );
-    table.check();
+    check(&table);
     for n in (0..40).step_by(3) {
         assert_eq!(table.remove(at_end(n)), Some(n));
-        table.check();
+        check(&table);
     }
     // Growth by entries elsewhere moves the wrapped ones.
     let before = table.memory_bytes();
     for n in 0..100 {
         table.insert(n << 56 | 1 << 55, 1000 + n).unwrap();
-        table.check();
+        check(&table);
     }
     assert!(table.memory_bytes() > before);
     for n in 0..40 {
@@ -275,7 +273,7 @@ fn a_sweep_visits_what_wraps_around_with_its_home() {
     assert_eq!(first, Hand::default());
     visited.sort_unstable();
     assert!(visited.into_iter().eq(0..40));
-    table.check();
+    check(&table);
     for n in 0..40 {
         let expected = (n % 3 != 0).then_some(fresh(n));
         assert_eq!(table.lookup(at_end(n)), expected);
@@ -298,7 +296,7 @@ fn a_second_round_takes_what_is_not_read_again() {
             taken.push(entry.value);
             Sweep::Take
         });
-        table.check();
+        check(&table);
         taken.sort_unstable();
         taken
     };
@@ -329,7 +327,7 @@ fn a_sweep_that_takes_gives_memory_back() {
             assert_eq!(removed.remove(hash(entry.value)), Some(entry.value));
             Sweep::Take
         });
-        swept.check();
+        check(&swept);
     }
     assert_eq!(taken, count - count / 16);
     assert!(swept.memory_bytes() < full_bytes / 12);
@@ -371,7 +369,7 @@ fn a_hand_stays_where_it_is_when_the_table_grows_and_shrinks() {
         hand == Hand::default()
     });
     assert!(comes_around);
-    table.check();
+    check(&table);
     assert!((0..2000).all(|n| visited.contains(&n)));
 }
 
@@ -386,7 +384,7 @@ fn hostile_hashes_do_not_take_memory() {
         assert_eq!(table.insert(n << 26, n), expected, "hash {n}");
     }
     assert_eq!(table.memory_bytes(), empty);
-    table.check();
+    check(&table);
     // The accepted entries are found, and other hashes still find room.
     assert_eq!(table.lookup(0).unwrap().value, 0);
     table.insert(hash(1), 1).unwrap();
@@ -416,7 +414,7 @@ fn full_changes_nothing_and_a_raised_bound_helps() {
         }
         assert!(table.memory_bytes() <= bound);
     }
-    table.check();
+    check(&table);
     let refused = refused.expect("the bound is never reached");
     for &n in &inserted {
         let replaced = table.insert(hash(n), n + 1);
@@ -452,7 +450,7 @@ fn checkpoint_restores_every_entry() {
             restored.access(prefix);
         }
     }
-    restored.check();
+    check(&restored);
     for n in 0..40_000 {
         assert_eq!(restored.lookup(hash(n)), original.lookup(hash(n)));
     }

@@ -1,6 +1,7 @@
 //! Clients of the simulated cache: random changes and reads, each checked by the history.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use rand::rngs::SmallRng;
 
 use super::media::Media;
 use super::plan::{Plan, SLOWEST_SUPERBLOCK};
-use super::watch::{Watch, lost, may_lack_items};
+use super::watch::{Watch, lost, may_lack_items, refused};
 use crate::values::{key_bytes, tag_of, value_of};
 use engine::history::{Asked, Effect, Found, History, Seen, Wrong};
 
@@ -39,7 +40,8 @@ pub(super) async fn client(world: Arc<World>, watch: Arc<Watch>, mut random: Sma
             return;
         }
         if random.random_range(0..1000) < world.plan.sets {
-            world.set(&mut random).await;
+            let (number, _) = world.any_key(&mut random);
+            world.set(number, &mut random).await;
         } else {
             world.something_else(&watch, &mut random).await;
         }
@@ -69,18 +71,7 @@ impl World {
                 let superblock = When::next(Operation::Write).within(0..META_BYTES);
                 self.media.slow_disk(superblock, by);
             }
-            1190..1192 => {
-                let (present, before) = (watch.present(&self.engine), lost(&self.engine));
-                let asked = self.history().tick();
-                let is_durable = self.engine.sync().await.is_ok();
-                // A crash loses items that reclaim is moving.
-                let is_still = self.engine.store().pool().counts().reclaiming == 0;
-                let is_all_there =
-                    lost(&self.engine) == before && !may_lack_items(&self.plan, &self.engine);
-                if is_durable && is_still && is_all_there {
-                    watch.take_synced(&present, asked);
-                }
-            }
+            1190..1192 => self.sync(watch).await,
             1138 => runtime::sleep(self.plan.pause * random.random_range(2..38)).await,
             1139..1150 => {
                 runtime::sleep(self.plan.pause.mul_f64(random.random())).await;
@@ -96,10 +87,8 @@ impl World {
         (number, key_bytes(number))
     }
 
-    /// Requests a change of a random key to a random value. Returns the key, the request, its effect and the
-    /// item.
-    fn ask_put(&self, random: &mut SmallRng) -> (Vec<u8>, Asked, Effect, Put<'static>) {
-        let (number, bytes) = self.any_key(random);
+    /// Requests a change of a key to a random value. Returns the request, its effect and the item.
+    fn ask_put(&self, number: u64, random: &mut SmallRng) -> (Asked, Effect, Put<'static>) {
         let tag = self.next_tag.fetch_add(1, Ordering::Relaxed);
         let expiry = any_expiry(random);
         let effect = Effect::Value { tag, expiry };
@@ -109,7 +98,7 @@ impl World {
             expiry,
             ..Put::default()
         };
-        (bytes, asked, effect, put)
+        (asked, effect, put)
     }
 
     /// Returns the history, moved to the present second.
@@ -150,8 +139,10 @@ impl World {
         self.judge(checked);
     }
 
-    async fn set(&self, random: &mut SmallRng) {
-        let (bytes, asked, effect, put) = self.ask_put(random);
+    /// Stores a random value.
+    pub(super) async fn set(&self, number: u64, random: &mut SmallRng) {
+        let (asked, effect, put) = self.ask_put(number, random);
+        let bytes = key_bytes(number);
         let key = self.engine.key(&bytes).expect("a key");
         match self.engine.set(key, runtime::unix_seconds(), &put).await {
             Ok(unique) => self.answer_unique(asked, effect, unique),
@@ -230,7 +221,8 @@ impl World {
 
     /// Stores a new value if the key has one.
     async fn rewrite(&self, random: &mut SmallRng) {
-        let (bytes, asked, effect, put) = self.ask_put(random);
+        let (number, bytes) = self.any_key(random);
+        let (asked, effect, put) = self.ask_put(number, random);
         let key = self.engine.key(&bytes).expect("a key");
         let now = runtime::unix_seconds();
         let rewritten = self
@@ -248,6 +240,27 @@ impl World {
             Ok(_) => self.answer(asked, None),
             Err(_) => self.refused(asked),
         }
+    }
+
+    /// Makes a sync. Takes crash points behind it that expect the items present before it.
+    pub(super) async fn sync(&self, watch: &Watch) {
+        let (mut present, before) = (watch.present(&self.engine), lost(&self.engine));
+        let refused_before = refused(&self.engine);
+        let asked = self.history().tick();
+        let is_durable = self.engine.sync().await.is_ok();
+        // A crash loses items that reclaim is moving.
+        let is_still = self.engine.store().pool().counts().reclaiming == 0;
+        let is_all_there =
+            lost(&self.engine) == before && !may_lack_items(&self.plan, &self.engine);
+        if !(is_durable && is_still && is_all_there) {
+            return;
+        }
+        if refused(&self.engine) > refused_before {
+            // An item that left memory before its turn may have been refused.
+            let left: HashSet<(u64, u64)> = watch.present(&self.engine).into_iter().collect();
+            present.retain(|item| left.contains(item));
+        }
+        watch.take_synced(&present, asked);
     }
 
     async fn flush(&self, random: &mut SmallRng) {

@@ -16,7 +16,7 @@ use super::client::{World, client};
 use super::media::Media;
 use super::plan::{DiskFailures, Plan};
 use super::report::Report;
-use super::watch::{CrashPoint, Watch, WatchState, lost, may_lack_items};
+use super::watch::{CrashPoint, Watch, WatchState, lost, may_lack_items, refused};
 use super::watched;
 use engine::history::{History, Wrong};
 
@@ -279,11 +279,12 @@ fn stuck(engine: &Engine) -> String {
 /// Stops a cache orderly.
 async fn stop(plan: &Plan, watch: &Watch, engine: &Arc<Engine>) -> Result<(), String> {
     let present = watch.present(engine);
-    let before = lost(engine);
+    let before = [lost(engine), refused(engine)];
     watch.enter(plan.stopping);
     match engine.stop().await {
         Stop::Complete { .. } => {
-            let is_all_there = lost(engine) == before && !may_lack_items(plan, engine);
+            let is_all_there =
+                [lost(engine), refused(engine)] == before && !may_lack_items(plan, engine);
             watch.take_stopped(is_all_there.then_some(present));
             Ok(())
         }

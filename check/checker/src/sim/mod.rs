@@ -38,17 +38,13 @@ mod watched;
 
 use std::sync::Arc;
 
-use device::JournalImage;
 use engine::EngineConfig;
 use engine::placement::PlacementKind;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use runtime::sim::EPOCH_UNIX_SECONDS;
 
-use engine::history::History;
-use media::Remains;
 use plan::Plan;
-use watch::{CrashPoint, Facts};
+use watch::CrashPoint;
 
 pub use report::Report;
 
@@ -106,17 +102,7 @@ fn run(seed: u64, change: impl FnOnce(&mut Plan)) -> Result<Report, Failure> {
             plan.faults(),
         ),
     };
-    let mut left = CrashPoint {
-        remains: Remains::new(&plan),
-        journal: JournalImage::of(vec![0; plan.journal_words]),
-        history: History::default(),
-        facts: Facts {
-            restart: EPOCH_UNIX_SECONDS,
-            is_whole: true,
-            label: "new".to_owned(),
-            ..Facts::default()
-        },
-    };
+    let mut left = CrashPoint::new(&plan);
     for life in 0..plan.lives {
         let points = life::live(&mut random, &plan, left, &mut report)
             .map_err(|wrong| failure(format!("life {life}: {wrong}")))?;

@@ -12,6 +12,7 @@ use engine::{Engine, MemoryCursor};
 use parking_lot::Mutex;
 use rand::Rng;
 use rand::rngs::SmallRng;
+use runtime::sim::EPOCH_UNIX_SECONDS;
 
 use super::media::{End, Media, Remains};
 use super::plan::{Plan, Rates};
@@ -30,6 +31,23 @@ pub(super) struct CrashPoint {
     pub(super) journal: JournalImage,
     pub(super) history: History,
     pub(super) facts: Facts,
+}
+
+impl CrashPoint {
+    /// Returns the state of new devices.
+    pub(super) fn new(plan: &Plan) -> Self {
+        Self {
+            remains: Remains::new(plan),
+            journal: JournalImage::of(vec![0; plan.journal_words]),
+            history: History::default(),
+            facts: Facts {
+                restart: EPOCH_UNIX_SECONDS,
+                is_whole: true,
+                label: "new".to_owned(),
+                ..Facts::default()
+            },
+        }
+    }
 }
 
 /// Facts known of a crash.
@@ -453,6 +471,11 @@ pub(super) fn lost(engine: &Engine) -> u64 {
         + placement.index_full
         + placement.segments_reclaimed
         + engine.index_stats().mappings_dropped()
+}
+
+/// Returns the number of items that have left memory and that admission or a write limit has kept from flash.
+pub(super) fn refused(engine: &Engine) -> u64 {
+    engine.stats().tier.rejections
 }
 
 /// Returns whether flash may lack an item that memory had placed there. An index without keys may lose the

@@ -9,13 +9,14 @@ use std::time::Duration;
 use device::{Fault, FaultyDisk, Image, Latency, MemoryDisk, Operation, When};
 use flowstone_engine::config::META_BYTES;
 use flowstone_engine::{Change, Dram, Engine, EngineConfig, ItemView, Put, Start};
+use futures_util::FutureExt;
 use runtime::sim::Sim;
 
 use crate::journal::{IMAGE_BYTES, ITEMS, SHORT_JOURNAL, count_right, fill_tagged, killed};
 use crate::map_placement::MapKind;
 use crate::support::{
-    Left, Media, fill, for_each_seed, get, numbered, remove, run_background, set, simulate, start,
-    tight,
+    Left, Media, SEGMENT_BYTES, fill, for_each_seed, get, numbered, remove, run_background, set,
+    simulate, start, tight,
 };
 
 /// Every key is overwritten early in a recovery. Each overwrite costs records now, and more once the old copy is
@@ -139,6 +140,56 @@ fn a_recovery_that_waits_for_the_journal_goes_on_when_that_is_void() {
         let within = runtime::timeout(Duration::from_secs(60), goes_on).await;
         assert!(within.is_ok(), "{:?}", engine.recovery());
         assert!(engine.journal().is_void());
+    });
+}
+
+/// The journal is full, and no segment is free for the checkpoint that would make space. Reclaim waits for a segment whose
+/// reader waits for that space: the reader leaves the segment off.
+#[test]
+fn a_recovery_leaves_off_a_segment_that_reclaim_needs_for_a_checkpoint() {
+    const FEW: u64 = 500;
+    let (disk, media) = Left {
+        image: Image::new(META_BYTES + 16 * u64::from(SEGMENT_BYTES)),
+        words: vec![0; SHORT_JOURNAL],
+    }
+    .media();
+    let left = simulate(1, async {
+        let engine = start(&media, &tight()).await;
+        fill_tagged(&engine, 0..FEW, 0).await;
+        engine.sync().await.unwrap();
+        Left::of(&disk, &media)
+    });
+    let slow = Latency {
+        read: Duration::from_millis(100),
+        ..Latency::default()
+    };
+    let disk = Arc::new(MemoryDisk::from_image(left.image, slow));
+    let media = Media::with_words(disk, left.words);
+    simulate(2, async {
+        let engine = media.open(&tight()).await.unwrap();
+        run_background(&engine);
+        runtime::sleep(Duration::from_millis(1)).await;
+        let recovery = engine.recovery();
+        assert!(recovery.segments > 0 && recovery.segments_done == 0);
+        let has_stored = |number: u64| {
+            let name = format!("large-{number}");
+            let stored = set(&engine, name.as_bytes(), &[0; 100_000]);
+            stored.now_or_never().is_some()
+        };
+        assert!(!(0..1000).all(has_stored), "no segment is free before");
+        let now = runtime::unix_seconds();
+        let has_removed = |number: u64| {
+            let name = format!("other-{number}");
+            engine.try_remove(engine.key(name.as_bytes()).unwrap(), now)
+        };
+        assert!(!(0..10_000).all(has_removed), "the journal is full before");
+        assert_eq!(engine.store().pool().counts().free, 0);
+        let within = runtime::timeout(Duration::from_secs(60), engine.recovered()).await;
+        assert!(within.is_ok(), "{:?}", engine.recovery());
+        assert!(!engine.journal().is_void());
+        let checkpoints = engine.checkpoint_stats();
+        assert!(checkpoints.written > 0 && checkpoints.failed == 0);
+        assert!(count_right(&engine, 0..FEW, 0).await > 0);
     });
 }
 
