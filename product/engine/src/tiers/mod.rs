@@ -11,6 +11,7 @@ mod shares;
 
 use std::sync::Arc;
 
+pub(crate) use marks::VersionMarks;
 pub(crate) use partitions::Partitions;
 pub(crate) use shares::MemoryShares;
 
