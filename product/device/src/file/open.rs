@@ -137,6 +137,10 @@ pub(super) fn open(path: &Path, options: &FileOptions) -> Result<(DirectFile, u6
     let is_new = match std::fs::metadata(path) {
         Ok(found) => {
             check_type(found.file_type())?;
+            if runtime::file::is_read_only_device(path) {
+                // Many kernels let it be opened for writing.
+                return Err(OpenProblem::ReadOnlyDevice);
+            }
             false
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -152,11 +156,6 @@ pub(super) fn open(path: &Path, options: &FileOptions) -> Result<(DirectFile, u6
         exclusive_device: true,
     };
     let file = DirectFile::open(path, flags).map_err(|error| match error.kind() {
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
-            if runtime::file::is_read_only_device(path) =>
-        {
-            OpenProblem::ReadOnlyDevice
-        }
         io::ErrorKind::ResourceBusy if runtime::file::is_locked_here(path) => {
             OpenProblem::InUse { here: true }
         }
