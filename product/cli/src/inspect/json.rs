@@ -162,7 +162,7 @@ fn recovery(inspection: &Inspection) -> Value {
             "reason": reason(why),
             "problem": why.to_string(),
         }),
-        Outlook::Refused(why) => json!({ "outcome": "refused", "problem": in_options(why) }),
+        Outlook::Refused(why) => json!({ "outcome": "refused", "problem": in_options(&why) }),
     };
     if let Some(deadline) = inspection.flush_deadline {
         object["flush_deadline"] = deadline.into();
