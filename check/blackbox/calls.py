@@ -82,21 +82,25 @@ set_robust_list setsockopt sigaltstack statx timerfd_settime write""".split()
 # written. `rt_sigaction` is one of them: the runtime of Rust aborts before `main`.
 OF_LOADER = {"brk", "close", "futex", "mmap", "mprotect", "munmap", "openat", "pread64", "read", "write"}
 
+# A client is served by these calls alone. They are tried under load.
+OF_CLIENTS = {"accept4", "recvfrom", "sendto"}
+
 # One out of so many cases is tried.
 SHARE = int(os.environ.get("REFUSED_CALLS_SHARE", "1"))
 
 
-def cases(calls):
+def cases(calls, left_out=frozenset()):
     """Each of `calls` with each error, with a ring (`False`) and without (`True`), or the share of these that is tried."""
     all_cases = [
         (call, error, has_no_ring)
         for call in calls
-        for error in sorted({*ERRORS[call].split(), "EPERM", "ENOSYS"})
+        for error in sorted({*ERRORS[call].split(), "EPERM", "ENOSYS"} - left_out)
         for has_no_ring in (False, True)
         if call not in (OF_RING if has_no_ring else OF_FALLBACK)
     ]
     return all_cases[::SHARE]
 
 
-AT_START = cases(sorted(set(ERRORS) - OF_LOADER))
+# A call that is interrupted for ever is tried for ever.
+AT_START = cases(sorted(set(ERRORS) - OF_LOADER - OF_CLIENTS), {"EINTR"})
 UNDER_LOAD = cases(OF_LOAD)
