@@ -2,9 +2,12 @@
 
 import fcntl
 import os
+import shutil
+import subprocess
 
 import pytest
 
+from test_restart import fails_to_start
 
 pytestmark = pytest.mark.flowstone
 
@@ -45,3 +48,23 @@ def test_a_user_that_can_only_read_a_file_cannot_keep_the_server_from_starting(m
         fcntl.flock(reader, fcntl.LOCK_EX)
         server.start()
         assert server.ask(b"get a\r\n") == b"VALUE a 0 1\r\nx\r\nEND\r\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("losetup"), reason="needs root and losetup")
+def test_item_16_a_read_only_device_is_called_a_device(make_server, tmp_path):
+    (image := tmp_path / "image").write_bytes(bytes(64 << 20))
+    made = subprocess.run(["losetup", "--read-only", "--find", "--show", image], capture_output=True, text=True)
+    if made.returncode:
+        pytest.skip(made.stderr)
+    device = made.stdout.strip()
+    try:
+        line = fails_to_start(make_server(flash=device, flash_size=None))
+    finally:
+        subprocess.run(["losetup", "--detach", device], check=True)
+    assert f"{device}: the device is read-only" in line and "blockdev --setrw" in line
+
+
+def test_item_16_a_text_of_no_device_makes_no_file(make_server, tmp_path):
+    line = fails_to_start(make_server(flash="flash:mlc"))
+    assert "--flash" in line and "./flash:mlc" in line
+    assert not (tmp_path / "flash:mlc").exists()

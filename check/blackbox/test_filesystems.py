@@ -40,7 +40,7 @@ def test_without_fallocate_the_server_serves_and_warns_once(make_server, error, 
     server = small(make_server, refused={"fallocate": error}, options=options).start()
     told = warnings(server)
     assert len(told) == (1 if preallocate else 0), told
-    assert all("cache.preallocate" in line and "128 MiB" in line for line in told)
+    assert all("`preallocate`" in line and "128 MiB" in line for line in told)
     serves_flash(server)
     assert server.terminate() == 0
     # A file of full size reserves nothing, and has nothing to be warned of.

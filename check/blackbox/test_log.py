@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import resource
 import signal
 import time
 
@@ -67,6 +68,43 @@ def test_a_full_pipe_stops_nobody(make_server, tmp_path):
     assert server.wait() == 0
     assert time.monotonic() - begin < 20
     os.close(reader)
+
+
+LIMIT_BYTES = 8 << 20
+REFUSES_S = 12.0
+SETS_PER_S = 50
+
+
+def test_item_5_a_device_that_refuses_is_a_line_each_ten_seconds(make_server):
+    # A limit on the size of files that comes and goes makes writes fail as those of a drive. Each segment may fail thrice.
+    server = make_server(limits={resource.RLIMIT_FSIZE: resource.RLIM_INFINITY}).start()
+    client, value = server.connect(), bytes(100_000)
+
+    def limit_files(limit):
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+
+    def store(key):
+        assert client.roundtrip(b"set k%d 0 0 %d\r\n%s\r\n" % (key, len(value), value)) == b"STORED\r\n"
+
+    for key in range(1000):
+        store(key)
+    before = len(server.log().splitlines())
+    limit_files(LIMIT_BYTES)
+    for key in range(int(REFUSES_S * SETS_PER_S)):
+        store(key)
+        time.sleep(1 / SETS_PER_S)
+    lines = server.log().splitlines()[before:]
+    begun = [line for line in lines if "a segment could not be written" in line]
+    assert len(begun) == 1 and " ERROR " in begun[0], lines
+    assert sum("segments could not be written" in line for line in lines) == 1, lines
+    # A checkpoint and the superblock may have lines of their own.
+    assert len(lines) < 12, lines
+    limit_files(resource.RLIM_INFINITY)
+    for key in range(int(REFUSES_S * SETS_PER_S)):
+        store(key)
+        time.sleep(1 / SETS_PER_S)
+    again = [line for line in server.log().splitlines() if "segments are written again" in line]
+    assert len(again) == 1 and "failed=" in again[0], server.log()
 
 
 @pytest.mark.parametrize("level", ["verbose", "info,loud", ""])

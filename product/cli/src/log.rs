@@ -1,8 +1,9 @@
 //! The log: lines on standard error.
 //!
 //! A thread of its own writes them, so that nobody waits for a terminal or a pipe that takes no more. Lines that find
-//! [`MOST_WAITING`] others waiting are dropped and counted. Of one place in the code, [`MOST_LINES`] lines go through
-//! in [`WINDOW`]; the others are left out and counted.
+//! [`MOST_WAITING`] others waiting are dropped and counted. Of one message from one place in the code, [`MOST_LINES`]
+//! lines go through in [`WINDOW`]; further ones are left out and counted. While a message goes on coming, each further
+//! window has one line, with the number of lines left out.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -23,9 +24,12 @@ use tracing_subscriber::{Layer, fmt as lines};
 
 /// Largest number of lines that wait to be written.
 const MOST_WAITING: usize = 1024;
-/// Largest number of lines from one place in the code in a [`WINDOW`].
-const MOST_LINES: u32 = 20;
+/// Largest number of lines with one message from one place in the code in a [`WINDOW`].
+const MOST_LINES: u32 = 5;
 const WINDOW: Duration = Duration::from_secs(10);
+/// Largest number of messages that are told apart. Further messages of a place count as one.
+const MOST_MESSAGES: usize = 1024;
+const OTHERS: &str = "other messages";
 
 /// Handle of the running log, to wait for its lines.
 #[derive(Clone)]
@@ -197,48 +201,53 @@ impl Write for Line<'_> {
     }
 }
 
-/// Limits the lines from each place in the code. Lines of debugging are not limited.
+/// Limits the lines with the same message from the same place in the code. Lines of debugging are not limited.
 #[derive(Clone, Default)]
-struct Limit(Arc<Mutex<HashMap<Identifier, Place>>>);
+struct Limit(Arc<Mutex<HashMap<(Identifier, String), Repeats>>>);
 
-/// A place in the code that logs.
-struct Place {
+/// The lines of one window with one message from one place.
+struct Repeats {
     since: Instant,
     lines: u32,
+    /// Largest number of lines that go through in this window.
+    most: u32,
+    /// Lines left out that no line has told of.
     left_out: u64,
-    /// The message of the last line that was left out.
-    message: String,
 }
 
 impl Limit {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Identifier, Place>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(Identifier, String), Repeats>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a line. Returns whether it goes through.
-    fn admits(&self, place: Identifier, now: Instant, message: impl FnOnce() -> String) -> bool {
-        let mut places = self.lock();
-        let place = places.entry(place).or_insert_with(|| Place {
+    fn admits(&self, place: Identifier, now: Instant, message: String) -> bool {
+        let mut messages = self.lock();
+        let mut key = (place, message);
+        if messages.len() >= MOST_MESSAGES && !messages.contains_key(&key) {
+            OTHERS.clone_into(&mut key.1);
+        }
+        let repeats = messages.entry(key).or_insert_with(|| Repeats {
             since: now,
             lines: 0,
+            most: MOST_LINES,
             left_out: 0,
-            message: String::new(),
         });
-        if now.duration_since(place.since) >= WINDOW {
-            (place.since, place.lines) = (now, 0);
+        let age = now.duration_since(repeats.since);
+        if age >= WINDOW {
+            let goes_on = repeats.lines > repeats.most && age < 2 * WINDOW;
+            repeats.most = if goes_on { 0 } else { MOST_LINES };
+            (repeats.since, repeats.lines) = (now, 0);
         }
-        if place.lines < MOST_LINES {
-            place.lines += 1;
-            return true;
-        }
-        place.left_out += 1;
-        place.message = message();
-        false
+        repeats.lines = repeats.lines.saturating_add(1);
+        let is_admitted = repeats.lines <= repeats.most;
+        repeats.left_out += u64::from(!is_admitted);
+        is_admitted
     }
 
     /// Returns the time after which there may be something to tell.
     fn patience(&self) -> Duration {
-        let is_any = self.lock().values().any(|place| place.left_out > 0);
+        let is_any = self.lock().values().any(|repeats| repeats.left_out > 0);
         if is_any { WINDOW } else { Duration::MAX }
     }
 
@@ -251,18 +260,13 @@ impl Limit {
 
     fn take(&self, now: Option<Instant>) -> Vec<(u64, String)> {
         let is_over =
-            |place: &Place| now.is_none_or(|now| now.duration_since(place.since) >= WINDOW);
-        let mut places = self.lock();
-        let places = places
-            .values_mut()
-            .filter(|place| place.left_out > 0 && is_over(place));
-        let take = |place: &mut Place| {
-            (
-                std::mem::take(&mut place.left_out),
-                std::mem::take(&mut place.message),
-            )
-        };
-        places.map(take).collect()
+            |repeats: &Repeats| now.is_none_or(|now| now.duration_since(repeats.since) >= WINDOW);
+        let mut messages = self.lock();
+        let told = messages
+            .iter_mut()
+            .filter(|(_, repeats)| repeats.left_out > 0 && is_over(repeats));
+        told.map(|((_, message), repeats)| (std::mem::take(&mut repeats.left_out), message.clone()))
+            .collect()
     }
 }
 
@@ -273,12 +277,12 @@ impl<S: Subscriber> Filter<S> for Limit {
 
     fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
         let metadata = event.metadata();
-        let message = || {
-            let mut message = Message(String::new());
-            event.record(&mut message);
-            message.0
-        };
-        *metadata.level() > Level::INFO || self.admits(metadata.callsite(), Instant::now(), message)
+        if *metadata.level() > Level::INFO {
+            return true;
+        }
+        let mut message = Message(String::new());
+        event.record(&mut message);
+        self.admits(metadata.callsite(), Instant::now(), message.0)
     }
 }
 
@@ -353,21 +357,44 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_one_place_are_limited_and_counted() {
+    fn item_5_lines_with_one_message_are_limited_and_counted() {
         let limit = Limit::default();
         let place =
             tracing::callsite!(name: "a", kind: tracing::metadata::Kind::EVENT, fields: message);
         let place = tracing::callsite::Callsite::metadata(place).callsite();
         let begin = Instant::now();
-        let admitted = |now| {
+        let admitted = |message: &str, now| {
             (0..MOST_LINES + 3)
-                .filter(|_| limit.admits(place.clone(), now, || "m".to_owned()))
+                .filter(|_| limit.admits(place.clone(), now, message.to_owned()))
                 .count()
         };
-        assert_eq!(admitted(begin), MOST_LINES as usize);
+        let all = MOST_LINES as usize;
+        assert_eq!(admitted("m", begin), all);
+        assert_eq!(admitted("of another kind", begin), all);
         assert_eq!(limit.take(Some(begin)), []);
-        assert_eq!(limit.take(Some(begin + WINDOW)), [(3, "m".to_owned())]);
-        assert_eq!(admitted(begin + WINDOW), MOST_LINES as usize);
+        let mut told = limit.take(Some(begin + WINDOW));
+        told.sort();
+        let expected = ["m", "of another kind"].map(|message| (3, message.to_owned()));
+        assert_eq!(told, expected);
+        // The message goes on: one line for all of the next window.
+        assert_eq!(admitted("m", begin + WINDOW), 0);
+        let told = limit.take(Some(begin + 2 * WINDOW));
+        assert_eq!(told, [(u64::from(MOST_LINES) + 3, "m".to_owned())]);
+        assert_eq!(admitted("m", begin + 4 * WINDOW), all);
         assert_eq!(limit.take(None), [(3, "m".to_owned())]);
+    }
+
+    #[test]
+    fn messages_beyond_the_bound_count_as_one() {
+        let limit = Limit::default();
+        let place =
+            tracing::callsite!(name: "b", kind: tracing::metadata::Kind::EVENT, fields: message);
+        let place = tracing::callsite::Callsite::metadata(place).callsite();
+        let now = Instant::now();
+        let admitted = (0..2 * MOST_MESSAGES)
+            .filter(|number| limit.admits(place.clone(), now, number.to_string()))
+            .count();
+        assert_eq!(admitted, MOST_MESSAGES + MOST_LINES as usize);
+        assert_eq!(limit.lock().len(), MOST_MESSAGES + 1);
     }
 }

@@ -123,6 +123,15 @@ impl DeviceError {
     }
 }
 
+/// Returns the part of a message that tells who has a file, and the remedy.
+pub(crate) fn holder(here: bool) -> &'static str {
+    if here {
+        "this process already; close it there first or name another file"
+    } else {
+        "another process; stop that one or name another file"
+    }
+}
+
 /// Error about the file or device at a path: says in one line why it cannot be used and how to fix that.
 #[derive(Debug)]
 pub struct PathError<P> {

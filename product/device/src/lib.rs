@@ -34,6 +34,7 @@ mod memory;
 #[cfg(any(test, feature = "faults"))]
 mod meter;
 mod named;
+mod setting;
 mod size;
 
 pub use adapter::DiskFlash;
@@ -58,6 +59,7 @@ pub use named::{
     NamedDevices, NamedDisk, NamedError, NamedFlash, NoDevices, OpenedFlash, OpenedMedium,
 };
 pub use runtime::buffer::{AlignedBuf, PAGE_BYTES};
+pub use setting::{Setting, renamed};
 pub use size::{Bytes, parse_bytes};
 
 use std::future::Future;

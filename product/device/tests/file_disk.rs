@@ -105,8 +105,8 @@ fn one_disk_on_a_file_at_a_time() {
     let path = directory.path().join("flash");
     let first = FileDisk::open(&path, &new(2)).unwrap();
     let second = FileDisk::open(&path, &FileOptions::default()).unwrap_err();
-    assert!(matches!(second.problem, OpenProblem::InUse));
-    assert!(second.to_string().contains("in use by another process"));
+    assert!(matches!(second.problem, OpenProblem::InUse { here: true }));
+    assert!(second.to_string().contains("in use by this process"));
     write_to(&first);
     drop(first);
     FileDisk::open(&path, &FileOptions::default()).unwrap();

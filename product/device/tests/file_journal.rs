@@ -107,7 +107,10 @@ fn one_process_has_it() {
     let path = directory.path().join("journal");
     let journal = open(&path);
     let second = FileJournal::open(&path, &new(4096)).unwrap_err();
-    assert!(matches!(second.problem, JournalProblem::InUse), "{second}");
+    assert!(
+        matches!(second.problem, JournalProblem::InUse { here: true }),
+        "{second}"
+    );
     drop(journal);
     open(&path);
 }

@@ -383,7 +383,10 @@ fn an_image_of_another_size_or_of_something_else_is_refused() {
     let cache = open(config(&flash.path).flash_size((64 << 20) + 100)).unwrap();
     assert_warm(&cache, 10);
     let second = open(config(&flash.path)).unwrap_err();
-    assert!(second.to_string().contains("in use"), "{second}");
+    assert!(
+        second.to_string().contains("in use by this process"),
+        "{second}"
+    );
     close(cache);
 
     let foreign = Flash::new();

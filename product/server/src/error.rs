@@ -1,9 +1,10 @@
 //! Errors of a server that cannot start.
 
+use std::fmt::Display;
 use std::io;
 use std::path::PathBuf;
 
-use device::{JournalError, NamedError};
+use device::{JournalError, NamedError, Setting, renamed};
 use engine::OpenError;
 
 use crate::config::{ConfigError, Size};
@@ -35,6 +36,20 @@ fn settings_of(error: &engine::ConfigError) -> &'static str {
             _ => "--preset",
         },
     }
+}
+
+/// Returns the message of an error of the library, with the server's options in place of the library's settings.
+pub fn in_options(error: &dyn Display) -> String {
+    renamed(error, |setting| match setting {
+        Setting::Force => "--force",
+        Setting::OverwriteFilesystem => "--overwrite-filesystem",
+        Setting::FlashSize => "--flash-size",
+        Setting::IndexFlash => "--index-flash",
+        Setting::Journal => "cache.journal",
+        Setting::JournalSize => "cache.journal_size",
+        Setting::Memory => "--memory",
+        Setting::Buffers => "cache.segment_buffers",
+    })
 }
 
 /// Reason why a server could not start, in one line with the remedy.
@@ -74,7 +89,7 @@ pub enum ServeError {
     Admission(engine::admission::SettingError),
     #[error("cache.low_watermark, cache.high_watermark: {0}")]
     Reserve(engine::ConfigError),
-    #[error(transparent)]
+    #[error("{}", in_options(.0))]
     Device(#[from] device::OpenError),
     #[error("--flash: {0}")]
     Named(#[from] NamedError),
@@ -83,9 +98,9 @@ pub enum ServeError {
          --force to start empty"
     )]
     NoSuperblock { path: PathBuf, flash: PathBuf },
-    #[error("{path}: {source}")]
+    #[error("{path}: {problem}", problem = in_options(source))]
     Image { path: PathBuf, source: OpenError },
-    #[error(transparent)]
+    #[error("{}", in_options(.0))]
     Journal(JournalError),
     #[error("cannot listen on {address}: {source}")]
     Listen { address: String, source: io::Error },

@@ -20,10 +20,11 @@ pub enum FlashSetting {
 impl FlashSetting {
     /// Takes the device of `devices` that the path names, if it names one.
     pub(crate) fn name(&mut self, devices: &dyn NamedDevices) -> Result<(), NamedError> {
-        if let Self::Path(path) = self
-            && let Some(named) = path.to_str().and_then(|text| devices.flash(text))
-        {
-            *self = Self::Named(named?);
+        if let Self::Path(path) = self {
+            match path.to_str().and_then(|text| devices.flash(text)) {
+                Some(named) => *self = Self::Named(named?),
+                None => check_path(path)?,
+            }
         }
         Ok(())
     }
@@ -68,6 +69,20 @@ impl fmt::Display for FlashSetting {
 impl From<PathBuf> for FlashSetting {
     fn from(path: PathBuf) -> Self {
         Self::Path(path)
+    }
+}
+
+/// Refuses a path that reads as the text of a device which this program does not have.
+pub(crate) fn check_path(path: &Path) -> Result<(), NamedError> {
+    let text = path.to_string_lossy();
+    match text.split_once(':') {
+        Some((kind, _)) if !kind.is_empty() && !kind.contains('/') => Err(NamedError {
+            reason: format!(
+                "this program has no device `{kind}`: name another, or write ./{text} for a file of that name"
+            ),
+            is_in_use: false,
+        }),
+        _ => Ok(()),
     }
 }
 
@@ -190,5 +205,18 @@ pub(crate) mod tests {
         }
         let mut wrong = FlashSetting::Path("index".into());
         assert!(wrong.name(&Texts).is_err());
+    }
+
+    #[test]
+    fn item_16_a_text_that_names_no_device_of_the_program_is_no_file() {
+        for devices in [&Texts as &dyn NamedDevices, &device::NoDevices] {
+            let refused = FlashSetting::Path("nand:mlc,size=1GiB".into()).name(devices);
+            let error = refused.unwrap_err().to_string();
+            assert!(error.contains("no device `nand`"), "{error}");
+            assert!(error.contains("./nand:mlc,size=1GiB"), "{error}");
+            for path in ["./nand:mlc", "/dev/disk/by-path/pci-0000:00", "a/b:c", ":x"] {
+                FlashSetting::Path(path.into()).name(devices).unwrap();
+            }
+        }
     }
 }

@@ -13,6 +13,8 @@ use device::{Disk, FileDisk, FileOptions, NamedDevices, NamedDisk, NamedError, O
 use engine::IndexDeviceNeed;
 use serde::Deserialize;
 
+use crate::flash::check_path;
+
 /// The device of the index. A deserialized one is a path until [`name`](Self::name) has looked for a device.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "PathBuf")]
@@ -26,10 +28,11 @@ pub enum IndexFlashSetting {
 impl IndexFlashSetting {
     /// Takes the device of `devices` that the path names, if it names one.
     pub(crate) fn name(&mut self, devices: &dyn NamedDevices) -> Result<(), NamedError> {
-        if let Self::Path(path) = self
-            && let Some(named) = path.to_str().and_then(|text| devices.disk(text))
-        {
-            *self = Self::Named(named?);
+        if let Self::Path(path) = self {
+            match path.to_str().and_then(|text| devices.disk(text)) {
+                Some(named) => *self = Self::Named(named?),
+                None => check_path(path)?,
+            }
         }
         Ok(())
     }
@@ -176,7 +179,10 @@ mod tests {
             bytes: 2 << 20,
         };
         let refused = open(text, need).err().unwrap();
-        assert!(matches!(refused.problem, OpenProblem::InUse), "{refused}");
+        assert!(
+            matches!(refused.problem, OpenProblem::InUse { here: true }),
+            "{refused}"
+        );
     }
 
     #[test]

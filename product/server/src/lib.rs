@@ -38,7 +38,7 @@ mod stop;
 mod tell;
 mod throttle;
 
-pub use error::ServeError;
+pub use error::{ServeError, in_options};
 pub use flash::FlashSetting;
 pub use index_flash::IndexFlashSetting;
 pub use start::run;

@@ -85,7 +85,7 @@ impl JournalPlace {
             }
         };
         let deadline = Instant::now() + IN_USE_PATIENCE;
-        let in_use = |error: &JournalError| matches!(error.problem, JournalProblem::InUse);
+        let in_use = |error: &JournalError| matches!(error.problem, JournalProblem::InUse { .. });
         let new = new_journal(self.bytes, PARTITION_BITS, self.force);
         let open = || FileJournal::open(&path, &new);
         Ok(Arc::new(retry_until(deadline, in_use, open)?))
@@ -221,7 +221,7 @@ pub(crate) fn open_file<T>(
     open: impl Fn() -> Result<T, device::OpenError>,
 ) -> Result<T, device::OpenError> {
     let deadline = Instant::now() + IN_USE_PATIENCE;
-    let in_use = |error: &device::OpenError| matches!(error.problem, OpenProblem::InUse);
+    let in_use = |error: &device::OpenError| matches!(error.problem, OpenProblem::InUse { .. });
     retry_until(deadline, in_use, open)
 }
 

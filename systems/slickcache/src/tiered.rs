@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use crate::cascade::{Cascade, CascadeConfig, Footprint, Hot, OutOfRange, Searched, Segments};
-use device::{Disk, IoFuture, Region};
+use device::{Disk, IoFuture, Region, Setting};
 use runtime::work::{self, Work};
 
 use crate::encoding::cascade::VERSION;
@@ -233,7 +233,10 @@ impl Tiered {
     fn new(settings: &TieredSettings, parts: Parts) -> Result<Self, OpenError> {
         let index = |error: &dyn std::fmt::Display| OpenError::Index(error.to_string());
         let region = parts.index_region.ok_or_else(|| {
-            index(&"it needs a file or a drive, and this is open flash: give it a device of its own (--index-flash)")
+            index(&format!(
+                "it needs a file or a drive, and this is open flash: give it a device of its own ({})",
+                Setting::IndexFlash
+            ))
         })?;
         let segments = Arc::new(TieredSegments {
             numbers: Numbers::new(parts.store.table().segments()),
@@ -259,9 +262,11 @@ impl Tiered {
         if room < full_bytes / LEAST_ROOM_SHARE {
             let missing = (full_bytes - room).div_ceil(1 << 20);
             return Err(index(&format!(
-                "{} KiB of memory are left for it: give the process {missing} MiB more (--memory), or fewer write buffers \
-                 (cache.segment_buffers)",
-                room >> 10
+                "{} KiB of memory are left for it: give the process {missing} MiB more ({memory}), or fewer write buffers \
+                 ({buffers})",
+                room >> 10,
+                memory = Setting::Memory,
+                buffers = Setting::Buffers
             )));
         }
         let segments_bytes = u64::from(parts.store.table().segments())
@@ -272,7 +277,7 @@ impl Tiered {
                 items = named,
                 bytes_an_item = segments_bytes / named,
                 "memory does not do for an index of more items: where they are smaller than that, a part of the flash stays \
-                 unused; more --memory or a smaller --max-item-size makes it larger"
+                 unused; more memory or a smaller largest item makes it larger"
             );
         } else if (config.hot_percent, config.filter_bits)
             != (wanted.hot_percent, wanted.filter_bits)

@@ -162,6 +162,38 @@ fn no_more_functions_pack_their_arguments() {
 }
 
 #[test]
+fn item_16_the_texts_of_the_library_name_no_option_of_a_command_line() {
+    let library = [
+        "runtime",
+        "format",
+        "device",
+        "index",
+        "engine",
+        "flowstone",
+    ];
+    let library = library.map(|crate_| format!("product/{crate_}/src"));
+    let folders: Vec<&str> = library.iter().map(String::as_str).collect();
+    let is_option = |word: &str| {
+        let name = word.trim_start_matches(['(', '`', '"']).strip_prefix("--");
+        name.is_some_and(|name| name.starts_with(char::is_alphabetic))
+    };
+    for (path, text) in sources(&folders) {
+        let (code, _tests) = text.split_once("\nmod tests {").unwrap_or((&text, ""));
+        let texts = code.lines().filter(|line| {
+            let line = line.trim_start();
+            !line.starts_with("//")
+                && !["cargo test", "blockdev"]
+                    .iter()
+                    .any(|other| line.contains(other))
+        });
+        for line in texts {
+            let has_option = line.split_whitespace().any(is_option);
+            assert!(!has_option, "{}: {}", path.display(), line.trim());
+        }
+    }
+}
+
+#[test]
 fn comments_and_documents_are_in_plain_words() {
     let comments: Prose = sources(FOLDERS)
         .iter()

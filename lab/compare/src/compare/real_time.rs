@@ -175,7 +175,8 @@ fn open(
 ) -> Result<Machine, CompareError> {
     let log = move |new| {
         let opened = FileJournal::open(&journal, &new);
-        let is_in_use = |error: &JournalError| matches!(error.problem, JournalProblem::InUse);
+        let is_in_use =
+            |error: &JournalError| matches!(error.problem, JournalProblem::InUse { .. });
         if !opened.as_ref().is_err_and(is_in_use) {
             unname(&journal);
         }

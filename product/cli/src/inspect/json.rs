@@ -5,6 +5,7 @@ use engine::inspect::{Inspection, JournalState, Outlook};
 use engine::journal::{JournalError, Unusable};
 use engine::{Distrust, SuperblockCopy};
 use serde_json::{Value, json};
+use server::in_options;
 
 use super::subject::{Count, Subject};
 
@@ -82,7 +83,7 @@ fn journal(subject: &Subject<'_>) -> Value {
     let problem = match journal.state {
         JournalState::Usable => None,
         JournalState::Unusable(why) => Some(why.to_string()),
-        JournalState::Refused(why) => Some(why.to_string()),
+        JournalState::Refused(why) => Some(in_options(&why)),
     };
     json!({
         "path": subject.journal,
@@ -161,7 +162,7 @@ fn recovery(inspection: &Inspection) -> Value {
             "reason": reason(why),
             "problem": why.to_string(),
         }),
-        Outlook::Refused(why) => json!({ "outcome": "refused", "problem": why.to_string() }),
+        Outlook::Refused(why) => json!({ "outcome": "refused", "problem": in_options(&why) }),
     };
     if let Some(deadline) = inspection.flush_deadline {
         object["flush_deadline"] = deadline.into();

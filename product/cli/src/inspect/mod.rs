@@ -16,6 +16,7 @@ use clap::Args;
 use device::{Disk, FileDisk, FileJournal, Journal};
 use engine::inspect::{InspectOptions, Phase, Progress, inspect};
 use indicatif::ProgressBar;
+use server::in_options;
 
 use crate::Offer;
 use subject::Subject;
@@ -60,11 +61,11 @@ fn look(args: &InspectArgs, offer: Offer) -> Result<Subject<'_>, String> {
             path.display()
         ));
     }
-    let disk = FileDisk::open_read_only(path).map_err(|error| error.to_string())?;
+    let disk = FileDisk::open_read_only(path).map_err(|error| in_options(&error))?;
     let device_bytes = disk.len_bytes();
     let beside = FileJournal::path_beside(path);
     let journal = args.journal.clone().unwrap_or(beside);
-    let log = FileJournal::open_read_only(&journal).map_err(|error| error.to_string())?;
+    let log = FileJournal::open_read_only(&journal).map_err(|error| in_options(&error))?;
     if log.is_none() && args.journal.is_some() {
         return Err(format!("{}: no such journal", journal.display()));
     }
@@ -85,7 +86,8 @@ fn look(args: &InspectArgs, offer: Offer) -> Result<Subject<'_>, String> {
     let mut show = |progress: Progress| show(&bar, progress);
     let inspected = runtime::live::block_on(inspect(&disk, log, options, &mut show));
     bar.finish_and_clear();
-    let inspection = inspected.map_err(|error| format!("{}: {error}", path.display()))?;
+    let inspection =
+        inspected.map_err(|error| format!("{}: {}", path.display(), in_options(&error)))?;
     Ok(Subject {
         path,
         device_bytes,

@@ -6,6 +6,7 @@ use engine::SuperblockCopy;
 use engine::format::superblock::{IMAGE_FORMAT, run_number};
 use engine::inspect::{JournalState, Outlook};
 use indicatif::{HumanBytes, HumanCount};
+use server::in_options;
 
 use super::subject::{Count, Subject};
 
@@ -120,8 +121,8 @@ impl Table {
                 "part of it is missing or damaged".to_owned()
             }
             JournalState::Usable => "usable".to_owned(),
-            JournalState::Unusable(why) => why.to_string(),
-            JournalState::Refused(why) => why.to_string(),
+            JournalState::Unusable(why) => in_options(&why),
+            JournalState::Refused(why) => in_options(&why),
         };
         self.line("journal", format!("{path}: {state}"));
         let Some(run) = journal.run.map(run_number) else {
@@ -219,7 +220,7 @@ impl Table {
                 format!("would find {items} {item}, {bytes}; {end}")
             }
             Outlook::Empty(why) => format!("would start empty: {why}"),
-            Outlook::Refused(why) => format!("would be refused: {why}"),
+            Outlook::Refused(why) => format!("would be refused: {}", in_options(&why)),
         };
         self.line("recovery", what);
         if let Some(deadline) = inspection.flush_deadline {

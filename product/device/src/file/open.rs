@@ -7,7 +7,8 @@ use std::path::Path;
 
 use runtime::file::{DirectFile, Kind, OpenFlags};
 
-use crate::{Bytes, PAGE_BYTES, PathError};
+use crate::error::holder;
+use crate::{Bytes, PAGE_BYTES, PathError, Setting};
 
 /// Options with which a [`FileDisk`](super::FileDisk) is opened.
 #[derive(Clone, Copy, Debug)]
@@ -65,9 +66,9 @@ pub enum OpenProblem {
     /// The path names something that cannot hold data.
     #[error("is a {what}; name a regular file or a block device")]
     NotStorage { what: &'static str },
-    /// Another process has it open as a disk.
-    #[error("in use by another process; stop that one or name another file")]
-    InUse,
+    /// A process has it open as a disk.
+    #[error("in use by {}", holder(*here))]
+    InUse { here: bool },
     /// The system itself uses the block device.
     #[error(
         "the device is mounted, part of a volume, or still held for one that has just ended; unmount it, take it out or try again, or name another"
@@ -75,14 +76,20 @@ pub enum OpenProblem {
     Mounted,
     /// The block device has partitions.
     #[error(
-        "the device has partitions; name one of them, or use --overwrite-filesystem to lose them all"
+        "the device has partitions; name one of them, or use {overwrite_filesystem} to lose them all",
+        overwrite_filesystem = Setting::OverwriteFilesystem
     )]
     Partitioned,
     /// The file or device is smaller than asked for.
     #[error("holds {:.2}, {:.2} are needed; ask for less or name a larger one", Bytes(*has_bytes), Bytes(*needs_bytes))]
     TooSmall { has_bytes: u64, needs_bytes: u64 },
     /// The file holds an image smaller than the size asked for.
-    #[error("has {:.2} and --flash-size asks for {:.2}: leave --flash-size out to open it as it is, or add --force to start empty with the new size", Bytes(*has_bytes), Bytes(*asked_bytes))]
+    #[error(
+        "has {:.2} and {flash_size} asks for {:.2}: leave {flash_size} out to open it as it is, or add {force} to start \
+         empty with the new size",
+        Bytes(*has_bytes), Bytes(*asked_bytes),
+        flash_size = Setting::FlashSize, force = Setting::Force
+    )]
     Smaller { has_bytes: u64, asked_bytes: u64 },
     /// The file system has no space for the size asked for.
     #[error("{:.2} do not fit{}; ask for less or free some space", Bytes(*needs_bytes), room(*room_bytes))]
@@ -93,6 +100,9 @@ pub enum OpenProblem {
     /// The file may not be read and written, or not be created there.
     #[error("permission denied; let this user read and write it")]
     Permission,
+    /// The block device cannot be written to.
+    #[error("the device is read-only; make it writable (blockdev --setrw) or name another")]
+    ReadOnlyDevice,
     /// The file system cannot be written to.
     #[error("the file system is read-only; name a file elsewhere")]
     ReadOnly,
@@ -110,7 +120,7 @@ impl From<io::Error> for OpenProblem {
             io::ErrorKind::ReadOnlyFilesystem => Self::ReadOnly,
             io::ErrorKind::ResourceBusy => Self::Mounted,
             // Two processes created the file at once; the other one has it now.
-            io::ErrorKind::AlreadyExists => Self::InUse,
+            io::ErrorKind::AlreadyExists => Self::InUse { here: false },
             _ => Self::Io { source },
         }
     }
@@ -127,6 +137,10 @@ pub(super) fn open(path: &Path, options: &FileOptions) -> Result<(DirectFile, u6
     let is_new = match std::fs::metadata(path) {
         Ok(found) => {
             check_type(found.file_type())?;
+            if runtime::file::is_read_only_device(path) {
+                // Many kernels let it be opened for writing.
+                return Err(OpenProblem::ReadOnlyDevice);
+            }
             false
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -141,8 +155,18 @@ pub(super) fn open(path: &Path, options: &FileOptions) -> Result<(DirectFile, u6
         direct: options.direct,
         exclusive_device: true,
     };
-    let file = DirectFile::open(path, flags)?;
-    let len_bytes = lock_and_size(&file, options)?;
+    let file = DirectFile::open(path, flags).map_err(|error| match error.kind() {
+        io::ErrorKind::ResourceBusy if runtime::file::is_locked_here(path) => {
+            OpenProblem::InUse { here: true }
+        }
+        _ => error.into(),
+    })?;
+    let len_bytes = lock_and_size(&file, options).map_err(|problem| match problem {
+        OpenProblem::InUse { .. } => OpenProblem::InUse {
+            here: runtime::file::is_locked_here(path),
+        },
+        problem => problem,
+    })?;
     Ok((file, len_bytes))
 }
 
@@ -212,7 +236,7 @@ fn check_minimum(has_bytes: u64, needs_bytes: u64) -> Result<(), OpenProblem> {
 
 fn lock_and_size(file: &DirectFile, options: &FileOptions) -> Result<u64, OpenProblem> {
     if !file.try_lock()? {
-        return Err(OpenProblem::InUse);
+        return Err(OpenProblem::InUse { here: false });
     }
     if file.is_partitioned()? && !options.overwrite_filesystem {
         return Err(OpenProblem::Partitioned);

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use runtime::file::MappedFile;
 
 use super::{Found, Journal, Origin};
-use crate::{Bytes, DeviceError, IoFuture, Operation, PathError};
+use crate::error::holder;
+use crate::{Bytes, DeviceError, IoFuture, Operation, PathError, Setting};
 
 /// Error that says in one line why a journal cannot be used, and how to fix that.
 pub type JournalError = PathError<JournalProblem>;
@@ -19,17 +20,19 @@ pub type JournalError = PathError<JournalProblem>;
 pub enum JournalProblem {
     /// The file holds other data.
     #[error(
-        "it holds something that is not a Flowstone journal; name another file with cache.journal, or use --force to \
-         overwrite it"
+        "it holds something that is not a Flowstone journal; name another file with {journal}, or use {force} to \
+         overwrite it",
+        journal = Setting::Journal, force = Setting::Force
     )]
     Foreign,
-    /// Another process uses it.
-    #[error("in use by another process; stop that one or name another journal")]
-    InUse,
+    /// A process uses it.
+    #[error("the journal is in use by {}", holder(*here))]
+    InUse { here: bool },
     /// The file system has no space for it.
     #[error(
-        "{:.1} do not fit its file system; free some space or name another place with cache.journal",
-        Bytes(*bytes)
+        "{:.1} do not fit its file system; free some space or name another place with {journal}",
+        Bytes(*bytes),
+        journal = Setting::Journal
     )]
     NoSpace { bytes: u64 },
     /// The file cannot be read.
@@ -37,7 +40,8 @@ pub enum JournalProblem {
     Unreadable { source: io::Error },
     /// The file cannot be read and written.
     #[error(
-        "the journal must be a regular file that can be read and written: {source}; name another place with cache.journal"
+        "the journal must be a regular file that can be read and written: {source}; name another place with {journal}",
+        journal = Setting::Journal
     )]
     Io { source: io::Error },
 }
@@ -92,7 +96,9 @@ impl FileJournal {
         };
         let problem = match MappedFile::open(path, bytes_of, new.empty_when_lost) {
             Ok(Some(file)) => return Ok(Self { file }),
-            Ok(None) => JournalProblem::InUse,
+            Ok(None) => JournalProblem::InUse {
+                here: runtime::file::is_locked_here(path),
+            },
             Err(source) => match source.kind() {
                 io::ErrorKind::InvalidData => JournalProblem::Foreign,
                 io::ErrorKind::StorageFull

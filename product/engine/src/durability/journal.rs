@@ -21,7 +21,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use device::{Bytes, DeviceError, Journal as Log};
+use device::{Bytes, DeviceError, Journal as Log, Setting};
 use runtime::sync::{Notify, Semaphore};
 
 pub use chunk::ChunkRecords;
@@ -77,19 +77,22 @@ pub enum Unusable {
 pub enum JournalError {
     /// The log holds other data than a journal.
     #[error(
-        "it holds something that is not a Flowstone journal; name another file with cache.journal, or use --force to \
-         overwrite it"
+        "it holds something that is not a Flowstone journal; name another file with {journal}, or use {force} to \
+         overwrite it",
+        journal = Setting::Journal, force = Setting::Force
     )]
     Foreign,
     /// The journal belongs to another image.
     #[error(
-        "it is the journal of another image; name this image's with cache.journal, or use --force to start empty"
+        "it is the journal of another image; name this image's with {journal}, or use {force} to start empty",
+        journal = Setting::Journal, force = Setting::Force
     )]
     OtherImage,
     /// The log is too short.
     #[error(
-        "a journal of {:.2} is too small for this image, which needs {:.2}: raise cache.journal_size and remove it",
-        Bytes(8 * *words as u64), Bytes(8 * *needed as u64)
+        "a journal of {:.2} is too small for this image, which needs {:.2}: raise {journal_size} and remove it",
+        Bytes(8 * *words as u64), Bytes(8 * *needed as u64),
+        journal_size = Setting::JournalSize
     )]
     TooShort { words: usize, needed: usize },
 }

@@ -25,7 +25,7 @@ pub use look::{CheckpointReport, JournalReport, JournalState, RecordCounts, Segm
 pub use run::{InspectOptions, Inspection, inspect};
 pub use verify::{Flaw, FlawedPlace, Verified};
 
-use device::{Bytes, DeviceError};
+use device::{Bytes, DeviceError, Setting};
 
 use crate::durability::Distrust;
 use crate::durability::journal::JournalError;
@@ -77,8 +77,9 @@ pub enum InspectError {
     },
     /// Both superblocks of the image are damaged.
     #[error(
-        "both copies of its superblock are damaged, and nothing else tells what it holds; only \
-         `serve --force` makes it usable again, empty"
+        "both copies of its superblock are damaged, and nothing else tells what it holds; only a \
+         start with {} makes it usable again, empty",
+        Setting::Force
     )]
     Damaged,
     /// The device holds a part of an image.

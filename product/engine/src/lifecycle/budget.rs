@@ -12,6 +12,7 @@ use crate::partition;
 use crate::placement::IndexSizes;
 use crate::settings::{ConfigError, Dram};
 use crate::store::SegmentStore;
+use crate::tiers::VersionMarks;
 
 /// The dead set of an earlier run may take the memory divided by this, until recovery ends.
 const DEAD_SHARE: u64 = 4;
@@ -60,8 +61,11 @@ impl Budget {
         room.partition_bits = shape.partitions.trailing_zeros();
         let sizes = config.placement.sizes(&room)?;
         let flash_bytes = fixed_bytes(store, log, shape.partitions) + sizes.working_bytes;
-        let fixed_bytes =
-            flash_bytes + config.read_bytes() + 2 * kept_bytes(config) + gate.memory_bytes();
+        let fixed_bytes = flash_bytes
+            + config.read_bytes()
+            + 2 * kept_bytes(config)
+            + gate.memory_bytes()
+            + VersionMarks::memory_bytes(shape.partitions);
         let chunk_bytes = match config.dram {
             Dram::ItemCache | Dram::BeforeVictims | Dram::Filter => LEAST_CHUNK_BYTES,
             // The tier keeps no items.

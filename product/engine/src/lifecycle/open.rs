@@ -42,7 +42,7 @@ use crate::partition::Partition;
 use crate::reclaim::{IndexUse, Reclaimer, ReturnToMemory, Upkeep, UpkeepPlan};
 use crate::store::{SavedCheckpoint, SegmentId, SegmentStore};
 use crate::sync::atomic::{AtomicU64, AtomicUsize};
-use crate::tiers::{MemoryShares, Partitions, Tiers};
+use crate::tiers::{MemoryShares, Partitions, Tiers, VersionMarks};
 
 /// An engine that is about to be opened.
 pub struct Opening {
@@ -412,8 +412,11 @@ fn stack_tiers(
     let shape = superblock.shape();
     let kept_bytes = kept_bytes(config);
     let pool = Arc::new(PagePool::new(kept_bytes as usize));
-    let fixed_bytes =
-        flash.memory().fixed_bytes + config.read_bytes() + 2 * kept_bytes + gate.memory_bytes();
+    let fixed_bytes = flash.memory().fixed_bytes
+        + config.read_bytes()
+        + 2 * kept_bytes
+        + gate.memory_bytes()
+        + VersionMarks::memory_bytes(shape.partitions);
     let partitions = u64::from(shape.partitions);
     let tier_bytes = config.memory_bytes.saturating_sub(fixed_bytes) / partitions;
     // About sixteen chunks a partition, so that each eviction takes a small part of it.

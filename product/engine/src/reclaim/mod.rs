@@ -12,6 +12,7 @@
 mod free_segments;
 mod policy;
 mod reclaimer;
+mod refusals;
 mod unwritten;
 mod upkeep;
 mod watermarks;

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use device::DeviceError;
 
+use super::refusals::{Failures, Line, Refusals};
 use super::upkeep::{Upkeep, UpkeepPlan};
 use super::{Named, Resident, Residents};
 use crate::counter::Count as _;
 use crate::format::journal::Record;
 use crate::format::segment::{SegmentId, SummaryEntry};
 use crate::store::{Unflushed, WriteFailure};
+use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, Ordering};
 
 /// The writing of segments. No segment is written before the deaths recorded so far are durable.
@@ -21,6 +23,7 @@ pub(crate) struct Writing {
     spare_buffers: Option<usize>,
     /// Number of callers for whom sealed segments are written whatever the schedule says.
     syncing: AtomicU32,
+    refusals: Mutex<Refusals>,
 }
 
 impl Writing {
@@ -32,6 +35,7 @@ impl Writing {
             upkeep,
             writers: plan.writers,
             syncing: AtomicU32::new(0),
+            refusals: Mutex::new(Refusals::default()),
         }
     }
 
@@ -88,7 +92,7 @@ impl Writing {
         written: Option<Result<SegmentId, WriteFailure>>,
     ) -> bool {
         match written {
-            Some(Ok(_)) => {}
+            Some(Ok(_)) => self.tell_success(),
             Some(Err(failure)) => self.give_up(residents, failure).await,
             None => return false,
         }
@@ -127,16 +131,51 @@ impl Writing {
             lost += u64::from(removed);
         }
         self.upkeep.counters.items_lost.add(lost);
-        tracing::warn!(
-            segment = record.segment.0,
-            items = record.items,
-            lost,
-            error = %failure.error,
-            "a segment could not be written"
-        );
+        self.tell_failure(&failure, lost);
         if self.upkeep.store.writer().abandon(failure, is_moved).await {
             let segment = record.segment.0;
             self.upkeep.journal.append(Record::Retired { segment });
+        }
+    }
+
+    /// Logs that a segment could not be written, if a line is due.
+    fn tell_failure(&self, failure: &WriteFailure, lost: u64) {
+        let due = self.refusals.lock().note_failure(lost, runtime::now());
+        let (segment, error) = (failure.record.segment.0, &failure.error);
+        match due {
+            Some(Line::Begins) => tracing::error!(
+                segment,
+                items = failure.record.items,
+                lost,
+                %error,
+                "a segment could not be written; further ones are counted, and told every ten seconds"
+            ),
+            Some(Line::GoesOn(Failures {
+                segments,
+                items_lost,
+            })) => tracing::error!(
+                segments,
+                lost = items_lost,
+                %error,
+                "segments could not be written"
+            ),
+            Some(Line::IsOver(_)) | None => {}
+        }
+    }
+
+    /// Logs that segments are written again, if a line is due.
+    fn tell_success(&self) {
+        let due = self.refusals.lock().note_success(runtime::now);
+        if let Some(Line::IsOver(Failures {
+            segments,
+            items_lost,
+        })) = due
+        {
+            tracing::warn!(
+                failed = segments,
+                lost = items_lost,
+                "segments are written again"
+            );
         }
     }
 }

@@ -16,12 +16,21 @@ struct Mark {
 }
 
 /// The marks of this run, the oldest first.
-pub(super) struct VersionMarks(VecDeque<Mark>);
+pub(crate) struct VersionMarks(VecDeque<Mark>);
 
 impl VersionMarks {
+    /// Returns the bytes of memory that the marks of `partitions` partitions take at most.
+    pub(crate) fn memory_bytes(partitions: u32) -> u64 {
+        let mark = size_of::<Mark>() + partitions as usize * size_of::<u64>();
+        // One is added before another goes.
+        ((MARKS + 1) * mark) as u64
+    }
+
     /// Returns marks with one at the start of the run: the first versions of the partitions.
     pub(super) fn new(second: u32, versions: Box<[u64]>) -> Self {
-        Self(VecDeque::from([Mark { second, versions }]))
+        let mut marks = VecDeque::with_capacity(MARKS + 1);
+        marks.push_back(Mark { second, versions });
+        Self(marks)
     }
 
     /// Returns whether `second` is later than the last mark.
@@ -67,6 +76,8 @@ mod tests {
             marks.add(second, Box::new([u64::from(second)]));
         }
         assert_eq!(marks.0.len(), MARKS);
+        let taken = marks.0.capacity() * size_of::<Mark>() + MARKS * size_of::<u64>();
+        assert!(taken as u64 <= VersionMarks::memory_bytes(1), "{taken}");
         assert_eq!(marks.before(start), None);
         for age in 0..86_400 {
             let second = now - age;

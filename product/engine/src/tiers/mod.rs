@@ -14,6 +14,7 @@ mod shares;
 use std::sync::Arc;
 
 pub(crate) use large::LargeHand;
+pub(crate) use marks::VersionMarks;
 pub(crate) use partitions::Partitions;
 pub(crate) use shares::MemoryShares;
 

@@ -103,6 +103,20 @@ fn set_lock(file: impl AsFd, kind: libc::c_int) -> io::Result<()> {
     }
 }
 
+/// Returns whether this process holds the exclusive lock of the file at `path`. Returns false where the system does not tell.
+pub fn is_locked_here(path: &Path) -> bool {
+    let Ok(this) = fs::metadata(path) else {
+        return false;
+    };
+    let is_holder = |fd: &fs::DirEntry| {
+        let is_this = |found: fs::Metadata| (found.dev(), found.ino()) == (this.dev(), this.ino());
+        let about = Path::new("/proc/self/fdinfo").join(fd.file_name());
+        fs::metadata(fd.path()).is_ok_and(is_this)
+            && fs::read_to_string(about).is_ok_and(|about| about.contains("OFDLCK"))
+    };
+    fs::read_dir("/proc/self/fd").is_ok_and(|fds| fds.flatten().any(|fd| is_holder(&fd)))
+}
+
 /// Returns whether a process holds the exclusive lock of the file. Does not see processes outside this one's container, or locks
 /// on some network file systems.
 pub fn is_locked(path: &Path) -> io::Result<bool> {

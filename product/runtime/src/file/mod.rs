@@ -28,7 +28,7 @@ use crate::buffer::{AlignedBuf, PAGE_BYTES};
 use crate::in_flight::InFlight;
 use crate::live;
 
-pub use locks::{is_locked, open_or_create, remove, try_lock};
+pub use locks::{is_locked, is_locked_here, open_or_create, remove, try_lock};
 pub use mapped::MappedFile;
 
 /// Options with which a [`DirectFile`] is opened.
@@ -158,8 +158,8 @@ impl DirectFile {
         rustix::fs::ftruncate(&self.fd, len.max(self.len_bytes()?))?;
         let file = self.path.display();
         tracing::warn!(
-            "{file}: its space cannot be reserved (fallocate: {}): keep {} MiB of its file system free, or set \
-             cache.preallocate=false to accept that without this line",
+            "{file}: its space cannot be reserved (fallocate: {}): keep {} MiB of its file system free, or turn \
+             `preallocate` off to accept that without this line",
             io::Error::from(refusal),
             len >> 20
         );
@@ -204,9 +204,7 @@ impl DirectFile {
             return Ok(false);
         }
         let device = rustix::fs::fstat(&self.fd)?.st_rdev;
-        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-        let about = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
-        let Ok(entries) = std::fs::read_dir(about) else {
+        let Ok(entries) = std::fs::read_dir(about_device(device)) else {
             return Ok(false);
         };
         Ok(entries
@@ -345,6 +343,22 @@ async fn sync_data(fd: &Arc<OwnedFd>) -> io::Result<()> {
     }
     let called = live::blocking(move || rustix::fs::fdatasync(fd)).await;
     Ok(called?)
+}
+
+/// Returns whether the block device at `path` cannot be written to; false for anything else, or if the system does not tell.
+pub fn is_read_only_device(path: &Path) -> bool {
+    let Ok(found) = std::fs::metadata(path) else {
+        return false;
+    };
+    found.file_type().is_block_device()
+        && std::fs::read_to_string(about_device(found.rdev()).join("ro"))
+            .is_ok_and(|flag| flag.trim() == "1")
+}
+
+/// Returns the directory in which the system describes a block device.
+fn about_device(device: u64) -> PathBuf {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))
 }
 
 /// Makes a file at least `len` bytes long and reserves its space. Returns the refusal, with the file unchanged, if its file

@@ -185,14 +185,19 @@ impl Driver {
                     Ok(()) => failures = 0,
                     Err(error) => {
                         failures += 1;
-                        if failures == 1 && last_told.is_none_or(|told| told.elapsed() > TOLD_AGAIN) {
+                        if failures == 1 && last_told.is_none_or(|told| told.elapsed() > TOLD_AGAIN)
+                        {
                             last_told = Some(Instant::now());
                             tracing::error!(error, "a worker cannot wait for I/O, and tries again");
                         }
                         if failures == RING_FAILURES {
+                            let remedy = match uses_ring() {
+                                true => "; server.io=\"fallback\" does without io_uring",
+                                false => "",
+                            };
                             tracing::error!(
                                 error,
-                                "a worker cannot wait for I/O: the process ends; server.io=\"fallback\" does without io_uring"
+                                "a worker cannot wait for I/O: the process ends{remedy}"
                             );
                             std::process::abort();
                         }
@@ -239,7 +244,9 @@ fn ring(config: &LiveConfig) -> io::Result<Runtime> {
 }
 
 fn polling(config: &LiveConfig) -> io::Result<Runtime> {
-    runtime(&proactor(config, DriverType::Poll))
+    let proactor = proactor(config, DriverType::Poll);
+    probe::check_polling(&proactor)?;
+    runtime(&proactor)
 }
 
 fn proactor(config: &LiveConfig, driver: DriverType) -> ProactorBuilder {

@@ -1,4 +1,4 @@
-//! A trial of io_uring, before a worker relies on it.
+//! A trial of io_uring, or of epoll in its place, before a worker relies on it.
 //!
 //! Filters of system calls, sandboxes and old kernels offer a part of io_uring: a ring that takes no operation, or lacks one,
 //! fails only once the worker uses it, and not with an error. A trial on a small ring of its own finds that out.
@@ -75,6 +75,24 @@ pub(super) fn check(builder: &ProactorBuilder) -> io::Result<()> {
         complete(&mut ring, sync).map_err(refused("a sync by io_uring"))?;
     }
     Ok(())
+}
+
+/// Tries to wait for I/O without io_uring.
+///
+/// # Errors
+/// The kind of the system's error; the text names the call, the error and the remedy.
+pub(super) fn check_polling(builder: &ProactorBuilder) -> io::Result<()> {
+    match builder.clone().build()?.poll(Some(IDLE_WAIT)) {
+        Err(error) if !matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Interrupted) => {
+            Err(io::Error::new(
+                error.kind(),
+                format!(
+                    "epoll_wait is refused: {error}; let the container's seccomp profile allow it"
+                ),
+            ))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The library asks for the version of the kernel with each receive, and takes no refusal.

@@ -26,6 +26,7 @@ use slices::{Before, Known, SliceIndex};
 use zerocopy::IntoBytes as _;
 
 use crate::encoding::{Header, VERSION};
+use device::Setting;
 use engine::OpenError;
 use engine::format::checkpoint::Section;
 use engine::format::journal::kept_hash;
@@ -112,7 +113,10 @@ fn key_of(hash: KeyHash) -> u64 {
 impl Sliced {
     fn new(settings: SlicedSettings, parts: Parts) -> Result<Self, OpenError> {
         let region = parts.index_region.ok_or_else(|| {
-            load::error_of(&"it needs a file or a drive, and this is open flash: give it a device of its own (--index-flash)")
+            load::error_of(&format!(
+                "it needs a file or a drive, and this is open flash: give it a device of its own ({})",
+                Setting::IndexFlash
+            ))
         })?;
         let segments = Arc::new(SlicedSegments {
             numbers: Numbers::new(parts.store.table().segments()),

@@ -131,7 +131,7 @@ impl Maker {
                 items = plan.items,
                 bytes_an_item,
                 "memory, or the region of the index, does not do for more items: where they are smaller than that, a part of the \
-                 flash is not found again; more --memory or more incarnations make it larger, of a region only when a new image is \
+                 flash is not found again; more memory or more incarnations make it larger, of a region only when a new image is \
                  forced"
             );
         }

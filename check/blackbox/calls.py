@@ -1,0 +1,106 @@
+"""The system calls of a server with the errors that their manual pages list.
+
+`strace` shows the calls over the whole life of a server: start, load onto flash, checkpoint, stop and restart, with and without
+io_uring. Each call can fail with EPERM and ENOSYS as well, the errors of filters.
+"""
+
+import os
+
+ERRORS = {
+    "accept4": "EAGAIN EBADF ECONNABORTED EFAULT EINTR EINVAL EMFILE ENFILE ENOBUFS ENOMEM ENOTSOCK EOPNOTSUPP EPROTO",
+    "access": "EACCES EFAULT EINVAL EIO ELOOP ENAMETOOLONG ENOENT ENOMEM ENOTDIR EROFS",
+    "bind": "EACCES EADDRINUSE EADDRNOTAVAIL EBADF EFAULT EINVAL ENOTSOCK",
+    "brk": "ENOMEM",
+    "clone3": "EACCES EAGAIN EBUSY EEXIST EINVAL ENOMEM ENOSPC EOPNOTSUPP EUSERS",
+    "close": "EBADF EINTR EIO ENOSPC",
+    "epoll_create1": "EINVAL EMFILE ENFILE ENOMEM",
+    "epoll_ctl": "EBADF EEXIST EINVAL ELOOP ENOENT ENOMEM ENOSPC",
+    "epoll_pwait": "EBADF EFAULT EINTR EINVAL",
+    "eventfd2": "EINVAL EMFILE ENFILE ENODEV ENOMEM",
+    "fallocate": "EBADF EFBIG EINTR EINVAL EIO ENODEV ENOSPC EOPNOTSUPP ESPIPE ETXTBSY",
+    "fchmod": "EBADF EIO ENOMEM EROFS",
+    "fcntl": "EACCES EAGAIN EBADF EBUSY EDEADLK EFAULT EINTR EINVAL EMFILE ENOLCK",
+    "fdatasync": "EBADF EDQUOT EINTR EINVAL EIO ENOSPC EROFS",
+    "fstat": "EBADF EFAULT ENOMEM EOVERFLOW",
+    "fstatfs": "EBADF EFAULT EINTR EIO ENOMEM EOVERFLOW",
+    "ftruncate": "EBADF EFBIG EINTR EINVAL EIO ETXTBSY",
+    "futex": "EACCES EAGAIN EFAULT EINTR EINVAL ENFILE ENOMEM ESRCH ETIMEDOUT",
+    "getrandom": "EAGAIN EFAULT EINTR EINVAL",
+    "getrusage": "EFAULT EINVAL",
+    "getsockname": "EBADF EFAULT EINVAL ENOBUFS ENOTSOCK",
+    "gettid": "",
+    "io_uring_enter": "EAGAIN EBADF EBADFD EBADR EBUSY EFAULT EINTR EINVAL ENXIO EOPNOTSUPP",
+    "io_uring_register": "EBADF EBADFD EBUSY EFAULT EINVAL EMFILE ENOMEM ENXIO EOPNOTSUPP",
+    "io_uring_setup": "EFAULT EINVAL EMFILE ENFILE ENOMEM",
+    "ioctl": "EBADF EFAULT EINVAL ENOTTY",
+    "listen": "EADDRINUSE EBADF ENOTSOCK EOPNOTSUPP",
+    "lseek": "EBADF EINVAL ENXIO EOVERFLOW ESPIPE",
+    "madvise": "EACCES EAGAIN EBADF EBUSY EINVAL EIO ENOMEM",
+    "memfd_create": "EFAULT EINVAL EMFILE ENFILE ENOMEM",
+    "mmap": "EACCES EAGAIN EBADF EINVAL ENFILE ENODEV ENOMEM EOVERFLOW",
+    "mprotect": "EACCES EINVAL ENOMEM",
+    "munmap": "EINVAL ENOMEM",
+    "openat": "EACCES EBUSY EDQUOT EEXIST EINTR EINVAL EISDIR ELOOP EMFILE ENAMETOOLONG ENFILE ENODEV ENOENT ENOMEM ENOSPC ENXIO EROFS ETXTBSY",
+    "pipe2": "EFAULT EINVAL EMFILE ENFILE ENOPKG",
+    "prctl": "EACCES EBADF EBUSY EFAULT EINVAL ENODEV ENXIO EOPNOTSUPP ERANGE",
+    "pread64": "EAGAIN EBADF EFAULT EINTR EINVAL EIO EISDIR ENXIO EOVERFLOW ESPIPE",
+    "prlimit64": "EFAULT EINVAL ESRCH",
+    "pwrite64": "EAGAIN EBADF EDQUOT EFAULT EFBIG EINTR EINVAL EIO ENOSPC ENXIO EOVERFLOW ESPIPE",
+    "read": "EAGAIN EBADF EFAULT EINTR EINVAL EIO",
+    "readlink": "EACCES EFAULT EINVAL EIO ELOOP ENAMETOOLONG ENOENT ENOMEM ENOTDIR",
+    "recvfrom": "EAGAIN EBADF ECONNREFUSED ECONNRESET EFAULT EINTR EINVAL ENOMEM ENOTCONN ENOTSOCK",
+    "rseq": "EBUSY EFAULT EINVAL",
+    "rt_sigprocmask": "EFAULT EINVAL",
+    "sched_getaffinity": "EFAULT EINVAL ESRCH",
+    "sched_yield": "",
+    "sendto": "EACCES EAGAIN EBADF ECONNRESET EFAULT EINTR EINVAL EMSGSIZE ENOBUFS ENOMEM ENOTCONN ENOTSOCK EOPNOTSUPP EPIPE",
+    "set_robust_list": "EFAULT EINVAL ESRCH",
+    "setsockopt": "EBADF EFAULT EINVAL ENOPROTOOPT ENOTSOCK",
+    "shutdown": "EBADF EINVAL ENOTCONN ENOTSOCK",
+    "sigaltstack": "EFAULT EINVAL ENOMEM",
+    "socket": "EACCES EAFNOSUPPORT EINVAL EMFILE ENFILE ENOBUFS ENOMEM EPROTONOSUPPORT",
+    "socketpair": "EAFNOSUPPORT EFAULT EMFILE ENFILE EOPNOTSUPP EPROTONOSUPPORT",
+    "statx": "EACCES EBADF EFAULT EINVAL ELOOP ENAMETOOLONG ENOENT ENOMEM ENOTDIR",
+    "sysinfo": "EFAULT",
+    "timerfd_create": "EINVAL EMFILE ENFILE ENODEV ENOMEM",
+    "timerfd_settime": "EBADF ECANCELED EFAULT EINVAL",
+    "uname": "EFAULT",
+    "unlink": "EACCES EBUSY EFAULT EIO EISDIR ELOOP ENAMETOOLONG ENOENT ENOMEM ENOTDIR EROFS",
+    "write": "EAGAIN EBADF EDQUOT EFAULT EFBIG EINTR EINVAL EIO ENOSPC EPIPE",
+}
+
+# Made with io_uring alone, and without it alone.
+OF_RING = {"io_uring_enter", "io_uring_register", "io_uring_setup", "memfd_create", "socketpair"}
+OF_FALLBACK = {"epoll_ctl", "epoll_pwait", "fdatasync", "timerfd_create", "timerfd_settime"}
+
+# Calls of a server that has started.
+OF_LOAD = """accept4 brk clone3 close epoll_ctl epoll_pwait fcntl fdatasync fstat futex getrandom gettid io_uring_enter madvise
+mmap mprotect munmap openat pread64 prctl pwrite64 read recvfrom rseq rt_sigprocmask sched_getaffinity sched_yield sendto
+set_robust_list setsockopt sigaltstack statx timerfd_settime write""".split()
+
+# Without these calls the loader, the C library or the runtime of Rust does not come as far as the program, or no line can be
+# written. `rt_sigaction` is one of them: the runtime of Rust aborts before `main`.
+OF_LOADER = {"brk", "close", "futex", "mmap", "mprotect", "munmap", "openat", "pread64", "read", "write"}
+
+# A client is served by these calls alone. They are tried under load.
+OF_CLIENTS = {"accept4", "recvfrom", "sendto"}
+
+# One out of so many cases is tried.
+SHARE = int(os.environ.get("REFUSED_CALLS_SHARE", "1"))
+
+
+def cases(calls, left_out=frozenset()):
+    """Each of `calls` with each error, with a ring (`False`) and without (`True`), or the share of these that is tried."""
+    all_cases = [
+        (call, error, has_no_ring)
+        for call in calls
+        for error in sorted({*ERRORS[call].split(), "EPERM", "ENOSYS"} - left_out)
+        for has_no_ring in (False, True)
+        if call not in (OF_RING if has_no_ring else OF_FALLBACK)
+    ]
+    return all_cases[::SHARE]
+
+
+# A call that is interrupted for ever is tried for ever.
+AT_START = cases(sorted(set(ERRORS) - OF_LOADER - OF_CLIENTS), {"EINTR"})
+UNDER_LOAD = cases(OF_LOAD)
