@@ -34,6 +34,7 @@ mod memory;
 #[cfg(any(test, feature = "faults"))]
 mod meter;
 mod named;
+mod rate;
 mod setting;
 mod size;
 
@@ -51,13 +52,14 @@ pub use journal::{Decay, JournalImage, MemoryJournal};
 pub use journal::{
     FileJournal, Found, Journal, JournalError, JournalProblem, LimitedJournal, NewJournal, Origin,
 };
-pub use limit::{LimitCounts, LimitedDisk, LimitedFlash, WriteLimit, WriteRate, WriteRateError};
+pub use limit::{Hurry, LimitCounts, LimitedDisk, LimitedFlash, WriteClass, WriteLimit};
 pub use memory::{Latency, MemoryDisk};
 #[cfg(any(test, feature = "faults"))]
-pub use meter::{MeteredDisk, WriteMeter};
+pub use meter::{MeteredDisk, MeteredJournal, WriteMeter};
 pub use named::{
     NamedDevices, NamedDisk, NamedError, NamedFlash, NoDevices, OpenedFlash, OpenedMedium,
 };
+pub use rate::{WriteRate, WriteRateError};
 pub use runtime::buffer::{AlignedBuf, PAGE_BYTES};
 pub use setting::{Setting, renamed};
 pub use size::{Bytes, parse_bytes};

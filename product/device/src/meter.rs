@@ -1,18 +1,27 @@
-//! [`MeteredDisk`]: counts the bytes written to a disk, in all and within a short time.
+//! [`MeteredDisk`] and [`MeteredJournal`]: count the bytes written to a drive, in all and within a short time.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use runtime::{Instant, now};
 
-use crate::{AlignedBuf, Disk, IoFuture, SharedBuf};
+use crate::journal::StoredPages;
+use crate::{AlignedBuf, DeviceError, Disk, IoFuture, Journal, Origin, SharedBuf};
 
 /// A disk that counts the bytes written to it.
 pub struct MeteredDisk {
     inner: Arc<dyn Disk>,
     meter: Arc<WriteMeter>,
+}
+
+/// A journal that counts the bytes of the pages that its syncs write.
+pub struct MeteredJournal {
+    inner: Arc<dyn Journal>,
+    meter: Arc<WriteMeter>,
+    stored: StoredPages,
 }
 
 /// Counts bytes, and the most bytes within any time of one window's length.
@@ -35,6 +44,17 @@ impl MeteredDisk {
     /// Wraps `inner`; `meter` counts its writes.
     pub fn new(inner: Arc<dyn Disk>, meter: Arc<WriteMeter>) -> Self {
         Self { inner, meter }
+    }
+}
+
+impl MeteredJournal {
+    /// Wraps `inner`; `meter` counts its syncs.
+    pub fn new(inner: Arc<dyn Journal>, meter: Arc<WriteMeter>) -> Self {
+        Self {
+            stored: StoredPages::new(inner.words()),
+            inner,
+            meter,
+        }
     }
 }
 
@@ -93,6 +113,44 @@ impl Disk for MeteredDisk {
 
     fn sync(&self) -> IoFuture<'_, ()> {
         self.inner.sync()
+    }
+}
+
+impl Journal for MeteredJournal {
+    fn words(&self) -> usize {
+        self.inner.words()
+    }
+
+    fn origin(&self) -> Origin {
+        self.inner.origin()
+    }
+
+    fn load(&self, word: usize) -> u64 {
+        self.inner.load(word)
+    }
+
+    fn read(&self, start: usize, words: &mut [u64]) -> Result<(), DeviceError> {
+        self.inner.read(start, words)
+    }
+
+    fn store(&self, word: usize, value: u64) {
+        self.inner.store(word, value);
+        self.stored.note(word);
+    }
+
+    fn clear(&self, words: Range<usize>) {
+        self.inner.clear(words.clone());
+        self.stored.note_all(words);
+    }
+
+    fn sync(&self) -> IoFuture<'_, ()> {
+        self.meter.count(self.stored.bytes());
+        self.stored.clear();
+        self.inner.sync()
+    }
+
+    fn let_go(&self, words: Range<usize>) {
+        self.inner.let_go(words);
     }
 }
 

@@ -145,10 +145,25 @@ impl Default for EngineConfig {
     }
 }
 
+/// Longest time, in seconds, that a write limit may take for a sync of a whole journal that is larger than usual.
+const LIMITED_SYNC_S: u64 = 4;
+
 /// Returns the bytes of the journal of a new image: a 256th of the flash, but at most an eighth of the memory, and in any
-/// case the least that a journal needs.
-pub fn journal_bytes(flash_bytes: u64, memory_bytes: u64, partition_bits: u32) -> u64 {
-    (flash_bytes / 256)
+/// case the least that a journal needs. With a limit on writes, a 32nd of the flash if a sync of the whole journal takes at
+/// most four seconds: the larger the journal, the fewer bytes are written by checkpoints.
+pub fn journal_bytes(
+    flash_bytes: u64,
+    memory_bytes: u64,
+    partition_bits: u32,
+    write_limit: Option<NonZeroU64>,
+) -> u64 {
+    let usual = flash_bytes / 256;
+    let limited = write_limit.map_or(0, |bytes_per_s| {
+        let synced = bytes_per_s.get().saturating_mul(LIMITED_SYNC_S);
+        (flash_bytes / 32).min(synced)
+    });
+    usual
+        .max(limited)
         .min(memory_bytes / 8)
         .max(least_journal_bytes(partition_bits))
         .next_multiple_of(device::PAGE_BYTES as u64)

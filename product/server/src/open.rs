@@ -173,7 +173,10 @@ impl OpenFlash {
             force: cache.force,
             bytes: match cache.journal_size {
                 Some(size) => size.0,
-                None => journal_bytes(bytes, config.memory().0, PARTITION_BITS),
+                None => {
+                    let limit = cache.flash_write_limit.map(|rate| rate.0);
+                    journal_bytes(bytes, config.memory().0, PARTITION_BITS, limit)
+                }
             },
         };
         Self {

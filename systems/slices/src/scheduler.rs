@@ -8,8 +8,9 @@
 //! A read that ends starts the next one itself, if the same thread has asked for it. A read of another thread starts when that
 //! thread runs its task.
 //!
-//! A piece of a flush has the drive to itself. It waits until the reads under way are done, and reads wait for it. Reads that
-//! have waited for a piece go before the next piece.
+//! A piece of a flush has the drive to itself ([`Scheduling::writes_alone`]). It waits until the reads under way are done, and
+//! reads wait for it. Reads that have waited for a piece go before the next piece. On a drive that others write to as well, this
+//! would only let reads wait for the others: pieces and reads then go side by side.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,6 +28,8 @@ pub struct Scheduling {
     pub channel_depth: u32,
     /// Whether reads are chosen by channel. Otherwise they go in order of arrival.
     pub is_channel_aware: bool,
+    /// Whether a piece of a flush has the drive to itself. Otherwise neither reads nor pieces wait for the other.
+    pub writes_alone: bool,
 }
 
 impl Default for Scheduling {
@@ -36,6 +39,7 @@ impl Default for Scheduling {
             queue_depth: 32,
             channel_depth: 1,
             is_channel_aware: true,
+            writes_alone: true,
         }
     }
 }
@@ -152,7 +156,7 @@ impl<R: Asked> Scheduler<R> {
         place.await
     }
 
-    /// Waits until no read is in the drive, and takes the drive for a write.
+    /// Waits for the turn of a write: until no other write is in the drive, and no read unless both go side by side.
     pub(crate) async fn write(&self) -> WriteTurn<R> {
         let place = {
             let (turn, place) = oneshot();
@@ -202,9 +206,9 @@ impl<R: Asked> Channel<R> {
 
 impl<R: Asked> State<R> {
     fn may_read(&self) -> bool {
-        !self.is_writing
-            && (self.writers.is_empty() || self.owed > 0)
-            && self.reads < self.scheduling.queue_depth
+        let is_writes_turn = self.is_writing || !self.writers.is_empty() && self.owed == 0;
+        let must_wait = is_writes_turn && self.scheduling.writes_alone;
+        !must_wait && self.reads < self.scheduling.queue_depth
     }
 
     fn has_place(&self, channel: usize) -> bool {
@@ -260,7 +264,8 @@ impl<R: Asked> State<R> {
     }
 
     fn next_write(&mut self) -> Option<Sender<WriteTurn<R>>> {
-        if self.is_writing || self.reads > 0 || self.owed > 0 {
+        let is_reads_turn = self.reads > 0 || self.owed > 0;
+        if self.is_writing || is_reads_turn && self.scheduling.writes_alone {
             return None;
         }
         loop {

@@ -60,7 +60,8 @@ impl Machine {
     ) -> Result<Self, CompareError> {
         let config = plan.config(preset, &storage);
         let (memory_bytes, bits) = (config.memory_bytes, config.partition_bits);
-        let bytes = journal_bytes(storage.bytes(), memory_bytes, bits);
+        let limit = config.flash_write_limit;
+        let bytes = journal_bytes(storage.bytes(), memory_bytes, bits, limit);
         let journal = || journal(new_journal(bytes, bits, false));
         let is_saved = config.placement.describe().dead_copies == DeadCopies::BySection;
         let index_device = plan.index_device.clone().filter(|_| is_saved);

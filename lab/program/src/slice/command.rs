@@ -80,6 +80,7 @@ impl DriveArgs {
             queue_depth: self.queue_depth,
             channel_depth: self.queue_depth,
             is_channel_aware: true,
+            writes_alone: true,
         }
     }
 

@@ -2,26 +2,22 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use runtime::{Instant, now};
 
+use super::stored::StoredPages;
 use super::{Journal, Origin};
-use crate::{DeviceError, IoFuture, PAGE_BYTES, WriteLimit};
+use crate::{DeviceError, IoFuture, WriteClass, WriteLimit};
 
-/// Words of a page.
-const PAGE_WORDS: usize = PAGE_BYTES / size_of::<u64>();
-
-/// A journal on a drive with limited writes. A sync writes each page that has been stored to since the last one: their
-/// bytes are charged to the limit, and other writes wait for them. Syncs wait only for earlier syncs, so that the journal
-/// takes at most half of the limit.
+/// A journal on a drive with limited writes. A sync writes each page that has been stored to since the last one: it waits
+/// until the limit has space for their bytes, and twice the time of the last one, so that the journal takes at most half of
+/// the limit.
 pub struct LimitedJournal {
     inner: Arc<dyn Journal>,
     limit: Arc<WriteLimit>,
-    /// One bit for each page: whether it has been stored to since the last sync.
-    dirty: Box<[AtomicU64]>,
+    stored: StoredPages,
     /// Time before which no sync begins.
     next: Mutex<Option<Instant>>,
 }
@@ -29,39 +25,24 @@ pub struct LimitedJournal {
 impl LimitedJournal {
     /// Charges the syncs of `inner` to `limit`.
     pub fn new(inner: Arc<dyn Journal>, limit: Arc<WriteLimit>) -> Self {
-        let pages = inner.words().div_ceil(PAGE_WORDS);
         Self {
+            stored: StoredPages::new(inner.words()),
             inner,
             limit,
-            dirty: (0..pages.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             next: Mutex::default(),
         }
-    }
-
-    fn note(&self, page: usize) {
-        let (bits, bit) = (&self.dirty[page / 64], 1 << (page % 64));
-        if bits.load(Ordering::Relaxed) & bit == 0 {
-            bits.fetch_or(bit, Ordering::Relaxed);
-        }
-    }
-
-    /// Returns the bytes of the pages stored to since the last call.
-    fn take_dirty(&self) -> u64 {
-        let pages = |bits: &AtomicU64| match bits.load(Ordering::Relaxed) {
-            0 => 0,
-            _ => u64::from(bits.swap(0, Ordering::Relaxed).count_ones()),
-        };
-        self.dirty.iter().map(pages).sum::<u64>() * PAGE_BYTES as u64
     }
 
     async fn sync_in_turn(&self) -> Result<(), DeviceError> {
         let next = *self.next.lock();
         let left = next.map_or(Duration::ZERO, |next| next.max(now()).since(now()));
         if !left.is_zero() {
-            runtime::sleep(left).await;
+            self.limit.rest(left).await;
         }
-        let taken = self.limit.charge(self.take_dirty());
-        *self.next.lock() = Some(now() + 2 * taken);
+        let stored = || self.stored.bytes();
+        let bytes = self.limit.pass(WriteClass::Journal, stored).await;
+        self.stored.clear();
+        *self.next.lock() = Some(now() + 2 * self.limit.time_of(bytes));
         self.inner.sync().await
     }
 }
@@ -81,13 +62,12 @@ impl Journal for LimitedJournal {
 
     fn store(&self, word: usize, value: u64) {
         self.inner.store(word, value);
-        self.note(word / PAGE_WORDS);
+        self.stored.note(word);
     }
 
     fn clear(&self, words: Range<usize>) {
-        let pages = words.start / PAGE_WORDS..words.end.div_ceil(PAGE_WORDS);
-        self.inner.clear(words);
-        pages.for_each(|page| self.note(page));
+        self.inner.clear(words.clone());
+        self.stored.note_all(words);
     }
 
     fn sync(&self) -> IoFuture<'_, ()> {
@@ -109,8 +89,9 @@ mod tests {
 
     use runtime::sim::Sim;
 
+    use super::super::stored::PAGE_WORDS;
     use super::*;
-    use crate::MemoryJournal;
+    use crate::{MemoryJournal, PAGE_BYTES};
 
     #[test]
     fn syncs_are_charged_and_take_half_of_the_limit_at_most() {

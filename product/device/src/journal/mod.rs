@@ -13,6 +13,7 @@ mod file;
 mod limited;
 #[cfg(any(test, feature = "faults"))]
 mod memory;
+mod stored;
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -21,6 +22,9 @@ pub use file::{FileJournal, JournalError, JournalProblem, NewJournal};
 pub use limited::LimitedJournal;
 #[cfg(any(test, feature = "faults"))]
 pub use memory::{Decay, JournalImage, MemoryJournal};
+
+#[cfg(any(test, feature = "faults"))]
+pub(crate) use stored::StoredPages;
 
 use crate::{DeviceError, IoFuture};
 

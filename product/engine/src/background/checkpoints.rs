@@ -171,6 +171,7 @@ impl Checkpoints {
 
     /// Returns whether a checkpoint has been written and named in the superblock; `None` if that is unknown.
     async fn write(&self, is_last: bool) -> Option<bool> {
+        let _hurry = self.tiers.flash.hurry();
         let (mut losses, heals) = self.tiers.journal().losses_and_void();
         let counters = &self.counters;
         if heals && self.tiers.flash.upkeep.recovery.is_running() {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use device::{DeviceError, Disk, DiskFlash, Flash, LimitedDisk, LimitedFlash, Region, WriteLimit};
+use device::{
+    DeviceError, Disk, DiskFlash, Flash, LimitedDisk, LimitedFlash, Region, WriteClass, WriteLimit,
+};
 
 use super::error::OpenError;
 use super::superblocks::read_superblock;
@@ -43,14 +45,20 @@ impl Medium {
         }
     }
 
-    /// Returns the same medium with a limit on its writes.
-    pub(crate) fn limited(self, limit: &Arc<WriteLimit>) -> Self {
-        let disk = |disk| Arc::new(LimitedDisk::new(disk, Arc::clone(limit)));
+    /// Returns the same medium with a limit on the writes to the disk that is overwritten in place. Those to segments are
+    /// limited by [`limited_flash`].
+    pub(crate) fn limited(&self, limit: Option<&Arc<WriteLimit>>, class: WriteClass) -> Self {
+        let Some(limit) = limit else {
+            return self.clone();
+        };
+        let limited = |disk: &Arc<dyn Disk>| {
+            Arc::new(LimitedDisk::new(Arc::clone(disk), Arc::clone(limit), class))
+        };
         match self {
-            Self::Disk(inner) => Self::Disk(disk(inner)),
+            Self::Disk(disk) => Self::Disk(limited(disk)),
             Self::Flash { flash, meta } => Self::Flash {
-                flash: Arc::new(LimitedFlash::new(flash, Arc::clone(limit))),
-                meta: disk(meta),
+                flash: Arc::clone(flash),
+                meta: limited(meta),
             },
         }
     }
@@ -146,6 +154,22 @@ impl Medium {
             }
             Self::Flash { flash, .. } => Ok(flash),
         }
+    }
+}
+
+/// Returns flash with a limit on its writes, all of which are of one class.
+pub(crate) fn limited_flash(
+    flash: &Arc<dyn Flash>,
+    limit: Option<&Arc<WriteLimit>>,
+    class: WriteClass,
+) -> Arc<dyn Flash> {
+    match limit {
+        Some(limit) => Arc::new(LimitedFlash::new(
+            Arc::clone(flash),
+            Arc::clone(limit),
+            class,
+        )),
+        None => Arc::clone(flash),
     }
 }
 

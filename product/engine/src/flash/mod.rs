@@ -15,7 +15,7 @@ mod recover;
 
 use std::sync::Arc;
 
-use device::{DeviceError, Journal as Log, LimitCounts, WriteLimit};
+use device::{DeviceError, Hurry, Journal as Log, LimitCounts, WriteLimit};
 use futures_util::future::select;
 use runtime::sync::Notify;
 
@@ -207,6 +207,14 @@ impl FlashTier {
         let segment_bytes = u64::from(self.store().table().segment_bytes());
         let most = limit.bytes_per_s() / WAITING_SHARE / segment_bytes;
         u64::from(self.store().pool().counts().sealed) > most && limit.holds_back()
+    }
+
+    /// Lets items go at the speed of the drive, as far as a write limit has space, until the result is dropped: for a
+    /// checkpoint that is written after them.
+    pub(crate) fn hurry(&self) -> Option<Hurry<'_>> {
+        let is_after_items = self.upkeep.dead_copies.are_in_section();
+        let limit = self.write_limit.as_ref().filter(|_| is_after_items)?;
+        Some(limit.hurry())
     }
 
     /// Returns the limit on writes, if there is one, in bytes a second, and the counters of its waits.

@@ -20,7 +20,7 @@ use crate::format::segment::{PAGE_BYTES, SummaryEntry};
 use crate::format::superblock::Superblock;
 use crate::settings::META_BYTES;
 use crate::store::{
-    CheckpointSource, Layout, Scan, SegmentId, SegmentStore, SlabClasses, StoreConfig,
+    CheckpointSource, Layout, Scan, SegmentId, SegmentStore, SlabClasses, StoreConfig, StoreFlash,
 };
 
 /// Placement whose images can be inspected.
@@ -313,7 +313,11 @@ fn open_store(
         write_bytes: PAGE_BYTES,
         counts_reads: false,
     };
-    Ok(Arc::new(SegmentStore::new(flash, streams, &config)))
+    Ok(Arc::new(SegmentStore::new(
+        StoreFlash::of(flash),
+        streams,
+        &config,
+    )))
 }
 
 pub(super) fn describe_journal(log: Option<&dyn Log>, superblock: &Superblock) -> JournalReport {

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use device::{Journal as Log, Region};
+use device::{Journal as Log, Region, WriteClass, WriteLimit};
 
 use super::budget::Budget;
 use super::image::Image;
@@ -14,10 +14,10 @@ use crate::durability::dead::DeadCopies;
 use crate::durability::error::OpenError;
 use crate::durability::find::look_at_journal;
 use crate::durability::journal::Unusable;
-use crate::durability::medium::Medium;
+use crate::durability::medium::{Medium, limited_flash};
 use crate::format::superblock::{ImageShape, Superblock};
 use crate::placement::Description;
-use crate::store::{SegmentStore, StoreConfig};
+use crate::store::{SegmentStore, StoreConfig, StoreFlash};
 
 /// The parts of an engine on which the others are built. Nothing has been written with them.
 pub(super) struct Base {
@@ -41,9 +41,10 @@ pub(super) struct Base {
 
 impl Base {
     /// Checks the settings against the image, opens the `journal`, and makes the parts that need neither the last run
-    /// nor the index.
+    /// nor the index. Segments and index write to `medium` within the limit.
     pub(super) fn new(
         medium: &Medium,
+        write_limit: Option<&Arc<WriteLimit>>,
         config: &EngineConfig,
         image: &Image,
         journal: impl FnOnce() -> Result<Arc<dyn Log>, device::JournalError>,
@@ -54,10 +55,10 @@ impl Base {
         if description.dead_copies != DeadCopies::Located {
             config.check_in_order_of_age()?;
         }
-        let index_region = image.index_region(medium)?;
+        let index_region = image.index_region(&medium.limited(write_limit, WriteClass::Items))?;
         let log = journal()?;
         let usable = check_journal(&*log, image, config)?;
-        let store = open_store(medium, config, &image.superblock)?;
+        let store = open_store(medium, write_limit, config, &image.superblock)?;
         // Checked before anything is read that takes memory.
         let flash_bytes = u64::from(shape.segments) * u64::from(shape.segment_bytes);
         let policy = config.admission.open(AdmissionRoom {
@@ -105,6 +106,7 @@ fn check_journal(
 /// Makes the segment store of an image.
 fn open_store(
     medium: &Medium,
+    write_limit: Option<&Arc<WriteLimit>>,
     config: &EngineConfig,
     superblock: &Superblock,
 ) -> Result<Arc<SegmentStore>, OpenError> {
@@ -112,8 +114,12 @@ fn open_store(
     let streams = config.placement.describe().streams;
     let usual_write_bytes = medium.usual_write_bytes();
     let flash = medium.clone().flash(&shape, config.writing.discard)?;
+    let limited = |class| limited_flash(&flash, write_limit, class);
     let store = SegmentStore::new(
-        flash,
+        StoreFlash {
+            segments: limited(WriteClass::Items),
+            checkpoints: limited(WriteClass::Checkpoint),
+        },
         streams.streams(shape.segment_bytes),
         &StoreConfig {
             buffers: config.writing.buffers,

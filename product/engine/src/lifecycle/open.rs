@@ -10,7 +10,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-use device::{DeviceError, Disk, Journal as Log, LimitedJournal, WriteLimit};
+use device::{DeviceError, Disk, Journal as Log, LimitedJournal, WriteClass, WriteLimit};
 use runtime::pages::PagePool;
 
 use super::SEQUENCE_RESERVE;
@@ -90,9 +90,13 @@ impl Opening {
         mut self,
         journal: impl FnOnce() -> Result<Arc<dyn Log>, device::JournalError>,
     ) -> Result<Arc<Engine>, OpenError> {
-        let write_limit = self.limit_writes();
+        let write_limit = self.config.flash_write_limit.map(WriteLimit::new);
+        let write_limit = write_limit.map(Arc::new);
         let index_device = self.index_device.take();
-        let mut image = Box::pin(Image::find(&self.medium, &self.config, index_device)).await?;
+        let medium = self
+            .medium
+            .limited(write_limit.as_ref(), WriteClass::Checkpoint);
+        let mut image = Box::pin(Image::find(&medium, &self.config, index_device)).await?;
         let journal = || {
             let log = journal()?;
             Ok(match &write_limit {
@@ -100,7 +104,13 @@ impl Opening {
                 None => log,
             })
         };
-        let base = Base::new(&self.medium, &self.config, &image, journal)?;
+        let base = Base::new(
+            &self.medium,
+            write_limit.as_ref(),
+            &self.config,
+            &image,
+            journal,
+        )?;
         let mut run = RunStart::find(&self.config, &base, &mut image).await;
         // Set up before anything is written, since it may fail.
         let opener = IndexOpener::new(&self.config, &base, &run);
@@ -137,14 +147,6 @@ impl Opening {
             checkpoint,
         );
         Ok(Arc::new(Engine::new(tiers, self.config, start, background)))
-    }
-
-    /// Applies the limit on flash writes to the medium, if the settings have one.
-    fn limit_writes(&mut self) -> Option<Arc<WriteLimit>> {
-        let bytes_per_s = self.config.flash_write_limit?;
-        let limit = Arc::new(WriteLimit::new(bytes_per_s));
-        self.medium = self.medium.clone().limited(&limit);
-        Some(limit)
     }
 
     /// Makes the parts that write segments and reclaim them, from the state that the run takes over. Also returns the

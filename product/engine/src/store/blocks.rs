@@ -25,10 +25,30 @@ fn block(segment: SegmentId) -> BlockId {
     BlockId(segment.0)
 }
 
+/// The device of a store.
+pub(crate) struct StoreFlash {
+    /// The device.
+    pub(crate) segments: Arc<dyn Flash>,
+    /// The same device for checkpoints, whose programs may go first.
+    pub(crate) checkpoints: Arc<dyn Flash>,
+}
+
+impl StoreFlash {
+    /// Returns a device that treats all programs alike.
+    pub(crate) fn of(flash: Arc<dyn Flash>) -> Self {
+        Self {
+            checkpoints: Arc::clone(&flash),
+            segments: flash,
+        }
+    }
+}
+
 /// The erase blocks of the flash: each holds one segment. Every erase, program and read of a segment is a method of this
 /// type, and is counted once.
 pub struct Blocks {
     flash: Arc<dyn Flash>,
+    /// The device for checkpoints.
+    checkpoint_flash: Arc<dyn Flash>,
     counters: Arc<StoreCounters>,
     erase_time: Ewma,
     /// Reads that the device has failed.
@@ -36,9 +56,10 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    pub(super) fn new(flash: Arc<dyn Flash>, counters: Arc<StoreCounters>) -> Self {
+    pub(super) fn new(flash: StoreFlash, counters: Arc<StoreCounters>) -> Self {
         Self {
-            flash,
+            flash: flash.segments,
+            checkpoint_flash: flash.checkpoints,
             counters,
             erase_time: Ewma::default(),
             outages: Outages::default(),
@@ -114,11 +135,33 @@ impl Blocks {
         first_page: u32,
         data: SharedBuf,
     ) -> Result<(), DeviceError> {
+        self.program_on(&*self.flash, segment, first_page, data)
+            .await
+    }
+
+    /// Programs the next pages of a segment with a part of a checkpoint.
+    pub(super) async fn program_checkpoint(
+        &self,
+        segment: SegmentId,
+        first_page: u32,
+        data: SharedBuf,
+    ) -> Result<(), DeviceError> {
+        self.program_on(&*self.checkpoint_flash, segment, first_page, data)
+            .await
+    }
+
+    async fn program_on(
+        &self,
+        flash: &dyn Flash,
+        segment: SegmentId,
+        first_page: u32,
+        data: SharedBuf,
+    ) -> Result<(), DeviceError> {
         let bytes = data.len() as u64;
         let before = u64::from(first_page) * u64::from(self.flash.geometry().page_bytes);
         let begun = commands(before + bytes) - commands(before);
         work::count(Work::DeviceCommand, begun);
-        self.flash.program(block(segment), first_page, data).await?;
+        flash.program(block(segment), first_page, data).await?;
         self.counters.bytes_written.add(bytes);
         Ok(())
     }

@@ -156,7 +156,7 @@ impl CheckpointSink {
         let programmed = self
             .store
             .blocks()
-            .program_at(segment, first_page, data)
+            .program_checkpoint(segment, first_page, data)
             .await;
         // The device may still hold a reference for a moment.
         self.piece = Arc::try_unwrap(piece)

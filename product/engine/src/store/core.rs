@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use device::Flash;
-
 use super::append::Appender;
-use super::blocks::Blocks;
+use super::blocks::{Blocks, StoreFlash};
 use super::buffers::Buffers;
 use super::counters::StoreCounters;
 use super::doubt::Syncs;
@@ -57,13 +55,9 @@ impl SegmentStore {
     /// Returns the store of `flash`, with one segment in each block. All are free, except those on bad blocks.
     ///
     /// When there are fewer than 2 or more than 254 buffers: the configuration checks that.
-    pub(crate) fn new(
-        flash: Arc<dyn Flash>,
-        streams: Arc<dyn Streams>,
-        config: &StoreConfig,
-    ) -> Self {
+    pub(crate) fn new(flash: StoreFlash, streams: Arc<dyn Streams>, config: &StoreConfig) -> Self {
         assert!((2..=254).contains(&config.buffers), "2 to 254 buffers");
-        let geometry = flash.geometry();
+        let geometry = flash.segments.geometry();
         let segment_bytes =
             u32::try_from(geometry.block_bytes()).expect("blocks are smaller than 4 GiB");
         let slot_pages = SlotPages::of(&geometry);

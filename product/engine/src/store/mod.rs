@@ -66,6 +66,7 @@ pub(crate) use self::core::StoreConfig;
 pub use append::Appender;
 pub(crate) use append::{FILLING_SHARE, FILLING_SHARE_OF_FLASH};
 pub use blocks::Blocks;
+pub(crate) use blocks::StoreFlash;
 pub use buffers::{Buffers, StoreUse};
 pub(crate) use checkpoint::{
     CHECKPOINT_STREAM_BYTES, CheckpointSink, CheckpointSource, SavedCheckpoint,

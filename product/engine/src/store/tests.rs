@@ -54,7 +54,11 @@ pub(crate) fn store_on_disk(disk: MemoryDisk, layout: Layout, buffers: usize) ->
     let flash = DiskFlash::new(region, SEGMENT, 1, false).unwrap();
     let config = StoreConfig { buffers, ..CONFIG };
     let streams = Arc::new(SlabClasses::new(layout, SEGMENT));
-    Arc::new(SegmentStore::new(Arc::new(flash), streams, &config))
+    Arc::new(SegmentStore::new(
+        StoreFlash::of(Arc::new(flash)),
+        streams,
+        &config,
+    ))
 }
 
 /// Hashed streams; this many share their open segments.
@@ -76,7 +80,11 @@ fn hashed_store(segments: u64, buffers: usize, open: usize) -> Arc<SegmentStore>
     let flash = DiskFlash::new(region, SEGMENT, 1, false).unwrap();
     let config = StoreConfig { buffers, ..CONFIG };
     let streams = Arc::new(HashedStreams(open));
-    Arc::new(SegmentStore::new(Arc::new(flash), streams, &config))
+    Arc::new(SegmentStore::new(
+        StoreFlash::of(Arc::new(flash)),
+        streams,
+        &config,
+    ))
 }
 
 /// Returns a hash that looks random, like the hash of a key.
@@ -136,7 +144,7 @@ fn store_on(flash: &Arc<WornFlash>, layout: Layout) -> Arc<SegmentStore> {
 
 fn streams_on(flash: &Arc<WornFlash>, streams: Arc<dyn Streams>) -> Arc<SegmentStore> {
     let flash = Arc::clone(flash);
-    Arc::new(SegmentStore::new(flash, streams, &CONFIG))
+    Arc::new(SegmentStore::new(StoreFlash::of(flash), streams, &CONFIG))
 }
 
 /// Appends one item of 2,000 bytes; `None` when there is no space.

@@ -268,7 +268,7 @@ impl CacheConfig {
         memory_bytes: u64,
     ) -> impl FnOnce() -> Result<Arc<dyn Journal>, JournalError> + Send + use<> {
         let bits = EngineConfig::default().partition_bits;
-        let bytes = journal_bytes(disk.len_bytes(), memory_bytes, bits);
+        let bytes = journal_bytes(disk.len_bytes(), memory_bytes, bits, self.flash_write_limit);
         let new = new_journal(bytes, bits, self.force);
         let path = self.journal_path();
         move || Ok(Arc::new(FileJournal::open(&path, &new)?))

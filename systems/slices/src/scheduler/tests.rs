@@ -44,6 +44,7 @@ fn scheduling(queue_depth: u32, channel_depth: u32, is_channel_aware: bool) -> S
         queue_depth,
         channel_depth,
         is_channel_aware,
+        writes_alone: true,
     }
 }
 
@@ -270,5 +271,29 @@ fn a_read_that_is_given_up_before_it_asks_gets_no_turn() {
         let scheduler = Scheduler::new(scheduling(2, 2, true), 3);
         assert!(scheduler.read(0, GIVEN_UP).await.is_none());
         drop(scheduler.write().await);
+    });
+}
+
+/// Issue: "`sliced` on a device of 5 MB/s lets reads wait 0.9 s".
+#[test]
+fn reads_do_not_wait_for_writes_that_go_beside_them() {
+    Sim::new(1).block_on(async {
+        let beside = Scheduling {
+            writes_alone: false,
+            ..scheduling(2, 2, false)
+        };
+        let scheduler = Scheduler::new(beside, 1);
+        let read = turn(&scheduler, 0).await;
+        let write = scheduler.write().await;
+        let mut second = Box::pin(scheduler.write());
+        assert!(
+            futures_util::poll!(&mut second).is_pending(),
+            "one at a time"
+        );
+        let other = turn(&scheduler, 0).await;
+        drop((read, other));
+        drop(write);
+        drop(second.await);
+        drop(turn(&scheduler, 0).await);
     });
 }

@@ -111,6 +111,8 @@ impl Plan {
                 queue_depth: LOOKUPS,
                 channel_depth: LOOKUPS,
                 is_channel_aware: false,
+                // Segments of items are written to the same drive all the time.
+                writes_alone: false,
             },
             filter_bytes,
             ..HashSettings::default()

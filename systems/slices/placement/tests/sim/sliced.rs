@@ -402,3 +402,72 @@ fn checkpoints_go_on_after_superblocks_that_could_not_be_written() {
         assert!(engine.checkpoint_now().await);
     });
 }
+
+/// Issue: "`sliced` on a device of 5 MB/s lets reads wait 0.9 s".
+#[test]
+fn reads_do_not_wait_for_writes_of_the_index() {
+    const KEYS: u64 = 12_000;
+    simulate(1, async {
+        let disk = Arc::new(FaultyDisk::in_memory(64 << 20, 1));
+        let engine = start(&Media::new(disk.clone()), &sliced(settings())).await;
+        fill(&engine, KEYS, 1000).await;
+        let flushed = |engine: &Engine| engine.index_stats().get("index_tables_flushed");
+        let before = flushed(&engine);
+        let slow = Fault::Slow(Duration::from_secs(1));
+        disk.script(When::every(Operation::Write), slow);
+        let writer = Arc::clone(&engine);
+        let writes = runtime::spawn(async move {
+            for number in 0..KEYS {
+                let _ = set(&writer, &numbered(number), &value(number + 1, 1000)).await;
+            }
+        });
+        let mut random = random(1);
+        let mut found = 0;
+        while flushed(&engine) < before + 3 {
+            let begin = runtime::now();
+            let number = random.random_range(0..KEYS);
+            found += u64::from(get(&engine, &numbered(number)).await.is_some());
+            let took = runtime::now().since(begin);
+            assert!(took < Duration::from_millis(10), "{number}: {took:?}");
+            runtime::sleep(Duration::from_millis(7)).await;
+        }
+        assert!(found > 100, "{found}");
+        disk.heal();
+        drop(writes);
+    });
+}
+
+/// Issue: "a device that refuses or delays writes: every preset answers within `write_patience`".
+#[test]
+fn no_write_waits_longer_than_the_patience() {
+    simulate(1, async {
+        let disk = Arc::new(FaultyDisk::in_memory(64 << 20, 1));
+        let engine = start(&Media::new(disk.clone()), &sliced(settings())).await;
+        fill(&engine, 12_000, 1000).await;
+        let patience = engine.config().write_patience;
+        let hours = Fault::Slow(Duration::from_secs(36_000));
+        disk.script(When::every(Operation::Write), hours);
+        let mut longest = Duration::ZERO;
+        for number in 0..12_000 {
+            let begin = runtime::now();
+            let stored = set(&engine, &numbered(number), &value(number + 1, 1000)).await;
+            longest = longest.max(runtime::now().since(begin));
+            if stored.is_err() {
+                break;
+            }
+        }
+        let most = patience + Duration::from_secs(2);
+        assert!(longest >= patience && longest < most, "{longest:?}");
+        for number in 0..5 {
+            let begin = runtime::now();
+            let name = numbered(number);
+            let key = engine.key(&name).unwrap();
+            let _ = engine.remove(key, runtime::unix_seconds()).await;
+            assert!(runtime::now().since(begin) < most);
+            let begin = runtime::now();
+            let _ = get(&engine, &name).await;
+            assert!(runtime::now().since(begin) < Duration::from_secs(1));
+        }
+        disk.heal();
+    });
+}
