@@ -3,11 +3,15 @@
 //! Ready tasks run in an order drawn from the seed: different seeds explore different interleavings, and one seed always gives
 //! the same run. When no task is ready the clock jumps to the next timer. Without a timer the simulation is stuck: it panics and
 //! prints its seed.
+//!
+//! Sockets are real: a simulation whose tasks hold both ends of a socket pair depends on nothing else. Tasks that wait for a
+//! socket are woken when no task is ready, before the clock moves.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::future::Future;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,6 +22,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::time::Timespec;
 
 use crate::Instant;
 
@@ -60,6 +67,8 @@ impl Sim {
                 next_task: Cell::new(MAIN_TASK + 1),
                 next_timer: Cell::new(0),
                 timers: RefCell::default(),
+                sockets: RefCell::default(),
+                next_wait: Cell::new(0),
                 main: TaskWaker::new(MAIN_TASK, 0, &ready),
                 ready,
             }),
@@ -92,6 +101,7 @@ impl Sim {
             task.is_queued.store(false, Ordering::Relaxed);
         }
         self.core.timers.borrow_mut().clear();
+        self.core.sockets.borrow_mut().clear();
         self.core.life_ahead_seconds.set(None);
     }
 
@@ -143,12 +153,23 @@ pub(crate) struct Core {
     next_timer: Cell<u64>,
     /// The timers, the earliest on top.
     timers: RefCell<BinaryHeap<Reverse<Timer>>>,
+    /// The waits for sockets, in the order in which they began.
+    sockets: RefCell<Vec<SocketWait>>,
+    next_wait: Cell<u64>,
     main: Arc<TaskWaker>,
     ready: Ready,
 }
 
 /// Tasks ready to run, each once, in the order of their wakes.
 type Ready = Arc<Mutex<Vec<Arc<TaskWaker>>>>;
+
+/// A task that waits for a socket.
+struct SocketWait {
+    number: u64,
+    socket: Arc<OwnedFd>,
+    events: PollFlags,
+    waker: Waker,
+}
 
 /// A waker and its time. Timers are ordered by expiry, then by number.
 struct Timer {
@@ -277,7 +298,7 @@ impl Core {
         self.main.wake_by_ref();
         loop {
             let Some(task) = self.take_ready() else {
-                self.advance_clock();
+                self.advance();
                 continue;
             };
             if task.id == MAIN_TASK {
@@ -337,7 +358,44 @@ impl Core {
         Some(task)
     }
 
-    fn advance_clock(&self) {
+    /// Wakes the tasks whose sockets are ready. Returns whether there is one.
+    fn wake_sockets(&self) -> bool {
+        let mut waits = self.sockets.borrow_mut();
+        if waits.is_empty() {
+            return false;
+        }
+        let mut polled: Vec<PollFd<'_>> = waits
+            .iter()
+            .map(|wait| PollFd::new(&wait.socket, wait.events))
+            .collect();
+        let at_once = Timespec::default();
+        let found = loop {
+            match rustix::event::poll(&mut polled, Some(&at_once)) {
+                Err(Errno::INTR) => {}
+                found => break found,
+            }
+        };
+        found.expect("the descriptors are open");
+        let is_ready: Vec<bool> = polled
+            .iter()
+            .map(|polled| !polled.revents().is_empty())
+            .collect();
+        let mut is_ready = is_ready.into_iter();
+        let ready: Vec<SocketWait> = waits
+            .extract_if(.., |_| is_ready.next() == Some(true))
+            .collect();
+        drop(waits);
+        for wait in &ready {
+            wait.waker.wake_by_ref();
+        }
+        !ready.is_empty()
+    }
+
+    /// Wakes the tasks whose sockets are ready; without one, moves the clock to the next timer.
+    fn advance(&self) {
+        if self.wake_sockets() {
+            return;
+        }
         let Some(Reverse(timer)) = self.timers.borrow_mut().pop() else {
             panic!(
                 "simulation stuck: no task ready and no timer set (seed {})",
@@ -382,6 +440,70 @@ impl Future for Sleep {
         }
         self.registered = true;
         Poll::Pending
+    }
+}
+
+/// Completes when a socket is ready for `events`, or broken.
+pub(crate) struct SocketReady {
+    socket: Arc<OwnedFd>,
+    events: PollFlags,
+    /// Number of the wait, once it has begun.
+    number: Option<u64>,
+}
+
+impl SocketReady {
+    pub(crate) fn new(socket: Arc<OwnedFd>, events: PollFlags) -> Self {
+        Self {
+            socket,
+            events,
+            number: None,
+        }
+    }
+}
+
+impl Future for SocketReady {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let number = self.number;
+        let wait = |core: &Core| {
+            let mut waits = core.sockets.borrow_mut();
+            if let Some(number) = number {
+                let wait = waits.iter_mut().find(|wait| wait.number == number);
+                let is_waiting = wait.is_some();
+                if let Some(wait) = wait {
+                    wait.waker.clone_from(cx.waker());
+                }
+                return is_waiting.then_some(number);
+            }
+            let number = core.next_wait.get();
+            core.next_wait.set(number + 1);
+            waits.push(SocketWait {
+                number,
+                socket: Arc::clone(&self.socket),
+                events: self.events,
+                waker: cx.waker().clone(),
+            });
+            Some(number)
+        };
+        let waiting = with_current(wait).flatten();
+        self.number = waiting.or(self.number);
+        match waiting {
+            Some(_) => Poll::Pending,
+            None => Poll::Ready(()),
+        }
+    }
+}
+
+impl Drop for SocketReady {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            with_current(|core| {
+                core.sockets
+                    .borrow_mut()
+                    .retain(|wait| wait.number != number);
+            });
+        }
     }
 }
 
@@ -434,6 +556,37 @@ mod tests {
         assert_eq!(seconds(), EPOCH_UNIX_SECONDS);
         sim.crash();
         assert_eq!(seconds(), EPOCH_UNIX_SECONDS - 100);
+    }
+
+    #[test]
+    fn both_ends_of_a_socket_pair_are_served_in_one_simulation() {
+        let (one, other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (one, other) = (
+            crate::net::Stream::new(one.into()),
+            crate::net::Stream::new(other.into()),
+        );
+        Sim::new(5).block_on(async {
+            let answers = spawn(async move {
+                let asked = other.recv().await.unwrap().to_vec();
+                sleep(Duration::from_secs(1)).await;
+                // More than the system holds.
+                other.send(&asked.repeat(1 << 20)).await.unwrap();
+            });
+            one.send(b"ask").await.unwrap();
+            let mut received = 0;
+            loop {
+                let part = one.recv().await.unwrap().len();
+                received += part;
+                if part == 0 {
+                    break;
+                }
+            }
+            assert_eq!(
+                (received, now()),
+                (3 << 20, Instant::from_nanos(1_000_000_000))
+            );
+            assert_eq!(answers.await, Some(()));
+        });
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A file names only files before it: counters, settings (`flash`, `index_flash`, `config`), errors, `open`, `stop`,
-//! `throttle`, shared state, `replies`, `stats`, `dump`, `execute`, `connection`, `listen`, `start`.
+//! `throttle`, shared state, `replies`, `stats`, `dump`, `execute`, `connection`, `listen`, `start`, `simulated`.
 //!
 //! A connection stays on its worker, and so do its flash reads. [`run`] starts all parts, waits for a signal or a
 //! client's `shutdown`, and makes an orderly stop.
@@ -31,6 +31,8 @@ mod machine;
 mod open;
 mod replies;
 mod shared;
+#[cfg(feature = "sim")]
+mod simulated;
 mod sizes;
 mod start;
 mod stats;
@@ -41,5 +43,7 @@ mod throttle;
 pub use error::{ServeError, in_options};
 pub use flash::FlashSetting;
 pub use index_flash::IndexFlashSetting;
+#[cfg(feature = "sim")]
+pub use simulated::Simulated;
 pub use start::run;
 pub use stop::LAST_WORDS;

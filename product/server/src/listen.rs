@@ -85,7 +85,7 @@ pub(crate) async fn lend_memory(shared: Arc<Shared>, budget: Arc<Budget>) {
 }
 
 /// Lends the memory for one more connection, if there may be one.
-fn lend_place(shared: &Shared) -> Lending {
+pub(crate) fn lend_place(shared: &Shared) -> Lending {
     let current = shared.connections.current.load(Ordering::Acquire);
     if current >= most_connections(&shared.config) || !shared.lent.may_have(CONNECTION_BYTES) {
         return Lending::Never;
@@ -121,7 +121,7 @@ fn refuse(shared: &Shared, stream: Stream) {
 }
 
 /// Serves a connection whose memory has been lent.
-fn admit(shared: &Arc<Shared>, stream: Stream, peer: PeerAddr) {
+pub(crate) fn admit(shared: &Arc<Shared>, stream: Stream, peer: PeerAddr) {
     let place = Place::new(shared, peer, stream.closer());
     if shared.is_stopping() {
         return;

@@ -99,6 +99,41 @@ pub fn run(
     let files = tell::Files::at(&files);
     tell::warn_of_limits(&config, machine.cgroup.as_ref(), flash_bytes);
     write_log(START_LINES);
+    let shared = Arc::new(shared(
+        engine,
+        workers.clone(),
+        config,
+        stop,
+        Words {
+            flash: flash_words,
+            index: index_words,
+            io: io_words,
+        },
+    ));
+    let serving = Arc::clone(&shared);
+    let stopped = workers.run_on(0, move || serve(serving, listeners, files));
+    workers.shutdown();
+    Ok(stopped.unwrap_or(Stop::Incomplete {
+        items_left: 0,
+        next_is_empty: false,
+    }))
+}
+
+/// Descriptions of the devices for the statistics.
+pub(crate) struct Words {
+    pub(crate) flash: String,
+    pub(crate) index: Option<String>,
+    pub(crate) io: String,
+}
+
+/// Returns the state of a server that has no connections yet.
+pub(crate) fn shared(
+    engine: Arc<Engine>,
+    workers: Workers,
+    config: Config,
+    stop: Arc<StopRequest>,
+    words: Words,
+) -> Shared {
     let (budget_bytes, values_bytes) = budgets(&config);
     let lent = Arc::new(Lent::new(&engine, &config));
     let lendable = |bytes| {
@@ -106,9 +141,8 @@ pub fn run(
         Arc::new(Budget::with_lender(bytes, lender))
     };
     let (budget, values) = (lendable(budget_bytes), lendable(values_bytes));
-    let shared = Arc::new(Shared {
+    Shared {
         engine,
-        workers: workers.clone(),
         counters: (0..workers.count())
             .map(|_| Arc::new(Counters::default()))
             .collect(),
@@ -117,6 +151,7 @@ pub fn run(
         lent,
         values,
         connections: Connections::new(workers.count()),
+        workers,
         stopping: AtomicBool::new(false),
         binary_clients: Throttle::default(),
         failed_accepts: Throttle::default(),
@@ -124,18 +159,11 @@ pub fn run(
         idle_kicks: AtomicU64::new(0),
         stop,
         started_unix: runtime::unix_seconds(),
-        flash_words,
-        index_words,
-        io_words,
+        flash_words: words.flash,
+        index_words: words.index,
+        io_words: words.io,
         config,
-    });
-    let serving = Arc::clone(&shared);
-    let stopped = workers.run_on(0, move || serve(serving, listeners, files));
-    workers.shutdown();
-    Ok(stopped.unwrap_or(Stop::Incomplete {
-        items_left: 0,
-        next_is_empty: false,
-    }))
+    }
 }
 
 async fn open_engine(
@@ -176,7 +204,12 @@ async fn open_engine(
         })
 }
 
-async fn serve(shared: Arc<Shared>, listeners: Vec<Arc<Listener>>, files: tell::Files) -> Stop {
+/// Serves clients until the server is asked to stop. Returns the outcome of the stop.
+pub(crate) async fn serve(
+    shared: Arc<Shared>,
+    listeners: Vec<Arc<Listener>>,
+    files: tell::Files,
+) -> Stop {
     shared.engine.start_background(shared.workers.spread());
     // A small cache is recovered by then. With a large one, clients see the items recovered so far.
     let _ = runtime::timeout(RECOVERY_PATIENCE, shared.engine.recovered()).await;

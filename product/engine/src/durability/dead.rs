@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use device::Journal as Log;
 
-use super::flush::FlushCutoffs;
+use super::flush::{FlushCutoffs, REPLACED};
 use super::journal::{ChunkRecords, Damaged};
 use crate::format::checkpoint::{
     Coverage, DeadKey, DeadList, Head, Packer, Positions, Section, Source, merge,
@@ -551,14 +551,16 @@ impl DeadSet {
         });
     }
 
-    /// Applies a flush whose deadline has passed at `now` to the partitions that have not applied it themselves: these
-    /// had no operation since. Returns the deadline of a flush that is still pending.
+    /// Applies a flush that has come, by `now` or in an earlier run, to the partitions that have not applied it themselves:
+    /// these had no operation since. Returns the deadline of a flush that is still pending.
     pub(crate) fn apply_flush(&mut self, now: u32, first_version: u64) -> Option<u32> {
         for &partition in &self.flushed {
             self.cutoffs[partition as usize] = first_version;
         }
         let flush = self.flush.take()?;
-        if flush.deadline > now {
+        // A flush that a partition has applied has come, though the clock may be before it again.
+        let has_come = !flush.applied.is_empty() && flush.deadline != REPLACED;
+        if flush.deadline > now && !has_come {
             return Some(flush.deadline);
         }
         for (partition, cutoff) in (0u32..).zip(&mut self.cutoffs) {

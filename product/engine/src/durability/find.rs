@@ -72,17 +72,18 @@ impl LastRun {
         }
     }
 
-    /// Sets the cutoffs of a run that judges the items of earlier runs by `clocks`.
-    pub(crate) fn apply_time(&mut self, clocks: OldClocks, cutoffs: &FlushCutoffs) {
+    /// Sets the cutoffs of a run that judges the items of earlier runs by `clocks`. Returns the deadline of a pending flush,
+    /// by the clock that it was asked for by.
+    pub(crate) fn apply_time(&mut self, clocks: OldClocks, cutoffs: &FlushCutoffs) -> Option<u32> {
         let first_version = clocks.first_version;
         // The clock of an item never goes back: expired items stay expired.
         cutoffs.set_old_clocks(clocks);
         // It may have been asked for by any of the clocks.
         let ahead = clocks.most_ahead();
-        if let Some(deadline) = self
+        let pending = self
             .dead
-            .apply_flush(shifted(clocks.second, ahead), first_version)
-        {
+            .apply_flush(shifted(clocks.second, ahead), first_version);
+        if let Some(deadline) = pending {
             cutoffs.flush_at(shifted(deadline, -ahead));
         }
         self.dead.clamp_keys(first_version);
@@ -91,6 +92,7 @@ impl LastRun {
             *cutoff = first_version.min(*cutoff);
             cutoffs.set_cutoff(partition, *cutoff);
         }
+        pending
     }
 }
 

@@ -13,6 +13,8 @@ use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Deadline when no flush has been requested.
 const NEVER: u32 = u32::MAX;
+/// Deadline of a pending flush that a flush with a past time has replaced: the last second there is.
+pub(crate) const REPLACED: u32 = NEVER - 1;
 /// Deadline of a flush that has come: it stays so if the clock is set back.
 const COME: u32 = 0;
 
@@ -74,7 +76,7 @@ impl FlushCutoffs {
     /// Requests a flush: items written before Unix second `deadline` are dead from then on.
     pub(crate) fn flush_at(&self, deadline: u32) {
         self.deadline
-            .store(deadline.min(NEVER - 1), Ordering::Release);
+            .store(deadline.min(REPLACED), Ordering::Release);
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 

@@ -359,16 +359,26 @@ fn take_over(
     cutoffs: &FlushCutoffs,
     memory_bytes: u64,
 ) -> (RecoveryQueue, Option<SavedCheckpoint>) {
-    last_run.apply_time(clocks, cutoffs);
+    let pending = last_run.apply_time(clocks, cutoffs);
+    let mut is_flushed = false;
     for (partition, &cutoff) in (0u32..).zip(&last_run.dead.cutoffs) {
         if cutoff == clocks.first_version {
             // Without this record the next start would also flush the items that this run writes.
+            is_flushed = true;
             journal.append(Record::Cutoff {
                 partition,
                 version: cutoff,
                 chunk: 0,
             });
         }
+    }
+    if let Some(deadline) = pending.filter(|_| is_flushed) {
+        // The partitions have applied an earlier flush, not the pending one.
+        journal.append(Record::FlushAt {
+            deadline,
+            chunk: 0,
+            replaces_come: false,
+        });
     }
     for &SegmentId(segment) in &last_run.unreadable {
         journal.append(Record::Retired { segment });

@@ -5,15 +5,13 @@ use std::sync::Arc;
 use super::marks::VersionMarks;
 use crate::counter::CacheLine;
 use crate::durability::FlushCutoffs;
+use crate::durability::flush::REPLACED;
 use crate::durability::journal::Journal;
 use crate::flash::FlashTier;
 use crate::format::journal::Record;
 use crate::key::KeyHash;
 use crate::partition::Partition;
 use crate::sync::{Mutex, MutexGuard};
-
-/// Deadline of a pending flush that a flush with a past time has replaced: the last second there is.
-const FAR: u32 = u32::MAX - 1;
 
 /// All partitions. A flush that is due is applied to a partition before any operation under its lock.
 pub(crate) struct Partitions {
@@ -139,7 +137,7 @@ impl Partitions {
         let now = runtime::unix_seconds();
         self.apply_due_flush(now);
         if self.cutoffs.pending(now).is_some() {
-            self.replace_flush(FAR, now);
+            self.replace_flush(REPLACED, now);
         }
         let marks = self.marks.lock();
         let older = marks.before(second).unwrap_or_default();

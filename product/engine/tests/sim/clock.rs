@@ -195,6 +195,24 @@ fn a_flush_that_was_asked_for_by_another_clock_does_not_come_late() {
 }
 
 #[test]
+fn a_flush_that_has_come_does_not_come_again_by_another_clock() {
+    let mut cache = Cache::new();
+    cache.run(0, &tight(), async |engine| {
+        // The journal has noted a second before that of the flush.
+        pass(5).await;
+        engine.flush_all(runtime::unix_seconds()).await;
+    });
+    cache.run(-24 * HOUR, &tight(), async |engine| {
+        set(&engine, b"stored since", b"value").await.unwrap();
+        pass(20).await;
+        assert!(get(&engine, b"stored since").await.is_some());
+    });
+    cache.run(0, &tight(), async |engine| {
+        assert!(get(&engine, b"stored since").await.is_some());
+    });
+}
+
+#[test]
 fn a_downtime_that_no_clock_tells_is_too_long() {
     for after_downtime in [AfterDowntime::Empty, AfterDowntime::Stale] {
         let config = EngineConfig {

@@ -4,6 +4,8 @@ use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc;
+#[cfg(any(test, feature = "sim"))]
+use std::task::Waker;
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 
@@ -63,6 +65,19 @@ impl Workers {
         })
     }
 
+    /// Returns a stand-in for `count` workers: their tasks run in the simulation that drives the calling thread.
+    #[cfg(any(test, feature = "sim"))]
+    pub fn simulated(count: usize) -> Self {
+        let inbox = || Arc::new(Inbox::new(Waker::noop().clone()));
+        Self {
+            shared: Arc::new(Shared {
+                inboxes: std::iter::repeat_with(inbox).take(count).collect(),
+                io_path: IoPath::IoUring,
+                threads: Mutex::default(),
+            }),
+        }
+    }
+
     /// Returns the number of workers.
     pub fn count(&self) -> usize {
         self.shared.inboxes.len()
@@ -82,6 +97,10 @@ impl Workers {
         F: FnOnce() -> Fut + Send + 'static,
         Fut: Future<Output = ()> + 'static,
     {
+        #[cfg(any(test, feature = "sim"))]
+        if let Some(core) = crate::sim::current() {
+            return core.spawn(Box::pin(make()));
+        }
         self.shared.inboxes[worker].push(Box::new(move || super::spawn_local(make())));
     }
 
