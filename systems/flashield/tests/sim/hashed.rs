@@ -19,7 +19,7 @@ use rand::Rng;
 use crate::hashed_placement::HashedFor;
 use crate::support::{
     Left, Media, fill, for_each_seed, get, get_item, memory_disk, numbered, random, remove, roomy,
-    set, simulate, start, tight, value,
+    set, simulate, start, survivors, tight, value,
 };
 
 const RETURN: ReclaimPolicy = ReclaimPolicy::ReturnRecent {
