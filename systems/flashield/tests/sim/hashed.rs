@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use device::Image;
+use device::{Image, MemoryDisk};
 use flowstone_engine::format::item::ItemRef;
 use flowstone_engine::{
     Dram, DumpCursor, Engine, EngineConfig, IndexSettings, Lookup, MemoryCursor, Peek,
@@ -19,7 +19,7 @@ use rand::Rng;
 use crate::hashed_placement::HashedFor;
 use crate::support::{
     Left, Media, fill, for_each_seed, get, get_item, memory_disk, numbered, random, remove, roomy,
-    set, simulate, start, tight, value,
+    set, simulate, start, survivors, tight, value,
 };
 
 const RETURN: ReclaimPolicy = ReclaimPolicy::ReturnRecent {
@@ -31,6 +31,13 @@ pub(crate) fn hashed_media(flash_bytes: u64, items: u64) -> Media {
         placement: Some(Arc::new(HashedFor(items))),
         ..memory_disk(flash_bytes)
     }
+}
+
+/// Returns the devices of a cache whose index has fewer slots than items.
+fn with_few_slots(left: &Left) -> (Arc<MemoryDisk>, Media) {
+    let (disk, mut media) = left.media();
+    media.placement = Some(Arc::new(HashedFor(60)));
+    (disk, media)
 }
 
 fn counted(engine: &Engine, name: &str) -> u64 {
@@ -424,11 +431,6 @@ fn what_has_lost_its_entry_stays_gone_after_a_removal_and_a_kill() {
         partition_bits: 0,
         ..roomy()
     };
-    let with_few_slots = |left: &Left| {
-        let (disk, mut media) = left.media();
-        media.placement = Some(Arc::new(HashedFor(60)));
-        (disk, media)
-    };
     let (disk, media) = with_few_slots(&Left::new(Image::new(17 << 20)));
     let left = simulate(1, async {
         let engine = start(&media, &config).await;
@@ -460,11 +462,6 @@ fn no_checkpoint_by_the_index_has_a_copy_that_only_entries_of_other_keys_lead_to
     let config = EngineConfig {
         partition_bits: 0,
         ..roomy()
-    };
-    let with_few_slots = |left: &Left| {
-        let (disk, mut media) = left.media();
-        media.placement = Some(Arc::new(HashedFor(60)));
-        (disk, media)
     };
     let set_all = async |engine: &Arc<Engine>, numbers: std::ops::Range<u64>| {
         for number in numbers {
