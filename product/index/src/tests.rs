@@ -296,7 +296,7 @@ fn a_second_round_takes_what_is_not_read_again() {
             taken.push(entry.value);
             Sweep::Take
         });
-        check(&table);
+        check(table);
         taken.sort_unstable();
         taken
     };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use device::Image;
+use device::{Image, MemoryDisk};
 use flowstone_engine::format::item::ItemRef;
 use flowstone_engine::{
     Dram, DumpCursor, Engine, EngineConfig, IndexSettings, Lookup, MemoryCursor, Peek,
@@ -31,6 +31,13 @@ pub(crate) fn hashed_media(flash_bytes: u64, items: u64) -> Media {
         placement: Some(Arc::new(HashedFor(items))),
         ..memory_disk(flash_bytes)
     }
+}
+
+/// Returns the devices of a cache whose index has fewer slots than items.
+fn with_few_slots(left: &Left) -> (Arc<MemoryDisk>, Media) {
+    let (disk, mut media) = left.media();
+    media.placement = Some(Arc::new(HashedFor(60)));
+    (disk, media)
 }
 
 fn counted(engine: &Engine, name: &str) -> u64 {
@@ -456,11 +463,6 @@ fn what_has_lost_its_entry_stays_gone_after_a_removal_and_a_kill() {
         partition_bits: 0,
         ..roomy()
     };
-    let with_few_slots = |left: &Left| {
-        let (disk, mut media) = left.media();
-        media.placement = Some(Arc::new(HashedFor(60)));
-        (disk, media)
-    };
     let (disk, media) = with_few_slots(&Left::new(Image::new(17 << 20)));
     let left = simulate(1, async {
         let engine = start(&media, &config).await;
@@ -485,7 +487,7 @@ fn what_has_lost_its_entry_stays_gone_after_a_removal_and_a_kill() {
 }
 
 /// A copy whose entry is lost may be found by the entry of another key. A checkpoint by the index leaves the copy out: once the
-/// other entry has gone as well, a removal of the key finds no copy, and records none.
+/// other entry has gone as well, a removal of the key finds no copy, and records none. Most runs have a copy of this kind.
 #[test]
 fn no_checkpoint_by_the_index_has_a_copy_that_only_entries_of_other_keys_lead_to() {
     const KEYS: u64 = 2000;
@@ -493,42 +495,39 @@ fn no_checkpoint_by_the_index_has_a_copy_that_only_entries_of_other_keys_lead_to
         partition_bits: 0,
         ..roomy()
     };
-    let with_few_slots = |left: &Left| {
-        let (disk, mut media) = left.media();
-        media.placement = Some(Arc::new(HashedFor(60)));
-        (disk, media)
-    };
     let set_all = async |engine: &Arc<Engine>, numbers: std::ops::Range<u64>| {
         for number in numbers {
             let bytes = value(number, 300);
             set(engine, &numbered(number), &bytes).await.unwrap();
         }
     };
-    let (disk, media) = with_few_slots(&Left::new(Image::new(17 << 20)));
-    let left = simulate(1, async {
-        let engine = start(&media, &config).await;
-        set_all(&engine, 0..KEYS).await;
-        settle(&engine).await;
-        media.journal.set_sync_fails(true);
-        set_all(&engine, KEYS..KEYS + 1).await;
-        assert!(engine.sync().await.is_err());
-        assert!(engine.journal().is_void());
-        media.journal.set_sync_fails(false);
-        let before = engine.checkpoint_stats().written;
-        runtime::sleep(Duration::from_secs(60)).await;
-        assert!(!engine.journal().is_void(), "a checkpoint has healed it");
-        assert!(engine.checkpoint_stats().written > before);
-        set_all(&engine, KEYS + 1..2 * KEYS).await;
-        settle(&engine).await;
-        assert_eq!(engine.stats().placement.segments_reclaimed, 0);
-        for number in 0..KEYS {
-            remove(&engine, number).await;
-        }
-        settle(&engine).await;
-        Left::of(&disk, &media)
-    });
-    simulate(2, async {
-        let engine = start(&with_few_slots(&left).1, &config).await;
-        assert_eq!(survivors(&engine, 0..KEYS).await, 0);
+    for_each_seed("no_checkpoint_by_the_index_has", 8, |seed| {
+        let (disk, media) = with_few_slots(&Left::new(Image::new(17 << 20)));
+        let left = simulate(seed, async {
+            let engine = start(&media, &config).await;
+            set_all(&engine, 0..KEYS).await;
+            settle(&engine).await;
+            media.journal.set_sync_fails(true);
+            set_all(&engine, KEYS..KEYS + 1).await;
+            assert!(engine.sync().await.is_err());
+            assert!(engine.journal().is_void());
+            media.journal.set_sync_fails(false);
+            let before = engine.checkpoint_stats().written;
+            runtime::sleep(Duration::from_secs(60)).await;
+            assert!(!engine.journal().is_void(), "a checkpoint has healed it");
+            assert!(engine.checkpoint_stats().written > before);
+            set_all(&engine, KEYS + 1..2 * KEYS).await;
+            settle(&engine).await;
+            assert_eq!(engine.stats().placement.segments_reclaimed, 0);
+            for number in 0..KEYS {
+                remove(&engine, number).await;
+            }
+            settle(&engine).await;
+            Left::of(&disk, &media)
+        });
+        simulate(!seed, async {
+            let engine = start(&with_few_slots(&left).1, &config).await;
+            assert_eq!(survivors(&engine, 0..KEYS).await, 0);
+        });
     });
 }
