@@ -73,8 +73,9 @@ ERRORS = {
 OF_RING = {"io_uring_enter", "io_uring_register", "io_uring_setup", "memfd_create", "socketpair"}
 OF_FALLBACK = {"epoll_ctl", "epoll_pwait", "fdatasync", "timerfd_create", "timerfd_settime"}
 
-# Calls of a server that has started.
-OF_LOAD = """accept4 brk clone3 close epoll_ctl epoll_pwait fcntl fdatasync fstat futex getrandom gettid io_uring_enter madvise
+# Calls of a server that has started. Without `futex`: locks take the errors of a wait from a wait alone, and `strace` cannot tell
+# a wait from a wake.
+OF_LOAD = """accept4 brk clone3 close epoll_ctl epoll_pwait fcntl fdatasync fstat getrandom gettid io_uring_enter madvise
 mmap mprotect munmap openat pread64 prctl pwrite64 read recvfrom rseq rt_sigprocmask sched_getaffinity sched_yield sendto
 set_robust_list setsockopt sigaltstack statx timerfd_settime write""".split()
 

@@ -24,14 +24,14 @@ START_S = 30.0
 MOST_LINES = 25
 SERVED = b"STORED\r\nVALUE z 0 1\r\nx\r\nEND\r\n"
 
-# The runtime of Rust ends a process that has one of these failures: memory that an allocation needs cannot be had, a lock
-# cannot wait, a descriptor is closed that is not open, or a hash table has no random number.
-ENDS_RUST = {
+# The runtimes of C and Rust end a process that has one of these failures: memory that an allocation needs cannot be had, a
+# descriptor is closed that is not open, a hash table has no random number, or a thread cannot be like the first one.
+ENDS_RUNTIME = {
     *(("getrandom", error) for error in "EAGAIN EFAULT EINVAL".split()),
     *(("brk", error) for error in ("ENOMEM", "ENOSYS", "EPERM")),
     *(("mmap", error) for error in "EACCES EAGAIN EBADF EINVAL ENFILE ENODEV ENOMEM ENOSYS EOVERFLOW EPERM".split()),
     *(("mprotect", error) for error in "EACCES EINVAL ENOMEM ENOSYS EPERM".split()),
-    *(("futex", error) for error in "EACCES EFAULT EINVAL ENFILE ENOMEM ENOSYS EPERM ESRCH".split()),
+    *(("rseq", error) for error in "EBUSY EFAULT EINVAL ENOSYS EPERM".split()),
     ("close", "EBADF"),
     ("fcntl", "EBADF"),
 }
@@ -63,7 +63,7 @@ def test_a_server_without_a_call_serves_or_says_why(make_server, call, error, ha
     server = small(make_server, refused=without(call, error, has_no_ring)).launch()
     has_ended = wait_until(lambda: server.process.poll() is not None or ask(server) == SERVED, "an answer", START_S)
     assert has_ended
-    if (call, error) in ENDS_RUST and server.process.poll() is not None:
+    if (call, error) in ENDS_RUNTIME and server.process.poll() is not None:
         return
     if server.process.poll() is None:
         assert server.terminate() in (0, 1), server.log()
@@ -95,7 +95,7 @@ def test_a_server_whose_calls_fail_for_a_while_serves_again(make_server, call, e
     tracer.terminate()
     tracer.wait()
     assert wrong == []
-    if (call, error) in ENDS_RUST and not server.alive():
+    if (call, error) in ENDS_RUNTIME and not server.alive():
         return
     assert server.alive(), server.log()
     wait_until(lambda: ask(server) == SERVED, "the server to serve again", START_S)

@@ -153,7 +153,7 @@ fn what_cannot_be_a_journal_is_refused_and_left_alone() {
     assert_eq!(std::fs::read(&short).unwrap(), b"notes");
     let nowhere = directory.path().join("nowhere/journal");
     let missing = FileJournal::open(&nowhere, &new(4096)).unwrap_err();
-    assert!(missing.to_string().contains("cache.journal"), "{missing}");
+    assert!(missing.to_string().contains("`journal`"), "{missing}");
     let vast = directory.path().join("vast");
     let full = FileJournal::open(&vast, &new(1 << 60)).unwrap_err();
     assert!(

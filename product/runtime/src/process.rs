@@ -164,12 +164,17 @@ fn tightest_limit(mounted: &Path, groups: &str) -> Option<MemoryLimit> {
 /// Smallest value taken for unlimited. Version 1 reports about twice this value without a bound.
 const UNLIMITED_BYTES: u64 = 1 << 62;
 
-/// Returns the memory of the machine, in bytes; `None` if unknown.
+/// Returns the memory of the machine, in bytes; `None` if the system does not tell.
 pub fn memory_of_the_machine() -> Option<u64> {
-    // SAFETY: the call has no conditions.
-    let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
-    let pages = u64::try_from(pages).ok().filter(|&pages| pages > 0)?;
-    Some(pages * rustix::param::page_size() as u64)
+    // `sysconf` makes the same call and takes no error from it.
+    // SAFETY: a zeroed `sysinfo` is valid, and the call fills it.
+    let (result, about) = unsafe {
+        let mut about: libc::sysinfo = std::mem::zeroed();
+        let result = libc::sysinfo(&raw mut about);
+        (result, about)
+    };
+    let bytes = about.totalram.checked_mul(about.mem_unit.into())?;
+    (result == 0 && bytes > 0).then_some(bytes)
 }
 
 /// Raises the limit on open files to `wanted`, if the system allows it.

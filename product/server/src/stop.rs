@@ -20,6 +20,9 @@ use runtime::sync::Notify;
 /// Time for which a second signal does not end an orderly stop.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// Pause after signals could not be read.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+
 /// The request to stop, if there is one.
 #[derive(Default)]
 pub(crate) struct StopRequest {
@@ -78,13 +81,17 @@ pub(crate) fn answer_signals(
         first: None,
     };
     let answer_all = move || {
-        while let Ok(signal) = signals.wait() {
-            answer(
-                signal,
-                rules.answer(signal, Instant::now()),
-                &stop,
-                &write_log,
-            );
+        loop {
+            match signals.wait() {
+                Ok(signal) => {
+                    let answer_to = rules.answer(signal, Instant::now());
+                    answer(signal, answer_to, &stop, &write_log);
+                }
+                Err(error) => {
+                    tracing::error!(%error, "signals cannot be read; it is tried again");
+                    std::thread::sleep(RETRY_PAUSE);
+                }
+            }
         }
     };
     let thread = std::thread::Builder::new().name("flowstone-signals".to_owned());

@@ -89,7 +89,7 @@ impl Signals {
     /// Waits for the next signal. Blocks the thread.
     ///
     /// # Errors
-    /// When the pipe cannot be read; this does not happen in practice.
+    /// When the pipe cannot be read. The next call may succeed.
     pub fn wait(&mut self) -> io::Result<Signal> {
         loop {
             let mut byte = [0];
