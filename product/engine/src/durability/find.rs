@@ -80,7 +80,8 @@ impl LastRun {
             }
             None => StartClock {
                 second: now.max(known),
-                begins_anew: false,
+                // The journal still has the clock before the step.
+                begins_anew: noted.is_some(),
             },
         }
     }
