@@ -145,7 +145,7 @@ fn image_bytes(settings: Settings) -> u64 {
 }
 
 fn segment_bytes(settings: Settings) -> u64 {
-    if settings.shape / 16 % 2 == 0 {
+    if (settings.shape / 16).is_multiple_of(2) {
         64 << 10
     } else {
         128 << 10
