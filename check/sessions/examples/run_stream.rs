@@ -7,7 +7,7 @@ fn main() -> std::process::ExitCode {
     let mut code = std::process::ExitCode::SUCCESS;
     for file in std::env::args().skip(1) {
         let told = match std::fs::read(&file) {
-            Ok(input) => flowstone_sessions::run(&input).map_err(|wrong| wrong.to_string()),
+            Ok(input) => flowstone_sessions::run(&input),
             Err(error) => Err(error.to_string()),
         };
         if told.is_err() {

@@ -241,7 +241,13 @@ fn other(world: &mut World, sent: &Sent, facts: Facts) -> Result<(), String> {
             }
             Command::Mgdump { .. } => ends(Status::MetaEnd),
             Command::Cachedump { .. } => ends(Status::End),
-            Command::Stats { .. } => ends(Status::End) || ends(Status::Reset) || ends(Status::Ok),
+            Command::Stats { .. } => {
+                let refusal = Refusal::UnknownCommand.as_bytes();
+                [Status::End, Status::Reset, Status::Ok]
+                    .into_iter()
+                    .any(ends)
+                    || is(refusal)
+            }
             _ => true,
         },
         Parsed::Refused(refused) => is(if refused.quiet {

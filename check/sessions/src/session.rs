@@ -75,6 +75,7 @@ pub fn run(input: &[u8]) -> Result<Report, String> {
         report: Report::default(),
         left: Left::new(image_bytes(settings)),
         armed: None,
+        clock: 0,
         next_source: 0,
         lives: Vec::new(),
         is_known: false,
@@ -144,7 +145,7 @@ fn image_bytes(settings: Settings) -> u64 {
 }
 
 fn segment_bytes(settings: Settings) -> u64 {
-    if settings.shape / 16 % 2 == 0 {
+    if (settings.shape / 16).is_multiple_of(2) {
         64 << 10
     } else {
         128 << 10
@@ -189,6 +190,8 @@ struct Run {
     report: Report,
     left: Left,
     armed: Option<(End, u32)>,
+    /// Byte of the step of the clock after that crash.
+    clock: u8,
     next_source: u64,
     /// Starts and ends, for the message of a failure.
     lives: Vec<String>,
@@ -209,15 +212,26 @@ struct Life {
     pending: Vec<Vec<Sent>>,
 }
 
-/// The machine has crashed.
-struct Crashed;
+/// Reason why a step does not go on.
+enum Halt {
+    /// An answer is wrong, or something else.
+    Wrong(String),
+    /// The machine has crashed.
+    Crashed,
+}
+
+impl From<String> for Halt {
+    fn from(wrong: String) -> Self {
+        Self::Wrong(wrong)
+    }
+}
 
 /// Awaits `work` unless the machine crashes before.
-async fn unless_crashed<T>(machine: &Machine, work: impl Future<Output = T>) -> Result<T, Crashed> {
+async fn unless_crashed<T>(machine: &Machine, work: impl Future<Output = T>) -> Result<T, Halt> {
     let (work, crashed) = (std::pin::pin!(work), std::pin::pin!(machine.crashed()));
     match select(crashed, work).await {
-        Either::Left(_) => Err(Crashed),
-        Either::Right(_) if machine.is_crashed() => Err(Crashed),
+        Either::Left(_) => Err(Halt::Crashed),
+        Either::Right(_) if machine.is_crashed() => Err(Halt::Crashed),
         Either::Right((done, _)) => Ok(done),
     }
 }
@@ -253,14 +267,11 @@ impl Run {
         if self.world.start(runtime::unix_seconds()) {
             self.report.wrong_clocks += 1;
         }
-        let opened = unless_crashed(&machine, self.open(&machine)).await;
-        let engine = match opened {
-            Ok(opened) => opened?,
-            Err(Crashed) => {
-                self.crashed(&machine, 0);
-                return Ok(Some(0));
-            }
+        let Ok(opened) = unless_crashed(&machine, self.open(&machine)).await else {
+            self.crashed(&machine, 0);
+            return Ok(Some(0));
         };
+        let engine = opened?;
         *kept = Some(Arc::clone(&engine));
         let server = Simulated::start(Arc::clone(&engine), server_config());
         let clients = (0..CONNECTIONS).map(|_| server.connect().map(Client::new));
@@ -274,27 +285,37 @@ impl Run {
         let keep = [30_000, 120_000, 400_000, 4_000_000][usize::from(self.settings.memory % 4)];
         let limit = life.engine.stats().dram_limit_bytes;
         life.engine.loans().lend(limit.saturating_sub(keep));
-        if self.settings.memory < 128
-            && unless_crashed(&life.machine, life.engine.recovered())
-                .await
-                .is_err()
-        {
-            return self.die(life, 0).map(Some);
-        }
-        for step in steps.by_ref() {
-            match self.step(&mut life, step).await? {
-                Ok(None) => {}
-                Ok(Some(Ended::Crash(clock))) | Err((Crashed, clock)) => {
-                    return self.die(life, clock).map(Some);
-                }
-                Ok(Some(Ended::Stop(clock))) => return self.stop(life, clock).await.map(Some),
+        let end = match self.steps(&mut life, steps).await {
+            Err(Halt::Wrong(wrong)) => return Err(wrong),
+            Err(Halt::Crashed) => Some(Ended::Crash(self.clock)),
+            Ok(end) => end,
+        };
+        match end {
+            Some(Ended::Crash(clock)) => {
+                self.count(&life.engine);
+                self.crashed(&life.machine, losses(&life.engine));
+                return Ok(Some(clock));
             }
-        }
-        if self.round(&mut life).await?.is_err() {
-            return self.die(life, 0).map(Some);
+            Some(Ended::Stop(clock)) => return self.stop(life, clock).await.map(Some),
+            None => {}
         }
         self.count(&life.engine);
         *kept = None;
+        Ok(None)
+    }
+
+    /// Takes steps until one ends the life. Returns `None` at the end of the input.
+    async fn steps(&mut self, life: &mut Life, steps: &mut Steps) -> Result<Option<Ended>, Halt> {
+        if self.settings.memory < 128 {
+            unless_crashed(&life.machine, life.engine.recovered()).await?;
+        }
+        for step in steps {
+            let end = self.step(life, step).await?;
+            if end.is_some() {
+                return Ok(end);
+            }
+        }
+        self.round(life).await?;
         Ok(None)
     }
 
@@ -339,12 +360,6 @@ impl Run {
         self.is_orderly = false;
     }
 
-    fn die(&mut self, life: Life, clock: u8) -> Result<u8, String> {
-        self.count(&life.engine);
-        self.crashed(&life.machine, losses(&life.engine));
-        Ok(clock)
-    }
-
     async fn stop(&mut self, life: Life, clock: u8) -> Result<u8, String> {
         let before = losses(&life.engine);
         let Life {
@@ -381,69 +396,47 @@ impl Run {
         Ok(clock)
     }
 
-    async fn step(
-        &mut self,
-        life: &mut Life,
-        step: Step,
-    ) -> Result<Result<Option<Ended>, (Crashed, u8)>, String> {
-        let plain = |done: Result<(), Crashed>| done.map(|()| None).map_err(|crashed| (crashed, 0));
+    async fn step(&mut self, life: &mut Life, step: Step) -> Result<Option<Ended>, Halt> {
         match step {
-            Step::Call { connection, call } => Ok(plain(self.add(life, connection, call).await?)),
+            Step::Call { connection, call } => self.add(life, connection, call).await?,
             Step::Cuts { connection, pieces } => {
                 if let Some(client) = &mut life.clients[connection] {
                     client.pieces = pieces;
                 }
-                Ok(Ok(None))
             }
             Step::Arm { kind, after } => {
+                self.clock = kind / 16;
                 life.machine.arm(End::of(kind), u32::from(after) + 1);
-                Ok(Ok(None))
             }
-            Step::SlowRead(by) => {
-                life.machine.slow_read(time_step(by % 8));
-                Ok(Ok(None))
-            }
-            Step::Barrier => Ok(plain(self.round(life).await?)),
+            Step::SlowRead(by) => life.machine.slow_read(time_step(by % 8)),
+            Step::Barrier => self.round(life).await?,
             Step::Pass(by) => {
-                if let Err(crashed) = self.round(life).await? {
-                    return Ok(Err((crashed, by)));
-                }
-                let sleep = runtime::sleep(time_step(by));
-                Ok(plain(unless_crashed(&life.machine, sleep).await))
+                self.round(life).await?;
+                unless_crashed(&life.machine, runtime::sleep(time_step(by))).await?;
             }
             Step::Checkpoint => {
-                if let Err(crashed) = self.round(life).await? {
-                    return Ok(Err((crashed, 0)));
-                }
-                let writes = life.engine.checkpoint_now();
-                Ok(plain(unless_crashed(&life.machine, writes).await.map(drop)))
+                self.round(life).await?;
+                unless_crashed(&life.machine, life.engine.checkpoint_now()).await?;
             }
             Step::Reconnect(number) => {
-                let done = self.round(life).await?;
+                self.round(life).await?;
                 life.clients[number] = life.connect();
-                Ok(plain(done))
             }
-            Step::Restart(clock) => match self.round(life).await? {
-                Ok(()) => Ok(Ok(Some(Ended::Stop(clock)))),
-                Err(crashed) => Ok(Err((crashed, clock))),
-            },
-            Step::Crash(clock) => match self.round(life).await? {
-                Ok(()) => {
-                    life.machine.crash(End::of(clock / 16));
-                    Ok(Ok(Some(Ended::Crash(clock))))
-                }
-                Err(crashed) => Ok(Err((crashed, clock))),
-            },
+            Step::Restart(clock) => {
+                self.round(life).await?;
+                return Ok(Some(Ended::Stop(clock)));
+            }
+            Step::Crash(clock) => {
+                self.round(life).await?;
+                life.machine.crash(End::of(clock / 16));
+                return Ok(Some(Ended::Crash(clock)));
+            }
         }
+        Ok(None)
     }
 
     /// Adds a command to the round. Sends the round first if the command has to wait for it.
-    async fn add(
-        &mut self,
-        life: &mut Life,
-        connection: usize,
-        call: Call,
-    ) -> Result<Result<(), Crashed>, String> {
+    async fn add(&mut self, life: &mut Life, connection: usize, call: Call) -> Result<(), Halt> {
         let limits = self.world.limits;
         let is_alone = round::is_alone(&call.bytes, &limits);
         let keys = round::keys(&call.bytes, &limits);
@@ -454,10 +447,8 @@ impl Run {
         };
         let together = life.pending.iter().flatten().filter(shares_key).count();
         let is_full = life.pending.iter().map(Vec::len).sum::<usize>() >= MOST_IN_A_ROUND;
-        if (is_alone || is_full || together >= MOST_TOGETHER)
-            && let Err(crashed) = self.round(life).await?
-        {
-            return Ok(Err(crashed));
+        if is_alone || is_full || together >= MOST_TOGETHER {
+            self.round(life).await?;
         }
         let end = call.end;
         self.next_source += 1;
@@ -468,15 +459,15 @@ impl Run {
             answer: None,
         });
         if is_alone || end != After::GoesOn {
-            return self.round(life).await;
+            self.round(life).await?;
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
     /// Sends the commands of the round, and judges their answers.
-    async fn round(&mut self, life: &mut Life) -> Result<Result<(), Crashed>, String> {
+    async fn round(&mut self, life: &mut Life) -> Result<(), Halt> {
         if life.pending.iter().all(Vec::is_empty) {
-            return Ok(Ok(()));
+            return Ok(());
         }
         let before = losses(&life.engine);
         let is_recovering = life.engine.recovery().is_running;
@@ -520,16 +511,13 @@ impl Run {
         let commands = sent.iter().flatten();
         self.report.commands += commands.filter(|sent| sent.answer.is_some()).count() as u64;
         round::judge(&mut self.world, &sent, facts)?;
-        let done = match done {
-            Err(crashed) => return Ok(Err(crashed)),
-            Ok(done) => done.map_err(|_| "a connection waits for ever".to_owned())?,
-        };
+        let done = done?.map_err(|_| "a connection waits for ever".to_owned())?;
         for (number, goes_on) in done.into_iter().enumerate() {
             if goes_on? == Some(false) {
                 life.clients[number] = None;
             }
         }
-        Ok(Ok(()))
+        Ok(())
     }
 }
 

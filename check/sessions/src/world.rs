@@ -189,7 +189,8 @@ impl World {
                 if stays {
                     states.push(state.clone());
                 }
-                if !(is_older && state.as_ref().is_some_and(is_newer)) && !states.contains(&None) {
+                let is_kept = is_older && state.as_ref().is_some_and(is_newer);
+                if !is_kept && !states.contains(&None) {
                     states.push(None);
                 }
                 if state.is_some() {

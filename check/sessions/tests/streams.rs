@@ -41,3 +41,16 @@ fn random_streams_get_the_answers_of_the_model() {
         assert!(reached.iter().all(|&count| count > 0), "{all:?}");
     }
 }
+
+#[test]
+fn the_corpus_gets_the_answers_of_the_model() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/seeds/server_sessions");
+    let mut inputs = 0;
+    for entry in std::fs::read_dir(folder).expect("the corpus is there") {
+        let path = entry.expect("the folder can be read").path();
+        let input = std::fs::read(&path).expect("a file");
+        run(&input).unwrap_or_else(|wrong| panic!("{}: {wrong}", path.display()));
+        inputs += 1;
+    }
+    assert!(inputs > 0);
+}

@@ -290,6 +290,14 @@ impl Superblock {
         self.checkpoint_sequence >= self.clock_sequence
     }
 
+    /// Returns the difference that the last [`note_old_clock`](Self::note_old_clock) has noted, if it was called when the limit
+    /// of sequence numbers was `sequence` or more.
+    pub fn old_clock_noted_since(&self, sequence: u64) -> Option<i64> {
+        let [_, newer] = self.old_clocks;
+        let is_since = newer.below.get() > 0 && self.clock_sequence.get() >= sequence;
+        is_since.then(|| newer.ahead.get())
+    }
+
     /// Notes that all items with versions below the limit were stored by clocks that are ahead of the present one by `seconds`
     /// more than they have been. The two differences known before become one, the larger.
     pub fn note_old_clock(&mut self, seconds: i64) {
@@ -451,6 +459,8 @@ mod tests {
         superblock.note_old_clock(7200);
         assert_eq!(clocks(&superblock), [(0, 0), (100, 7200)]);
         assert!(!superblock.has_clock_of_checkpoint());
+        assert_eq!(superblock.old_clock_noted_since(7), Some(7200));
+        assert_eq!(superblock.old_clock_noted_since(8), None);
         superblock.set_checkpoint(99, 7, &[3], 5);
         assert!(superblock.has_clock_of_checkpoint());
         superblock.version_limit = 200.into();

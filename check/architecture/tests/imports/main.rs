@@ -39,7 +39,7 @@ const CRATES: &[&[&str]] = &[
     &["engine"],
     &["checker", "flowstone", "on-flash", "server"],
     &[SYSTEM],
-    &["cli", "systems"],
+    &["cli", "sessions", "systems"],
     &["lab"],
     &["program"],
 ];

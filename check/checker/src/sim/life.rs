@@ -64,6 +64,7 @@ impl Machine {
             random: Mutex::new(SmallRng::seed_from_u64(random.random())),
             rates: Mutex::new(plan.early),
             rots: plan.rots,
+            steps_clock: plan.steps_clock,
             state: Mutex::new(WatchState::default()),
         });
         Self {

@@ -119,6 +119,8 @@ pub(super) struct Plan {
     pub(super) slow_reads: Duration,
     /// Time that a sync of the journal takes.
     pub(super) sync_time: Duration,
+    /// Whether the wall clock steps far between lives.
+    pub(super) steps_clock: bool,
 }
 
 /// A disk that fails for short times.
@@ -341,6 +343,14 @@ fn slow_reads(seed: u64, kind: Kind) -> Duration {
     } else {
         Duration::ZERO
     }
+}
+
+/// In one run in this many the wall clock steps between lives, by hours, days or decades.
+const RUNS_PER_CLOCK_STEPS: u32 = 5;
+
+fn steps_clock(seed: u64) -> bool {
+    let random = &mut SmallRng::seed_from_u64(seed.rotate_left(11) ^ !seed);
+    random.random_ratio(1, RUNS_PER_CLOCK_STEPS)
 }
 
 fn is_crowd(seed: u64) -> bool {
@@ -566,7 +576,12 @@ impl Plan {
             rots: rots(seed),
             slow_reads: slow_reads(seed, kind),
             sync_time: sync_time(seed),
+            steps_clock: steps_clock(seed),
         };
+        // These faults cost the journal's seconds, and with them the measure of a step.
+        if plan.steps_clock {
+            (plan.sync_fails, plan.disk_fails, plan.rots) = (None, None, None);
+        }
         plan.unsettled += SYNCS_IN_A_ROW * plan.sync_time;
         if plan.sync_fails.is_some() || plan.nand.is_some() {
             plan.disk_fails = None;
@@ -593,6 +608,7 @@ impl Plan {
             (!self.sync_time.is_zero(), " with slow syncs"),
             (self.clients == CROWD, " with a crowd"),
             (self.index_bytes.is_some(), " with its index apart"),
+            (self.steps_clock, " whose clock steps"),
         ];
         let injected = faults.iter().filter(|(is_injected, _)| *is_injected);
         injected.map(|(_, words)| *words).collect()

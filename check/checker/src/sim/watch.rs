@@ -10,8 +10,8 @@ use device::{JournalImage, MemoryJournal, Tear};
 use engine::placement::{Look, Probe};
 use engine::{Engine, MemoryCursor};
 use parking_lot::Mutex;
-use rand::Rng;
 use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 use runtime::sim::EPOCH_UNIX_SECONDS;
 
 use super::media::{End, Media, Remains};
@@ -21,8 +21,18 @@ use engine::history::{Crash, History};
 
 /// Seconds for which the journal may not record that time has passed.
 const HEARTBEAT_SECONDS: u32 = 12;
-/// Largest change of the clock between two lives, in either direction.
+/// Largest change of the clock between two lives, in either direction, unless it steps far.
 const MAX_SHIFT_SECONDS: i64 = 100;
+/// Smallest step of a clock that steps far, and the range of its seconds.
+const LEAST_STEP_SECONDS: i64 = 300;
+const CLOCK_SECONDS: std::ops::Range<i64> = 500_000_000..3_500_000_000;
+/// Seconds of an hour, a day and a year.
+const HOUR: i64 = 3600;
+const DAY: i64 = 24 * HOUR;
+const YEAR: i64 = 366 * DAY;
+/// Seconds before and after the last one known from which on a start takes its clock for impossible.
+const KEPT_SECONDS: u32 = 60;
+const FAR_SECONDS: u32 = 20 * YEAR as u32;
 
 /// The state after a crash, and the history up to it.
 #[derive(Clone)]
@@ -57,6 +67,8 @@ pub(super) struct Facts {
     pub(super) restart: u32,
     /// Latest Unix second that the cache is sure to remember.
     pub(super) remembered: u32,
+    /// Latest Unix second since the clock has stepped.
+    pub(super) latest: u32,
     /// Keys that must be found again, with the tags of their values.
     pub(super) expected: Vec<(u64, u64)>,
     /// Whether no write on the medium is torn.
@@ -87,6 +99,8 @@ pub(super) struct Watch {
     pub(super) rates: Mutex<Rates>,
     /// One crash point in this many finds a rotten page of the journal.
     pub(super) rots: Option<u32>,
+    /// Whether the wall clock steps far between lives.
+    pub(super) steps_clock: bool,
     pub(super) state: Mutex<WatchState>,
 }
 
@@ -230,19 +244,27 @@ impl Watch {
             Vec::new()
         };
         let undone = self.undone(is_power_cut, rotten.is_some(), nanos);
+        let shift = if self.steps_clock {
+            self.any_step(now, seed)
+        } else {
+            shift
+        };
         let mut crash = self.crash(now, shift, nanos, undone);
         if rotten.is_some_and(|(page, _)| page == 0) {
             // The journal's head holds the latest second.
             crash.remembered = 0;
         }
-        history.crash(&crash);
+        let (latest, restart) = (self.before.latest.max(now), crash.restart);
+        let has_stepped = self.steps_clock && is_impossible(latest, restart);
+        self.end_history(&mut history, &crash);
         let point = CrashPoint {
             remains: self.media.crash(end, seed),
             journal: image,
             history,
             facts: Facts {
                 restart: crash.restart,
-                remembered: crash.remembered,
+                remembered: if has_stepped { 0 } else { crash.remembered },
+                latest: if has_stepped { restart } else { latest },
                 expected,
                 is_whole: self.before.is_whole && !self.media.tears(end, undone) && !has_failed,
                 is_known: self.is_known(),
@@ -300,6 +322,47 @@ impl Watch {
         }
     }
 
+    /// Draws a step of the wall clock at Unix second `now`, from a generator of its own. The clock does not step while the
+    /// image is being opened: until a start has ended it is open whether it has noted the step before it.
+    fn any_step(&self, now: u32, seed: u64) -> i64 {
+        let random = &mut SmallRng::seed_from_u64(seed.rotate_left(61) ^ !seed);
+        let by = match random.random_range(0..10) {
+            0..4 => 0,
+            4 => random.random_range(LEAST_STEP_SECONDS..3 * HOUR),
+            5 => -random.random_range(LEAST_STEP_SECONDS..3 * HOUR),
+            6 => -random.random_range(HOUR..90 * DAY),
+            7 => random.random_range(HOUR..90 * DAY),
+            8 => random.random_range(21 * YEAR..25 * YEAR),
+            _ => -random.random_range(YEAR..25 * YEAR),
+        };
+        // Near the last second known it would be open whether the clock is taken for impossible.
+        let latest = i64::from(self.before.latest.max(now));
+        let restart = i64::from(now) + by;
+        let is_clear = restart >= latest || restart <= latest - LEAST_STEP_SECONDS;
+        if self.is_opened() && is_clear && CLOCK_SECONDS.contains(&restart) {
+            by
+        } else {
+            0
+        }
+    }
+
+    /// Records a crash, and the step of the clock after it.
+    fn end_history(&self, history: &mut History, crash: &Crash) {
+        let latest = self.before.latest.max(runtime::unix_seconds());
+        if !self.steps_clock {
+            return history.crash(crash);
+        }
+        let stays = Crash {
+            restart: latest,
+            ..*crash
+        };
+        let has_stepped = is_impossible(latest, crash.restart);
+        history.crash(if has_stepped { &stays } else { crash });
+        if has_stepped {
+            history.step_clock(latest, crash.restart);
+        }
+    }
+
     /// Takes crash points after an orderly stop: the items in `present` must be there and nothing comes back,
     /// whether the process dies or the power fails.
     pub(super) fn take_stopped(&self, present: Option<Vec<(u64, u64)>>) {
@@ -311,12 +374,13 @@ impl Watch {
             let mut state = self.state.lock();
             let has_failed = state.has_failed;
             let point = state.points.last_mut().expect("just taken");
-            history.crash(&Crash {
+            let stop = Crash {
                 settled: u64::MAX,
                 remembered: point.facts.remembered,
                 restart: point.facts.restart,
                 is_settled: true,
-            });
+            };
+            self.end_history(&mut history, &stop);
             point.history = history;
             point.facts.is_orderly = true;
             point.facts.is_cut = self.before.is_cut;
@@ -442,6 +506,11 @@ impl Watch {
     pub(super) fn synced(&self, written: HashSet<u64>) {
         self.state.lock().durable.extend(written);
     }
+}
+
+/// Returns whether a start at Unix second `restart` takes its clock for impossible, where `latest` is the latest second known.
+fn is_impossible(latest: u32, restart: u32) -> bool {
+    restart.saturating_add(KEPT_SECONDS) < latest || restart > latest.saturating_add(FAR_SECONDS)
 }
 
 /// Returns the generation of the segment in which the index names an item for the key.

@@ -46,17 +46,30 @@ impl LastRun {
     }
 
     /// Returns the clock of a run that starts `now`. Notes a step of the clock in `superblock`, which is not raised to the
-    /// limits of that run yet.
+    /// limits of that run yet. Each start raises the limit of sequence numbers by `reserve`.
     pub(crate) fn start_clock(
         &self,
         log: &dyn Log,
         now: u32,
         superblock: &mut Superblock,
+        reserve: u64,
     ) -> StartClock {
         let known = match superblock.has_clock_of_checkpoint() {
             true => self.dead.clock.max(head::clock(log)),
             false => head::clock(log),
         };
+        // A start that did not end may have noted a step and left the journal with the clock before it: the difference
+        // would count twice.
+        let begun = run_number(log.load(BEGUN_WORD));
+        let unfinished = u64::from(run_number(superblock.run.get()).saturating_sub(begun));
+        let since = superblock
+            .sequence_limit
+            .get()
+            .saturating_sub(unfinished * reserve);
+        let noted = superblock
+            .old_clock_noted_since(since)
+            .filter(|_| unfinished > 0 && known > 0);
+        let known = noted.map_or(known, |ahead| shifted(known, -ahead));
         match step(now, known) {
             Some(ahead) => {
                 superblock.note_old_clock(ahead);
@@ -67,7 +80,8 @@ impl LastRun {
             }
             None => StartClock {
                 second: now.max(known),
-                begins_anew: false,
+                // The journal still has the clock before the step.
+                begins_anew: noted.is_some(),
             },
         }
     }

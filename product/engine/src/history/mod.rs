@@ -23,6 +23,8 @@ const OPEN: Moment = Moment::MAX;
 /// Value of `settled` of a change that a crash may have undone.
 const IN_DOUBT: u64 = u64::MAX;
 
+/// Seconds by which a start may underestimate the last second of the life before.
+const LATE_SECONDS: u32 = 13;
 /// Seconds by which a start may be behind the latest second known and go by its clock all the same.
 const KEPT_SECONDS: u32 = 60;
 
@@ -69,6 +71,8 @@ struct Change {
     /// Most seconds by which its value may expire earlier than it was to: the clock has been set back since, and the item
     /// goes by the clock that it was stored by.
     early: u32,
+    /// Most seconds by which it may expire later.
+    late: u32,
 }
 
 /// A delayed flush whose second has not come.
@@ -492,10 +496,11 @@ impl History {
                 continue;
             }
             asked_for = true;
-            let possible = until.saturating_sub(write.early)..=until;
+            let last = until.saturating_add(write.late);
+            let possible = until.saturating_sub(write.early)..=last;
             let another = expiry
                 .is_some_and(|expiry| !possible.contains(&expiry) || expiry != 0 && expiry <= now);
-            if another || (until != 0 && until <= now) {
+            if another || (until != 0 && last <= now) {
                 if matches!(wrong, Mistake::Invented { .. }) {
                     wrong = Mistake::Expired {
                         key,
@@ -574,7 +579,7 @@ impl History {
         let (asked, answered) = (self.tick(), self.tick());
         let changes = self.keys.get_mut(&key).expect("it explains");
         let expiry = changes[number].effect.expiry().unwrap_or(0);
-        let early = changes[number].early;
+        let Change { early, late, .. } = changes[number];
         let is_of_tag = |change: &&Change| matches!(change.effect, Effect::Value { tag, .. } if tag == seen.tag);
         let unique = changes.iter().filter(is_of_tag).map(|change| change.unique);
         let unique = unique.max().unwrap_or(0);
@@ -584,6 +589,7 @@ impl History {
             answered,
             unique,
             early,
+            late,
             ..Change::new(asked, Effect::Value { tag, expiry })
         });
     }
@@ -683,7 +689,9 @@ impl History {
             change.settled = if in_doubt { IN_DOUBT } else { 0 };
             change.early = change.early.saturating_add(early);
             // An expired value stays expired even if the clock is set back.
-            let expired = |expiry| expiry != 0 && expiry <= crash.remembered;
+            let late = change.late;
+            let expired =
+                |expiry: u32| expiry != 0 && expiry.saturating_add(late) <= crash.remembered;
             if change.effect.expiry().is_some_and(expired) {
                 change.effect = Effect::Gone;
             }
@@ -706,6 +714,25 @@ impl History {
         }
     }
 
+    /// Records that the wall clock has stepped, behind the crash that ended the last life, by so much that the start at Unix
+    /// second `restart` takes it for impossible. `known` is the latest second of the clock before.
+    pub fn step_clock(&mut self, known: u32, restart: u32) {
+        let ahead = i64::from(known) - i64::from(restart);
+        let all = self.keys.values_mut().flatten().chain(&mut self.flushes);
+        for change in all {
+            change.step_clock(ahead);
+        }
+        // A flush comes early by the difference of two clocks at most, and never late.
+        let pending = self.pending.take().map(|pending| pending.deadline);
+        if let Some(last) = pending.max(self.may_be_pending) {
+            self.may_be_pending = Some(moved(last, ahead).max(restart) + LATE_SECONDS);
+            self.is_flush_in_doubt = true;
+        }
+        self.was_set_back = true;
+        self.latest = restart;
+        self.latest_deadline = moved(self.latest_deadline, ahead).saturating_add(LATE_SECONDS);
+    }
+
     /// Records an orderly stop, or a kill after which the clock goes on. A flush under way at that moment
     /// happens before the next start answers, or never.
     pub fn end(&mut self) {
@@ -719,6 +746,16 @@ impl History {
     }
 }
 
+/// Returns a Unix second of a clock that is ahead by `ahead` seconds as one of the present clock. A second before the epoch
+/// becomes the first one; 0 stays.
+fn moved(second: u32, ahead: i64) -> u32 {
+    if second == 0 {
+        return 0;
+    }
+    let moved = (i64::from(second) - ahead).max(1);
+    u32::try_from(moved).unwrap_or(u32::MAX)
+}
+
 impl Change {
     fn new(asked: Moment, effect: Effect) -> Self {
         Self {
@@ -729,7 +766,23 @@ impl Change {
             unique: 0,
             due: 0,
             early: 0,
+            late: 0,
         }
+    }
+
+    /// Moves its times to a clock that is behind by `ahead` seconds.
+    fn step_clock(&mut self, ahead: i64) {
+        self.due = moved(self.due, ahead);
+        let (Effect::Value { expiry, .. } | Effect::Kept { expiry }) = &mut self.effect else {
+            return;
+        };
+        *expiry = moved(*expiry, ahead);
+        // By a third step the cache goes by the later one of two clocks.
+        self.early = match self.late {
+            0..=LATE_SECONDS => self.early.saturating_add(KEPT_SECONDS + LATE_SECONDS),
+            _ => u32::MAX,
+        };
+        self.late = self.late.saturating_add(LATE_SECONDS);
     }
 
     /// Returns whether this change has certainly removed the value of another change, for a reader who asks

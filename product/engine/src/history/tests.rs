@@ -299,3 +299,36 @@ fn what_keeps_a_value_keeps_it_when_pruned() {
     history.settle(1, seen);
     assert_eq!(history.certain(1).unwrap().expiry, 50);
 }
+
+#[test]
+fn a_value_goes_by_the_clock_that_it_was_stored_by() {
+    let mut history = History::default();
+    let day = Effect::Value {
+        tag: 10,
+        expiry: 100_000 + 86_400,
+    };
+    let asked = history.ask(1, day);
+    history.answer(asked, Some(day), 0);
+    history.pass(100_000);
+    history.crash(&crash(u64::MAX, 100_000, 100_000));
+    let read = |expiry, now| {
+        let seen = Seen {
+            tag: 10,
+            expiry: Some(expiry),
+            unique: None,
+            now,
+        };
+        Ok(Some(seen))
+    };
+    for restart in [50_000, 900_000_000] {
+        let mut history = history.clone();
+        history.step_clock(100_000, restart);
+        let asked = history.tick();
+        let expiry = restart + 86_400;
+        let mut check = |expiry, now| history.check(1, asked, read(expiry, now));
+        assert_eq!(check(expiry, expiry - 100), Ok(()));
+        assert_eq!(check(expiry - 60, expiry - 100), Ok(()), "a little early");
+        assert!(check(expiry + 100, expiry - 100).is_err(), "another expiry");
+        assert!(check(expiry, expiry + 100).is_err(), "it has expired");
+    }
+}

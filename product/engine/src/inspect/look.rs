@@ -18,6 +18,7 @@ use crate::durability::superblocks::Copies;
 use crate::format::journal::{HEAD_WORDS, Record, chunk_words};
 use crate::format::segment::{PAGE_BYTES, SummaryEntry};
 use crate::format::superblock::Superblock;
+use crate::lifecycle::SEQUENCE_RESERVE;
 use crate::settings::META_BYTES;
 use crate::store::{
     CheckpointSource, Layout, Scan, SegmentId, SegmentStore, SlabClasses, StoreConfig, StoreFlash,
@@ -186,7 +187,7 @@ impl Look {
                 let first_version = look.superblock.version_limit.get();
                 // A copy: an inspection writes nothing.
                 let mut superblock = *look.superblock;
-                let clock = found.start_clock(log, look.clock, &mut superblock);
+                let clock = found.start_clock(log, look.clock, &mut superblock, SEQUENCE_RESERVE);
                 look.clock = clock.second;
                 let clocks = OldClocks {
                     first_version,

@@ -18,4 +18,4 @@ pub use open::Opening;
 
 /// Segment sequence numbers reserved for one run. Not a round number: its low bits, which DEAD records keep, are to
 /// differ between runs.
-const SEQUENCE_RESERVE: u64 = (1 << 40) + 100_003;
+pub(crate) const SEQUENCE_RESERVE: u64 = (1 << 40) + 100_003;

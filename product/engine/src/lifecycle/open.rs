@@ -236,6 +236,10 @@ async fn begin_run(
     {
         journal_place::write(&image.meta, shape.image_id, &path).await?;
     }
+    if !starts_empty && clock.begins_anew {
+        // No crash may leave the clock of earlier runs with a run that has begun.
+        head::forget_clock(&*log);
+    }
     // From here on superblock and journal both name this run, so that a flash put back to an earlier state is detected.
     log.store(BEGUN_WORD, image.superblock.run.get());
     if starts_empty {

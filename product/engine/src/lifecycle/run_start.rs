@@ -2,6 +2,7 @@
 //!
 //! This file writes nothing to a device.
 
+use super::SEQUENCE_RESERVE;
 use super::base::Base;
 use super::budget::Budget;
 use super::image::Image;
@@ -42,7 +43,7 @@ impl RunStart {
             Some(new) => (None, new),
             None => match last_run(config, base, superblock, now).await {
                 Ok(last_run) => {
-                    clock = last_run.start_clock(&*base.log, now, superblock);
+                    clock = last_run.start_clock(&*base.log, now, superblock, SEQUENCE_RESERVE);
                     let (items, orderly) = (last_run.items(), superblock.is_clean());
                     (Some(last_run), Start::Warm { items, orderly })
                 }

@@ -7,6 +7,7 @@ use device::Image;
 use flowstone_engine::{
     AfterDowntime, Amend, Change, Distrust, Engine, EngineConfig, Peek, Put, Start,
 };
+use parking_lot::Mutex;
 use runtime::sim::Sim;
 
 use crate::faults::IMAGE_BYTES;
@@ -210,6 +211,41 @@ fn a_flush_that_has_come_does_not_come_again_by_another_clock() {
     cache.run(0, &tight(), async |engine| {
         assert!(get(&engine, b"stored since").await.is_some());
     });
+}
+
+#[test]
+fn a_start_that_dies_notes_a_step_of_the_clock_once() {
+    let mut cache = Cache::new();
+    cache.run(0, &tight(), async |engine| set_for(&engine, 1, 3600).await);
+    for step in [-2 * HOUR, 30 * YEAR] {
+        let (disk, media) = cache.left.media();
+        let states: Arc<Mutex<Vec<Left>>> = Arc::default();
+        let (kept, log) = (Arc::clone(&states), Arc::downgrade(&media.journal));
+        media.journal.observe(move |_| {
+            let log = log.upgrade().expect("it is being stored to");
+            kept.lock().push(Left {
+                image: disk.snapshot(),
+                words: log.crash(),
+            });
+        });
+        let sim = Sim::new(11);
+        sim.shift_wall_clock(step);
+        sim.block_on(async { drop(start(&media, &tight()).await) });
+        sim.crash();
+        media.journal.observe(|_| {});
+        let states = std::mem::take(&mut *states.lock());
+        assert!(states.len() > 2);
+        for left in states {
+            let sim = Sim::new(11);
+            let mut died = Cache { sim, left };
+            died.run(step, &tight(), async |engine| {
+                assert!((3500..=3600).contains(&time_to_live(&engine, 1).await));
+            });
+            died.run(0, &tight(), async |engine| {
+                assert!((3500..=3600).contains(&time_to_live(&engine, 1).await));
+            });
+        }
+    }
 }
 
 #[test]

@@ -12,6 +12,11 @@ pub(crate) fn clock(log: &dyn Log) -> u32 {
     decode_clock(log.load(CLOCK_WORD)).unwrap_or(0)
 }
 
+/// Empties the clock, before it begins anew.
+pub(crate) fn forget_clock(log: &dyn Log) {
+    log.store(CLOCK_WORD, 0);
+}
+
 /// Begins the clock anew, with the one of a run whose start has noted in the superblock how far the old one was ahead. An
 /// image that starts empty needs no note.
 pub(crate) fn set_clock(log: &dyn Log, now: u32) {
