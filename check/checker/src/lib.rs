@@ -1,4 +1,4 @@
-//! Looks for wrong and resurrected values, and for memory beyond the bound.
+//! Looks for wrong and resurrected values, for memory beyond the bound, and for long waits.
 //!
 //! ```text
 //!   clients ──> engine ──> faulty disk, journal        (virtual time, all from one seed)
@@ -9,12 +9,14 @@
 //!
 //! [`simulate`] runs whole engines on the simulated runtime, crashes them at random moments and checks every
 //! key after a restart. [`kill`] does the same to a real server process. [`memory()`] sends greedy clients to
-//! a server. A failure names its seed and replays from it.
+//! a server. [`stalls()`] measures the waits of a probe while a server does its work. A failure names its seed and replays
+//! from it.
 
 mod kill;
 mod memory;
 mod server;
 mod sim;
+mod stalls;
 mod values;
 
 pub use kill::{KillError, KillOptions, KillReport, kill};
@@ -22,3 +24,4 @@ pub use memory::{
     Kind, MOST_AFTERWARDS, MOST_AT_PEAK, MemoryError, MemoryOptions, MemoryRow, REST, memory,
 };
 pub use sim::{Failure, Report, simulate, simulate_placement, simulate_preset};
+pub use stalls::{MOST_OF_MEDIAN, Situation, StallError, StallOptions, StallRow, stalls};

@@ -1,15 +1,18 @@
-//! `flowstone check`: looks for wrong and resurrected values, and for memory beyond the bound.
+//! `flowstone check`: looks for wrong and resurrected values, for memory beyond the bound, and for long waits.
 //!
 //! `crashes` simulates whole caches from seeds, crashes them at random moments and checks them after a
 //! restart. `kills` starts this program as a server, puts load on it and kills it. `memory` starts it too,
-//! and sends greedy and hostile clients. The exit code is 1 if something is wrong, and the report names the
+//! and sends greedy and hostile clients. `stalls` starts it in ten situations, and measures the waits of a probe. The exit code is 1 if something is wrong, and the report names the
 //! seed to repeat it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use checker::{KillOptions, Kind, MemoryOptions, MemoryRow, Report};
+use checker::{
+    KillOptions, Kind, MOST_OF_MEDIAN, MemoryOptions, MemoryRow, Report, Situation, StallOptions,
+    StallRow,
+};
 use clap::{Args, Subcommand};
 use engine::EngineConfig;
 use engine::config::Sizes;
@@ -33,6 +36,8 @@ enum What {
     Kills(KillArgs),
     /// Let greedy and hostile clients loose on a real server, and compare its memory with the bound.
     Memory(MemoryArgs),
+    /// Measure the waits of a probe connection while a real server is busy.
+    Stalls(StallArgs),
 }
 
 #[derive(Args)]
@@ -117,6 +122,34 @@ struct MemoryArgs {
     json: bool,
 }
 
+#[derive(Args)]
+struct StallArgs {
+    /// The preset that the servers run [default: flowstone].
+    #[arg(long, value_name = "PRESET", value_parser = preset)]
+    preset: Option<String>,
+    /// Situations [default: all].
+    #[arg(long, value_delimiter = ',', value_name = "SITUATION,...")]
+    situations: Vec<Situation>,
+    /// Memory of a server.
+    #[arg(long, default_value = "64MiB", value_name = "SIZE")]
+    memory: Size,
+    /// Flash of a server.
+    #[arg(long, default_value = "256MiB", value_name = "SIZE")]
+    flash_size: Size,
+    /// Share of the full time of a situation, 30 s, and of the 5,000,000 items that expire.
+    #[arg(long, default_value_t = 1.0, value_name = "PART")]
+    scale: f64,
+    /// Fail if the longest wait of a second is over so many medians.
+    #[arg(long, value_name = "RATIO")]
+    most: Option<f64>,
+    /// An empty directory for the servers' files [default: one of its own, removed afterwards].
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Print one JSON object a line instead of words.
+    #[arg(long)]
+    json: bool,
+}
+
 /// Approximate sizes for which a preset is configured in a simulation; each seed decides the exact ones.
 const SIMULATED: Sizes = Sizes {
     memory_bytes: 16 << 20,
@@ -139,6 +172,7 @@ pub(crate) fn run(args: &CheckArgs) -> ExitCode {
         What::Crashes(args) => crashes(args),
         What::Kills(args) => kills(args),
         What::Memory(args) => memory(args),
+        What::Stalls(args) => stalls(args),
     }
 }
 
@@ -439,5 +473,77 @@ fn memory_words(row: &MemoryRow) -> String {
             (false, 0) => "  TOO MUCH".to_owned(),
             (false, left) => format!("  TOO MUCH, {left} connections left"),
         },
+    )
+}
+
+/// Seconds of a situation, and items that expire, at full scale.
+const SITUATION_S: f64 = 30.0;
+const EXPIRING: f64 = 5e6;
+
+fn stalls(args: &StallArgs) -> ExitCode {
+    let place = match Workplace::new(args.dir.as_ref()) {
+        Ok(place) => place,
+        Err(what) => return cli::exit::refuse(what),
+    };
+    let options = StallOptions {
+        program: place.program.clone(),
+        directory: place.directory.clone(),
+        preset: args.preset.clone(),
+        memory_bytes: args.memory.0,
+        flash_bytes: args.flash_size.0,
+        lasts: Duration::from_secs_f64((SITUATION_S * args.scale).max(1.0)),
+        expiring: (EXPIRING * args.scale) as u64,
+        situations: if args.situations.is_empty() {
+            Situation::ALL.to_vec()
+        } else {
+            args.situations.clone()
+        },
+    };
+    let bar = progress_bar(options.situations.len() as u64, "situations");
+    let mut beyond = Vec::new();
+    let outcome = checker::stalls(&options, |row| {
+        bar.inc(1);
+        bar.suspend(|| say(args.json, &stall_object(row), &stall_words(row)));
+        if args.most.is_some_and(|most| row.ratio() > most) {
+            beyond.push(row.situation.name());
+        }
+    });
+    bar.finish_and_clear();
+    let wrong = match outcome {
+        Ok(()) if beyond.is_empty() => {
+            place.remove();
+            return ExitCode::SUCCESS;
+        }
+        Ok(()) => format!("longer waits than allowed: {}", beyond.join(", ")),
+        Err(error) => error.to_string(),
+    };
+    let object = json!({ "failed": true, "what": wrong });
+    say(args.json, &object, &format!("WRONG: {wrong}"));
+    ExitCode::FAILURE
+}
+
+fn stall_object(row: &StallRow) -> Value {
+    let us = |time: Duration| time.as_secs_f64() * 1e6;
+    json!({
+        "situation": row.situation.name(), "answers": row.answers, "median_us": us(row.median),
+        "usual_second_us": us(row.usual), "longest_second_us": us(row.longest), "ratio": row.ratio(),
+    })
+}
+
+fn stall_words(row: &StallRow) -> String {
+    let us = |time: Duration| time.as_secs_f64() * 1e6;
+    let mark = if row.ratio() > MOST_OF_MEDIAN {
+        "  OVER 10"
+    } else {
+        ""
+    };
+    format!(
+        "{:10} {:6} answers: median {:5.0} us, worst of a usual second {:7.0} us, of the longest {:7.0} us: {:6.1} medians{mark}",
+        row.situation,
+        row.answers,
+        us(row.median),
+        us(row.usual),
+        us(row.longest),
+        row.ratio(),
     )
 }
