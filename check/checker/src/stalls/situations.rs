@@ -306,7 +306,7 @@ fn start(options: &StallOptions, situation: Situation, directory: PathBuf) -> io
 /// Returns the name of an emulated drive that takes about 5 MB a second.
 fn slow_drive(options: &StallOptions) -> String {
     format!(
-        "ftl:mlc,size={},channels=1,luns=1,program_us=3200",
+        "ftl:mlc,size={},block=512KiB,channels=1,luns=1,program_us=3200",
         options.flash_bytes
     )
 }
