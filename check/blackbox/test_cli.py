@@ -1,5 +1,6 @@
 """The command line: what is wrong is said in one line, with status 2, and nothing is touched."""
 
+import json
 import subprocess
 
 import pytest
@@ -167,3 +168,18 @@ def test_serve_help_names_the_options(tmp_path):
         "--idle-timeout --force"
     ).split():
         assert option in text, option
+
+
+def test_stalls_are_measured_in_each_situation(tmp_path):
+    """Issue: "a probe connection (one GET in 10 ms) measures the longest second"."""
+    done = run(
+        *["check", "stalls", "--scale", "0.01", "--situations", "idle,expiry,stop,silent"],
+        *["--memory", "40MiB", "--flash-size", "64MiB", "--dir", tmp_path / "stalls", "--json"],
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["situation"] for row in rows] == ["idle", "expiry", "stop", "silent"]
+    for row in rows:
+        assert row["answers"] > 10
+        assert 0 < row["median_us"] <= row["longest_second_us"]

@@ -1,4 +1,5 @@
-//! Looks for wrong and resurrected values, for memory beyond the bound, and for writes that nobody asked for.
+//! Looks for wrong and resurrected values, for memory beyond the bound, for writes beyond requests, and for
+//! long waits.
 //!
 //! ```text
 //!   clients ──> engine ──> faulty disk, journal        (virtual time, all from one seed)
@@ -9,7 +10,8 @@
 //!
 //! [`simulate`] runs whole engines on the simulated runtime, crashes them at random moments and checks every
 //! key after a restart. [`kill`] does the same to a real server process. [`memory()`] sends greedy clients to
-//! a server, [`amplification()`] clients of small amendments. A failure names its seed and replays from it.
+//! a server, [`amplification()`] clients of small amendments. [`stalls()`] measures the waits of a probe while a server does its work. A failure names its seed and replays
+//! from it.
 
 mod amplification;
 mod client;
@@ -17,6 +19,7 @@ mod kill;
 mod memory;
 mod server;
 mod sim;
+mod stalls;
 mod values;
 
 pub use amplification::{
@@ -27,3 +30,4 @@ pub use memory::{
     Kind, MOST_AFTERWARDS, MOST_AT_PEAK, MemoryError, MemoryOptions, MemoryRow, REST, memory,
 };
 pub use sim::{Failure, Report, simulate, simulate_placement, simulate_preset};
+pub use stalls::{MOST_OF_MEDIAN, Situation, StallError, StallOptions, StallRow, stalls};

@@ -28,6 +28,16 @@ pub(crate) struct Server {
 impl Server {
     /// Starts a server with `options` and with the options that name its files.
     pub(crate) fn start<S: AsRef<OsStr>>(place: Place<'_>, options: &[S]) -> io::Result<Self> {
+        let flash = place.directory.join("flowstone.flash");
+        Self::start_on(place, options, flash.as_os_str())
+    }
+
+    /// Starts a server with `options` on `flash`, a path or the name of an emulated device.
+    pub(crate) fn start_on<S: AsRef<OsStr>>(
+        place: Place<'_>,
+        options: &[S],
+        flash: &OsStr,
+    ) -> io::Result<Self> {
         let socket = place.directory.join("flowstone.sock");
         let log = std::fs::File::options()
             .create(true)
@@ -39,7 +49,7 @@ impl Server {
             .arg(format!("unix:{}", socket.display()))
             .args(options)
             .arg("--flash")
-            .arg(place.directory.join("flowstone.flash"))
+            .arg(flash)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)

@@ -1,17 +1,20 @@
-//! `flowstone check`: looks for wrong and resurrected values, for memory beyond the bound, and for writes beyond requests.
+//! `flowstone check`: looks for wrong and resurrected values, for memory beyond the bound, for writes beyond requests, and
+//! for long waits.
 //!
-//! `crashes` simulates whole caches from seeds, crashes them at random moments and checks them after a
-//! restart. `kills` starts this program as a server, puts load on it and kills it. `memory` starts it too,
-//! and sends greedy and hostile clients, `amplification` clients of small amendments. The exit code is 1 if something is wrong, and the report names the
-//! seed to repeat it.
+//! `crashes` simulates whole caches from seeds, crashes them at random moments and checks them after a restart. `kills`
+//! starts this program as a server, puts load on it and kills it. `memory` starts it too, and sends greedy and hostile
+//! clients; `amplification` sends clients of small amendments, and `stalls` measures the waits of a probe in ten situations.
+//! The exit code is 1 if something is wrong, and the report names the seed to repeat it.
+
+mod amplification;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use checker::{
-    Amendment, AmplificationOptions, AmplificationRow, KillOptions, Kind, MemoryOptions, MemoryRow,
-    Report,
+    KillOptions, Kind, MOST_OF_MEDIAN, MemoryOptions, MemoryRow, Report, Situation, StallOptions,
+    StallRow,
 };
 use clap::{Args, Subcommand};
 use engine::EngineConfig;
@@ -37,7 +40,9 @@ enum What {
     /// Let greedy and hostile clients loose on a real server, and compare its memory with the bound.
     Memory(MemoryArgs),
     /// Let clients make many small amendments, and compare what they send with what the server writes to flash.
-    Amplification(AmplificationArgs),
+    Amplification(amplification::AmplificationArgs),
+    /// Measure the waits of a probe connection while a real server is busy.
+    Stalls(StallArgs),
 }
 
 #[derive(Args)]
@@ -123,16 +128,25 @@ struct MemoryArgs {
 }
 
 #[derive(Args)]
-struct AmplificationArgs {
-    /// Memory of the servers.
-    #[arg(long, default_value = "64MiB", value_name = "SIZE")]
-    memory: Size,
+struct StallArgs {
     /// The preset that the servers run [default: flowstone].
     #[arg(long, value_name = "PRESET", value_parser = preset)]
     preset: Option<String>,
-    /// Kinds of amendments [default: all].
-    #[arg(long, value_delimiter = ',', value_name = "KIND,...")]
-    kinds: Vec<Amendment>,
+    /// Situations [default: all].
+    #[arg(long, value_delimiter = ',', value_name = "SITUATION,...")]
+    situations: Vec<Situation>,
+    /// Memory of a server.
+    #[arg(long, default_value = "64MiB", value_name = "SIZE")]
+    memory: Size,
+    /// Flash of a server.
+    #[arg(long, default_value = "256MiB", value_name = "SIZE")]
+    flash_size: Size,
+    /// Share of the full time of a situation, 30 s, and of the 5,000,000 items that expire.
+    #[arg(long, default_value_t = 1.0, value_name = "PART")]
+    scale: f64,
+    /// Fail if the longest wait of a second is over so many medians.
+    #[arg(long, value_name = "RATIO")]
+    most: Option<f64>,
     /// An empty directory for the servers' files [default: one of its own, removed afterwards].
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -163,7 +177,8 @@ pub(crate) fn run(args: &CheckArgs) -> ExitCode {
         What::Crashes(args) => crashes(args),
         What::Kills(args) => kills(args),
         What::Memory(args) => memory(args),
-        What::Amplification(args) => amplification(args),
+        What::Amplification(args) => amplification::amplification(args),
+        What::Stalls(args) => stalls(args),
     }
 }
 
@@ -467,47 +482,45 @@ fn memory_words(row: &MemoryRow) -> String {
     )
 }
 
-fn amplification(args: &AmplificationArgs) -> ExitCode {
+/// Seconds of a situation, and items that expire, at full scale.
+const SITUATION_S: f64 = 30.0;
+const EXPIRING: f64 = 5e6;
+
+fn stalls(args: &StallArgs) -> ExitCode {
     let place = match Workplace::new(args.dir.as_ref()) {
         Ok(place) => place,
         Err(what) => return cli::exit::refuse(what),
     };
-    let kinds = match args.kinds.as_slice() {
-        [] => Amendment::ALL.to_vec(),
-        some => some.to_vec(),
-    };
-    let options = AmplificationOptions {
+    let options = StallOptions {
         program: place.program.clone(),
         directory: place.directory.clone(),
         preset: args.preset.clone(),
         memory_bytes: args.memory.0,
-        kinds,
+        flash_bytes: args.flash_size.0,
+        lasts: Duration::from_secs_f64((SITUATION_S * args.scale).max(1.0)),
+        expiring: (EXPIRING * args.scale) as u64,
+        situations: if args.situations.is_empty() {
+            Situation::ALL.to_vec()
+        } else {
+            args.situations.clone()
+        },
     };
-    let bar = progress_bar(options.kinds.len() as u64, "servers");
+    let bar = progress_bar(options.situations.len() as u64, "situations");
     let mut beyond = Vec::new();
-    let outcome = checker::amplification(&options, |row| {
+    let outcome = checker::stalls(&options, |row| {
         bar.inc(1);
-        let (object, words) = (amplification_object(row), amplification_words(row));
-        bar.suspend(|| say(args.json, &object, &words));
-        if !row.is_within() {
-            beyond.push(row.kind.name());
+        bar.suspend(|| say(args.json, &stall_object(row), &stall_words(row)));
+        if args.most.is_some_and(|most| row.ratio() > most) {
+            beyond.push(row.situation.name());
         }
     });
     bar.finish_and_clear();
-    let most = checker::MOST_WRITTEN;
     let wrong = match outcome {
         Ok(()) if beyond.is_empty() => {
             place.remove();
-            if !args.json {
-                let words = format!("right: at most {most} bytes written for each byte sent");
-                say(false, &Value::Null, &words);
-            }
             return ExitCode::SUCCESS;
         }
-        Ok(()) => format!(
-            "more than {most} bytes written for each byte sent: {}",
-            beyond.join(", ")
-        ),
+        Ok(()) => format!("longer waits than allowed: {}", beyond.join(", ")),
         Err(error) => error.to_string(),
     };
     let object = json!({ "failed": true, "what": wrong });
@@ -515,23 +528,28 @@ fn amplification(args: &AmplificationArgs) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn amplification_object(row: &AmplificationRow) -> Value {
+fn stall_object(row: &StallRow) -> Value {
+    let us = |time: Duration| time.as_secs_f64() * 1e6;
     json!({
-        "failed": !row.is_within(), "kind": row.kind.name(), "amendments": row.amendments,
-        "refused": row.refused, "sent_bytes": row.sent_bytes, "written_bytes": row.written_bytes,
-        "factor": row.factor(),
+        "situation": row.situation.name(), "answers": row.answers, "median_us": us(row.median),
+        "usual_second_us": us(row.usual), "longest_second_us": us(row.longest), "ratio": row.ratio(),
     })
 }
 
-fn amplification_words(row: &AmplificationRow) -> String {
+fn stall_words(row: &StallRow) -> String {
+    let us = |time: Duration| time.as_secs_f64() * 1e6;
+    let mark = if row.ratio() > MOST_OF_MEDIAN {
+        "  OVER 10"
+    } else {
+        ""
+    };
     format!(
-        "{:12} {:6} amendments, {} of them refused: {:>9} sent, {:>9} written, {:.2} each{}",
-        row.kind.name(),
-        row.amendments,
-        row.refused,
-        device::Bytes(row.sent_bytes).to_string(),
-        device::Bytes(row.written_bytes).to_string(),
-        row.factor(),
-        if row.is_within() { "" } else { "  TOO MUCH" },
+        "{:10} {:6} answers: median {:5.0} us, worst of a usual second {:7.0} us, of the longest {:7.0} us: {:6.1} medians{mark}",
+        row.situation,
+        row.answers,
+        us(row.median),
+        us(row.usual),
+        us(row.longest),
+        row.ratio(),
     )
 }

@@ -1,0 +1,97 @@
+//! The longest waits of a probe: one GET every ten milliseconds, while a real server is busy with something else.
+//!
+//! For each [`Situation`] the test starts a server, prepares it, and measures every answer to a probe connection during the
+//! situation. The key of the probe is in memory, so that each answer shows how long a worker had no time for a request. The
+//! first row, [`Situation::Idle`], shows the machine's own part.
+
+mod load;
+mod probe;
+mod situations;
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use situations::Situation;
+use situations::Stage;
+
+/// Largest ratio of the longest wait of a second to the median that needs no explanation.
+pub const MOST_OF_MEDIAN: f64 = 10.0;
+
+/// Settings of the test.
+#[derive(Clone, Debug)]
+pub struct StallOptions {
+    /// The server's program.
+    pub program: PathBuf,
+    /// An empty directory for its files.
+    pub directory: PathBuf,
+    /// The preset that the servers run; `None` for the server's default.
+    pub preset: Option<String>,
+    /// Memory of a server, in bytes.
+    pub memory_bytes: u64,
+    /// Flash of a server, in bytes.
+    pub flash_bytes: u64,
+    /// Time that a situation lasts.
+    pub lasts: Duration,
+    /// Number of items that expire at one instant.
+    pub expiring: u64,
+    /// Situations, in order.
+    pub situations: Vec<Situation>,
+}
+
+/// Results of one situation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StallRow {
+    /// The situation.
+    pub situation: Situation,
+    /// Number of answers.
+    pub answers: usize,
+    /// Median of all waits.
+    pub median: Duration,
+    /// Average of the longest waits of all seconds.
+    pub usual: Duration,
+    /// Longest wait of all seconds.
+    pub longest: Duration,
+}
+
+impl StallRow {
+    /// Returns the longest wait as a multiple of the median.
+    pub fn ratio(&self) -> f64 {
+        self.longest.as_secs_f64() / self.median.as_secs_f64().max(1e-9)
+    }
+}
+
+/// Reason why the test cannot go on.
+#[derive(Debug, thiserror::Error)]
+#[error("{situation}: {source}")]
+pub struct StallError {
+    /// The situation.
+    pub situation: Situation,
+    /// The error itself.
+    pub source: io::Error,
+}
+
+/// Measures the probe in every situation, and calls `told` after each.
+///
+/// # Errors
+/// A server that cannot be started or ends, or closes a connection.
+pub fn stalls(options: &StallOptions, mut told: impl FnMut(&StallRow)) -> Result<(), StallError> {
+    for &situation in &options.situations {
+        let row = measure(options, situation);
+        told(&row.map_err(|source| StallError { situation, source })?);
+    }
+    Ok(())
+}
+
+fn measure(options: &StallOptions, situation: Situation) -> io::Result<StallRow> {
+    let directory = options.directory.join(situation.name());
+    let mut stage = Stage::set_up(options, situation, &directory)?;
+    stage.prepare()?;
+    let probe = probe::Probe::start(stage.socket())?;
+    let acted = stage.act();
+    let waits = probe.end()?;
+    acted?;
+    drop(stage);
+    std::fs::remove_dir_all(&directory)?;
+    Ok(waits.row(situation))
+}

@@ -1,0 +1,91 @@
+//! [`Probe`]: a connection that asks for one key every ten milliseconds.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::load::Client;
+use super::{Situation, StallRow};
+
+/// Time between two requests.
+const INTERVAL: Duration = Duration::from_millis(10);
+/// Key that the probe asks for.
+const KEY: &str = "probe";
+
+/// A probe on a thread of its own.
+pub(super) struct Probe {
+    ends: Arc<AtomicBool>,
+    thread: JoinHandle<io::Result<Waits>>,
+}
+
+/// Waits of a probe: the second of the request since the start, and the time until its answer.
+#[derive(Default)]
+pub(super) struct Waits(Vec<(u64, Duration)>);
+
+impl Probe {
+    pub(super) fn start(socket: &Path) -> io::Result<Self> {
+        let mut client = Client::open(socket)?;
+        client.set(KEY, 0, b"value")?;
+        let ends = Arc::new(AtomicBool::new(false));
+        let is_over = Arc::clone(&ends);
+        let thread = std::thread::spawn(move || {
+            let mut waits = Waits::default();
+            let begin = Instant::now();
+            while !is_over.load(Ordering::Relaxed) {
+                let asked = Instant::now();
+                client.get(KEY)?;
+                let wait = asked.elapsed();
+                waits.0.push((asked.duration_since(begin).as_secs(), wait));
+                std::thread::sleep(INTERVAL.saturating_sub(wait));
+            }
+            Ok(waits)
+        });
+        Ok(Self { ends, thread })
+    }
+
+    /// Ends the probe after its next answer.
+    pub(super) fn end(self) -> io::Result<Waits> {
+        self.ends.store(true, Ordering::Relaxed);
+        let joined = self.thread.join();
+        joined.unwrap_or_else(|_| Err(io::Error::other("the probe panicked")))
+    }
+}
+
+impl Waits {
+    pub(super) fn row(mut self, situation: Situation) -> StallRow {
+        let mut of_second: Vec<Duration> = Vec::new();
+        for &(second, wait) in &self.0 {
+            of_second.resize(of_second.len().max(second as usize + 1), Duration::ZERO);
+            let worst = &mut of_second[second as usize];
+            *worst = (*worst).max(wait);
+        }
+        self.0.sort_unstable_by_key(|&(_, wait)| wait);
+        let median = self.0.get(self.0.len() / 2);
+        StallRow {
+            situation,
+            answers: self.0.len(),
+            median: median.map(|&(_, wait)| wait).unwrap_or_default(),
+            usual: of_second.iter().sum::<Duration>() / of_second.len().max(1) as u32,
+            longest: of_second.into_iter().max().unwrap_or_default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_second_is_compared_with_the_median_of_all() {
+        let ms = Duration::from_millis;
+        let waits = [(0, 1), (0, 3), (1, 2), (3, 2), (3, 30), (3, 1), (3, 2)];
+        let waits = Waits(waits.map(|(second, wait)| (second, ms(wait))).into());
+        let row = waits.row(Situation::Idle);
+        assert_eq!((row.answers, row.median, row.longest), (7, ms(2), ms(30)));
+        assert_eq!(row.usual, (ms(3) + ms(2) + ms(30)) / 4);
+        assert!((row.ratio() - 15.0).abs() < 1e-9);
+    }
+}
