@@ -9,57 +9,14 @@ mod probe;
 mod situations;
 
 use std::io;
-use std::path::PathBuf;
-use std::time::Duration;
 
-pub use situations::Situation;
+use probe::Probe;
+pub use probe::StallRow;
 use situations::Stage;
+pub use situations::{Situation, StallOptions};
 
 /// Largest ratio of the longest wait of a second to the median that needs no explanation.
 pub const MOST_OF_MEDIAN: f64 = 10.0;
-
-/// Settings of the test.
-#[derive(Clone, Debug)]
-pub struct StallOptions {
-    /// The server's program.
-    pub program: PathBuf,
-    /// An empty directory for its files.
-    pub directory: PathBuf,
-    /// The preset that the servers run; `None` for the server's default.
-    pub preset: Option<String>,
-    /// Memory of a server, in bytes.
-    pub memory_bytes: u64,
-    /// Flash of a server, in bytes.
-    pub flash_bytes: u64,
-    /// Time that a situation lasts.
-    pub lasts: Duration,
-    /// Number of items that expire at one instant.
-    pub expiring: u64,
-    /// Situations, in order.
-    pub situations: Vec<Situation>,
-}
-
-/// Results of one situation.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct StallRow {
-    /// The situation.
-    pub situation: Situation,
-    /// Number of answers.
-    pub answers: usize,
-    /// Median of all waits.
-    pub median: Duration,
-    /// Average of the longest waits of all seconds.
-    pub usual: Duration,
-    /// Longest wait of all seconds.
-    pub longest: Duration,
-}
-
-impl StallRow {
-    /// Returns the longest wait as a multiple of the median.
-    pub fn ratio(&self) -> f64 {
-        self.longest.as_secs_f64() / self.median.as_secs_f64().max(1e-9)
-    }
-}
 
 /// Reason why the test cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -87,7 +44,7 @@ fn measure(options: &StallOptions, situation: Situation) -> io::Result<StallRow>
     let directory = options.directory.join(situation.name());
     let mut stage = Stage::set_up(options, situation, &directory)?;
     stage.prepare()?;
-    let probe = probe::Probe::start(stage.socket())?;
+    let probe = Probe::start(stage.socket())?;
     let acted = stage.act();
     let waits = probe.end()?;
     acted?;

@@ -8,12 +8,34 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::load::Client;
-use super::{Situation, StallRow};
+use super::situations::Situation;
 
 /// Time between two requests.
 const INTERVAL: Duration = Duration::from_millis(10);
 /// Key that the probe asks for.
 const KEY: &str = "probe";
+
+/// Results of one situation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StallRow {
+    /// The situation.
+    pub situation: Situation,
+    /// Number of answers.
+    pub answers: usize,
+    /// Median of all waits.
+    pub median: Duration,
+    /// Average of the longest waits of all seconds.
+    pub usual: Duration,
+    /// Longest wait of all seconds.
+    pub longest: Duration,
+}
+
+impl StallRow {
+    /// Returns the longest wait as a multiple of the median.
+    pub fn ratio(&self) -> f64 {
+        self.longest.as_secs_f64() / self.median.as_secs_f64().max(1e-9)
+    }
+}
 
 /// A probe on a thread of its own.
 pub(super) struct Probe {

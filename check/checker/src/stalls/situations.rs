@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::StallOptions;
 use super::load::{AT_ONCE, Client};
 use crate::server::{Place, Server};
 
@@ -24,6 +23,27 @@ const SILENT: u64 = 32;
 const UNREAD: u64 = 100;
 /// Pause of a client that makes room for the probe.
 const PAUSE: Duration = Duration::from_millis(1);
+
+/// Settings of the test.
+#[derive(Clone, Debug)]
+pub struct StallOptions {
+    /// The server's program.
+    pub program: PathBuf,
+    /// An empty directory for its files.
+    pub directory: PathBuf,
+    /// The preset that the servers run; `None` for the server's default.
+    pub preset: Option<String>,
+    /// Memory of a server, in bytes.
+    pub memory_bytes: u64,
+    /// Flash of a server, in bytes.
+    pub flash_bytes: u64,
+    /// Time that a situation lasts.
+    pub lasts: Duration,
+    /// Number of items that expire at one instant.
+    pub expiring: u64,
+    /// Situations, in order.
+    pub situations: Vec<Situation>,
+}
 
 /// Work of a server beside the probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

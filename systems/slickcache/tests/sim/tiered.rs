@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use device::{Fault, FaultyDisk, Operation, When};
 use flowstone_engine::{
     Dram, Engine, EngineConfig, FlashStats, IndexSettings, Layout, ReclaimPolicy, Reserve,
     StaticReserve, Stop, Victim,
@@ -13,8 +14,8 @@ use flowstone_slickcache::cascade::{CascadeConfig, Sizes};
 use rand::Rng;
 
 use crate::support::{
-    dump, fill, for_each_seed, get, memory_disk, numbered, random, remove, set, simulate, start,
-    tight, value,
+    Media, dump, fill, for_each_seed, get, memory_disk, numbered, random, remove, set, simulate,
+    start, tight, value,
 };
 
 /// Entries of Tier 1 in each partition: of a small table, and of one that holds the keys read often.
@@ -197,5 +198,41 @@ fn a_stop_places_what_memory_has_though_the_index_runs_out_of_pages() {
         assert!(matches!(stop, Stop::Complete { .. }), "{stop:?}");
         let stats = engine.stats();
         assert!(stats.dram_items > 40_000 && stats.placement.index_full == 0);
+    });
+}
+
+/// Issue: "a device that refuses or delays writes: every preset answers within `write_patience`".
+#[test]
+fn no_write_waits_longer_than_the_patience() {
+    simulate(1, async {
+        let disk = Arc::new(FaultyDisk::in_memory(64 << 20, 1));
+        let media = Media::new(disk.clone());
+        let engine = start(&media, &slickcache(TWO_PHASE, MANY)).await;
+        fill(&engine, 8000, 1000).await;
+        let patience = engine.config().write_patience;
+        let most = patience + Duration::from_secs(2);
+        let hours = Fault::Slow(Duration::from_secs(36_000));
+        disk.script(When::every(Operation::Write), hours);
+        let mut longest = Duration::ZERO;
+        for number in 0..20_000 {
+            let begin = runtime::now();
+            let stored = set(&engine, &numbered(number), &value(number + 1, 1000)).await;
+            longest = longest.max(runtime::now().since(begin));
+            if stored.is_err() {
+                break;
+            }
+        }
+        assert!(longest >= patience && longest < most, "{longest:?}");
+        for number in 0..5 {
+            let begin = runtime::now();
+            let name = numbered(number);
+            let key = engine.key(&name).unwrap();
+            let _ = engine.remove(key, runtime::unix_seconds()).await;
+            assert!(runtime::now().since(begin) < most);
+            let begin = runtime::now();
+            let _ = get(&engine, &name).await;
+            assert!(runtime::now().since(begin) < Duration::from_secs(1));
+        }
+        disk.heal();
     });
 }
