@@ -133,7 +133,7 @@ fn an_image_of_another_format_is_refused() {
             matches!(refusal, OpenError::Version { found, expected: IMAGE_FORMAT } if found == u32::from(format))
         );
         let words = refusal.to_string();
-        assert!(words.contains("the program that made it") && words.contains("--force"));
+        assert!(words.contains("the program that made it") && words.contains("`force`"));
     }
 }
 
@@ -765,7 +765,7 @@ fn an_image_whose_numbers_are_used_up_is_refused_and_not_damaged() {
         }
         let refusal = refused(&left, &tight());
         assert!(matches!(refusal, OpenError::UsedUp { .. }), "{refusal}");
-        assert!(refusal.to_string().contains("--force"), "{refusal}");
+        assert!(refusal.to_string().contains("`force`"), "{refusal}");
     }
 }
 
@@ -841,7 +841,7 @@ fn item_10_a_journal_that_is_not_where_the_image_says_is_refused() {
         let told = refusal.to_string();
         assert!(matches!(refusal, OpenError::JournalMoved { .. }), "{told}");
         assert!(
-            told.contains(expected) && told.contains("--force"),
+            told.contains(expected) && told.contains("`force`"),
             "{told}"
         );
         assert!(disk.snapshot() == before, "something was written");
