@@ -31,7 +31,7 @@ mod machine;
 mod open;
 mod replies;
 mod shared;
-#[cfg(feature = "sim")]
+#[cfg(any(test, feature = "sim"))]
 mod simulated;
 mod sizes;
 mod start;
@@ -43,7 +43,7 @@ mod throttle;
 pub use error::{ServeError, in_options};
 pub use flash::FlashSetting;
 pub use index_flash::IndexFlashSetting;
-#[cfg(feature = "sim")]
+#[cfg(any(test, feature = "sim"))]
 pub use simulated::Simulated;
 pub use start::run;
 pub use stop::LAST_WORDS;

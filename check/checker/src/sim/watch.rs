@@ -359,7 +359,7 @@ impl Watch {
         let has_stepped = is_impossible(latest, crash.restart);
         history.crash(if has_stepped { &stays } else { crash });
         if has_stepped {
-            history.step_clock(latest, crash.restart);
+            history.step_clock(latest, crash.remembered, crash.restart);
         }
     }
 
@@ -376,7 +376,11 @@ impl Watch {
             let point = state.points.last_mut().expect("just taken");
             let stop = Crash {
                 settled: u64::MAX,
-                remembered: point.facts.remembered,
+                // The facts have no second after a step of the clock. A stop notes the present one.
+                remembered: match point.facts.remembered {
+                    0 if self.steps_clock => runtime::unix_seconds(),
+                    remembered => remembered,
+                },
                 restart: point.facts.restart,
                 is_settled: true,
             };

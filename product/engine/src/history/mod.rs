@@ -715,11 +715,16 @@ impl History {
     }
 
     /// Records that the wall clock has stepped, behind the crash that ended the last life, by so much that the start at Unix
-    /// second `restart` takes it for impossible. `known` is the latest second of the clock before.
-    pub fn step_clock(&mut self, known: u32, restart: u32) {
+    /// second `restart` takes it for impossible. `known` is the latest second of the clock before, and `remembered` the latest
+    /// one that the cache is sure to remember.
+    pub fn step_clock(&mut self, known: u32, remembered: u32, restart: u32) {
         let ahead = i64::from(known) - i64::from(restart);
         let all = self.keys.values_mut().flatten().chain(&mut self.flushes);
         for change in all {
+            // A flush that has come since may be pending again.
+            if change.due > remembered {
+                change.settled = IN_DOUBT;
+            }
             change.step_clock(ahead);
         }
         // A flush comes early by the difference of two clocks at most, and never late.

@@ -322,7 +322,7 @@ fn a_value_goes_by_the_clock_that_it_was_stored_by() {
     };
     for restart in [50_000, 900_000_000] {
         let mut history = history.clone();
-        history.step_clock(100_000, restart);
+        history.step_clock(100_000, 100_000, restart);
         let asked = history.tick();
         let expiry = restart + 86_400;
         let mut check = |expiry, now| history.check(1, asked, read(expiry, now));
