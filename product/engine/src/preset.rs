@@ -177,16 +177,19 @@ pub fn sized(sizes: Sizes) -> EngineConfig {
 
 fn flowstone(sizes: Sizes) -> EngineConfig {
     let mut config = sized(sizes);
+    config.least_buffers = 1;
     let segment_bytes = sizes
         .block_bytes
         .unwrap_or_else(|| config.choose_segment_bytes(sizes.flash_bytes));
     if let Some(bytes) = sizes.buffer_bytes {
         let buffers = bytes / u64::from(segment_bytes);
         config.writing.buffers = buffers.clamp(LEAST_SLABS, MOST_SLABS) as usize;
+        config.least_buffers = config.writing.buffers;
     }
     if sizes.block_bytes.is_some() {
         // On flash, each buffer has a writer except the one that is being filled.
         config.writing.writers = config.writing.buffers - 1;
+        config.least_buffers = config.writing.buffers;
     }
     config
 }
