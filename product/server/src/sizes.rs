@@ -10,6 +10,7 @@ use engine::{EngineConfig, Reserve};
 use crate::config::{CacheSection, Config, PARTITION_BITS, Seconds, Size};
 use crate::error::ServeError;
 use crate::flash::FlashSetting;
+use crate::largest::explain;
 use crate::shared::least_for_connections;
 
 /// Memory of the process beside its allocations: stacks, and gaps between blocks of the allocator.
@@ -71,7 +72,11 @@ pub(crate) fn check_new(
     {
         let asked = config.cache.flash_size.map(|size| size.0);
         let bytes = asked.unwrap_or(device::DEFAULT_IMAGE_BYTES);
-        engine_config(config, bytes, None, preset)?.check_new(bytes)?;
+        let check = |config: &Config, bytes| -> Result<(), ServeError> {
+            Ok(engine_config(config, bytes, None, &preset)?.check_new(bytes)?)
+        };
+        let fits = |config: &Config, bytes| check(config, bytes).is_ok();
+        check(config, bytes).map_err(|refused| explain(refused, config, bytes, fits))?;
     }
     Ok(())
 }
