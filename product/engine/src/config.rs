@@ -205,7 +205,8 @@ pub fn engine_share(given: u64, own: u64) -> Result<u64, u64> {
 impl EngineConfig {
     /// Returns the bytes of a segment for a new image on `flash_bytes` of flash: the largest power of two up to 8 MiB of
     /// which the flash holds 128 and the memory 32. If few of the largest items fit that, a whole number of them fills the
-    /// segment: as many as fit that, at least [`LARGEST_ITEMS`] if flash and memory allow, and at least one.
+    /// segment: as many as fit that, at least [`LARGEST_ITEMS`] if flash and memory allow, and at least one. A limit on writes
+    /// keeps the segment short, as writes wait for a whole one.
     pub fn choose_segment_bytes(&self, flash_bytes: u64) -> u32 {
         if let Some(chosen) = self.segment_bytes {
             return chosen;
