@@ -9,6 +9,8 @@ use crate::store::{FILLING_SHARE, FILLING_SHARE_OF_FLASH, SEGMENT_TABLE_BYTES, V
 
 /// Most bytes that the structures beside the buffers need.
 const MOST_BESIDE_BYTES: u64 = 24 << 20;
+/// Bytes for the structures beside reads of items so large that one takes more than the usual share.
+const BESIDE_READS_BYTES: u64 = 3 << 20;
 /// Reads of large items take at most the memory divided by this, unless one item needs more.
 const READS_SHARE: u64 = 8;
 
@@ -104,7 +106,8 @@ impl EngineConfig {
         // A read of a large item may need more than its usual share.
         let for_reads = self
             .large_read_bytes()
-            .saturating_sub(self.memory_bytes / READS_SHARE);
+            .checked_sub(self.memory_bytes / READS_SHARE)
+            .map_or(0, |more| more + BESIDE_READS_BYTES);
         let needed = buffer_bytes + beside_bytes + for_reads + table * 2;
         let needed = needed.max(MIN_MEMORY_BYTES);
         if self.memory_bytes < needed {
