@@ -291,7 +291,7 @@ def test_what_is_no_image(make_server, tmp_path):
         head[at + 8] = 77
     (tmp_path / "newer").write_bytes(head)
     line = refused(tmp_path / "newer")
-    assert "format 77" in line and "format 6" in line
+    assert "format 77" in line and "format 7" in line
     assert "--nonsense" in refused(server.flash, "--nonsense")
     assert "PATH" in refused()
 

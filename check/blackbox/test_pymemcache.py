@@ -246,3 +246,23 @@ def test_hash_client_over_two_servers(make_server, tmp_path):
     assert client.set("after", b"loss", noreply=False) is True
     assert client.get("after") == b"loss"
     client.close()
+
+
+@pytest.mark.flowstone
+def test_values_of_64_mib(make_server):
+    server = make_server(memory_mib=256, flash_size="1GiB", options=["-I", "64m"]).start()
+    with closing(Client((HOST, server.port), timeout=PATIENCE_S, default_noreply=False)) as client:
+        values = {f"large-{n}": bytes([n]) * ((64 << 20) - n) for n in range(4)}
+        for key, value in values.items():
+            assert client.set(key, value) is True
+            assert client.get(key) == value
+        for key, value in values.items():
+            assert client.get(key) == value
+        with pytest.raises(MemcacheServerError):
+            client.set("larger", bytes((64 << 20) + 1))
+        assert client.get("larger") is None
+    server.terminate()
+    server.start()
+    with closing(Client((HOST, server.port), timeout=PATIENCE_S)) as client:
+        for key, value in values.items():
+            assert client.get(key) == value

@@ -37,6 +37,12 @@ def test_figures_that_the_machine_cannot_have_are_refused(make_server, memory_mi
     assert all(words in line for words in told), line
 
 
+def test_the_largest_value_that_memory_and_flash_allow_is_told(make_server):
+    server = make_server(memory_mib=128, flash_size="256MiB", options=["-I", "64m"])
+    line = fails_to_start(server)
+    assert "values of 64MiB are too large" in line and "is the largest with 128MiB of memory" in line, line
+
+
 def test_more_memory_than_flash_is_one_warning(make_server):
     server = make_server(memory_mib=64, flash_size="48MiB", max_connections=None).start()
     assert server.log().count("WARN") == 1 and "--memory 64MiB is more than the flash" in server.log()

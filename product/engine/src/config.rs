@@ -14,8 +14,8 @@ use std::time::Duration;
 use device::NewJournal;
 
 use crate::admission::{AdmissionKind, AdmitAll};
-use crate::format::segment::{PAGE_BYTES, largest_item};
-use crate::placement::{ExactSettings, IndexRoom, PlacementKind};
+use crate::format::segment::{LONGEST_ITEM_BYTES, PAGE_BYTES, Position, filled_by};
+use crate::placement::{ExactSettings, IndexRoom, PlacementKind, StreamPlan};
 use crate::store::{Layout, Victim};
 
 /// Least memory of an engine, in bytes, in addition to the memory reserved for its host.
@@ -33,6 +33,17 @@ pub const MIN_SEGMENTS: u64 = 8;
 const MIN_SMALL_READS: u64 = 64;
 const MIN_SEGMENT_BYTES: u64 = 256 << 10;
 const MAX_SEGMENT_BYTES: u64 = 8 << 20;
+/// A segment of a new image holds this many of the largest items if flash and memory allow: items of any length then fill
+/// eight ninths of it at least.
+const LARGEST_ITEMS: u64 = 8;
+/// A segment that holds so many of the largest items wastes little at its end, whatever its length.
+const MANY_ITEMS: u64 = 16;
+/// A segment that is longer for large items has a multiple of this many bytes.
+const SEGMENT_STEP_BYTES: u64 = 64 << 10;
+/// Segment buffers beyond the least number take at most the memory divided by this.
+const BUFFERS_SHARE: u64 = 4;
+/// Two buffers take at most the memory divided by half of this; otherwise one has to do.
+const TWO_BUFFERS_SHARE: u64 = 5;
 
 /// Sizes for which an engine is configured.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +89,9 @@ pub struct EngineConfig {
     pub reclaim: ReclaimSettings,
     /// Settings of segment writes.
     pub writing: WriteSettings,
+    /// Number of segment buffers that suffices: fewer than [`WriteSettings::buffers`] are used where these would take too
+    /// much memory. With one, writes wait while a full segment is written.
+    pub least_buffers: usize,
     /// Bytes of memory that may always be lent ([`Loans::lend`](crate::Loans::lend)): the index leaves them free.
     pub lendable_bytes: u64,
     /// Write-back window: an item stored longer ago than this is also on flash. `None` writes items only when they leave
@@ -132,6 +146,7 @@ impl Default for EngineConfig {
                 write_bytes: None,
                 discard: false,
             },
+            least_buffers: usize::MAX,
             lendable_bytes: 0,
             write_back: Some(WRITE_BACK),
             stop_deadline: Duration::from_secs(60),
@@ -204,7 +219,9 @@ pub fn engine_share(given: u64, own: u64) -> Result<u64, u64> {
 
 impl EngineConfig {
     /// Returns the bytes of a segment for a new image on `flash_bytes` of flash: the largest power of two up to 8 MiB of
-    /// which the flash holds 128 and the memory 32, but never less than one item needs.
+    /// which the flash holds 128 and the memory 32. If few of the largest items fit that, a whole number of them fills the
+    /// segment: as many as fit that, at least [`LARGEST_ITEMS`] if flash and memory allow, and at least one. A limit on writes
+    /// keeps the segment short, as writes wait for a whole one.
     pub fn choose_segment_bytes(&self, flash_bytes: u64) -> u32 {
         if let Some(chosen) = self.segment_bytes {
             return chosen;
@@ -212,11 +229,28 @@ impl EngineConfig {
         let wanted = (flash_bytes / 128)
             .min(self.memory_bytes / 32)
             .max(MIN_SEGMENT_BYTES);
-        let mut bytes = (1u64 << wanted.ilog2()).min(MAX_SEGMENT_BYTES) as u32;
-        while self.largest_body() > largest_item(bytes) as usize && bytes < 1 << 30 {
-            bytes *= 2;
+        let usual = (1u64 << wanted.ilog2()).min(MAX_SEGMENT_BYTES);
+        let item_bytes = self.largest_body() as u64;
+        if filled_by(MANY_ITEMS, item_bytes) <= usual {
+            return usual as u32;
         }
-        bytes
+        let buffers = self.writing.buffers.min(self.least_buffers).max(2) as u64;
+        let most = (self.memory_bytes / BUFFERS_SHARE / buffers).min(flash_bytes / 32);
+        let bytes = filled_by(LARGEST_ITEMS, item_bytes).min(most).max(usual);
+        let items = bytes / (filled_by(1, item_bytes) - filled_by(0, item_bytes));
+        let filled = filled_by(items.max(1), item_bytes).next_multiple_of(SEGMENT_STEP_BYTES);
+        u32::try_from(filled).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the number of segments of `segment_bytes` bytes that may be in memory at once.
+    pub(crate) fn buffers(&self, segment_bytes: u32) -> usize {
+        let segment_bytes = u64::from(segment_bytes.max(1));
+        let most = usize::try_from(self.memory_bytes / BUFFERS_SHARE / segment_bytes);
+        let fits_two = segment_bytes.saturating_mul(TWO_BUFFERS_SHARE) <= self.memory_bytes;
+        let least = self.least_buffers.max(1 + usize::from(fits_two));
+        most.unwrap_or(usize::MAX)
+            .max(least)
+            .min(self.writing.buffers)
     }
 
     /// Returns the sizes by which the index of an image is laid out. `expected_items` is `None` for a new image.
@@ -236,11 +270,21 @@ impl EngineConfig {
         }
     }
 
-    /// Returns the bytes that large items read from flash may hold at once: a 32nd of the memory, but at least enough for two
-    /// of the largest items.
+    /// Returns the bytes that large items read from flash may hold at once: a 32nd of the memory, or enough for three of the
+    /// largest items if that is less than an eighth of the memory, but at least enough for one.
     pub(crate) fn large_read_bytes(&self) -> u64 {
-        let largest = self.largest_body() as u64 * 3 / 2;
-        (self.memory_bytes / 32).max(2 * largest)
+        let several = 3 * self.largest_body() as u64;
+        let longest = u32::try_from(self.largest_body())
+            .unwrap_or(u32::MAX)
+            .min(LONGEST_ITEM_BYTES);
+        let at_once = match self.placement.describe().streams {
+            StreamPlan::Classes(Layout::Packed) | StreamPlan::Priorities(_) => several
+                .min(self.memory_bytes / 8)
+                .max(Position::new(0, longest).read_bytes(0).into()),
+            // An item is read with its slot, which may be longer.
+            StreamPlan::Classes(Layout::Slotted) | StreamPlan::Own(_) => several,
+        };
+        (self.memory_bytes / 32).max(at_once)
     }
 
     /// Returns the bytes that items read from flash one page at a time may hold at once: a 128th of the memory, but at least
@@ -304,10 +348,18 @@ mod tests {
             };
             config.choose_segment_bytes(flash_gib << 30)
         };
-        assert_eq!(with(256, 4), 8 << 20);
-        assert_eq!(with(128, 4), 4 << 20);
-        assert_eq!(with(1024, 64), 8 << 20);
-        assert_eq!(with(16, 1), 2 << 20, "a value of 1 MiB must fit");
+        let large = |values: u64| filled_by(values, 1 << 20) + (64 << 10);
+        for (memory_mib, flash_gib, values) in [(256, 4, 8), (128, 4, 7), (1024, 64, 8), (16, 1, 1)]
+        {
+            let bytes = u64::from(with(memory_mib, flash_gib));
+            let fits = filled_by(values, (1 << 20) + 300)..=large(values);
+            assert!(fits.contains(&bytes), "{memory_mib} MiB: {bytes}");
+        }
+        let small = EngineConfig {
+            max_value_bytes: 100_000,
+            ..Default::default()
+        };
+        assert_eq!(small.choose_segment_bytes(4 << 30), 8 << 20);
     }
 
     #[test]

@@ -177,12 +177,14 @@ pub fn sized(sizes: Sizes) -> EngineConfig {
 
 fn flowstone(sizes: Sizes) -> EngineConfig {
     let mut config = sized(sizes);
+    config.least_buffers = 1;
     let segment_bytes = sizes
         .block_bytes
         .unwrap_or_else(|| config.choose_segment_bytes(sizes.flash_bytes));
     if let Some(bytes) = sizes.buffer_bytes {
         let buffers = bytes / u64::from(segment_bytes);
         config.writing.buffers = buffers.clamp(LEAST_SLABS, MOST_SLABS) as usize;
+        config.least_buffers = config.writing.buffers;
     }
     if sizes.block_bytes.is_some() {
         // On flash, each buffer has a writer except the one that is being filled.
@@ -277,6 +279,22 @@ pub fn slab_bytes(config: &EngineConfig, wanted: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_image_of_long_segments_is_opened_with_one_buffer() {
+        let segment_bytes = 65 << 20;
+        let config = flowstone(Sizes {
+            memory_bytes: 170 << 20,
+            flash_bytes: 1 << 30,
+            block_bytes: Some(segment_bytes),
+            segment_bytes: None,
+            buffer_bytes: None,
+            max_value_bytes: 64 << 20,
+        });
+        assert_eq!(config.buffers(segment_bytes), 1);
+        assert_eq!(config.buffers(4 << 20), 4);
+        assert_eq!(config.check(15, segment_bytes), Ok(()));
+    }
 
     #[test]
     fn a_preset_is_found_by_its_name_and_another_name_is_told_the_names() {

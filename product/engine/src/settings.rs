@@ -334,15 +334,17 @@ pub enum ConfigError {
     },
     /// Values that no segment can hold.
     #[error(
-        "values of {:.1} do not fit segments of {:.1}: lower the largest item size, or make an image \
-         with larger segments",
-        Bytes((*value_bytes).into()), Bytes((*segment_bytes).into())
+        "values of {:.1} do not fit segments of {:.1}, which hold values of {:.1}: lower the largest item size, or make \
+         an image with larger segments",
+        Bytes((*value_bytes).into()), Bytes((*segment_bytes).into()), Bytes((*largest_bytes).into())
     )]
     Value {
         /// Bytes of the largest value.
         value_bytes: u32,
         /// Bytes of a segment.
         segment_bytes: u32,
+        /// Bytes of the largest value that a segment holds.
+        largest_bytes: u32,
     },
     /// Contradictory watermarks.
     #[error(

@@ -10,7 +10,7 @@
 //!
 //! A position follows from the segment's sequence number, the hash of the key and the number of the function. It does not
 //! depend on the item's length, which a reader finds in the page at the position. An item gets the first position that suits
-//! it: an item that fits a page does not cross a page boundary, a longer one starts at a multiple of [`LARGE_UNIT_BYTES`].
+//! it: an item that fits a page does not cross a page boundary, a longer one starts where [`may_start_large`] permits it.
 //! For an item of half a page or more that is nearly always the start of a page. At the position of the last function any
 //! item fits an empty segment.
 //!
@@ -19,7 +19,7 @@
 //! Nothing here fails: an item without a free position goes to the next segment, in which it has other positions.
 
 use crate::segment::{
-    LARGE_UNIT_BYTES, PAGE_BYTES, SUMMARY_ENTRY_BYTES, UNIT_BYTES, summary_offset,
+    PAGE_BYTES, SUMMARY_ENTRY_BYTES, UNIT_BYTES, may_start_large, summary_offset,
 };
 
 /// Number of functions: positions that an item can have in a segment.
@@ -101,7 +101,7 @@ fn mix(mut word: u64) -> u64 {
 /// Returns whether an item of `bytes` bytes may start at `offset`.
 fn may_start(offset: u32, bytes: u32) -> bool {
     if bytes > PAGE_BYTES {
-        offset.is_multiple_of(LARGE_UNIT_BYTES)
+        may_start_large(offset, bytes)
     } else {
         offset % PAGE_BYTES + bytes <= PAGE_BYTES
     }

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Items start at multiples of [`UNIT_BYTES`]. An item that fits a page never crosses a page boundary;
-//! a longer one starts at a multiple of [`LARGE_UNIT_BYTES`]. A [`Position`] gives the offset of an item
-//! and the number of pages that one read must fetch to have all of it.
+//! a longer one starts at a multiple of [`LARGE_UNIT_BYTES`], and one of more than [`MOST_LARGE_BYTES`] at the start of
+//! a page. A [`Position`] gives the offset of an item and the number of pages that one read must fetch to have all of it.
 //!
 //! In a slotted segment every item starts a slot. All slots have the length given in the footer:
 //! one read fetches the pages of the slot.
@@ -28,7 +28,11 @@ pub const SUMMARY_ENTRY_BYTES: u32 = 24;
 /// Bytes of the footer.
 pub const FOOTER_BYTES: u32 = 64;
 /// Version of the segment format.
-pub const SEGMENT_FORMAT: u16 = 2;
+pub const SEGMENT_FORMAT: u16 = 3;
+/// Longest item, in bytes on flash, that starts at a multiple of [`LARGE_UNIT_BYTES`]; longer ones start a page.
+pub const MOST_LARGE_BYTES: u32 = (STEP_PAGES * STEPS - 1) * PAGE_BYTES;
+/// Longest item, in bytes on flash: a value of 64 MiB with its header and key.
+pub const LONGEST_ITEM_BYTES: u32 = 65 << 20;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"flowSEGM");
 /// Units in [`LARGE_UNIT_BYTES`], and so the number of size classes: their bits are zero in the offset of a large item.
@@ -36,11 +40,26 @@ const LARGE_UNITS: u32 = LARGE_UNIT_BYTES / UNIT_BYTES;
 /// Set in a [`Position`] of an item longer than a page.
 pub const LARGE: u32 = 1 << 31;
 
-/// Pages to read for each size class of a large item: in steps of one to 8, then three steps an octave.
-const CLASS_PAGES: [u32; LARGE_UNITS as usize] = [
-    1, 2, 3, 4, 5, 6, 7, 8, 10, 13, 16, 20, 26, 32, 41, 52, 64, 82, 104, 128, 164, 208, 256, 328,
-    416, 512, 656, 832, 1024, 1312, 1664, 2048,
+/// Pages to read for each size class of an item of up to [`MOST_LARGE_BYTES`]: in steps of one to 8, then three steps an
+/// octave.
+const CLASS_PAGES: [u32; 22] = [
+    1, 2, 3, 4, 5, 6, 7, 8, 10, 13, 16, 20, 26, 32, 41, 52, 64, 82, 104, 128, 164, 208,
 ];
+/// Steps of each octave of the size classes of longer items. The bits of the step, above the bits of the octave, are zero
+/// in the offset of a page.
+const STEPS: u32 = PAGE_BYTES / LARGE_UNIT_BYTES;
+/// Pages of a step of the first octave. It makes the pages of a value of 2^n bytes fill their class to 98 %.
+const STEP_PAGES: u32 = 26;
+/// Octaves of longer items. Their numbers follow the size classes of [`CLASS_PAGES`].
+const OCTAVES: u32 = LARGE_UNITS - CLASS_PAGES.len() as u32;
+
+const _: () = assert!(CLASS_PAGES[CLASS_PAGES.len() - 1] == STEP_PAGES * STEPS);
+const _: () = assert!(LONGEST_ITEM_BYTES <= octave_pages(OCTAVES - 1, STEPS - 1) * PAGE_BYTES);
+
+/// Returns the pages of a size class of items longer than [`MOST_LARGE_BYTES`].
+const fn octave_pages(octave: u32, step: u32) -> u32 {
+    (STEPS + step) * STEP_PAGES << octave
+}
 
 /// Physical number of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,7 +78,9 @@ pub enum SegmentKind {
 /// Offset of an item in its segment, and the length of the read that fetches it.
 ///
 /// Bit 31 is set for a large item. Small: the other bits are the offset in units of [`UNIT_BYTES`]. Large: the
-/// low five bits, which are zero in the offset of a large item, hold the size class instead.
+/// low five bits, which are zero in the offset of a large item, hold the size class instead. Longer than
+/// [`MOST_LARGE_BYTES`]: these bits hold the octave, and the next three, which are zero in the offset of a page, the
+/// step in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position(u32);
 
@@ -67,16 +88,29 @@ impl Position {
     /// Returns the position of an item of `bytes` bytes at `offset`, which comes from [`align`].
     ///
     /// # Panics
-    /// When the item is longer than the largest size class: segments are smaller than that.
+    /// When the item is longer than [`LONGEST_ITEM_BYTES`].
     pub fn new(offset: u32, bytes: u32) -> Self {
         let units = offset / UNIT_BYTES;
         if bytes <= PAGE_BYTES {
             return Self(units);
         }
-        let pages = (offset % PAGE_BYTES + bytes).div_ceil(PAGE_BYTES);
-        let class = CLASS_PAGES.partition_point(|&class_pages| class_pages < pages);
-        assert!(class < CLASS_PAGES.len(), "items fit their segment");
-        Self(LARGE | units | class as u32)
+        if bytes <= MOST_LARGE_BYTES {
+            let pages = (offset % PAGE_BYTES + bytes).div_ceil(PAGE_BYTES);
+            let class = CLASS_PAGES.partition_point(|&class_pages| class_pages < pages);
+            return Self(LARGE | units | class as u32);
+        }
+        assert!(
+            bytes <= LONGEST_ITEM_BYTES,
+            "the caller has checked the length"
+        );
+        let steps = bytes.div_ceil(PAGE_BYTES).div_ceil(STEP_PAGES);
+        let mut octave = (steps / STEPS).ilog2();
+        let mut step = steps.div_ceil(1 << octave) - STEPS;
+        if step == STEPS {
+            (octave, step) = (octave + 1, 0);
+        }
+        let class = CLASS_PAGES.len() as u32 + octave;
+        Self(LARGE | units | step * LARGE_UNITS | class)
     }
 
     /// Returns the position of an item in a slot that starts at `offset`.
@@ -97,10 +131,13 @@ impl Position {
     /// Returns the offset of the item in its segment, in bytes.
     pub const fn offset(self) -> u32 {
         if self.0 & LARGE == 0 {
-            self.0 * UNIT_BYTES
-        } else {
-            (self.0 & !LARGE & !(LARGE_UNITS - 1)) * UNIT_BYTES
+            return self.0 * UNIT_BYTES;
         }
+        let classes = match self.octave() {
+            None => LARGE_UNITS,
+            Some(_) => LARGE_UNITS * STEPS,
+        };
+        (self.0 & !LARGE & !(classes - 1)) * UNIT_BYTES
     }
 
     /// Returns the bytes to read, from the start of the item's first page, to have the whole item. `slot_bytes` is
@@ -110,16 +147,38 @@ impl Position {
             (self.offset() % PAGE_BYTES + slot_bytes).next_multiple_of(PAGE_BYTES)
         } else if self.0 & LARGE == 0 {
             PAGE_BYTES
+        } else if let Some(octave) = self.octave() {
+            let step = self.0 / LARGE_UNITS % STEPS;
+            octave_pages(octave, step) * PAGE_BYTES
         } else {
-            CLASS_PAGES[(self.0 & (LARGE_UNITS - 1)) as usize] * PAGE_BYTES
+            CLASS_PAGES[(self.0 % LARGE_UNITS) as usize] * PAGE_BYTES
         }
+    }
+
+    /// Returns the octave of a large item of more than [`MOST_LARGE_BYTES`].
+    const fn octave(self) -> Option<u32> {
+        (self.0 % LARGE_UNITS).checked_sub(CLASS_PAGES.len() as u32)
+    }
+}
+
+/// Returns whether a large item of `bytes` bytes may start at `offset`.
+pub const fn may_start_large(offset: u32, bytes: u32) -> bool {
+    offset.is_multiple_of(large_unit(bytes))
+}
+
+/// Returns the bytes of which the offset of a large item is a multiple.
+const fn large_unit(bytes: u32) -> u32 {
+    if bytes > MOST_LARGE_BYTES {
+        PAGE_BYTES
+    } else {
+        LARGE_UNIT_BYTES
     }
 }
 
 /// Returns the first offset at or after `cursor` at which an item of `bytes` bytes may start.
 pub fn align(cursor: u32, bytes: u32) -> u32 {
     if bytes > PAGE_BYTES {
-        return cursor.next_multiple_of(LARGE_UNIT_BYTES);
+        return cursor.next_multiple_of(large_unit(bytes));
     }
     let start = cursor.next_multiple_of(UNIT_BYTES);
     let left_in_page = PAGE_BYTES - start % PAGE_BYTES;
@@ -140,10 +199,18 @@ pub fn summary_offset(segment_bytes: u32, items: u32) -> Option<u32> {
 
 /// Returns the length of the longest item, in bytes on flash, that a segment can hold.
 pub fn largest_item(segment_bytes: u32) -> u32 {
-    let class_limit = CLASS_PAGES[CLASS_PAGES.len() - 1] * PAGE_BYTES - PAGE_BYTES;
     summary_offset(segment_bytes, 1)
         .unwrap_or(0)
-        .min(class_limit)
+        .min(LONGEST_ITEM_BYTES)
+}
+
+/// Returns the bytes of a segment that `items` items of `bytes` bytes each, longer than a page, fill.
+pub fn filled_by(items: u64, bytes: u64) -> u64 {
+    let stride = match u32::try_from(bytes) {
+        Ok(bytes) => u64::from(bytes.next_multiple_of(large_unit(bytes))),
+        Err(_) => bytes,
+    };
+    items * (stride + u64::from(SUMMARY_ENTRY_BYTES)) + u64::from(FOOTER_BYTES)
 }
 
 /// Summary entry of an item.
@@ -334,16 +401,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_read_at_its_position_covers_the_item(cursor in 0u32..4_000_000, bytes in 1u32..3_000_000) {
+        fn a_read_at_its_position_covers_the_item(
+            cursor in 0u32..90_000_000,
+            bytes in prop_oneof![1u32..3_000_000, 1..=LONGEST_ITEM_BYTES],
+        ) {
             let offset = align(cursor, bytes);
             prop_assert!(offset >= cursor && offset - cursor < PAGE_BYTES);
             let position = Position::new(offset, bytes);
             prop_assert_eq!(position.offset(), offset);
             let read_start = offset / PAGE_BYTES * PAGE_BYTES;
             prop_assert!(read_start + position.read_bytes(0) >= offset + bytes);
-            // A read is at most a third longer than necessary.
+            // A read is at most a third longer than necessary, and an eighth if it is long.
             let needed = (offset % PAGE_BYTES + bytes).div_ceil(PAGE_BYTES);
-            prop_assert!(position.read_bytes(0) / PAGE_BYTES <= needed + needed / 3);
+            let part = if bytes > MOST_LARGE_BYTES { 8 } else { 3 };
+            prop_assert!(position.read_bytes(0) / PAGE_BYTES <= needed + needed.div_ceil(part));
             prop_assert_eq!(Position::from_bits(position.bits()), position);
         }
 
@@ -365,6 +436,27 @@ mod tests {
             let mut bytes = footer.as_bytes().to_vec();
             bytes[byte] ^= 1 << bit;
             prop_assert!(Footer::decode(&bytes, SegmentKind::Items, 3, 9, 1 << 20).is_err());
+        }
+    }
+
+    #[test]
+    fn every_length_has_a_size_class() {
+        let lengths = (0..=16)
+            .map(|n| 1 << (10 + n))
+            .flat_map(|n| [n - 300, n, n + 300]);
+        let edges = [MOST_LARGE_BYTES, MOST_LARGE_BYTES + 1, LONGEST_ITEM_BYTES];
+        for bytes in lengths.chain(edges) {
+            let position = Position::new(align(12_345, bytes), bytes);
+            assert!(position.read_bytes(0) >= bytes, "{bytes}");
+            assert_eq!(position.offset(), align(12_345, bytes), "{bytes}");
+        }
+        for mib in [1, 2, 4, 8, 16, 32, 64] {
+            let bytes = (mib << 20) + 300;
+            let read = Position::new(0, bytes).read_bytes(0);
+            assert!(
+                read - bytes < bytes / 50,
+                "{mib} MiB are read by {read} bytes"
+            );
         }
     }
 

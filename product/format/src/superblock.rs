@@ -15,7 +15,7 @@ use crate::segment::PAGE_BYTES;
 /// Bytes of a copy.
 pub const SUPERBLOCK_BYTES: usize = 4096;
 /// Version of the whole image format.
-pub const IMAGE_FORMAT: u32 = 6;
+pub const IMAGE_FORMAT: u32 = 7;
 /// Most partitions of an image.
 pub const MAX_PARTITIONS: u32 = 1 << 12;
 /// Segment sequence numbers are lower than this.

@@ -11,9 +11,9 @@ use std::ptr::NonNull;
 use std::sync::{Arc, LazyLock};
 
 pub use crate::pages::PAGE_BYTES;
-use crate::pages::{PagePool, Pages};
+use crate::pages::{PagePool, Pages, map_zeros};
 
-/// Longest buffer of the pool; the allocator maps and unmaps longer buffers.
+/// Longest buffer of the pool; longer buffers are mapped and unmapped.
 const LONGEST_POOLED_BYTES: usize = 128 << 10;
 
 /// Bytes of unused buffers that the pool keeps resident.
@@ -35,7 +35,7 @@ thread_local! {
 pub struct AlignedBuf {
     start: NonNull<u8>,
     len: usize,
-    /// Memory of the pool; `None` if the allocator owns the buffer.
+    /// Memory of the pool; `None` if the buffer is one page from the allocator, or a mapping.
     pooled: Option<Pages>,
 }
 
@@ -60,6 +60,13 @@ impl AlignedBuf {
                 start: NonNull::from(&mut pages[..]).cast(),
                 len,
                 pooled: Some(pages),
+            };
+        }
+        if len > LONGEST_POOLED_BYTES {
+            return Self {
+                start: map_zeros(len),
+                len,
+                pooled: None,
             };
         }
         Self::allocate(len)
@@ -142,6 +149,12 @@ impl Drop for AlignedBuf {
             if kept == Ok(true) {
                 return;
             }
+        }
+        if self.len > LONGEST_POOLED_BYTES {
+            // SAFETY: `new` has mapped these pages for this buffer, and they are unmapped once.
+            let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
+            debug_assert_eq!(unmapped, Ok(()), "the mapping is the buffer's own");
+            return;
         }
         // SAFETY: `start` came from `allocate` with this layout and is freed once.
         unsafe { dealloc(self.start.as_ptr(), Self::layout(self.len)) }

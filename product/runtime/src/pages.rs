@@ -173,11 +173,16 @@ fn class_bytes(len: usize) -> usize {
 
 /// Maps `bytes` of zeros, not resident.
 fn map(bytes: usize) -> Block {
+    Block(map_zeros(bytes))
+}
+
+/// Maps whole pages of zeros, not resident; returns their address.
+pub(crate) fn map_zeros(bytes: usize) -> NonNull<u8> {
     let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
     // SAFETY: the kernel chooses the address, so that no other mapping is touched.
     let mapped = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, access, flags) };
     match mapped.ok().and_then(|start| NonNull::new(start.cast())) {
-        Some(start) => Block(start),
+        Some(start) => start,
         None => handle_alloc_error(
             Layout::from_size_align(bytes, PAGE_BYTES).expect("lengths stay far below isize::MAX"),
         ),

@@ -335,9 +335,9 @@ impl Config {
         if self.server.threads > 1024 {
             return refuse("--threads (server.threads)", "must be at most 1024");
         }
-        if !(1024..=1 << 30).contains(&self.max_item_size().0) {
+        if !(1024..=64 << 20).contains(&self.max_item_size().0) {
             let name = "--max-item-size (cache.max_item_size)";
-            return refuse(name, "must be 1KiB to 1GiB");
+            return refuse(name, "must be 1KiB to 64MiB");
         }
         if let Some(size) = self.cache.segment_size
             && (!size.0.is_power_of_two() || !(64 << 10..=1 << 30).contains(&size.0))

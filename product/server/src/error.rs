@@ -68,6 +68,18 @@ pub enum ServeError {
         workers: usize,
         worker: Size,
     },
+    #[error(
+        "--max-item-size: values of {given} are too large: {largest} is the largest with {memory} of memory and {flash} \
+         of flash, and {given} needs {needed_memory} of memory and {needed_flash} of flash (--memory, --flash-size)"
+    )]
+    LargestValue {
+        given: Size,
+        largest: Size,
+        memory: Size,
+        flash: Size,
+        needed_memory: Size,
+        needed_flash: Size,
+    },
     #[error("--memory: {given} is more than the {installed} that this machine has")]
     MoreMemory { given: Size, installed: Size },
     #[error(

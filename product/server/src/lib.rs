@@ -26,6 +26,7 @@ mod error;
 mod execute;
 mod flash;
 mod index_flash;
+mod largest;
 mod listen;
 mod machine;
 mod open;

@@ -10,6 +10,7 @@ use engine::{EngineConfig, Reserve};
 use crate::config::{CacheSection, Config, PARTITION_BITS, Seconds, Size};
 use crate::error::ServeError;
 use crate::flash::FlashSetting;
+use crate::largest::explain;
 use crate::shared::least_for_connections;
 
 /// Memory of the process beside its allocations: stacks, and gaps between blocks of the allocator.
@@ -48,9 +49,9 @@ pub(crate) fn kernel_bytes(config: &Config, connections: usize) -> u64 {
 /// Returns the bytes for requests and replies, and for long values on their way in or out: at least one such value.
 pub(crate) fn budgets(config: &Config) -> (u64, u64) {
     let item = config.max_item_size().0;
-    let all = (config.memory().0 / 32).max(2 * item);
-    let values = (all / 2).max(item + LARGEST_LINE_BYTES);
-    (all.saturating_sub(values).max(LEAST_REQUESTS_BYTES), values)
+    let half = config.memory().0 / 64;
+    let values = half.max(item + LARGEST_LINE_BYTES);
+    (half.max(LEAST_REQUESTS_BYTES), values)
 }
 
 /// Checks the settings before a new file is made, and sets the largest value if the device determines it.
@@ -71,7 +72,11 @@ pub(crate) fn check_new(
     {
         let asked = config.cache.flash_size.map(|size| size.0);
         let bytes = asked.unwrap_or(device::DEFAULT_IMAGE_BYTES);
-        engine_config(config, bytes, None, preset)?.check_new(bytes)?;
+        let check = |config: &Config, bytes| -> Result<(), ServeError> {
+            Ok(engine_config(config, bytes, None, &preset)?.check_new(bytes)?)
+        };
+        let fits = |config: &Config, bytes| check(config, bytes).is_ok();
+        check(config, bytes).map_err(|refused| explain(refused, config, bytes, fits))?;
     }
     Ok(())
 }
@@ -114,6 +119,7 @@ pub(crate) fn engine_config(
     });
     if let Some(buffers) = cache.segment_buffers {
         made.writing.buffers = buffers;
+        made.least_buffers = buffers;
     }
     made.writing.discard = cache.discard;
     made.lendable_bytes = least_for_connections(config);

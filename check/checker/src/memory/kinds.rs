@@ -23,6 +23,12 @@ const MEDIUM_BYTES: usize = 20_000;
 const SMALL_BYTES: usize = 1000;
 const TINY_BYTES: usize = 16;
 
+/// Bytes of memory for each byte of a value of the largest size.
+const HUGE_SHARE: u64 = 16;
+/// Values of the largest size, and the number of times that each client reads one.
+const HUGE_VALUES: u64 = 24;
+const HUGE_READS: usize = 4;
+
 /// Bytes of memory for each tiny item: enough items to bring the index to its maximum size.
 const TINY_SHARE: u64 = 16;
 /// Bytes of requests sent at a time.
@@ -80,11 +86,13 @@ pub enum Kind {
     Idlers,
     /// Clients ask for a value of 100 kB each and never read. The index has its maximum size.
     Crowd,
+    /// Clients read values of a 16th of the memory, the largest size of the server, and store some.
+    Large,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Readers,
         Self::Silent,
         Self::Touchers,
@@ -100,6 +108,7 @@ impl Kind {
         Self::Dumps,
         Self::Idlers,
         Self::Crowd,
+        Self::Large,
     ];
 
     /// Returns the name of the kind.
@@ -120,6 +129,7 @@ impl Kind {
             Self::Dumps => "dumps",
             Self::Idlers => "idlers",
             Self::Crowd => "crowd",
+            Self::Large => "large",
         }
     }
 
@@ -132,8 +142,14 @@ impl Kind {
             Self::Halves | Self::Idlers | Self::Crowd => 10_000,
             Self::Slow => 400,
             Self::Dumps => 200,
+            Self::Large => 32,
             Self::Steady | Self::Tricklers => 20,
         }
+    }
+
+    /// Returns the bytes of the largest value of the server; `None` for the server's default.
+    pub(super) fn largest_bytes(self, memory_bytes: u64) -> Option<u64> {
+        (self == Self::Large).then_some(memory_bytes / HUGE_SHARE)
     }
 
     /// Stores the values that the clients ask for, and fills memory.
@@ -141,6 +157,9 @@ impl Kind {
         let mut client = Client::open(socket)?;
         if self == Self::Crowd {
             store(&mut client, "tiny", memory_bytes / TINY_SHARE, TINY_BYTES)?;
+        }
+        if let Some(bytes) = self.largest_bytes(memory_bytes) {
+            store(&mut client, "huge", HUGE_VALUES, bytes as usize)?;
         }
         store(&mut client, "large", LARGE_VALUES, LARGE_BYTES)?;
         store(&mut client, "wide", WIDE_VALUES, WIDE_BYTES)?;
@@ -343,6 +362,24 @@ impl Kind {
                     return Err(io::Error::other(format!("a dump of {lines} lines")));
                 }
                 Ok(1)
+            }
+            Self::Large => {
+                let huge = |random: &mut SmallRng| {
+                    line(
+                        "get",
+                        format!("huge-{}", random.random_range(0..HUGE_VALUES)),
+                    )
+                };
+                for _ in 1..HUGE_READS {
+                    fleet.each(|client, random| client.send(huge(random).as_bytes()))?;
+                    for client in &mut fleet.clients {
+                        values(client, 1, b"END")?;
+                    }
+                    let mut writer = Client::open(fleet.socket)?;
+                    store_whole(&mut writer, LARGE_BYTES)?;
+                }
+                fleet.each(|client, random| client.send(huge(random).as_bytes()))?;
+                fleet.read(1, |client| values(client, 1, b"END"))
             }
             Self::Crowd => {
                 fleet.each(|client, random| {

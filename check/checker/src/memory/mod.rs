@@ -157,6 +157,9 @@ fn measure(
     );
     set("--threads", "2".to_owned());
     set("--max-connections", (clients + 64).to_string());
+    if let Some(bytes) = kind.largest_bytes(memory_bytes) {
+        set("--max-item-size", bytes.to_string());
+    }
     if let Some(preset) = &options.preset {
         set("--preset", preset.clone());
     }

@@ -7,6 +7,13 @@ use crate::format::journal::{LOCATION_UNITS, SEGMENT_LIMIT};
 use crate::format::segment::{PAGE_BYTES, UNIT_BYTES, largest_item};
 use crate::store::{FILLING_SHARE, FILLING_SHARE_OF_FLASH, SEGMENT_TABLE_BYTES, Victim};
 
+/// Most bytes that the structures beside the buffers need.
+const MOST_BESIDE_BYTES: u64 = 24 << 20;
+/// Bytes for the structures beside reads of items so large that one takes more than the usual share.
+const BESIDE_READS_BYTES: u64 = 3 << 20;
+/// Reads of large items take at most the memory divided by this, unless one item needs more.
+const READS_SHARE: u64 = 8;
+
 /// Returns an error for the first setting that does not fit. Each has its name and its range.
 fn in_range(settings: &[(bool, &'static str, &'static str)]) -> Result<(), ConfigError> {
     let wrong = settings.iter().find(|(fits, ..)| !fits);
@@ -79,21 +86,30 @@ impl EngineConfig {
             return Err(ConfigError::Value {
                 value_bytes: self.max_value_bytes,
                 segment_bytes,
+                largest_bytes: self.largest_value(segment_bytes),
             });
         }
         // The structures beside the buffers take half as much memory again.
         let most = self.memory_bytes * 2 / 3 / u64::from(segment_bytes);
-        if self.memory_bytes >= MIN_MEMORY_BYTES && most >= 2 && writing.buffers as u64 > most {
+        let buffers = self.buffers(segment_bytes);
+        if self.memory_bytes >= MIN_MEMORY_BYTES && most >= 2 && buffers as u64 > most {
             return Err(ConfigError::Buffers {
-                buffers: writing.buffers,
+                buffers,
                 segment_bytes,
                 memory: self.memory_bytes,
                 most,
             });
         }
-        let buffer_bytes = writing.buffers as u64 * u64::from(segment_bytes);
+        let buffer_bytes = buffers as u64 * u64::from(segment_bytes);
+        let beside_bytes = (buffer_bytes / 2).min(MOST_BESIDE_BYTES);
         let table = segments.saturating_mul(SEGMENT_TABLE_BYTES);
-        let needed = (buffer_bytes * 3 / 2 + table * 2).max(MIN_MEMORY_BYTES);
+        // A read of a large item may need more than its usual share.
+        let for_reads = self
+            .large_read_bytes()
+            .checked_sub(self.memory_bytes / READS_SHARE)
+            .map_or(0, |more| more + BESIDE_READS_BYTES);
+        let needed = buffer_bytes + beside_bytes + for_reads + table * 2;
+        let needed = needed.max(MIN_MEMORY_BYTES);
         if self.memory_bytes < needed {
             return Err(ConfigError::Memory {
                 given: self.memory_bytes,
@@ -136,6 +152,12 @@ impl EngineConfig {
                 "four times as many as priorities",
             ),
         ])
+    }
+
+    /// Returns the bytes of the largest value that a segment of `segment_bytes` holds.
+    fn largest_value(&self, segment_bytes: u32) -> u32 {
+        let beside = self.largest_body() as u32 - self.max_value_bytes;
+        largest_item(segment_bytes).saturating_sub(beside)
     }
 
     /// Checks the settings for a new image of `image_bytes` bytes.

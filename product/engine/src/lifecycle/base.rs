@@ -122,7 +122,7 @@ fn open_store(
         },
         streams.streams(shape.segment_bytes),
         &StoreConfig {
-            buffers: config.writing.buffers,
+            buffers: config.buffers(shape.segment_bytes),
             image: shape.image_id,
             first_sequence: superblock.sequence_limit.get(),
             large_read_bytes: config.large_read_bytes(),

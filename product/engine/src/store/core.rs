@@ -54,9 +54,9 @@ pub struct SegmentStore {
 impl SegmentStore {
     /// Returns the store of `flash`, with one segment in each block. All are free, except those on bad blocks.
     ///
-    /// When there are fewer than 2 or more than 254 buffers: the configuration checks that.
+    /// When there are no buffers or more than 254: the configuration checks that.
     pub(crate) fn new(flash: StoreFlash, streams: Arc<dyn Streams>, config: &StoreConfig) -> Self {
-        assert!((2..=254).contains(&config.buffers), "2 to 254 buffers");
+        assert!((1..=254).contains(&config.buffers), "1 to 254 buffers");
         let geometry = flash.segments.geometry();
         let segment_bytes =
             u32::try_from(geometry.block_bytes()).expect("blocks are smaller than 4 GiB");

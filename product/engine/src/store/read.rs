@@ -20,8 +20,8 @@ use crate::counter::Count as _;
 use crate::format::FormatError;
 use crate::format::item::{CHECKSUM_BYTES, ItemHeader, ItemRef};
 use crate::format::segment::{
-    FOOTER_BYTES, Footer, LARGE_UNIT_BYTES, PAGE_BYTES, Position, SUMMARY_ENTRY_BYTES, SegmentId,
-    SummaryEntry, decode_tail, largest_item,
+    FOOTER_BYTES, Footer, PAGE_BYTES, Position, SUMMARY_ENTRY_BYTES, SegmentId, SummaryEntry,
+    decode_tail, largest_item, may_start_large,
 };
 
 /// Longest read, in bytes, that does not wait behind longer ones.
@@ -237,7 +237,7 @@ impl Reader {
         let (header, _) = ItemHeader::ref_from_prefix(page.get(body..)?).ok()?;
         let bytes = u32::try_from(CHECKSUM_BYTES + header.body_bytes()).ok()?;
         let is_large = bytes > PAGE_BYTES
-            && offset.is_multiple_of(LARGE_UNIT_BYTES)
+            && may_start_large(offset, bytes)
             && bytes <= largest_item(self.table.segment_bytes()).saturating_sub(offset);
         is_large.then_some(bytes)
     }

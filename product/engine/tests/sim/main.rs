@@ -8,6 +8,7 @@
 
 mod admission;
 mod answers;
+mod big;
 mod clock;
 mod concurrency;
 mod copies;
