@@ -104,10 +104,13 @@ impl EngineConfig {
         let beside_bytes = (buffer_bytes / 2).min(MOST_BESIDE_BYTES);
         let table = segments.saturating_mul(SEGMENT_TABLE_BYTES);
         // A read of a large item may need more than its usual share.
-        let for_reads = self
+        let more = self
             .large_read_bytes()
-            .checked_sub(self.memory_bytes / READS_SHARE)
-            .map_or(0, |more| more + BESIDE_READS_BYTES);
+            .saturating_sub(self.memory_bytes / READS_SHARE);
+        let for_reads = match more {
+            0 => 0,
+            more => more + BESIDE_READS_BYTES,
+        };
         let needed = buffer_bytes + beside_bytes + for_reads + table * 2;
         let needed = needed.max(MIN_MEMORY_BYTES);
         if self.memory_bytes < needed {
