@@ -14,5 +14,8 @@ pub(crate) struct WriteFailure {
     /// The summary entries of its items.
     pub entries: Vec<SummaryEntry>,
     pub error: DeviceError,
+    /// Number of the run of failed writes, of any segments, that it belongs to. `None` if the device is full, which is no
+    /// fault of the segment.
+    pub(super) outage: Option<u32>,
     pub(super) buffer: usize,
 }

@@ -39,7 +39,8 @@ struct Segment {
     buffer: AtomicU8,
     /// Its [`Priority`], if there are several.
     priority: AtomicU8,
-    /// Number of writes that failed in a row.
+    /// Number of writes that failed in a row and count, in two bits, and the lowest bits of the number of the last one's
+    /// outage.
     failures: AtomicU8,
     /// Whether a failed sync may have lost a part of it.
     is_doubtful: AtomicBool,
@@ -330,10 +331,22 @@ impl SegmentTable {
         state.item_bytes.store(record.data_bytes, Ordering::Relaxed);
     }
 
-    /// Counts `failed` failed writes of a segment, and returns the number that have failed in a row.
-    pub(super) fn count_failures(&self, segment: SegmentId, failed: u8) -> u8 {
+    /// Counts a failed write of a segment, unless one in the same outage has counted before or it is nobody's fault. Returns
+    /// the number that have failed in a row and count, 3 at most.
+    pub(super) fn count_failure(&self, segment: SegmentId, outage: Option<u32>) -> u8 {
         let failures = &self.segment(segment).failures;
-        failures.fetch_add(failed, Ordering::Relaxed) + failed
+        let before = failures.load(Ordering::Relaxed);
+        let count = before & 0b11;
+        let Some(outage) = outage else {
+            return count;
+        };
+        let outage = (outage << 2) as u8;
+        if count > 0 && before & !0b11 == outage {
+            return count;
+        }
+        let count = (count + 1).min(0b11);
+        failures.store(outage | count, Ordering::Relaxed);
+        count
     }
 
     /// Notes that a write of a segment has succeeded.

@@ -20,8 +20,10 @@ use super::pool::SegmentPool;
 use super::table::SegmentTable;
 use crate::counter::Count as _;
 use crate::format::segment::{PAGE_BYTES, SegmentId, decode_tail};
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// Failed writes in a row after which a segment is not used again.
+/// Failed writes of a segment in a row after which it is not used again. While a device refuses all writes, only the first of
+/// each segment counts.
 const MAX_FAILURES: u8 = 3;
 
 /// Writes sealed segments.
@@ -37,6 +39,10 @@ pub(crate) struct Writer {
     buffers: Arc<Buffers>,
     pool: Arc<SegmentPool>,
     counters: Arc<StoreCounters>,
+    /// Whether the last write of a segment has failed.
+    has_failed: AtomicBool,
+    /// Number of runs of failed writes.
+    outages: AtomicU32,
 }
 
 impl Writer {
@@ -56,6 +62,8 @@ impl Writer {
             buffers: Arc::clone(&parts.buffers),
             pool: Arc::clone(&parts.pool),
             counters: Arc::clone(&parts.counters),
+            has_failed: AtomicBool::new(false),
+            outages: AtomicU32::new(0),
         }
     }
 
@@ -122,6 +130,7 @@ impl Writer {
         };
         match written {
             Ok(()) => {
+                self.has_failed.store(false, Ordering::Relaxed);
                 self.table.forget_failures(segment);
                 self.counters.segments_written.add(1);
                 self.buffers.note_whole(segment, buffer, flushed.forgotten);
@@ -129,6 +138,7 @@ impl Writer {
             }
             Err(error) => {
                 self.counters.write_errors.add(1);
+                let outage = self.outage();
                 let record = self.table.record(segment);
                 let (_, entries) = decode_tail(
                     &bytes,
@@ -140,11 +150,19 @@ impl Writer {
                 Err(WriteFailure {
                     record,
                     entries,
+                    outage: (!error.is_full()).then_some(outage),
                     error,
                     buffer,
                 })
             }
         }
+    }
+
+    /// Notes that a write has failed. Returns the number of the run of failed writes that it belongs to.
+    fn outage(&self) -> u32 {
+        let is_new = !self.has_failed.swap(true, Ordering::Relaxed);
+        let before = self.outages.fetch_add(is_new.into(), Ordering::Relaxed);
+        before + u32::from(is_new)
     }
 
     async fn program(
@@ -199,15 +217,14 @@ impl Writer {
     }
 
     /// Gives up a segment whose write failed and that no index names any more. Frees its buffer, unless the items were
-    /// moved. Retires the segment if its block is bad or [`MAX_FAILURES`] writes in a row have failed; otherwise it
-    /// becomes free. A full device does not count as a failure of the segment. Returns whether the segment was retired.
+    /// moved. Retires the segment if its block is bad or [`MAX_FAILURES`] of its writes in a row have failed and
+    /// count; otherwise it becomes free. Returns whether the segment was retired.
     pub(crate) async fn abandon(&self, failure: WriteFailure, is_moved: bool) -> bool {
         let segment = failure.record.segment;
         if !is_moved {
             self.buffers.free_buffer(segment, failure.buffer);
         }
-        let counted = u8::from(!failure.error.is_full());
-        let failures = self.table.count_failures(segment, counted);
+        let failures = self.table.count_failure(segment, failure.outage);
         let is_retired = self.blocks.is_bad(segment) || failures >= MAX_FAILURES;
         self.table.end_generation(segment).await;
         self.pool.end_failed_write(segment, is_retired);
