@@ -10,8 +10,8 @@
 //!
 //! [`simulate`] runs whole engines on the simulated runtime, crashes them at random moments and checks every
 //! key after a restart. [`kill`] does the same to a real server process. [`memory()`] sends greedy clients to
-//! a server, [`amplification()`] clients of small amendments. [`stalls()`] measures the waits of a probe while a server does its work. A failure names its seed and replays
-//! from it.
+//! a server, [`amplification()`] clients of small amendments. [`stalls()`] measures the waits of a probe while a
+//! server does its work. A failure names its seed and replays from it.
 
 mod amplification;
 mod client;

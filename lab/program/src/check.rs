@@ -7,6 +7,7 @@
 //! The exit code is 1 if something is wrong, and the report names the seed to repeat it.
 
 mod amplification;
+mod workplace;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,10 +20,11 @@ use checker::{
 use clap::{Args, Subcommand};
 use engine::EngineConfig;
 use engine::config::Sizes;
-use engine::preset::{Preset, UnknownPreset};
-use indicatif::ProgressBar;
+use engine::preset::Preset;
 use serde_json::{Value, json};
 use server::config::Size;
+
+use self::workplace::{Workplace, preset, progress_bar, say};
 
 /// Options of `flowstone check`.
 #[derive(Args)]
@@ -165,13 +167,6 @@ const SIMULATED: Sizes = Sizes {
     buffer_bytes: None,
 };
 
-/// Returns the name of a preset.
-fn preset(name: &str) -> Result<String, UnknownPreset> {
-    systems::PRESETS
-        .named(name)
-        .map(|preset| preset.name.to_owned())
-}
-
 pub(crate) fn run(args: &CheckArgs) -> ExitCode {
     match &args.what {
         What::Crashes(args) => crashes(args),
@@ -179,21 +174,6 @@ pub(crate) fn run(args: &CheckArgs) -> ExitCode {
         What::Memory(args) => memory(args),
         What::Amplification(args) => amplification::amplification(args),
         What::Stalls(args) => stalls(args),
-    }
-}
-
-fn progress_bar(length: u64, of: &str) -> ProgressBar {
-    let template = format!("{{bar:40}} {{pos}} of {{len}} {of}, {{elapsed}}, {{eta}} left");
-    cli::progress::bar(length, &template)
-}
-
-/// Prints the report, as an object or in words.
-#[expect(clippy::print_stdout, reason = "the report is what was asked for")]
-fn say(as_json: bool, object: &Value, words: &str) {
-    if as_json {
-        println!("{object}");
-    } else {
-        println!("{words}");
     }
 }
 
@@ -270,42 +250,6 @@ fn crashes(args: &CrashArgs) -> ExitCode {
     );
     say(args.json, &object, &words);
     ExitCode::SUCCESS
-}
-
-/// The program and the directory of servers under test.
-struct Workplace {
-    program: PathBuf,
-    directory: PathBuf,
-    /// Whether the directory was made for this run. It is removed if nothing was found wrong.
-    is_own: bool,
-}
-
-impl Workplace {
-    fn new(named: Option<&PathBuf>) -> Result<Self, String> {
-        let program = std::env::current_exe()
-            .map_err(|error| format!("cannot find this program: {error}"))?;
-        let own = || std::env::temp_dir().join(format!("flowstone-check-{}", std::process::id()));
-        let directory = named.cloned().unwrap_or_else(own);
-        let place = directory.display();
-        std::fs::create_dir_all(&directory).map_err(|error| format!("{place}: {error}"))?;
-        if named.is_some() && directory.join("flowstone.flash").exists() {
-            return Err(format!(
-                "{place}: holds a flash already; name an empty directory"
-            ));
-        }
-        Ok(Self {
-            program,
-            is_own: named.is_none(),
-            directory,
-        })
-    }
-
-    fn remove(&self) {
-        if self.is_own {
-            // A directory that cannot be removed is in the system's place for temporary files.
-            let _ = std::fs::remove_dir_all(&self.directory);
-        }
-    }
 }
 
 impl KillArgs {

@@ -58,7 +58,7 @@ const _: () = assert!(LONGEST_ITEM_BYTES <= octave_pages(OCTAVES - 1, STEPS - 1)
 
 /// Returns the pages of a size class of items longer than [`MOST_LARGE_BYTES`].
 const fn octave_pages(octave: u32, step: u32) -> u32 {
-    (STEPS + step) * STEP_PAGES << octave
+    ((STEPS + step) * STEP_PAGES) << octave
 }
 
 /// Physical number of a segment.
@@ -110,7 +110,7 @@ impl Position {
             (octave, step) = (octave + 1, 0);
         }
         let class = CLASS_PAGES.len() as u32 + octave;
-        Self(LARGE | units | step * LARGE_UNITS | class)
+        Self(LARGE | units | (step * LARGE_UNITS) | class)
     }
 
     /// Returns the position of an item in a slot that starts at `offset`.

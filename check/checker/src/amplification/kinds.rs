@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use super::Sender;
+use super::sender::Sender;
 use crate::values::value_of;
 
 /// Values that are amended, and their size: more than a partition's share of a small memory.

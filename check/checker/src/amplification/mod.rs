@@ -5,6 +5,7 @@
 //! stores values and amends them many times, and makes everything durable again. Both syncs and the values themselves count.
 
 mod kinds;
+mod sender;
 
 use std::io;
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 use crate::client::Client;
 use crate::server::{Place, Server};
 pub use kinds::Amendment;
+use sender::Sender;
 
 /// Most bytes written to flash for each byte that the client has sent.
 pub const MOST_WRITTEN: f64 = 4.0;
@@ -105,55 +107,4 @@ fn measure(options: &AmplificationOptions, kind: Amendment) -> io::Result<Amplif
     drop(server);
     std::fs::remove_dir_all(&directory)?;
     Ok(row)
-}
-
-/// A client that counts the bytes of its requests.
-struct Sender {
-    client: Client,
-    sent_bytes: u64,
-}
-
-impl Sender {
-    fn open(server: &Server) -> io::Result<Self> {
-        Ok(Self {
-            client: Client::open(&server.socket)?,
-            sent_bytes: 0,
-        })
-    }
-
-    fn send(&mut self, request: &[u8]) -> io::Result<()> {
-        self.sent_bytes += request.len() as u64;
-        self.client.send(request)
-    }
-
-    /// Sends a request whose answer ends with any line. Returns whether the server has done it.
-    fn ask(&mut self, request: &[u8]) -> io::Result<bool> {
-        self.send(request)?;
-        let refusals: [&[u8]; 5] = [b"NOT_STORED", b"NOT_FOUND", b"NS", b"NF", b"EN"];
-        let is_refused = std::cell::Cell::new(false);
-        let seen = self.client.read_until(|line| {
-            is_refused.set(refusals.contains(&line));
-            true
-        })?;
-        Ok(seen.errors == 0 && !is_refused.get())
-    }
-
-    /// Sends a request whose answer is a value, or nothing, and `END`. Returns whether there was a value.
-    fn ask_value(&mut self, request: &[u8]) -> io::Result<bool> {
-        self.send(request)?;
-        let seen = self.client.read_until(|line| line == b"END")?;
-        Ok(seen.values == 1)
-    }
-
-    fn sync(&mut self) -> io::Result<()> {
-        match self.ask(b"flowstone sync\r\n")? {
-            true => Ok(()),
-            false => Err(io::Error::other("a sync has failed; see server.log")),
-        }
-    }
-
-    /// Returns the bytes that the server has written to flash.
-    fn written(&mut self) -> io::Result<u64> {
-        self.client.statistic("stats flash", "flash_bytes_written")
-    }
 }

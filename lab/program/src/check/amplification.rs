@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use server::config::Size;
 
-use super::{Workplace, preset, progress_bar, say};
+use super::workplace::{Workplace, preset, progress_bar, say};
 
 #[derive(Args)]
 pub(crate) struct AmplificationArgs {

@@ -132,7 +132,7 @@ fn share_filled(len: usize, max_value_bytes: usize) -> f64 {
         runtime::sleep(2 * WINDOW).await;
         let found = survivors(&engine, 0..count).await;
         let share = (found * len) as f64 / (FLASH_MIB << 20) as f64;
-        println!("values of {len} of at most {max_value_bytes} bytes fill {share:.2}");
+        eprintln!("values of {len} of at most {max_value_bytes} bytes fill {share:.2}");
         share
     })
 }
