@@ -372,8 +372,8 @@ impl Kind {
                 };
                 for _ in 1..HUGE_READS {
                     fleet.each(|client, random| client.send(huge(random).as_bytes()))?;
-                    for client in &mut fleet.clients {
-                        values(client, 1, b"END")?;
+                    for mut client in fleet.clients.drain(..) {
+                        values(&mut client, 1, b"END")?;
                     }
                     let mut writer = Client::open(fleet.socket)?;
                     store_whole(&mut writer, LARGE_BYTES)?;
