@@ -5,9 +5,6 @@ A server serves, or ends with one line. Under load an answer is right, a miss or
 
 import shutil
 import socket
-import subprocess
-import threading
-import time
 
 import pytest
 
@@ -15,7 +12,7 @@ from calls import AT_START, UNDER_LOAD
 from refused import needs_filter
 from servers import wait_until
 from test_filesystems import small
-from test_refused_calls import store_and_get, without
+from test_refused_calls import without, wrong_answers_while_failing
 
 pytestmark = [pytest.mark.flowstone, needs_filter]
 
@@ -78,22 +75,7 @@ def test_a_server_without_a_call_serves_or_says_why(make_server, call, error, ha
 def test_a_server_whose_calls_fail_for_a_while_serves_again(make_server, call, error, has_no_ring):
     options = ["--set", "server.io=fallback"] if has_no_ring else []
     server = small(make_server, options=options).start()
-    fault = ["-e", f"trace={call}", "-e", f"inject={call}:error={error}"]
-    tracer = subprocess.Popen(
-        ["strace", "-f", "-o", "/dev/null", *fault, "-p", str(server.process.pid)],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    if "attached" not in tracer.stderr.readline():
-        pytest.skip("no process may be traced here")
-    wrong, end = [], time.monotonic() + FAULT_S
-    clients = [threading.Thread(target=store_and_get, args=(server, end, wrong)) for _ in range(4)]
-    for client in clients:
-        client.start()
-    for client in clients:
-        client.join()
-    tracer.terminate()
-    tracer.wait()
+    wrong = wrong_answers_while_failing(server, call, error, FAULT_S)
     assert wrong == []
     if (call, error) in ENDS_RUNTIME and not server.alive():
         return

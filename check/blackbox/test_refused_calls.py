@@ -156,11 +156,8 @@ def store_and_get(server, end, wrong):
             time.sleep(0.01)
 
 
-@pytest.mark.skipif(not shutil.which("strace"), reason="strace makes the calls fail")
-@pytest.mark.parametrize("call, error, has_no_ring", UNDER_LOAD)
-def test_a_call_that_fails_under_load(make_server, call, error, has_no_ring):
-    options = ["--set", "server.io=fallback"] if has_no_ring else []
-    server = small(make_server, options=options).start()
+def wrong_answers_while_failing(server, call, error, seconds):
+    """Makes a call of the server fail under load for so many seconds. Returns the wrong answers of the clients."""
     fault = ["-e", f"trace={call}", "-e", f"inject={call}:error={error}"]
     tracer = subprocess.Popen(
         ["strace", "-f", "-o", "/dev/null", *fault, "-p", str(server.process.pid)],
@@ -169,7 +166,7 @@ def test_a_call_that_fails_under_load(make_server, call, error, has_no_ring):
     )
     if "attached" not in tracer.stderr.readline():
         pytest.skip("no process may be traced here")
-    wrong, end = [], time.monotonic() + FAULT_S
+    wrong, end = [], time.monotonic() + seconds
     clients = [threading.Thread(target=store_and_get, args=(server, end, wrong)) for _ in range(4)]
     for client in clients:
         client.start()
@@ -177,6 +174,15 @@ def test_a_call_that_fails_under_load(make_server, call, error, has_no_ring):
         client.join()
     tracer.terminate()
     tracer.wait()
+    return wrong
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="strace makes the calls fail")
+@pytest.mark.parametrize("call, error, has_no_ring", UNDER_LOAD)
+def test_a_call_that_fails_under_load(make_server, call, error, has_no_ring):
+    options = ["--set", "server.io=fallback"] if has_no_ring else []
+    server = small(make_server, options=options).start()
+    wrong = wrong_answers_while_failing(server, call, error, FAULT_S)
     assert server.alive() and wrong == [], server.log()
     served = b"STORED\r\nVALUE z 0 1\r\nx\r\nEND\r\n"
     wait_until(lambda: server.ask(b"set z 0 0 1\r\nx\r\nget z\r\n") == served, "the server to serve again")
