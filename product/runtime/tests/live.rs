@@ -514,18 +514,21 @@ fn a_lock_goes_with_its_file_though_a_sync_has_been_given_up() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         let mut file = create(&path, 256);
+        let mut given_up = 0;
         for round in 0..20 {
             assert!(file.try_lock().unwrap(), "{io:?}, round {round}");
             block_on_with(io, async {
                 file.write_at(pages(round, 256), 0).await.0.unwrap();
                 let mut sync = std::pin::pin!(file.sync_data());
                 let begun = sync.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-                assert!(begun.is_pending());
+                // A thread may have ended it by now.
+                given_up += u32::from(begun.is_pending());
                 // The ring takes it with this turn's operations.
                 runtime::yield_now().await;
             });
             file = DirectFile::open(&path, EXISTING).unwrap();
         }
+        assert!(given_up > 0, "{io:?}: each sync had ended at once");
     }
 }
 
