@@ -153,7 +153,7 @@ fn measure(
     set("--memory", memory_bytes.to_string());
     set(
         "--flash-size",
-        (4 * memory_bytes).max(512 << 20).to_string(),
+        (8 * memory_bytes).max(512 << 20).to_string(),
     );
     set("--threads", "2".to_owned());
     set("--max-connections", (clients + 64).to_string());
