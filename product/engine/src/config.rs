@@ -31,6 +31,8 @@ pub const MIN_SEGMENTS: u64 = 8;
 
 /// Least number of single-page reads for which there is memory at once.
 const MIN_SMALL_READS: u64 = 64;
+/// Number of the largest items that may be read at once, if an eighth of the memory holds them.
+const LARGE_READS: u64 = 8;
 const MIN_SEGMENT_BYTES: u64 = 256 << 10;
 const MAX_SEGMENT_BYTES: u64 = 8 << 20;
 /// A segment of a new image holds this many of the largest items if flash and memory allow: items of any length then fill
@@ -270,19 +272,19 @@ impl EngineConfig {
         }
     }
 
-    /// Returns the bytes that large items read from flash may hold at once: a 32nd of the memory, or enough for three of the
+    /// Returns the bytes that large items read from flash may hold at once: a 32nd of the memory, or enough for eight of the
     /// largest items if that is less than an eighth of the memory, but at least enough for one.
     pub(crate) fn large_read_bytes(&self) -> u64 {
-        let several = 3 * self.largest_body() as u64;
+        let largest = self.largest_body() as u64;
         let longest = u32::try_from(self.largest_body())
             .unwrap_or(u32::MAX)
             .min(LONGEST_ITEM_BYTES);
         let at_once = match self.placement.describe().streams {
-            StreamPlan::Classes(Layout::Packed) | StreamPlan::Priorities(_) => several
+            StreamPlan::Classes(Layout::Packed) | StreamPlan::Priorities(_) => (LARGE_READS * largest)
                 .min(self.memory_bytes / 8)
                 .max(Position::new(0, longest).read_bytes(0).into()),
             // An item is read with its slot, which may be longer.
-            StreamPlan::Classes(Layout::Slotted) | StreamPlan::Own(_) => several,
+            StreamPlan::Classes(Layout::Slotted) | StreamPlan::Own(_) => 3 * largest,
         };
         (self.memory_bytes / 32).max(at_once)
     }

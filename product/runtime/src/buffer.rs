@@ -2,7 +2,7 @@
 //!
 //! Each thread keeps a bounded list of one-page buffers, the size of a small flash read, so that a read allocates nothing in the
 //! steady state. Buffers of several pages come from a pool of the process: the allocator would keep the memory of reads of many
-//! lengths on many threads. The allocator maps each larger buffer by itself.
+//! lengths on many threads. A larger buffer is a mapping of its own, of huge pages where it has room for them.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::RefCell;
@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, LazyLock};
 
 pub use crate::pages::PAGE_BYTES;
-use crate::pages::{PagePool, Pages, map_zeros};
+use crate::pages::{PagePool, Pages, map_large};
 
 /// Longest buffer of the pool; longer buffers are mapped and unmapped.
 const LONGEST_POOLED_BYTES: usize = 128 << 10;
@@ -64,7 +64,7 @@ impl AlignedBuf {
         }
         if len > LONGEST_POOLED_BYTES {
             return Self {
-                start: map_zeros(len),
+                start: map_large(len),
                 len,
                 pooled: None,
             };
@@ -192,6 +192,18 @@ mod tests {
             5 * PAGE_BYTES
         );
         assert!(buf.pooled.is_some() && AlignedBuf::new(1 << 20).pooled.is_none());
+    }
+
+    #[test]
+    fn a_long_buffer_lies_where_huge_pages_do() {
+        for len in [2 << 20, (4 << 20) + PAGE_BYTES, 33 << 20] {
+            let mut buf = AlignedBuf::new(len);
+            assert_eq!(buf.as_ptr() as usize % (2 << 20), 0);
+            assert!(buf.iter().all(|&byte| byte == 0));
+            let last = len - 1;
+            buf[last] = 7;
+            assert_eq!((buf.len(), buf[last]), (len, 7));
+        }
     }
 
     #[test]
