@@ -477,6 +477,7 @@ fn stall_object(row: &StallRow) -> Value {
     json!({
         "situation": row.situation.name(), "answers": row.answers, "median_us": us(row.median),
         "usual_second_us": us(row.usual), "longest_second_us": us(row.longest), "ratio": row.ratio(),
+        "machine_us": us(row.machine),
     })
 }
 
@@ -488,12 +489,13 @@ fn stall_words(row: &StallRow) -> String {
         ""
     };
     format!(
-        "{:10} {:6} answers: median {:5.0} us, worst of a usual second {:7.0} us, of the longest {:7.0} us: {:6.1} medians{mark}",
+        "{:10} {:6} answers: median {:5.0} us, worst of a usual second {:7.0} us, of the longest {:7.0} us: {:6.1} medians, machine {:5.0} us{mark}",
         row.situation,
         row.answers,
         us(row.median),
         us(row.usual),
         us(row.longest),
         row.ratio(),
+        us(row.machine),
     )
 }

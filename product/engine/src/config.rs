@@ -276,13 +276,14 @@ impl EngineConfig {
     /// largest items if that is less than an eighth of the memory, but at least enough for one.
     pub(crate) fn large_read_bytes(&self) -> u64 {
         let largest = self.largest_body() as u64;
+        let many = (LARGE_READS * largest).min(self.memory_bytes / 8);
         let longest = u32::try_from(self.largest_body())
             .unwrap_or(u32::MAX)
             .min(LONGEST_ITEM_BYTES);
         let at_once = match self.placement.describe().streams {
-            StreamPlan::Classes(Layout::Packed) | StreamPlan::Priorities(_) => (LARGE_READS * largest)
-                .min(self.memory_bytes / 8)
-                .max(Position::new(0, longest).read_bytes(0).into()),
+            StreamPlan::Classes(Layout::Packed) | StreamPlan::Priorities(_) => {
+                many.max(Position::new(0, longest).read_bytes(0).into())
+            }
             // An item is read with its slot, which may be longer.
             StreamPlan::Classes(Layout::Slotted) | StreamPlan::Own(_) => 3 * largest,
         };

@@ -2,7 +2,7 @@
 //!
 //! For each [`Situation`] the test starts a server, prepares it, and measures every answer to a probe connection during the
 //! situation. The key of the probe is in memory, so that each answer shows how long a worker had no time for a request. The
-//! first row, [`Situation::Idle`], shows the machine's own part.
+//! machine's own part is the longest wait of a second probe, which asks a thread of the checker that does nothing but answer.
 
 mod load;
 mod probe;
@@ -44,11 +44,11 @@ fn measure(options: &StallOptions, situation: Situation) -> io::Result<StallRow>
     let directory = options.directory.join(situation.name());
     let mut stage = Stage::set_up(options, situation, &directory)?;
     stage.prepare()?;
-    let probe = Probe::start(stage.socket())?;
+    let probes = [Probe::start(stage.socket())?, Probe::of_machine()?];
     let acted = stage.act();
-    let waits = probe.end()?;
+    let [waits, machine] = probes.map(Probe::end);
     acted?;
     drop(stage);
     std::fs::remove_dir_all(&directory)?;
-    Ok(waits.row(situation))
+    Ok(waits?.row(situation, &machine?))
 }
