@@ -31,8 +31,11 @@ pub const MIN_SEGMENTS: u64 = 8;
 
 /// Least number of single-page reads for which there is memory at once.
 const MIN_SMALL_READS: u64 = 64;
-/// Number of the largest items that may be read at once, if an eighth of the memory holds them.
+/// Number of the largest items that may be read at once, if an eighth of the memory holds them: enough to keep a drive busy if
+/// they may be longer than [`USUAL_ITEM_BYTES`]. Fewer of the usual ones, whose longest are rare, leave memory to items.
 const LARGE_READS: u64 = 8;
+const USUAL_READS: u64 = 3;
+const USUAL_ITEM_BYTES: u64 = 2 << 20;
 const MIN_SEGMENT_BYTES: u64 = 256 << 10;
 const MAX_SEGMENT_BYTES: u64 = 8 << 20;
 /// A segment of a new image holds this many of the largest items if flash and memory allow: items of any length then fill
@@ -272,11 +275,16 @@ impl EngineConfig {
         }
     }
 
-    /// Returns the bytes that large items read from flash may hold at once: a 32nd of the memory, or enough for eight of the
-    /// largest items if that is less than an eighth of the memory, but at least enough for one.
+    /// Returns the bytes that large items read from flash may hold at once: a 32nd of the memory, or enough for eight (three, if
+    /// they are of the usual size) of the largest items if that is less than an eighth of the memory, but at least enough for one.
     pub(crate) fn large_read_bytes(&self) -> u64 {
         let largest = self.largest_body() as u64;
-        let many = (LARGE_READS * largest).min(self.memory_bytes / 8);
+        let number = if largest > USUAL_ITEM_BYTES {
+            LARGE_READS
+        } else {
+            USUAL_READS
+        };
+        let many = (number * largest).min(self.memory_bytes / 8);
         let longest = u32::try_from(self.largest_body())
             .unwrap_or(u32::MAX)
             .min(LONGEST_ITEM_BYTES);
@@ -285,7 +293,7 @@ impl EngineConfig {
                 many.max(Position::new(0, longest).read_bytes(0).into())
             }
             // An item is read with its slot, which may be longer.
-            StreamPlan::Classes(Layout::Slotted) | StreamPlan::Own(_) => 3 * largest,
+            StreamPlan::Classes(Layout::Slotted) | StreamPlan::Own(_) => USUAL_READS * largest,
         };
         (self.memory_bytes / 32).max(at_once)
     }
