@@ -351,6 +351,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn many_values_of_more_than_the_usual_length_are_read_at_once() {
+        let reads = |memory_mib: u64, value_mib: u32| {
+            let config = EngineConfig {
+                memory_bytes: memory_mib << 20,
+                max_value_bytes: value_mib << 20,
+                ..Default::default()
+            };
+            config.large_read_bytes() / config.largest_body() as u64
+        };
+        assert_eq!(reads(64, 1), 3, "memory stays with items");
+        assert_eq!(reads(512, 4), 8);
+        assert_eq!(reads(64, 4), 1, "an eighth of the memory");
+        assert_eq!(reads(64, 16), 1, "one in any case");
+    }
+
+    #[test]
     fn segments_follow_flash_and_memory() {
         let with = |memory_mib: u64, flash_gib: u64| {
             let config = EngineConfig {

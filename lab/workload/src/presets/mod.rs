@@ -30,7 +30,7 @@ const THETA: f64 = 0.99;
 /// Reads to each write of Facebook's ETC pool (Atikoglu et al., SIGMETRICS 2012, section 3.2).
 const ETC_READS_PER_WRITE: f64 = 30.0;
 
-/// Returns the preset called `name`, a placeholder for traces.
+/// Returns the preset called `name`; for a trace, whose requests come from a file, one whose parts are not used.
 pub(crate) fn preset(name: &Name, settings: &Settings) -> Result<Preset, WorkloadError> {
     let theta = settings.theta.unwrap_or(THETA);
     let popularity = match name {
