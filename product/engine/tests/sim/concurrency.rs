@@ -143,7 +143,7 @@ fn registers(seed: u64, flash_bytes: u64, may_miss: bool) {
                     if random.random_bool(0.6) {
                         // Other items push the registers out of memory.
                         let other = numbered(random.random_range(0..4000));
-                        let stored = set(&registers.engine, &other, &value(tag, 14_000)).await;
+                        let stored = set(&registers.engine, &other, &value(tag, 26_000)).await;
                         stored.unwrap();
                         continue;
                     }
