@@ -22,7 +22,7 @@ use flowstone_engine::format::segment::{
 };
 use flowstone_engine::format::superblock::{ImageShape, IndexRegion, Superblock};
 use flowstone_engine::inspect::{InspectOptions, Inspection, Outlook, inspect};
-use flowstone_engine::{Engine, EngineConfig, HashSeed, Key, Lookup, Opening, Peek, Put, Start, Stop};
+use flowstone_engine::{Engine, EngineConfig, HashSeed, ItemView, Key, Lookup, Opening, Peek, Put, Start, Stop};
 use flowstone_runtime::{self as runtime, sim::Sim};
 use libfuzzer_sys::fuzz_target;
 use zerocopy::IntoBytes;
@@ -197,7 +197,7 @@ async fn read(engine: &Arc<Engine>, key: u32) -> Option<Vec<u8>> {
         Lookup::Miss => None,
         Lookup::Flash(read) => {
             let hit = engine.read_flash(key, read).await?;
-            Some(hit.view().value.to_vec())
+            Some(ItemView::of_flash(&hit).value.to_vec())
         }
     }
 }

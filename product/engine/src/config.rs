@@ -223,6 +223,36 @@ pub fn engine_share(given: u64, own: u64) -> Result<u64, u64> {
 }
 
 impl EngineConfig {
+    /// Checks the settings for an image of `segments` segments of `segment_bytes` bytes.
+    ///
+    /// # Errors
+    /// The first setting that cannot work.
+    pub fn check(&self, segments: u64, segment_bytes: u32) -> Result<(), ConfigError> {
+        check::check(self, segments, segment_bytes)
+    }
+
+    /// Checks the settings for a new image of `image_bytes` bytes.
+    ///
+    /// # Errors
+    /// The first setting that cannot work.
+    pub fn check_new(&self, image_bytes: u64) -> Result<(), ConfigError> {
+        let flash_bytes = image_bytes.saturating_sub(META_BYTES);
+        let segment_bytes = self.choose_segment_bytes(flash_bytes);
+        self.check(flash_bytes / u64::from(segment_bytes), segment_bytes)
+    }
+
+    /// Checks that segments are reclaimed in order of age.
+    pub(crate) fn check_in_order_of_age(&self) -> Result<(), ConfigError> {
+        let is_in_order = self.reclaim.policy.victim() == Victim::Oldest;
+        if is_in_order && self.reclaim.wear_leveling.is_none() {
+            return Ok(());
+        }
+        Err(ConfigError::Range {
+            name: "reclaim",
+            range: "in order of age and without wear leveling, with a placement that cannot locate displaced copies",
+        })
+    }
+
     /// Returns the bytes of a segment for a new image on `flash_bytes` of flash: the largest power of two up to 8 MiB of
     /// which the flash holds 128 and the memory 32. If few of the largest items fit that, a whole number of them fills the
     /// segment: as many as fit that, at least [`LARGEST_ITEMS`] if flash and memory allow, and at least one. A limit on writes

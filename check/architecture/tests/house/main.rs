@@ -41,13 +41,13 @@ const LONE_DEFAULTS: usize = 0;
 /// Methods of the type that has most, without the methods of traits. The aim is 40.
 const METHODS_OF_A_TYPE: usize = 39;
 /// Files over which the methods of one type are spread. The aim is 1.
-const FILES_OF_A_TYPE: usize = 2;
+const FILES_OF_A_TYPE: usize = 1;
 /// Functions that destructure a tuple among their parameters. The aim is 0.
 const PACKED_PARAMETERS: usize = 2;
 /// Lines of code that a build of the product compiles. The aim is 32,000.
 const LINES_OF_THE_PRODUCT: usize = 35_500;
 /// Lines of Rust in all. A new system raises the bound by its own lines. The aim is 145,000.
-const LINES_IN_ALL: usize = 174_871;
+const LINES_IN_ALL: usize = 174_869;
 /// The word `what` in 10,000 words of comments.
 const WHAT_IN_COMMENTS: usize = 5;
 /// The word `what` in 10,000 words of the documents.

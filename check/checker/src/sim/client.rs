@@ -311,7 +311,7 @@ pub(super) async fn read(engine: &Arc<Engine>, key: &[u8]) -> Found {
         Lookup::Hit(seen) => seen.map(Some),
         Lookup::Miss => Ok(None),
         Lookup::Flash(read) => match engine.read_flash(key, read).await {
-            Some(hit) => view(&hit.view(), now).map(Some),
+            Some(hit) => view(&ItemView::of_flash(&hit), now).map(Some),
             None => Ok(None),
         },
     }

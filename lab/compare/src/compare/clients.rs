@@ -472,7 +472,7 @@ impl Client {
             Lookup::Hit(is_correct) => (is_correct, Found::InMemory),
             Lookup::Miss => return Ok((Found::Nothing, key_bytes)),
             Lookup::Flash(read) => match engine.read_flash(key, read).await {
-                Some(hit) => (check(&hit.view()), Found::OnFlash),
+                Some(hit) => (check(&ItemView::of_flash(&hit)), Found::OnFlash),
                 None => return Ok((Found::NothingOnFlash, key_bytes)),
             },
         };

@@ -501,7 +501,7 @@ impl Present {
                 let ahead = tiers.cutoffs().clock_ahead(item.header.version.get());
                 ItemView::new(item, shared.map_or(Owner::None, Owner::Memory)).by_clock(ahead)
             }
-            Self::Fetched(item) => item.view(),
+            Self::Fetched(item) => ItemView::of_flash(item),
         }
     }
 }

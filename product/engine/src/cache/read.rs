@@ -68,6 +68,11 @@ impl<'a> ItemView<'a> {
         }
     }
 
+    /// Creates the view of an item read from flash.
+    pub fn of_flash(item: &'a Arc<FlashItem>) -> Self {
+        Self::new(item.item(), Owner::Flash(item)).by_clock(item.clock_ahead())
+    }
+
     /// Returns the view with the expiry by this run's clock: that of the item is `ahead` of it.
     #[must_use]
     pub(crate) fn by_clock(mut self, ahead: i64) -> Self {
@@ -370,13 +375,6 @@ impl Drop for FlashRead {
             drop(partition);
             self.in_flight.end(ReadOutcome::Abandoned);
         }
-    }
-}
-
-impl FlashItem {
-    /// Returns the item as readers see it.
-    pub fn view(self: &Arc<Self>) -> ItemView<'_> {
-        ItemView::new(self.item(), Owner::Flash(self)).by_clock(self.clock_ahead())
     }
 }
 

@@ -22,168 +22,138 @@ fn in_range(settings: &[(bool, &'static str, &'static str)]) -> Result<(), Confi
     })
 }
 
-impl EngineConfig {
-    /// Checks the settings for an image of `segments` segments of `segment_bytes` bytes.
-    ///
-    /// # Errors
-    /// The first setting that cannot work.
-    pub fn check(&self, segments: u64, segment_bytes: u32) -> Result<(), ConfigError> {
-        let (writing, reclaim) = (&self.writing, &self.reclaim);
-        let index_fits = (1..=90).contains(&self.index.percent);
-        let copies_all = matches!(
-            reclaim.policy,
-            ReclaimPolicy::CopyValid { .. } | ReclaimPolicy::CopyPromoted
-        );
-        let most_copied = 15 + u32::from(copies_all);
-        let copies_fit = reclaim.policy.max_copy_sixteenths() <= most_copied;
-        let write_fits = writing.write_bytes.is_none_or(|bytes| bytes >= PAGE_BYTES);
-        let segment_fits = segment_bytes.is_multiple_of(PAGE_BYTES) && segment_bytes >= 64 << 10;
-        let reclaimers_fit = (1..=254).contains(&reclaim.reclaimers);
-        let leveling_fits = reclaim.wear_leveling != Some(0);
-        let whole_pages = "a whole number of 4 KiB pages, 64 KiB at least";
-        in_range(&[
-            (self.partition_bits <= 12, "partition_bits", "0 to 12"),
-            ((2..=254).contains(&writing.buffers), "buffers", "2 to 254"),
-            ((1..=254).contains(&writing.writers), "writers", "1 to 254"),
-            (index_fits, "index_percent", "1 to 90"),
-            (
-                copies_fit,
-                "max_copy_sixteenths",
-                "0 to 15, or 16 where all that is valid is copied",
-            ),
-            (reclaimers_fit, "reclaimers", "1 to 254"),
-            (leveling_fits, "wear_leveling", "1 or more"),
-        ])?;
-        self.admission.check()?;
-        in_range(&[
-            (write_fits, "write_bytes", "4096 at least"),
-            (segment_fits, "segment_bytes", whole_pages),
-        ])?;
-        let flash_bytes = segments.saturating_mul(u64::from(segment_bytes));
-        let room = self.index_room(flash_bytes.saturating_add(META_BYTES), flash_bytes, None);
-        self.placement.sizes(&room)?;
-        reclaim.reserve.check()?;
-        self.check_priorities(segments)?;
-        let returns = matches!(reclaim.policy, ReclaimPolicy::ReturnRecent { .. });
-        if returns && matches!(self.dram, Dram::WriteBuffers { .. }) {
-            return Err(ConfigError::NowhereToReturn);
-        }
-        if segments < MIN_SEGMENTS {
-            return Err(ConfigError::Flash {
-                given: segments * u64::from(segment_bytes) + META_BYTES,
-                needed: MIN_SEGMENTS * u64::from(segment_bytes) + META_BYTES,
-            });
-        }
-        let most_segments =
-            (LOCATION_UNITS / u64::from(segment_bytes / UNIT_BYTES)).min(SEGMENT_LIMIT);
-        if segments > most_segments {
-            return Err(ConfigError::FlashTooLarge {
-                given: segments.saturating_mul(u64::from(segment_bytes)),
-                most: most_segments * u64::from(segment_bytes),
-            });
-        }
-        if self.largest_body() > largest_item(segment_bytes) as usize {
-            return Err(ConfigError::Value {
-                value_bytes: self.max_value_bytes,
-                segment_bytes,
-                largest_bytes: self.largest_value(segment_bytes),
-            });
-        }
-        // The structures beside the buffers take half as much memory again.
-        let most = self.memory_bytes * 2 / 3 / u64::from(segment_bytes);
-        let buffers = self.buffers(segment_bytes);
-        if self.memory_bytes >= MIN_MEMORY_BYTES && most >= 2 && buffers as u64 > most {
-            return Err(ConfigError::Buffers {
-                buffers,
-                segment_bytes,
-                memory: self.memory_bytes,
-                most,
-            });
-        }
-        let buffer_bytes = buffers as u64 * u64::from(segment_bytes);
-        let beside_bytes = (buffer_bytes / 2).min(MOST_BESIDE_BYTES);
-        let table = segments.saturating_mul(SEGMENT_TABLE_BYTES);
-        // A read of a large item may need more than its usual share.
-        let more = self
-            .large_read_bytes()
-            .saturating_sub(self.memory_bytes / READS_SHARE);
-        let for_reads = match more {
-            0 => 0,
-            more => more + BESIDE_READS_BYTES,
-        };
-        let needed = buffer_bytes + beside_bytes + for_reads + table * 2;
-        let needed = needed.max(MIN_MEMORY_BYTES);
-        if self.memory_bytes < needed {
-            return Err(ConfigError::Memory {
-                given: self.memory_bytes,
-                needed,
-            });
-        }
-        Ok(())
+/// Carries out [`EngineConfig::check`].
+pub(super) fn check(
+    config: &EngineConfig,
+    segments: u64,
+    segment_bytes: u32,
+) -> Result<(), ConfigError> {
+    let (writing, reclaim) = (&config.writing, &config.reclaim);
+    let index_fits = (1..=90).contains(&config.index.percent);
+    let copies_all = matches!(
+        reclaim.policy,
+        ReclaimPolicy::CopyValid { .. } | ReclaimPolicy::CopyPromoted
+    );
+    let most_copied = 15 + u32::from(copies_all);
+    let copies_fit = reclaim.policy.max_copy_sixteenths() <= most_copied;
+    let write_fits = writing.write_bytes.is_none_or(|bytes| bytes >= PAGE_BYTES);
+    let segment_fits = segment_bytes.is_multiple_of(PAGE_BYTES) && segment_bytes >= 64 << 10;
+    let reclaimers_fit = (1..=254).contains(&reclaim.reclaimers);
+    let leveling_fits = reclaim.wear_leveling != Some(0);
+    let whole_pages = "a whole number of 4 KiB pages, 64 KiB at least";
+    in_range(&[
+        (config.partition_bits <= 12, "partition_bits", "0 to 12"),
+        ((2..=254).contains(&writing.buffers), "buffers", "2 to 254"),
+        ((1..=254).contains(&writing.writers), "writers", "1 to 254"),
+        (index_fits, "index_percent", "1 to 90"),
+        (
+            copies_fit,
+            "max_copy_sixteenths",
+            "0 to 15, or 16 where all that is valid is copied",
+        ),
+        (reclaimers_fit, "reclaimers", "1 to 254"),
+        (leveling_fits, "wear_leveling", "1 or more"),
+    ])?;
+    config.admission.check()?;
+    in_range(&[
+        (write_fits, "write_bytes", "4096 at least"),
+        (segment_fits, "segment_bytes", whole_pages),
+    ])?;
+    let flash_bytes = segments.saturating_mul(u64::from(segment_bytes));
+    let room = config.index_room(flash_bytes.saturating_add(META_BYTES), flash_bytes, None);
+    config.placement.sizes(&room)?;
+    reclaim.reserve.check()?;
+    check_priorities(config, segments)?;
+    let returns = matches!(reclaim.policy, ReclaimPolicy::ReturnRecent { .. });
+    if returns && matches!(config.dram, Dram::WriteBuffers { .. }) {
+        return Err(ConfigError::NowhereToReturn);
     }
+    if segments < MIN_SEGMENTS {
+        return Err(ConfigError::Flash {
+            given: segments * u64::from(segment_bytes) + META_BYTES,
+            needed: MIN_SEGMENTS * u64::from(segment_bytes) + META_BYTES,
+        });
+    }
+    let most_segments = (LOCATION_UNITS / u64::from(segment_bytes / UNIT_BYTES)).min(SEGMENT_LIMIT);
+    if segments > most_segments {
+        return Err(ConfigError::FlashTooLarge {
+            given: segments.saturating_mul(u64::from(segment_bytes)),
+            most: most_segments * u64::from(segment_bytes),
+        });
+    }
+    if config.largest_body() > largest_item(segment_bytes) as usize {
+        let beside = config.largest_body() as u32 - config.max_value_bytes;
+        return Err(ConfigError::Value {
+            value_bytes: config.max_value_bytes,
+            segment_bytes,
+            largest_bytes: largest_item(segment_bytes).saturating_sub(beside),
+        });
+    }
+    // The structures beside the buffers take half as much memory again.
+    let most = config.memory_bytes * 2 / 3 / u64::from(segment_bytes);
+    let buffers = config.buffers(segment_bytes);
+    if config.memory_bytes >= MIN_MEMORY_BYTES && most >= 2 && buffers as u64 > most {
+        return Err(ConfigError::Buffers {
+            buffers,
+            segment_bytes,
+            memory: config.memory_bytes,
+            most,
+        });
+    }
+    let buffer_bytes = buffers as u64 * u64::from(segment_bytes);
+    let beside_bytes = (buffer_bytes / 2).min(MOST_BESIDE_BYTES);
+    let table = segments.saturating_mul(SEGMENT_TABLE_BYTES);
+    // A read of a large item may need more than its usual share.
+    let usual_bytes = config.memory_bytes / READS_SHARE;
+    let more = config.large_read_bytes().saturating_sub(usual_bytes);
+    let for_reads = match more {
+        0 => 0,
+        more => more + BESIDE_READS_BYTES,
+    };
+    let needed = buffer_bytes + beside_bytes + for_reads + table * 2;
+    let needed = needed.max(MIN_MEMORY_BYTES);
+    if config.memory_bytes < needed {
+        return Err(ConfigError::Memory {
+            given: config.memory_bytes,
+            needed,
+        });
+    }
+    Ok(())
+}
 
-    /// Checks that segments have priorities if reclaim goes by priority, and only then; on a flash of `segments` segments.
-    fn check_priorities(&self, segments: u64) -> Result<(), ConfigError> {
-        let policy = self.reclaim.policy;
-        let victims = [Some(policy.victim()), policy.under_pressure()];
-        let by_priority = victims.contains(&Some(Victim::LowestPriority));
-        let priorities = self.placement.describe().streams.priorities();
-        let several = priorities > 1;
-        let streams = u64::from(priorities);
-        let fills = |held: u64, (some, of): (u64, u64)| !several || held * some / of >= streams;
-        let buffers = self.writing.buffers as u64;
-        let leveling = self.reclaim.wear_leveling;
-        in_range(&[
-            (
-                several == by_priority,
-                "priorities",
-                "more than 1 where the lowest is reclaimed first, which is of the exact placement, and 1 elsewhere",
-            ),
-            (
-                !several || leveling.is_none(),
-                "wear_leveling",
-                "off where segments have priorities",
-            ),
-            (
-                fills(buffers, FILLING_SHARE),
-                "buffers",
-                "so many that three quarters are one for each priority",
-            ),
-            (
-                fills(segments, FILLING_SHARE_OF_FLASH),
-                "segments",
-                "four times as many as priorities",
-            ),
-        ])
-    }
-
-    /// Returns the bytes of the largest value that a segment of `segment_bytes` holds.
-    fn largest_value(&self, segment_bytes: u32) -> u32 {
-        let beside = self.largest_body() as u32 - self.max_value_bytes;
-        largest_item(segment_bytes).saturating_sub(beside)
-    }
-
-    /// Checks the settings for a new image of `image_bytes` bytes.
-    ///
-    /// # Errors
-    /// The first setting that cannot work.
-    pub fn check_new(&self, image_bytes: u64) -> Result<(), ConfigError> {
-        let flash_bytes = image_bytes.saturating_sub(META_BYTES);
-        let segment_bytes = self.choose_segment_bytes(flash_bytes);
-        self.check(flash_bytes / u64::from(segment_bytes), segment_bytes)
-    }
-
-    /// Checks that segments are reclaimed in order of age.
-    pub(crate) fn check_in_order_of_age(&self) -> Result<(), ConfigError> {
-        let is_in_order = self.reclaim.policy.victim() == Victim::Oldest;
-        if is_in_order && self.reclaim.wear_leveling.is_none() {
-            return Ok(());
-        }
-        Err(ConfigError::Range {
-            name: "reclaim",
-            range: "in order of age and without wear leveling, with a placement that cannot locate displaced copies",
-        })
-    }
+/// Checks that segments have priorities if reclaim goes by priority, and only then; on a flash of `segments` segments.
+fn check_priorities(config: &EngineConfig, segments: u64) -> Result<(), ConfigError> {
+    let policy = config.reclaim.policy;
+    let victims = [Some(policy.victim()), policy.under_pressure()];
+    let by_priority = victims.contains(&Some(Victim::LowestPriority));
+    let priorities = config.placement.describe().streams.priorities();
+    let several = priorities > 1;
+    let streams = u64::from(priorities);
+    let fills = |held: u64, (some, of): (u64, u64)| !several || held * some / of >= streams;
+    let buffers = config.writing.buffers as u64;
+    let leveling = config.reclaim.wear_leveling;
+    in_range(&[
+        (
+            several == by_priority,
+            "priorities",
+            "more than 1 where the lowest is reclaimed first, which is of the exact placement, and 1 elsewhere",
+        ),
+        (
+            !several || leveling.is_none(),
+            "wear_leveling",
+            "off where segments have priorities",
+        ),
+        (
+            fills(buffers, FILLING_SHARE),
+            "buffers",
+            "so many that three quarters are one for each priority",
+        ),
+        (
+            fills(segments, FILLING_SHARE_OF_FLASH),
+            "segments",
+            "four times as many as priorities",
+        ),
+    ])
 }
 
 #[cfg(test)]

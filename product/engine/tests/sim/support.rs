@@ -377,8 +377,8 @@ pub(crate) async fn get_item(engine: &Arc<Engine>, key: &[u8], peek: Peek) -> Op
         Lookup::Flash(read) => {
             let hit = engine.read_flash(key, read).await;
             hit.map(|hit| {
-                assert_eq!(hit.view().key, key.bytes());
-                seen(&hit.view())
+                assert_eq!(ItemView::of_flash(&hit).key, key.bytes());
+                seen(&ItemView::of_flash(&hit))
             })
         }
     }

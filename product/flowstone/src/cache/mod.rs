@@ -19,7 +19,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use device::Disk;
-use engine::{CacheError, Engine, FlashRead, Key, Lookup, Opening, Peek, Put, Start, Stop};
+use engine::{
+    CacheError, Engine, FlashRead, ItemView, Key, Lookup, Opening, Peek, Put, Start, Stop,
+};
 use runtime::live::{LiveConfig, Workers};
 use runtime::sync::{Receiver, oneshot};
 
@@ -375,7 +377,7 @@ impl Inner {
                 Some(key) => stay.read_flash(key, read).await,
                 None => None,
             };
-            let value = hit.map(|hit| Value::of_view(&hit.view()));
+            let value = hit.map(|hit| Value::of_view(&ItemView::of_flash(&hit)));
             drop(stay);
             done.send(value);
         });

@@ -90,7 +90,7 @@ impl<'i> Answers<'_, 'i> {
             let shown = match read.take() {
                 Some(read) => {
                     let item = self.read_flash(ask.key(), read).await;
-                    item.map(|item| show(self.replies, &ask, &item.view(), self.now))
+                    item.map(|item| show(self.replies, &ask, &ItemView::of_flash(&item), self.now))
                 }
                 None => match self.look(&ask) {
                     Lookup::Hit(shown) => Some(shown),

@@ -118,7 +118,7 @@ impl MetaWrite<'_> {
             Lookup::Hit(()) => {}
             Lookup::Miss => write::meta_debug(self.to.out, sent, None, now),
             Lookup::Flash(read) => match self.to.engine.read_flash(self.key, read).await {
-                Some(hit) => describe(self.to.out, &hit.view()),
+                Some(hit) => describe(self.to.out, &ItemView::of_flash(&hit)),
                 None => write::meta_debug(self.to.out, sent, None::<&DumpedItem<'_>>, now),
             },
         }

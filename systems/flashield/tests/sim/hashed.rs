@@ -10,7 +10,7 @@ use std::time::Duration;
 use device::{Image, MemoryDisk};
 use flowstone_engine::format::item::ItemRef;
 use flowstone_engine::{
-    Dram, DumpCursor, Engine, EngineConfig, IndexSettings, Lookup, MemoryCursor, Peek,
+    Dram, DumpCursor, Engine, EngineConfig, IndexSettings, ItemView, Lookup, MemoryCursor, Peek,
     ReclaimPolicy, Stop, Victim,
 };
 use flowstone_flashield::HashedSettings;
@@ -304,7 +304,7 @@ fn only_a_look_that_counts_makes_an_item_read() {
             let Lookup::Flash(read) = engine.lookup(key, now, peek, |_| ()) else {
                 panic!("{number} is on flash");
             };
-            engine.read_flash(key, read).await.unwrap().view().fetched
+            ItemView::of_flash(&engine.read_flash(key, read).await.unwrap()).fetched
         };
         // The oldest items have left memory.
         for number in 0..100 {

@@ -116,6 +116,20 @@ impl Bench {
         (u64::from(number) << POSITION_BITS) | (self.next % 300)
     }
 
+    /// Maps these keys to new places, one after the other.
+    async fn insert_all(&mut self, keys: impl Iterator<Item = u64>) {
+        for key in keys {
+            self.insert(key, u32::MAX).await;
+            self.tidy().await;
+        }
+    }
+
+    async fn check_all(&self, keys: std::ops::Range<u64>) {
+        for key in keys {
+            self.check(key).await;
+        }
+    }
+
     async fn tidy(&self) {
         for number in 0..self.cascade.tiers.partitions() {
             while self.cascade.upkeep(number).tidy().await {}

@@ -4,22 +4,6 @@ use super::*;
 
 const KEYS: u64 = 6000;
 
-impl Bench {
-    /// Maps these keys to new places, one after the other.
-    async fn insert_all(&mut self, keys: impl Iterator<Item = u64>) {
-        for key in keys {
-            self.insert(key, u32::MAX).await;
-            self.tidy().await;
-        }
-    }
-
-    async fn check_all(&self, keys: std::ops::Range<u64>) {
-        for key in keys {
-            self.check(key).await;
-        }
-    }
-}
-
 #[test]
 fn what_has_left_tier_1_is_found_below() {
     in_simulation(1, || async {
