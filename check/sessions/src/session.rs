@@ -355,7 +355,7 @@ impl Run {
             crash.end, crash.second
         ));
         self.world.pass(crash.second);
-        self.world.end(Some(crash.end), crash.nanos, losses == 0);
+        self.world.end(Some(crash.end), crash.nanos, losses);
         self.left = crash.left;
         self.is_orderly = false;
     }
@@ -389,7 +389,7 @@ impl Run {
         ));
         let nanos = runtime::now().as_nanos();
         self.world.pass(runtime::unix_seconds());
-        self.world.end(None, nanos, losses(&engine) == before);
+        self.world.end(None, nanos, losses(&engine));
         self.left = machine.left();
         self.armed = machine.armed();
         self.is_orderly = true;

@@ -243,13 +243,15 @@ impl World {
         }
     }
 
-    /// Records the end of a life: a crash, or an orderly stop. `is_kept` says whether the cache may lose nothing that was
-    /// durable.
-    pub(crate) fn end(&mut self, end: Option<End>, nanos: u64, is_kept: bool) {
+    /// Records the end of a life: a crash, or an orderly stop. `losses` counts the losses of the cache in that life.
+    pub(crate) fn end(&mut self, end: Option<End>, nanos: u64, losses: u64) {
         let is_cut = end == Some(End::PowerCut);
         let mut has_late_flush = false;
         for key in self.keys.values_mut() {
-            let stays = is_kept && (end.is_none() || key.is_durable);
+            let stays = match end {
+                None => losses <= key.losses,
+                Some(_) => losses == 0 && key.is_durable,
+            };
             let mut states = std::mem::take(&mut key.states);
             let lost = std::mem::take(&mut key.lost);
             let ended = std::mem::take(&mut key.ended);
