@@ -37,6 +37,7 @@ mod config;
 mod layout;
 #[cfg(test)]
 mod model_tests;
+pub mod runs;
 mod sizes;
 mod sub_table;
 mod sweep;

@@ -1,0 +1,293 @@
+//! [`SlicedRibbon`]: the ribbon filters of all runs of a partition, side by side.
+
+use std::ops::Range;
+
+use thiserror::Error;
+
+use super::columns::{Columns, MAX_COLUMNS, WORDS};
+use super::solver::Solution;
+
+/// Number of slots that the coefficients of a key span.
+pub(super) const WIDTH: u32 = u32::BITS;
+/// Most bits of a fingerprint.
+const MAX_FINGERPRINT_BITS: u32 = u16::BITS;
+/// Most words of a row.
+const MOST_ROW_WORDS: usize = (MAX_COLUMNS * MAX_FINGERPRINT_BITS / 64) as usize;
+
+/// A key of a ribbon filter: independent bits of its hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RibbonKey {
+    /// Place in the order of hashes; the slot follows from it.
+    pub order: u32,
+    /// Slots that take part, from the key's slot on. The first one always does.
+    pub coefficients: u32,
+    /// Bits that the slots add up to.
+    pub fingerprint: u16,
+}
+
+/// A shape that cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("a ribbon has {name} from {} to {}, not {given}", range.start, range.end - 1)]
+pub struct ShapeError {
+    name: &'static str,
+    range: &'static Range<u32>,
+    given: u32,
+}
+
+/// The shape of the filters of a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RibbonShape {
+    slots: u32,
+    fingerprint_bits: u32,
+}
+
+impl RibbonShape {
+    /// Creates the shape of filters with this number of slots, one at least for each key of a run, and this number of
+    /// bits of a fingerprint: each halves the wrong answers of a run.
+    ///
+    /// # Errors
+    /// Fewer slots than coefficients or more than 2^24, or bits outside of 1 to 16.
+    pub fn new(slots: u32, fingerprint_bits: u32) -> Result<Self, ShapeError> {
+        const SLOTS: Range<u32> = WIDTH..(1 << 24) + 1;
+        const BITS: Range<u32> = 1..MAX_FINGERPRINT_BITS + 1;
+        for (name, range, given) in [
+            ("slots", &SLOTS, slots),
+            ("bits of a fingerprint", &BITS, fingerprint_bits),
+        ] {
+            if !range.contains(&given) {
+                return Err(ShapeError { name, range, given });
+            }
+        }
+        Ok(Self {
+            slots,
+            fingerprint_bits,
+        })
+    }
+
+    /// Returns the number of slots.
+    pub fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    /// Returns the number of bits of a fingerprint.
+    pub fn fingerprint_bits(&self) -> u32 {
+        self.fingerprint_bits
+    }
+
+    /// Returns the first slot of a key. Slots are in the order of the keys.
+    #[inline]
+    pub(super) fn slot_of(&self, key: &RibbonKey) -> u32 {
+        let starts = u64::from(self.slots - WIDTH + 1);
+        ((u64::from(key.order) * starts) >> 32) as u32
+    }
+
+    pub(super) fn fingerprint_mask(&self) -> u16 {
+        u16::MAX >> (MAX_FINGERPRINT_BITS - self.fingerprint_bits)
+    }
+
+    /// Returns the words in which a row is read: sums of a fixed number of words stay in registers.
+    fn words_read(&self, columns: u32) -> usize {
+        let words = self.row_bytes(columns).div_ceil(8);
+        let fixed = [2, 4, 8, 12, 16, 20, 24, 32, 48];
+        fixed
+            .into_iter()
+            .find(|fixed| *fixed >= words)
+            .unwrap_or(MOST_ROW_WORDS)
+    }
+
+    /// Returns the bytes of a row with this number of columns.
+    fn row_bytes(&self, columns: u32) -> usize {
+        (columns * self.fingerprint_bits).div_ceil(8) as usize
+    }
+}
+
+/// The filters of up to as many runs of a partition as there are columns. A look-up asks all of them at once, by up to 32
+/// neighbouring rows.
+///
+/// ```text
+///   row of a slot:  bit 0 of columns 0, 1, … │ bit 1 of columns 0, 1, … │ …      a whole number of bytes
+/// ```
+///
+/// Columns are a ring: runs come at one end and go at the other, the oldest first.
+#[derive(Clone, Debug)]
+pub struct SlicedRibbon {
+    shape: RibbonShape,
+    columns: u32,
+    /// Row by row, and the words that the read of a row goes beyond the last.
+    rows: Box<[u8]>,
+    /// The columns of runs.
+    valid: [u64; WORDS],
+    /// The newest run's column.
+    newest: u32,
+    runs: u32,
+}
+
+impl SlicedRibbon {
+    /// Creates filters for up to `columns` runs, 512 at most.
+    ///
+    /// # Errors
+    /// A number of columns out of range.
+    pub fn new(shape: RibbonShape, columns: u32) -> Result<Self, ShapeError> {
+        const COLUMNS: Range<u32> = 1..MAX_COLUMNS + 1;
+        if !COLUMNS.contains(&columns) {
+            return Err(ShapeError {
+                name: "columns",
+                range: &COLUMNS,
+                given: columns,
+            });
+        }
+        let bytes = shape.row_bytes(columns) * shape.slots as usize;
+        Ok(Self {
+            shape,
+            columns,
+            rows: vec![0; bytes + shape.words_read(columns) * 8].into(),
+            valid: [0; WORDS],
+            newest: columns - 1,
+            runs: 0,
+        })
+    }
+
+    /// Returns the shape of each filter.
+    pub fn shape(&self) -> RibbonShape {
+        self.shape
+    }
+
+    /// Returns the number of columns, taken or free.
+    pub fn columns(&self) -> u32 {
+        self.columns
+    }
+
+    /// Returns the number of runs.
+    pub fn runs(&self) -> u32 {
+        self.runs
+    }
+
+    /// Returns the bytes of memory that the rows take.
+    pub fn memory_bytes(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Adds the newest run. Returns its column, or `None` if all are taken.
+    ///
+    /// # Panics
+    /// If the solution is of another number of slots.
+    pub fn publish(&mut self, solution: &Solution) -> Option<u32> {
+        if self.runs == self.columns {
+            return None;
+        }
+        let column = (self.newest + 1) % self.columns;
+        self.write(column, solution);
+        self.newest = column;
+        self.valid[column as usize / 64] |= 1 << (column % 64);
+        self.runs += 1;
+        Some(column)
+    }
+
+    fn write(&mut self, column: u32, solution: &Solution) {
+        assert_eq!(
+            solution.values.len(),
+            self.shape.slots as usize,
+            "the solution has the shape of the filters"
+        );
+        let row_bytes = self.shape.row_bytes(self.columns);
+        for (row, value) in self.rows.chunks_exact_mut(row_bytes).zip(&solution.values) {
+            for bit in 0..self.shape.fingerprint_bits {
+                let at = bit * self.columns + column;
+                let byte = &mut row[at as usize / 8];
+                let own = (value >> bit & 1) as u8;
+                *byte = *byte & !(1 << (at % 8)) | own << (at % 8);
+            }
+        }
+    }
+
+    /// Returns the filter in a column.
+    fn read(&self, column: u32) -> Solution {
+        let row_bytes = self.shape.row_bytes(self.columns);
+        let rows = self.rows.chunks_exact(row_bytes);
+        let value = |row: &[u8]| {
+            (0..self.shape.fingerprint_bits)
+                .map(|bit| (bit, bit * self.columns + column))
+                .map(|(bit, at)| u16::from(row[at as usize / 8] >> (at % 8) & 1) << bit)
+                .fold(0, |value, bit| value | bit)
+        };
+        Solution {
+            values: rows.take(self.shape.slots as usize).map(value).collect(),
+        }
+    }
+
+    /// Drops the oldest run. Returns the column that it had.
+    pub fn retire(&mut self) -> Option<u32> {
+        let oldest = self.oldest_first().next()?;
+        self.valid[oldest as usize / 64] &= !(1 << (oldest % 64));
+        self.runs -= 1;
+        Some(oldest)
+    }
+
+    /// Returns the columns of all runs, the oldest first.
+    fn oldest_first(&self) -> impl Iterator<Item = u32> + use<> {
+        let (columns, first) = (self.columns, self.newest + 1 + self.columns - self.runs);
+        (0..self.runs).map(move |run| (first + run) % columns)
+    }
+
+    /// Returns filters of the same runs with another number of columns: the runs have the first columns, in the order of
+    /// their age.
+    ///
+    /// # Errors
+    /// A number of columns out of range, or below the number of runs.
+    pub fn resized(&self, columns: u32) -> Result<Self, ShapeError> {
+        let mut other = Self::new(self.shape, columns.max(self.runs))?;
+        for column in self.oldest_first() {
+            other.publish(&self.read(column));
+        }
+        Ok(other)
+    }
+
+    /// Returns the columns of the runs that may hold a key: that which holds it, unless the key was left behind, and each
+    /// other one with a probability of one in two to the power of the bits of a fingerprint.
+    #[inline]
+    pub fn candidates(&self, key: &RibbonKey) -> Columns {
+        let found = match self.shape.words_read(self.columns) {
+            2 => self.ask::<2>(key),
+            4 => self.ask::<4>(key),
+            8 => self.ask::<8>(key),
+            12 => self.ask::<12>(key),
+            16 => self.ask::<16>(key),
+            20 => self.ask::<20>(key),
+            24 => self.ask::<24>(key),
+            32 => self.ask::<32>(key),
+            48 => self.ask::<48>(key),
+            _ => self.ask::<MOST_ROW_WORDS>(key),
+        };
+        Columns::new(found, self.newest)
+    }
+
+    /// Returns the columns whose filters say of a key that their runs may hold it, by rows of up to `W` words.
+    #[inline]
+    fn ask<const W: usize>(&self, key: &RibbonKey) -> [u64; WORDS] {
+        let row_bytes = self.shape.row_bytes(self.columns);
+        let first = self.shape.slot_of(key) as usize * row_bytes;
+        let mut sums = [0u64; W];
+        let mut coefficients = key.coefficients | 1;
+        while coefficients != 0 {
+            let at = first + coefficients.trailing_zeros() as usize * row_bytes;
+            let (row, _) = self.rows[at..at + W * 8].as_chunks::<8>();
+            for (sum, word) in sums.iter_mut().zip(row) {
+                *sum ^= u64::from_le_bytes(*word);
+            }
+            coefficients &= coefficients - 1;
+        }
+        let mut found = self.valid;
+        let found_words = self.columns.div_ceil(64) as usize;
+        for bit in 0..self.shape.fingerprint_bits {
+            let own = u64::from(key.fingerprint >> bit & 1).wrapping_neg();
+            let at = (bit * self.columns) as usize;
+            for (number, word) in found[..found_words].iter_mut().enumerate() {
+                let at = at + number * 64;
+                let next = sums.get(at / 64 + 1).copied().unwrap_or(0);
+                let pair = u128::from(sums[at / 64]) | u128::from(next) << 64;
+                *word &= !((pair >> (at % 64)) as u64 ^ own);
+            }
+        }
+        found
+    }
+}
