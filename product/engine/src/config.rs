@@ -1,6 +1,6 @@
-//! Settings of an engine. [`EngineConfig::check`] refuses settings that cannot work.
+//! Settings of an engine. [`check`] refuses settings that cannot work.
 
-mod check;
+pub mod check;
 
 pub use crate::settings::{
     AfterDowntime, ConfigError, Dram, IndexSettings, META_BYTES, ReclaimPolicy, ReclaimSettings,
@@ -223,24 +223,6 @@ pub fn engine_share(given: u64, own: u64) -> Result<u64, u64> {
 }
 
 impl EngineConfig {
-    /// Checks the settings for an image of `segments` segments of `segment_bytes` bytes.
-    ///
-    /// # Errors
-    /// The first setting that cannot work.
-    pub fn check(&self, segments: u64, segment_bytes: u32) -> Result<(), ConfigError> {
-        check::check(self, segments, segment_bytes)
-    }
-
-    /// Checks the settings for a new image of `image_bytes` bytes.
-    ///
-    /// # Errors
-    /// The first setting that cannot work.
-    pub fn check_new(&self, image_bytes: u64) -> Result<(), ConfigError> {
-        let flash_bytes = image_bytes.saturating_sub(META_BYTES);
-        let segment_bytes = self.choose_segment_bytes(flash_bytes);
-        self.check(flash_bytes / u64::from(segment_bytes), segment_bytes)
-    }
-
     /// Checks that segments are reclaimed in order of age.
     pub(crate) fn check_in_order_of_age(&self) -> Result<(), ConfigError> {
         let is_in_order = self.reclaim.policy.victim() == Victim::Oldest;

@@ -279,6 +279,7 @@ pub fn slab_bytes(config: &EngineConfig, wanted: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::check::check_image;
 
     #[test]
     fn an_image_of_long_segments_is_opened_with_one_buffer() {
@@ -293,7 +294,7 @@ mod tests {
         });
         assert_eq!(config.buffers(segment_bytes), 1);
         assert_eq!(config.buffers(4 << 20), 4);
-        assert_eq!(config.check(15, segment_bytes), Ok(()));
+        assert_eq!(check_image(&config, 15, segment_bytes), Ok(()));
     }
 
     #[test]

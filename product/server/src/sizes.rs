@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::admission::{AdmissionKind, SettingError};
+use engine::config::check::{check_image, check_new_image};
 use engine::config::{META_BYTES, MIN_MEMORY_BYTES, Sizes, WORKER_BYTES, engine_share};
 use engine::{EngineConfig, Reserve};
 
@@ -66,14 +67,16 @@ pub(crate) fn check_new(
         config.cache.max_item_size.get_or_insert(usual);
         let blocks = u64::from(shape.blocks());
         let bytes = blocks * shape.block_bytes();
-        engine_config(config, bytes, Some(block_bytes), preset)?.check(blocks, block_bytes)?;
+        let engine = engine_config(config, bytes, Some(block_bytes), preset)?;
+        check_image(&engine, blocks, block_bytes)?;
     } else if let FlashSetting::Path(path) = &config.cache.flash
         && !path.exists()
     {
         let asked = config.cache.flash_size.map(|size| size.0);
         let bytes = asked.unwrap_or(device::DEFAULT_IMAGE_BYTES);
         let check = |config: &Config, bytes| -> Result<(), ServeError> {
-            Ok(engine_config(config, bytes, None, &preset)?.check_new(bytes)?)
+            let engine = engine_config(config, bytes, None, &preset)?;
+            Ok(check_new_image(&engine, bytes)?)
         };
         let fits = |config: &Config, bytes| check(config, bytes).is_ok();
         check(config, bytes).map_err(|refused| explain(refused, config, bytes, fits))?;

@@ -100,7 +100,11 @@ mod tests {
                 let config = (preset.config)(sizes);
                 let usual = config.choose_segment_bytes(sizes.flash_bytes);
                 let segment = block_bytes.unwrap_or(usual);
-                let checked = config.check(sizes.flash_bytes / u64::from(segment), segment);
+                let checked = engine::config::check::check_image(
+                    &config,
+                    sizes.flash_bytes / u64::from(segment),
+                    segment,
+                );
                 assert_eq!(checked, Ok(()), "{} {sizes:?}", preset.name);
             }
         }

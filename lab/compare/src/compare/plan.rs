@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use emulated::{DeviceSpec, DiskSpec, DriveModel};
 use engine::config::Sizes;
+use engine::config::check::{check_image, check_new_image};
 use engine::preset::Preset;
 use engine::{AdmissionKind, EngineConfig, PlacementKind, Reserve};
 use workload::{MAX_KEY_BYTES, Workload};
@@ -276,8 +277,8 @@ impl Plan {
     ) -> Result<(), CompareError> {
         let config = self.config(preset, storage);
         let checked = match storage.blocks() {
-            Some((blocks, block_bytes)) => config.check(blocks, block_bytes),
-            None => config.check_new(storage.bytes()),
+            Some((blocks, block_bytes)) => check_image(&config, blocks, block_bytes),
+            None => check_new_image(&config, storage.bytes()),
         };
         checked.map_err(|source| CompareError::Setup {
             preset: preset.name,

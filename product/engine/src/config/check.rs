@@ -22,8 +22,11 @@ fn in_range(settings: &[(bool, &'static str, &'static str)]) -> Result<(), Confi
     })
 }
 
-/// Carries out [`EngineConfig::check`].
-pub(super) fn check(
+/// Checks the settings for an image of `segments` segments of `segment_bytes` bytes.
+///
+/// # Errors
+/// The first setting that cannot work.
+pub fn check_image(
     config: &EngineConfig,
     segments: u64,
     segment_bytes: u32,
@@ -121,6 +124,20 @@ pub(super) fn check(
     Ok(())
 }
 
+/// Checks the settings for a new image of `image_bytes` bytes.
+///
+/// # Errors
+/// The first setting that cannot work.
+pub fn check_new_image(config: &EngineConfig, image_bytes: u64) -> Result<(), ConfigError> {
+    let flash_bytes = image_bytes.saturating_sub(META_BYTES);
+    let segment_bytes = config.choose_segment_bytes(flash_bytes);
+    check_image(
+        config,
+        flash_bytes / u64::from(segment_bytes),
+        segment_bytes,
+    )
+}
+
 /// Checks that segments have priorities if reclaim goes by priority, and only then; on a flash of `segments` segments.
 fn check_priorities(config: &EngineConfig, segments: u64) -> Result<(), ConfigError> {
     let policy = config.reclaim.policy;
@@ -167,31 +184,31 @@ mod tests {
     #[test]
     fn what_cannot_work_is_named() {
         let config = EngineConfig::default();
-        assert_eq!(config.check(512, 8 << 20), Ok(()));
+        assert_eq!(check_image(&config, 512, 8 << 20), Ok(()));
         let vast = EngineConfig {
             memory_bytes: 1 << 40,
             ..EngineConfig::default()
         };
         let most = (32 << 40) / (8 << 20);
-        assert_eq!(vast.check(most, 8 << 20), Ok(()), "32 TiB");
+        assert_eq!(check_image(&vast, most, 8 << 20), Ok(()), "32 TiB");
         assert_eq!(
-            vast.check(most + 1, 8 << 20),
+            check_image(&vast, most + 1, 8 << 20),
             Err(ConfigError::FlashTooLarge {
                 given: (32 << 40) + (8 << 20),
                 most: 32 << 40,
             })
         );
         assert!(matches!(
-            config.check(4, 8 << 20),
+            check_image(&config, 4, 8 << 20),
             Err(ConfigError::Flash { .. })
         ));
         assert!(matches!(
-            config.check(512, 1 << 20),
+            check_image(&config, 512, 1 << 20),
             Err(ConfigError::Value { .. })
         ));
         let mut buffers = EngineConfig::default();
         buffers.writing.buffers = 30;
-        let refused = buffers.check(512, 8 << 20).unwrap_err();
+        let refused = check_image(&buffers, 512, 8 << 20).unwrap_err();
         assert!(
             matches!(refused, ConfigError::Buffers { most: 21, .. }),
             "{refused}"
@@ -206,10 +223,10 @@ mod tests {
             victim: Victim::Oldest,
         };
         assert_eq!(
-            returning.check(512, 8 << 20),
+            check_image(&returning, 512, 8 << 20),
             Err(ConfigError::NowhereToReturn)
         );
-        let range = |config: &EngineConfig, segments| match config.check(segments, 8 << 20) {
+        let range = |config: &EngineConfig, segments| match check_image(config, segments, 8 << 20) {
             Err(ConfigError::Range { name, .. }) => Some(name),
             _ => None,
         };
@@ -222,7 +239,7 @@ mod tests {
         prioritised.placement = exact(Layout::Packed, 8);
         assert_eq!(range(&prioritised, 512), Some("buffers"));
         prioritised.writing.buffers = 11;
-        assert_eq!(prioritised.check(512, 8 << 20), Ok(()));
+        assert_eq!(check_image(&prioritised, 512, 8 << 20), Ok(()));
         assert_eq!(range(&prioritised, 31), Some("segments"));
         prioritised.reclaim.wear_leveling = Some(1);
         assert_eq!(range(&prioritised, 512), Some("wear_leveling"));
@@ -240,7 +257,7 @@ mod tests {
             ..Default::default()
         };
         assert!(matches!(
-            small.check(512, 8 << 20),
+            check_image(&small, 512, 8 << 20),
             Err(ConfigError::Memory { .. })
         ));
     }

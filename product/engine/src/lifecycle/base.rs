@@ -10,6 +10,7 @@ use super::budget::Budget;
 use super::image::Image;
 use crate::admission::{AdmissionRoom, Gate};
 use crate::config::EngineConfig;
+use crate::config::check::check_image;
 use crate::durability::dead::DeadCopies;
 use crate::durability::error::OpenError;
 use crate::durability::find::look_at_journal;
@@ -50,7 +51,7 @@ impl Base {
         journal: impl FnOnce() -> Result<Arc<dyn Log>, device::JournalError>,
     ) -> Result<Self, OpenError> {
         let shape = image.superblock.shape();
-        config.check(u64::from(shape.segments), shape.segment_bytes)?;
+        check_image(config, u64::from(shape.segments), shape.segment_bytes)?;
         let description = config.placement.describe();
         if description.dead_copies != DeadCopies::Located {
             config.check_in_order_of_age()?;

@@ -9,6 +9,7 @@ use device::Region;
 use super::SEQUENCE_RESERVE;
 use crate::background::VERSION_RESERVE;
 use crate::config::EngineConfig;
+use crate::config::check::check_image;
 use crate::durability::error::{IndexDeviceError, OpenError};
 use crate::durability::index_device::{IndexDevice, IndexDeviceNeed, NewIndex, OpenIndexDevice};
 use crate::durability::journal_place;
@@ -206,7 +207,7 @@ impl Finder<'_> {
         let flash_bytes = image_bytes.saturating_sub(before_segments);
         let chosen = config.choose_segment_bytes(flash_bytes);
         let (segment_bytes, segments, channels) = medium.segments(chosen, flash_bytes);
-        config.check(u64::from(segments), segment_bytes)?;
+        check_image(config, u64::from(segments), segment_bytes)?;
         let shape = ImageShape {
             image_id: runtime::random_id(),
             hash_seed: HashSeed::new(runtime::random_u64()),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::{Bytes, Disk, FileDisk, FileJournal, FileOptions, Journal, JournalError, WriteRate};
+use engine::config::check::check_new_image;
 use engine::config::{WORKER_BYTES, engine_share, journal_bytes, new_journal};
 use engine::{AdmissionKind, EngineConfig, IndexDeviceNeed, PlacementKind};
 
@@ -219,7 +220,8 @@ impl CacheConfig {
         config.placement = Arc::clone(&self.placement);
         if !self.path.exists() {
             // Checked before the file is created.
-            config.check_new(self.flash_bytes.unwrap_or(device::DEFAULT_IMAGE_BYTES))?;
+            let flash_bytes = self.flash_bytes.unwrap_or(device::DEFAULT_IMAGE_BYTES);
+            check_new_image(&config, flash_bytes)?;
         }
         Ok(config)
     }

@@ -14,11 +14,13 @@
 mod boundaries;
 mod columns;
 mod ribbon;
+mod shape;
 mod solver;
 #[cfg(test)]
 mod tests;
 
 pub use boundaries::PageBoundaries;
 pub use columns::{Columns, MAX_COLUMNS};
-pub use ribbon::{RibbonKey, RibbonShape, ShapeError, SlicedRibbon};
+pub use ribbon::SlicedRibbon;
+pub use shape::{RibbonKey, RibbonShape, ShapeError};
 pub use solver::{Solution, Solver};

@@ -2,104 +2,9 @@
 
 use std::ops::Range;
 
-use thiserror::Error;
-
 use super::columns::{Columns, MAX_COLUMNS, WORDS};
+use super::shape::{MOST_ROW_WORDS, RibbonKey, RibbonShape, ShapeError};
 use super::solver::Solution;
-
-/// Number of slots that the coefficients of a key span.
-pub(super) const WIDTH: u32 = u32::BITS;
-/// Most bits of a fingerprint.
-const MAX_FINGERPRINT_BITS: u32 = u16::BITS;
-/// Most words of a row.
-const MOST_ROW_WORDS: usize = (MAX_COLUMNS * MAX_FINGERPRINT_BITS / 64) as usize;
-
-/// A key of a ribbon filter: independent bits of its hash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RibbonKey {
-    /// Place in the order of hashes; the slot follows from it.
-    pub order: u32,
-    /// Slots that take part, from the key's slot on. The first one always does.
-    pub coefficients: u32,
-    /// Bits that the slots add up to.
-    pub fingerprint: u16,
-}
-
-/// A shape that cannot be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("a ribbon has {name} from {} to {}, not {given}", range.start, range.end - 1)]
-pub struct ShapeError {
-    name: &'static str,
-    range: &'static Range<u32>,
-    given: u32,
-}
-
-/// The shape of the filters of a partition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RibbonShape {
-    slots: u32,
-    fingerprint_bits: u32,
-}
-
-impl RibbonShape {
-    /// Creates the shape of filters with this number of slots, one at least for each key of a run, and this number of
-    /// bits of a fingerprint: each halves the wrong answers of a run.
-    ///
-    /// # Errors
-    /// Fewer slots than coefficients or more than 2^24, or bits outside of 1 to 16.
-    pub fn new(slots: u32, fingerprint_bits: u32) -> Result<Self, ShapeError> {
-        const SLOTS: Range<u32> = WIDTH..(1 << 24) + 1;
-        const BITS: Range<u32> = 1..MAX_FINGERPRINT_BITS + 1;
-        for (name, range, given) in [
-            ("slots", &SLOTS, slots),
-            ("bits of a fingerprint", &BITS, fingerprint_bits),
-        ] {
-            if !range.contains(&given) {
-                return Err(ShapeError { name, range, given });
-            }
-        }
-        Ok(Self {
-            slots,
-            fingerprint_bits,
-        })
-    }
-
-    /// Returns the number of slots.
-    pub fn slots(&self) -> u32 {
-        self.slots
-    }
-
-    /// Returns the number of bits of a fingerprint.
-    pub fn fingerprint_bits(&self) -> u32 {
-        self.fingerprint_bits
-    }
-
-    /// Returns the first slot of a key. Slots are in the order of the keys.
-    #[inline]
-    pub(super) fn slot_of(&self, key: &RibbonKey) -> u32 {
-        let starts = u64::from(self.slots - WIDTH + 1);
-        ((u64::from(key.order) * starts) >> 32) as u32
-    }
-
-    pub(super) fn fingerprint_mask(&self) -> u16 {
-        u16::MAX >> (MAX_FINGERPRINT_BITS - self.fingerprint_bits)
-    }
-
-    /// Returns the words in which a row is read: sums of a fixed number of words stay in registers.
-    fn words_read(&self, columns: u32) -> usize {
-        let words = self.row_bytes(columns).div_ceil(8);
-        let fixed = [2, 4, 8, 12, 16, 20, 24, 32, 48];
-        fixed
-            .into_iter()
-            .find(|fixed| *fixed >= words)
-            .unwrap_or(MOST_ROW_WORDS)
-    }
-
-    /// Returns the bytes of a row with this number of columns.
-    fn row_bytes(&self, columns: u32) -> usize {
-        (columns * self.fingerprint_bits).div_ceil(8) as usize
-    }
-}
 
 /// The filters of up to as many runs of a partition as there are columns. A look-up asks all of them at once, by up to 32
 /// neighbouring rows.
@@ -136,7 +41,7 @@ impl SlicedRibbon {
                 given: columns,
             });
         }
-        let bytes = shape.row_bytes(columns) * shape.slots as usize;
+        let bytes = shape.row_bytes(columns) * shape.slots() as usize;
         Ok(Self {
             shape,
             columns,
@@ -186,12 +91,12 @@ impl SlicedRibbon {
     fn write(&mut self, column: u32, solution: &Solution) {
         assert_eq!(
             solution.values.len(),
-            self.shape.slots as usize,
+            self.shape.slots() as usize,
             "the solution has the shape of the filters"
         );
         let row_bytes = self.shape.row_bytes(self.columns);
         for (row, value) in self.rows.chunks_exact_mut(row_bytes).zip(&solution.values) {
-            for bit in 0..self.shape.fingerprint_bits {
+            for bit in 0..self.shape.fingerprint_bits() {
                 let at = bit * self.columns + column;
                 let byte = &mut row[at as usize / 8];
                 let own = (value >> bit & 1) as u8;
@@ -205,13 +110,13 @@ impl SlicedRibbon {
         let row_bytes = self.shape.row_bytes(self.columns);
         let rows = self.rows.chunks_exact(row_bytes);
         let value = |row: &[u8]| {
-            (0..self.shape.fingerprint_bits)
+            (0..self.shape.fingerprint_bits())
                 .map(|bit| (bit, bit * self.columns + column))
                 .map(|(bit, at)| u16::from(row[at as usize / 8] >> (at % 8) & 1) << bit)
                 .fold(0, |value, bit| value | bit)
         };
         Solution {
-            values: rows.take(self.shape.slots as usize).map(value).collect(),
+            values: rows.take(self.shape.slots() as usize).map(value).collect(),
         }
     }
 
@@ -278,7 +183,7 @@ impl SlicedRibbon {
         }
         let mut found = self.valid;
         let found_words = self.columns.div_ceil(64) as usize;
-        for bit in 0..self.shape.fingerprint_bits {
+        for bit in 0..self.shape.fingerprint_bits() {
             let own = u64::from(key.fingerprint >> bit & 1).wrapping_neg();
             let at = (bit * self.columns) as usize;
             for (number, word) in found[..found_words].iter_mut().enumerate() {

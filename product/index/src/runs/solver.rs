@@ -1,6 +1,6 @@
 //! [`Solver`]: the ribbon filter of one run.
 
-use super::ribbon::{RibbonKey, RibbonShape};
+use super::shape::{RibbonKey, RibbonShape};
 
 /// Solves the equations of a run's keys by elimination, each as it comes.
 ///

@@ -29,6 +29,8 @@ fn solved(shape: RibbonShape, keys: &[RibbonKey]) -> (Solution, Vec<RibbonKey>) 
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     /// The runs that hold a key are always among the candidates, newest first, whatever comes, goes and is resized.
     #[test]
     fn a_run_that_holds_a_key_is_a_candidate(
