@@ -389,7 +389,8 @@ impl Trial<'_> {
         };
         let kept = || Some(item.clone());
         if verb == StoreVerb::Add {
-            return (Outcome::NotStored, kept());
+            // The item is in use, which the index on flash does not tell from a read.
+            return (Outcome::NotStored, Some(read(item)));
         }
         match compared {
             Some(compared) if compared != 0 && compared == self.number => {}

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::read::{FlashRead, ItemView, Owner, Peek};
+use super::read::{FlashRead, ItemView, Owner, Peek, mark_fetched};
 use crate::admission::Features;
 use crate::dram::{LargeClaim, LongValue, NewItem, Older};
 use crate::flash::Placed;
@@ -205,10 +205,12 @@ impl Held<'_> {
                 Ok(present.item(&self.partition).0.cas_unique)
             }
             (Change::Amend(amend), Some(present)) => {
+                let cas_unique = self.amend(&present, &amend, claim)?;
                 if amend.access {
+                    // Not before: an attempt that has to be repeated leaves no trace.
                     self.access(&present);
                 }
-                self.amend(&present, &amend, claim)
+                Ok(cas_unique)
             }
         }
     }
@@ -228,17 +230,23 @@ impl Held<'_> {
         }
     }
 
+    /// Counts a read of an item that has been amended meanwhile.
     fn access(&mut self, present: &Present) {
-        self.note_use(present);
-        let partition = &mut *self.partition;
-        match present {
-            Present::InMemory(handle) => {
-                let header = partition.tier.items.header_mut(*handle);
+        let amended = self.partition.tier.items.find(self.key);
+        match (present, amended) {
+            (Present::InMemory(_), Some(handle)) => {
+                self.note_use(&Present::InMemory(handle));
+                let header = self.partition.tier.items.header_mut(handle);
                 header.state |= state::FETCHED;
                 header.count_read();
-                partition.stats.dram_hits += 1;
             }
-            Present::Fetched(_) => partition.stats.flash_hits += 1,
+            (Present::Fetched(_), None) => self.note_use(present),
+            _ => mark_fetched(&mut self.partition, self.key, self.now),
+        }
+        let stats = &mut self.partition.stats;
+        match present {
+            Present::InMemory(_) => stats.dram_hits += 1,
+            Present::Fetched(_) => stats.flash_hits += 1,
         }
         let gate = &self.tiers.gate;
         if gate.watches(self.key.hash()) {
@@ -404,6 +412,11 @@ impl Held<'_> {
         if same && amend.cas_unique.is_none() {
             return Ok(cas_unique);
         }
+        let mut last_access = header.last_access.get();
+        if amend.access {
+            bits |= state::FETCHED;
+            last_access = self.now;
+        }
         if let Present::InMemory(handle) = present
             && header.has(state::DIRTY)
             && amend.cas_unique.is_none()
@@ -429,7 +442,7 @@ impl Held<'_> {
             cas_unique: amend.cas_unique.unwrap_or(Some(cas_unique)),
             client_flags: header.client_flags.get(),
             expiry,
-            last_access: header.last_access.get(),
+            last_access,
             state: bits & state::ON_FLASH & !state::HAS_CAS | state::DIRTY,
             value: shared.as_deref().unwrap_or(&value),
             shared: shared.clone(),

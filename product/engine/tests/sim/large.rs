@@ -147,6 +147,38 @@ async fn amend(engine: &Engine, name: &[u8], kind: Kind, step: u64) -> u64 {
 }
 
 #[test]
+fn an_attempt_that_has_to_be_repeated_counts_no_read() {
+    simulate(1, async {
+        let engine = start(&memory_disk(257 << 20), &small_server()).await;
+        set(&engine, b"big", &value(7, BIG)).await.unwrap();
+        for number in 0..60 {
+            let other = numbered(number);
+            set(&engine, &other, &value(number, BIG)).await.unwrap();
+        }
+        runtime::sleep(2 * WINDOW).await;
+        let mut attempts = 0;
+        modify(&engine, b"big", |item| {
+            attempts += 1;
+            assert!(!item.fetched);
+            Change::Amend(Amend {
+                expiry: Some(0x7fff_ffff),
+                access: true,
+                ..Amend::default()
+            })
+        })
+        .await;
+        assert_eq!(attempts, 2, "memory for the value is claimed in between");
+        let paths = engine.stats().paths;
+        assert_eq!((paths.dram_hits, paths.flash_hits), (0, 1));
+        modify(&engine, b"big", |item| {
+            assert!(item.fetched);
+            Change::Keep
+        })
+        .await;
+    });
+}
+
+#[test]
 fn small_amendments_write_a_large_value_once_a_window() {
     const STEPS: u64 = 1200;
     const WINDOWS: u64 = 4;
