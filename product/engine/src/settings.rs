@@ -313,7 +313,7 @@ pub enum ConfigError {
     )]
     NowhereToReturn,
     /// Too little flash.
-    #[error("{:.1} of flash are too few: {:.1} are the least with these segments", Bytes(*given), Bytes(*needed))]
+    #[error("{:.1} of flash are too few: that many fill whole segments, and {:.1} are the least", Bytes(*given), Bytes(*needed))]
     Flash {
         /// Given bytes.
         given: u64,

@@ -7,6 +7,8 @@ use crate::error::ServeError;
 
 /// Step of the figures that are told, in bytes.
 const STEP_BYTES: u64 = 1 << 20;
+/// Steps added to the least memory: a start counts the program's own memory as it finds it.
+const SPARE_STEPS: u64 = 2;
 /// Largest memory that is looked at.
 const MOST_MEMORY_BYTES: u64 = 1 << 40;
 
@@ -39,7 +41,9 @@ pub(crate) fn explain(
         other.cache.memory = Some(Size(step * STEP_BYTES));
         !fits(&other, flash)
     });
-    let memory = too_little.map_or(config.memory().0, |step| (step + 1) * STEP_BYTES);
+    let memory = too_little.map_or(config.memory().0, |step| {
+        (step + 1 + SPARE_STEPS) * STEP_BYTES
+    });
     ServeError::LargestValue {
         given,
         largest: Size(largest * STEP_BYTES),
