@@ -439,6 +439,7 @@ impl Trial<'_> {
         let next = Item {
             is_stale: fits && item.is_stale,
             is_won: fits && item.is_won,
+            is_read: fits && item.is_read,
             slack: item.slack,
             ..self.new_item(&value, item.flags, expiry, chosen)
         };

@@ -590,6 +590,24 @@ mod tests {
     }
 
     #[test]
+    fn a_receive_given_up_between_turns_gives_its_buffer_back() {
+        let (one, other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let one = crate::net::Stream::new(one.into());
+        let other = crate::net::Stream::new(other.into());
+        Sim::new(6).block_on(async {
+            let mut given_up = 0;
+            while given_up < 200 {
+                one.send(b"x").await.unwrap();
+                let received = futures_util::poll!(std::pin::pin!(other.recv()));
+                given_up += usize::from(received.is_pending());
+            }
+            one.send(b"x").await.unwrap();
+            let received = crate::timeout(Duration::from_secs(1), other.recv()).await;
+            assert!(received.is_ok(), "no buffer is left");
+        });
+    }
+
+    #[test]
     #[should_panic(expected = "seed 9")]
     fn a_stuck_simulation_names_its_seed() {
         Sim::new(9).block_on(std::future::pending::<()>());

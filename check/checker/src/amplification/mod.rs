@@ -18,6 +18,9 @@ use sender::Sender;
 /// Most bytes written to flash for each byte that the client has sent.
 pub const MOST_WRITTEN: f64 = 4.0;
 
+/// One amendment in so many may find that its value has been evicted.
+const MOST_REFUSED: u64 = 100;
+
 /// Settings of the test.
 #[derive(Clone, Debug)]
 pub struct AmplificationOptions {
@@ -54,9 +57,9 @@ impl AmplificationRow {
         self.written_bytes as f64 / self.sent_bytes as f64
     }
 
-    /// Returns whether the factor is within [`MOST_WRITTEN`].
+    /// Returns whether the factor is within [`MOST_WRITTEN`], and nearly all amendments were done.
     pub fn is_within(&self) -> bool {
-        self.factor() <= MOST_WRITTEN
+        self.factor() <= MOST_WRITTEN && self.refused <= self.amendments / MOST_REFUSED
     }
 }
 

@@ -9,12 +9,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::load::Client;
-use super::situations::Situation;
+use super::situations::{PROBED, Situation};
 
 /// Time between two requests.
 const INTERVAL: Duration = Duration::from_millis(10);
-/// Key that the probe asks for.
-const KEY: &str = "probe";
 
 /// Results of one situation.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,7 +51,7 @@ pub(super) struct Waits(Vec<(u64, Duration)>);
 impl Probe {
     pub(super) fn start(socket: &Path) -> io::Result<Self> {
         let mut client = Client::open(socket)?;
-        client.set(KEY, 0, b"value")?;
+        client.set(PROBED, 0, b"value")?;
         Ok(Self::of(client))
     }
 
@@ -77,7 +75,7 @@ impl Probe {
             let begin = Instant::now();
             loop {
                 let asked = Instant::now();
-                client.get(KEY)?;
+                client.get(PROBED)?;
                 let wait = asked.elapsed();
                 waits.0.push((asked.duration_since(begin).as_secs(), wait));
                 if is_over.load(Ordering::Relaxed) {

@@ -21,6 +21,8 @@ const STORED_A_SECOND: u64 = 100_000;
 const SILENT: u64 = 32;
 /// Requests of each.
 const UNREAD: u64 = 100;
+/// Key that the probe asks for.
+pub(super) const PROBED: &str = "probe";
 /// Pause of a client that makes room for the probe.
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -54,15 +56,15 @@ pub enum Situation {
     Load,
     /// Items on flash are overwritten, so that the journal fills and checkpoints are written.
     Checkpoint,
-    /// Memory is full of new items, which are written back.
+    /// Half of the memory is overwritten all the time, and written back every second.
     WriteBack,
-    /// `flush_all`, every second.
+    /// `flush_all`, every second; the probe's item is stored anew.
     Flush,
     /// All items expire at one instant.
     Expiry,
     /// New items are stored, and all items on flash have been read, so that reclaim keeps them.
     Reclaim,
-    /// New items are stored on a drive that takes 5 MB a second.
+    /// New items are stored on a slow drive, which takes some 10 MB a second.
     Throttled,
     /// Another server on the same drive stops orderly.
     Stop,
@@ -231,24 +233,31 @@ impl<'a> Stage<'a> {
                 }
             }
             Situation::Checkpoint => {
-                let all = self.next;
-                let mut first = 0;
+                // The youngest, in turn: each is on flash still, and not in memory, when its turn comes again.
+                let held = self.options.flash_bytes / 2 / ITEM_BYTES;
+                let youngest = self.next.saturating_sub(held)..self.next;
+                let mut first = youngest.start;
                 while Instant::now() < end {
                     client.set_many(first, 0, VALUE_BYTES)?;
-                    first = (first + AT_ONCE) % all;
+                    first += AT_ONCE;
+                    if first >= youngest.end {
+                        first = youngest.start;
+                    }
                     std::thread::sleep(PAUSE);
                 }
             }
             Situation::WriteBack => {
                 let items = self.options.memory_bytes / 2 / ITEM_BYTES;
-                while self.next < items {
-                    self.store(&mut client)?;
+                while Instant::now() < end {
+                    client.set_many(self.next, 0, VALUE_BYTES)?;
+                    self.next = (self.next + AT_ONCE) % items;
+                    std::thread::sleep(PAUSE);
                 }
-                std::thread::sleep(end.saturating_duration_since(Instant::now()));
             }
             Situation::Flush => {
                 while Instant::now() < end {
                     client.ask("flush_all\r\n", "OK\r\n")?;
+                    client.set(PROBED, 0, b"value")?;
                     let next = Instant::now() + Duration::from_secs(1);
                     while Instant::now() < next {
                         self.store(&mut client)?;
@@ -323,7 +332,7 @@ fn start(options: &StallOptions, situation: Situation, directory: PathBuf) -> io
     Ok(server)
 }
 
-/// Returns the name of an emulated drive that takes about 5 MB a second.
+/// Returns the name of an emulated drive that takes about 10 MB a second.
 fn slow_drive(options: &StallOptions) -> String {
     format!(
         "ftl:mlc,size={},block=512KiB,channels=1,luns=1,program_us=3200",

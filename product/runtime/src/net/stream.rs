@@ -107,8 +107,10 @@ impl Stream {
             let mut buffer = received::take_own().await;
             let tried = self.try_recv(&mut buffer, received::RECV_BUFFER_BYTES);
             if let Ok(1..) = tried {
+                // Goes back to the worker if the wait is given up.
+                let received = Received(Inner::Own(buffer));
                 self.take_turns().await;
-                return Ok(Received(Inner::Own(buffer)));
+                return Ok(received);
             }
             received::give_back(buffer);
             match tried {

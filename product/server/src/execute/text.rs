@@ -164,7 +164,7 @@ impl TextWrite<'_> {
 }
 
 /// Returns the item with another number. As in memcached, a number that fits is written over the old one and leaves the
-/// item stale and won as it was; a longer one makes a new item, which is neither.
+/// item stale, won and read as it was; a longer one makes a new item, which is none of these.
 pub(super) fn renumbered<'v>(view: &ItemView<'_>, adjusted: &Adjusted) -> Put<'v> {
     let fits = adjusted.stored_bytes == view.value.len();
     let mut value = Vec::with_capacity(adjusted.stored_bytes);
@@ -172,6 +172,7 @@ pub(super) fn renumbered<'v>(view: &ItemView<'_>, adjusted: &Adjusted) -> Put<'v
     Put {
         stale: fits && view.stale,
         won: fits && view.won,
+        fetched: fits && view.fetched,
         ..replacing(view, value)
     }
 }
