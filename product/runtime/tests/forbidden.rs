@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 
 use flowstone_runtime::file::{DirectFile, MappedFile, OpenFlags};
 use flowstone_runtime::live::{IoChoice, IoPath, LiveConfig, Workers};
+use flowstone_runtime::net::Listener;
 use refuse::refuse;
 
 /// Options of a new file.
@@ -64,6 +65,25 @@ fn half_an_io_uring_is_not_used_and_the_reason_names_the_call_and_the_remedy() {
                 "{errno}: {reason}"
             );
         }
+    }
+}
+
+#[test]
+fn a_system_that_refuses_every_connection_is_told() {
+    for errno in [libc::EPERM, libc::EOPNOTSUPP, libc::ENETDOWN] {
+        let refused = move || {
+            refuse(libc::SYS_accept4, errno);
+            let workers = Workers::start(&LiveConfig::default()).unwrap();
+            let (give, take) = std::sync::mpsc::channel();
+            workers.spawn_on(0, move || async move {
+                let listener = Listener::tcp("127.0.0.1:0".parse().unwrap()).unwrap();
+                give.send(listener.accept().await.err()).unwrap();
+            });
+            let error = take.recv().unwrap().expect("no connection");
+            assert_eq!(error.raw_os_error(), Some(errno));
+            workers.shutdown();
+        };
+        std::thread::spawn(refused).join().unwrap();
     }
 }
 

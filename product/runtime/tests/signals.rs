@@ -26,6 +26,7 @@ fn signals_arrive_one_by_one_and_none_ends_the_process() {
     let mut arrived = signals().unwrap();
     let again = signals().unwrap_err();
     assert_eq!(again.kind(), std::io::ErrorKind::AlreadyExists);
+    assert!(is_ignored(25), "SIGXFSZ");
     for signal in [
         Signal::Terminate,
         Signal::Interrupt,

@@ -26,6 +26,8 @@ const TASKS_PER_TURN: usize = 256;
 const RING_FAILURES: u32 = 500;
 
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
+/// Time for the last line of the log.
+const LAST_LINE: Duration = Duration::from_millis(300);
 
 /// Time between two lines of the log about a ring that fails and works again.
 const TOLD_AGAIN: Duration = Duration::from_secs(1);
@@ -199,6 +201,8 @@ impl Driver {
                                 error,
                                 "a worker cannot wait for I/O: the process ends{remedy}"
                             );
+                            // The log is written by another thread.
+                            std::thread::sleep(LAST_LINE);
                             std::process::abort();
                         }
                         std::thread::sleep(RETRY_PAUSE);

@@ -67,7 +67,8 @@ pub struct Signals {
 }
 
 /// Installs a handler for every [`Signal`], except SIGHUP if the parent process had it ignored, as `nohup` does. Signals that
-/// arrive while no thread waits are kept.
+/// arrive while no thread waits are kept. A write beyond the limit on the size of files (`ulimit -f`) fails from now on, as one on
+/// a full disk does, instead of ending the process.
 ///
 /// # Errors
 /// `AlreadyExists` the second time, else the system's.
@@ -77,9 +78,13 @@ pub fn signals() -> io::Result<Signals> {
     rustix::fs::fcntl_setfl(&write_end, OFlags::NONBLOCK)?;
     PIPE.set(write_end)
         .map_err(|_| io::ErrorKind::AlreadyExists)?;
+    set(libc::SIGXFSZ, libc::SIG_IGN)?;
     for signal in Signal::ALL {
         if signal != Signal::HangUp || !is_ignored(signal)? {
-            handle(signal)?;
+            set(
+                signal.number(),
+                on_signal as *const () as libc::sighandler_t,
+            )?;
         }
     }
     Ok(Signals { arrived })
@@ -125,15 +130,16 @@ extern "C" fn on_signal(signal: libc::c_int) {
     }
 }
 
-fn handle(signal: Signal) -> io::Result<()> {
+/// Sets [`on_signal`] or `SIG_IGN` as the handler of a signal.
+fn set(number: libc::c_int, handler: libc::sighandler_t) -> io::Result<()> {
     // SAFETY: a zeroed `sigaction` is valid. The handler has the type required without SA_SIGINFO and makes async-signal-safe
     // calls only.
     let result = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = on_signal as *const () as libc::sighandler_t;
+        action.sa_sigaction = handler;
         action.sa_flags = libc::SA_RESTART;
         libc::sigemptyset(&raw mut action.sa_mask);
-        libc::sigaction(signal.number(), &raw const action, std::ptr::null_mut())
+        libc::sigaction(number, &raw const action, std::ptr::null_mut())
     };
     checked(result)
 }

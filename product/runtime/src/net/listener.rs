@@ -121,8 +121,10 @@ impl Listener {
     /// Waits for the next connection. Dropping the future loses none.
     ///
     /// # Errors
-    /// After [`close`](Self::close), and when the system has run out of descriptors or memory: wait a moment then and call again.
+    /// After [`close`](Self::close), and when the system has run out of descriptors or memory, or refuses every connection: wait a
+    /// moment then and call again.
     pub async fn accept(&self) -> io::Result<(Stream, PeerAddr)> {
+        let mut lost = 0;
         loop {
             match rustix::net::acceptfrom_with(&self.socket, SocketFlags::CLOEXEC) {
                 Ok((socket, peer)) => {
@@ -135,12 +137,15 @@ impl Listener {
                     }
                     return Ok((Stream::new(socket), peer));
                 }
-                Err(error) if is_about_one_connection(error) => {}
+                Err(error) if is_about_one_connection(error) && lost < MOST_LOST => lost += 1,
                 Err(error) => wait_after(error, &self.waiting, Interest::Readable).await?,
             }
         }
     }
 }
+
+/// Connections lost in a row after which the system is taken to refuse all.
+const MOST_LOST: usize = 1000;
 
 /// Errors of a connection that was lost before it was accepted: see accept(2).
 fn is_about_one_connection(error: Errno) -> bool {
