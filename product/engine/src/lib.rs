@@ -56,7 +56,9 @@ mod sync;
 mod tiers;
 
 pub use ::format;
-pub use admission::{AdmissionKind, AdmissionStats, AdmitAll, AdmitGhosts, AdmitRandom};
+pub use admission::{
+    AdmissionKind, AdmissionStats, AdmitAll, AdmitGhosts, AdmitRandom, AdmitReread,
+};
 pub use background::{CheckpointStats, Stop, SyncError};
 pub use cache::{
     Amend, CacheError, Change, Engine, EngineStats, FlashRead, ItemView, Loans, Lookup,

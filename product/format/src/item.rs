@@ -47,8 +47,10 @@ pub mod state {
 
 /// The lower bit of the CLOCK value, in [`ItemHeader::reads`] of an item in memory. [`state::REFERENCED`] is the higher bit.
 const CLOCK_LOW: u8 = 128;
+/// Bit of [`ItemHeader::reads`] set for an item in memory that has outdated a copy of its key on flash.
+const OUTDATES: u8 = 64;
 /// The most reads that [`ItemHeader::reads`] counts.
-pub const MOST_READS: u8 = 127;
+pub const MOST_READS: u8 = 63;
 /// The highest CLOCK value.
 pub const CLOCK_HIGHEST: u8 = 3;
 /// Bit of [`ItemHeader::updates`] set for an item in memory whose value lies outside the item.
@@ -77,7 +79,8 @@ pub struct ItemHeader {
     pub key_bytes: u8,
     /// Bits of [`state`].
     pub state: u8,
-    /// In memory: reads since the item was first stored, and a bit of the CLOCK value. Zero on flash.
+    /// In memory: reads since the item was first stored, a bit of the CLOCK value, and whether the item has outdated a copy on
+    /// flash. Zero on flash.
     pub reads: u8,
     /// In memory: [`BESIDE`], reads of the key before the item came into memory, and updates since. Zero on flash.
     pub updates: u8,
@@ -116,7 +119,7 @@ impl ItemHeader {
 
     /// Sets the reads of an item in memory since it was first stored.
     pub fn set_reads(&mut self, reads: u8) {
-        self.reads = self.reads & CLOCK_LOW | reads.min(MOST_READS);
+        self.reads = self.reads & !MOST_READS | reads.min(MOST_READS);
     }
 
     /// Returns the CLOCK value of an item in memory, 0 to [`CLOCK_HIGHEST`].
@@ -128,7 +131,7 @@ impl ItemHeader {
     pub fn set_clock(&mut self, clock: u8) {
         debug_assert!(clock <= CLOCK_HIGHEST, "two bits");
         self.state = self.state & !state::REFERENCED | ((clock >> 1) * state::REFERENCED);
-        self.reads = self.reads & MOST_READS | ((clock & 1) * CLOCK_LOW);
+        self.reads = self.reads & !CLOCK_LOW | ((clock & 1) * CLOCK_LOW);
     }
 
     /// Returns the updates of an item in memory since it was first stored, up to [`MOST_UPDATES`].
@@ -141,6 +144,16 @@ impl ItemHeader {
         self.updates >> BEFORE_SHIFT & MOST_READS_BEFORE
     }
 
+    /// Returns whether an item in memory has outdated a copy of its key on flash.
+    pub fn outdates(&self) -> bool {
+        self.reads & OUTDATES != 0
+    }
+
+    /// Notes that an item in memory has outdated a copy of its key on flash.
+    pub fn note_outdated(&mut self) {
+        self.reads |= OUTDATES;
+    }
+
     /// Counts a read of an item in memory.
     pub fn count_read(&mut self) {
         self.set_reads(self.reads() + 1);
@@ -149,6 +162,7 @@ impl ItemHeader {
     /// Takes over the counts of `old`, the item in memory that this one replaces, and counts an update.
     pub fn count_update_of(&mut self, old: &Self) {
         self.set_reads(old.reads());
+        self.reads |= old.reads & OUTDATES;
         self.count_on(old.reads_before(), old.updates() + 1);
     }
 

@@ -70,7 +70,7 @@ mod tests {
             assert_eq!(
                 error,
                 format!(
-                    "`{wrong}` is no admission; write all, random:PERCENT, ghosts:READS or learned:READS"
+                    "`{wrong}` is no admission; write all, random:PERCENT, ghosts:READS, reread:READS or learned:READS"
                 )
             );
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::ghosts::Ghosts;
 use super::policy::{Admission, AdmissionKind, AdmissionRoom, Policy, SettingError, Verdict};
-use crate::format::item::ItemHeader;
+use crate::format::item::{ItemHeader, MOST_READS};
 use crate::key::KeyHash;
 use crate::settings::ConfigError;
 
@@ -27,11 +27,29 @@ pub struct AdmitGhosts {
     pub reads: u32,
 }
 
+/// Items that were read often enough while in memory go to flash, items that come back soon after a refusal, and items of
+/// which flash had an older copy; every item as long as flash has never been full. Memory keeps its CLOCK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdmitReread {
+    /// Number of reads that is often enough.
+    pub reads: u32,
+}
+
 fn unknown(kind: &dyn AdmissionKind, name: &str) -> SettingError {
     SettingError::Unknown {
         kind: kind.name(),
         name: name.to_owned(),
     }
+}
+
+fn check_reads(reads: u32) -> Result<(), ConfigError> {
+    if (1..=u32::from(MOST_READS)).contains(&reads) {
+        return Ok(());
+    }
+    Err(ConfigError::Range {
+        name: "reads",
+        range: "1 or more, and 63 at most where none are learned",
+    })
 }
 
 impl AdmissionKind for AdmitAll {
@@ -91,13 +109,7 @@ impl AdmissionKind for AdmitGhosts {
     }
 
     fn check(&self) -> Result<(), ConfigError> {
-        if (1..=255).contains(&self.reads) {
-            return Ok(());
-        }
-        Err(ConfigError::Range {
-            name: "reads",
-            range: "1 or more, and 255 at most where none are learned",
-        })
+        check_reads(self.reads)
     }
 
     fn open(&self, room: AdmissionRoom) -> Policy {
@@ -112,6 +124,49 @@ impl AdmissionKind for AdmitGhosts {
             reads_enough: self.reads,
             ..Policy::default()
         }
+    }
+}
+
+impl AdmissionKind for AdmitReread {
+    fn name(&self) -> &'static str {
+        "reread"
+    }
+
+    fn with(&self, name: &str, _value: &str) -> Result<Arc<dyn AdmissionKind>, SettingError> {
+        Err(unknown(self, name))
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        check_reads(self.reads)
+    }
+
+    fn open(&self, room: AdmissionRoom) -> Policy {
+        let policy = AdmitGhosts { reads: self.reads }.open(room);
+        Policy {
+            admission: policy.ghosts.clone().map(|ghosts| {
+                Arc::new(Reread {
+                    reads: self.reads,
+                    ghosts,
+                }) as Arc<dyn Admission>
+            }),
+            fills_flash: true,
+            notes_outdated: true,
+            ..policy
+        }
+    }
+}
+
+/// Admits items that were read often enough, that were refused not long ago, or that have outdated a copy on flash: of
+/// the latter some have been worth a write before.
+struct Reread {
+    reads: u32,
+    ghosts: Arc<Ghosts>,
+}
+
+impl Admission for Reread {
+    fn judge(&self, hash: KeyHash, _key: &[u8], header: &ItemHeader) -> Verdict {
+        let is_read = u32::from(header.reads()) >= self.reads;
+        Verdict::once_more(is_read || header.outdates() || self.ghosts.contains(hash))
     }
 }
 

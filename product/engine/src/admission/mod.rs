@@ -16,6 +16,7 @@
 //! | [`AdmitAll`] | every item | items read lately, once more |
 //! | [`AdmitRandom`] | a share, drawn by key and version | the same |
 //! | [`AdmitGhosts`] | items read twice, or refused not long ago: S3-FIFO (SOSP '23) | none |
+//! | [`AdmitReread`] | the same, and items that have outdated a copy on flash; every item until flash is full | items read lately |
 //!
 //! A policy of a paper is in the crate of its system, behind the traits of [`policy`](AdmissionKind). Ghosts remember refused
 //! items; for a policy that learns they also remember how often these had been read and updated.
@@ -29,7 +30,7 @@ mod watched;
 
 pub use features::Features;
 pub use ghosts::Ghosts;
-pub use kinds::{AdmitAll, AdmitGhosts, AdmitRandom};
+pub use kinds::{AdmitAll, AdmitGhosts, AdmitRandom, AdmitReread};
 pub use names::{ADMISSIONS, AdmissionName, UnknownAdmission, parse};
 pub use policy::{
     Admission, AdmissionKind, AdmissionRoom, Event, Lesson, Observed, Observer, Policy,
@@ -84,10 +85,22 @@ impl Gate {
         }
     }
 
+    /// Returns whether every item is admitted as long as flash has never been full.
+    pub(crate) fn fills_flash(&self) -> bool {
+        self.policy.fills_flash
+    }
+
+    /// Returns whether an item has to know that it has outdated a copy on flash.
+    pub(crate) fn notes_outdated(&self) -> bool {
+        self.policy.notes_outdated
+    }
+
     /// Notes that an item left memory for flash because it was admitted.
-    pub(crate) fn admitted(&self, header: &ItemHeader) {
+    pub(crate) fn admitted(&self, hash: KeyHash, header: &ItemHeader) {
         self.counters.admitted.add(1);
-        if u32::from(header.reads()) < self.policy.reads_enough {
+        let ghosts = self.policy.ghosts.as_ref();
+        let has_reason = u32::from(header.reads()) >= self.policy.reads_enough || header.outdates();
+        if !has_reason && ghosts.is_some_and(|ghosts| ghosts.contains(hash)) {
             self.counters.remembered.add(1);
         }
         self.placed(header);
@@ -242,8 +255,8 @@ mod tests {
         assert!(!judge(1).is_admitted);
         gate.refused(key.hash(), &header(key, 0));
         assert!(judge(0).is_admitted);
-        gate.admitted(&header(key, 0));
-        gate.admitted(&header(key, 2));
+        gate.admitted(key.hash(), &header(key, 0));
+        gate.admitted(key.hash(), &header(key, 2));
         let stats = gate.stats();
         assert_eq!((stats.admitted, stats.refused, stats.remembered), (2, 1, 1));
     }

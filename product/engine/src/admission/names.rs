@@ -1,12 +1,12 @@
-//! Kinds of admission by name, as settings write them: `all`, `random:30`, `ghosts:2`.
+//! Kinds of admission by name, as settings write them: `all`, `random:30`, `ghosts:2`, `reread:2`.
 
 use std::sync::Arc;
 
-use super::kinds::{AdmitAll, AdmitGhosts, AdmitRandom};
+use super::kinds::{AdmitAll, AdmitGhosts, AdmitRandom, AdmitReread};
 use super::policy::AdmissionKind;
 
 /// Reads that S3-FIFO asks for: two, since one read may follow a store at once.
-const GHOST_READS: u32 = 2;
+const ENOUGH_READS: u32 = 2;
 
 /// A kind of admission by its name.
 #[derive(Clone, Copy, Debug)]
@@ -34,8 +34,15 @@ pub const ADMISSIONS: &[AdmissionName] = &[
     AdmissionName {
         form: "ghosts:READS",
         kind: |number| {
-            let reads = number.unwrap_or(GHOST_READS);
+            let reads = number.unwrap_or(ENOUGH_READS);
             Some(Arc::new(AdmitGhosts { reads }))
+        },
+    },
+    AdmissionName {
+        form: "reread:READS",
+        kind: |number| {
+            let reads = number.unwrap_or(ENOUGH_READS);
+            Some(Arc::new(AdmitReread { reads }))
         },
     },
 ];
@@ -94,6 +101,8 @@ mod tests {
             let ghosts = found(text).unwrap();
             assert_eq!(ghosts.settings(), Some(&AdmitGhosts { reads }));
         }
+        let reread = found("reread").unwrap();
+        assert_eq!(reread.settings(), Some(&AdmitReread { reads: 2 }));
         for wrong in [
             "",
             "none",
@@ -105,7 +114,7 @@ mod tests {
         ] {
             let error = found(wrong).unwrap_err().to_string();
             assert!(error.contains(&format!("`{wrong}`")), "{error}");
-            assert!(error.ends_with("write all, random:PERCENT or ghosts:READS"));
+            assert!(error.ends_with("write all, random:PERCENT, ghosts:READS or reread:READS"));
         }
     }
 }

@@ -86,6 +86,10 @@ pub struct Policy {
     pub observer: Option<Observed>,
     /// Reads with which an item is admitted without a ghost; an item admitted with fewer reads counts as remembered.
     pub reads_enough: u32,
+    /// Whether every item is admitted as long as flash has never been full.
+    pub fills_flash: bool,
+    /// Whether an item has to know that it has outdated a copy on flash ([`ItemHeader::outdates`]).
+    pub notes_outdated: bool,
     /// Bytes of memory of all parts, which never change.
     pub memory_bytes: u64,
 }

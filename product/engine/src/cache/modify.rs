@@ -330,7 +330,10 @@ impl Held<'_> {
         if let Some(put) = put {
             let older = put.map_err(|_| Refused::NoSpace)?;
             if older == Older::PerhapsOnFlash || tiers.flash.upkeep.recovery.is_running() {
-                tiers.flash.invalidate(self.key.hash(), new.version);
+                let had_copy = tiers.flash.invalidate(self.key.hash(), new.version);
+                if had_copy && tiers.gate.notes_outdated() {
+                    self.partition.tier.items.note_outdated(self.key);
+                }
             }
         } else {
             self.place_at_once(new)?;

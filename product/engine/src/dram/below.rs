@@ -45,6 +45,11 @@ pub(crate) trait Below {
         false
     }
 
+    /// Returns whether flash has space that has never been used, or that a flush has emptied.
+    fn has_unused(&self) -> bool {
+        false
+    }
+
     /// Returns whether items that leave memory together are better placed in order of length, longest first.
     fn takes_larger_first(&self) -> bool {
         false
@@ -74,6 +79,10 @@ impl Below for FlashTier {
 
     fn is_held_back(&self) -> bool {
         self.is_held_back()
+    }
+
+    fn has_unused(&self) -> bool {
+        self.upkeep.has_unused()
     }
 
     fn takes_larger_first(&self) -> bool {

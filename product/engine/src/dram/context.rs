@@ -47,7 +47,9 @@ impl EvictContext<'_> {
     /// Returns admission's verdict on an item that flash does not have.
     pub(super) fn judge(&self, items: &Items, handle: Handle, hash: KeyHash) -> Verdict {
         let header = items.log.header(handle);
-        self.gate.judge(hash, items.log.key(handle), header)
+        let mut verdict = self.gate.judge(hash, items.log.key(handle), header);
+        verdict.is_admitted |= self.gate.fills_flash() && self.flash.has_unused();
+        verdict
     }
 
     /// Hands items to flash. Returns whether flash has the item, for each item for which there was space.

@@ -194,7 +194,8 @@ impl ClockHand<'_> {
         // An item for which there was space leaves memory, even if flash has dropped it.
         let taken = self.context.hand_over(self.items, entries).len();
         for &(hash, handle) in &entries[..taken] {
-            self.context.gate.admitted(self.items.log.header(handle));
+            let header = self.items.log.header(handle);
+            self.context.gate.admitted(hash, header);
             self.items.unlink(hash, handle);
         }
         self.items.stats.demotions += taken as u64;

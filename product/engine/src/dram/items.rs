@@ -397,6 +397,13 @@ impl Items {
         self.log.header_mut(handle)
     }
 
+    /// Notes that the item of `key` has outdated a copy on flash.
+    pub(crate) fn note_outdated(&mut self, key: Key<'_>) {
+        if let Some(handle) = self.find(key) {
+            self.log.header_mut(handle).note_outdated();
+        }
+    }
+
     /// Puts an item for which there is space, and for whose key the tier has no other. A large value comes with a
     /// `claim` on its bytes.
     pub(super) fn insert(

@@ -354,11 +354,12 @@ impl FlashTier {
         batch.len()
     }
 
-    /// Makes the copies of a key on flash with versions below `version` outdated.
-    pub(crate) fn invalidate(&self, hash: KeyHash, version: u64) {
+    /// Makes the copies of a key on flash with versions below `version` outdated. Returns whether there may be any.
+    pub(crate) fn invalidate(&self, hash: KeyHash, version: u64) -> bool {
         self.note_write(hash, version);
         let displaced = self.placement.invalidate(hash, version);
         self.journal_displaced(hash, version, displaced);
+        displaced != Displaced::None
     }
 
     /// Removes the entry of a key, which is wrong or dead, as are copies with versions below `version`.
@@ -376,7 +377,9 @@ impl FlashTier {
                     self.journal_displaced(hash, version, Displaced::Known(place));
                 }
             }
-            Probe::Perhaps => self.invalidate(hash, version),
+            Probe::Perhaps => {
+                self.invalidate(hash, version);
+            }
         }
     }
 

@@ -162,6 +162,11 @@ impl Upkeep {
         }
     }
 
+    /// Returns whether there are more free segments than reclaim keeps: flash has never been full, or has been flushed.
+    pub(crate) fn has_unused(&self) -> bool {
+        self.store.pool().counts().free > self.free_segments.known_watermarks().high
+    }
+
     /// Returns the number of free segments to keep at present; during a stop, the number that the checkpoint will fill.
     pub(super) fn free_target(&self) -> u32 {
         self.free_segments

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use flowstone_engine::{AdmissionKind, AdmitGhosts, AdmitRandom};
+use flowstone_engine::{AdmissionKind, AdmitGhosts, AdmitRandom, AdmitReread, EngineConfig};
 
 use crate::filter::{VALUE_BYTES, filter, nothing_older_comes_back};
-use crate::support::{for_each_seed, memory_disk, set, simulate, start, value};
+use crate::support::{for_each_seed, get, memory_disk, roomy, set, simulate, start, value};
 
 #[test]
 fn one_that_comes_back_is_admitted_and_a_stranger_is_not() {
@@ -38,15 +38,66 @@ fn one_that_comes_back_is_admitted_and_a_stranger_is_not() {
     });
 }
 
+/// With `reread` everything fills an empty flash. Then an item that nobody has read is refused, one that outdates a copy on
+/// flash is kept up, and memory keeps what is read.
+#[test]
+fn a_full_flash_gets_what_is_read_again_or_was_there_before() {
+    simulate(5, async {
+        let config = EngineConfig {
+            admission: Arc::new(AdmitReread { reads: 2 }),
+            write_back: None,
+            ..roomy()
+        };
+        let engine = start(&memory_disk(65 << 20), &config).await;
+        let name = |number: u64| format!("key{number}").into_bytes();
+        let fill = async |keys: std::ops::Range<u64>| {
+            for number in keys {
+                let stored = set(&engine, &name(number), &value(1, VALUE_BYTES)).await;
+                stored.unwrap();
+            }
+        };
+        fill(0..30_000).await;
+        assert_eq!(engine.stats().admission.refused, 0, "flash has space");
+        fill(30_000..200_000).await;
+        let filled = engine.stats();
+        assert!(filled.admission.refused > 100_000, "{:?}", filled.admission);
+
+        let mut updated = Vec::new();
+        for number in 20_000..60_000 {
+            if updated.len() < 100 && get(&engine, &name(number)).await.is_some() {
+                let stored = set(&engine, &name(number), &value(2, VALUE_BYTES)).await;
+                stored.unwrap();
+                updated.push(number);
+            }
+        }
+        assert_eq!(updated.len(), 100);
+        fill(300_000..301_000).await;
+        for _ in 0..2 {
+            for number in 300_000..300_100 {
+                assert!(get(&engine, &name(number)).await.is_some(), "in memory");
+            }
+        }
+        fill(400_000..430_000).await;
+        let stats = engine.stats();
+        assert_eq!(stats.admission.remembered, filled.admission.remembered);
+        assert_eq!(stats.admission.admitted, filled.admission.admitted + 200);
+        for number in updated {
+            let found = get(&engine, &name(number)).await;
+            assert_eq!(found, Some(value(2, VALUE_BYTES)), "{number}");
+        }
+    });
+}
+
 /// With any admission, a get finds the newest value or none, across stops and starts.
 #[test]
 fn nothing_older_comes_back_whatever_is_admitted() {
     for_each_seed("nothing_older", 4, |seed| {
-        let admission: [Arc<dyn AdmissionKind>; 2] = [
+        let admission: [Arc<dyn AdmissionKind>; 3] = [
+            Arc::new(AdmitReread { reads: 2 }),
             Arc::new(AdmitGhosts { reads: 1 }),
             Arc::new(AdmitRandom { per_mille: 500 }),
         ];
-        let admission = Arc::clone(&admission[seed as usize % 2]);
+        let admission = Arc::clone(&admission[seed as usize % 3]);
         nothing_older_comes_back(seed, &filter(admission));
     });
 }
