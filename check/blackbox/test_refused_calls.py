@@ -4,8 +4,10 @@ The tables of the start have the calls that `strace` shows, except those without
 does not come as far as the program: execve, openat, read, mmap, munmap, mprotect, newfstatat, pread64, poll, rt_sigaction, futex.
 """
 
+import contextlib
 import random
 import shutil
+import signal
 import subprocess
 import threading
 import time
@@ -156,8 +158,8 @@ def store_and_get(server, end, wrong):
             time.sleep(0.01)
 
 
-def wrong_answers_while_failing(server, call, error, seconds):
-    """Makes a call of the server fail under load for so many seconds. Returns the wrong answers of the clients."""
+def failing(server, call, error):
+    """Makes a call of the server fail from now on. Returns the process that does so."""
     fault = ["-e", f"trace={call}", "-e", f"inject={call}:error={error}"]
     tracer = subprocess.Popen(
         ["strace", "-f", "-o", "/dev/null", *fault, "-p", str(server.process.pid)],
@@ -166,6 +168,12 @@ def wrong_answers_while_failing(server, call, error, seconds):
     )
     if "attached" not in tracer.stderr.readline():
         pytest.skip("no process may be traced here")
+    return tracer
+
+
+def wrong_answers_while_failing(server, call, error, seconds):
+    """Makes a call of the server fail under load for so many seconds. Returns the wrong answers of the clients."""
+    tracer = failing(server, call, error)
     wrong, end = [], time.monotonic() + seconds
     clients = [threading.Thread(target=store_and_get, args=(server, end, wrong)) for _ in range(4)]
     for client in clients:
@@ -188,3 +196,21 @@ def test_a_call_that_fails_under_load(make_server, call, error, has_no_ring):
     wait_until(lambda: server.ask(b"set z 0 0 1\r\nx\r\nget z\r\n") == served, "the server to serve again")
     assert server.terminate() in (0, 1)
     assert "panicked" not in server.log() and "backtrace" not in server.log(), server.log()
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="strace makes the calls fail")
+@pytest.mark.parametrize("error", ["EAGAIN", "EBUSY"])
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_ring_that_fails_for_good_ends_the_server(make_server, error, is_stopped):
+    server = small(make_server).start()
+    tracer = failing(server, "io_uring_enter", error)
+    if is_stopped:
+        server.process.terminate()
+    else:
+        with contextlib.suppress(OSError):
+            server.connect(timeout_s=1).roundtrip(b"version\r\n")
+    assert server.wait(30) == -signal.SIGABRT
+    tracer.wait()
+    told = [line for line in server.log().splitlines() if "the process ends" in line]
+    assert len(told) == 1 and "io_uring_enter" in told[0] and 'server.io="fallback"' in told[0], server.log()
+    assert_quiet(server)
