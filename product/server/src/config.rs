@@ -328,6 +328,10 @@ impl Config {
         if self.server.listen.is_empty() {
             return refuse("--listen (server.listen)", "nothing to listen on");
         }
+        if self.server.unix_mode > 0o777 {
+            let what = "permissions are octal digits after 0o, as 0o700, up to 0o777";
+            return refuse("server.unix_mode", what);
+        }
         if !(1..=1_000_000).contains(&self.max_connections()) {
             let name = "--max-connections (server.max_connections)";
             return refuse(name, "must be 1 to 1000000");
