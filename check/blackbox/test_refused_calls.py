@@ -18,6 +18,7 @@ from refused import needs_filter
 from servers import wait_until
 from test_filesystems import serves_flash, small, warnings
 from test_restart import fails_to_start
+from wire import Closed
 
 pytestmark = [pytest.mark.flowstone, needs_filter]
 
@@ -76,6 +77,8 @@ NEEDED = [
 # Calls of a server without io_uring that fail for a while, and calls of the ring.
 UNDER_LOAD = [
     ("accept4", "EMFILE", True),
+    ("accept4", "EOPNOTSUPP", True),
+    ("accept4", "EPERM", True),
     ("clone3", "EAGAIN", True),
     ("epoll_ctl", "ENOMEM", True),
     ("epoll_wait", "EINTR", True),
@@ -137,6 +140,33 @@ def test_a_call_that_a_server_can_do_without(make_server, call, has_no_ring, err
 def test_a_call_that_a_server_needs_is_one_line(make_server, call, has_no_ring, error):
     server = small(make_server, refused=without(call, error, has_no_ring))
     assert fails_to_start(server).startswith("flowstone: ")
+
+
+def test_a_start_without_random_numbers_is_one_line(make_server):
+    server = small(make_server, refused={"getrandom": "EAGAIN"})
+    assert "getrandom" in fails_to_start(server)
+    assert_quiet(server)
+
+
+@pytest.mark.parametrize("error", ["EPERM", "ENOSYS"])
+@pytest.mark.parametrize("call", ["accept4", "recvfrom", "sendto"])
+def test_clients_that_cannot_be_served_are_one_line(make_server, call, error):
+    server = small(make_server, refused=without(call, error, True)).launch()
+
+    def told():
+        with contextlib.suppress(OSError, Closed), server.connect(timeout_s=1) as client:
+            client.roundtrip(b"mn\r\n")
+        return [line for line in server.log().splitlines() if "seccomp profile allow" in line and call in line]
+
+    assert len(wait_until(told, "a line")) == 1
+    assert len(told()) == 1, server.log()
+    assert server.terminate() == 0
+
+
+@pytest.mark.parametrize("error, told", [("EDQUOT", "quota"), ("EFBIG", "ulimit -f")])
+def test_a_flash_over_a_quota_or_a_limit_is_told_as_such(make_server, error, told):
+    line = fails_to_start(small(make_server, refused={"fallocate": error}))
+    assert told in line and "room" not in line, line
 
 
 def value(key):

@@ -607,6 +607,19 @@ mod tests {
     }
 
     #[test]
+    fn permissions_without_0o_are_refused() {
+        let checked = |mode: &str| set(&format!("server.unix_mode={mode}")).unwrap().check();
+        assert!(checked("0o777").is_ok());
+        for decimal in ["600", "660", "700", "777"] {
+            let error = checked(decimal).unwrap_err().to_string();
+            assert!(
+                error.contains("server.unix_mode") && error.contains("0o700"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
     fn the_flash_is_not_its_own_journal() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = file.path().display();
