@@ -368,7 +368,7 @@ impl Engine {
         }
     }
 
-    /// Returns the wait of a write. Once a write has waited in vain, no write waits until a segment has been written.
+    /// Returns the wait of a write. Once a write has waited in vain for a device that refuses, none waits until a segment is written.
     fn new_stall(&self) -> Stall {
         let refused_at = self.refused_at.load(Ordering::Relaxed);
         if refused_at > 0 && refused_at == self.segments_written() + 1 {
@@ -380,9 +380,12 @@ impl Engine {
         Stall::new(self.config.write_patience)
     }
 
+    /// Notes that a write has waited in vain. Counts only while the device refuses segments: a slow one may have space later.
     fn note_refusal(&self) {
-        let written = self.segments_written();
-        self.refused_at.store(written + 1, Ordering::Relaxed);
+        if self.store().writer().is_refused() {
+            let written = self.segments_written();
+            self.refused_at.store(written + 1, Ordering::Relaxed);
+        }
     }
 
     fn segments_written(&self) -> u64 {

@@ -125,8 +125,7 @@ fn what_a_device_never_gives_again_is_lost_alone() {
     });
 }
 
-/// A device on which writes last for hours: every request is answered within the patience, a set with a refusal, and after the
-/// first refusal at once.
+/// A device on which writes last for hours: every request is answered within the patience, a set with a refusal.
 #[test]
 fn no_write_waits_longer_than_the_patience() {
     const ITEMS: u64 = 20_000;
@@ -138,15 +137,11 @@ fn no_write_waits_longer_than_the_patience() {
         let hours = Fault::Slow(Duration::from_secs(36_000));
         faulty.script(When::every(Operation::Write), hours);
         let (mut refused, mut longest) = (0, Duration::ZERO);
-        let mut first_refusal = None;
         for number in 0..ITEMS {
             let begin = runtime::now();
             let stored = set(&engine, &numbered(number), &value(number, 3000)).await;
             longest = longest.max(runtime::now().since(begin));
             refused += u64::from(stored.is_err());
-            if stored.is_err() {
-                first_refusal.get_or_insert_with(runtime::now);
-            }
             if refused == 3 {
                 break;
             }
@@ -164,11 +159,5 @@ fn no_write_waits_longer_than_the_patience() {
                 .await;
             assert!(runtime::now().since(begin) < patience + Duration::from_secs(2));
         }
-        let first_refusal = first_refusal.expect("three sets are refused");
-        let later = runtime::now().since(first_refusal);
-        assert!(
-            later < Duration::from_secs(1),
-            "only the first one waits: {later:?}"
-        );
     });
 }
