@@ -4,8 +4,10 @@ The tables of the start have the calls that `strace` shows, except those without
 does not come as far as the program: execve, openat, read, mmap, munmap, mprotect, newfstatat, pread64, poll, rt_sigaction, futex.
 """
 
+import contextlib
 import random
 import shutil
+import signal
 import subprocess
 import threading
 import time
@@ -16,6 +18,7 @@ from refused import needs_filter
 from servers import wait_until
 from test_filesystems import serves_flash, small, warnings
 from test_restart import fails_to_start
+from wire import Closed
 
 pytestmark = [pytest.mark.flowstone, needs_filter]
 
@@ -74,6 +77,8 @@ NEEDED = [
 # Calls of a server without io_uring that fail for a while, and calls of the ring.
 UNDER_LOAD = [
     ("accept4", "EMFILE", True),
+    ("accept4", "EOPNOTSUPP", True),
+    ("accept4", "EPERM", True),
     ("clone3", "EAGAIN", True),
     ("epoll_ctl", "ENOMEM", True),
     ("epoll_wait", "EINTR", True),
@@ -137,6 +142,33 @@ def test_a_call_that_a_server_needs_is_one_line(make_server, call, has_no_ring, 
     assert fails_to_start(server).startswith("flowstone: ")
 
 
+def test_a_start_without_random_numbers_is_one_line(make_server):
+    server = small(make_server, refused={"getrandom": "EAGAIN"})
+    assert "getrandom" in fails_to_start(server)
+    assert_quiet(server)
+
+
+@pytest.mark.parametrize("error", ["EPERM", "ENOSYS"])
+@pytest.mark.parametrize("call", ["accept4", "recvfrom", "sendto"])
+def test_clients_that_cannot_be_served_are_one_line(make_server, call, error):
+    server = small(make_server, refused=without(call, error, True)).launch()
+
+    def told():
+        with contextlib.suppress(OSError, Closed), server.connect(timeout_s=1) as client:
+            client.roundtrip(b"mn\r\n")
+        return [line for line in server.log().splitlines() if "seccomp profile allow" in line and call in line]
+
+    assert len(wait_until(told, "a line")) == 1
+    assert len(told()) == 1, server.log()
+    assert server.terminate() == 0
+
+
+@pytest.mark.parametrize("error, told", [("EDQUOT", "quota"), ("EFBIG", "ulimit -f")])
+def test_a_flash_over_a_quota_or_a_limit_is_told_as_such(make_server, error, told):
+    line = fails_to_start(small(make_server, refused={"fallocate": error}))
+    assert told in line and "room" not in line, line
+
+
 def value(key):
     return b"%d;" % key + bytes(3000)
 
@@ -156,8 +188,8 @@ def store_and_get(server, end, wrong):
             time.sleep(0.01)
 
 
-def wrong_answers_while_failing(server, call, error, seconds):
-    """Makes a call of the server fail under load for so many seconds. Returns the wrong answers of the clients."""
+def failing(server, call, error):
+    """Makes a call of the server fail from now on. Returns the process that does so."""
     fault = ["-e", f"trace={call}", "-e", f"inject={call}:error={error}"]
     tracer = subprocess.Popen(
         ["strace", "-f", "-o", "/dev/null", *fault, "-p", str(server.process.pid)],
@@ -166,6 +198,12 @@ def wrong_answers_while_failing(server, call, error, seconds):
     )
     if "attached" not in tracer.stderr.readline():
         pytest.skip("no process may be traced here")
+    return tracer
+
+
+def wrong_answers_while_failing(server, call, error, seconds):
+    """Makes a call of the server fail under load for so many seconds. Returns the wrong answers of the clients."""
+    tracer = failing(server, call, error)
     wrong, end = [], time.monotonic() + seconds
     clients = [threading.Thread(target=store_and_get, args=(server, end, wrong)) for _ in range(4)]
     for client in clients:
@@ -188,3 +226,21 @@ def test_a_call_that_fails_under_load(make_server, call, error, has_no_ring):
     wait_until(lambda: server.ask(b"set z 0 0 1\r\nx\r\nget z\r\n") == served, "the server to serve again")
     assert server.terminate() in (0, 1)
     assert "panicked" not in server.log() and "backtrace" not in server.log(), server.log()
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="strace makes the calls fail")
+@pytest.mark.parametrize("error", ["EAGAIN", "EBUSY"])
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_ring_that_fails_for_good_ends_the_server(make_server, error, is_stopped):
+    server = small(make_server).start()
+    tracer = failing(server, "io_uring_enter", error)
+    if is_stopped:
+        server.process.terminate()
+    else:
+        with contextlib.suppress(OSError):
+            server.connect(timeout_s=1).roundtrip(b"version\r\n")
+    assert server.wait(30) == -signal.SIGABRT
+    tracer.wait()
+    told = [line for line in server.log().splitlines() if "the process ends" in line]
+    assert len(told) == 1 and "io_uring_enter" in told[0] and 'server.io="fallback"' in told[0], server.log()
+    assert_quiet(server)

@@ -1,11 +1,14 @@
 """What a start says, and what it makes of little."""
 
+import contextlib
+import os
 import resource
+import socket
 import subprocess
 
 import pytest
 
-from servers import Flowstone, wait_until
+from servers import MIB, Flowstone, wait_until
 from test_restart import fails_to_start
 
 pytestmark = pytest.mark.flowstone
@@ -28,6 +31,9 @@ def test_few_file_descriptors_bound_the_connections_and_the_log(make_server):
     [
         (1 << 30, 1, {}, ["is more than the", "that this machine has"]),
         (256, 64, {}, ["64 workers of 4MiB each", "needs 288MiB", "lower --threads"]),
+        (128, 1, {resource.RLIMIT_AS: 128 * MIB}, ["address space (ulimit -v)", "lower --memory"]),
+        (128, 1, {resource.RLIMIT_DATA: 128 * MIB}, ["private memory (ulimit -d)", "lower --memory"]),
+        (64, 1, {resource.RLIMIT_FSIZE: 64 * MIB}, ["512 MiB are more than a file may have", "ulimit -f"]),
         (64, 1, {resource.RLIMIT_NOFILE: 80}, ["80 open files are allowed and at least 88", "ulimit -Hn"]),
     ],
 )
@@ -35,6 +41,53 @@ def test_figures_that_the_machine_cannot_have_are_refused(make_server, memory_mi
     server = make_server(memory_mib=memory_mib, options=["--threads", str(threads)], limits=limits)
     line = fails_to_start(server)
     assert all(words in line for words in told), line
+
+
+def test_a_limit_on_address_space_that_the_memory_fits_is_enough(make_server):
+    limits = {resource.RLIMIT_AS: 256 * MIB, resource.RLIMIT_DATA: 128 * MIB}
+    server = make_server(memory_mib=64, limits=limits, options=["--threads", "2"]).start()
+    server.spill()
+    assert server.terminate() == 0
+
+
+def test_a_refusal_ends_though_nobody_reads_it(make_server):
+    server = make_server(flash="/no/such/directory/flash")
+    reader, writer = os.pipe()
+    with contextlib.suppress(BlockingIOError):
+        os.set_blocking(writer, False)
+        while True:
+            os.write(writer, bytes(4096))
+    os.set_blocking(writer, True)
+    refused = subprocess.run(server.command(), stderr=writer, check=False, timeout=20)
+    os.close(reader)
+    os.close(writer)
+    assert refused.returncode == 2
+
+
+def test_a_link_to_nothing_is_told_as_such(make_server, tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to("nowhere")
+    line = fails_to_start(make_server(flash=link))
+    assert "is a symbolic link to nowhere, which does not exist" in line
+
+
+@pytest.mark.parametrize(
+    "address, told",
+    [
+        ("unix:/no/such/directory/socket", "create the directory"),
+        ("unix:/" + "x" * 120, "at most 107 bytes"),
+        ("unix:/dev/null", "no socket"),
+        ("192.0.2.1:11211", "of this machine"),
+        ("IN USE", "stop the process"),
+    ],
+)
+def test_an_address_that_cannot_be_listened_on_comes_with_the_remedy(make_server, address, told):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        server = make_server()
+        address = address.replace("IN USE", f"127.0.0.1:{taken.getsockname()[1]}")
+        server.options = ["--listen", address]
+        line = fails_to_start(server)
+    assert "cannot listen on" in line and told in line, line
 
 
 def test_the_largest_value_that_memory_and_flash_allow_is_told(make_server):

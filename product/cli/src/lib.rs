@@ -5,6 +5,8 @@
 
 #![forbid(unsafe_code)]
 
+use std::hash::RandomState;
+use std::panic;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -50,6 +52,12 @@ impl Offer {
 /// # Errors
 /// The exit code of the program if it has nothing to run. The help or the reason has been printed then.
 pub fn parse<C: Parser>(offer: Offer, with_offer: &[&str]) -> Result<C, ExitCode> {
+    if !has_random_numbers() {
+        return Err(exit::refuse(
+            "the system has no random numbers for hash tables: let the container's seccomp profile allow getrandom, or give the \
+             container /dev/urandom",
+        ));
+    }
     let list = |command: Command| command.after_help(offer.list());
     let command = with_offer.iter().fold(C::command(), |command, &name| {
         command.mut_subcommand(name, list)
@@ -58,6 +66,15 @@ pub fn parse<C: Parser>(offer: Offer, with_offer: &[&str]) -> Result<C, ExitCode
         .try_get_matches()
         .and_then(|matches| C::from_arg_matches(&matches))
         .map_err(|error| usage_error(&error))
+}
+
+/// Returns whether hash tables can be made: the standard library panics without random numbers.
+fn has_random_numbers() -> bool {
+    let print = panic::take_hook();
+    panic::set_hook(Box::new(|_| {}));
+    let made = panic::catch_unwind(RandomState::new);
+    panic::set_hook(print);
+    made.is_ok()
 }
 
 /// Prints help as it is, and an error as one line.

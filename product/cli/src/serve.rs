@@ -116,6 +116,7 @@ fn take<T>(setting: &mut T, given: Option<T>) {
 
 /// Runs the server. Returns 2 if it cannot start, 1 if it could not stop orderly.
 pub fn run(args: ServeArgs, offer: Offer) -> ExitCode {
+    runtime::process::give_freed_memory_back();
     // Before anything that takes time: from here on no signal ends the process by itself.
     let signals = match runtime::live::signals() {
         Ok(signals) => signals,

@@ -70,20 +70,51 @@ pub fn files_allowed() -> Option<u64> {
 /// Returns the limit on open files and the bound up to which the process may raise it, each `None` for any number. `None` if the
 /// system does not tell.
 fn file_limits() -> Option<(Option<u64>, Option<u64>)> {
+    limits(libc::RLIMIT_NOFILE)
+}
+
+/// As [`file_limits`], of any resource.
+fn limits(resource: libc::__rlimit_resource_t) -> Option<(Option<u64>, Option<u64>)> {
     let mut limits = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
     // SAFETY: the call fills the structure.
-    let result = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limits) };
+    let result = unsafe { libc::getrlimit(resource, &raw mut limits) };
     let bound = |limit| (limit != libc::RLIM_INFINITY).then_some(limit);
     (result == 0).then(|| (bound(limits.rlim_cur), bound(limits.rlim_max)))
 }
 
+/// Returns the bytes that the process may still map in all (`ulimit -v`), and of private memory (`ulimit -d`); each `None` for any
+/// number.
+pub fn mappable_bytes() -> (Option<u64>, Option<u64>) {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let mapped = |field| {
+        let pages = statm
+            .split(' ')
+            .nth(field)
+            .and_then(|pages| pages.parse().ok());
+        pages.unwrap_or(0_u64) * rustix::param::page_size() as u64
+    };
+    let left = |resource, mapped: u64| {
+        let (allowed, _) = limits(resource)?;
+        Some(allowed?.saturating_sub(mapped))
+    };
+    (
+        left(libc::RLIMIT_AS, mapped(0)),
+        left(libc::RLIMIT_DATA, mapped(5)),
+    )
+}
+
 /// Sets up the allocator of the whole process so that freed memory returns to the system: long blocks at once, the rest when
-/// [`trim`] is called. For a program, before it starts threads; a library leaves the choice to its user. Does nothing unless the
-/// allocator is glibc's.
+/// [`trim`] is called. Under a limit on address space, no thread reserves any for itself. For a program, before it starts threads; a
+/// library leaves the choice to its user. Does nothing unless the allocator is glibc's.
 pub fn give_freed_memory_back() {
+    #[cfg(target_env = "gnu")]
+    if limits(libc::RLIMIT_AS).is_some_and(|(allowed, _)| allowed.is_some()) {
+        // SAFETY: the call changes a setting of the allocator, under its own lock.
+        unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+    }
     #[cfg(target_env = "gnu")]
     for (parameter, value) in [
         // Without a fixed value the threshold grows with freed blocks, and long blocks then stay.

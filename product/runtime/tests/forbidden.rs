@@ -54,7 +54,9 @@ fn half_an_io_uring_is_not_used_and_the_reason_names_the_call_and_the_remedy() {
         (libc::ENOMEM, "locked memory"),
         (libc::ENOSYS, "Linux 5.19"),
         (libc::EINVAL, "Linux 5.19"),
+        (libc::EMFILE, "open files (ulimit -n"),
         (libc::EAGAIN, "Linux 5.19"),
+        (libc::ECANCELED, "threads (ulimit -u"),
     ];
     for (call, named) in calls {
         for (errno, remedy) in errors {

@@ -328,6 +328,10 @@ impl Config {
         if self.server.listen.is_empty() {
             return refuse("--listen (server.listen)", "nothing to listen on");
         }
+        if self.server.unix_mode > 0o777 {
+            let what = "permissions are octal digits after 0o, as 0o700, up to 0o777";
+            return refuse("server.unix_mode", what);
+        }
         if !(1..=1_000_000).contains(&self.max_connections()) {
             let name = "--max-connections (server.max_connections)";
             return refuse(name, "must be 1 to 1000000");
@@ -600,6 +604,19 @@ mod tests {
         }
         let error = checked("86401").unwrap_err().to_string();
         assert!(error.contains("0 (off) to 86400"), "{error}");
+    }
+
+    #[test]
+    fn permissions_without_0o_are_refused() {
+        let checked = |mode: &str| set(&format!("server.unix_mode={mode}")).unwrap().check();
+        assert!(checked("0o777").is_ok());
+        for decimal in ["600", "660", "700", "777"] {
+            let error = checked(decimal).unwrap_err().to_string();
+            assert!(
+                error.contains("server.unix_mode") && error.contains("0o700"),
+                "{error}"
+            );
+        }
     }
 
     #[test]

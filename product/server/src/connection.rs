@@ -13,7 +13,7 @@
 //! Memory: an idle connection holds no buffer. A request that does not fit a receive buffer takes a share of the server's
 //! budget as its bytes arrive, so that a slow sender holds no more than it has sent.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -169,6 +169,20 @@ impl Connection {
     pub(crate) async fn run(mut self) {
         if let Err(error) = self.serve().await {
             tracing::debug!(peer = %self.place.info.peer, %error, "a connection broke");
+            let is_refused = matches!(
+                error.kind(),
+                ErrorKind::PermissionDenied | ErrorKind::Unsupported
+            );
+            if is_refused
+                && let Some(count) = self.shared.refused_calls.due(runtime::unix_seconds())
+            {
+                tracing::error!(
+                    %error,
+                    count,
+                    "the system refuses to receive or send: connections are closed; let the container's seccomp profile allow \
+                     recvfrom and sendto"
+                );
+            }
         }
     }
 

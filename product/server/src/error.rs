@@ -52,6 +52,27 @@ pub fn in_options(error: &dyn Display) -> String {
     })
 }
 
+/// Returns the remedy of an address that cannot be listened on.
+fn remedy(refused: &io::Error) -> &'static str {
+    use io::ErrorKind::{
+        AddrInUse, AddrNotAvailable, AlreadyExists, InvalidInput, NotADirectory, NotFound,
+        PermissionDenied, ReadOnlyFilesystem,
+    };
+    match refused.kind() {
+        AddrInUse => "stop the process that listens there, or choose another address (--listen)",
+        AddrNotAvailable => "choose an address of this machine (--listen)",
+        AlreadyExists => "a file that is no socket has the path: remove it, or choose another path",
+        NotFound | NotADirectory => "create the directory of the socket first",
+        InvalidInput => "choose a path of at most 107 bytes",
+        ReadOnlyFilesystem => "choose a path on a file system that can be written to",
+        PermissionDenied => {
+            "a port below 1024 needs CAP_NET_BIND_SERVICE, the directory of a socket the right to write: give it, or choose \
+             another address (--listen)"
+        }
+        _ => "choose another address (--listen)",
+    }
+}
+
 /// Reason why a server could not start, in one line with the remedy.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each is")]
@@ -82,6 +103,16 @@ pub enum ServeError {
     },
     #[error("--memory: {given} is more than the {installed} that this machine has")]
     MoreMemory { given: Size, installed: Size },
+    #[error(
+        "--memory: {given} does not fit: the limit on {limit} leaves {left} and {needed} are needed: raise the limit, or lower \
+         --memory or --threads"
+    )]
+    Mappable {
+        given: Size,
+        limit: &'static str,
+        left: Size,
+        needed: Size,
+    },
     #[error(
         "{allowed} open files are allowed and at least {needed} are needed: raise the hard limit (ulimit -Hn), or lower \
          --threads or --max-connections"
@@ -114,7 +145,7 @@ pub enum ServeError {
     Image { path: PathBuf, source: OpenError },
     #[error("{}", in_options(.0))]
     Journal(JournalError),
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address}: {source}; {}", remedy(source))]
     Listen { address: String, source: io::Error },
     #[error("the workers cannot start: {0}")]
     Workers(io::Error),

@@ -1,5 +1,6 @@
 //! Accepts connections, closes silent ones, and moves memory between cache and connections.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -52,7 +53,15 @@ pub(crate) async fn accept(shared: Arc<Shared>, listener: Arc<Listener>) {
             Err(_) if shared.is_stopping() => return,
             Err(error) => {
                 if let Some(count) = shared.failed_accepts.due(runtime::unix_seconds()) {
-                    tracing::warn!(%error, count, "connections could not be accepted");
+                    let remedy = match error.kind() {
+                        ErrorKind::PermissionDenied | ErrorKind::Unsupported => {
+                            "let the container's seccomp profile allow accept4"
+                        }
+                        _ => {
+                            "raise the limit on open files (ulimit -n) or the memory of the machine"
+                        }
+                    };
+                    tracing::warn!(%error, count, "connections could not be accepted; {remedy}");
                 }
                 runtime::sleep(REFUSED_PAUSE).await;
             }

@@ -4,7 +4,7 @@ use runtime::process::MemoryLimit;
 
 use crate::config::{Config, Size, USUAL_MEMORY};
 use crate::error::ServeError;
-use crate::sizes::{KEPT_FILES, WORKER_FILES, WORKER_MEMORY_BYTES};
+use crate::sizes::{KEPT_FILES, WORKER_FILES, WORKER_MEMORY_BYTES, kernel_bytes};
 
 /// Share of a memory cgroup that the default memory takes at most, in quarters. The rest is for the kernel.
 const CGROUP_QUARTERS: u64 = 3;
@@ -13,12 +13,18 @@ const WORKERS_SHARE: u64 = 4;
 /// Least number of connections that a server is started for, unless fewer are configured.
 const LEAST_CONNECTIONS: u64 = 16;
 
+/// Address space of the stack of a worker, and of the stacks of the threads for blocking calls.
+const WORKER_STACK_BYTES: u64 = 2 << 20;
+const POOL_STACK_BYTES: u64 = 16 << 20;
+
 /// Memory, cores and open files that this process may use.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
     /// Memory of the machine, in bytes; `None` if unknown.
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) cgroup: Option<MemoryLimit>,
+    /// Bytes that the process may still map in all, and of private memory; each `None` for any number.
+    pub(crate) mappable: (Option<u64>, Option<u64>),
     pub(crate) cores: usize,
     /// Most files that the process may open; `None` for any number.
     pub(crate) files: Option<u64>,
@@ -35,6 +41,7 @@ impl Machine {
         Self {
             memory_bytes: runtime::process::memory_of_the_machine(),
             cgroup: runtime::process::cgroup_memory_limit(),
+            mappable: runtime::process::mappable_bytes(),
             cores,
             files: runtime::process::files_allowed(),
         }
@@ -66,8 +73,36 @@ pub(crate) fn settle(config: &mut Config, machine: &Machine) -> Result<Vec<Strin
             ));
         }
     }
+    check_mappable(config, machine)?;
     bound_connections(config, machine, &mut notes)?;
     Ok(notes)
+}
+
+/// Checks that the process may map its memory.
+fn check_mappable(config: &Config, machine: &Machine) -> Result<(), ServeError> {
+    let given = config.memory();
+    let stacks = config.server.threads as u64 * WORKER_STACK_BYTES + POOL_STACK_BYTES;
+    let private = given.0.saturating_add(stacks);
+    let all = private.saturating_add(kernel_bytes(config, 0));
+    let limits = [
+        (machine.mappable.0, all, "address space (ulimit -v)"),
+        (machine.mappable.1, private, "private memory (ulimit -d)"),
+    ];
+    for (left, needed, limit) in limits {
+        if let Some(left) = left.filter(|&left| left < needed) {
+            let (left, needed) = (
+                Size(left >> 20 << 20),
+                Size(needed.next_multiple_of(1 << 20)),
+            );
+            return Err(ServeError::Mappable {
+                given,
+                limit,
+                left,
+                needed,
+            });
+        }
+    }
+    Ok(())
 }
 
 fn memory(config: &Config, machine: &Machine, notes: &mut Vec<String>) -> Result<Size, ServeError> {
@@ -129,6 +164,7 @@ mod tests {
         Machine {
             memory_bytes: Some(8 << 30),
             cgroup: None,
+            mappable: (None, None),
             cores: 4,
             files: Some(1 << 20),
         }
@@ -186,6 +222,26 @@ mod tests {
         let mut unknown = machine();
         unknown.memory_bytes = None;
         assert!(settled(&["cache.memory=9GiB"], &unknown).is_ok());
+    }
+
+    #[test]
+    fn a_limit_on_address_space_or_private_memory_bounds_the_memory() {
+        for (mappable, told) in [
+            (
+                (Some(300 * MIB), None),
+                "address space (ulimit -v) leaves 300MiB and 314MiB",
+            ),
+            (
+                (None, Some(256 * MIB)),
+                "private memory (ulimit -d) leaves 256MiB and 280MiB",
+            ),
+        ] {
+            let mut machine = machine();
+            machine.mappable = mappable;
+            let error = settled(&[], &machine).unwrap_err();
+            assert!(error.contains(told), "{error}");
+            assert!(settled(&["cache.memory=128MiB"], &machine).is_ok());
+        }
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) binary_clients: Throttle,
     /// Log lines about connections that could not be accepted.
     pub(crate) failed_accepts: Throttle,
+    /// Log lines about receives and sends that the system refuses.
+    pub(crate) refused_calls: Throttle,
     /// The right to dump: one connection at a time, as in memcached.
     pub(crate) dumping: Semaphore,
     /// Connections closed because they were silent.

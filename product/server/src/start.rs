@@ -48,7 +48,6 @@ pub fn run(
 ) -> Result<Stop, ServeError> {
     let stop = Arc::new(StopRequest::default());
     answer_signals(signals, Arc::clone(&stop), write_log.clone()).map_err(ServeError::Workers)?;
-    runtime::process::give_freed_memory_back();
     runtime::live::log_failed_waits_once();
     config.check()?;
     config.cache.force |= config.cache.overwrite_filesystem;
@@ -155,6 +154,7 @@ pub(crate) fn shared(
         stopping: AtomicBool::new(false),
         binary_clients: Throttle::default(),
         failed_accepts: Throttle::default(),
+        refused_calls: Throttle::default(),
         dumping: Semaphore::new(1),
         idle_kicks: AtomicU64::new(0),
         stop,

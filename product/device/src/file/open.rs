@@ -3,7 +3,7 @@
 use std::fs::FileType;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use runtime::file::{DirectFile, Kind, OpenFlags};
 
@@ -54,6 +54,9 @@ pub enum OpenProblem {
     /// There is no such file.
     #[error("no such file; create it by giving its size")]
     Missing,
+    /// The path is a symbolic link to nothing.
+    #[error("is a symbolic link to {target}, which does not exist; create that file or remove the link", target = target.display())]
+    Dangling { target: PathBuf },
     /// There is no file to read.
     #[error("no such file")]
     Absent,
@@ -97,6 +100,15 @@ pub enum OpenProblem {
         needs_bytes: u64,
         room_bytes: Option<u64>,
     },
+    /// The size asked for is over the quota of the user.
+    #[error("{:.2} are over the disk quota of this user; ask for less or raise the quota", Bytes(*needs_bytes))]
+    Quota { needs_bytes: u64 },
+    /// The size asked for is over a limit on the size of files.
+    #[error(
+        "{:.2} are more than a file may have; ask for less or raise the limit (ulimit -f), or name a file system with larger files",
+        Bytes(*needs_bytes)
+    )]
+    FileSize { needs_bytes: u64 },
     /// The file may not be read and written, or not be created there.
     #[error("permission denied; let this user read and write it")]
     Permission,
@@ -144,6 +156,9 @@ pub(super) fn open(path: &Path, options: &FileOptions) -> Result<(DirectFile, u6
             false
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if let Ok(target) = std::fs::read_link(path) {
+                return Err(OpenProblem::Dangling { target });
+            }
             check_creation(path, options)?;
             true
         }
@@ -279,9 +294,9 @@ pub(super) fn set_size(file: &DirectFile, len: u64, preallocate: bool) -> Result
         file.set_len(len)
     };
     made.map_err(|error| match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::FileTooLarge | io::ErrorKind::QuotaExceeded => {
-            no_space()
-        }
+        io::ErrorKind::StorageFull => no_space(),
+        io::ErrorKind::QuotaExceeded => OpenProblem::Quota { needs_bytes: len },
+        io::ErrorKind::FileTooLarge => OpenProblem::FileSize { needs_bytes: len },
         _ => error.into(),
     })
 }

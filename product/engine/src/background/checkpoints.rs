@@ -122,7 +122,9 @@ impl Checkpoints {
                 continue;
             }
             failures += 1;
-            tracing::warn!("a checkpoint could not be written; it is tried again");
+            if failures == 1 {
+                tracing::warn!("a checkpoint could not be written; it is tried again");
+            }
             if self.tiers.journal().is_void()
                 || failures >= MAX_FAILURES && !self.tiers.journal().has_space()
             {

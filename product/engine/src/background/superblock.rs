@@ -10,7 +10,7 @@ use crate::format::journal::VERSION_LIMIT;
 use crate::format::superblock::Superblock;
 use crate::store::{SavedCheckpoint, SegmentId};
 use crate::sync::Mutex;
-use crate::sync::atomic::Ordering;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::tiers::Tiers;
 
 /// Versions reserved at a time, for all partitions.
@@ -30,6 +30,8 @@ pub(crate) struct LiveSuperblock {
     turn: Semaphore,
     /// Segments of checkpoints that the superblock may name: the write of the superblock has an unknown outcome.
     perhaps_named: Mutex<Vec<SegmentId>>,
+    /// Whether the log has a line since the superblock could last be marked.
+    is_failure_told: AtomicBool,
 }
 
 impl LiveSuperblock {
@@ -40,6 +42,7 @@ impl LiveSuperblock {
             current: Mutex::new(superblock),
             turn: Semaphore::new(1),
             perhaps_named: Mutex::default(),
+            is_failure_told: AtomicBool::new(false),
         }
     }
 
@@ -56,7 +59,11 @@ impl LiveSuperblock {
         }
         superblock.mark_journal_void(true);
         match self.write(&mut superblock).await {
-            Ok(()) => *self.current.lock() = superblock,
+            Ok(()) => {
+                *self.current.lock() = superblock;
+                self.is_failure_told.store(false, Ordering::Relaxed);
+            }
+            Err(error) if self.is_failure_told.swap(true, Ordering::Relaxed) => drop(error),
             Err(error) => {
                 tracing::error!(%error, "the superblock cannot be written: a power cut may bring old values back");
             }

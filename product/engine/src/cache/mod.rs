@@ -22,6 +22,7 @@ mod stats;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use runtime::work::{self, Work};
 
@@ -36,7 +37,7 @@ pub use stats::EngineStats;
 use crate::admission::Features;
 use crate::background::{Background, CheckpointStats, Stop, SyncError};
 use crate::config::EngineConfig;
-use crate::counter::NamedStats;
+use crate::counter::{Count as _, NamedStats};
 use crate::dram::{LargeClaim, LogPosition, TierStats};
 use crate::durability::journal::Journal;
 use crate::durability::{RecoveryStats, Start};
@@ -63,6 +64,8 @@ pub struct Engine {
     loans: Loans,
     /// Number of times that a write stalled on flash.
     write_stalls: AtomicU64,
+    /// Segments written, plus one, when a write was last refused after its patience; 0 if none was.
+    refused_at: AtomicU64,
 }
 
 impl Engine {
@@ -79,6 +82,7 @@ impl Engine {
             start,
             background,
             write_stalls: AtomicU64::new(0),
+            refused_at: AtomicU64::new(0),
         }
     }
 
@@ -229,7 +233,7 @@ impl Engine {
     ) -> Result<Modified<R>, CacheError> {
         let mut fetched = None;
         let mut reads = 0;
-        let mut stall = Stall::new(self.config.write_patience);
+        let mut stall = self.new_stall();
         let mut claim = LargeClaim::new(self.tiers.shares.large());
         loop {
             let fetched_before = fetched.as_ref();
@@ -245,7 +249,10 @@ impl Engine {
                 Attempt::Unclaimed(bytes) => {
                     LargeHand::new(&self.tiers, now).extend(&mut claim, bytes);
                 }
-                Attempt::NoSpace if stall.is_too_long() => return Err(self.refuse(key, now)),
+                Attempt::NoSpace if stall.is_too_long() => {
+                    self.note_refusal();
+                    return Err(self.refuse(key, now));
+                }
                 Attempt::NoSpace => {
                     if stall.is_next_to_wait() {
                         // The next stall waits: frees the item's memory before.
@@ -271,12 +278,13 @@ impl Engine {
     /// [`CacheError`]; the old item is then gone, unless flash refuses all changes for longer than
     /// [`write_patience`](EngineConfig::write_patience).
     pub async fn set(&self, key: Key<'_>, now: u32, put: &Put<'_>) -> Result<u64, CacheError> {
-        let mut stall = Stall::new(self.config.write_patience);
+        let mut stall = self.new_stall();
         loop {
             if let Some(done) = self.try_set(key, now, put) {
                 return done;
             }
             if stall.is_too_long() {
+                self.note_refusal();
                 return Err(self.refuse(key, now));
             }
             self.stall(&mut stall).await;
@@ -319,9 +327,10 @@ impl Engine {
     /// # Errors
     /// [`CacheError::OutOfMemory`] after [`write_patience`](EngineConfig::write_patience); the item is still there.
     pub async fn remove(&self, key: Key<'_>, now: u32) -> Result<(), CacheError> {
-        let mut stall = Stall::new(self.config.write_patience);
+        let mut stall = self.new_stall();
         while !self.try_remove(key, now) {
             if stall.is_too_long() {
+                self.note_refusal();
                 return Err(CacheError::OutOfMemory);
             }
             self.stall(&mut stall).await;
@@ -357,6 +366,30 @@ impl Engine {
         while !self.tiers.partitions.try_flush_older(second) {
             self.stall(&mut stall).await;
         }
+    }
+
+    /// Returns the wait of a write. Once a write has waited in vain for a device that refuses, none waits until a segment is written.
+    fn new_stall(&self) -> Stall {
+        let refused_at = self.refused_at.load(Ordering::Relaxed);
+        if refused_at > 0 && refused_at == self.segments_written() + 1 {
+            return Stall::new(Duration::ZERO);
+        }
+        if refused_at > 0 {
+            self.refused_at.store(0, Ordering::Relaxed);
+        }
+        Stall::new(self.config.write_patience)
+    }
+
+    /// Notes that a write has waited in vain. Counts only while the device refuses segments: a slow one may have space later.
+    fn note_refusal(&self) {
+        if self.store().writer().is_refused() {
+            let written = self.segments_written();
+            self.refused_at.store(written + 1, Ordering::Relaxed);
+        }
+    }
+
+    fn segments_written(&self) -> u64 {
+        self.store().counters().segments_written.get()
     }
 
     async fn stall(&self, stall: &mut Stall) {

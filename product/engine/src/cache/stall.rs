@@ -33,7 +33,7 @@ impl Stall {
 
     /// Returns whether the write has waited so long that it is refused.
     pub(super) fn is_too_long(&self) -> bool {
-        self.left().is_zero()
+        self.since.is_some() && self.left().is_zero()
     }
 
     /// Returns whether the next stall waits.
@@ -42,7 +42,8 @@ impl Stall {
     }
 
     /// Waits until flash may have space or has failed to make some, a second at most, and counts that in `stalls`. The
-    /// first call only takes a listener, so that the caller repeats the attempt before it waits.
+    /// first call only takes a listener, so that the caller repeats the attempt before it waits. Without patience, the flash is
+    /// asked for space and not waited for.
     pub(super) async fn wait(&mut self, flash: &FlashTier, stalls: &AtomicU64) {
         let Some(space) = self.space.take() else {
             self.space = Some(flash.space().listener());
@@ -51,6 +52,8 @@ impl Stall {
         self.since.get_or_insert_with(runtime::now);
         stalls.add(1);
         flash.ask_for_space().await;
-        space.await;
+        if !self.patience.is_zero() {
+            space.await;
+        }
     }
 }

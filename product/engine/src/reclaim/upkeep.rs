@@ -218,8 +218,10 @@ impl Upkeep {
             if self.journal.is_void_durable() {
                 return;
             }
-            tracing::warn!(%error, "what is to be written waits for the journal to be synced");
             failures += 1;
+            if failures == 1 {
+                tracing::warn!(%error, "what is to be written waits for the journal to be synced");
+            }
             if failures >= FAILURES_TO_TELL {
                 // Writes that wait for space see that the failures persist.
                 self.is_failing.notify_all();

@@ -158,6 +158,11 @@ impl Writer {
         }
     }
 
+    /// Returns whether the device has refused the last segment.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
+    }
+
     /// Notes that a write has failed. Returns the number of the run of failed writes that it belongs to.
     fn outage(&self) -> u32 {
         let is_new = !self.has_failed.swap(true, Ordering::Relaxed);

@@ -6,6 +6,7 @@ use std::io;
 use std::num::NonZero;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -90,6 +91,9 @@ impl Default for LiveConfig {
         }
     }
 }
+
+/// Whether a worker has logged the end of the process.
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     static RECV_POOL: RefCell<Option<BufferPool>> = const { RefCell::new(None) };
@@ -183,7 +187,8 @@ impl Driver {
                     runtime.current_timeout()
                 };
                 // The library panics on unexpected errors.
-                match panics::caught(|| runtime.poll_with(limit)) {
+                let waited = panics::caught(|| runtime.poll_with(limit));
+                match waited.and_then(|()| submission::try_ring()) {
                     Ok(()) => failures = 0,
                     Err(error) => {
                         failures += 1;
@@ -197,10 +202,12 @@ impl Driver {
                                 true => "; server.io=\"fallback\" does without io_uring",
                                 false => "",
                             };
-                            tracing::error!(
-                                error,
-                                "a worker cannot wait for I/O: the process ends{remedy}"
-                            );
+                            if !IS_ENDING.swap(true, Ordering::Relaxed) {
+                                tracing::error!(
+                                    error,
+                                    "a worker cannot wait for I/O: the process ends{remedy}"
+                                );
+                            }
                             // The log is written by another thread.
                             std::thread::sleep(LAST_LINE);
                             std::process::abort();

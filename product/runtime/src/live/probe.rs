@@ -144,6 +144,13 @@ pub(super) fn refused(call: &str) -> impl Fn(io::Error) -> io::Error + '_ {
                  sysctl kernel.io_uring_disabled to 0"
             }
             Some(libc::ENOMEM) => "raise the limit on locked memory (ulimit -l)",
+            Some(libc::EMFILE | libc::ENFILE) => {
+                "raise the limit on open files (ulimit -n, or the sysctl fs.file-max)"
+            }
+            // The kernel cancels an operation for which it may not start a thread.
+            Some(libc::ECANCELED) => {
+                "raise the limit on threads (ulimit -u, or the pids limit of the container)"
+            }
             _ => "run on Linux 5.19 or later, outside of sandboxes with a kernel of their own",
         };
         io::Error::new(
