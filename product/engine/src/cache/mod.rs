@@ -23,6 +23,7 @@ mod stats;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use device::Journal as Log;
 use runtime::work::{self, Work};
 
 pub use loans::Loans;
@@ -38,8 +39,9 @@ use crate::background::{Background, CheckpointStats, Stop, SyncError};
 use crate::config::EngineConfig;
 use crate::counter::NamedStats;
 use crate::dram::{LargeClaim, LogPosition, TierStats};
-use crate::durability::journal::Journal;
-use crate::durability::{RecoveryStats, Start};
+use crate::durability::find::check_journal;
+use crate::durability::journal::{Journal, JournalError};
+use crate::durability::{Distrust, RecoveryStats, Start};
 use crate::flash::{BackgroundTask, DumpCursor, FlashStats, background_tasks};
 use crate::format::item::{ItemRef, state};
 use crate::in_flight::ReadOutcome;
@@ -568,6 +570,14 @@ impl Engine {
     /// during the stop is at worst a miss after the next start.
     pub async fn stop(&self) -> Stop {
         self.background.stop.run().await
+    }
+
+    /// Checks whether a start would trust `log`, once the cache has stopped.
+    ///
+    /// # Errors
+    /// The error with which the start would be refused, or the reason for which it would be empty.
+    pub fn check_journal(&self, log: &dyn Log) -> Result<Result<(), Distrust>, JournalError> {
+        check_journal(log, &self.background.superblock.current())
     }
 }
 
