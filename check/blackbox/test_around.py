@@ -1,13 +1,16 @@
 """What the log says when the world around the server has changed its files."""
 
 import os
+import re
+import resource
 import struct
 import time
 
 import pytest
 
-from servers import wait_until
+from servers import MIB, wait_until
 from test_files import journal_of
+from test_filesystems import serves_flash, small
 from test_restart import fails_to_start
 
 pytestmark = pytest.mark.flowstone
@@ -41,7 +44,7 @@ def stopped_with_older_journal(make_server):
     return server, older
 
 
-@pytest.mark.parametrize("cause", ["missing", "cut short", "holds nothing", "of another run", "flash is new"])
+@pytest.mark.parametrize("cause", ["missing", "cut short", "cut short, to 1 B", "holds nothing", "of another run", "flash is new"])
 def test_item_9_an_empty_start_names_its_cause(make_server, cause):
     server, older = stopped_with_older_journal(make_server)
     journal = journal_of(server)
@@ -49,6 +52,8 @@ def test_item_9_an_empty_start_names_its_cause(make_server, cause):
         journal.unlink()
     elif cause == "cut short":
         os.truncate(journal, 8192)
+    elif cause == "cut short, to 1 B":
+        os.truncate(journal, 1)
     elif cause == "holds nothing":
         journal.write_bytes(bytes(len(older)))
     elif cause == "of another run":
@@ -86,6 +91,122 @@ def test_item_9_a_stop_promises_nothing_of_files_that_have_gone(make_server, whi
     server.terminate()
     assert f"{gone} has been removed or replaced" in server.log()
     assert "the next start is warm" not in server.log()
+
+
+def errors(server):
+    return [line for line in server.log().splitlines() if " ERROR " in line]
+
+
+@pytest.mark.parametrize("left", [0, 8192, MIB, 64 * MIB + 100])
+def test_a_flash_file_that_is_cut_short_is_told_by_server_stop_and_next_start(make_server, left):
+    server = small(make_server).start()
+    serves_flash(server)
+    os.truncate(server.flash, left)
+    for n in range(0, 20_000, 100):
+        server.ask(b"get k%d\r\n" % n)
+    wait_until(lambda: errors(server), "the line about the file")
+    server.terminate()
+    told = errors(server)
+    assert len(told) == 2 and all(f"{server.flash} has been cut short" in line for line in told), told
+    assert "--force" in told[1] and "the next start is warm" not in server.log()
+    for size in (None, "128MiB"):
+        server.flash_size = size
+        line = fails_to_start(server)
+        assert f"{server.flash}: has been cut short" in line and "128 MiB" in line and "--force" in line
+    server.flash_size, server.options = None, ["--force"]
+    server.start()
+    assert server.ask(b"get k0 k19000\r\n") == b"END\r\n"
+    serves_flash(server)
+    server.terminate()
+    server.options = []
+    server.start()
+    serves_flash(server)
+
+
+def test_a_flash_file_that_has_its_length_again_is_not_called_whole(make_server):
+    server = small(make_server).start()
+    serves_flash(server)
+    os.truncate(server.flash, 8 * MIB)
+    assert server.ask(b"flowstone sync\r\n") == b"OK\r\n"
+    wait_until(lambda: errors(server), "the line about the file")
+    os.truncate(server.flash, 128 * MIB)
+    server.terminate()
+    assert "misses the items" in errors(server)[-1] and "the next start is warm" not in server.log()
+
+
+def test_a_flash_file_that_nobody_reads_is_found_cut_short_at_the_stop(make_server):
+    server = filled(make_server)
+    os.truncate(server.flash, 64 * MIB)
+    server.terminate()
+    assert f"{server.flash} has been cut short" in errors(server)[-1]
+    assert "the next start is warm" not in server.log()
+
+
+def zeroed(file):
+    file.write(bytes(4096))
+
+
+def overwritten(file):
+    file.write(b"another program" * 300)
+
+
+def grown(file):
+    file.truncate(os.fstat(file.fileno()).st_size + MIB)
+
+
+@pytest.mark.parametrize("harm, why", [(zeroed, "it holds nothing"), (overwritten, "not a Flowstone journal"), (grown, "its size has changed")])
+def test_a_stop_promises_nothing_of_a_journal_that_has_been_changed(make_server, harm, why):
+    server = filled(make_server)
+    with open(journal_of(server), "r+b") as file:
+        harm(file)
+    server.terminate()
+    [told] = errors(server)
+    assert f"{journal_of(server)} has been changed" in told and why in told, told
+    assert "the next start is warm" not in server.log()
+    if "refused" in told:
+        assert why in fails_to_start(server)
+    else:
+        assert why in warning_of_next_start(server)
+
+
+@pytest.mark.parametrize("preset", ["fatcache-sync", "didacache"])
+def test_a_stop_whose_flash_refuses_writes_promises_what_is_on_it(make_server, preset):
+    """A limit on the length of files stands for a flash that takes no writes."""
+    endless = resource.RLIM_INFINITY
+    limits = {resource.RLIMIT_FSIZE: endless}
+    server = make_server(options=["--preset", preset], limits=limits).start()
+    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (MIB, endless))
+    with server.connect() as client:
+        for n in range(2000):
+            client.send(b"set k%d 0 0 1000 noreply\r\n%s\r\n" % (n, bytes(1000)))
+        client.roundtrip(b"")
+    server.terminate()
+    told = errors(server)[-1]
+    lost = int(re.search(r"lost=(\d+)", told)[1])
+    assert "without a last checkpoint" in told and "objects=0" in told and 0 < lost <= 2000, told
+    server.start()
+    assert server.ask(b"get k0 k1999\r\n") == b"END\r\n"
+
+
+def test_a_new_flash_does_not_take_the_journal_that_another_cache_uses(make_server, tmp_path):
+    server = filled(make_server)
+    server.terminate()
+    journal = journal_of(server)
+    other = make_server(flash=tmp_path / "other.flash", options=["--set", f"cache.journal={journal}"])
+    before = journal.read_bytes()
+    line = fails_to_start(other)
+    assert str(journal) in line and "another cache" in line and "--force" in line
+    assert journal.read_bytes() == before and not other.flash.exists()
+    server.start()
+    assert b"value" in server.ask(b"get key\r\n")
+    server.terminate()
+    other.options.append("--force")
+    other.start()
+
+
+def test_an_empty_path_of_the_journal_is_refused_by_its_name(make_server):
+    line = fails_to_start(make_server(options=["--set", "cache.journal="]))
+    assert "cache.journal" in line and "is empty" in line, line
 
 
 def test_item_9_a_preset_without_a_window_says_what_a_kill_loses(make_server):

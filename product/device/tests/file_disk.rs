@@ -341,3 +341,56 @@ fn a_journal_opened_to_look_at_it_shows_what_its_owner_stores() {
     let problem = directory.unwrap_err().problem;
     assert!(matches!(problem, JournalProblem::Unreadable { .. }));
 }
+
+#[test]
+fn a_file_that_is_cut_short_while_it_is_open_is_found_by_the_next_access() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("flash");
+    block_on_with(IoChoice::Auto, async {
+        let disk = FileDisk::open(&path, &new(8)).unwrap();
+        disk.write(0, filled(1, 8)).await.unwrap();
+        assert_eq!(disk.cut_to(), None);
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        file.set_len(2 * PAGE).unwrap();
+        let buf = AlignedBuf::new(PAGE_BYTES);
+        disk.read(4 * PAGE, buf).await.unwrap_err();
+        file.set_len(8 * PAGE).unwrap();
+        assert_eq!(disk.cut_to(), Some(2 * PAGE), "by the read");
+        file.set_len(PAGE).unwrap();
+        disk.write(7 * PAGE, filled(1, 1)).await.unwrap();
+        assert_eq!(
+            disk.cut_to(),
+            Some(PAGE),
+            "by the write, which makes the file longer"
+        );
+    });
+}
+
+#[test]
+fn a_file_with_less_than_its_image_is_refused_and_gets_its_length_again_by_force() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("flash");
+    let open = |asked, force| {
+        let options = FileOptions {
+            force,
+            ..FileOptions::default()
+        };
+        FileDisk::open_image(&path, asked, |_| Some(8 * PAGE), options)
+    };
+    std::fs::write(&path, vec![1; 2 * PAGE_BYTES]).unwrap();
+    for asked in [None, Some(PAGE), Some(2 * PAGE), Some(8 * PAGE)] {
+        let refused = open(asked, false).unwrap_err();
+        assert!(
+            matches!(refused.problem, OpenProblem::CutShort { has_bytes, image_bytes }
+                if (has_bytes, image_bytes) == (2 * PAGE, 8 * PAGE)),
+            "{refused}"
+        );
+    }
+    for (asked, bytes) in [(None, 8), (Some(2 * PAGE), 2), (Some(9 * PAGE), 9)] {
+        let disk = open(asked, true).unwrap();
+        assert!(disk.lacked_bytes());
+        assert_eq!(disk.len_bytes(), bytes * PAGE);
+    }
+    std::fs::write(&path, vec![1; 8 * PAGE_BYTES]).unwrap();
+    assert!(!open(None, false).unwrap().lacked_bytes());
+}

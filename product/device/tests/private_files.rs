@@ -24,14 +24,17 @@ fn files_are_made_for_their_owner_alone_whatever_the_umask_and_keep_the_mode_the
     let path = |name: &str| directory.path().join(name);
     let make: [Make<'_>; 3] = [
         ("flash", &|path| {
-            Box::new(FileDisk::open_image(path, Some(1 << 20), FileOptions::default()).unwrap())
+            Box::new(
+                FileDisk::open_image(path, Some(1 << 20), |_| None, FileOptions::default())
+                    .unwrap(),
+            )
         }),
         ("cached", &|path| {
             let cached = FileOptions {
                 direct: false,
                 ..FileOptions::default()
             };
-            Box::new(FileDisk::open_image(path, Some(1 << 20), cached).unwrap())
+            Box::new(FileDisk::open_image(path, Some(1 << 20), |_| None, cached).unwrap())
         }),
         ("journal", &|path| {
             let new = NewJournal {

@@ -117,6 +117,9 @@ pub struct EngineConfig {
     pub force: bool,
     /// Whether `force` includes devices with a file system, a volume or a partition table.
     pub overwrite_filesystem: bool,
+    /// Whether the journal was named, and does not just lie where that of this flash does. A named journal of another image is
+    /// refused for a new image, too.
+    pub journal_is_named: bool,
 }
 
 impl Default for EngineConfig {
@@ -161,6 +164,7 @@ impl Default for EngineConfig {
             after_downtime: AfterDowntime::Empty,
             force: false,
             overwrite_filesystem: false,
+            journal_is_named: false,
         }
     }
 }

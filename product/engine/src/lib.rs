@@ -72,7 +72,7 @@ pub use counter::{Count, NamedCounts, NamedStats};
 pub use dram::LongValue;
 pub use durability::{
     Distrust, IndexDeviceError, IndexDeviceNeed, Medium, OpenError, RecoveryStats, Start,
-    SuperblockCopy, journal,
+    SuperblockCopy, image_bytes, journal,
 };
 pub use flash::{DumpCursor, FlashStats};
 pub use key::{HashSeed, Key, KeyHash, Passthrough};

@@ -96,7 +96,8 @@ pub fn usable_bytes(partitions: u32) -> u64 {
 pub fn is_journal(beginning: &[u8]) -> bool {
     let magic = HEAD_MAGIC.to_le_bytes();
     let is_blank = beginning.iter().all(|&byte| byte == 0);
-    is_blank || beginning.starts_with(&magic)
+    let is_cut = magic.starts_with(beginning);
+    is_blank || is_cut || beginning.starts_with(&magic)
 }
 
 /// The head of a journal.

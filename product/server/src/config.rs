@@ -358,6 +358,11 @@ impl Config {
         let is_same = |one: &Path, other: &Path| {
             one == other || real(one).is_some_and(|it| Some(it) == real(other))
         };
+        let is_empty = |path: &PathBuf| path.as_os_str().is_empty();
+        if self.cache.journal.as_ref().is_some_and(is_empty) {
+            let what = "is empty: name a file, or leave it out for the one beside the flash";
+            return refuse("cache.journal", what);
+        }
         if let (Some(journal), Some(flash)) = (&self.cache.journal, self.cache.flash.path())
             && is_same(journal, flash)
         {

@@ -34,6 +34,8 @@ const IN_USE_PAUSE: Duration = Duration::from_millis(20);
 /// An opened device, with the sizes that an engine needs.
 pub(crate) struct OpenFlash {
     pub(crate) medium: Medium,
+    /// The file or block device of the medium, if that is one.
+    pub(crate) file: Option<Arc<FileDisk>>,
     /// Bytes of the image.
     pub(crate) bytes: u64,
     /// Bytes of a segment, if the device determines them.
@@ -63,7 +65,7 @@ pub(crate) struct JournalPlace {
 
 impl JournalPlace {
     /// Returns the file; `None` for a journal in memory.
-    fn file(&self) -> Option<&Path> {
+    pub(crate) fn file(&self) -> Option<&Path> {
         match &self.medium {
             JournalMedium::File(path) => Some(path),
             JournalMedium::Memory(_) => None,
@@ -104,9 +106,17 @@ impl OpenFlash {
     fn open_path(config: &Config, path: &Path) -> Result<Self, ServeError> {
         let cache = &config.cache;
         let asked = cache.flash_size.map(|size| size.0);
-        let disk = open_file(|| FileDisk::open_image(path, asked, options(cache)))?;
+        // The superblock of emulated flash has a file of its own, which is named so.
+        let is_meta = path
+            .extension()
+            .is_some_and(|extension| extension == "meta");
+        let image_bytes = |beginning: &[u8]| engine::image_bytes(beginning).filter(|_| !is_meta);
+        let open = || FileDisk::open_image(path, asked, image_bytes, options(cache));
+        let disk = Arc::new(open_file(open)?);
         let words = disk.describe();
-        Ok(Self::on(config, Medium::Disk(Arc::new(disk)), words))
+        let mut open = Self::on(config, Medium::Disk(Arc::clone(&disk) as _), words);
+        open.file = Some(disk);
+        Ok(open)
     }
 
     fn open_named(config: &Config, device: &dyn NamedFlash) -> Result<Self, ServeError> {
@@ -181,6 +191,7 @@ impl OpenFlash {
         };
         Self {
             medium,
+            file: None,
             bytes,
             block_bytes,
             words,

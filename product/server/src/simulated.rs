@@ -37,7 +37,11 @@ impl Simulated {
         let stop = Arc::new(StopRequest::default());
         let workers = Workers::simulated(1);
         let shared = Arc::new(start::shared(engine, workers, config, stop, words));
-        let serving = serve(Arc::clone(&shared), Vec::new(), tell::Files::at(&[]));
+        let serving = serve(
+            Arc::clone(&shared),
+            Vec::new(),
+            tell::Files::at(&[], None, None),
+        );
         let stopped = runtime::spawn(serving);
         Self { shared, stopped }
     }

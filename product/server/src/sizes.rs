@@ -151,6 +151,7 @@ pub(crate) fn engine_config(
         max_downtime: (cache.max_downtime.0 > 0).then_some(cache.max_downtime.0),
         after_downtime: cache.after_downtime,
         force: cache.force,
+        journal_is_named: cache.journal.is_some(),
         overwrite_filesystem: cache.overwrite_filesystem,
         ..made
     })

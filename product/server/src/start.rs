@@ -1,7 +1,7 @@
 //! Starting and stopping: the composition of a server.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -61,7 +61,8 @@ pub fn run(
     let listeners = bind(&config)?;
     let flash = OpenFlash::open(&config)?;
     let (flash_words, notice) = (flash.words.clone(), flash.notice.clone());
-    let files = flash.files(&config);
+    let (files, flash_file) = (flash.files(&config), flash.file.clone());
+    let journal_file = flash.journal.file().map(Path::to_owned);
     let flash_bytes = flash.bytes;
     let index_words = flash.index.as_ref().map(|index| Arc::clone(&index.words));
     let workers = Workers::start(&LiveConfig {
@@ -95,7 +96,7 @@ pub fn run(
         tracing::info!("{notice}");
     }
     tell::warn_of_readers(&files);
-    let files = tell::Files::at(&files);
+    let files = tell::Files::at(&files, flash_file, journal_file);
     tell::warn_of_limits(&config, machine.cgroup.as_ref(), flash_bytes);
     write_log(START_LINES);
     let shared = Arc::new(shared(
@@ -179,7 +180,8 @@ async fn open_engine(
     let journal = flash.journal.path();
     let index = config.cache.index_flash.as_ref();
     let index_path = index.map(|index| PathBuf::from(index.to_string()));
-    let mut opening = Opening::new(flash.medium, engine_config);
+    let lacked_bytes = flash.file.is_some_and(|file| file.lacked_bytes());
+    let mut opening = Opening::new(flash.medium, engine_config).overwriting_image(lacked_bytes);
     if let Some(place) = flash.index {
         opening = opening.with_index_device(move |need| place.open(need, |open| open_file(open)));
     }

@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use device::{Bytes, FileDisk, FileJournal, Journal};
 use engine::{Engine, Start, Stop};
 use runtime::net::Listener;
 use runtime::process::MemoryLimit;
 
 use crate::config::{Config, ListenAddress, Size};
+use crate::error::in_options;
 use crate::shared::most_connections;
 use crate::sizes::kernel_bytes;
 
@@ -69,43 +71,106 @@ fn kill_loses(write_back: Option<Duration>) -> String {
 }
 
 /// The regular files of a cache, as they were at the start.
-pub(crate) struct Files(Vec<(PathBuf, Identity)>);
+pub(crate) struct Files {
+    noted: Vec<(PathBuf, Identity)>,
+    /// The file of the flash, if that is one.
+    flash: Option<Arc<FileDisk>>,
+    /// The file of the journal, if it has one.
+    journal: Option<PathBuf>,
+}
 
-/// Device and inode of a file.
-type Identity = (u64, u64);
+/// Device, inode and length of a file.
+type Identity = (u64, u64, u64);
 
 impl Files {
-    /// Notes the files at `paths`. Leaves out devices.
-    pub(crate) fn at(paths: &[PathBuf]) -> Self {
+    /// Notes the files at `paths`, those of flash and journal among them. Leaves out devices.
+    pub(crate) fn at(
+        paths: &[PathBuf],
+        flash: Option<Arc<FileDisk>>,
+        journal: Option<PathBuf>,
+    ) -> Self {
         let noted = paths.iter().filter_map(|path| {
             let identity = identity(path)?;
             Some((path.clone(), identity))
         });
-        Self(noted.collect())
+        Self {
+            noted: noted.collect(),
+            flash,
+            journal,
+        }
     }
 
-    /// Returns a file that is no longer at its path.
-    fn gone(&self) -> Option<&Path> {
-        let is_gone = |(path, noted): &&(PathBuf, Identity)| identity(path) != Some(*noted);
-        self.0.iter().find(is_gone).map(|(path, _)| path.as_path())
+    /// Tells what another program has done to the files since then, and what the next start makes of that. The journal is
+    /// `trusted` if a start with these words finds the items.
+    fn harm(&self, trusted: impl FnOnce(&dyn Journal) -> Result<(), String>) -> Option<String> {
+        let noted = self.noted.iter().find_map(|(path, noted)| {
+            let (file, found) = (path.display(), identity(path));
+            let Some(found) = found.filter(|found| (found.0, found.1) == (noted.0, noted.1)) else {
+                return Some(format!(
+                    "{file} has been removed or replaced while the server ran: the next start does not find the items"
+                ));
+            };
+            // The journal gets its length again.
+            (found.2 < noted.2 && self.journal.as_ref() != Some(path)).then(|| {
+                let has = Bytes(found.2);
+                format!(
+                    "{file} has been cut short to {has:.2} while the server ran: the next start is refused; --force \
+                     makes it start empty"
+                )
+            })
+        });
+        let regrown = || {
+            let flash = self.flash.as_ref()?;
+            let (file, cut_to) = (flash.path().display(), Bytes(flash.cut_to()?));
+            Some(format!(
+                "{file} had been cut short to {cut_to:.2} while the server ran: the next start misses the items that lay \
+                 behind that"
+            ))
+        };
+        noted.or_else(regrown).or_else(|| {
+            let path = self.journal.as_ref()?;
+            let why = match FileJournal::open_read_only(path) {
+                Ok(Some(journal)) => trusted(&journal).err()?,
+                Ok(None) => "is empty: its journal holds nothing".to_owned(),
+                Err(error) => format!("is refused: {}", in_options(&error)),
+            };
+            Some(format!(
+                "{} has been changed while the server ran: the next start {why}",
+                path.display()
+            ))
+        })
     }
 }
 
-/// Returns the identity of the regular file at `path`.
+/// Returns device, inode and length of the regular file at `path`.
 fn identity(path: &Path) -> Option<Identity> {
     let found = std::fs::metadata(path).ok()?;
-    found.is_file().then(|| (found.dev(), found.ino()))
+    found
+        .is_file()
+        .then(|| (found.dev(), found.ino(), found.len()))
 }
 
 /// Logs the outcome of a stop.
 pub(crate) fn stopped(engine: &Engine, stop: &Stop, files: &Files) {
-    if let Some(gone) = files.gone()
-        && !matches!(stop, Stop::Already)
+    let trusted = |journal: &dyn Journal| match engine.check_journal(journal) {
+        _ if matches!(
+            stop,
+            Stop::Incomplete {
+                next_is_empty: true,
+                ..
+            }
+        ) =>
+        {
+            Ok(())
+        }
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(why)) => Err(format!("is empty: {why}")),
+        Err(error) => Err(format!("is refused: {}", in_options(&error))),
+    };
+    if !matches!(stop, Stop::Already)
+        && let Some(harm) = files.harm(trusted)
     {
-        tracing::error!(
-            "stopped, and {} has been removed or replaced while the server ran: the next start does not find the items",
-            gone.display()
-        );
+        tracing::error!("stopped, and {harm}");
         return;
     }
     match *stop {
@@ -121,8 +186,12 @@ pub(crate) fn stopped(engine: &Engine, stop: &Stop, files: &Files) {
             tracing::error!("stopped with records of the journal lost; the next start is empty");
         }
         Stop::Incomplete { items_left: 0, .. } => {
+            let stats = engine.stats();
             tracing::error!(
-                "stopped without a last checkpoint; the next start finds everything by the one before and the journal"
+                objects = stats.flash_items,
+                lost = stats.placement.items_lost,
+                "stopped without a last checkpoint; the next start finds the objects on flash by the one before and the \
+                 journal, and not what the flash has lost or refused"
             );
         }
         Stop::Incomplete { items_left, .. } => {
@@ -198,20 +267,30 @@ mod tests {
     #[test]
     fn a_file_that_is_unlinked_or_replaced_is_gone() {
         let dir = tempfile::tempdir().unwrap();
-        let paths = ["flash", "journal"].map(|name| dir.path().join(name));
+        let paths = ["flash", "index"].map(|name| dir.path().join(name));
         for path in &paths {
             std::fs::write(path, "content").unwrap();
         }
-        let files = Files::at(&[&paths[..], &[PathBuf::from("/dev/null")]].concat());
-        assert_eq!(files.gone(), None);
+        let files = Files::at(&[&paths[..], &["/dev/null".into()]].concat(), None, None);
+        let harm = || files.harm(|_| Ok(()));
+        let tells = |path: &Path, harm: &str| {
+            let told = files.harm(|_| Ok(())).expect("a harm");
+            assert!(
+                told.starts_with(&format!("{} {harm}", path.display())),
+                "{told}"
+            );
+        };
+        assert_eq!(harm(), None);
         std::fs::write(&paths[1], "other content").unwrap();
-        assert_eq!(files.gone(), None, "it is the same file");
+        assert_eq!(harm(), None, "it is the same file");
+        std::fs::write(&paths[1], "cut").unwrap();
+        tells(&paths[1], "has been cut short to 3 B");
         let other = dir.path().join("other");
         std::fs::write(&other, "content").unwrap();
         std::fs::rename(&other, &paths[1]).unwrap();
-        assert_eq!(files.gone(), Some(&*paths[1]), "replaced");
+        tells(&paths[1], "has been removed or replaced");
         std::fs::remove_file(&paths[0]).unwrap();
-        assert_eq!(files.gone(), Some(&*paths[0]), "unlinked");
+        tells(&paths[0], "has been removed or replaced");
     }
 
     #[test]

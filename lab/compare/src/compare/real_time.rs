@@ -57,7 +57,7 @@ fn with_cache<T>(
     let disk = match (is_new, bytes) {
         // The error of opening without a size says that a size is needed.
         (true, None) => FileDisk::open(path, &options)?,
-        (_, bytes) => FileDisk::open_image(path, bytes, options)?,
+        (_, bytes) => FileDisk::open_image(path, bytes, engine::image_bytes, options)?,
     };
     // The file is open and locked, so it belongs to this run.
     let _emptied = (!is_new).then_some(Emptied(path));

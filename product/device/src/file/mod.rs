@@ -4,32 +4,51 @@
 //! was opened for reading only. Opening never changes a file that already holds bytes.
 //!
 //! Failure: an open error says in one line what is wrong and how to fix it ([`OpenError`]). A read or write that the device
-//! cannot finish is [`DeviceError::Short`]. Every other error is the system's, with the address.
+//! cannot finish is [`DeviceError::Short`]. Every other error is the system's, with the address. A file that another program
+//! cuts short is one line of the log ([`cut_to`](FileDisk::cut_to)).
 
 mod open;
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use runtime::file::{DirectFile, Kind};
 
 pub use open::{FileOptions, OpenError, OpenProblem};
 
 use crate::disk::check_access;
-use crate::{AlignedBuf, Bytes, DeviceError, Disk, IoFuture, Operation, SharedBuf};
+use crate::{AlignedBuf, Bytes, DeviceError, Disk, IoFuture, Operation, Setting, SharedBuf};
 use open::whole_pages;
 
 /// Default size of a new image in bytes.
 pub const DEFAULT_IMAGE_BYTES: u64 = 4 << 30;
+
+/// Bytes at the beginning of a file that tell the size of its image.
+const BEGINNING_BYTES: u64 = 1 << 20;
 
 /// A disk in a file, or on a block device.
 #[derive(Debug)]
 pub struct FileDisk {
     file: DirectFile,
     len_bytes: u64,
+    /// Fewest bytes that the file has been found with.
+    shortest: AtomicU64,
+    /// Whether the file lacked a part of its image when it was opened.
+    lacked_bytes: bool,
 }
 
 impl FileDisk {
+    fn new(file: DirectFile, len_bytes: u64) -> Self {
+        Self {
+            file,
+            len_bytes,
+            shortest: AtomicU64::new(len_bytes),
+            lacked_bytes: false,
+        }
+    }
+
     /// Opens the file at `path`, creating it if asked, and locks it. Blocks the thread.
     ///
     /// A file that holds bytes keeps its size: the caller decides whether it may grow ([`extend_to`](FileDisk::extend_to)). An
@@ -39,28 +58,32 @@ impl FileDisk {
     /// One line that names the problem and its remedy; the device is then untouched.
     pub fn open(path: &Path, options: &FileOptions) -> Result<Self, OpenError> {
         let (file, len_bytes) = open::open(path, options).map_err(OpenError::at(path))?;
-        Ok(Self { file, len_bytes })
+        Ok(Self::new(file, len_bytes))
     }
 
     /// Opens the whole file or device at `path` for reading, even while another process uses it. Takes no lock; writes fail.
     /// Blocks the thread.
     pub fn open_read_only(path: &Path) -> Result<Self, OpenError> {
         let (file, len_bytes) = open::open_read_only(path).map_err(OpenError::at(path))?;
-        Ok(Self { file, len_bytes })
+        Ok(Self::new(file, len_bytes))
     }
 
     /// Opens the disk of an image: the whole existing file, or a new file of [`DEFAULT_IMAGE_BYTES`], or the size `asked` for. A
-    /// size beyond the existing file's needs [`FileOptions::force`]. Blocks the thread.
+    /// size beyond the existing file's needs [`FileOptions::force`], and so does a file that has been cut short. `image_bytes`
+    /// returns the size of the image in a file that begins with these bytes. Blocks the thread.
     ///
     /// # Errors
-    /// As for [`open`](FileDisk::open), and [`OpenProblem::Smaller`].
+    /// As for [`open`](FileDisk::open), [`OpenProblem::Smaller`] and [`OpenProblem::CutShort`].
     pub fn open_image(
         path: &Path,
         asked: Option<u64>,
+        image_bytes: impl FnOnce(&[u8]) -> Option<u64>,
         options: FileOptions,
     ) -> Result<Self, OpenError> {
+        let is_empty =
+            std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == 0);
         let size = match asked {
-            None if !path.exists() => Some(DEFAULT_IMAGE_BYTES),
+            None if is_empty || !path.exists() => Some(DEFAULT_IMAGE_BYTES),
             asked => asked,
         };
         let options = FileOptions {
@@ -69,11 +92,26 @@ impl FileDisk {
             ..options
         };
         let mut disk = Self::open(path, &options)?;
-        if let Some(asked) = asked.map(whole_pages)
+        let problem = |problem: OpenProblem| OpenError::at(path)(problem);
+        let has_bytes = disk.file.len_bytes().map_err(OpenError::at(path))?;
+        let beginning = beginning(path).map_err(OpenError::at(path))?;
+        let image_bytes = image_bytes(&beginning).filter(|&bytes| bytes > has_bytes);
+        disk.lacked_bytes = image_bytes.is_some();
+        if let Some(image_bytes) = image_bytes
+            && !options.force
+        {
+            return Err(problem(OpenProblem::CutShort {
+                has_bytes,
+                image_bytes,
+            }));
+        }
+        // A forced image has the size that it had, where the file can get it.
+        let former = image_bytes.filter(|_| disk.file.kind() == Kind::File);
+        if let Some(asked) = asked.or(former).map(whole_pages)
             && asked > disk.len_bytes
         {
             if !options.force {
-                return Err(OpenError::at(path)(OpenProblem::Smaller {
+                return Err(problem(OpenProblem::Smaller {
                     has_bytes: disk.len_bytes,
                     asked_bytes: asked,
                 }));
@@ -81,6 +119,35 @@ impl FileDisk {
             disk.extend_to(asked, options.preallocate)?;
         }
         Ok(disk)
+    }
+
+    /// Returns whether [`open_image`](FileDisk::open_image) found less of the file than its image has. The image cannot be used.
+    pub fn lacked_bytes(&self) -> bool {
+        self.lacked_bytes
+    }
+
+    /// Returns the fewest bytes that the file has been found with since it was opened, if something has cut it short.
+    pub fn cut_to(&self) -> Option<u64> {
+        self.look_at_length();
+        let shortest = self.shortest.load(Ordering::Relaxed);
+        (shortest < self.len_bytes).then_some(shortest)
+    }
+
+    /// Notes the length of a file that has been cut short, and logs it once.
+    fn look_at_length(&self) {
+        let Ok(has) = self.file.len_bytes() else {
+            return;
+        };
+        if self.shortest.fetch_min(has, Ordering::Relaxed) > has {
+            tracing::error!(
+                "{} has been cut short, to {:.2} of {:.2}, while it is in use: what lay behind that is lost. Stop the cache \
+                 and start it with {force}, empty; until then it serves what is left",
+                self.path().display(),
+                Bytes(has),
+                Bytes(self.len_bytes),
+                force = Setting::Force
+            );
+        }
     }
 
     /// Opens the disk of an image's index with `new` bytes. Without `new`, opens all of an existing file, and returns `None` if
@@ -121,6 +188,7 @@ impl FileDisk {
             open::set_size(&self.file, len_bytes, preallocate)
                 .map_err(OpenError::at(self.path()))?;
             self.len_bytes = len_bytes;
+            self.shortest = AtomicU64::new(len_bytes);
         }
         Ok(())
     }
@@ -147,6 +215,15 @@ impl FileDisk {
             None => format!("{kind} {path}, {size:.2}, {direct}"),
         }
     }
+}
+
+/// Returns the first bytes of the file at `path`.
+fn beginning(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?
+        .take(BEGINNING_BYTES)
+        .read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Turns the outcome of an access into a [`DeviceError`].
@@ -177,7 +254,8 @@ impl Disk for FileDisk {
         Box::pin(async move {
             check_access(Operation::Read, offset, buf.len() as u64, self.len_bytes)?;
             let (outcome, buf) = self.file.read_at(buf, offset).await;
-            checked(Operation::Read, offset, buf.len(), outcome)?;
+            checked(Operation::Read, offset, buf.len(), outcome)
+                .inspect_err(|_| self.look_at_length())?;
             Ok(buf)
         })
     }
@@ -185,6 +263,8 @@ impl Disk for FileDisk {
     fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()> {
         Box::pin(async move {
             check_access(Operation::Write, offset, data.len() as u64, self.len_bytes)?;
+            // The write may give the file its length again, with zeros in the place of what was lost.
+            self.look_at_length();
             let (outcome, data) = self.file.write_at(data, offset).await;
             checked(Operation::Write, offset, data.len(), outcome)
         })

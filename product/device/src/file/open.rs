@@ -94,6 +94,13 @@ pub enum OpenProblem {
         flash_size = Setting::FlashSize, force = Setting::Force
     )]
     Smaller { has_bytes: u64, asked_bytes: u64 },
+    /// The file has fewer bytes than its image.
+    #[error(
+        "has been cut short: it has {:.2}, and its image was made with {:.2}; give it back the rest, or use {force} to start \
+         empty",
+        Bytes(*has_bytes), Bytes(*image_bytes), force = Setting::Force
+    )]
+    CutShort { has_bytes: u64, image_bytes: u64 },
     /// The file system has no space for the size asked for.
     #[error("{:.2} do not fit{}; ask for less or free some space", Bytes(*needs_bytes), room(*room_bytes))]
     NoSpace {

@@ -50,6 +50,7 @@ const WAKE_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct Background {
     tiers: Arc<Tiers>,
     pub(crate) phase: Arc<Phase>,
+    pub(crate) superblock: Arc<LiveSuperblock>,
     pub(crate) journal_syncs: Arc<JournalSyncs>,
     pub(crate) write_back: Arc<WriteBack>,
     pub(crate) checkpoints: Arc<Checkpoints>,
@@ -84,7 +85,7 @@ impl Background {
             requests: Requests::default(),
         });
         let checkpoints = Arc::new(Checkpoints::new(
-            superblock,
+            Arc::clone(&superblock),
             Arc::clone(&journal_syncs),
             Arc::clone(&write_back),
             checkpoint,
@@ -103,6 +104,7 @@ impl Background {
             },
             tiers: Arc::clone(tiers),
             phase,
+            superblock,
             journal_syncs,
             write_back,
             checkpoints,

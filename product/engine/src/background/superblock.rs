@@ -46,6 +46,11 @@ impl LiveSuperblock {
         }
     }
 
+    /// Returns the superblock on flash.
+    pub(crate) fn current(&self) -> Superblock {
+        *self.current.lock()
+    }
+
     /// Marks the journal void in the superblock if it has lost records: the superblock survives a power cut.
     pub(super) async fn note_void(&self) {
         // A sync takes its turn at the superblock only if the journal is void.

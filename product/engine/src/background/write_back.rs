@@ -250,7 +250,7 @@ impl WriteBack {
             walk.synced = written;
         }
         let stats = self.tiers.flash.upkeep.stats();
-        let gone = stats.segments_reclaimed + stats.items_lost;
+        let gone = stats.segments_reclaimed + stats.items_lost + stats.items_unplaced;
         walk.unplaced = is_last && gone != walk.gone_seen && self.may_place_again();
         if walk.unplaced {
             walk.gone_seen = gone;

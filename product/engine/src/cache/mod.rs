@@ -24,6 +24,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use device::Journal as Log;
 use runtime::work::{self, Work};
 
 pub use loans::Loans;
@@ -39,8 +40,9 @@ use crate::background::{Background, CheckpointStats, Stop, SyncError};
 use crate::config::EngineConfig;
 use crate::counter::{Count as _, NamedStats};
 use crate::dram::{LargeClaim, LogPosition, TierStats};
-use crate::durability::journal::Journal;
-use crate::durability::{RecoveryStats, Start};
+use crate::durability::find::check_journal;
+use crate::durability::journal::{Journal, JournalError};
+use crate::durability::{Distrust, RecoveryStats, Start};
 use crate::flash::{BackgroundTask, DumpCursor, FlashStats, background_tasks};
 use crate::format::item::{ItemRef, state};
 use crate::in_flight::ReadOutcome;
@@ -601,6 +603,14 @@ impl Engine {
     /// during the stop is at worst a miss after the next start.
     pub async fn stop(&self) -> Stop {
         self.background.stop.run().await
+    }
+
+    /// Checks whether a start would trust `log`, once the cache has stopped.
+    ///
+    /// # Errors
+    /// The error with which the start would be refused, or the reason for which it would be empty.
+    pub fn check_journal(&self, log: &dyn Log) -> Result<Result<(), Distrust>, JournalError> {
+        check_journal(log, &self.background.superblock.current())
     }
 }
 

@@ -129,11 +129,12 @@ pub(crate) fn look_at_journal(
             Found::Short { bytes } => Unusable::Short { bytes },
             Found::Whole => Unusable::Blank,
         },
+        Ok(Some(head)) if head.image != shape.image_id && !(is_new || force) => {
+            return Err(JournalError::OtherImage);
+        }
         Ok(Some(_)) if log.load(VOID_WORD) != 0 || superblock.is_journal_void() => Unusable::Void,
         Ok(Some(head)) if head.chunks != ring_chunks(log, shape.partitions) => Unusable::Size,
-        // A new image takes over the journal of an earlier image at the same path.
-        Ok(Some(head)) if head.image != shape.image_id && (is_new || force) => Unusable::Other,
-        Ok(Some(head)) if head.image != shape.image_id => return Err(JournalError::OtherImage),
+        Ok(Some(head)) if head.image != shape.image_id => Unusable::Other,
         Ok(Some(_)) if !head::is_sound(log) => Unusable::Damaged,
         Ok(Some(head)) if head.run == run => return Ok(Ok(())),
         // A start that did not end. If it had ended, the journal would belong to a later state of the flash.
@@ -152,6 +153,18 @@ pub(crate) fn look_at_journal(
         Err(_) => Unusable::Damaged,
     };
     Ok(Err(unusable))
+}
+
+/// Checks whether a start trusts a journal: the error with which it is refused, or the reason for which it is empty.
+pub(crate) fn check_journal(
+    log: &dyn Log,
+    superblock: &Superblock,
+) -> Result<Result<(), Distrust>, JournalError> {
+    let looked = look_at_journal(log, superblock, false, false)?;
+    Ok(looked.map_err(Distrust::from).and_then(|()| {
+        let chunks = unsaved_chunks(log, superblock);
+        chunks.map(drop).map_err(|Damaged| Distrust::JournalGap)
+    }))
 }
 
 /// Reads the state that an earlier run left, within `bounds` of memory. If it exceeds them, the oldest segments are

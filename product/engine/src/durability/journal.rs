@@ -45,7 +45,7 @@ pub enum Unusable {
     #[error("it is missing")]
     Missing,
     /// The journal had these bytes alone.
-    #[error("it has been cut short, to {bytes} bytes")]
+    #[error("it has been cut short, to {:.2}", Bytes(*bytes))]
     #[allow(missing_docs, reason = "the message says what the field is")]
     Short { bytes: u64 },
     /// The journal has no head.
@@ -84,7 +84,8 @@ pub enum JournalError {
     Foreign,
     /// The journal belongs to another image.
     #[error(
-        "it is the journal of another image; name this image's with {journal}, or use {force} to start empty",
+        "it is the journal of another cache; name this cache's own, or a new file, with {journal}, or use {force} to overwrite \
+         it and start empty",
         journal = Setting::Journal, force = Setting::Force
     )]
     OtherImage,

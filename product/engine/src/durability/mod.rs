@@ -32,4 +32,4 @@ pub(crate) use flush::FlushCutoffs;
 pub use index_device::IndexDeviceNeed;
 pub use medium::Medium;
 pub use recovery::RecoveryStats;
-pub use superblocks::{Start, SuperblockCopy};
+pub use superblocks::{Start, SuperblockCopy, image_bytes};

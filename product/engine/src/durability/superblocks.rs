@@ -105,6 +105,16 @@ pub(crate) async fn read_superblock(meta: &Region) -> Result<Option<Superblock>,
     Copies::read(meta).await?.newest()
 }
 
+/// Returns the bytes of the image in a file that begins with these bytes; `None` without a superblock that verifies.
+pub fn image_bytes(beginning: &[u8]) -> Option<u64> {
+    let copy = |offset: u64| {
+        let bytes = beginning.get(offset as usize..)?;
+        Superblock::decode(bytes.get(..SUPERBLOCK_BYTES)?).ok()
+    };
+    let found = SUPERBLOCK_OFFSETS.into_iter().find_map(copy)?;
+    Some(found.shape().image_bytes)
+}
+
 /// Writes the copy whose turn it is, and waits until it is durable.
 pub(crate) async fn write_superblock(
     meta: &Region,

@@ -92,7 +92,9 @@ fn check_journal(
     image: &Image,
     config: &EngineConfig,
 ) -> Result<Result<(), Unusable>, OpenError> {
-    let looked = look_at_journal(log, &image.superblock, image.is_new(), config.force);
+    // A new image takes the journal of an earlier one at its place, but not a journal that was named.
+    let takes_others = image.is_new() && !config.journal_is_named;
+    let looked = look_at_journal(log, &image.superblock, takes_others, config.force);
     // A void journal is the right one.
     let is_right = matches!(looked, Ok(Ok(()) | Err(Unusable::Void)));
     match (&image.journal_place, log.origin().path) {

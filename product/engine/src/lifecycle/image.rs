@@ -40,11 +40,13 @@ pub(super) struct Image {
 
 impl Image {
     /// Finds the image on `medium`. Lays out a new one if there is none, or if the settings permit the loss of the
-    /// content of the medium. `open_index` opens the device of the index, if that is to have one.
+    /// content of the medium, or if it `overwrites` the image there. `open_index` opens the device of the index, if that is
+    /// to have one.
     pub(super) async fn find(
         medium: &Medium,
         config: &EngineConfig,
         open_index: Option<OpenIndexDevice>,
+        overwrites: bool,
     ) -> Result<Self, OpenError> {
         let meta = medium.meta()?;
         let finder = Finder { medium, config };
@@ -56,6 +58,7 @@ impl Image {
             other => other,
         };
         let (found, start) = match found {
+            Ok(Some(_)) if overwrites => (None, Start::Forced),
             Ok(Some(found)) => (Some(found), Start::Forced),
             Ok(None) => (None, Start::New),
             Err(refused) => finder.is_forced(refused).map(|()| (None, Start::Forced))?,

@@ -49,6 +49,7 @@ pub struct Opening {
     medium: Medium,
     config: EngineConfig,
     index_device: Option<OpenIndexDevice>,
+    overwrites_image: bool,
 }
 
 impl Opening {
@@ -58,7 +59,15 @@ impl Opening {
             medium: medium.into(),
             config,
             index_device: None,
+            overwrites_image: false,
         }
+    }
+
+    /// Sets whether a new image is made in the place of the one on the medium, which has lost a part.
+    #[must_use]
+    pub fn overwriting_image(mut self, yes: bool) -> Self {
+        self.overwrites_image = yes;
+        self
     }
 
     /// Sets a device of its own for the part of the index that is overwritten in place. `open` opens it once its
@@ -96,7 +105,8 @@ impl Opening {
         let medium = self
             .medium
             .limited(write_limit.as_ref(), WriteClass::Checkpoint);
-        let mut image = Box::pin(Image::find(&medium, &self.config, index_device)).await?;
+        let image = Image::find(&medium, &self.config, index_device, self.overwrites_image);
+        let mut image = Box::pin(image).await?;
         let journal = || {
             let log = journal()?;
             Ok(match &write_limit {

@@ -23,6 +23,9 @@ pub(crate) trait ReturnToMemory: Send + Sync {
     /// space.
     fn take_back(&self, item: &Resident, contents: &ItemRef<'_>) -> bool;
 
+    /// Returns whether memory holds an item, in the version that is on flash.
+    fn holds(&self, item: &Resident, key: &[u8]) -> bool;
+
     /// Returns the items that only memory has at present.
     fn dirty(&self) -> Dirty;
 }

@@ -59,6 +59,8 @@ counters! {
         index_full,
         /// Items lost with segments that could not be written or read.
         items_lost,
+        /// Items of segments that could not be written, which memory holds.
+        items_unplaced,
     }
     also {
         /// Items that the index finds on flash.

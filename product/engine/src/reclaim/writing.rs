@@ -8,8 +8,9 @@ use super::refusals::{Failures, Line, Refusals};
 use super::upkeep::{Upkeep, UpkeepPlan};
 use super::{Named, Resident, Residents};
 use crate::counter::Count as _;
+use crate::format::item::ItemRef;
 use crate::format::journal::Record;
-use crate::format::segment::{SegmentId, SummaryEntry};
+use crate::format::segment::{Position, SegmentId, SummaryEntry};
 use crate::store::{Unflushed, WriteFailure};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -116,6 +117,7 @@ impl Writing {
         // Parts of the segment may be on flash all the same; no start may find them.
         self.upkeep.declare_segment_dead(&record);
         let of = |entry: &SummaryEntry| Resident::of(&record, entry);
+        let bytes = self.upkeep.store.buffers().bytes_of(&failure);
         let is_moved = self.upkeep.store.appender().move_elsewhere(
             &failure,
             |entry| residents.check(&of(entry), &mut |_| true) == Named::Kept,
@@ -125,12 +127,25 @@ impl Writing {
                 }
             },
         );
-        let mut lost = 0;
+        let memory = self.upkeep.free_segments.memory.get();
+        let is_in_memory = |entry: &SummaryEntry| {
+            let offset = Position::from_bits(entry.position.get()).offset();
+            let item = bytes.as_ref()?.get(offset as usize..)?;
+            let item = ItemRef::decode(item, record.sequence, offset).ok()?;
+            Some(memory.as_ref()?.holds(&of(entry), item.key))
+        };
+        let (mut lost, mut unplaced) = (0, 0);
         for entry in &failure.entries {
-            let removed = residents.check(&of(entry), &mut |_| false) == Named::Removed;
-            lost += u64::from(removed);
+            if residents.check(&of(entry), &mut |_| false) == Named::Removed {
+                match is_in_memory(entry) {
+                    Some(true) => unplaced += 1,
+                    _ => lost += 1,
+                }
+            }
         }
+        drop(bytes);
         self.upkeep.counters.items_lost.add(lost);
+        self.upkeep.counters.items_unplaced.add(unplaced);
         self.tell_failure(&failure, lost);
         if self.upkeep.store.writer().abandon(failure, is_moved).await {
             let segment = record.segment.0;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use device::AlignedBuf;
 
+use super::failure::WriteFailure;
 use super::filling::{Filling, Flushed};
 use super::layout::{Source, StreamLayout};
 use super::segment::SegmentRecord;
@@ -33,6 +34,14 @@ pub(super) enum Content {
 }
 
 impl Content {
+    /// Returns the bytes of a sealed segment.
+    fn sealed(&self) -> Option<Arc<AlignedBuf>> {
+        match self {
+            Self::Sealed { bytes, .. } => Some(Arc::clone(bytes)),
+            _ => None,
+        }
+    }
+
     /// Returns the part of the segment that is on flash, if the buffer holds one.
     pub(super) fn flushed(&mut self) -> Option<&mut Flushed> {
         match self {
@@ -109,6 +118,11 @@ impl Buffers {
     /// Locks a buffer.
     pub(super) fn lock(&self, buffer: usize) -> MutexGuard<'_, Content> {
         self.contents[buffer].lock()
+    }
+
+    /// Returns the bytes of a segment that could not be written.
+    pub(crate) fn bytes_of(&self, failure: &WriteFailure) -> Option<Arc<AlignedBuf>> {
+        self.lock(failure.buffer).sealed()
     }
 
     /// Returns the number of free buffers.

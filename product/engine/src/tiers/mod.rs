@@ -187,7 +187,8 @@ impl Tiers {
     pub(crate) fn back_in_memory(&self) -> [u64; 3] {
         let stats = self.flash.upkeep.stats();
         let moved = self.store().counters().segments_moved.get();
-        [stats.items_lost, stats.items_returned, moved]
+        let unwritten = stats.items_lost + stats.items_unplaced;
+        [unwritten, stats.items_returned, moved]
     }
 
     /// Makes reclaim drop items instead of returning them to memory, until the result is dropped. Otherwise memory may

@@ -64,6 +64,14 @@ impl ReturnToMemory for Tiers {
         is_taken
     }
 
+    fn holds(&self, item: &Resident, key: &[u8]) -> bool {
+        let number = self.partitions.number_of(item.hash);
+        let partition = self.partitions.lock_number(number, runtime::unix_seconds());
+        let items = &partition.tier.items;
+        let held = self.key(key).and_then(|key| items.find(key));
+        held.is_some_and(|held| items.header(held).version.get() == item.version)
+    }
+
     fn dirty(&self) -> Dirty {
         let mut dirty = Dirty::default();
         for partition in self.partitions.each() {

@@ -267,6 +267,30 @@ fn a_segment_that_cannot_be_written_is_retired_and_its_items_counted_lost() {
 }
 
 #[test]
+fn items_that_memory_holds_are_not_lost_with_their_segments() {
+    simulate(1, async {
+        let faulty = faulty();
+        let engine = engine_on(&faulty).await;
+        faulty.script(When::every(Operation::Write), Fault::Error);
+        fill(&engine, 300, 3000).await;
+        let stop = engine.stop().await;
+        assert!(
+            matches!(
+                stop,
+                Stop::Incomplete {
+                    items_left: 300,
+                    ..
+                }
+            ),
+            "{stop:?}"
+        );
+        let stats = engine.flash_stats();
+        assert_eq!(stats.items_lost, 0, "in none of the rounds");
+        assert!(stats.items_unplaced >= 300);
+    });
+}
+
+#[test]
 fn a_device_that_takes_no_writes_leaves_a_cache_in_memory() {
     for full in [false, true] {
         simulate(1, async {

@@ -319,6 +319,21 @@ fn a_journal_of_another_or_of_nobody_is_refused() {
         refused(&swapped, &tight()),
         OpenError::Journal(JournalError::OtherImage)
     ));
+    let new = Left {
+        image: Image::new(IMAGE_BYTES),
+        ..left.clone()
+    };
+    let named = EngineConfig {
+        journal_is_named: true,
+        ..tight()
+    };
+    simulate(7, async {
+        let refusal = new.media().1.open(&named).await.err();
+        assert!(matches!(
+            refusal,
+            Some(OpenError::Journal(JournalError::OtherImage))
+        ));
+    });
     let mut foreign = left.clone();
     foreign.words.fill(u64::from_le_bytes(*b"not ours"));
     assert!(matches!(

@@ -209,6 +209,7 @@ impl CacheConfig {
             memory_bytes,
             max_value_bytes: self.max_value_bytes,
             force: self.force,
+            journal_is_named: self.journal.is_some(),
             overwrite_filesystem: self.overwrite_filesystem,
             flash_write_limit: self.flash_write_limit,
             write_back: self.write_back,
@@ -229,7 +230,13 @@ impl CacheConfig {
     /// Opens the flash, or creates it. Blocks the thread.
     pub(super) fn open_flash(&self) -> Result<FileDisk, OpenError> {
         let options = self.file_options();
-        Ok(FileDisk::open_image(&self.path, self.flash_bytes, options)?)
+        let (path, asked) = (&self.path, self.flash_bytes);
+        Ok(FileDisk::open_image(
+            path,
+            asked,
+            engine::image_bytes,
+            options,
+        )?)
     }
 
     fn file_options(&self) -> FileOptions {

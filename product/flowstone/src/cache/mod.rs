@@ -409,10 +409,11 @@ fn open(config: &CacheConfig) -> Result<Cache, OpenError> {
         ..LiveConfig::default()
     })
     .map_err(OpenError::Workers)?;
+    let lacked_bytes = disk.lacked_bytes();
     let disk: Arc<dyn Disk> = Arc::new(disk);
     let (flash_path, journal_path) = (config.path.clone(), config.journal_path());
     let index_path = config.index_flash.clone().unwrap_or_default();
-    let mut opening = Opening::new(disk, engine_config);
+    let mut opening = Opening::new(disk, engine_config).overwriting_image(lacked_bytes);
     if let Some(open) = config.index_device() {
         opening = opening.with_index_device(open);
     }
