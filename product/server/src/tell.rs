@@ -100,7 +100,7 @@ impl Files {
         }
     }
 
-    /// Tells what another program has done to the files since then, and what the next start makes of that. The journal is
+    /// Tells how another program has changed the files since then, and how the next start takes that. The journal is
     /// `trusted` if a start with these words finds the items.
     fn harm(&self, trusted: impl FnOnce(&dyn Journal) -> Result<(), String>) -> Option<String> {
         let noted = self.noted.iter().find_map(|(path, noted)| {

@@ -140,7 +140,7 @@ impl FileDisk {
         };
         if self.shortest.fetch_min(has, Ordering::Relaxed) > has {
             tracing::error!(
-                "{} has been cut short, to {:.2} of {:.2}, while it is in use: what lay behind that is lost. Stop the cache \
+                "{} has been cut short, to {:.2} of {:.2}, while it is in use: the items behind that are lost. Stop the cache \
                  and start it with {force}, empty; until then it serves what is left",
                 self.path().display(),
                 Bytes(has),
@@ -263,7 +263,7 @@ impl Disk for FileDisk {
     fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()> {
         Box::pin(async move {
             check_access(Operation::Write, offset, data.len() as u64, self.len_bytes)?;
-            // The write may give the file its length again, with zeros in the place of what was lost.
+            // The write may give the file its length again, with zeros in the place of the lost items.
             self.look_at_length();
             let (outcome, data) = self.file.write_at(data, offset).await;
             checked(Operation::Write, offset, data.len(), outcome)

@@ -156,8 +156,8 @@ impl AdmissionKind for AdmitReread {
     }
 }
 
-/// Admits items that were read often enough, that were refused not long ago, or that have outdated a copy on flash: of
-/// the latter some have been worth a write before.
+/// Admits items that were read often enough, that were refused not long ago, or that have outdated a copy on
+/// flash: a copy there was worth a write before.
 struct Reread {
     reads: u32,
     ghosts: Arc<Ghosts>,

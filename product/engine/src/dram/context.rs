@@ -48,7 +48,8 @@ impl EvictContext<'_> {
     pub(super) fn judge(&self, items: &Items, handle: Handle, hash: KeyHash) -> Verdict {
         let header = items.log.header(handle);
         let mut verdict = self.gate.judge(hash, items.log.key(handle), header);
-        verdict.is_admitted |= self.gate.fills_flash() && self.flash.has_unused();
+        verdict.is_admitted =
+            verdict.is_admitted || self.gate.fills_flash() && self.flash.has_unused();
         verdict
     }
 

@@ -39,7 +39,7 @@ fn one_that_comes_back_is_admitted_and_a_stranger_is_not() {
 }
 
 /// With `reread` everything fills an empty flash. Then an item that nobody has read is refused, one that outdates a copy on
-/// flash is kept up, and memory keeps what is read.
+/// flash is kept up, and memory keeps items that are read.
 #[test]
 fn a_full_flash_gets_what_is_read_again_or_was_there_before() {
     simulate(5, async {
