@@ -270,7 +270,7 @@ fn stream(input: &Input<'_>) -> Vec<u8> {
         let dead = usize::from(input.stream.first().map_or(0, |&bytes| bytes & 7));
         let dead = input.stream.get(1..1 + dead).unwrap_or_default();
         for (segment, sequence) in LIVING {
-            let head = DeadList::encode_head(SegmentId(segment), sequence, dead.len());
+            let head = DeadList::encode_head(SegmentId(segment), sequence & !(1 << 63), sequence >> 63 == 1, dead.len());
             out.extend_from_slice(&head);
             out.extend_from_slice(dead);
         }

@@ -222,16 +222,27 @@ pub struct DeadList {
     pub segment: SegmentId,
     /// The segment's sequence number.
     pub sequence: u64,
+    /// Whether the checkpoint has left out dead keys because copies in this segment supersede them.
+    pub supersedes: bool,
     /// Packed positions.
     pub dead: Vec<u8>,
 }
 
+/// Bit of a list's sequence number that says that the segment supersedes dead keys. Sequence numbers are below it.
+const SUPERSEDES: u64 = 1 << 63;
+
 impl DeadList {
     /// Encodes the bytes in front of the packed positions.
-    pub fn encode_head(segment: SegmentId, sequence: u64, dead_bytes: usize) -> [u8; 16] {
+    pub fn encode_head(
+        segment: SegmentId,
+        sequence: u64,
+        supersedes: bool,
+        dead_bytes: usize,
+    ) -> [u8; 16] {
+        let mark = if supersedes { SUPERSEDES } else { 0 };
         let mut out = [0; 16];
         out[..4].copy_from_slice(&segment.0.to_le_bytes());
-        out[4..12].copy_from_slice(&sequence.to_le_bytes());
+        out[4..12].copy_from_slice(&(sequence | mark).to_le_bytes());
         out[12..].copy_from_slice(&(dead_bytes as u32).to_le_bytes());
         out
     }
@@ -241,11 +252,8 @@ impl DeadList {
         let (head, rest) = bytes.split_at_checked(16)?;
         let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
         let (dead, rest) = rest.split_at_checked(word(12) as usize)?;
-        let list = Self {
-            segment: SegmentId(word(0)),
-            sequence: u64::from(word(8)) << 32 | u64::from(word(4)),
-            dead: dead.to_vec(),
-        };
+        let sequence = u64::from(word(8)) << 32 | u64::from(word(4));
+        let list = Self::new(SegmentId(word(0)), sequence, dead.to_vec());
         Some((list, rest))
     }
 
@@ -258,11 +266,16 @@ impl DeadList {
             return Err(from.nonsense());
         }
         let dead = from.bytes(dead_bytes as usize).await?;
-        Ok(Self {
+        Ok(Self::new(segment, sequence, dead))
+    }
+
+    fn new(segment: SegmentId, marked: u64, dead: Vec<u8>) -> Self {
+        Self {
             segment,
-            sequence,
+            sequence: marked & !SUPERSEDES,
+            supersedes: marked & SUPERSEDES != 0,
             dead,
-        })
+        }
     }
 }
 

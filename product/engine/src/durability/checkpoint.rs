@@ -175,7 +175,15 @@ impl Checkpointer {
                     // After a power cut these records may remain without the records by place that preceded them.
                     survey.located.clear();
                 }
-                self.push_recorded(sink, &live, &chunks, &survey, before.as_mut())
+                let superseding = match input.dead_copies {
+                    DeadCopies::ByVersion => self.durable_segments(),
+                    _ => HashSet::new(),
+                };
+                let lists = Lists {
+                    live: &live,
+                    superseding: &superseding,
+                };
+                self.push_recorded(sink, lists, &chunks, &survey, before.as_mut())
                     .await?;
                 if input.dead_copies != DeadCopies::Located {
                     let known = match before {
@@ -185,8 +193,8 @@ impl Checkpointer {
                     let mut keys = join_dead_keys(known, survey);
                     let oldest = live.iter().map(|record| record.sequence).min();
                     keys.retain(|_, key| oldest.is_some_and(|oldest| oldest < key.before));
-                    if input.dead_copies != DeadCopies::LocatedLater {
-                        keys = self.without_superseded(keys).await;
+                    if input.dead_copies == DeadCopies::ByVersion {
+                        keys = self.without_superseded(keys, &superseding).await;
                     }
                     let mut keys: Vec<DeadKey> = keys.into_values().collect();
                     keys.sort_unstable_by_key(|key| key.hash);
@@ -203,7 +211,7 @@ impl Checkpointer {
                     .collect();
                 for record in &live {
                     let dead = dead.get(&record.sequence).copied().unwrap_or_default();
-                    push_packed(sink, record.segment, record.sequence, dead).await?;
+                    push_list(sink, record.segment, record.sequence, false, dead).await?;
                 }
                 push_recovering(sink, input.recovery).await?;
                 // The end of a recovery drops the dead set before the keys: without it, the keys pushed may be
@@ -227,14 +235,14 @@ impl Checkpointer {
     async fn push_recorded(
         &self,
         sink: &mut CheckpointSink,
-        live: &[SegmentRecord],
+        lists: Lists<'_>,
         chunks: &[ChunkRecords],
         survey: &Survey,
         mut before: Option<&mut LastLists>,
     ) -> Result<(), NotWritten> {
         let most = batch_positions(survey.records);
         let mut packed = Packer::default();
-        let mut rest = live;
+        let mut rest = lists.live;
         while !rest.is_empty() {
             let mut batch = PositionBatch::next(rest, &survey.dead, most);
             for chunk in chunks {
@@ -255,7 +263,9 @@ impl Checkpointer {
                 };
                 packed.clear();
                 merge(&mut packed, &known, batch.of(record)).map_err(|_| NotWritten::Unreadable)?;
-                push_list(sink, record.segment, record.sequence, &packed).await?;
+                let supersedes = lists.superseding.contains(&record.sequence);
+                let (segment, sequence) = (record.segment, record.sequence);
+                push_list(sink, segment, sequence, supersedes, packed.bytes()).await?;
             }
             rest = after;
         }
@@ -299,7 +309,7 @@ impl Checkpointer {
                 // Reclaimed since: its list is of no generation.
                 None => sequence = 0,
             }
-            push_list(sink, record.segment, sequence, &packed).await?;
+            push_list(sink, record.segment, sequence, false, packed.bytes()).await?;
             runtime::yield_now().await;
         }
         Ok(lost)
@@ -346,15 +356,26 @@ impl Checkpointer {
         Ok(survey)
     }
 
-    /// Removes the keys that a durable copy with the same or a higher version supersedes. Reads only summaries that
-    /// have not been searched before.
-    async fn without_superseded(&self, mut keys: HashMap<u64, DeadKey>) -> HashMap<u64, DeadKey> {
+    /// Returns the sequence numbers of the written segments that are not in doubt: a power cut may take the others.
+    fn durable_segments(&self) -> HashSet<u64> {
+        let written = self.store.pool().written().into_iter();
+        let durable = written.filter(|record| !self.store.table().is_doubtful(record.segment));
+        durable.map(|record| record.sequence).collect()
+    }
+
+    /// Removes the keys that a copy with the same or a higher version in a `durable` segment supersedes. Reads only summaries
+    /// that have not been searched before.
+    async fn without_superseded(
+        &self,
+        mut keys: HashMap<u64, DeadKey>,
+        durable: &HashSet<u64>,
+    ) -> HashMap<u64, DeadKey> {
         let written = self.store.pool().written();
         let searched = std::mem::take(&mut *self.searched.lock());
         let mut now_searched = HashSet::new();
         for record in &written {
-            if self.store.table().is_doubtful(record.segment) {
-                // A power cut may take the segment with the copy: the keys stay until it has been written again.
+            if !durable.contains(&record.sequence) {
+                // The keys stay until it is.
                 continue;
             }
             let is_new = !searched.contains(&record.sequence);
@@ -395,6 +416,13 @@ struct Survey {
     located: HashMap<(u64, u64), usize>,
 }
 
+/// The live segments of a checkpoint, and the sequence numbers of those whose copies supersede dead keys.
+#[derive(Clone, Copy)]
+struct Lists<'a> {
+    live: &'a [SegmentRecord],
+    superseding: &'a HashSet<u64>,
+}
+
 async fn push(sink: &mut CheckpointSink, bytes: &[u8]) -> Result<(), NotWritten> {
     sink.push(bytes).await.ok_or(NotWritten::NoSegment)
 }
@@ -404,18 +432,11 @@ async fn push_list(
     sink: &mut CheckpointSink,
     segment: SegmentId,
     sequence: u64,
-    dead: &Packer,
-) -> Result<(), NotWritten> {
-    push_packed(sink, segment, sequence, dead.bytes()).await
-}
-
-async fn push_packed(
-    sink: &mut CheckpointSink,
-    segment: SegmentId,
-    sequence: u64,
+    supersedes: bool,
     dead: &[u8],
 ) -> Result<(), NotWritten> {
-    push(sink, &DeadList::encode_head(segment, sequence, dead.len())).await?;
+    let head = DeadList::encode_head(segment, sequence, supersedes, dead.len());
+    push(sink, &head).await?;
     push(sink, dead).await
 }
 

@@ -101,6 +101,9 @@ pub(crate) struct DeadSet {
     /// Segments that were live when the checkpoint was written, if their generation is on flash. `None` if there is no
     /// checkpoint.
     living: Option<HashSet<u32>>,
+    /// Sequence numbers of the segments that superseded dead keys when the checkpoint was written, and whose generation is
+    /// not on flash. A record of the segment's death takes it off.
+    missing: HashMap<u32, u64>,
     /// Sequence number of the first segment opened after the checkpoint.
     next_sequence: u64,
     /// The placement's own part of the checkpoint.
@@ -292,6 +295,7 @@ impl DeadSet {
             covered: Coverage::default(),
             retired: BTreeSet::new(),
             living: None,
+            missing: HashMap::new(),
             next_sequence: 0,
             section: None,
             cutoffs: vec![0; partitions as usize],
@@ -334,6 +338,8 @@ impl DeadSet {
                 living.insert(segment);
                 let packed = list.dead.into();
                 self.lists.lock().set(list.sequence, packed, self.max_bytes);
+            } else if list.supersedes {
+                self.missing.insert(segment, list.sequence);
             }
         }
         self.living = Some(living);
@@ -427,6 +433,8 @@ impl DeadSet {
             } => {
                 if self.sequence_on_flash(segment) == generation {
                     self.segments.insert(segment);
+                } else if self.missing.get(&segment) == Some(&generation) {
+                    self.missing.remove(&segment);
                 }
             }
             Record::KeyDead { hash, version } => {
@@ -520,16 +528,28 @@ impl DeadSet {
 
     /// Gives up the oldest of these segments so that the others hold at most `most` items that may be live. The memory
     /// of the dead keys reduces `most`.
-    pub(crate) fn give_up_beyond(&mut self, living: &[SegmentRecord], most: u64) {
+    pub(crate) fn give_up_beyond(&mut self, living: &[SegmentRecord], most: u64) -> bool {
         let most = most.saturating_sub(KEY_ITEMS * self.keys.len() as u64);
         let mut items = 0;
         for record in living.iter().rev() {
             items += u64::from(record.items).saturating_sub(self.dead_in(record.sequence));
             if items > most {
                 self.lists.get_mut().raise_floor(record.sequence + 1);
-                return;
+                return true;
             }
         }
+        false
+    }
+
+    /// Gives up the generations that are older than a segment that has superseded dead keys and is missing, and not older than
+    /// `floor`: nothing else tells which of their items are dead. Returns whether there is such a segment.
+    pub(crate) fn give_up_before_missing(&mut self, floor: u64) -> bool {
+        let latest = self.missing.values().copied().max();
+        let latest = latest.filter(|&sequence| sequence >= floor);
+        if let Some(sequence) = latest {
+            self.lists.get_mut().raise_floor(sequence + 1);
+        }
+        latest.is_some()
     }
 
     /// Returns the sequence number below which all generations are given up; 0 for none.

@@ -214,10 +214,20 @@ pub(crate) async fn find(
     };
     let mut living = scan.found.clone();
     living.retain(|record| is_living(&dead, record));
-    let found = living.len();
-    dead.give_up_beyond(&living, bounds.items);
+    let mut found = living.len();
+    let mut is_too_large = dead.floor() > 0;
+    if dead.give_up_before_missing(superblock.floor_sequence.get()) {
+        living.retain(|record| is_living(&dead, record));
+        tracing::warn!(
+            segments = found - living.len(),
+            "something else has overwritten or cut a part of the flash: older items are left out, because newer copies of \
+             them may have been there"
+        );
+        found = living.len();
+    }
+    is_too_large |= dead.give_up_beyond(&living, bounds.items);
     living.retain(|record| is_living(&dead, record));
-    if dead.floor() > 0 {
+    if is_too_large {
         tracing::warn!(
             segments = found - living.len(),
             "the memory is too small for what the image holds: its oldest segments are left out; give it the memory \

@@ -113,7 +113,7 @@ pub(super) fn write(
         }
         let (segment, sequence) = (record.segment, record.sequence);
         let dead = packed.bytes();
-        bytes.extend_from_slice(&DeadList::encode_head(segment, sequence, dead.len()));
+        bytes.extend_from_slice(&DeadList::encode_head(segment, sequence, false, dead.len()));
         bytes.extend_from_slice(dead);
     }
     Section {
