@@ -117,7 +117,7 @@ def test_shape_of_the_object(make_server):
     server = stopped(make_server)
     found = untouched(server.flash)
     assert found["path"] == str(server.flash)
-    assert found["format"] == 6 and found["placement"] == "exact" and len(found["image"]) == 16
+    assert found["format"] == 7 and found["placement"] == "exact" and len(found["image"]) == 16
     geometry = found["geometry"]
     assert geometry["image_bytes"] == geometry["device_bytes"] == 512 * MIB
     assert geometry["channels"] == 1 and geometry["partitions"] == 64

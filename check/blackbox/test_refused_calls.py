@@ -28,7 +28,6 @@ RING_CALLS = ["io_uring_setup", "io_uring_register", "io_uring_enter"]
 DONE_WITHOUT = [
     ("access", False),
     ("chmod", False),
-    ("epoll_create1", False),
     ("epoll_wait", True),
     ("eventfd2", False),
     ("eventfd2", True),
@@ -65,6 +64,7 @@ DONE_WITHOUT = [
 # Without these no server can be.
 NEEDED = [
     ("bind", False),
+    ("epoll_create1", False),
     ("epoll_create1", True),
     ("epoll_ctl", True),
     ("fcntl", False),

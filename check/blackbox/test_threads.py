@@ -49,8 +49,8 @@ def hits(server, keys):
     return server.ask(b"get " + b" ".join(b"k%d" % key for key in keys) + b"\r\n").count(b"VALUE ")
 
 
-# Two are workers, one waits for signals, and the main one waits for the end.
-@pytest.mark.parametrize("threads", [4, 10])
+# Two are workers, one writes the log, one waits for signals, and the main one waits for the end.
+@pytest.mark.parametrize("threads", [5, 10])
 def test_few_threads_serve_all_clients(limited, threads):
     server = limited(threads, ["--threads", "2"]).start()
     serves_flash(server)
@@ -72,7 +72,7 @@ def test_few_threads_serve_all_clients(limited, threads):
 
 
 def test_fewer_workers_than_asked_for_serve(limited):
-    server = limited(6, ["--threads", "6"])
+    server = limited(7, ["--threads", "6"])
     server.memory_mib = 64
     server.start()
     told = [line for line in warnings(server) if "workers serve" in line]
