@@ -161,3 +161,32 @@ fn no_write_waits_longer_than_the_patience() {
         }
     });
 }
+
+/// A device that refuses every write, the journal's too: once a request has waited for the patience, the others are refused at
+/// once, until a segment can be written again.
+#[test]
+fn one_request_waits_for_a_device_that_refuses_all_writes() {
+    let faulty = faulty();
+    simulate(1, async {
+        let engine = engine_on(&faulty).await;
+        let patience = engine.config().write_patience;
+        faulty.script(When::every(Operation::Write), Fault::Error);
+        faulty.media.journal.set_sync_fails(true);
+        let mut waits = Vec::new();
+        for number in 0..20_000 {
+            let begin = runtime::now();
+            let stored = set(&engine, &numbered(number), &value(number, 3000)).await;
+            if stored.is_err() {
+                waits.push(runtime::now().since(begin));
+            }
+        }
+        assert!(waits.len() > 100, "memory has no space for so many items");
+        assert!(waits[0] >= patience, "{waits:?}");
+        let others: Duration = waits[1..].iter().sum();
+        assert!(others < patience, "{others:?}");
+        faulty.heal();
+        faulty.media.journal.set_sync_fails(false);
+        runtime::sleep(patience).await;
+        fill(&engine, 2000, 3000).await;
+    });
+}
