@@ -20,6 +20,7 @@
 
 mod below;
 mod clean;
+mod collect;
 mod context;
 mod evict;
 mod evicted;

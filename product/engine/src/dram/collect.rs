@@ -1,0 +1,162 @@
+//! Collecting: items that go to flash wait in memory until their group is the fullest, and are placed together, in the order of
+//! their hashes. They can be read meanwhile, and stay in memory afterwards, clean, until the CLOCK hand comes.
+//!
+//! ```text
+//!   CLOCK hand ──> to be placed ──> collected, appended again ──> the fullest group is placed ──> clean ──> forgotten
+//! ```
+
+use super::below::NoSpace;
+use super::context::EvictContext;
+use super::items::Items;
+use super::log::Handle;
+use crate::format::item::{CHECKSUM_BYTES, ItemHeader, state};
+use crate::format::segment::PAGE_BYTES;
+use crate::key::{KeyHash, group_of};
+use crate::placement::Collecting;
+
+/// Returns the bytes of memory that collected items may take.
+pub(super) fn most_collected(collecting: Collecting, context: &EvictContext<'_>) -> u64 {
+    context.limit_bytes as u64 * u64::from(collecting.sixteenths) / 16
+}
+
+/// The collected items of a tier.
+#[derive(Debug, Default)]
+pub(super) struct Collected {
+    /// Bytes of their bodies.
+    pub(super) bytes: u64,
+    /// Bytes that have been collected for each group since it was last placed. Those overwritten since count as well.
+    groups: Vec<u64>,
+}
+
+impl Collected {
+    /// Returns the group for which most has been collected.
+    fn fullest(&self) -> Option<usize> {
+        let groups = self.groups.iter().enumerate();
+        let fullest = groups.max_by_key(|(_, bytes)| **bytes)?;
+        (*fullest.1 > 0).then_some(fullest.0)
+    }
+}
+
+impl Items {
+    /// Collects an item: appends it again, to be placed with its group.
+    pub(super) fn collect(&mut self, handle: Handle, hash: KeyHash, collecting: Collecting) {
+        let header = self.log.header_mut(handle);
+        header.set_collected(true);
+        let bytes = header.body_bytes() as u64;
+        self.append_again(handle, hash, 0);
+        let collected = &mut self.collected;
+        collected.bytes += bytes;
+        collected.groups.resize(1 << collecting.group_bits, 0);
+        collected.groups[hash.group(collecting.group_bits)] += bytes;
+    }
+
+    /// Places the fullest groups while the collected items take more than `most` bytes.
+    ///
+    /// # Errors
+    /// [`NoSpace`] if flash has no space at present.
+    pub(super) fn place_fullest(
+        &mut self,
+        collecting: Collecting,
+        most: u64,
+        context: &EvictContext<'_>,
+    ) -> Result<(), NoSpace> {
+        while self.collected.bytes > most
+            && let Some(group) = self.collected.fullest()
+        {
+            self.place_group(group, collecting, context, &|header, _| {
+                header.is_collected()
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Places the items of a group that are due, in the order of their hashes. They stay in memory, clean.
+    ///
+    /// # Errors
+    /// [`NoSpace`] if flash has no space at present; items placed before that are clean.
+    pub(super) fn place_group(
+        &mut self,
+        group: usize,
+        collecting: Collecting,
+        context: &EvictContext<'_>,
+        is_due: &dyn Fn(&ItemHeader, KeyHash) -> bool,
+    ) -> Result<(), NoSpace> {
+        let of_group = self
+            .table
+            .iter()
+            .filter(|slot| group_of(slot.hash, collecting.group_bits) == group);
+        let mut entries: Vec<(KeyHash, Handle)> = of_group
+            .map(|slot| (self.hash_of(slot.handle, context.seed), slot.handle))
+            .filter(|&(hash, handle)| {
+                let header = self.log.header(handle);
+                let is_live = !header.is_expired(context.second_of(header))
+                    && header.version.get() >= context.cutoff;
+                is_live && is_due(header, hash)
+            })
+            .collect();
+        // Items that cross pages lie behind the others.
+        let is_long = |handle| {
+            let bytes = CHECKSUM_BYTES + self.log.header(handle).body_bytes();
+            bytes > PAGE_BYTES as usize
+        };
+        entries.sort_unstable_by_key(|&(hash, handle)| (is_long(handle), hash.order()));
+        let taken = context.hand_over(self, &entries);
+        for (&(hash, handle), &is_on_flash) in entries.iter().zip(&taken) {
+            let was_collected = self.log.header(handle).is_collected();
+            if !is_on_flash {
+                if was_collected {
+                    self.stats.evictions += 1;
+                    self.unlink(hash, handle);
+                }
+                continue;
+            }
+            self.end_collecting(handle);
+            let header = *self.log.header(handle);
+            if header.has(state::DIRTY) {
+                self.set_clean(&header);
+                self.log.header_mut(handle).state &= !state::DIRTY;
+            }
+            self.stats.demotions += 1;
+        }
+        if taken.len() < entries.len() {
+            return Err(NoSpace);
+        }
+        if let Some(bytes) = self.collected.groups.get_mut(group) {
+            *bytes = 0;
+        }
+        Ok(())
+    }
+
+    /// Drops collected items until they take no more than `most` bytes: those of a chunk together, the oldest first. Older
+    /// copies on flash have been outdated since the items were set.
+    pub(super) fn drop_collected(&mut self, most: u64, context: &EvictContext<'_>) {
+        let mut next = 0;
+        while self.collected.bytes > most
+            && let Some((slot, chunk)) = self.log.chunk_from(next)
+        {
+            let is_waiting = |handle: &Handle| {
+                let header = self.log.header(*handle);
+                !header.has(state::DEAD) && header.is_collected()
+            };
+            let waiting: Vec<Handle> = self.log.entries(slot).filter(is_waiting).collect();
+            for handle in waiting {
+                let hash = self.hash_of(handle, context.seed);
+                let header = *self.log.header(handle);
+                context.gate.remember(hash, &header);
+                self.stats.count_held_back(&header);
+                self.stats.evictions += 1;
+                self.unlink(hash, handle);
+            }
+            next = chunk + 1;
+        }
+    }
+
+    /// Makes an item no longer collected, if it was.
+    pub(super) fn end_collecting(&mut self, handle: Handle) {
+        let header = self.log.header_mut(handle);
+        if header.is_collected() {
+            header.set_collected(false);
+            self.collected.bytes -= header.body_bytes() as u64;
+        }
+    }
+}
