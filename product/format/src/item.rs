@@ -285,10 +285,11 @@ pub fn end_page(rest: &mut [u8], sequence: u64, offset: u32) {
     }
 }
 
-/// Returns whether the `bytes` of a page from `offset` of the segment on begin with the [end](end_page) of the page.
-pub fn is_page_end(bytes: &[u8], sequence: u64, offset: u32) -> bool {
+/// Returns whether the `rest` of a page, from `offset` of the segment on, is the [end](end_page) of the page.
+pub fn is_page_end(rest: &[u8], sequence: u64, offset: u32) -> bool {
     let end = item_checksum(&[], sequence, offset).to_le_bytes();
-    bytes.starts_with(&end) && bytes.get(CHECKSUM_BYTES + KEY_BYTES_AT) == Some(&0)
+    let key_bytes = rest.get(CHECKSUM_BYTES + KEY_BYTES_AT);
+    rest.starts_with(&end) && key_bytes.is_none_or(|&bytes| bytes == 0)
 }
 
 /// Offset of the key's length in the header.

@@ -248,8 +248,10 @@ impl Reader {
         let mut offset = range.start;
         while offset < range.end {
             let start = (offset - first) as usize;
-            if is_page_end(&buf[start..], generation, offset) {
-                offset = (offset + 1).next_multiple_of(PAGE_BYTES);
+            let next_page = (offset + 1).next_multiple_of(PAGE_BYTES);
+            let rest = &buf[start..(next_page - first) as usize];
+            if is_page_end(rest, generation, offset) {
+                offset = next_page;
                 continue;
             }
             match ItemRef::decode(&buf[start..], generation, offset) {

@@ -168,14 +168,6 @@ impl Group {
         true
     }
 
-    /// Notes an outdated item of a segment of an earlier run if a look-up may come upon it.
-    pub(super) fn note_dead(&mut self, item: &Resident, before: u64) {
-        let copies = self.copies(item.hash);
-        if copies.iter().any(|copy| copy.covers(item.place)) {
-            self.note(item.hash, item.version + 1, before, false);
-        }
-    }
-
     fn note(&mut self, hash: KeyHash, version: u64, before: u64, is_gone: bool) {
         let new = Dead {
             version,
@@ -212,19 +204,34 @@ impl Group {
             self.dead.remove(&dead_key(hash));
             self.own.remove(&hash.0);
         }
-        self.add_run(items, false);
+        self.add_run(items, &|_| true, false);
     }
 
-    /// Adds a run of an earlier run of the cache, older than all others.
-    pub(super) fn add_oldest(&mut self, items: &[Resident]) {
-        let mut run = RunItems::default();
-        for item in items {
-            match is_small(item.place) {
-                true => run.items.push((item.hash, item.place)),
-                false => self.keep_own(item.hash, item.place),
+    /// Adds a run of an earlier run of the cache, older than all others, in a segment with a sequence number below `before`. Only
+    /// some of its items may be alive.
+    pub(super) fn add_oldest(&mut self, items: &[(Resident, bool)], before: u64) {
+        if let [(item, is_alive)] = items
+            && item.place.position.is_large()
+        {
+            if *is_alive {
+                self.keep_own(item.hash, item.place);
+            }
+            return;
+        }
+        let run = RunItems {
+            items: items
+                .iter()
+                .map(|(item, _)| (item.hash, item.place))
+                .collect(),
+        };
+        self.add_run(run, &|number| items[number].1, true);
+        for (item, _) in items.iter().filter(|(_, is_alive)| !is_alive) {
+            // A look-up may come upon it: a ribbon names its run by chance.
+            let copies = self.copies(item.hash);
+            if copies.iter().any(|copy| copy.covers(item.place)) {
+                self.note(item.hash, item.version + 1, before, false);
             }
         }
-        self.add_run(run, true);
     }
 
     /// Gives a copy of an earlier run an entry of its own, unless a newer one has it.
@@ -232,38 +239,37 @@ impl Group {
         self.own.entry(hash.0).or_insert(place);
     }
 
-    fn add_run(&mut self, items: RunItems, is_oldest: bool) {
-        if items.items.len() < LEAST_RUN_ITEMS {
-            for (hash, place) in items.items {
+    /// Adds a run of which the items with these numbers are alive.
+    fn add_run(&mut self, items: RunItems, is_alive: &dyn Fn(usize) -> bool, is_oldest: bool) {
+        let alive: Vec<(KeyHash, Place)> = (0..items.items.len())
+            .filter(|&number| is_alive(number))
+            .map(|number| items.items[number])
+            .collect();
+        if alive.len() < LEAST_RUN_ITEMS {
+            for (hash, place) in alive {
                 self.keep_own(hash, place);
             }
             return;
         }
-        let keys: Vec<RibbonKey> = items
-            .items
-            .iter()
-            .map(|(hash, _)| self.key(*hash))
-            .collect();
-        let set = self.set_for(&items, is_oldest);
-        let run = items.run(self.group_bits);
+        let keys: Vec<RibbonKey> = alive.iter().map(|(hash, _)| self.key(*hash)).collect();
+        let set = self.set_for(keys.len() as u32, items.bytes(), is_oldest);
+        let run = items.run(self.group_bits, alive.len() as u32);
         let behind = self.sets[set].add(run, &keys, is_oldest);
-        self.run_items += items.items.len() as u64;
+        self.run_items += alive.len() as u64;
         for number in behind {
-            let (hash, place) = items.items[number];
+            let (hash, place) = alive[number];
             self.keep_own(hash, place);
         }
     }
 
     /// Returns the set for a run, at the new or at the old end.
-    fn set_for(&mut self, items: &RunItems, is_oldest: bool) -> usize {
-        let count = items.items.len() as u32;
+    fn set_for(&mut self, count: u32, bytes: u64, is_oldest: bool) -> usize {
         let at = match is_oldest {
             true => self.sets.front(),
             false => self.sets.back(),
         };
         if !at.is_some_and(|set| set.takes(count)) {
-            let bytes = items.bytes().max(1);
-            let expected = (self.flash_bytes / bytes).clamp(1, 1 << 12) as u32;
+            let expected = (self.flash_bytes / bytes.max(1)).clamp(1, 1 << 12) as u32;
             let set = RunSet::new(count, expected);
             match is_oldest {
                 true => self.sets.push_front(set),

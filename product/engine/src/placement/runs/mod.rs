@@ -209,33 +209,38 @@ impl Runs {
         Ok((item.item().key == key.bytes()).then_some(item))
     }
 
-    /// Adds the runs of a segment of an earlier run, which is older than all others so far. Its items `dead` lie among them.
+    /// Adds the runs of a segment of an earlier run of the cache, which is older than all others so far. Its items `dead` lie
+    /// among the others.
     fn add_restored(&self, record: &SegmentRecord, dead: &[Resident]) {
-        let mut items = std::mem::take(&mut *self.restored.lock());
-        items.retain(|item| item.place.segment == record.segment);
-        items.sort_unstable_by_key(|item| item.place.position.offset());
-        let mut groups: HashMap<usize, Vec<&[Resident]>> = HashMap::new();
-        let is_next = |a: &Resident, b: &Resident| {
-            self.number_of(a.hash) == self.number_of(b.hash) && a.hash.order() <= b.hash.order()
+        let living = std::mem::take(&mut *self.restored.lock());
+        let of_segment = living
+            .into_iter()
+            .filter(|item| item.place.segment == record.segment);
+        let mut items: Vec<RestoredItem> = of_segment.map(|item| (item, true)).collect();
+        items.extend(dead.iter().map(|&item| (item, false)));
+        items.sort_unstable_by_key(|(item, _)| item.place.position.offset());
+        let is_next = |(a, _): &RestoredItem, (b, _): &RestoredItem| {
+            let are_small = !a.place.position.is_large() && !b.place.position.is_large();
+            let is_in_order = a.hash.order() <= b.hash.order();
+            are_small && is_in_order && self.number_of(a.hash) == self.number_of(b.hash)
         };
+        let mut groups: HashMap<usize, Vec<&[RestoredItem]>> = HashMap::new();
         for run in items.chunk_by(is_next) {
-            let number = self.number_of(run[0].hash);
+            let number = self.number_of(run[0].0.hash);
             groups.entry(number).or_default().push(run);
         }
         for (number, runs) in groups {
             self.change(number, |group| {
                 for run in runs.into_iter().rev() {
-                    group.add_oldest(run);
+                    group.add_oldest(run, record.sequence + 1);
                 }
             });
         }
-        let before = record.sequence + 1;
-        for item in dead {
-            // It lies on a page of its run, and a ribbon may name that run by chance.
-            self.change_of(item.hash, |group| group.note_dead(item, before));
-        }
     }
 }
+
+/// An item of a segment of an earlier run of the cache, and whether it is alive.
+type RestoredItem = (Resident, bool);
 
 impl Placement for Runs {
     fn probe(&self, hash: KeyHash, _look: Look) -> Probe {
@@ -262,7 +267,7 @@ impl Placement for Runs {
             version,
             place,
         };
-        self.group(hash).lock().add(item);
+        self.change_of(hash, |group| group.add(item));
         // A look-up of each item would take longer than the record of a death for the few that were not in memory.
         Inserted::Yes(Displaced::Unknown)
     }

@@ -106,8 +106,8 @@ impl RunItems {
         bytes * self.items.len() as u64 / count.max(1)
     }
 
-    /// Returns the run of the items. They lie in the order of their hashes.
-    pub(super) fn run(&self, group_bits: u32) -> Run {
+    /// Returns the run of the items, of which so many are alive. They lie in the order of their hashes.
+    pub(super) fn run(&self, group_bits: u32, alive: u32) -> Run {
         let mut pieces: Vec<Piece> = Vec::new();
         let mut boundaries = Vec::new();
         // Number of the next page that has no boundary yet.
@@ -139,7 +139,7 @@ impl RunItems {
         Run {
             boundaries: PageBoundaries::new(self.items.len() as u32, &boundaries),
             pieces: pieces.into(),
-            items: self.items.len() as u32,
+            items: alive,
         }
     }
 }
