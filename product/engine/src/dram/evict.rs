@@ -213,10 +213,11 @@ impl ClockHand<'_> {
     /// Places collected items that take more than their share, or all of them if there are no more `chances`. Where a write
     /// limit holds flash back, the oldest leave instead.
     fn place_collected(&mut self, collecting: Collecting, chances: bool) -> Result<(), NoSpace> {
-        let most = most_collected(collecting, self.context);
-        let placed =
-            self.items
-                .place_fullest(collecting, if chances { most } else { 0 }, self.context);
+        let most = match chances {
+            true => most_collected(collecting, self.context),
+            false => 0,
+        };
+        let placed = self.items.place_fullest(collecting, most, self.context);
         if placed.is_ok() || !self.context.flash.is_held_back() {
             return placed;
         }

@@ -73,6 +73,8 @@ pub(super) struct Group {
     placing: RunItems,
     /// Items in runs.
     run_items: u64,
+    /// Highest version of the items that have been added.
+    newest_version: u64,
 }
 
 impl Group {
@@ -86,6 +88,7 @@ impl Group {
             dead: Table::default(),
             placing: RunItems::default(),
             run_items: 0,
+            newest_version: 0,
         }
     }
 
@@ -157,14 +160,18 @@ impl Group {
                 .is_some_and(|newest| newest.covers(item.place))
     }
 
-    /// Makes copies of a key with versions below `version` outdated: all copies, in segments with sequence numbers below
-    /// `before`. Returns whether there may be any.
+    /// Makes copies of a key with versions below `version` outdated, which lie in segments with sequence numbers below `before`.
+    /// Returns whether there may be any.
     pub(super) fn kill(&mut self, hash: KeyHash, version: u64, before: u64) -> bool {
         if !self.may_have_copies(hash) {
             return false;
         }
-        self.own.remove(&hash.0);
-        self.note(hash, version, before, true);
+        // A recovery also invalidates expired items, of which there may be later versions.
+        let are_all = version > self.newest_version;
+        if are_all {
+            self.own.remove(&hash.0);
+        }
+        self.note(hash, version, before, are_all);
         true
     }
 
@@ -175,15 +182,14 @@ impl Group {
             is_gone,
         };
         let dead = self.dead.entry(dead_key(hash)).or_insert(new);
-        let before = before.max(dead.before);
-        if version >= dead.version {
-            *dead = Dead { before, ..new };
-        }
-        dead.before = before;
+        dead.version = dead.version.max(version);
+        dead.before = dead.before.max(before);
+        dead.is_gone |= is_gone;
     }
 
     /// Adds an item to the run that is being placed.
     pub(super) fn add(&mut self, item: Resident) {
+        self.newest_version = self.newest_version.max(item.version);
         match is_small(item.place) {
             true => self.placing.items.push((item.hash, item.place)),
             false => self.add_own(item.hash, item.place),
@@ -210,6 +216,8 @@ impl Group {
     /// Adds a run of an earlier run of the cache, older than all others, in a segment with a sequence number below `before`. Only
     /// some of its items may be alive.
     pub(super) fn add_oldest(&mut self, items: &[(Resident, bool)], before: u64) {
+        let versions = items.iter().map(|(item, _)| item.version);
+        self.newest_version = versions.fold(self.newest_version, u64::max);
         if let [(item, is_alive)] = items
             && item.place.position.is_large()
         {

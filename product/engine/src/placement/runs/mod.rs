@@ -221,7 +221,8 @@ impl Runs {
         items.sort_unstable_by_key(|(item, _)| item.place.position.offset());
         let is_next = |(a, _): &RestoredItem, (b, _): &RestoredItem| {
             let are_small = !a.place.position.is_large() && !b.place.position.is_large();
-            let is_in_order = a.hash.order() <= b.hash.order();
+            // Two copies of one key are of two runs.
+            let is_in_order = a.hash.order() < b.hash.order();
             are_small && is_in_order && self.number_of(a.hash) == self.number_of(b.hash)
         };
         let mut groups: HashMap<usize, Vec<&[RestoredItem]>> = HashMap::new();
