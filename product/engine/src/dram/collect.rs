@@ -103,11 +103,14 @@ impl Items {
         let taken = context.hand_over(self, &entries);
         for (&(hash, handle), &is_on_flash) in entries.iter().zip(&taken) {
             let was_collected = self.log.header(handle).is_collected();
+            self.stats.demotions += u64::from(is_on_flash);
+            // Before a victim cache each item that leaves is written: a clean one would be collected anew.
+            if was_collected && (!is_on_flash || context.rewrites_clean) {
+                self.stats.evictions += 1;
+                self.unlink(hash, handle);
+                continue;
+            }
             if !is_on_flash {
-                if was_collected {
-                    self.stats.evictions += 1;
-                    self.unlink(hash, handle);
-                }
                 continue;
             }
             self.end_collecting(handle);
@@ -116,7 +119,6 @@ impl Items {
                 self.set_clean(&header);
                 self.log.header_mut(handle).state &= !state::DIRTY;
             }
-            self.stats.demotions += 1;
         }
         if taken.len() < entries.len() {
             return Err(NoSpace);

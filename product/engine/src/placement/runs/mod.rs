@@ -304,10 +304,10 @@ impl Placement for Runs {
             own += group.own_entries();
             dead += group.dead_keys();
         }
-        visit("runs", runs);
-        visit("runs_columns", columns);
-        visit("runs_own_entries", own);
-        visit("runs_dead_keys", dead);
+        visit("index_runs", runs);
+        visit("index_run_columns", columns);
+        visit("index_own_entries", own);
+        visit("index_dead_keys", dead);
     }
 }
 
