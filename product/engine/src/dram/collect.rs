@@ -81,19 +81,22 @@ impl Items {
         context: &EvictContext<'_>,
         is_due: &dyn Fn(&ItemHeader, KeyHash) -> bool,
     ) -> Result<(), NoSpace> {
-        let of_group = self
-            .table
-            .iter()
-            .filter(|slot| group_of(slot.hash, collecting.group_bits) == group);
-        let mut entries: Vec<(KeyHash, Handle)> = of_group
-            .map(|slot| (self.hash_of(slot.handle, context.seed), slot.handle))
-            .filter(|&(hash, handle)| {
-                let header = self.log.header(handle);
-                let is_live = !header.is_expired(context.second_of(header))
-                    && header.version.get() >= context.cutoff;
-                is_live && is_due(header, hash)
-            })
-            .collect();
+        let mut entries: Vec<(KeyHash, Handle)> = Vec::new();
+        let mut left_bytes = 0;
+        for slot in &self.table {
+            if group_of(slot.hash, collecting.group_bits) != group {
+                continue;
+            }
+            let header = self.log.header(slot.handle);
+            let hash = self.hash_of(slot.handle, context.seed);
+            let is_live = !header.is_expired(context.second_of(header))
+                && header.version.get() >= context.cutoff;
+            if is_live && is_due(header, hash) {
+                entries.push((hash, slot.handle));
+            } else if is_live && header.is_collected() {
+                left_bytes += header.body_bytes() as u64;
+            }
+        }
         // Items that cross pages lie behind the others.
         let is_long = |handle| {
             let bytes = CHECKSUM_BYTES + self.log.header(handle).body_bytes();
@@ -124,7 +127,7 @@ impl Items {
             return Err(NoSpace);
         }
         if let Some(bytes) = self.collected.groups.get_mut(group) {
-            *bytes = 0;
+            *bytes = left_bytes;
         }
         Ok(())
     }
