@@ -46,7 +46,8 @@ fn a_key_stays_dead_while_its_newer_copy_may_be_reclaimed_before_older_ones() {
             };
             checkpointer.searched.lock().clear();
             let keys = HashMap::from([(hash, key)]);
-            checkpointer.without_superseded(keys).await.len()
+            let durable = checkpointer.durable_segments();
+            checkpointer.without_superseded(keys, &durable).await.len()
         };
         let in_the_second = kept(next_sequence).await;
         assert_eq!(in_the_second, 1, "an older copy may lie behind it");
