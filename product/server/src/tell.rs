@@ -49,6 +49,8 @@ pub(crate) fn serving(
         Start::Empty(why) => format!("empty: {why}"),
         Start::Forced => "empty: what the flash held was overwritten".to_owned(),
     };
+    let limit = config.cache.flash_write_limit;
+    let limit = limit.map(|rate| format!("{:.2} a second", Bytes(rate.0.get())));
     tracing::info!(
         memory = %config.memory(),
         preset = config.cache.preset,
@@ -56,6 +58,7 @@ pub(crate) fn serving(
         io,
         start,
         kill_loses = kill_loses(engine.config().write_back),
+        flash_write_limit = limit,
         listen = addresses.join(" "),
         "flowstone {} is serving",
         env!("CARGO_PKG_VERSION")
