@@ -134,6 +134,21 @@ def test_a_flash_file_that_has_its_length_again_is_not_called_whole(make_server)
     assert "misses the items" in errors(server)[-1] and "the next start is warm" not in server.log()
 
 
+def test_a_flash_file_that_another_program_overwrites_is_told_at_reads_and_at_the_stop(make_server):
+    server = small(make_server).start()
+    serves_flash(server)
+    assert server.ask(b"flowstone sync\r\n") == b"OK\r\n"
+    with server.flash.open("r+b") as file:
+        file.seek(8 * MIB)
+        file.write(bytes(120 * MIB))
+    with server.connect() as client:
+        client.roundtrip(b"".join(b"get k%d\r\n" % n for n in range(0, 20_000, 10)))
+    told = [line for line in server.log().splitlines() if " WARN " in line and "overwritten the flash" in line]
+    assert 1 <= len(told) <= 6 and "damaged=1" in told[0], server.log()
+    server.terminate()
+    assert "misses the items there" in errors(server)[-1] and "the next start is warm" not in server.log()
+
+
 def test_a_flash_file_that_nobody_reads_is_found_cut_short_at_the_stop(make_server):
     server = filled(make_server)
     os.truncate(server.flash, 64 * MIB)

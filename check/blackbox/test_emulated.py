@@ -184,7 +184,7 @@ WRONG = {
     "segment size beside the device": (["--flash", "nand:mlc,file=x", "--set", "cache.segment_size=4MiB"], "erase block"),
     "journal beside memory": (["--flash", "nand:mlc", "--set", "cache.journal=x"], "cache.journal"),
     "values larger than a block": (["--flash", "nand:crucial-m4,file=x", "--max-item-size", "1MiB"], "values of"),
-    "too little memory": (["--flash", "nand:didacache,file=x", "--memory", "40MiB"], "memory"),
+    "too little memory": (["--flash", "nand:didacache,file=x", "--memory", "24MiB"], "memory"),
     "too large": (["--flash", "nand:mlc,file=x,size=900TB"], "use fewer"),
     "no directory": (["--flash", "nand:mlc,file=absent/x"], "absent/x"),
     "blocks that are no pages": (["--flash", "nand:mlc,block=100KB"], "whole pages"),

@@ -22,7 +22,7 @@ from wire import Closed
 
 pytestmark = [pytest.mark.flowstone, needs_filter]
 
-RING_CALLS = ["io_uring_setup", "io_uring_register", "io_uring_enter"]
+RING_CALLS = ["io_uring_setup", "io_uring_register", "io_uring_enter", "eventfd2", "madvise"]
 
 # Without these calls, where the second column is set without io_uring, a server serves.
 DONE_WITHOUT = [

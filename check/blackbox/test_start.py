@@ -2,13 +2,14 @@
 
 import contextlib
 import os
+import re
 import resource
 import socket
 import subprocess
 
 import pytest
 
-from servers import MIB, Flowstone, wait_until
+from servers import MIB, Flowstone, free_port, wait_until
 from test_restart import fails_to_start
 
 pytestmark = pytest.mark.flowstone
@@ -41,6 +42,41 @@ def test_figures_that_the_machine_cannot_have_are_refused(make_server, memory_mi
     server = make_server(memory_mib=memory_mib, options=["--threads", str(threads)], limits=limits)
     line = fails_to_start(server)
     assert all(words in line for words in told), line
+
+
+def test_too_little_memory_is_told_with_the_figure_given_and_one_that_is_enough(make_server):
+    line = fails_to_start(make_server(memory_mib=40, flash_size="500GiB"))
+    told = re.search(r"--memory: 40MiB is too little for a cache of these sizes, which needs (\d+)MiB", line)
+    assert told and "--flash-size" in line, line
+    enough = make_server(memory_mib=int(told[1]), flash_size="500GiB", flash="/no/such/directory/flash")
+    assert "its directory does not exist" in fails_to_start(enough)
+
+
+def test_flash_that_is_too_small_is_told_with_the_figures_given_and_needed(make_server):
+    for size, told in [("0", "0 B"), ("1", "1 B"), ("64KiB", "64 KiB")]:
+        line = fails_to_start(make_server(flash_size=size))
+        assert f"--flash-size, cache.segment_size: {told} of flash are too few: " in line, line
+
+
+def test_the_start_line_has_the_limit_on_writes(make_server):
+    server = make_server(options=["--flash-write-limit", "20MiB"]).start()
+    assert 'flash_write_limit="20 MiB a second"' in server.log()
+
+
+@pytest.mark.parametrize("limit", [1024, 4096, 8192, 1 << 20, 511 * MIB])
+def test_an_image_over_a_limit_on_files_is_refused_and_left_alone(make_server, limit):
+    server = make_server().start()
+    server.ask(b"set a 0 0 1\r\nx\r\n")
+    assert server.terminate() == 0
+    files = (server.flash, server.flash.with_name(server.flash.name + ".journal"))
+    before = [(file.stat().st_mtime_ns, file.stat().st_size) for file in files]
+    server.limits = {resource.RLIMIT_FSIZE: limit}
+    line = fails_to_start(server)
+    assert f"{server.flash}: 512 MiB are more than a file may have" in line and "ulimit -f" in line
+    assert [(file.stat().st_mtime_ns, file.stat().st_size) for file in files] == before
+    server.limits = {}
+    server.start()
+    assert server.ask(b"get a\r\n") == b"VALUE a 0 1\r\nx\r\nEND\r\n"
 
 
 def test_a_limit_on_address_space_that_the_memory_fits_is_enough(make_server):
@@ -120,6 +156,14 @@ def test_sizes_in_errors_have_units(make_server):
 def test_wrong_segment_buffers_are_blamed_on_their_setting(make_server, buffers):
     server = make_server(options=["--set", f"cache.segment_buffers={buffers}"])
     assert "cache.segment_buffers" in fails_to_start(server)
+
+
+@pytest.mark.parametrize("options", [[], ["--backend", "sqlite"]])
+def test_bench_of_a_server_that_is_not_there_is_one_line(options):
+    command = [Flowstone.binary(), "bench", "--server", f"127.0.0.1:{free_port()}", *options]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=60, text=True)
+    assert done.returncode == 1 and done.stdout == "", done
+    assert "cannot connect to 127.0.0.1" in done.stderr and "--server" in done.stderr, done.stderr
 
 
 def test_bench_fails_on_a_damaged_trace(make_server, tmp_path):

@@ -13,6 +13,8 @@
 //! a server, [`amplification()`] clients of small amendments. [`stalls()`] measures the waits of a probe while a
 //! server does its work. A failure names its seed and replays from it.
 
+#![forbid(unsafe_code)]
+
 mod amplification;
 mod client;
 mod kill;

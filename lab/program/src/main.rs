@@ -3,6 +3,8 @@
 //! The server and the inspection of an image are the product's. This package adds the laboratory, the
 //! checkers and the systems of the papers.
 
+#![forbid(unsafe_code)]
+
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};

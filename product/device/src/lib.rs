@@ -19,6 +19,8 @@
 //!
 //! Errors are typed and carry the address. Devices are used from every worker thread at once.
 
+#![forbid(unsafe_code)]
+
 mod adapter;
 mod disk;
 mod error;
@@ -51,6 +53,7 @@ pub use image::Image;
 pub use journal::{Decay, JournalImage, MemoryJournal};
 pub use journal::{
     FileJournal, Found, Journal, JournalError, JournalProblem, LimitedJournal, NewJournal, Origin,
+    is_same_file,
 };
 pub use limit::{Hurry, LimitCounts, LimitedDisk, LimitedFlash, WriteClass, WriteLimit};
 pub use memory::{Latency, MemoryDisk};

@@ -31,11 +31,19 @@ pub enum WriteRateError {
          limit out"
     )]
     TooLow(String),
+    /// The rate is higher than that of any drive.
+    #[error(
+        "'{0}' is more than 100 GB a second: did you mean {bytes}/5y, for a drive's rated writes and its lifetime?",
+        bytes = .0.split('/').next().unwrap_or(.0)
+    )]
+    TooHigh(String),
 }
 
 impl WriteRate {
     /// Lowest rate, in bytes a second.
     pub const LEAST: u64 = 64 << 10;
+    /// Highest rate, in bytes a second.
+    const MOST: u64 = 100_000_000_000;
 }
 
 impl FromStr for WriteRate {
@@ -59,6 +67,9 @@ impl FromStr for WriteRate {
             return Err(unreadable());
         }
         let rate = NonZeroU64::new((bytes as f64 / seconds) as u64);
+        if rate.is_some_and(|rate| rate.get() > Self::MOST) {
+            return Err(WriteRateError::TooHigh(text.to_owned()));
+        }
         rate.filter(|rate| rate.get() >= Self::LEAST)
             .map(Self)
             .ok_or_else(|| WriteRateError::TooLow(text.to_owned()))
@@ -95,6 +106,8 @@ mod tests {
             ("0/5y", "64KiB"),
             ("65535", "64KiB"),
             ("1TB/5y", "64KiB"),
+            ("600TB", "did you mean 600TB/5y"),
+            ("600TB/s", "did you mean 600TB/5y"),
         ] {
             let error = text.parse::<WriteRate>().unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");

@@ -394,3 +394,19 @@ fn a_file_with_less_than_its_image_is_refused_and_gets_its_length_again_by_force
     std::fs::write(&path, vec![1; 8 * PAGE_BYTES]).unwrap();
     assert!(!open(None, false).unwrap().lacked_bytes());
 }
+
+#[test]
+fn a_short_file_of_something_else_is_named_as_such_and_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notes");
+    std::fs::write(&path, b"notes").unwrap();
+    for asked in [None, Some(8 * PAGE)] {
+        let refused =
+            FileDisk::open_image(&path, asked, |_| None, FileOptions::default()).unwrap_err();
+        assert!(
+            matches!(refused.problem, OpenProblem::Foreign { has_bytes: 5 }),
+            "{refused}"
+        );
+    }
+    assert_eq!(std::fs::read(&path).unwrap(), b"notes");
+}

@@ -155,10 +155,10 @@ fn what_cannot_be_a_journal_is_refused_and_left_alone() {
     let missing = FileJournal::open(&nowhere, &new(4096)).unwrap_err();
     assert!(missing.to_string().contains("`journal`"), "{missing}");
     let vast = directory.path().join("vast");
-    let full = FileJournal::open(&vast, &new(1 << 60)).unwrap_err();
+    let large = FileJournal::open(&vast, &new(1 << 60)).unwrap_err();
     assert!(
-        matches!(full.problem, JournalProblem::NoSpace { .. }),
-        "{full}"
+        matches!(large.problem, JournalProblem::FileSize { bytes } if bytes == 1 << 60),
+        "{large}"
     );
 }
 

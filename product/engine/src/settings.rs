@@ -313,9 +313,9 @@ pub enum ConfigError {
     )]
     NowhereToReturn,
     /// Too little flash.
-    #[error("{:.1} of flash are too few: that many fill whole segments, and {:.1} are the least", Bytes(*given), Bytes(*needed))]
+    #[error("{:.1} of flash are too few: {:.1} are the least with these segments", Bytes(*given), Bytes(*needed))]
     Flash {
-        /// Given bytes.
+        /// Given bytes: for an image that exists, of whole segments and the superblock.
         given: u64,
         /// Needed bytes.
         needed: u64,

@@ -12,6 +12,8 @@
 //!   index_device    the head of a device that holds nothing but an index
 //! ```
 
+#![forbid(unsafe_code)]
+
 pub mod checkpoint;
 pub mod hashed;
 pub mod index_device;

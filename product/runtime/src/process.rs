@@ -85,6 +85,11 @@ fn limits(resource: libc::__rlimit_resource_t) -> Option<(Option<u64>, Option<u6
     (result == 0).then(|| (bound(limits.rlim_cur), bound(limits.rlim_max)))
 }
 
+/// Returns the largest size, in bytes, of a file that the process writes (`ulimit -f`); `None` for any size.
+pub fn file_bytes_allowed() -> Option<u64> {
+    limits(libc::RLIMIT_FSIZE).and_then(|(current, _)| current)
+}
+
 /// Returns the bytes that the process may still map in all (`ulimit -v`), and of private memory (`ulimit -d`); each `None` for any
 /// number.
 pub fn mappable_bytes() -> (Option<u64>, Option<u64>) {

@@ -47,6 +47,8 @@ fn half_an_io_uring_is_not_used_and_the_reason_names_the_call_and_the_remedy() {
         (libc::SYS_io_uring_setup, "io_uring_setup is refused"),
         (libc::SYS_io_uring_register, "io_uring_register is refused"),
         (libc::SYS_io_uring_enter, "io_uring_enter is refused"),
+        (libc::SYS_eventfd2, "eventfd2 is refused"),
+        (libc::SYS_madvise, "madvise is refused"),
     ];
     let errors = [
         (libc::EPERM, "seccomp profile"),

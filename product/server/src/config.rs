@@ -6,7 +6,7 @@ mod values;
 
 use std::path::{Path, PathBuf};
 
-use device::{FileJournal, NamedDevices, NamedFlash, WriteRate};
+use device::{FileJournal, NamedDevices, NamedFlash, WriteRate, is_same_file};
 use engine::config::least_journal_bytes;
 use engine::{AfterDowntime, Reserve};
 use runtime::live::IoChoice;
@@ -20,6 +20,8 @@ use crate::index_flash::IndexFlashSetting;
 
 /// Partition bits: the key space has two to the power of this many partitions.
 pub(crate) const PARTITION_BITS: u32 = 6;
+/// Bytes of the largest configuration file.
+const MOST_FILE_BYTES: u64 = 1 << 20;
 /// The longest write-back window, in seconds: a day.
 const MOST_WRITE_BACK: Seconds = Seconds(86_400);
 
@@ -44,7 +46,11 @@ pub struct Config {
 
 /// `[server]`
 #[derive(Clone, Debug, Deserialize, SmartDefault)]
-#[serde(default, deny_unknown_fields)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    expecting = "a section, [server], of settings"
+)]
 pub struct ServerSection {
     /// Addresses to listen on: `HOST:PORT`, or `unix:PATH`.
     #[default(vec![ListenAddress::Tcp(([127, 0, 0, 1], 11211).into())])]
@@ -85,7 +91,11 @@ enum IoSetting {
 
 /// `[cache]`
 #[derive(Clone, Debug, Deserialize, SmartDefault)]
-#[serde(default, deny_unknown_fields)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    expecting = "a section, [cache], of settings"
+)]
 pub struct CacheSection {
     /// Memory of the whole process; unset: 256 MiB, or less in a small memory cgroup.
     pub memory: Option<Size>,
@@ -225,7 +235,11 @@ enum DowntimeSetting {
 
 /// `[log]`
 #[derive(Clone, Debug, Deserialize, SmartDefault)]
-#[serde(default, deny_unknown_fields)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    expecting = "a section, [log], of settings"
+)]
 pub struct LogSection {
     /// `error warn info debug trace`, or a filter by module.
     #[default("info")]
@@ -272,8 +286,7 @@ impl Config {
             None => toml::Table::new(),
             Some(path) => {
                 let whence = path.display().to_string();
-                let text = std::fs::read_to_string(path)
-                    .map_err(|error| ConfigError::new(&whence, error))?;
+                let text = read(path)?;
                 // Parsed into settings first: only here does an error know its line.
                 toml::from_str::<Self>(&text)
                     .map_err(|error| content(&whence, &error, Some(&text)))?;
@@ -354,21 +367,20 @@ impl Config {
             let what = format!("must be at least {least}");
             return refuse("cache.journal_size", &what);
         }
-        let real = |path: &Path| path.canonicalize().ok();
-        let is_same = |one: &Path, other: &Path| {
-            one == other || real(one).is_some_and(|it| Some(it) == real(other))
-        };
         let is_empty = |path: &PathBuf| path.as_os_str().is_empty();
         if self.cache.journal.as_ref().is_some_and(is_empty) {
             let what = "is empty: name a file, or leave it out for the one beside the flash";
             return refuse("cache.journal", what);
         }
         if let (Some(journal), Some(flash)) = (&self.cache.journal, self.cache.flash.path())
-            && is_same(journal, flash)
+            && is_same_file(journal, flash)
         {
             return refuse("cache.journal", "must be another file than the flash");
         }
-        self.check_index_flash(is_same)?;
+        self.check_index_flash()?;
+        if self.server.stop_deadline.0 == 0 {
+            return refuse("server.stop_deadline", "must be at least 1 second");
+        }
         if self.cache.write_patience.0 == 0 {
             return refuse("cache.write_patience", "must be at least 1 second");
         }
@@ -386,7 +398,7 @@ impl Config {
     }
 
     /// Checks that the device of the index goes with that of the flash.
-    fn check_index_flash(&self, is_same: impl Fn(&Path, &Path) -> bool) -> Result<(), ConfigError> {
+    fn check_index_flash(&self) -> Result<(), ConfigError> {
         let cache = &self.cache;
         let (option, size) = (
             "--index-flash (cache.index_flash)",
@@ -418,7 +430,12 @@ impl Config {
             (None, Some(_)) => {
                 "the flash is in memory, and the device of its index must be, too: name an emulated one"
             }
-            (Some(_), Some(path)) if others.iter().flatten().any(|other| is_same(path, other)) => {
+            (Some(_), Some(path))
+                if others
+                    .iter()
+                    .flatten()
+                    .any(|other| is_same_file(path, other)) =>
+            {
                 "must be another file than the flash and its journal"
             }
             _ => return Ok(()),
@@ -459,6 +476,17 @@ impl Config {
     }
 }
 
+/// Reads a configuration file.
+fn read(path: &Path) -> Result<String, ConfigError> {
+    let refused = |what: &dyn ToString| ConfigError::new(path.display(), what.to_string());
+    let found = std::fs::metadata(path).map_err(|error| refused(&error))?;
+    if !found.is_file() || found.len() > MOST_FILE_BYTES {
+        let what = "is no configuration file: name a regular file of at most 1 MiB (--config)";
+        return Err(refused(&what));
+    }
+    std::fs::read_to_string(path).map_err(|error| refused(&error))
+}
+
 fn apply(table: &mut toml::Table, assignment: &str) -> Result<(), ConfigError> {
     let wrong = |what: &str| ConfigError::new(format!("--set {assignment}"), what);
     let (name, text) = assignment
@@ -492,6 +520,11 @@ fn content(whence: &str, error: &toml::de::Error, text: Option<&str>) -> ConfigE
     let mut error = error.clone();
     error.set_input(None);
     let message = error.to_string().trim_end().replace('\n', ", ");
+    // The one list among the settings.
+    let message = message.replace(
+        "expected a sequence",
+        "expected a list, as [\"127.0.0.1:11211\"]",
+    );
     ConfigError::new(whence, line.unwrap_or_default() + &message)
 }
 
@@ -530,6 +563,16 @@ mod tests {
     }
 
     #[test]
+    fn a_configuration_file_is_regular_and_small() {
+        let large = tempfile::NamedTempFile::new().unwrap();
+        large.as_file().set_len(MOST_FILE_BYTES + 1).unwrap();
+        for path in [Path::new("/dev/zero"), Path::new("/"), large.path()] {
+            let error = Config::load(Some(path), &[]).unwrap_err().to_string();
+            assert!(error.contains("a regular file of at most 1 MiB"), "{error}");
+        }
+    }
+
+    #[test]
     fn a_misspelt_key_is_named_with_its_line() {
         let error = wrong_in_file("[cache]\nmemory = \"64MiB\"\nmemroy = 1\n");
         let has_both = error.contains("line 3") && error.contains("memroy");
@@ -547,6 +590,8 @@ mod tests {
             ("[cache]\nmemory = \"plenty\"\n", "cache.memory", "plenty"),
             ("[server]\nlisten = [7]\n", "server.listen", "7"),
             ("[server]\nthreads = \"all\"\n", "server.threads", "all"),
+            ("[server]\nlisten = \"x\"\n", "server.listen", "a list, as"),
+            ("\ncache = 5\n", "in `cache`", "a section, [cache]"),
         ] {
             let error = wrong_in_file(text);
             assert!(error.contains("line 2: "), "{error}");
@@ -612,6 +657,17 @@ mod tests {
     }
 
     #[test]
+    fn a_stop_has_time() {
+        let error = set("server.stop_deadline=0").unwrap().check().unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("server.stop_deadline: must be at least 1 second"),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn permissions_without_0o_are_refused() {
         let checked = |mode: &str| set(&format!("server.unix_mode={mode}")).unwrap().check();
         assert!(checked("0o777").is_ok());
@@ -630,7 +686,14 @@ mod tests {
         let path = file.path().display();
         let folder = file.path().parent().unwrap().display();
         let name = file.path().file_name().unwrap().display();
-        for journal in [format!("{path}"), format!("{folder}/./{name}")] {
+        let link = tempfile::tempdir().unwrap();
+        let link = link.path().join("link");
+        std::fs::hard_link(file.path(), &link).unwrap();
+        for journal in [
+            format!("{path}"),
+            format!("{folder}/./{name}"),
+            link.display().to_string(),
+        ] {
             let settings = [
                 format!("cache.flash={path}"),
                 format!("cache.journal={journal}"),
@@ -661,7 +724,7 @@ mod tests {
             ),
             ("blocks", "x", None, "emulated one"),
             ("x", "x", None, "another file"),
-            ("x", "./x", None, ""),
+            ("x", "./x", None, "another file"),
             ("x", "x.journal", None, "another file"),
             ("blocks,file=x", "x.meta", None, "another file"),
             ("x", "y", Some("cache.journal=y"), "another file"),

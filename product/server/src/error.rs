@@ -101,6 +101,11 @@ pub enum ServeError {
         needed_memory: Size,
         needed_flash: Size,
     },
+    #[error(
+        "--memory: {given} is too little for a cache of these sizes, which needs {needed}: raise it, or lower --flash-size, \
+         --max-item-size, cache.segment_buffers or cache.segment_size"
+    )]
+    CacheMemory { given: Size, needed: Size },
     #[error("--memory: {given} is more than the {installed} that this machine has")]
     MoreMemory { given: Size, installed: Size },
     #[error(

@@ -14,13 +14,29 @@ const MOST_MEMORY_BYTES: u64 = 1 << 40;
 
 /// Returns the error for a new image on `flash_bytes` of flash that `refused` says is not possible. If smaller values
 /// would be possible, the error tells how large they may be, and the memory and the flash that the configured ones need.
-/// `fits` says whether a configuration and the bytes of an image fit each other.
+/// If only the memory is too little, the error tells how much of it the process needs. `fits` says whether a configuration and the bytes of an image fit each other.
 pub(crate) fn explain(
     refused: ServeError,
     config: &Config,
     flash_bytes: u64,
     fits: impl Fn(&Config, u64) -> bool,
 ) -> ServeError {
+    let memory_for = |flash| {
+        let too_little = last(MOST_MEMORY_BYTES / STEP_BYTES, |step| {
+            let mut other = config.clone();
+            other.cache.memory = Some(Size(step * STEP_BYTES));
+            !fits(&other, flash)
+        });
+        let steps = too_little.map(|step| step + 1 + SPARE_STEPS);
+        steps.map_or(config.memory(), |steps| Size(steps * STEP_BYTES))
+    };
+    let refused = match refused {
+        ServeError::Sizes(engine::ConfigError::Memory { .. }) => ServeError::CacheMemory {
+            given: config.memory(),
+            needed: memory_for(flash_bytes),
+        },
+        refused => refused,
+    };
     let Some(given) = config.cache.max_item_size else {
         return refused;
     };
@@ -36,20 +52,12 @@ pub(crate) fn explain(
     // Each segment holds one value and less than a step beside it.
     let least_flash = MIN_SEGMENTS * (given.0 + STEP_BYTES) + META_BYTES;
     let flash = flash_bytes.max(least_flash.next_multiple_of(STEP_BYTES));
-    let too_little = last(MOST_MEMORY_BYTES / STEP_BYTES, |step| {
-        let mut other = config.clone();
-        other.cache.memory = Some(Size(step * STEP_BYTES));
-        !fits(&other, flash)
-    });
-    let memory = too_little.map_or(config.memory().0, |step| {
-        (step + 1 + SPARE_STEPS) * STEP_BYTES
-    });
     ServeError::LargestValue {
         given,
         largest: Size(largest * STEP_BYTES),
         memory: config.memory(),
         flash: Size(flash_bytes),
-        needed_memory: config.memory().max(Size(memory)),
+        needed_memory: config.memory().max(memory_for(flash)),
         needed_flash: Size(flash),
     }
 }

@@ -14,7 +14,7 @@ use runtime::live::{IoPath, LiveConfig, Signals, Workers};
 use runtime::net::Listener;
 use runtime::sync::Semaphore;
 
-use crate::config::{Config, ListenAddress};
+use crate::config::{Config, ListenAddress, Size};
 use crate::counters::Counters;
 use crate::error::ServeError;
 use crate::listen;
@@ -189,6 +189,14 @@ async fn open_engine(
         .open(|| flash.journal.open())
         .await
         .map_err(|error| match error {
+            OpenError::Config(engine::ConfigError::Memory { given, needed }) => {
+                let memory = config.memory();
+                let needed = (memory.0 + needed - given).next_multiple_of(1 << 20);
+                ServeError::CacheMemory {
+                    given: memory,
+                    needed: Size(needed),
+                }
+            }
             OpenError::JournalFile(error) => ServeError::Journal(error),
             OpenError::IndexFile(error) => ServeError::Device(error),
             source @ OpenError::IndexDevice(_) => ServeError::Image {

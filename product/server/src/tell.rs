@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::{Bytes, FileDisk, FileJournal, Journal};
-use engine::{Engine, Start, Stop};
+use engine::{Count as _, Engine, Start, Stop};
 use runtime::net::Listener;
 use runtime::process::MemoryLimit;
 
@@ -49,6 +49,8 @@ pub(crate) fn serving(
         Start::Empty(why) => format!("empty: {why}"),
         Start::Forced => "empty: what the flash held was overwritten".to_owned(),
     };
+    let limit = config.cache.flash_write_limit;
+    let limit = limit.map(|rate| format!("{:.2} a second", Bytes(rate.0.get())));
     tracing::info!(
         memory = %config.memory(),
         preset = config.cache.preset,
@@ -56,6 +58,7 @@ pub(crate) fn serving(
         io,
         start,
         kill_loses = kill_loses(engine.config().write_back),
+        flash_write_limit = limit,
         listen = addresses.join(" "),
         "flowstone {} is serving",
         env!("CARGO_PKG_VERSION")
@@ -173,7 +176,15 @@ pub(crate) fn stopped(engine: &Engine, stop: &Stop, files: &Files) {
         tracing::error!("stopped, and {harm}");
         return;
     }
+    let damaged = engine.store().counters().items_damaged.get();
     match *stop {
+        Stop::Complete { .. } if damaged > 0 => {
+            tracing::error!(
+                damaged,
+                "stopped, and the flash had been overwritten by another program, or had lost data, while the server ran: the \
+                 next start misses the items there"
+            );
+        }
         Stop::Complete { objects } => {
             // Flushed items may still hold space.
             let objects = objects.min(engine.stats().flash_items);

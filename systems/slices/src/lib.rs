@@ -30,6 +30,8 @@
 //!
 //! The crate needs a runtime (`runtime::sim` or `runtime::live`) on the threads that use it, and nothing of the cache.
 
+#![forbid(unsafe_code)]
+
 mod bloom;
 mod channel;
 mod counts;

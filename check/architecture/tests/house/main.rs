@@ -45,9 +45,9 @@ const FILES_OF_A_TYPE: usize = 1;
 /// Functions that destructure a tuple among their parameters. The aim is 0.
 const PACKED_PARAMETERS: usize = 2;
 /// Lines of code that a build of the product compiles. The aim is 32,000.
-const LINES_OF_THE_PRODUCT: usize = 36_577;
+const LINES_OF_THE_PRODUCT: usize = 36_717;
 /// Lines of Rust in all. A new system raises the bound by its own lines. The aim is 145,000.
-const LINES_IN_ALL: usize = 177_168;
+const LINES_IN_ALL: usize = 177_467;
 /// The word `what` in 10,000 words of comments.
 const WHAT_IN_COMMENTS: usize = 5;
 /// The word `what` in 10,000 words of the documents.
@@ -159,6 +159,18 @@ fn no_more_functions_pack_their_arguments() {
         .flat_map(|(_, text)| packed(text))
         .collect();
     hold("packed parameters", packed.len(), PACKED_PARAMETERS, "");
+}
+
+#[test]
+fn every_crate_but_two_forbids_unsafe_code() {
+    let is_root = |path: &Path| path.ends_with("src/lib.rs") || path.ends_with("src/main.rs");
+    let allowed = ["product/runtime", "lab/bench/limit"];
+    for (path, text) in sources(FOLDERS) {
+        if is_root(&path) && !allowed.iter().any(|folder| path.starts_with(folder)) {
+            let forbids = text.contains("#![forbid(unsafe_code)]");
+            assert!(forbids, "{} allows unsafe code", path.display());
+        }
+    }
 }
 
 #[test]

@@ -35,30 +35,37 @@ fn names_are_unique_and_what_a_command_line_takes() {
 }
 
 #[test]
-fn every_experiment_gives_rows_and_figures() {
-    for experiment in all() {
-        let outcome = tiny(experiment.name, 1, 2);
-        // A measurement on a busy machine may fail its check.
-        if !experiment.needs_file {
-            assert_eq!(outcome.wrong, None, "{}", experiment.name);
-        }
-        assert!(!outcome.rows.is_empty() && !outcome.findings.is_empty());
-        assert_eq!(!outcome.plots.is_empty(), experiment.has_plots);
-        for row in &outcome.rows {
-            assert_eq!(row.text("experiment"), Some(experiment.name));
-            assert_eq!(row.number("seed"), Some(1.0));
-        }
-        assert_well_formed(&plot::page(&outcome.plots));
-    }
+fn every_experiment_gives_rows_and_figures_and_the_same_bytes_on_any_number_of_cores() {
+    let experiments: Vec<&Experiment> = all().collect();
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let check = |experiment: &&Experiment| {
+        check(experiment);
+        Ok(())
+    };
+    Cells::new(cores, &|_, _| ())
+        .run(&experiments, check)
+        .unwrap();
 }
 
-#[test]
-fn the_same_seed_gives_the_same_bytes_on_any_number_of_cores() {
-    for experiment in all().filter(|experiment| !experiment.needs_file) {
-        let (one, many) = (tiny(experiment.name, 7, 1), tiny(experiment.name, 7, 3));
+fn check(experiment: &Experiment) {
+    let one = tiny(experiment.name, 1, 1);
+    // A measurement on a busy machine may fail its check.
+    if !experiment.needs_file {
+        assert_eq!(one.wrong, None, "{}", experiment.name);
+    }
+    assert!(!one.rows.is_empty() && !one.findings.is_empty());
+    assert_eq!(!one.plots.is_empty(), experiment.has_plots);
+    for row in &one.rows {
+        assert_eq!(row.text("experiment"), Some(experiment.name));
+        assert_eq!(row.number("seed"), Some(1.0));
+    }
+    let page = plot::page(&one.plots);
+    assert_well_formed(&page);
+    if !experiment.needs_file {
+        let three = tiny(experiment.name, 1, 3);
         let json = |outcome: &Outcome| outcome.rows.iter().map(Row::json).collect::<Vec<_>>();
-        assert_eq!(json(&one), json(&many), "{}", experiment.name);
-        assert_eq!(plot::page(&one.plots), plot::page(&many.plots));
+        assert_eq!(json(&one), json(&three), "{}", experiment.name);
+        assert_eq!(page, plot::page(&three.plots), "{}", experiment.name);
     }
 }
 

@@ -52,14 +52,22 @@ use report::report;
 use stats::Failure;
 use target::{Socket, Target};
 
-/// Longest time to open a silent connection.
-const IDLE_PATIENCE: Duration = Duration::from_secs(5);
+/// Longest time to open the first connection, or a silent one.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(args: BenchArgs) -> ExitCode {
     let plan = match args.plan() {
         Ok(plan) => plan,
         Err(error) => return cli::exit::refuse(error),
     };
+    let target = &plan.args.server;
+    if (plan.run || plan.args.backend.is_none())
+        && let Err(error) = target.connect(PATIENCE)
+    {
+        return cli::exit::fail(format!(
+            "cannot connect to {target}: {error}; start the server, or name another (--server)"
+        ));
+    }
     if let Some(backend) = &plan.args.backend {
         return look_aside::run(&plan, backend);
     }
@@ -145,7 +153,7 @@ mod look_aside {
 fn open_idle(target: &Target, count: usize) -> Result<Vec<Socket>, String> {
     (0..count)
         .map(|number| {
-            target.connect(IDLE_PATIENCE).map_err(|error| {
+            target.connect(PATIENCE).map_err(|error| {
                 format!("cannot open silent connection {number} to {target}: {error}")
             })
         })

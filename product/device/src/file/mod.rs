@@ -11,6 +11,7 @@ mod open;
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -73,15 +74,25 @@ impl FileDisk {
     /// returns the size of the image in a file that begins with these bytes. Blocks the thread.
     ///
     /// # Errors
-    /// As for [`open`](FileDisk::open), [`OpenProblem::Smaller`] and [`OpenProblem::CutShort`].
+    /// As for [`open`](FileDisk::open), [`OpenProblem::Foreign`], [`OpenProblem::Smaller`] and
+    /// [`OpenProblem::CutShort`].
     pub fn open_image(
         path: &Path,
         asked: Option<u64>,
-        image_bytes: impl FnOnce(&[u8]) -> Option<u64>,
+        image_bytes: impl Fn(&[u8]) -> Option<u64>,
         options: FileOptions,
     ) -> Result<Self, OpenError> {
-        let is_empty =
-            std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == 0);
+        let has_len = |lens: Range<u64>| {
+            std::fs::metadata(path).is_ok_and(|it| it.is_file() && lens.contains(&it.len()))
+        };
+        let is_empty = has_len(0..1);
+        if !options.force && has_len(1..BEGINNING_BYTES) {
+            let bytes = beginning(path).map_err(OpenError::at(path))?;
+            if image_bytes(&bytes).is_none() && bytes.iter().any(|byte| *byte != 0) {
+                let has_bytes = bytes.len() as u64;
+                return Err(OpenError::at(path)(OpenProblem::Foreign { has_bytes }));
+            }
+        }
         let size = match asked {
             None if is_empty || !path.exists() => Some(DEFAULT_IMAGE_BYTES),
             asked => asked,

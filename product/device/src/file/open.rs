@@ -86,6 +86,9 @@ pub enum OpenProblem {
     /// The file or device is smaller than asked for.
     #[error("holds {:.2}, {:.2} are needed; ask for less or name a larger one", Bytes(*has_bytes), Bytes(*needs_bytes))]
     TooSmall { has_bytes: u64, needs_bytes: u64 },
+    /// The file is too short for an image, and holds other data.
+    #[error("holds {:.2} that are not a Flowstone image; name another file", Bytes(*has_bytes))]
+    Foreign { has_bytes: u64 },
     /// The file holds an image smaller than the size asked for.
     #[error(
         "has {:.2} and {flash_size} asks for {:.2}: leave {flash_size} out to open it as it is, or add {force} to start \
@@ -279,6 +282,12 @@ fn lock_and_size(file: &DirectFile, options: &FileOptions) -> Result<u64, OpenPr
     check_minimum(has, options.min_bytes)?;
     let usable = asked.min(whole_pages(has));
     check_minimum(usable, options.min_bytes)?;
+    let allowed = runtime::process::file_bytes_allowed();
+    if file.kind() == Kind::File && allowed.is_some_and(|most| most < usable) {
+        return Err(OpenProblem::FileSize {
+            needs_bytes: usable,
+        });
+    }
     Ok(usable)
 }
 

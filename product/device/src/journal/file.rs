@@ -2,7 +2,7 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use runtime::file::MappedFile;
@@ -35,6 +35,13 @@ pub enum JournalProblem {
         journal = Setting::Journal
     )]
     NoSpace { bytes: u64 },
+    /// The size is over a limit on the size of files.
+    #[error(
+        "{:.1} are more than a file may have; raise the limit (ulimit -f), or ask for less with {journal_size}",
+        Bytes(*bytes),
+        journal_size = Setting::JournalSize
+    )]
+    FileSize { bytes: u64 },
     /// The file cannot be read.
     #[error("the journal cannot be read: {source}")]
     Unreadable { source: io::Error },
@@ -84,15 +91,18 @@ impl FileJournal {
     /// Opens the journal at `path`, or creates or extends it as `new` says. Dropping a journal without stores undoes its creation
     /// or extension. Blocks the thread.
     pub fn open(path: &Path, new: &NewJournal) -> Result<Self, JournalError> {
-        let new_bytes = new.bytes;
+        let allowed = runtime::process::file_bytes_allowed().unwrap_or(u64::MAX);
+        let mut bytes_needed = new.bytes;
         let bytes_of = |bytes: u64, beginning: &[u8]| {
             if bytes >= new.least_bytes {
-                Ok(bytes)
-            } else if (new.is_journal)(beginning) {
-                Ok(new_bytes)
-            } else {
-                Err(io::ErrorKind::InvalidData.into())
+                bytes_needed = bytes;
+            } else if !(new.is_journal)(beginning) {
+                return Err(io::ErrorKind::InvalidData.into());
             }
+            if bytes_needed > allowed {
+                return Err(io::ErrorKind::FileTooLarge.into());
+            }
+            Ok(bytes_needed)
         };
         let problem = match MappedFile::open(path, bytes_of, new.empty_when_lost) {
             Ok(Some(file)) => return Ok(Self { file }),
@@ -101,9 +111,12 @@ impl FileJournal {
             },
             Err(source) => match source.kind() {
                 io::ErrorKind::InvalidData => JournalProblem::Foreign,
-                io::ErrorKind::StorageFull
-                | io::ErrorKind::QuotaExceeded
-                | io::ErrorKind::FileTooLarge => JournalProblem::NoSpace { bytes: new_bytes },
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                    JournalProblem::NoSpace { bytes: new.bytes }
+                }
+                io::ErrorKind::FileTooLarge => JournalProblem::FileSize {
+                    bytes: bytes_needed,
+                },
                 _ => JournalProblem::Io { source },
             },
         };
@@ -136,6 +149,15 @@ fn absolute(path: &Path) -> PathBuf {
     match (folder.canonicalize(), path.file_name()) {
         (Ok(folder), Some(name)) => folder.join(name),
         _ => path.to_owned(),
+    }
+}
+
+/// Returns whether two paths name one file: by its inode, or by folder and name if it is yet to be made.
+pub fn is_same_file(one: &Path, other: &Path) -> bool {
+    let identity = |path| std::fs::metadata(path).map(|found| (found.dev(), found.ino()));
+    match (identity(one), identity(other)) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => absolute(one) == absolute(other),
     }
 }
 

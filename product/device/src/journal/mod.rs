@@ -18,7 +18,7 @@ mod stored;
 use std::ops::Range;
 use std::path::PathBuf;
 
-pub use file::{FileJournal, JournalError, JournalProblem, NewJournal};
+pub use file::{FileJournal, JournalError, JournalProblem, NewJournal, is_same_file};
 pub use limited::LimitedJournal;
 #[cfg(any(test, feature = "faults"))]
 pub use memory::{Decay, JournalImage, MemoryJournal};

@@ -62,7 +62,7 @@ impl OrderlyStop {
         if made_way > 0 {
             tracing::warn!(
                 items = made_way,
-                "flash was full: so many items have made way for what memory had"
+                "flash was full: the oldest items on flash were dropped to make space for the items in memory"
             );
         }
         // Even if not everything was saved in time, the records of dead items become durable.

@@ -131,11 +131,14 @@ pub fn check_image(
 pub fn check_new_image(config: &EngineConfig, image_bytes: u64) -> Result<(), ConfigError> {
     let flash_bytes = image_bytes.saturating_sub(META_BYTES);
     let segment_bytes = config.choose_segment_bytes(flash_bytes);
-    check_image(
-        config,
-        flash_bytes / u64::from(segment_bytes),
-        segment_bytes,
-    )
+    let segments = flash_bytes / u64::from(segment_bytes);
+    check_image(config, segments, segment_bytes).map_err(|error| match error {
+        ConfigError::Flash { needed, .. } => ConfigError::Flash {
+            given: image_bytes,
+            needed,
+        },
+        error => error,
+    })
 }
 
 /// Checks that segments have priorities if reclaim goes by priority, and only then; on a flash of `segments` segments.

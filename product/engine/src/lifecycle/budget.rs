@@ -18,6 +18,9 @@ use crate::tiers::VersionMarks;
 const DEAD_SHARE: u64 = 4;
 /// The DRAM tier keeps at least the memory divided by this, however large the index.
 const LEAST_TIER_SHARE: u64 = 16;
+/// Part of the bytes of an empty index by which it can grow in any case. Reclaim keeps half of a 32nd of the index's memory
+/// free: with less, it would take the segment of each item.
+const GROWTH_SHARE: u64 = 16;
 /// Bytes of the smallest chunk of the DRAM tier.
 pub(super) const LEAST_CHUNK_BYTES: u64 = 4 << 10;
 
@@ -73,7 +76,9 @@ impl Budget {
         };
         let partition_bytes = partition::least_bytes(chunk_bytes);
         let least_tier_bytes = u64::from(shape.partitions) * partition_bytes;
-        let least_index_bytes = sizes.least_bytes;
+        let least_index_bytes = sizes
+            .least_bytes
+            .saturating_add(sizes.least_bytes / GROWTH_SHARE);
         let needed = (fixed_bytes + least_tier_bytes).saturating_add(least_index_bytes);
         if needed > memory_bytes {
             return Err(ConfigError::Memory {

@@ -39,6 +39,8 @@ counters! {
         read_errors,
         /// Items that did not verify.
         corrupt_items,
+        /// Items that the flash was read for and that did not verify: overwritten by another program, or lost by the device.
+        items_damaged,
         /// Segments whose write failed.
         write_errors,
         /// Segments on bad blocks, and segments given up after repeated failures.

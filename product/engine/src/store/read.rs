@@ -276,7 +276,16 @@ impl Reader {
         let start = (offset % PAGE_BYTES) as usize;
         match ItemRef::decode(&buf[start..], pin.sequence, offset) {
             Ok(_) => Ok(FlashItem::at(buf, start, share)),
-            Err(source) => Err(self.corrupt(pin.segment, offset, source)),
+            Err(source) => {
+                let error = self.corrupt(pin.segment, offset, source);
+                self.counters.items_damaged.add(1);
+                tracing::warn!(
+                    %error,
+                    damaged = self.counters.items_damaged.get(),
+                    "another program has overwritten the flash, or the drive has lost data: a damaged item is a miss"
+                );
+                Err(error)
+            }
         }
     }
 

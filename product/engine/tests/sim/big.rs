@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use device::{Image, MemoryDisk};
 use flowstone_engine::config::Sizes;
+use flowstone_engine::config::check::check_new_image;
 use flowstone_engine::preset::FLOWSTONE;
-use flowstone_engine::{Count as _, Engine, EngineConfig, Peek, Stop};
+use flowstone_engine::{Amend, Change, Count as _, Engine, EngineConfig, Peek, Stop};
 
 use crate::memory::check;
 use crate::support::*;
@@ -83,6 +84,52 @@ fn a_value_of_64_mib_takes_little_memory_and_survives_a_crash_and_a_stop() {
         assert!(is_there(&engine, 2002, LARGEST).await);
         check(&engine, &config);
         assert!(get_item(&engine, &numbered(1), Peek::Yes).await.is_some());
+    });
+}
+
+/// Returns the settings of a server with the least memory for values of up to `max_value_bytes` on `flash_mib` MiB.
+fn least(flash_mib: u64, max_value_bytes: usize) -> EngineConfig {
+    (1..)
+        .map(|memory_mib| EngineConfig {
+            lendable_bytes: (memory_mib << 20) / 10,
+            ..preset(memory_mib, flash_mib, max_value_bytes)
+        })
+        .find(|config| check_new_image(config, flash_mib << 20).is_ok())
+        .expect("enough memory")
+}
+
+#[test]
+fn large_values_stay_on_flash_with_the_least_memory_and_can_be_amended() {
+    const LEN: usize = 16 << 20;
+    simulate(4, async {
+        let config = least(130, LEN);
+        let engine = start(&memory_disk(130 << 20), &config).await;
+        for tag in 0..3 {
+            set(&engine, &numbered(tag), &value(tag, LEN))
+                .await
+                .unwrap();
+        }
+        for tag in 0..3 {
+            let name = numbered(tag);
+            let key = engine.key(&name).unwrap();
+            let expiry = runtime::unix_seconds() + 1000;
+            let amend = Amend {
+                expiry: Some(expiry),
+                ..Amend::default()
+            };
+            let amended = engine
+                .modify(key, runtime::unix_seconds(), |found| {
+                    (Change::Amend(amend), found.is_some())
+                })
+                .await;
+            assert!(
+                amended.is_ok_and(|amended| amended.result),
+                "{tag} is missing"
+            );
+            let found = get_item(&engine, &name, Peek::Yes).await.expect("amended");
+            assert_eq!(found.expiry, expiry);
+            check(&engine, &config);
+        }
     });
 }
 

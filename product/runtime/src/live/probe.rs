@@ -11,7 +11,9 @@ use std::time::Duration;
 use compio::buf::BufResult;
 use compio::driver::op::{self, Interest, OpCodeFlag, RecvFlags, SendFlags};
 use compio::driver::{OpCode, Proactor, ProactorBuilder, PushEntry};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::MemfdFlags;
+use rustix::mm::{Advice, madvise};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 /// Longest wait for an operation that is done at once.
@@ -29,6 +31,9 @@ const ATTEMPTS: usize = 64;
 /// The kind of the system's error; the text names the call or the operation, the error and the remedy.
 pub(super) fn check(builder: &ProactorBuilder) -> io::Result<()> {
     kernel_tells_its_version().map_err(refused("uname"))?;
+    takes_advice().map_err(refused("madvise"))?;
+    let waker = eventfd(0, EventfdFlags::CLOEXEC).map_err(io::Error::from);
+    waker.map_err(refused("eventfd2"))?;
     let mut builder = builder.clone();
     builder.capacity(4).cqsize(8);
     let mut ring = builder.build().map_err(refused("io_uring_setup"))?;
@@ -109,6 +114,12 @@ fn kernel_tells_its_version() -> io::Result<()> {
     }
 }
 
+/// The library advises the kernel to keep a ring from child processes, and takes no refusal.
+fn takes_advice() -> io::Result<()> {
+    // SAFETY: advice on no bytes changes nothing.
+    Ok(unsafe { madvise(std::ptr::null_mut(), 0, Advice::LinuxDontFork) }?)
+}
+
 /// Runs an operation that the kernel completes at once.
 fn complete<T: OpCode + 'static>(ring: &mut Proactor, operation: T) -> io::Result<usize> {
     let mut pushed = ring.push(operation);
@@ -139,6 +150,9 @@ fn waits(ring: &mut Proactor) -> bool {
 pub(super) fn refused(call: &str) -> impl Fn(io::Error) -> io::Error + '_ {
     move |error| {
         let remedy = match error.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) if !call.contains("io_uring") => {
+                "let the container's seccomp profile allow it"
+            }
             Some(libc::EPERM | libc::EACCES) => {
                 "let the container's seccomp profile allow io_uring_setup, io_uring_enter and io_uring_register, and set the \
                  sysctl kernel.io_uring_disabled to 0"

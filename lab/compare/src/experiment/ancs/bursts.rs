@@ -24,7 +24,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     let (slicetables, requests) = extent(setting.scale);
     let make_of = |share: f64| Make {
         side_tables: (share * f64::from(slicetables)) as u32,
-        ..Make::usual(System::SliceHash, slicetables, setting.seed)
+        ..Make::usual(System::SliceHash, slicetables, setting)
     };
     let row = |&share: &f64| {
         let make = make_of(share);

@@ -46,7 +46,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
         // A look-up takes sixteen reads, so a sixteenth of the requests takes as long.
         let is_bare = system == System::BareBufferHash;
         Cell {
-            make: Make::usual(system, slicetables, setting.seed),
+            make: Make::usual(system, slicetables, setting),
             insert_percent,
             requests: requests / if is_bare { 16 } else { 1 },
         }

@@ -100,7 +100,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
             for system in [System::SliceHash, System::Unaware] {
                 let make = Make {
                     in_order,
-                    ..Make::usual(system, slicetables, setting.seed)
+                    ..Make::usual(system, slicetables, setting)
                 };
                 cells.push((part, order, make));
             }

@@ -37,7 +37,7 @@ struct Measured {
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let (slicetables, requests, duration) = extent(setting.scale);
     let path = setting.file.ok_or(ExperimentError::NoFile)?;
-    let make = |system| Make::usual(system, slicetables, setting.seed);
+    let make = |system| Make::usual(system, slicetables, setting);
     let what = Probe {
         read_depths: vec![DEPTH],
         read_bytes: Vec::new(),

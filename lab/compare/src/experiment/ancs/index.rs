@@ -7,7 +7,7 @@ use emulated::{Ftl, FtlConfig, Nand, Preset};
 use systems::slices::{Channels, HashSettings, Scheduling, SliceHash};
 
 use super::buffer_hash::BufferHash;
-use crate::experiment::ExperimentError;
+use crate::experiment::{ExperimentError, Setting};
 
 /// A compared index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +40,8 @@ pub(super) struct Make {
     pub(super) system: System,
     /// Number of slicetables of 32 incarnations that the flash has space for.
     pub(super) slicetables: u32,
+    /// Maximum bytes of a table in memory.
+    pub(super) table_bytes: usize,
     pub(super) incarnations: u32,
     pub(super) drives: usize,
     pub(super) spread: bool,
@@ -82,17 +84,19 @@ pub(super) fn crucial_m4(
 }
 
 impl Make {
-    pub(super) fn usual(system: System, slicetables: u32, seed: u64) -> Self {
+    pub(super) fn usual(system: System, slicetables: u32, setting: &Setting<'_>) -> Self {
         Self {
             system,
             slicetables,
+            // Most of the time goes to filling the tables.
+            table_bytes: setting.scale.tiny_or(32 << 10, 128 << 10),
             incarnations: USUAL_INCARNATIONS,
             drives: 1,
             spread: false,
             fill: systems::slices::FILL,
             side_tables: 0,
             in_order: true,
-            seed,
+            seed: setting.seed,
         }
     }
 
@@ -110,6 +114,7 @@ impl Make {
         let partitions = (self.slicetables * USUAL_INCARNATIONS / self.incarnations).max(1) * share;
         HashSettings {
             partitions: Some(partitions),
+            table_bytes: self.table_bytes,
             incarnations: self.incarnations,
             bucket_entries: (self.system == System::Paper).then_some(3),
             channels: CHANNELS,

@@ -30,7 +30,7 @@ pub(in crate::experiment) fn incarnations(
     setting: &Setting<'_>,
 ) -> Result<Outcome, ExperimentError> {
     let (slicetables, _) = extent(setting.scale);
-    let usual = Make::usual(System::SliceHash, slicetables, setting.seed);
+    let usual = Make::usual(System::SliceHash, slicetables, setting);
     let mut makes = Vec::from([16, 32, 48, 64].map(|incarnations| Make {
         incarnations,
         ..usual
@@ -64,7 +64,7 @@ pub(in crate::experiment) fn drives(setting: &Setting<'_>) -> Result<Outcome, Ex
         [(1, false), (2, false), (3, false), (2, true), (3, true)].map(|(drives, spread)| Make {
             drives,
             spread,
-            ..Make::usual(System::SliceHash, slicetables, setting.seed)
+            ..Make::usual(System::SliceHash, slicetables, setting)
         });
     let cells = cells(setting, &makes, &[0, 50]);
     setting.told(&cells, Cell::row, DRIVES)
@@ -85,8 +85,8 @@ pub(in crate::experiment) fn analysis(setting: &Setting<'_>) -> Result<Outcome, 
     const LINK_BYTES_PER_US: f64 = 284.0;
     const PAGE_US: f64 = 89.4;
     let (slicetables, _) = extent(setting.scale);
-    let makes = [System::SliceHash, System::Paper]
-        .map(|system| Make::usual(system, slicetables, setting.seed));
+    let makes =
+        [System::SliceHash, System::Paper].map(|system| Make::usual(system, slicetables, setting));
     let all = setting
         .cells
         .run(&cells(setting, &makes, &[0, 100]), Cell::rates)?;
