@@ -163,7 +163,7 @@ impl ItemHeader {
 
     /// Sets whether an item in memory waits until the items near it in the order of hashes are placed.
     pub fn set_collected(&mut self, yes: bool) {
-        self.reads = self.reads & !COLLECTED | u8::from(yes) * COLLECTED;
+        self.reads = self.reads & !COLLECTED | (u8::from(yes) * COLLECTED);
     }
 
     /// Counts a read of an item in memory.

@@ -5,6 +5,7 @@
 //! without due items is not searched.
 
 use super::below::{Held, NoSpace};
+use super::collect::Collector;
 use super::context::EvictContext;
 use super::items::Items;
 use super::log::Handle;
@@ -157,7 +158,12 @@ impl Walked {
         if group >> collecting.group_bits > 0 {
             return Ok(false);
         }
-        items.place_group(group, collecting, context, &|header, hash| {
+        let mut collector = Collector {
+            items,
+            context,
+            collecting,
+        };
+        collector.place_group(group, &|header, hash| {
             match header.has(state::DIRTY) {
                 // Whether admission takes the others is asked when they leave.
                 true => {

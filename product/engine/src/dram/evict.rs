@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use super::below::{Held, NoSpace};
-use super::collect::most_collected;
+use super::collect::Collector;
 use super::context::EvictContext;
 use super::items::Items;
 use super::log::Handle;
@@ -127,7 +127,7 @@ impl ClockHand<'_> {
                 Fate::Place => match collecting {
                     Some(collecting) => {
                         self.context.gate.admitted(hash, &header);
-                        self.items.collect(handle, hash, collecting);
+                        self.collector(collecting).collect(handle, hash);
                     }
                     None => to_place.push((hash, handle)),
                 },
@@ -213,17 +213,26 @@ impl ClockHand<'_> {
     /// Places collected items that take more than their share, or all of them if there are no more `chances`. Where a write
     /// limit holds flash back, the oldest leave instead.
     fn place_collected(&mut self, collecting: Collecting, chances: bool) -> Result<(), NoSpace> {
+        let mut collector = self.collector(collecting);
         let most = match chances {
-            true => most_collected(collecting, self.context),
+            true => collector.most_bytes(),
             false => 0,
         };
-        let placed = self.items.place_fullest(collecting, most, self.context);
+        let placed = collector.place_fullest(most);
         if placed.is_ok() || !self.context.flash.is_held_back() {
             return placed;
         }
         self.context.gate.held_back();
-        self.items.drop_collected(most, self.context);
+        self.collector(collecting).drop_collected(most);
         Ok(())
+    }
+
+    fn collector(&mut self, collecting: Collecting) -> Collector<'_> {
+        Collector {
+            items: self.items,
+            context: self.context,
+            collecting,
+        }
     }
 
     fn place(&mut self, entries: &mut [(KeyHash, Handle)]) -> Result<(), NoSpace> {

@@ -7,7 +7,7 @@ use hashbrown::hash_table::Entry;
 use runtime::pages::PagePool;
 use runtime::work::{self, Work};
 
-use super::collect::Collected;
+use super::collected::Collected;
 use super::evicted::Evicted;
 use super::large::{LargeClaim, LargeValues, Ticket};
 use super::log::{Handle, Log, LogPosition};

@@ -21,6 +21,7 @@
 mod below;
 mod clean;
 mod collect;
+mod collected;
 mod context;
 mod evict;
 mod evicted;

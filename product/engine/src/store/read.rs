@@ -229,7 +229,8 @@ impl Reader {
     /// [`ReadError::NoMemory`], the errors of the device, and [`ReadError::Corrupt`] if bytes in front of the item do not verify.
     pub(crate) async fn find_among(
         &self,
-        (segment, generation): (SegmentId, u64),
+        segment: SegmentId,
+        generation: u64,
         range: Range<u32>,
         key: &[u8],
         patience: Patience,

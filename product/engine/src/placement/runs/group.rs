@@ -35,7 +35,7 @@ impl Candidate {
     fn age(&self) -> (u64, u32) {
         match self {
             Self::Own(place) => (place.generation, place.position.offset()),
-            Self::Among(((_, generation), range)) => (*generation, range.start),
+            Self::Among(stretch) => (stretch.generation, stretch.range.start),
         }
     }
 
@@ -43,8 +43,8 @@ impl Candidate {
         let offset = place.position.offset();
         match self {
             Self::Own(own) => *own == place,
-            Self::Among(((_, generation), range)) => {
-                *generation == place.generation && range.contains(&offset)
+            Self::Among(stretch) => {
+                stretch.generation == place.generation && stretch.range.contains(&offset)
             }
         }
     }

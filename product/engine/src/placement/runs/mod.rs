@@ -171,10 +171,11 @@ impl Runs {
         for candidate in candidates {
             let found = match candidate {
                 Candidate::Own(place) => self.read_own(place, key, patience).await?,
-                Candidate::Among((segment, range)) => {
+                Candidate::Among(stretch) => {
+                    let (segment, generation) = (stretch.segment, stretch.generation);
                     let reader = self.store.reader();
                     reader
-                        .find_among(segment, range, key.bytes(), patience)
+                        .find_among(segment, generation, stretch.range, key.bytes(), patience)
                         .await?
                 }
             };

@@ -48,8 +48,13 @@ impl Piece {
     }
 }
 
-/// A generation of a segment, and a byte range in it.
-pub(super) type Stretch = ((SegmentId, u64), Range<u32>);
+/// A byte range of a generation of a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Stretch {
+    pub(super) segment: SegmentId,
+    pub(super) generation: u64,
+    pub(super) range: Range<u32>,
+}
 
 /// A run: its items lie one behind the other, in the order of their hashes, in one segment or several.
 #[derive(Debug)]
@@ -74,7 +79,11 @@ impl Run {
             before = own.end;
             let (from, to) = (first.max(own.start), (last + 1).min(own.end));
             let pages = (from < to).then(|| from - own.start..to - own.start)?;
-            Some(((piece.segment, piece.generation), piece.range(pages)))
+            Some(Stretch {
+                segment: piece.segment,
+                generation: piece.generation,
+                range: piece.range(pages),
+            })
         });
         pieces.collect::<Vec<_>>().into_iter().rev()
     }
