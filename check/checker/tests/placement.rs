@@ -7,7 +7,7 @@ extern crate engine as flowstone_engine;
 
 use engine::config::ConfigError;
 use engine::placement::{
-    Description, IndexRoom, IndexSizes, Parts, Placement, PlacementKind, StreamPlan,
+    Description, IndexRoom, IndexSizes, Parts, Placement, PlacementKind, RunsSettings, StreamPlan,
 };
 use engine::store::{AppendItem, Layout, Source, StreamLayout, Streams};
 use engine::{ExactSettings, OpenError};
@@ -74,6 +74,16 @@ fn dead_keys_stay_dead_where_segments_have_priorities() {
         Arc::new(ExactSettings {
             layout: Layout::Packed,
             priorities: 2,
+        })
+    });
+}
+
+/// The same with items that collect in memory and are written in the order of their hashes.
+#[test]
+fn dead_keys_stay_dead_in_runs() {
+    simulate_each(|seed| {
+        Arc::new(RunsSettings {
+            collecting_sixteenths: 1 + (seed % 14) as u32,
         })
     });
 }

@@ -24,6 +24,21 @@ impl KeyHash {
     pub(crate) fn low(self) -> u32 {
         self.0 as u32
     }
+
+    /// Returns the hash in the order in which collected items are placed. Its top bits choose the group of a partition.
+    pub(crate) fn order(self) -> u64 {
+        self.0.rotate_left(32)
+    }
+
+    /// Returns the group of the hash within its partition, out of `1 << group_bits`.
+    pub(crate) fn group(self, group_bits: u32) -> usize {
+        group_of(self.low(), group_bits)
+    }
+}
+
+/// Returns the group of a hash with these [low](KeyHash::low) bits.
+pub(crate) fn group_of(low: u32, group_bits: u32) -> usize {
+    (low >> 1 >> (31 - group_bits)) as usize
 }
 
 /// A key of 1 to [`MAX_KEY_BYTES`] bytes with its hash.

@@ -11,8 +11,8 @@ use crate::config::{
     Dram, EngineConfig, IndexSettings, ReclaimPolicy, Reserve, Schedule, Sizes, StaticReserve,
 };
 use crate::format::segment::largest_item;
-use crate::placement::{ExactSettings, PlacementKind};
-use crate::store::Layout;
+use crate::placement::{ExactSettings, PlacementKind, RunsSettings};
+use crate::store::{Layout, Victim};
 
 /// Largest share of the memory for the index of a cache of write buffers, in percent. Half of the memory is for slabs.
 const SLABS_INDEX_PERCENT: u32 = 40;
@@ -37,6 +37,9 @@ const INDEX_ON_FLASH_BUFFER_SHARE: u64 = 8;
 const INDEX_ON_FLASH_LEAST_SLABS: u64 = 6;
 /// Free slabs of a cache with its index on flash at which reclaim starts, and at which it stops, in percent of the flash.
 const INDEX_ON_FLASH_WATERMARKS: (u32, u32) = (2, 5);
+/// Memory of a partition whose items are written in runs, and most bits of the number of partitions.
+const RUNS_PARTITION_BYTES: u64 = 16 << 20;
+const MOST_RUNS_PARTITION_BITS: u32 = 8;
 /// Smallest and largest slab, in bytes, unless a slab is an erase block.
 const SLAB_BYTES: std::ops::RangeInclusive<u64> = 256 << 10..=8 << 20;
 
@@ -101,6 +104,13 @@ pub const FLOWSTONE: Preset = Preset::of_drive(
     flowstone,
 );
 
+/// The preset whose index takes about a byte an item: items are written in the order of their hashes.
+pub const RUNS: Preset = Preset::of_drive(
+    "runs",
+    "items collect in memory and are written in the order of their hashes; a byte of memory an item on flash",
+    runs,
+);
+
 /// Presets and kinds of admission of a program: those of the product alone, or also those of the systems that are compiled in.
 #[derive(Clone, Copy, Debug)]
 pub struct Presets {
@@ -113,7 +123,7 @@ pub struct Presets {
 impl Presets {
     /// Presets of a program without any of the papers' systems.
     pub const PRODUCT: Self = Self {
-        presets: &[&[FLOWSTONE]],
+        presets: &[&[FLOWSTONE, RUNS]],
         admissions: &[ADMISSIONS],
     };
 
@@ -190,6 +200,21 @@ fn flowstone(sizes: Sizes) -> EngineConfig {
         // On flash, each buffer has a writer except the one that is being filled.
         config.writing.writers = config.writing.buffers - 1;
     }
+    config
+}
+
+fn runs(sizes: Sizes) -> EngineConfig {
+    let mut config = flowstone(sizes);
+    config.placement = Arc::new(RunsSettings {
+        collecting_sixteenths: 8,
+    });
+    config.reclaim.policy = ReclaimPolicy::Drop {
+        victim: Victim::Oldest,
+    };
+    // A partition has groups enough that the fullest one has twice the mean.
+    let partitions = (sizes.memory_bytes / RUNS_PARTITION_BYTES).max(1);
+    config.partition_bits = partitions.ilog2().clamp(1, MOST_RUNS_PARTITION_BITS);
+    config.write_back = None;
     config
 }
 

@@ -49,8 +49,10 @@ pub mod state {
 const CLOCK_LOW: u8 = 128;
 /// Bit of [`ItemHeader::reads`] set for an item in memory that has outdated a copy of its key on flash.
 const OUTDATES: u8 = 64;
+/// Bit of [`ItemHeader::reads`] set for an item in memory that waits until the items near it in the order of hashes are placed.
+const COLLECTED: u8 = 32;
 /// The most reads that [`ItemHeader::reads`] counts.
-pub const MOST_READS: u8 = 63;
+pub const MOST_READS: u8 = 31;
 /// The highest CLOCK value.
 pub const CLOCK_HIGHEST: u8 = 3;
 /// Bit of [`ItemHeader::updates`] set for an item in memory whose value lies outside the item.
@@ -79,8 +81,8 @@ pub struct ItemHeader {
     pub key_bytes: u8,
     /// Bits of [`state`].
     pub state: u8,
-    /// In memory: reads since the item was first stored, a bit of the CLOCK value, and whether the item has outdated a copy on
-    /// flash. Zero on flash.
+    /// In memory: reads since the item was first stored, a bit of the CLOCK value, whether the item has outdated a copy on
+    /// flash, and whether it is collected. Zero on flash.
     pub reads: u8,
     /// In memory: [`BESIDE`], reads of the key before the item came into memory, and updates since. Zero on flash.
     pub updates: u8,
@@ -152,6 +154,16 @@ impl ItemHeader {
     /// Notes that an item in memory has outdated a copy of its key on flash.
     pub fn note_outdated(&mut self) {
         self.reads |= OUTDATES;
+    }
+
+    /// Returns whether an item in memory waits until the items near it in the order of hashes are placed.
+    pub fn is_collected(&self) -> bool {
+        self.reads & COLLECTED != 0
+    }
+
+    /// Sets whether an item in memory waits until the items near it in the order of hashes are placed.
+    pub fn set_collected(&mut self, yes: bool) {
+        self.reads = self.reads & !COLLECTED | (u8::from(yes) * COLLECTED);
     }
 
     /// Counts a read of an item in memory.
@@ -263,6 +275,25 @@ impl<'a> ItemRef<'a> {
         Ok(item)
     }
 }
+
+/// Fills the rest of a page, from `offset` of the segment on, in which the next item does not fit: the checksum of no bytes at
+/// this place, and zeros. A page end that is read elsewhere, or in place of an item, does not verify.
+pub fn end_page(rest: &mut [u8], sequence: u64, offset: u32) {
+    rest.fill(0);
+    if let Some(checksum) = rest.first_chunk_mut() {
+        *checksum = item_checksum(&[], sequence, offset).to_le_bytes();
+    }
+}
+
+/// Returns whether the `rest` of a page, from `offset` of the segment on, is the [end](end_page) of the page.
+pub fn is_page_end(rest: &[u8], sequence: u64, offset: u32) -> bool {
+    let end = item_checksum(&[], sequence, offset).to_le_bytes();
+    let key_bytes = rest.get(CHECKSUM_BYTES + KEY_BYTES_AT);
+    rest.starts_with(&end) && key_bytes.is_none_or(|&bytes| bytes == 0)
+}
+
+/// Offset of the key's length in the header.
+const KEY_BYTES_AT: usize = std::mem::offset_of!(ItemHeader, key_bytes);
 
 fn item_checksum(body: &[u8], sequence: u64, offset: u32) -> u32 {
     let mut place = [0; 12];

@@ -128,6 +128,11 @@ impl Position {
         self.0
     }
 
+    /// Returns whether the item is longer than a page.
+    pub const fn is_large(self) -> bool {
+        self.0 & LARGE != 0
+    }
+
     /// Returns the offset of the item in its segment, in bytes.
     pub const fn offset(self) -> u32 {
         if self.0 & LARGE == 0 {

@@ -225,7 +225,7 @@ impl Placement for Hashed {
                 expired,
             } => restore::close_segment(self, segment, dead, expired),
             Event::Recovered => restore::end(self),
-            Event::CheckpointEnded(_) => {}
+            Event::Placed(_) | Event::CheckpointEnded(_) => {}
         }
     }
 

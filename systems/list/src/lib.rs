@@ -7,7 +7,7 @@
 #![forbid(unsafe_code)]
 
 use engine::admission::ADMISSIONS;
-use engine::preset::{FLOWSTONE, Presets};
+use engine::preset::{FLOWSTONE, Presets, RUNS};
 
 #[cfg(system = "didacache")]
 pub use didacache;
@@ -21,7 +21,7 @@ pub use {sliced, slices};
 /// Presets and kinds of admission: those of the product, and those of every system of the list.
 pub const PRESETS: Presets = Presets {
     presets: &[
-        &[FLOWSTONE],
+        &[FLOWSTONE, RUNS],
         #[cfg(system = "didacache")]
         didacache::PRESETS,
         #[cfg(system = "slickcache")]

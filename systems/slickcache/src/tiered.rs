@@ -537,7 +537,7 @@ impl Placement for Tiered {
 
     fn note(&self, event: Event<'_>) {
         match event {
-            Event::SegmentRestored { .. } => {}
+            Event::SegmentRestored { .. } | Event::Placed(_) => {}
             Event::Recovered => self.restored.recovered(),
             Event::CheckpointEnded(is_named) => {
                 self.cascade.checkpoints.saved(is_named);

@@ -3,7 +3,7 @@
 use super::log::Handle;
 use crate::flash::{FlashTier, Placed};
 use crate::key::KeyHash;
-use crate::placement::{DeadCopies, Look, Probe};
+use crate::placement::{Collecting, DeadCopies, Look, Probe};
 use crate::store::AppendItem;
 
 /// Flash has no space at present for an item that has to leave memory.
@@ -50,6 +50,11 @@ pub(crate) trait Below {
         false
     }
 
+    /// Returns how items collect in memory before they are placed; `None` if each is placed when it leaves.
+    fn collecting(&self) -> Option<Collecting> {
+        None
+    }
+
     /// Returns whether items that leave memory together are better placed in order of length, longest first.
     fn takes_larger_first(&self) -> bool {
         false
@@ -63,7 +68,12 @@ impl Below for FlashTier {
     fn holds(&self, hash: KeyHash) -> Held {
         match Held::from(self.probe(hash, Look::Peek)) {
             // For most keys that flash does not have the index says so, hence `Perhaps` counts as a copy.
-            Held::Perhaps if self.upkeep.dead_copies == DeadCopies::LocatedLater => Held::Yes,
+            Held::Perhaps
+                if self.collecting.is_some()
+                    || self.upkeep.dead_copies == DeadCopies::LocatedLater =>
+            {
+                Held::Yes
+            }
             held => held,
         }
     }
@@ -83,6 +93,10 @@ impl Below for FlashTier {
 
     fn has_unused(&self) -> bool {
         self.upkeep.has_unused()
+    }
+
+    fn collecting(&self) -> Option<Collecting> {
+        self.collecting
     }
 
     fn takes_larger_first(&self) -> bool {

@@ -5,11 +5,13 @@
 //! without due items is not searched.
 
 use super::below::{Held, NoSpace};
+use super::collect::Collector;
 use super::context::EvictContext;
 use super::items::Items;
 use super::log::Handle;
 use crate::format::item::state;
 use crate::key::KeyHash;
+use crate::placement::Collecting;
 
 /// Number of items placed at a time.
 const BATCH: usize = 256;
@@ -111,6 +113,9 @@ impl Walked {
         due: &Due,
         context: &EvictContext<'_>,
     ) -> Result<bool, NoSpace> {
+        if let Some(collecting) = context.flash.collecting() {
+            return self.clean_group(items, due, collecting, context);
+        }
         while let Some((slot, chunk)) = items.log.chunk_from(self.chunk) {
             let done = if chunk == self.chunk { self.entries } else { 0 };
             let is_worth = due.unplaced || items.log.dirty_from(slot) < due.below;
@@ -139,6 +144,36 @@ impl Walked {
             }
         }
         Ok(false)
+    }
+
+    /// Places the due items of the next group. Returns false if there is no further group.
+    fn clean_group(
+        &mut self,
+        items: &mut Items,
+        due: &Due,
+        collecting: Collecting,
+        context: &EvictContext<'_>,
+    ) -> Result<bool, NoSpace> {
+        let group = self.chunk as usize;
+        if group >> collecting.group_bits > 0 {
+            return Ok(false);
+        }
+        let mut collector = Collector {
+            items,
+            context,
+            collecting,
+        };
+        collector.place_group(group, &|header, hash| {
+            match header.has(state::DIRTY) {
+                // Whether admission takes the others is asked when they leave.
+                true => {
+                    header.version.get() < due.below && (!due.admitted || header.is_collected())
+                }
+                false => due.unplaced && context.flash.holds(hash) != Held::Yes,
+            }
+        })?;
+        self.chunk += 1;
+        Ok(true)
     }
 }
 

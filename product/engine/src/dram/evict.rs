@@ -3,11 +3,13 @@
 use std::cmp::Reverse;
 
 use super::below::{Held, NoSpace};
+use super::collect::Collector;
 use super::context::EvictContext;
 use super::items::Items;
 use super::log::Handle;
 use crate::format::item::{HEADER_BYTES, ItemHeader, MAX_KEY_BYTES, state};
 use crate::key::KeyHash;
+use crate::placement::Collecting;
 use runtime::work::{self, Work};
 
 /// Chunks that the CLOCK hand may evict to make space for one item before it stops giving second chances.
@@ -27,6 +29,8 @@ enum Fate {
     Again,
     /// The item has to be placed on flash first.
     Place,
+    /// The item is collected and stays until its group is placed.
+    Wait,
 }
 
 /// The CLOCK hand over the items of a tier, in one eviction context. It frees whole chunks, the oldest first.
@@ -75,6 +79,10 @@ impl ClockHand<'_> {
     ///
     /// If flash has no space for an entry, the entries placed before it have left; it and the following entries stay.
     pub(super) fn evict_tail(&mut self, chances: bool) -> Result<(), NoSpace> {
+        let collecting = self.context.flash.collecting();
+        if let Some(collecting) = collecting {
+            self.place_collected(collecting, chances)?;
+        }
         let Some(slot) = self.items.log.tail() else {
             return Ok(());
         };
@@ -98,7 +106,12 @@ impl ClockHand<'_> {
                 continue;
             }
             let fate = self.decide(handle, hash, chances);
-            if matches!(fate, Fate::Drop | Fate::Place) && !is_large {
+            let leaves = match fate {
+                Fate::Drop => true,
+                Fate::Place => collecting.is_none(),
+                Fate::Dead | Fate::Again | Fate::Wait => false,
+            };
+            if leaves && !is_large {
                 self.items.evicted.note(&header);
             }
             match fate {
@@ -107,7 +120,17 @@ impl ClockHand<'_> {
                     let clock = self.context.passed(self.items.log.header(handle).clock());
                     self.items.append_again(handle, hash, clock);
                 }
-                Fate::Place => to_place.push((hash, handle)),
+                Fate::Wait => {
+                    let clock = self.items.log.header(handle).clock();
+                    self.items.append_again(handle, hash, clock);
+                }
+                Fate::Place => match collecting {
+                    Some(collecting) => {
+                        self.context.gate.admitted(hash, &header);
+                        self.collector(collecting).collect(handle, hash);
+                    }
+                    None => to_place.push((hash, handle)),
+                },
             }
         }
         self.place(&mut to_place)?;
@@ -124,7 +147,7 @@ impl ClockHand<'_> {
         match self.decide(handle, hash, true) {
             Fate::Dead | Fate::Drop => self.items.unlink(hash, handle),
             Fate::Place => self.place(&mut [(hash, handle)])?,
-            Fate::Again => {
+            Fate::Wait | Fate::Again => {
                 let header = self.items.log.header_mut(handle);
                 header.set_clock(self.context.passed(header.clock()));
                 self.items.log.requeue(handle);
@@ -148,6 +171,9 @@ impl ClockHand<'_> {
             self.items.stats.count_expired(&header, second);
             // The flash copy of a clean item is dead as well; reclaim detects that by itself.
             return Fate::Dead;
+        }
+        if header.is_collected() {
+            return Fate::Wait;
         }
         let may_stay = chances && header.clock() > 0;
         if !header.has(state::DIRTY) && may_stay {
@@ -182,6 +208,31 @@ impl ClockHand<'_> {
         self.items.stats.count_rejected(&header);
         self.items.stats.evictions += 1;
         Fate::Drop
+    }
+
+    /// Places collected items that take more than their share, or all of them if there are no more `chances`. Where a write
+    /// limit holds flash back, the oldest leave instead.
+    fn place_collected(&mut self, collecting: Collecting, chances: bool) -> Result<(), NoSpace> {
+        let mut collector = self.collector(collecting);
+        let most = match chances {
+            true => collector.most_bytes(),
+            false => 0,
+        };
+        let placed = collector.place_fullest(most);
+        if placed.is_ok() || !self.context.flash.is_held_back() {
+            return placed;
+        }
+        self.context.gate.held_back();
+        self.collector(collecting).drop_collected(most);
+        Ok(())
+    }
+
+    fn collector(&mut self, collecting: Collecting) -> Collector<'_> {
+        Collector {
+            items: self.items,
+            context: self.context,
+            collecting,
+        }
     }
 
     fn place(&mut self, entries: &mut [(KeyHash, Handle)]) -> Result<(), NoSpace> {

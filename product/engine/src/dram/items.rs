@@ -7,6 +7,7 @@ use hashbrown::hash_table::Entry;
 use runtime::pages::PagePool;
 use runtime::work::{self, Work};
 
+use super::collected::Collected;
 use super::evicted::Evicted;
 use super::large::{LargeClaim, LargeValues, Ticket};
 use super::log::{Handle, Log, LogPosition};
@@ -174,6 +175,7 @@ pub(crate) struct Items {
     /// Items without a copy on flash, and the bytes of their bodies.
     pub(crate) dirty: u64,
     pub(crate) dirty_bytes: u64,
+    pub(super) collected: Collected,
     flushed: Flushed,
     /// Unix second before which no item expires; 0 after a flush: at once.
     pub(super) soonest_expiry: u32,
@@ -207,6 +209,7 @@ impl Items {
             live_bytes: 0,
             dirty: 0,
             dirty_bytes: 0,
+            collected: Collected::default(),
             flushed: Flushed::default(),
             soonest_expiry: u32::MAX,
             stats: TierStats::default(),
@@ -322,6 +325,9 @@ impl Items {
         }
         if header.has(state::DIRTY) {
             self.set_clean(header);
+        }
+        if header.is_collected() {
+            self.collected.bytes -= bytes;
         }
     }
 

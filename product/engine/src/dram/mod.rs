@@ -20,6 +20,8 @@
 
 mod below;
 mod clean;
+mod collect;
+mod collected;
 mod context;
 mod evict;
 mod evicted;

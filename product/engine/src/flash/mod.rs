@@ -34,7 +34,8 @@ use crate::format::segment::{SummaryEntry, largest_item};
 use crate::key::KeyHash;
 pub use crate::placement::BackgroundTask;
 use crate::placement::{
-    DeadCopies, Description, Displaced, Inserted, Look, Placement, Probe, SharedClock, Space,
+    Collecting, DeadCopies, Description, Displaced, Event, Inserted, Look, Placement, Probe,
+    SharedClock, Space,
 };
 pub use crate::reclaim::FlashStats;
 use crate::reclaim::{Entered, Named, Reclaimer, Resident, Upkeep, Writing};
@@ -77,6 +78,8 @@ pub(crate) struct FlashTier {
     placed_at_once: usize,
     /// Whether the longer items of a group are placed first.
     pub(crate) places_larger_first: bool,
+    /// How items collect in memory before they are placed.
+    pub(crate) collecting: Option<Collecting>,
     /// The CLOCK that memory may share with the index.
     pub(crate) clock: Arc<SharedClock>,
     checkpoint_wanted: Arc<Notify>,
@@ -94,6 +97,7 @@ pub(crate) struct FlashTier {
 pub(crate) struct Indexed {
     pub(crate) placement: Arc<dyn Placement>,
     pub(crate) description: Description,
+    pub(crate) collecting: Option<Collecting>,
     pub(crate) clock: Arc<SharedClock>,
     pub(crate) checkpoint_wanted: Arc<Notify>,
 }
@@ -140,6 +144,7 @@ impl FlashTier {
             placement: indexed.placement,
             placed_at_once: indexed.description.placed_at_once,
             places_larger_first: indexed.description.places_larger_first,
+            collecting: indexed.collecting,
             clock: indexed.clock,
             checkpoint_wanted: indexed.checkpoint_wanted,
             flushes_counted: AtomicU64::new(0),
@@ -271,6 +276,9 @@ impl FlashTier {
             }
             let batch = &items[done..done + fitting];
             let placed = self.append(batch, new, |number, placed| each(done + number, placed));
+            if let Some(last) = batch[..placed].last() {
+                self.placement.note(Event::Placed(last.hash));
+            }
             if placed < batch.len() {
                 return each(done + placed, Placed::NoSpace);
             }

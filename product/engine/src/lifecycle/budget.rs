@@ -9,7 +9,7 @@ use crate::durability::error::OpenError;
 use crate::flash::fixed_bytes;
 use crate::format::superblock::ImageShape;
 use crate::partition;
-use crate::placement::IndexSizes;
+use crate::placement::{Collecting, IndexSizes};
 use crate::settings::{ConfigError, Dram};
 use crate::store::SegmentStore;
 use crate::tiers::VersionMarks;
@@ -107,6 +107,11 @@ impl Budget {
             },
             sizes,
         })
+    }
+
+    /// Returns how items collect in memory before they are placed.
+    pub(super) fn collecting(&self) -> Option<Collecting> {
+        self.sizes.collecting
     }
 
     /// Returns the number of items that the index can name while `other_bytes` of its memory are in use.

@@ -15,7 +15,7 @@ use crate::durability::journal::Journal;
 use crate::flash::Indexed;
 use crate::format::checkpoint::Section;
 use crate::format::superblock::{ImageShape, IndexRegion};
-use crate::placement::{Description, Parts};
+use crate::placement::{Collecting, Description, Parts};
 use crate::reclaim::IndexUse;
 use crate::store::SegmentStore;
 
@@ -24,6 +24,7 @@ pub(super) struct IndexOpener<'a> {
     config: &'a EngineConfig,
     shape: ImageShape,
     description: Description,
+    collecting: Option<Collecting>,
     store: Arc<SegmentStore>,
     /// Region that the index overwrites in place.
     region: Option<Region>,
@@ -42,6 +43,7 @@ impl<'a> IndexOpener<'a> {
             config,
             shape: base.shape,
             description: base.description.clone(),
+            collecting: budget.collecting(),
             store: Arc::clone(&base.store),
             region: base.index_region.clone(),
             items_to_restore: run.items_to_restore(budget),
@@ -82,6 +84,7 @@ impl<'a> IndexOpener<'a> {
             pool: Arc::new(PagePool::new(kept_bytes(config) as usize)),
             partition_bits: shape.partitions.trailing_zeros(),
             expected_items: shape.expected_items,
+            collecting: self.collecting,
             items_to_restore: self.items_to_restore,
             index_use: Arc::clone(&self.index_use),
             index_region: self.region.clone(),
@@ -96,6 +99,7 @@ impl<'a> IndexOpener<'a> {
         Ok(Indexed {
             placement,
             description: self.description.clone(),
+            collecting: self.collecting,
             clock,
             checkpoint_wanted,
         })

@@ -185,6 +185,17 @@ pub struct IndexSizes {
     pub working_bytes: u64,
     /// Least bytes of memory for an item in the index; 0 if memory does not limit the items.
     pub item_bytes: u64,
+    /// How items collect in memory before they are placed; `None` if each is placed when it leaves.
+    pub collecting: Option<Collecting>,
+}
+
+/// How items collect in memory before they are placed together, in the order of their hashes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Collecting {
+    /// Bits of the hash that choose the group of a partition. The fullest group is placed.
+    pub group_bits: u32,
+    /// Share of the memory for items that collected items may take, in sixteenths.
+    pub sixteenths: u32,
 }
 
 impl IndexSizes {
@@ -196,6 +207,7 @@ impl IndexSizes {
             least_bytes: 0,
             working_bytes: 0,
             item_bytes: 0,
+            collecting: None,
         }
     }
 
@@ -221,6 +233,8 @@ pub struct Parts {
     pub partition_bits: u32,
     /// Number of items for which the index is laid out; never changes for an image.
     pub expected_items: u64,
+    /// How items collect before they are placed.
+    pub collecting: Option<Collecting>,
     /// Number of items that will probably be restored, and for which the index may reserve space at once; 0 while the memory
     /// for them is in use.
     pub items_to_restore: usize,

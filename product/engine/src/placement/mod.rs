@@ -12,12 +12,14 @@ mod clock;
 pub mod exact;
 mod kind;
 mod read;
+mod runs;
 mod stats;
 
 pub use clock::{InMemory, SharedClock};
 pub use exact::ExactSettings;
-pub use kind::{Description, IndexRoom, IndexSizes, Parts, PlacementKind, StreamPlan};
+pub use kind::{Collecting, Description, IndexRoom, IndexSizes, Parts, PlacementKind, StreamPlan};
 pub use read::read_copy;
+pub use runs::RunsSettings;
 pub use stats::IndexStats;
 
 use std::future::Future;
@@ -155,6 +157,8 @@ pub enum Event<'a> {
     },
     /// Every segment of the earlier run has been restored.
     Recovered,
+    /// Items have been placed together, the last one with this hash. Called under the lock of their partition.
+    Placed(KeyHash),
     /// The checkpoint that holds the last section is in force, or is not. `None` means that the outcome is unknown: before
     /// the engine asks for another section, it makes sure that the earlier checkpoint is in force. The event is also sent if
     /// there was no section.

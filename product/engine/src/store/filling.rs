@@ -8,9 +8,10 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::layout::{AppendItem, SlotPages, Source, StreamLayout};
 use crate::format::hashed::{HashedSpace, expected_items};
+use crate::format::item::end_page;
 use crate::format::segment::{
-    FOOTER_BYTES, Footer, Position, SUMMARY_ENTRY_BYTES, SegmentId, SegmentKind, SummaryEntry,
-    summary_offset,
+    FOOTER_BYTES, Footer, PAGE_BYTES, Position, SUMMARY_ENTRY_BYTES, SegmentId, SegmentKind,
+    SummaryEntry, UNIT_BYTES, summary_offset,
 };
 
 /// Bytes of one write by a flush.
@@ -112,6 +113,7 @@ impl Filling {
         }
         work::count(Work::ItemCopied, 1);
         work::count(Work::ByteCopied, u64::from(bytes));
+        self.end_page_before(offset);
         append
             .item
             .encode(&mut self.bytes[offset as usize..], self.sequence, offset);
@@ -136,6 +138,16 @@ impl Filling {
             Source::Leveling => self.copied_bytes += taken,
         }
         Some(position)
+    }
+
+    /// Marks the end of the page of the last item if the next one begins behind that page.
+    fn end_page_before(&mut self, offset: u32) {
+        let from = self.data_bytes.next_multiple_of(UNIT_BYTES);
+        let end = from.next_multiple_of(PAGE_BYTES);
+        if self.layout == StreamLayout::Packed && from < end && end <= offset {
+            let rest = &mut self.bytes[from as usize..end as usize];
+            end_page(rest, self.sequence, from);
+        }
     }
 
     /// Returns the share of the segment's bytes, were it sealed now, that is due to copies made to gain space.

@@ -1,5 +1,6 @@
 //! [`Reader`]: reads one item, from a buffer while its segment is in memory, else with one read of flash.
 
+use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +19,10 @@ use super::segment::SegmentRecord;
 use super::table::{SegmentPin, SegmentTable};
 use crate::counter::Count as _;
 use crate::format::FormatError;
-use crate::format::item::{CHECKSUM_BYTES, ItemHeader, ItemRef};
+use crate::format::item::{CHECKSUM_BYTES, ItemHeader, ItemRef, is_page_end};
 use crate::format::segment::{
     FOOTER_BYTES, Footer, PAGE_BYTES, Position, SUMMARY_ENTRY_BYTES, SegmentId, SummaryEntry,
-    decode_tail, largest_item, may_start_large,
+    UNIT_BYTES, decode_tail, largest_item, may_start_large,
 };
 
 /// Longest read, in bytes, that does not wait behind longer ones.
@@ -106,7 +107,11 @@ impl Reader {
         position: Position,
         patience: Patience,
     ) -> Result<Share, ReadError> {
-        let bytes = self.table.read_bytes(segment, position);
+        self.share(self.table.read_bytes(segment, position), patience)
+            .await
+    }
+
+    async fn share(&self, bytes: usize, patience: Patience) -> Result<Share, ReadError> {
         let budget = if bytes > SMALL_READ_BYTES {
             &self.large_reads
         } else {
@@ -214,6 +219,51 @@ impl Reader {
                 _ => return Ok(None),
             }
         }
+    }
+
+    /// Returns the item of `key` among the items that lie in these bytes of a generation of a segment without gaps, except that
+    /// none crosses a page; `None` if the generation has ended or the item is not there. Reads the pages of the range, whose
+    /// start is that of an item. Waits for memory as `patience` says, with no segment pinned.
+    ///
+    /// # Errors
+    /// [`ReadError::NoMemory`], the errors of the device, and [`ReadError::Corrupt`] if bytes in front of the item do not verify.
+    pub(crate) async fn find_among(
+        &self,
+        segment: SegmentId,
+        generation: u64,
+        range: Range<u32>,
+        key: &[u8],
+        patience: Patience,
+    ) -> Result<Option<FlashItem>, ReadError> {
+        let first = range.start / PAGE_BYTES * PAGE_BYTES;
+        let bytes = (range.end - first).next_multiple_of(PAGE_BYTES) as usize;
+        let share = self.share(bytes, patience).await?;
+        let Some(pin) = self.table.pin(segment, generation) else {
+            return Ok(None);
+        };
+        self.table.count_read(segment);
+        let buf = match self.buffers.buffered(&pin, first, bytes) {
+            Some(buf) => buf,
+            None => self.blocks.read_range(segment, first, bytes).await?,
+        };
+        let mut offset = range.start;
+        while offset < range.end {
+            let start = (offset - first) as usize;
+            let next_page = (offset + 1).next_multiple_of(PAGE_BYTES);
+            let rest = &buf[start..(next_page - first) as usize];
+            if is_page_end(rest, generation, offset) {
+                offset = next_page;
+                continue;
+            }
+            match ItemRef::decode(&buf[start..], generation, offset) {
+                Ok(item) if item.key == key => return Ok(Some(FlashItem::at(buf, start, share))),
+                Ok(item) => {
+                    offset = (offset + item.flash_bytes() as u32).next_multiple_of(UNIT_BYTES);
+                }
+                Err(source) => return Err(self.corrupt(segment, offset, source)),
+            }
+        }
+        Ok(None)
     }
 
     /// Verifies the item at `offset`. `buf` begins with the item's first page.

@@ -33,6 +33,7 @@ mod reclaim;
 mod recovery;
 mod ripq;
 mod roundtrip;
+mod runs;
 mod stop;
 mod superseded;
 mod support;

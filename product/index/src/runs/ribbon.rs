@@ -88,6 +88,21 @@ impl SlicedRibbon {
         Some(column)
     }
 
+    /// Adds a run that is older than all others. Returns its column, or `None` if all are taken.
+    ///
+    /// # Panics
+    /// If the solution is of another number of slots.
+    pub fn publish_oldest(&mut self, solution: &Solution) -> Option<u32> {
+        if self.runs == self.columns {
+            return None;
+        }
+        let column = (self.newest + self.columns - self.runs) % self.columns;
+        self.write(column, solution);
+        self.valid[column as usize / 64] |= 1 << (column % 64);
+        self.runs += 1;
+        Some(column)
+    }
+
     fn write(&mut self, column: u32, solution: &Solution) {
         assert_eq!(
             solution.values.len(),
@@ -126,6 +141,12 @@ impl SlicedRibbon {
         self.valid[oldest as usize / 64] &= !(1 << (oldest % 64));
         self.runs -= 1;
         Some(oldest)
+    }
+
+    /// Returns the number of runs that are older than that of a column.
+    pub fn age_of(&self, column: u32) -> u32 {
+        let oldest = (self.newest + 1 + self.columns - self.runs) % self.columns;
+        (column + self.columns - oldest) % self.columns
     }
 
     /// Returns the columns of all runs, the oldest first.

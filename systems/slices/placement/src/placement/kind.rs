@@ -40,7 +40,7 @@ impl PlacementKind for SlicedSettings {
             region_bytes: region.map_or(room.image_bytes, |plan| plan.region_bytes()),
             least_bytes: sliced.least_bytes(expected_items),
             working_bytes: Plan::working_bytes(),
-            item_bytes: 0,
+            ..IndexSizes::in_memory(room)
         })
     }
 

@@ -1,0 +1,107 @@
+//! [`RunSet`]: runs whose ribbons have one shape.
+
+use std::collections::VecDeque;
+
+use index::runs::{MAX_COLUMNS, RibbonKey, RibbonShape, SlicedRibbon, Solver};
+
+use super::run::Run;
+
+/// Columns of a new set.
+const FIRST_COLUMNS: u32 = 4;
+/// A set without a free column gets this part of its columns more.
+const GROWTH: u32 = 8;
+/// Slots beyond the items of the run for which a set is made, as a fraction with this denominator: fewer keys are left behind.
+const SPARE_SLOTS: u32 = 16;
+/// A run is added to a set of which it would use at least one slot in this many.
+const MOST_UNUSED: u32 = 2;
+/// Least slots.
+const LEAST_SLOTS: u32 = 32;
+
+/// Runs with ribbons of one shape, the oldest first.
+#[derive(Debug)]
+pub(super) struct RunSet {
+    ribbon: SlicedRibbon,
+    runs: VecDeque<Run>,
+    /// Bytes of memory of the runs.
+    run_bytes: u64,
+}
+
+impl RunSet {
+    /// Creates a set for runs of about `items` items, `expected` of them in all sets of the group.
+    pub(super) fn new(items: u32, expected: u32) -> Self {
+        let slots = (items + items / SPARE_SLOTS).max(LEAST_SLOTS);
+        // A quarter of a read for an absent key, by all runs together.
+        let bits = (4 * expected.max(1))
+            .next_power_of_two()
+            .ilog2()
+            .clamp(4, 16);
+        let shape = RibbonShape::new(slots, bits).expect("slots and bits are in range");
+        Self {
+            ribbon: SlicedRibbon::new(shape, FIRST_COLUMNS).expect("columns are in range"),
+            runs: VecDeque::new(),
+            run_bytes: 0,
+        }
+    }
+
+    /// Returns whether a run of so many items goes into this set.
+    pub(super) fn takes(&self, items: u32) -> bool {
+        let slots = self.ribbon.shape().slots();
+        let is_full = self.runs.len() as u32 == MAX_COLUMNS;
+        !is_full && items <= slots && (items * MOST_UNUSED >= slots || slots == LEAST_SLOTS)
+    }
+
+    /// Adds a run as the newest or as the oldest. Returns the numbers of the keys that the ribbon leaves behind.
+    pub(super) fn add(&mut self, run: Run, keys: &[RibbonKey], is_oldest: bool) -> Vec<usize> {
+        let mut solver = Solver::new(self.ribbon.shape());
+        let behind = keys.iter().enumerate();
+        let behind = behind
+            .filter(|(_, key)| !solver.insert(key))
+            .map(|(number, _)| number);
+        let behind = behind.collect();
+        let solution = solver.solve();
+        if self.ribbon.runs() == self.ribbon.columns() {
+            let columns = self.ribbon.columns();
+            let columns = (columns + (columns / GROWTH).max(4)).min(MAX_COLUMNS);
+            self.ribbon = self.ribbon.resized(columns).expect("columns are in range");
+        }
+        self.run_bytes += run.memory_bytes();
+        if is_oldest {
+            self.ribbon.publish_oldest(&solution);
+            self.runs.push_front(run);
+        } else {
+            self.ribbon.publish(&solution);
+            self.runs.push_back(run);
+        }
+        behind
+    }
+
+    /// Returns the runs that may hold a key, the newest first.
+    pub(super) fn candidates(&self, key: &RibbonKey) -> impl Iterator<Item = &Run> {
+        let columns = self.ribbon.candidates(key);
+        columns.map(|column| &self.runs[self.ribbon.age_of(column) as usize])
+    }
+
+    /// Drops the oldest run if it is of these segments, up to the one with this sequence number. Returns its items.
+    pub(super) fn forget_up_to(&mut self, sequence: u64) -> Option<u32> {
+        let oldest = self.runs.front()?;
+        if oldest.generation() > sequence {
+            return None;
+        }
+        self.ribbon.retire();
+        let oldest = self.runs.pop_front()?;
+        self.run_bytes -= oldest.memory_bytes();
+        Some(oldest.items)
+    }
+
+    pub(super) fn runs(&self) -> u32 {
+        self.ribbon.runs()
+    }
+
+    pub(super) fn columns(&self) -> u32 {
+        self.ribbon.columns()
+    }
+
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.ribbon.memory_bytes() as u64 + self.run_bytes
+    }
+}
