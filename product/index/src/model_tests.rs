@@ -296,7 +296,7 @@ proptest! {
         skip_bits in 0..20u32,
         hint in 0..10_000_000u64,
         min_log in 3..8u32,
-        hashes in prop::collection::vec(any::<u64>(), 1..200),
+        hashes in prop::collection::vec(any::<u64>(), 1..50),
     ) {
         let config = DirectConfig {
             value_bits, rank_bits, skip_bits, max_entries_hint: hint, min_buckets: 1 << min_log,

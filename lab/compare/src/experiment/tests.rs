@@ -34,12 +34,14 @@ fn names_are_unique_and_what_a_command_line_takes() {
     assert!(find("nothing").is_none());
 }
 
+/// With `FLOWSTONE_CASES=1` the bytes of every third experiment are compared.
 #[test]
 fn every_experiment_gives_rows_and_figures_and_the_same_bytes_on_any_number_of_cores() {
-    let experiments: Vec<&Experiment> = all().collect();
+    let is_quick = std::env::var("FLOWSTONE_CASES").is_ok_and(|cases| cases == "1");
+    let experiments: Vec<(usize, &Experiment)> = all().enumerate().collect();
     let cores = std::thread::available_parallelism().unwrap().get();
-    let check = |experiment: &&Experiment| {
-        check(experiment);
+    let check = |&(number, experiment): &(usize, &Experiment)| {
+        check(experiment, !is_quick || number.is_multiple_of(3));
         Ok(())
     };
     Cells::new(cores, &|_, _| ())
@@ -47,7 +49,7 @@ fn every_experiment_gives_rows_and_figures_and_the_same_bytes_on_any_number_of_c
         .unwrap();
 }
 
-fn check(experiment: &Experiment) {
+fn check(experiment: &Experiment, compares_bytes: bool) {
     let one = tiny(experiment.name, 1, 1);
     // A measurement on a busy machine may fail its check.
     if !experiment.needs_file {
@@ -61,7 +63,7 @@ fn check(experiment: &Experiment) {
     }
     let page = plot::page(&one.plots);
     assert_well_formed(&page);
-    if !experiment.needs_file {
+    if compares_bytes && !experiment.needs_file {
         let three = tiny(experiment.name, 1, 3);
         let json = |outcome: &Outcome| outcome.rows.iter().map(Row::json).collect::<Vec<_>>();
         assert_eq!(json(&one), json(&three), "{}", experiment.name);

@@ -500,40 +500,43 @@ fn copies_leave_writes_their_part_where_slab_classes_outnumber_buffers() {
 /// Tasks do not wake each other without a reason while a device is busy: that would never end.
 #[test]
 fn reclaims_that_wait_for_one_another_do_not_go_round_in_circles() {
-    for (seed, schedule) in (1..=4).zip([Schedule::OnDemand, Schedule::Background].repeat(2)) {
-        simulate(seed, async {
-            let mut config = copying(Victim::Oldest);
-            config.reclaim.schedule = schedule;
-            config.reclaim.reclaimers = 4;
-            config.writing.buffers = 16;
-            config.writing.writers = 8;
-            let slow = Latency {
-                read: Duration::from_micros(300),
-                write: Duration::from_millis(2),
-                sync: Duration::ZERO,
-            };
-            let disk = Media::new(Arc::new(MemoryDisk::with_latency(12 << 20, slow)));
-            let engine = start(&disk, &config).await;
-            let clients = (0..32).map(|client| {
-                let engine = Arc::clone(&engine);
-                runtime::spawn(async move {
-                    let mut random = random(client);
-                    for _ in 0..2000 {
-                        let (key, bytes) =
-                            (random.random_range(0..2160), random.random_range(10..5000));
-                        set(&engine, &numbered(key), &value(key, bytes))
-                            .await
-                            .unwrap();
-                    }
-                })
+    let name = "reclaim::reclaims_that_wait_for_one_another_do_not_go_round_in_circles";
+    for_each_seed(name, 2, |seed| {
+        for schedule in [Schedule::OnDemand, Schedule::Background] {
+            simulate(seed, async {
+                let mut config = copying(Victim::Oldest);
+                config.reclaim.schedule = schedule;
+                config.reclaim.reclaimers = 4;
+                config.writing.buffers = 16;
+                config.writing.writers = 8;
+                let slow = Latency {
+                    read: Duration::from_micros(300),
+                    write: Duration::from_millis(2),
+                    sync: Duration::ZERO,
+                };
+                let disk = Media::new(Arc::new(MemoryDisk::with_latency(12 << 20, slow)));
+                let engine = start(&disk, &config).await;
+                let clients = (0..32).map(|client| {
+                    let engine = Arc::clone(&engine);
+                    runtime::spawn(async move {
+                        let mut random = random(client);
+                        for _ in 0..2000 {
+                            let (key, bytes) =
+                                (random.random_range(0..2160), random.random_range(10..5000));
+                            set(&engine, &numbered(key), &value(key, bytes))
+                                .await
+                                .unwrap();
+                        }
+                    })
+                });
+                let clients: Vec<_> = clients.collect();
+                for client in clients {
+                    client.await.expect("no panic");
+                }
+                assert!(engine.stats().placement.items_copied > 0);
             });
-            let clients: Vec<_> = clients.collect();
-            for client in clients {
-                client.await.expect("no panic");
-            }
-            assert!(engine.stats().placement.items_copied > 0);
-        });
-    }
+        }
+    });
 }
 
 /// Overwrites items of several slab classes on a slow drive, with many clients. Calls `watch` with the engine throughout.
