@@ -1,7 +1,9 @@
 //! A memory bound shared by tasks: a task takes a share before it uses much memory, and gives the share back.
 //!
 //! Shares are handed out in the order of the requests. A holder that can do without its share watches [`Share::wanted`]. While a
-//! request waits, `wanted` completes for one holder at a time, the holder that has watched longest first.
+//! request waits, `wanted` completes for one holder at a time, the holder that has watched longest first. A holder that wants back
+//! what it gave up so goes before all that hold nothing; of those that want back, any that fits is served. So the last one that got
+//! all it needs ends, or gives up enough for another to end, and they do not wait for each other.
 //!
 //! A budget may have a [`Lender`]. A request that would have to wait first borrows the missing bytes, and the budget returns
 //! borrowed bytes that are no longer needed. A request that does not wait takes free bytes only and borrows none. While the
@@ -63,6 +65,9 @@ struct State {
     left: u64,
     /// Borrowed bytes, free (`left`) or in shares.
     lent: u64,
+    /// Requests of holders that want back what they gave up.
+    returning: VecDeque<Waiting>,
+    /// All other requests.
     waiting: VecDeque<Waiting>,
     /// Number of further [`Lending::Later`] answers before holders are asked.
     delays: u32,
@@ -71,9 +76,25 @@ struct State {
 #[derive(Debug)]
 struct Waiting {
     bytes: u64,
-    /// Whether the budget may borrow bytes for this request.
-    borrows: bool,
+    claim: Claim,
     turn: Sender<Share>,
+}
+
+/// Rank of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Claim {
+    /// It waits behind all others, and the budget borrows nothing for it.
+    Unlent,
+    /// It waits behind all others.
+    New,
+    /// It wants back what its holder gave up.
+    Returns,
+}
+
+impl Claim {
+    fn borrows(self) -> bool {
+        self != Self::Unlent
+    }
 }
 
 /// A share of a budget, given back on drop.
@@ -92,6 +113,7 @@ impl Budget {
             state: Mutex::new(State {
                 left: bytes,
                 lent: 0,
+                returning: VecDeque::new(),
                 waiting: VecDeque::new(),
                 delays: 0,
             }),
@@ -111,17 +133,18 @@ impl Budget {
     /// Takes `bytes` if no request waits and at least `least_left` bytes remain.
     fn try_take(&self, bytes: u64, least_left: u64) -> bool {
         let mut state = self.state.lock();
-        let takes = state.waiting.is_empty() && bytes.saturating_add(least_left) <= state.left;
+        let takes = state.first().is_none() && bytes.saturating_add(least_left) <= state.left;
         if takes {
             state.left -= bytes;
         }
         takes
     }
 
-    /// Takes `bytes` and returns `None`, or joins the line. Borrows missing bytes from the lender if `borrows`.
-    fn take_or_wait(&self, bytes: u64, borrows: bool) -> Option<Receiver<Share>> {
+    /// Takes `bytes` and returns `None`, or joins the line. Borrows missing bytes from the lender if the claim allows it.
+    fn take_or_wait(&self, bytes: u64, claim: Claim) -> Option<Receiver<Share>> {
+        let is_next = |state: &State| claim == Claim::Returns || state.first().is_none();
         let mut state = self.state.lock();
-        while borrows && state.waiting.is_empty() && bytes > state.left {
+        while claim.borrows() && is_next(&state) && bytes > state.left {
             let missing = (bytes - state.left).next_multiple_of(LENT_STEP);
             let Some(lender) = &self.lender else { break };
             let said = MutexGuard::unlocked(&mut state, || lender.lend(missing));
@@ -132,16 +155,16 @@ impl Budget {
             state.left += missing;
             state.lent += missing;
         }
-        if state.waiting.is_empty() && bytes <= state.left {
+        if is_next(&state) && bytes <= state.left {
             state.left -= bytes;
             return None;
         }
         let (turn, comes) = oneshot();
-        state.waiting.push_back(Waiting {
-            bytes,
-            borrows,
-            turn,
-        });
+        let line = match claim {
+            Claim::Returns => &mut state.returning,
+            Claim::New | Claim::Unlent => &mut state.waiting,
+        };
+        line.push_back(Waiting { bytes, claim, turn });
         let asks_holders = state.delays == 0;
         drop(state);
         self.line.notify(usize::MAX);
@@ -155,7 +178,7 @@ impl Budget {
     pub async fn has_line(&self) {
         loop {
             let line = self.line.listen();
-            if !self.state.lock().waiting.is_empty() {
+            if self.state.lock().first().is_some() {
                 return;
             }
             line.await;
@@ -167,7 +190,7 @@ impl Budget {
         let Some(lender) = &self.lender else { return };
         loop {
             let state = self.state.lock();
-            let Some(first) = state.waiting.front().filter(|first| first.borrows) else {
+            let Some(first) = state.first().filter(|first| first.claim.borrows()) else {
                 return;
             };
             let missing = first.bytes.saturating_sub(state.left);
@@ -193,34 +216,27 @@ impl Budget {
         }
     }
 
-    /// Gives `bytes` back and grants the requests at the front of the line that now fit.
+    /// Gives `bytes` back and grants the requests that come next and fit now.
     fn give_back(self: &Arc<Self>, bytes: u64) {
         let mut turns = Vec::new();
         let mut state = self.state.lock();
         state.left += bytes;
-        while let Some(first) = state.waiting.front() {
-            let is_there = !first.turn.is_abandoned();
-            if is_there && first.bytes > state.left {
-                break;
-            }
-            let Some(first) = state.waiting.pop_front() else {
-                break;
-            };
-            if is_there {
-                state.left -= first.bytes;
-                turns.push(first);
+        while let Some(next) = state.next() {
+            if !next.turn.is_abandoned() {
+                state.left -= next.bytes;
+                turns.push(next);
             }
         }
-        let spare = if state.waiting.is_empty() {
+        let spare = if state.first().is_none() {
             state.delays = 0;
             state.spare(self.bytes)
         } else {
             0
         };
-        if state.waiting.front().is_some_and(|first| !first.borrows) {
+        if state.first().is_some_and(|first| !first.claim.borrows()) {
             state.delays = 0;
         }
-        let is_wanted = !state.waiting.is_empty() && state.delays == 0;
+        let is_wanted = state.first().is_some() && state.delays == 0;
         state.left -= spare;
         state.lent -= spare;
         drop(state);
@@ -241,12 +257,28 @@ impl Budget {
 
     fn is_wanted(&self) -> bool {
         let state = self.state.lock();
-        let mut waiting = state.waiting.iter();
+        let mut waiting = state.returning.iter().chain(&state.waiting);
         state.delays == 0 && waiting.any(|waiting| !waiting.turn.is_abandoned())
     }
 }
 
 impl State {
+    /// Returns the request at the front of the line.
+    fn first(&self) -> Option<&Waiting> {
+        self.returning.front().or(self.waiting.front())
+    }
+
+    /// Takes the next request that fits, or whose waiter has gone, out of the line.
+    fn next(&mut self) -> Option<Waiting> {
+        let left = self.left;
+        let fits = |waiting: &Waiting| waiting.bytes <= left || waiting.turn.is_abandoned();
+        if let Some(at) = self.returning.iter().position(fits) {
+            return self.returning.remove(at);
+        }
+        let is_next = self.returning.is_empty() && self.waiting.front().is_some_and(fits);
+        is_next.then(|| self.waiting.pop_front())?
+    }
+
     /// Returns how many borrowed bytes can go back to the lender: the free bytes beyond half of the budget's own, if they exceed
     /// `LENT_STEP`. The threshold keeps bytes from moving back and forth.
     fn spare(&self, own: u64) -> u64 {
@@ -311,22 +343,28 @@ impl Share {
     /// Grows the share to `bytes`, waiting in line for at most `patience`. Returns false when its turn has not come by then, and
     /// at once when the budget's own bytes are fewer.
     pub async fn grow(&mut self, bytes: u64, patience: Duration) -> bool {
-        self.grow_by(bytes, patience, true).await
+        self.grow_by(bytes, patience, Claim::New).await
     }
 
     /// As [`grow`](Self::grow), from the budget's own bytes and from bytes borrowed for other requests; borrows none itself.
     pub async fn grow_unlent(&mut self, bytes: u64, patience: Duration) -> bool {
-        self.grow_by(bytes, patience, false).await
+        self.grow_by(bytes, patience, Claim::Unlent).await
     }
 
-    async fn grow_by(&mut self, bytes: u64, patience: Duration, borrows: bool) -> bool {
+    /// As [`grow`](Self::grow), back to what the share had before it was shrunk because it was [`wanted`](Self::wanted): before
+    /// all requests that hold nothing. `bytes` are all that the holder needs.
+    pub async fn grow_back(&mut self, bytes: u64, patience: Duration) -> bool {
+        self.grow_by(bytes, patience, Claim::Returns).await
+    }
+
+    async fn grow_by(&mut self, bytes: u64, patience: Duration, claim: Claim) -> bool {
         if bytes > self.budget.bytes {
             return false;
         }
         let Some(missing) = bytes.checked_sub(self.bytes).filter(|&missing| missing > 0) else {
             return true;
         };
-        let Some(turn) = self.budget.take_or_wait(missing, borrows) else {
+        let Some(turn) = self.budget.take_or_wait(missing, claim) else {
             self.bytes = bytes;
             return true;
         };
@@ -466,6 +504,43 @@ mod tests {
             let mut share = Share::empty(&budget);
             assert!(share.grow(50, PATIENCE).await);
             assert_eq!(*gave_up.lock(), [0, 1]);
+        });
+    }
+
+    #[test]
+    fn who_gave_up_bytes_gets_them_back_before_others() {
+        Sim::new(1).block_on(async {
+            let budget = Arc::new(Budget::new(100));
+            let order = Arc::new(Mutex::new(Vec::new()));
+            // Two that have given up some, of which the second fits first, and one that holds nothing and came before.
+            let wait = |name, held, bytes, returns| {
+                let (budget, order) = (Arc::clone(&budget), Arc::clone(&order));
+                async move {
+                    let mut share = Share::empty(&budget);
+                    assert!(share.try_grow(held));
+                    crate::sleep(Duration::from_millis(1)).await;
+                    let granted = match returns {
+                        true => share.grow_back(bytes, PATIENCE).await,
+                        false => share.grow(bytes, PATIENCE).await,
+                    };
+                    assert!(granted);
+                    order.lock().push(name);
+                }
+            };
+            let tasks = [
+                crate::spawn(wait("new", 0, 10, false)),
+                crate::spawn(wait("much", 20, 70, true)),
+                crate::spawn(wait("little", 20, 50, true)),
+            ];
+            let mut full = Share::empty(&budget);
+            assert!(full.try_grow(60));
+            crate::sleep(Duration::from_millis(2)).await;
+            // It gives up a part as they did.
+            full.shrink(30);
+            for task in tasks {
+                task.await.unwrap();
+            }
+            assert_eq!(*order.lock(), ["little", "much", "new"]);
         });
     }
 

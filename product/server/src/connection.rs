@@ -347,11 +347,17 @@ impl Connection {
     /// Returns false if its turn does not come in time.
     async fn take_all(&mut self, kept: usize, need: usize) -> bool {
         let request = &mut self.replies.request;
+        if need > LONG_BYTES && request.is_of(&self.shared.values) && kept > FREE_BYTES {
+            // It has lent the rest of its memory to others. The wait is none of the client's.
+            let before = runtime::now();
+            let is_granted = request.grow_back(need as u64, LARGE_PATIENCE).await;
+            let waited = runtime::now().since(before);
+            self.since = self.since + waited;
+            self.progress.0 = self.progress.0 + waited;
+            return is_granted;
+        }
         let granted = if need <= LONG_BYTES {
             kept > FREE_BYTES + RECV_BUFFER_BYTES || request.grow(need as u64, LARGE_PATIENCE).await
-        } else if request.is_of(&self.shared.values) && kept > FREE_BYTES {
-            // It has lent most of its memory to others.
-            true
         } else {
             if request.is_of(&self.shared.values) {
                 request.clear();
@@ -375,7 +381,8 @@ impl Connection {
     ) -> io::Result<Option<usize>> {
         // The memory for the whole request is taken while it holds none of the same budget: two requests that each hold
         // half would wait for each other. While no bytes arrive, the unused part is lent to waiting requests. The buffer
-        // then doubles with the bytes that have arrived, so that announcing a large value costs nothing.
+        // then doubles with the bytes that have arrived, so that announcing a large value costs nothing. Who lent its memory
+        // gets all of it back, before those that hold none.
         if let Some(need) = need
             && self.replies.request.bytes() < need as u64
             && !self.take_all(kept.len(), need).await
