@@ -13,11 +13,37 @@ use crate::placement::Collecting;
 use runtime::work::{self, Work};
 
 /// Chunks that the CLOCK hand may evict to make space for one item before it stops giving second chances.
-pub(super) const PATIENCE: usize = 16;
+const PATIENCE: usize = 16;
+/// Turns of the CLOCK hand in which items are collected before all are placed that wait.
+const COLLECTING_TURNS: usize = 2;
 
 /// Values whose stubs share a chunk may take the tier's memory divided by this, beside the log; a single value may take
 /// more.
 const BESIDE_SHARE: usize = 4;
+
+/// How much memory is needed: each step frees more of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    /// Items that have been read are appended again.
+    Usual,
+    /// No item gets a second chance. Those that go to flash are collected as before.
+    NoChances,
+    /// All collected items are placed.
+    All,
+}
+
+impl Need {
+    /// Returns the need after some rounds for one request over a log of some chunks.
+    pub(super) fn after(rounds: usize, chunks: usize) -> Self {
+        if rounds < PATIENCE {
+            Self::Usual
+        } else if rounds < PATIENCE + COLLECTING_TURNS * chunks {
+            Self::NoChances
+        } else {
+            Self::All
+        }
+    }
+}
 
 /// The CLOCK hand's decision on an entry.
 enum Fate {
@@ -42,9 +68,10 @@ pub(super) struct ClockHand<'a> {
 impl ClockHand<'_> {
     /// Makes space for an entry of `bytes` in the log and `value_bytes` beside it. A large value takes 0 bytes here.
     ///
-    /// Every round evicts the oldest chunk. After [`PATIENCE`] rounds no entry is appended again, so that the loop
-    /// ends. A tier always has one chunk with nothing beside it, whatever the bound.
+    /// Every round evicts the oldest chunk. With the rounds the [`Need`] rises, until no entry is appended again, so that
+    /// the loop ends. A tier always has one chunk with nothing beside it, whatever the bound.
     pub(super) fn make_space(&mut self, bytes: usize, value_bytes: usize) -> Result<(), NoSpace> {
+        let chunks = self.items.log.open_chunks();
         let mut rounds = 0;
         loop {
             // A chunk of stubs is evicted with all their values: it is closed before its values take too much.
@@ -68,20 +95,21 @@ impl ClockHand<'_> {
                 // Entries that are appended again need another chunk.
                 self.items.log.open_head();
             }
-            self.evict_tail(rounds < PATIENCE)?;
+            self.evict_tail(Need::after(rounds, chunks))?;
             self.items.stats.direct_reclaims += 1;
             rounds += 1;
         }
     }
 
     /// Evicts the oldest chunk: its entries leave, or are appended again. Large values have a queue of their own, and are
-    /// appended again unless there are no more `chances`.
+    /// appended again if items get second chances.
     ///
     /// If flash has no space for an entry, the entries placed before it have left; it and the following entries stay.
-    pub(super) fn evict_tail(&mut self, chances: bool) -> Result<(), NoSpace> {
+    pub(super) fn evict_tail(&mut self, need: Need) -> Result<(), NoSpace> {
+        let chances = need == Need::Usual;
         let collecting = self.context.flash.collecting();
         if let Some(collecting) = collecting {
-            self.place_collected(collecting, chances)?;
+            self.place_collected(collecting, need)?;
         }
         let Some(slot) = self.items.log.tail() else {
             return Ok(());
@@ -210,13 +238,13 @@ impl ClockHand<'_> {
         Fate::Drop
     }
 
-    /// Places collected items that take more than their share, or all of them if there are no more `chances`. Where a write
-    /// limit holds flash back, the oldest leave instead.
-    fn place_collected(&mut self, collecting: Collecting, chances: bool) -> Result<(), NoSpace> {
+    /// Places collected items that take more than their share, or all of them. Where a write limit holds flash back, the
+    /// oldest leave instead.
+    fn place_collected(&mut self, collecting: Collecting, need: Need) -> Result<(), NoSpace> {
         let mut collector = self.collector(collecting);
-        let most = match chances {
-            true => collector.most_bytes(),
-            false => 0,
+        let most = match need {
+            Need::Usual | Need::NoChances => collector.most_bytes(),
+            Need::All => 0,
         };
         let placed = collector.place_fullest(most);
         if placed.is_ok() || !self.context.flash.is_held_back() {

@@ -7,7 +7,7 @@ use runtime::work::{self, Work};
 
 use super::below::NoSpace;
 use super::context::EvictContext;
-use super::evict::{ClockHand, PATIENCE};
+use super::evict::{ClockHand, Need};
 use super::expire::Crawler;
 use super::items::{FoundToPut, Items, NewItem, Older};
 use super::large::{LargeClaim, LargeValues, Ticket};
@@ -154,9 +154,11 @@ impl DramTier {
 
     /// Frees memory above the bound. Stops and returns false if flash has no space for an item that only memory has.
     pub(crate) fn shrink(&mut self, context: &EvictContext<'_>) -> bool {
+        let chunks = self.items.log.open_chunks();
         let mut rounds = 0;
         while self.items.memory_bytes() > context.limit_bytes && self.items.log.open_chunks() > 1 {
-            if self.hand(context).evict_tail(rounds < PATIENCE).is_err() {
+            let need = Need::after(rounds, chunks);
+            if self.hand(context).evict_tail(need).is_err() {
                 return false;
             }
             rounds += 1;
@@ -174,7 +176,7 @@ impl DramTier {
                 return;
             }
             self.passed -= items_a_chunk.max(1);
-            if self.hand(context).evict_tail(true).is_err() {
+            if self.hand(context).evict_tail(Need::Usual).is_err() {
                 break;
             }
             self.items.stats.chunks_passed += 1;

@@ -87,3 +87,18 @@ fn items_are_found_in_runs_and_after_a_restart() {
         },
     );
 }
+
+#[test]
+fn a_run_has_all_that_its_group_has_collected() {
+    let (_, media) = media();
+    simulate(1, async {
+        let engine = start(&media, &config()).await;
+        for number in 0..120_000 {
+            set(&engine, &numbered(number), &[7; 250]).await.unwrap();
+        }
+        let stats = engine.index_stats();
+        let items = engine.flash_stats().objects - stats.get("index_own_entries");
+        let runs = stats.get("index_runs");
+        assert!(items / runs > 1500, "{items} items in {runs} runs");
+    });
+}
