@@ -47,6 +47,8 @@ const LARGE_PATIENCE: Duration = Duration::from_secs(30);
 const LENDING_GRACE: Duration = Duration::from_millis(20);
 /// Time for which a request may arrive while others wait for its memory.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
+/// Time after which a client has to send at the pace of [`REQUEST_PATIENCE`] to get the memory back that it has lent.
+const PACE_GRACE: Duration = Duration::from_secs(1);
 /// Bytes of a large request that a client has to send within [`PROGRESS_GRACE`], or it loses its memory to others.
 const LEAST_PROGRESS: usize = 8 << 10;
 const PROGRESS_GRACE: Duration = Duration::from_millis(500);
@@ -348,8 +350,14 @@ impl Connection {
     async fn take_all(&mut self, kept: usize, need: usize) -> bool {
         let request = &mut self.replies.request;
         if need > LONG_BYTES && request.is_of(&self.shared.values) && kept > FREE_BYTES {
-            // It has lent the rest of its memory to others. The wait is none of the client's.
             let before = runtime::now();
+            let in_time = before.since(self.since).saturating_sub(PACE_GRACE);
+            let pace = need as u128 * in_time.as_millis() / REQUEST_PATIENCE.as_millis();
+            if (kept as u128) < pace {
+                // It takes what it needs next, behind all others.
+                return true;
+            }
+            // It has lent the rest of its memory to others. The wait is none of the client's.
             let is_granted = request.grow_back(need as u64, LARGE_PATIENCE).await;
             let waited = runtime::now().since(before);
             self.since = self.since + waited;
