@@ -37,9 +37,8 @@ const INDEX_ON_FLASH_BUFFER_SHARE: u64 = 8;
 const INDEX_ON_FLASH_LEAST_SLABS: u64 = 6;
 /// Free slabs of a cache with its index on flash at which reclaim starts, and at which it stops, in percent of the flash.
 const INDEX_ON_FLASH_WATERMARKS: (u32, u32) = (2, 5);
-/// Memory of a partition whose items are written in runs, and most bits of the number of partitions.
+/// Memory of a partition whose items are written in runs.
 const RUNS_PARTITION_BYTES: u64 = 16 << 20;
-const MOST_RUNS_PARTITION_BITS: u32 = 8;
 /// Smallest and largest slab, in bytes, unless a slab is an erase block.
 const SLAB_BYTES: std::ops::RangeInclusive<u64> = 256 << 10..=8 << 20;
 
@@ -213,7 +212,7 @@ fn runs(sizes: Sizes) -> EngineConfig {
     };
     // A partition has groups enough that the fullest one has twice the mean.
     let partitions = (sizes.memory_bytes / RUNS_PARTITION_BYTES).max(1);
-    config.partition_bits = partitions.ilog2().clamp(1, MOST_RUNS_PARTITION_BITS);
+    config.partition_bits = partitions.ilog2().clamp(1, config.partition_bits);
     config.write_back = None;
     config
 }

@@ -18,7 +18,7 @@ pub use self::values::{ListenAddress, Seconds, Size};
 use crate::flash::FlashSetting;
 use crate::index_flash::IndexFlashSetting;
 
-/// Partition bits: the key space has two to the power of this many partitions.
+/// Most bits of the hash that choose a partition: journals are made for so many partitions.
 pub(crate) const PARTITION_BITS: u32 = 6;
 /// Bytes of the largest configuration file.
 const MOST_FILE_BYTES: u64 = 1 << 20;

@@ -8,7 +8,7 @@ use engine::config::check::{check_image, check_new_image};
 use engine::config::{META_BYTES, MIN_MEMORY_BYTES, Sizes, WORKER_BYTES, engine_share};
 use engine::{EngineConfig, Reserve};
 
-use crate::config::{CacheSection, Config, PARTITION_BITS, Seconds, Size};
+use crate::config::{CacheSection, Config, Seconds, Size};
 use crate::error::ServeError;
 use crate::flash::FlashSetting;
 use crate::largest::explain;
@@ -146,7 +146,6 @@ pub(crate) fn engine_config(
         segment_bytes: segment_bytes.or(made.segment_bytes),
         stop_deadline: Duration::from_secs(config.server.stop_deadline.0.into()),
         write_patience: Duration::from_secs(cache.write_patience.0.into()),
-        partition_bits: PARTITION_BITS,
         sync_interval: Duration::from_millis(cache.journal_sync_ms.into()),
         max_downtime: (cache.max_downtime.0 > 0).then_some(cache.max_downtime.0),
         after_downtime: cache.after_downtime,
