@@ -281,12 +281,13 @@ fn stuck(engine: &Engine) -> String {
 async fn stop(plan: &Plan, watch: &Watch, engine: &Arc<Engine>) -> Result<(), String> {
     let present = watch.present(engine);
     let before = [lost(engine), refused(engine)];
+    let asked = runtime::unix_seconds();
     watch.enter(plan.stopping);
     match engine.stop().await {
         Stop::Complete { .. } => {
             let is_all_there =
                 [lost(engine), refused(engine)] == before && !may_lack_items(plan, engine);
-            watch.take_stopped(is_all_there.then_some(present));
+            watch.take_stopped(is_all_there.then_some(present), asked);
             Ok(())
         }
         Stop::Incomplete {

@@ -363,9 +363,9 @@ impl Watch {
         }
     }
 
-    /// Takes crash points after an orderly stop: the items in `present` must be there and nothing comes back,
-    /// whether the process dies or the power fails.
-    pub(super) fn take_stopped(&self, present: Option<Vec<(u64, u64)>>) {
+    /// Takes crash points after an orderly stop that was requested at Unix second `asked`: the items in `present` must be there
+    /// and nothing comes back, whether the process dies or the power fails.
+    pub(super) fn take_stopped(&self, present: Option<Vec<(u64, u64)>>, asked: u32) {
         let ends = [End::Kill, End::PowerCut(Tear::Pages)];
         for end in ends {
             self.take_end(end, true, false, "stopped");
@@ -376,9 +376,9 @@ impl Watch {
             let point = state.points.last_mut().expect("just taken");
             let stop = Crash {
                 settled: u64::MAX,
-                // The facts have no second after a step of the clock. A stop notes the present one.
+                // The facts have no second after a step of the clock. A stop notes one from its time.
                 remembered: match point.facts.remembered {
-                    0 if self.steps_clock => runtime::unix_seconds(),
+                    0 if self.steps_clock => asked,
                     remembered => remembered,
                 },
                 restart: point.facts.restart,
