@@ -1,9 +1,9 @@
 //! A memory bound shared by tasks: a task takes a share before it uses much memory, and gives the share back.
 //!
 //! Shares are handed out in the order of the requests. A holder that can do without its share watches [`Share::wanted`]. While a
-//! request waits, `wanted` completes for one holder at a time, the holder that has watched longest first. A holder that wants back
-//! what it gave up so goes before all that hold nothing; of those that want back, any that fits is served. So the last one that got
-//! all it needs ends, or gives up enough for another to end, and they do not wait for each other.
+//! request waits, `wanted` completes for one holder at a time, the holder that has watched longest first. A holder that has
+//! given up bytes goes before all that hold none when it needs them again; of several such holders, any whose request fits is served.
+//! So the last one with a whole share ends, or gives up enough for another to end, and they do not wait for each other.
 //!
 //! A budget may have a [`Lender`]. A request that would have to wait first borrows the missing bytes, and the budget returns
 //! borrowed bytes that are no longer needed. A request that does not wait takes free bytes only and borrows none. While the
@@ -65,7 +65,7 @@ struct State {
     left: u64,
     /// Borrowed bytes, free (`left`) or in shares.
     lent: u64,
-    /// Requests of holders that want back what they gave up.
+    /// Requests of holders for bytes that they had given up.
     returning: VecDeque<Waiting>,
     /// All other requests.
     waiting: VecDeque<Waiting>,
@@ -87,7 +87,7 @@ enum Claim {
     Unlent,
     /// It waits behind all others.
     New,
-    /// It wants back what its holder gave up.
+    /// Its holder had given these bytes up.
     Returns,
 }
 
@@ -351,8 +351,8 @@ impl Share {
         self.grow_by(bytes, patience, Claim::Unlent).await
     }
 
-    /// As [`grow`](Self::grow), back to what the share had before it was shrunk because it was [`wanted`](Self::wanted): before
-    /// all requests that hold nothing. `bytes` are all that the holder needs.
+    /// As [`grow`](Self::grow), for bytes that the holder gave up because they were [`wanted`](Self::wanted): before all
+    /// requests that hold nothing. `bytes` are all that the holder needs.
     pub async fn grow_back(&mut self, bytes: u64, patience: Duration) -> bool {
         self.grow_by(bytes, patience, Claim::Returns).await
     }
@@ -512,14 +512,14 @@ mod tests {
         Sim::new(1).block_on(async {
             let budget = Arc::new(Budget::new(100));
             let order = Arc::new(Mutex::new(Vec::new()));
-            // Two that have given up some, of which the second fits first, and one that holds nothing and came before.
-            let wait = |name, held, bytes, returns| {
+            // Two that have given up some, of which the second fits first; one that holds nothing asks before them.
+            let wait = |name, asks_at, held, bytes| {
                 let (budget, order) = (Arc::clone(&budget), Arc::clone(&order));
                 async move {
                     let mut share = Share::empty(&budget);
                     assert!(share.try_grow(held));
-                    crate::sleep(Duration::from_millis(1)).await;
-                    let granted = match returns {
+                    crate::sleep(Duration::from_micros(asks_at)).await;
+                    let granted = match held > 0 {
                         true => share.grow_back(bytes, PATIENCE).await,
                         false => share.grow(bytes, PATIENCE).await,
                     };
@@ -528,9 +528,9 @@ mod tests {
                 }
             };
             let tasks = [
-                crate::spawn(wait("new", 0, 10, false)),
-                crate::spawn(wait("much", 20, 70, true)),
-                crate::spawn(wait("little", 20, 50, true)),
+                crate::spawn(wait("new", 1, 0, 10)),
+                crate::spawn(wait("much", 2, 20, 70)),
+                crate::spawn(wait("little", 3, 20, 50)),
             ];
             let mut full = Share::empty(&budget);
             assert!(full.try_grow(60));

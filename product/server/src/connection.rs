@@ -354,10 +354,10 @@ impl Connection {
             let in_time = before.since(self.since).saturating_sub(PACE_GRACE);
             let pace = need as u128 * in_time.as_millis() / REQUEST_PATIENCE.as_millis();
             if (kept as u128) < pace {
-                // It takes what it needs next, behind all others.
+                // It takes its next part, behind all others.
                 return true;
             }
-            // It has lent the rest of its memory to others. The wait is none of the client's.
+            // It has lent the rest of its memory to others. The wait does not count as the client's.
             let is_granted = request.grow_back(need as u64, LARGE_PATIENCE).await;
             let waited = runtime::now().since(before);
             self.since = self.since + waited;
@@ -389,8 +389,8 @@ impl Connection {
     ) -> io::Result<Option<usize>> {
         // The memory for the whole request is taken while it holds none of the same budget: two requests that each hold
         // half would wait for each other. While no bytes arrive, the unused part is lent to waiting requests. The buffer
-        // then doubles with the bytes that have arrived, so that announcing a large value costs nothing. Who lent its memory
-        // gets all of it back, before those that hold none.
+        // then doubles with the bytes that have arrived, so that announcing a large value costs nothing. A lender gets all of its
+        // memory back, before requests that hold none.
         if let Some(need) = need
             && self.replies.request.bytes() < need as u64
             && !self.take_all(kept.len(), need).await

@@ -14,7 +14,7 @@ use runtime::work::{self, Work};
 
 /// Chunks that the CLOCK hand may evict to make space for one item before it stops giving second chances.
 const PATIENCE: usize = 16;
-/// Turns of the CLOCK hand in which items are collected before all are placed that wait.
+/// Turns of the CLOCK hand in which items are collected before all collected items are placed.
 const COLLECTING_TURNS: usize = 2;
 
 /// Values whose stubs share a chunk may take the tier's memory divided by this, beside the log; a single value may take
