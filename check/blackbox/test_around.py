@@ -1,14 +1,18 @@
 """What the log says when the world around the server has changed its files."""
 
 import os
+import platform
 import re
 import resource
+import shutil
 import struct
+import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
-from servers import MIB, wait_until
+from servers import MIB, Flowstone, wait_until
 from test_files import journal_of
 from test_filesystems import serves_flash, small
 from test_restart import fails_to_start
@@ -224,16 +228,41 @@ def test_an_empty_path_of_the_journal_is_refused_by_its_name(make_server):
     assert "cache.journal" in line and "is empty" in line, line
 
 
+WITH_WINDOW, WITHOUT_WINDOW = 'kill_loses="items of the last 60 s"', 'kill_loses="all items that memory alone has"'
+
+
+def told_at_start(server, text):
+    """Waits for the line of the start that is under way, and asserts that it has `text`."""
+
+    def line():
+        return [line for line in server.log().splitlines() if "is serving" in line]
+
+    assert text in wait_until(line, "the line of the start")[-1], server.log()
+
+
 def test_item_9_a_preset_without_a_window_says_what_a_kill_loses(make_server):
     server = filled(make_server)
-    wait_until(lambda: 'kill_loses="items of the last 60 s"' in server.log(), "the line of the start")
+    told_at_start(server, WITH_WINDOW)
     server.terminate()
+    server.log_path.write_bytes(b"")
     server.options = [*server.options, "--set", "cache.write_back=0"]
     server.start()
-    wait_until(lambda: 'kill_loses="all items that memory alone has"' in server.log(), "the line of the start")
+    told_at_start(server, WITHOUT_WINDOW)
     server.kill()
+    server.log_path.write_bytes(b"")
     server.start()
-    wait_until(lambda: "without the items that memory alone had" in server.log(), "the line of the start")
+    told_at_start(server, "without the items that memory alone had")
+
+
+def test_item_9_the_other_presets_have_no_window_and_say_so(make_server, tmp_path):
+    text = subprocess.run([Flowstone.binary(), "serve", "--help"], capture_output=True, text=True, check=True).stdout
+    presets = re.findall(r"^  ([a-z]\S+)", text.partition("\nPresets:\n")[2], re.MULTILINE)
+    assert {"flowstone", "s3-fifo", "flashield", "fatcache-sync"} < set(presets)
+    for preset in presets:
+        server = make_server(flash=tmp_path / f"{preset}.flash", options=["--preset", preset]).start()
+        told_at_start(server, WITH_WINDOW if preset == "flowstone" else WITHOUT_WINDOW)
+        server.kill()
+        server.flash.unlink()
 
 
 def crc32c(data):
@@ -274,7 +303,51 @@ def test_item_8_a_start_before_the_last_run_loses_nothing_stored_after_it(make_s
     assert server.log().count("the clock cannot be right") == 1
 
 
-def test_item_8_time_goes_on_from_the_start(make_server):
-    server = make_server().start()
-    stats = server.stats()
-    assert abs(int(stats["time"]) - time.time()) < 2 and int(stats["uptime"]) < 5
+class WallClock:
+    """The wall clock of servers with this environment, which a preloaded library moves."""
+
+    def __init__(self, directory):
+        if not shutil.which("cc") or platform.machine() != "x86_64":
+            pytest.skip("the library that moves the clock cannot be built here")
+        self.path, library = directory / "seconds-ahead", directory / "wall_clock.so"
+        source = Path(__file__).with_name("wall_clock.c")
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+        self.env = {"LD_PRELOAD": str(library), "WALL_CLOCK": str(self.path)}
+        self.step(7200)
+        shown = subprocess.run(["date", "+%s"], env={**os.environ, **self.env}, capture_output=True, check=False)
+        if shown.returncode == 77:
+            pytest.skip("the library cannot move the clock here")
+        assert abs(int(shown.stdout) - time.time() - 7200) < 10
+        self.step(0)
+
+    def step(self, ahead):
+        """Sets the clock so many seconds ahead of the true time."""
+        with open(self.path, "r+b" if self.path.exists() else "wb") as file:
+            file.write(struct.pack("<q", ahead))
+
+
+def seconds_left(server, key):
+    return int(server.ask(b"mg %s t\r\n" % key).removeprefix(b"HD t"))
+
+
+def test_item_8_steps_of_the_wall_clock_change_nothing_until_the_next_start(make_server, tmp_path):
+    clock = WallClock(tmp_path)
+    server = make_server(env=clock.env).start()
+    start = time.time()
+    server.ask(b"set hour 0 3600 1\r\nx\r\nset for_ever 0 0 1\r\nx\r\n")
+    server.ask(b"set absolute 0 %d 1\r\nx\r\n" % (start + 3600))
+    for ahead in (7200, -3600):
+        clock.step(ahead)
+        assert server.ask(b"set short 0 2 1\r\nx\r\nset new 0 3600 1\r\nx\r\n") == b"STORED\r\nSTORED\r\n"
+        server.ask(b"set new_absolute 0 %d 1\r\nx\r\n" % (time.time() + 3600))
+        for key in (b"hour", b"absolute", b"new", b"new_absolute"):
+            assert 3500 < seconds_left(server, key) <= 3600, key
+        assert seconds_left(server, b"for_ever") == -1
+        stats = server.stats()
+        assert abs(int(stats["time"]) - time.time()) < 10 and int(stats["uptime"]) <= time.time() - start + 2
+        wait_until(lambda: server.ask(b"mg short t\r\n") == b"EN\r\n", "an item to expire", 20)
+    clock.step(7200)
+    server.terminate()
+    server.start()
+    assert abs(int(server.stats()["time"]) - time.time() - 7200) < 10
+    assert server.ask(b"get hour absolute new for_ever\r\n") == b"VALUE for_ever 0 1\r\nx\r\nEND\r\n"
