@@ -270,6 +270,40 @@ def test_damaged_copy_of_the_superblock(make_server):
     assert "superblock" in refused(server.flash)
 
 
+def shown(number):
+    """The ways to write eight bytes: as numbers, signed or not, of either order, and one by one."""
+    for order in ("little", "big"):
+        value = int.from_bytes(number, order)
+        yield from (str(value), str(int.from_bytes(number, order, signed=True)), f"{value:x}", f"{value:X}")
+    yield from (separator.join(form % byte for byte in number) for form in ("%d", "%02x") for separator in (",", ", ", " ", ":"))
+
+
+def test_the_secret_seed_of_the_key_hash_is_shown_nowhere(make_server):
+    """Who knows it can make keys of one hash."""
+    server = make_server(options=["-vv"]).start()
+    store(server, items_of(b"item", 3000))
+    said = [str(server.stats(group)) for group in (b"", b"settings", b"flash", b"items", b"slabs", b"sizes", b"conns")]
+    said.append(repr(server.ask(b"flowstone sync\r\nme item.1\r\nmg item.1 t f s c k h l O1\r\nlru_crawler metadump all\r\n")))
+    server.kill()
+    server.start()
+    assert server.terminate() == 0
+    head = server.flash.read_bytes()[:4096]
+    image_id, seed = head[32:40], head[4034:4042]
+    options = (("--json",), ("--verify",), ("--json", "--verify"), ())
+    said += [run(server.flash, *option).stdout for option in options]
+    for at in SUPERBLOCKS:
+        with open(server.flash, "r+b") as file:
+            file.seek(at + 2000)
+            file.write(b"rot")
+        said += [str(run(server.flash, *option)) for option in options]
+    server.launch()
+    assert server.wait() == 2
+    said.append(server.log())
+    text = "\n".join(said)
+    assert any(form in text for form in shown(image_id)), "the seed would not be found either"
+    assert [form for form in shown(seed) if form in text] == []
+
+
 def test_what_is_no_image(make_server, tmp_path):
     server = stopped(make_server, count=10)
     absent = tmp_path / "absent.flash"

@@ -294,6 +294,18 @@ def test_sync_says_what_the_flash_refuses(make_server):
     assert len(snapshot(server, items)) == len(items)
 
 
+def test_a_sync_that_the_settings_forbid_is_refused_and_saves_nothing(make_server):
+    server = make_server(options=["--set", "server.enable_sync=false", "--set", "cache.write_back=0"]).start()
+    refusal = b"CLIENT_ERROR sync not allowed\r\n"
+    assert server.ask(b"set key 0 0 1\r\nx\r\nflowstone sync\r\nget key\r\n") == (
+        b"STORED\r\n" + refusal + b"VALUE key 0 1\r\nx\r\nEND\r\n"
+    )
+    server.ask(b"flowstone sync noreply\r\nmn\r\n")
+    server.kill()
+    server.start()
+    assert server.ask(b"get key\r\n") == b"END\r\n"
+
+
 def test_write_back_of_0_seconds_is_off(make_server):
     options = {"off": ["--set", "cache.write_back=0"], "on": ["--set", "cache.write_back=1"]}
     server = make_server(options=options["on"]).start()
