@@ -73,11 +73,21 @@ ERRORS = {
 OF_RING = {"io_uring_enter", "io_uring_register", "io_uring_setup", "memfd_create", "socketpair"}
 OF_FALLBACK = {"epoll_ctl", "epoll_pwait", "fdatasync", "timerfd_create", "timerfd_settime"}
 
-# Calls of a server that has started. Without `futex`: locks take the errors of a wait from a wait alone, and `strace` cannot tell
-# a wait from a wake.
-OF_LOAD = """accept4 brk clone3 close epoll_ctl epoll_pwait fcntl fdatasync fstat getrandom gettid io_uring_enter madvise
-mmap mprotect munmap openat pread64 prctl pwrite64 read recvfrom rseq rt_sigprocmask sched_getaffinity sched_yield sendto
-set_robust_list setsockopt sigaltstack statx timerfd_settime write""".split()
+# Calls of a server under load, with a ring (`False`) and without (`True`).
+OF_LOAD = {
+    False: """accept4 brk close fstat io_uring_enter ioctl lseek madvise mmap mprotect pwrite64 read sched_yield sendto setsockopt
+write""".split(),
+    True: """accept4 brk clone3 close epoll_ctl epoll_pwait fdatasync fstat gettid lseek madvise mmap mprotect munmap openat prctl
+pread64 pwrite64 read recvfrom rseq rt_sigprocmask sched_getaffinity sched_yield sendto set_robust_list setsockopt sigaltstack
+timerfd_settime write""".split(),
+}
+
+# Made seldom in one of the two ways: when a client is slow to read, and when the allocator counts the cores.
+RARE = {"ioctl", "openat"}
+
+# Locks take the errors of a wait from a wait alone, and `strace` cannot tell a wait from a wake. The kernel makes the other one of
+# a wait that the start of `strace` has interrupted.
+NOT_TRIED = {"futex", "restart_syscall"}
 
 # Without these calls the loader, the C library or the runtime of Rust does not come as far as the program, or no line can be
 # written. `rt_sigaction` is one of them: the runtime of Rust aborts before `main`.
@@ -90,18 +100,24 @@ OF_CLIENTS = {"accept4", "recvfrom", "sendto"}
 SHARE = int(os.environ.get("REFUSED_CALLS_SHARE", "1"))
 
 
-def cases(calls, left_out=frozenset()):
-    """Each of `calls` with each error, with a ring (`False`) and without (`True`), or the share of these that is tried."""
+def share(calls, left_out=frozenset()):
+    """The share that is tried of `calls`, each of which is without a ring or not, with each error."""
     all_cases = [
         (call, error, has_no_ring)
-        for call in calls
+        for call, has_no_ring in calls
         for error in sorted({*ERRORS[call].split(), "EPERM", "ENOSYS"} - left_out)
-        for has_no_ring in (False, True)
-        if call not in (OF_RING if has_no_ring else OF_FALLBACK)
     ]
     return all_cases[::SHARE]
 
 
 # A call that is interrupted for ever is tried for ever.
-AT_START = cases(sorted(set(ERRORS) - OF_LOADER - OF_CLIENTS), {"EINTR"})
-UNDER_LOAD = cases(OF_LOAD)
+AT_START = share(
+    [
+        (call, has_no_ring)
+        for call in sorted(set(ERRORS) - OF_LOADER - OF_CLIENTS)
+        for has_no_ring in (False, True)
+        if call not in (OF_RING if has_no_ring else OF_FALLBACK)
+    ],
+    {"EINTR"},
+)
+UNDER_LOAD = share([(call, has_no_ring) for has_no_ring, calls in OF_LOAD.items() for call in calls])

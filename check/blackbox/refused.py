@@ -1,12 +1,14 @@
 """System calls that a process must do without, as a container's filter, gVisor, an old kernel or a file system refuses them.
 
-The filter is inherited by every thread of the process, and needs no privilege.
+The filter is inherited by every thread of the process, and needs no privilege. `strace` makes calls fail for a while.
 """
 
 import ctypes
 import errno
 import platform
+import shutil
 import struct
+import subprocess
 
 import pytest
 
@@ -79,6 +81,8 @@ CALLS = {
 
 needs_filter = pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers of the calls are those of x86_64")
 
+needs_strace = pytest.mark.skipif(not shutil.which("strace"), reason="strace makes the calls fail")
+
 _PR_SET_SECCOMP = 22
 _PR_SET_NO_NEW_PRIVS = 38
 _MODE_FILTER = 2
@@ -102,3 +106,36 @@ def refuse(calls):
     program = _Program(len(steps), ctypes.addressof(code))
     assert _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
     assert _libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.byref(program), 0, 0) == 0
+
+
+class Traced:
+    """A server whose calls `strace` sees, with these options, until `end`."""
+
+    def __init__(self, server, *options):
+        self.path = server.directory / "strace"
+        self.process = subprocess.Popen(
+            ["strace", "-f", "-o", self.path, *options, "-p", str(server.process.pid)],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        if "attached" not in self.process.stderr.readline():
+            pytest.skip("no process may be traced here")
+
+    def end(self):
+        """Ends it, or waits for the end of the server. Returns what it has written."""
+        self.process.terminate()
+        self.process.wait()
+        return self.path.read_text()
+
+
+class Failing(Traced):
+    """A server one of whose calls fails."""
+
+    def __init__(self, server, call, error):
+        super().__init__(server, "-e", f"trace={call}", "-e", f"inject={call}:error={error}")
+        self.has_hit = False
+
+    def hits(self):
+        """Whether the call has failed at all."""
+        self.has_hit = self.has_hit or "(INJECTED)" in self.path.read_text()
+        return self.has_hit

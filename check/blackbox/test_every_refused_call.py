@@ -3,23 +3,24 @@
 A server serves, or ends with one line. Under load an answer is right, a miss or an error, and the server serves again.
 """
 
-import shutil
-import socket
+import re
+import time
 
 import pytest
 
-from calls import AT_START, UNDER_LOAD
-from refused import needs_filter
+from calls import AT_START, NOT_TRIED, OF_LOAD, RARE, UNDER_LOAD
+from load import Load
+from refused import Traced, needs_filter, needs_strace
 from servers import wait_until
 from test_filesystems import small
-from test_refused_calls import without, wrong_answers_while_failing
+from test_refused_calls import SERVED, answer_to, goes_through, without
 
 pytestmark = [pytest.mark.flowstone, needs_filter]
 
 FAULT_S = 1.0
+MEASURED_S = 5.0
 START_S = 30.0
 MOST_LINES = 25
-SERVED = b"STORED\r\nVALUE z 0 1\r\nx\r\nEND\r\n"
 
 # The runtimes of C and Rust end a process that has one of these failures: memory that an allocation needs cannot be had, a
 # descriptor is closed that is not open, a hash table has no random number, or a thread cannot be like the first one.
@@ -34,22 +35,6 @@ ENDS_RUNTIME = {
 }
 
 
-def ask(server):
-    """The answer to a `set` and a `get`; nothing if there is none."""
-    try:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=2) as client:
-            client.sendall(b"set z 0 0 1\r\nx\r\nget z\r\n")
-            answer = b""
-            while not answer.endswith(b"END\r\n"):
-                more = client.recv(4096)
-                if not more:
-                    break
-                answer += more
-            return answer
-    except OSError:
-        return b""
-
-
 def assert_quiet(server):
     log = server.log()
     assert "panicked" not in log and "backtrace" not in log and len(log.splitlines()) < MOST_LINES, log
@@ -58,7 +43,7 @@ def assert_quiet(server):
 @pytest.mark.parametrize("call, error, has_no_ring", AT_START)
 def test_a_server_without_a_call_serves_or_says_why(make_server, call, error, has_no_ring):
     server = small(make_server, refused=without(call, error, has_no_ring)).launch()
-    has_ended = wait_until(lambda: server.process.poll() is not None or ask(server) == SERVED, "an answer", START_S)
+    has_ended = wait_until(lambda: server.process.poll() is not None or answer_to(server) == SERVED, "an answer", START_S)
     assert has_ended
     if (call, error) in ENDS_RUNTIME and server.process.poll() is not None:
         return
@@ -70,16 +55,27 @@ def test_a_server_without_a_call_serves_or_says_why(make_server, call, error, ha
     assert_quiet(server)
 
 
-@pytest.mark.skipif(not shutil.which("strace"), reason="strace makes the calls fail")
+def options_of(has_no_ring):
+    return ["--set", f"server.io={'fallback' if has_no_ring else 'io-uring'}"]
+
+
+@needs_strace
+@pytest.mark.parametrize("has_no_ring", [False, True])
+def test_the_calls_under_load_are_those_that_are_tried(make_server, has_no_ring):
+    server = small(make_server, options=options_of(has_no_ring)).start()
+    load, trace = Load(server), Traced(server, "-c", "-U", "calls,name")
+    end = time.monotonic() + MEASURED_S
+    load.run(lambda: time.monotonic() > end)
+    made = set(re.findall(r"^ *\d+ (\w+)$", trace.end(), re.MULTILINE)) - {"total"}
+    assert made and made - NOT_TRIED - RARE <= set(OF_LOAD[has_no_ring])
+
+
+@needs_strace
 @pytest.mark.parametrize("call, error, has_no_ring", UNDER_LOAD)
 def test_a_server_whose_calls_fail_for_a_while_serves_again(make_server, call, error, has_no_ring):
-    options = ["--set", "server.io=fallback"] if has_no_ring else []
-    server = small(make_server, options=options).start()
-    wrong = wrong_answers_while_failing(server, call, error, FAULT_S)
-    assert wrong == []
-    if (call, error) in ENDS_RUNTIME and not server.alive():
+    server = small(make_server, options=options_of(has_no_ring)).start()
+    if not goes_through(server, call, error, FAULT_S):
+        assert (call, error) in ENDS_RUNTIME, server.log()
         return
-    assert server.alive(), server.log()
-    wait_until(lambda: ask(server) == SERVED, "the server to serve again", START_S)
     assert server.terminate() in (0, 1), server.log()
     assert_quiet(server)

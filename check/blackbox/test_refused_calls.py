@@ -5,17 +5,15 @@ does not come as far as the program: execve, openat, read, mmap, munmap, mprotec
 """
 
 import contextlib
-import random
-import shutil
 import signal
-import subprocess
-import threading
+import socket
 import time
 
 import pytest
 
-from refused import needs_filter
-from servers import wait_until
+from load import Load
+from refused import Failing, needs_filter, needs_strace
+from servers import PATIENCE_S, wait_until
 from test_filesystems import serves_flash, small, warnings
 from test_restart import fails_to_start
 from wire import Closed
@@ -81,7 +79,7 @@ UNDER_LOAD = [
     ("accept4", "EPERM", True),
     ("clone3", "EAGAIN", True),
     ("epoll_ctl", "ENOMEM", True),
-    ("epoll_wait", "EINTR", True),
+    ("epoll_pwait", "EINTR", True),
     ("fdatasync", "EIO", True),
     ("fdatasync", "ENOSPC", True),
     ("io_uring_enter", "EAGAIN", False),
@@ -96,7 +94,10 @@ UNDER_LOAD = [
     ("sendto", "ENOBUFS", True),
 ]
 FAULT_S = 1.5
-KEYS = 14_000
+# Of each client, when the call works again.
+ROUNDS_AFTER = 100
+LEAST_HITS = 1000
+SERVED = b"STORED\r\nVALUE z 0 1\r\nx\r\nEND\r\n"
 
 
 @pytest.mark.parametrize("error", ["EPERM", "EINVAL", "ENOSYS", "ENOMEM", "EAGAIN"])
@@ -169,78 +170,70 @@ def test_a_flash_over_a_quota_or_a_limit_is_told_as_such(make_server, error, tol
     assert told in line and "room" not in line, line
 
 
-def value(key):
-    return b"%d;" % key + bytes(3000)
+def answer_to(server):
+    """The answer to a `set` and a `get`; nothing if there is none."""
+    try:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=2) as client:
+            client.sendall(b"set z 0 0 1\r\nx\r\nget z\r\n")
+            answer = b""
+            while not answer.endswith(b"END\r\n"):
+                more = client.recv(4096)
+                if not more:
+                    break
+                answer += more
+            return answer
+    except OSError:
+        return b""
 
 
-def store_and_get(server, end, wrong):
-    """Stores, gets and deletes keys, each of which has one value, until the time is up."""
-    while time.monotonic() < end:
-        try:
-            with server.connect(timeout_s=3) as client:
-                while time.monotonic() < end:
-                    stored, asked, deleted = (random.randrange(KEYS) for _ in range(3))
-                    request = b"set k%d 0 0 %d noreply\r\n%s\r\n" % (stored, len(value(stored)), value(stored))
-                    answer = client.roundtrip(request + b"get k%d\r\ndelete k%d noreply\r\n" % (asked, deleted))
-                    if b"VALUE" in answer and value(asked) not in answer:
-                        wrong.append(answer[:60])
-        except Exception:  # a connection may be refused or end: what matters is what is answered
-            time.sleep(0.01)
+def goes_through(server, call, error, seconds):
+    """Makes a call of the server fail under load for so many seconds, and at least once. Returns whether the server lives on.
+
+    It serves again then. Each answer is right, a miss or a refusal.
+    """
+    load, fault = Load(server), Failing(server, call, error)
+    start = time.monotonic()
+
+    def is_over():
+        seconds_gone = time.monotonic() - start
+        return seconds_gone > seconds and (fault.hits() or seconds_gone > PATIENCE_S / 2)
+
+    load.run(is_over)
+    assert "(INJECTED)" in fault.end(), f"{call} has not been made"
+    # A sync waits for this call without a ring, and with a ring it is not made.
+    assert call != "fdatasync" or load.sum("syncs") == 0, "a sync that failed was acknowledged"
+    if server.alive():
+        wait_until(lambda: answer_to(server) == SERVED, "the server to serve again")
+        refused = load.sum("refused")
+        load.run_whole(ROUNDS_AFTER)
+        assert load.sum("refused") == refused and load.sum("hits") > LEAST_HITS, server.log()
+    assert load.wrong() == []
+    return server.alive()
 
 
-def failing(server, call, error):
-    """Makes a call of the server fail from now on. Returns the process that does so."""
-    fault = ["-e", f"trace={call}", "-e", f"inject={call}:error={error}"]
-    tracer = subprocess.Popen(
-        ["strace", "-f", "-o", "/dev/null", *fault, "-p", str(server.process.pid)],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    if "attached" not in tracer.stderr.readline():
-        pytest.skip("no process may be traced here")
-    return tracer
-
-
-def wrong_answers_while_failing(server, call, error, seconds):
-    """Makes a call of the server fail under load for so many seconds. Returns the wrong answers of the clients."""
-    tracer = failing(server, call, error)
-    wrong, end = [], time.monotonic() + seconds
-    clients = [threading.Thread(target=store_and_get, args=(server, end, wrong)) for _ in range(4)]
-    for client in clients:
-        client.start()
-    for client in clients:
-        client.join()
-    tracer.terminate()
-    tracer.wait()
-    return wrong
-
-
-@pytest.mark.skipif(not shutil.which("strace"), reason="strace makes the calls fail")
+@needs_strace
 @pytest.mark.parametrize("call, error, has_no_ring", UNDER_LOAD)
 def test_a_call_that_fails_under_load(make_server, call, error, has_no_ring):
     options = ["--set", "server.io=fallback"] if has_no_ring else []
     server = small(make_server, options=options).start()
-    wrong = wrong_answers_while_failing(server, call, error, FAULT_S)
-    assert server.alive() and wrong == [], server.log()
-    served = b"STORED\r\nVALUE z 0 1\r\nx\r\nEND\r\n"
-    wait_until(lambda: server.ask(b"set z 0 0 1\r\nx\r\nget z\r\n") == served, "the server to serve again")
+    assert goes_through(server, call, error, FAULT_S), server.log()
     assert server.terminate() in (0, 1)
     assert "panicked" not in server.log() and "backtrace" not in server.log(), server.log()
 
 
-@pytest.mark.skipif(not shutil.which("strace"), reason="strace makes the calls fail")
+@needs_strace
 @pytest.mark.parametrize("error", ["EAGAIN", "EBUSY"])
 @pytest.mark.parametrize("is_stopped", [False, True])
 def test_a_ring_that_fails_for_good_ends_the_server(make_server, error, is_stopped):
     server = small(make_server).start()
-    tracer = failing(server, "io_uring_enter", error)
+    fault = Failing(server, "io_uring_enter", error)
     if is_stopped:
         server.process.terminate()
     else:
         with contextlib.suppress(OSError):
             server.connect(timeout_s=1).roundtrip(b"version\r\n")
     assert server.wait(30) == -signal.SIGABRT
-    tracer.wait()
+    fault.end()
     told = [line for line in server.log().splitlines() if "the process ends" in line]
     assert len(told) == 1 and "io_uring_enter" in told[0] and 'server.io="fallback"' in told[0], server.log()
     assert_quiet(server)
