@@ -141,8 +141,9 @@ impl Budget {
     }
 
     /// Takes `bytes` and returns `None`, or joins the line. Borrows missing bytes from the lender if the claim allows it.
-    fn take_or_wait(&self, bytes: u64, claim: Claim) -> Option<Receiver<Share>> {
+    fn take_or_wait(self: &Arc<Self>, bytes: u64, claim: Claim) -> Option<Receiver<Share>> {
         let is_next = |state: &State| claim == Claim::Returns || state.first().is_none();
+        let mut has_borrowed = false;
         let mut state = self.state.lock();
         while claim.borrows() && is_next(&state) && bytes > state.left {
             let missing = (bytes - state.left).next_multiple_of(LENT_STEP);
@@ -154,6 +155,7 @@ impl Budget {
             }
             state.left += missing;
             state.lent += missing;
+            has_borrowed = true;
         }
         if is_next(&state) && bytes <= state.left {
             state.left -= bytes;
@@ -170,6 +172,10 @@ impl Budget {
         self.line.notify(usize::MAX);
         if asks_holders {
             self.wanted.notify_additional(1);
+        }
+        if has_borrowed {
+            // A request that has come before meanwhile may fit in the bytes borrowed.
+            self.give_back(0);
         }
         Some(comes)
     }
@@ -426,6 +432,8 @@ impl Drop for LeaveLine<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{OnceLock, Weak};
+
     use super::*;
     use crate::sim::Sim;
 
@@ -600,6 +608,44 @@ mod tests {
             assert!(first.try_grow(own), "its own is all there");
             first.clear();
             assert!(first.try_grow(own));
+        });
+    }
+
+    /// A lender during whose first loan a request that borrows nothing joins the line.
+    #[derive(Default)]
+    struct Joins {
+        budget: OnceLock<Weak<Budget>>,
+        joined: Mutex<Option<Receiver<Share>>>,
+    }
+
+    impl Lender for Arc<Joins> {
+        fn lend(&self, _bytes: u64) -> Lending {
+            let mut joined = self.joined.lock();
+            if joined.is_none() {
+                let budget = self.budget.get().and_then(Weak::upgrade).unwrap();
+                *joined = budget.take_or_wait(10, Claim::Unlent);
+            }
+            Lending::Lent
+        }
+
+        fn take_back(&self, _bytes: u64) {}
+    }
+
+    #[test]
+    fn what_is_borrowed_goes_to_a_request_that_came_before_the_loan() {
+        Sim::new(1).block_on(async {
+            let joins: Arc<Joins> = Arc::default();
+            let budget = Arc::new(Budget::with_lender(4 * LENT_STEP, Arc::clone(&joins)));
+            joins.budget.set(Arc::downgrade(&budget)).unwrap();
+            let mut all = Share::empty(&budget);
+            assert!(all.try_grow(4 * LENT_STEP));
+            let mut second = Share::empty(&budget);
+            let second = crate::spawn(async move { second.grow(LENT_STEP - 10, PATIENCE).await });
+            crate::sleep(Duration::from_millis(1)).await;
+            let first = joins.joined.lock().take().expect("it waits");
+            let granted = crate::timeout(Duration::ZERO, first).await;
+            assert!(granted.is_ok_and(|share| share.is_some_and(|share| share.bytes() == 10)));
+            assert_eq!(second.await, Some(true));
         });
     }
 }
