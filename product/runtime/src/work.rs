@@ -1,11 +1,17 @@
-//! Counts of the work done on this thread, by kind, for a simulation to charge for.
+//! Counts of the work done on this thread, by kind: for a simulation to charge for, and for tasks with long work to
+//! [make way](make_way) for others.
 //!
 //! Virtual time stands still while code runs. A simulation that charges for processor time reads [`done`] before and after a task
-//! runs, and makes the task wait for the cost of the difference. The live runtime never reads the counts; counting is one
-//! addition.
+//! runs, and makes the task wait for the cost of the difference. Counting is one addition.
 
 use std::cell::Cell;
 use std::ops::{Add, Index, Sub};
+use std::time::Duration;
+
+/// Bytes that a task copies at a stretch for its work to be long: a tenth of a millisecond and more.
+const LONG_BYTES: u64 = 512 << 10;
+/// Wait of a task that makes way. The thread looks for input meanwhile, which it does not do as long as tasks are ready.
+const WAY: Duration = Duration::from_micros(100);
 
 /// A kind of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +87,30 @@ pub fn done() -> WorkDone {
     DONE.with(Cell::get)
 }
 
+/// Returns the bytes that this thread has copied so far.
+#[inline]
+pub fn copied() -> u64 {
+    done()[Work::ByteCopied]
+}
+
+/// Returns whether copying `bytes` is long work.
+#[inline]
+pub fn is_long(bytes: u64) -> bool {
+    bytes >= LONG_BYTES
+}
+
+/// Waits until this thread has looked for input, and no other task has done long work since. Tasks that wait here before each long
+/// work do it in turns, and other tasks wait for one of them at most, not for all.
+pub async fn make_way() {
+    loop {
+        let before = copied();
+        crate::sleep(WAY).await;
+        if !is_long(copied() - before) {
+            return;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,5 +126,32 @@ mod tests {
         assert_eq!((did + did)[Work::ByteCopied], 600);
         let elsewhere = std::thread::spawn(done).join().unwrap();
         assert_eq!(elsewhere, WorkDone::default());
+    }
+
+    /// While eight tasks with long work are ready, one that gets input waits for one of them, not for all.
+    #[test]
+    fn long_work_is_done_in_turns() {
+        crate::sim::Sim::new(1).block_on(async {
+            let begun = copied();
+            let all: Vec<_> = (0..8)
+                .map(|_| {
+                    crate::spawn(async {
+                        for _ in 0..3 {
+                            make_way().await;
+                            count(Work::ByteCopied, LONG_BYTES);
+                        }
+                    })
+                })
+                .collect();
+            let mut last = begun;
+            while copied() - begun < 24 * LONG_BYTES {
+                crate::sleep(WAY).await;
+                assert!(copied() - last <= LONG_BYTES, "{}", copied() - last);
+                last = copied();
+            }
+            for task in all {
+                assert_eq!(task.await, Some(()));
+            }
+        });
     }
 }

@@ -25,6 +25,7 @@ use protocol::{Limits, MetaKey, Parsed, Refusal, Refused, parse};
 use runtime::Instant;
 use runtime::budget::{PATIENCE, Share};
 use runtime::net::{RECV_BUFFER_BYTES, Received, Stream};
+use runtime::work;
 
 use crate::counters::Counters;
 use crate::execute::Flow;
@@ -69,6 +70,8 @@ pub(crate) struct Connection {
     progress: (Instant, usize),
     /// Bytes received since the client last counted as active.
     unheeded: usize,
+    /// Whether the last command was long work: the next one makes way for other connections.
+    makes_way: bool,
 }
 
 /// Bytes of incomplete requests.
@@ -165,6 +168,7 @@ impl Connection {
             place,
             now: 0,
             unheeded: 0,
+            makes_way: false,
         }
     }
 
@@ -516,9 +520,14 @@ impl Connection {
                 }
                 Parsed::Command { command, consumed } => {
                     rest.at += consumed;
+                    if self.makes_way {
+                        work::make_way().await;
+                    }
+                    let before = work::copied();
                     if batch.execute(command).await? == Flow::Close {
                         break true;
                     }
+                    self.makes_way = work::is_long(work::copied() - before);
                 }
                 Parsed::Refused(Refused {
                     reply,
