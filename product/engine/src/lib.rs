@@ -57,7 +57,7 @@ mod tiers;
 
 pub use ::format;
 pub use admission::{
-    AdmissionKind, AdmissionStats, AdmitAll, AdmitGhosts, AdmitRandom, AdmitReread,
+    AdmissionKind, AdmissionStats, AdmitAdaptive, AdmitAll, AdmitGhosts, AdmitRandom, AdmitReread,
 };
 pub use background::{CheckpointStats, Stop, SyncError};
 pub use cache::{

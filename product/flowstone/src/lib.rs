@@ -37,8 +37,8 @@ mod cache;
 
 pub use cache::{Cache, CacheConfig, Error, InsertOptions, OpenError, Stats, Value};
 pub use engine::{
-    AdmissionKind, AdmitAll, AdmitGhosts, AdmitRandom, AdmitReread, Distrust, Layout,
-    PlacementKind, Start, Stop,
+    AdmissionKind, AdmitAdaptive, AdmitAll, AdmitGhosts, AdmitRandom, AdmitReread, Distrust,
+    Layout, PlacementKind, Start, Stop,
 };
 
 /// Runs `work` to its end on the calling thread, which sleeps while there is nothing to do. For

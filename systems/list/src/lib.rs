@@ -70,7 +70,8 @@ mod tests {
             assert_eq!(
                 error,
                 format!(
-                    "`{wrong}` is no admission; write all, random:PERCENT, ghosts:READS, reread:READS or learned:READS"
+                    "`{wrong}` is no admission; write all, random:PERCENT, ghosts:READS, reread:READS, adaptive:READS \
+                     or learned:READS"
                 )
             );
         }

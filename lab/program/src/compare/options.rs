@@ -92,8 +92,8 @@ pub(crate) struct CompareArgs {
     /// Maximum share of a segment that reclaim copies, in sixteenths [default: the preset's choice]
     #[arg(long, value_name = "N")]
     max_copy: Option<u32>,
-    /// Items that go to flash when they leave memory: all, random:PERCENT, ghosts:READS, reread:READS or learned:READS [default: the
-    /// preset's choice]
+    /// Items that go to flash when they leave memory: all, random:PERCENT, ghosts:READS, reread:READS, adaptive:READS or
+    /// learned:READS [default: the preset's choice]
     #[arg(long, value_name = "POLICY", value_parser = |text: &str| systems::PRESETS.admission(text))]
     admission: Option<Arc<dyn AdmissionKind>>,
     /// Seconds in which samples are taken, and then counted, if admission learns [default: an hour]

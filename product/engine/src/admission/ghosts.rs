@@ -63,6 +63,11 @@ impl Ghosts {
         Self((0..buckets).map(|_| Bucket::default()).collect())
     }
 
+    /// Returns the number of ghosts, once there are as many as there can be.
+    pub fn most(&self) -> u64 {
+        (self.0.len() * BUCKET) as u64
+    }
+
     /// Returns the bytes of memory of the ghosts, which never change.
     pub fn memory_bytes(&self) -> u64 {
         size_of_val(&*self.0) as u64

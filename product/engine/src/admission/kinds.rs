@@ -35,14 +35,14 @@ pub struct AdmitReread {
     pub reads: u32,
 }
 
-fn unknown(kind: &dyn AdmissionKind, name: &str) -> SettingError {
+pub(super) fn unknown(kind: &dyn AdmissionKind, name: &str) -> SettingError {
     SettingError::Unknown {
         kind: kind.name(),
         name: name.to_owned(),
     }
 }
 
-fn check_reads(reads: u32) -> Result<(), ConfigError> {
+pub(super) fn check_reads(reads: u32) -> Result<(), ConfigError> {
     if (1..=u32::from(MOST_READS)).contains(&reads) {
         return Ok(());
     }

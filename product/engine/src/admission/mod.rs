@@ -17,24 +17,28 @@
 //! | [`AdmitRandom`] | a share, drawn by key and version | the same |
 //! | [`AdmitGhosts`] | items read twice, or refused not long ago: S3-FIFO (SOSP '23) | none |
 //! | [`AdmitReread`] | the same, and items that have outdated a copy on flash; every item until flash is full | items read lately |
+//! | [`AdmitAdaptive`] | as [`AdmitReread`], or every item, whichever finds more | items read lately |
 //!
 //! A policy of a paper is in the crate of its system, behind the traits of [`policy`](AdmissionKind). Ghosts remember refused
 //! items; for a policy that learns they also remember how often these had been read and updated.
 
+mod adaptive;
 mod features;
 mod ghosts;
 mod kinds;
+mod miniature;
 mod names;
 mod policy;
 mod watched;
 
+pub use adaptive::AdmitAdaptive;
 pub use features::Features;
 pub use ghosts::Ghosts;
 pub use kinds::{AdmitAll, AdmitGhosts, AdmitRandom, AdmitReread};
 pub use names::{ADMISSIONS, AdmissionName, UnknownAdmission, parse};
 pub use policy::{
     Admission, AdmissionKind, AdmissionRoom, Event, Lesson, Observed, Observer, Policy,
-    SettingError, Verdict,
+    SettingError, Stored, Verdict,
 };
 pub use watched::WatchedKeys;
 
@@ -128,16 +132,15 @@ impl Gate {
 
     /// Returns how often an item new to memory had been read and updated before, if that is remembered, and forgets it.
     pub(crate) fn known_before(&self, hash: KeyHash) -> Option<Features> {
-        let policy = &self.policy;
-        let (ghosts, _) = policy.ghosts.as_ref().zip(policy.observer.as_ref())?;
+        let ghosts = self.policy.ghosts.as_ref();
+        let ghosts = ghosts.filter(|_| self.policy.counts_come_back)?;
         ghosts.take(hash)
     }
 
     /// Returns the features of an item that comes back from flash after a read there: at least one read, if the policy
     /// remembers any.
     pub(crate) fn known_of_hot(&self) -> Option<Features> {
-        let remembers = self.policy.observer.is_some() && self.policy.ghosts.is_some();
-        remembers.then_some(Features {
+        self.policy.counts_come_back.then_some(Features {
             reads: 1,
             ..Features::default()
         })
@@ -170,6 +173,7 @@ impl Gate {
             return;
         };
         let ghosts = self.policy.ghosts.as_ref();
+        let ghosts = ghosts.filter(|_| self.policy.counts_come_back);
         let known = ghosts.and_then(|ghosts| ghosts.asked(key.hash()));
         if observed.keys.contains(key.hash()) {
             observed.observer.note(Event::Read(key, known));
@@ -184,11 +188,19 @@ impl Gate {
         }
     }
 
-    /// Notes that a key that it [watches](Self::watches), and that the cache had, was stored again or removed.
+    /// Notes that a key that it [watches](Self::watches) was stored.
     #[cold]
-    pub(crate) fn updated(&self, key: Key<'_>, known: Option<Features>) {
+    pub(crate) fn stored(&self, key: Key<'_>, stored: Stored) {
         if let Some(observed) = &self.policy.observer {
-            observed.observer.note(Event::Updated(key, known));
+            observed.observer.note(Event::Stored(key, stored));
+        }
+    }
+
+    /// Notes that a key that it [watches](Self::watches), and that the cache had, was removed.
+    #[cold]
+    pub(crate) fn removed(&self, key: Key<'_>) {
+        if let Some(observed) = &self.policy.observer {
+            observed.observer.note(Event::Removed(key));
         }
     }
 

@@ -1,7 +1,9 @@
-//! Kinds of admission by name, as settings write them: `all`, `random:30`, `ghosts:2`, `reread:2`.
+//! Kinds of admission by name, as settings write them: `all`, `random:30`, `ghosts:2`, `reread:2`,
+//! `adaptive:2`.
 
 use std::sync::Arc;
 
+use super::adaptive::AdmitAdaptive;
 use super::kinds::{AdmitAll, AdmitGhosts, AdmitRandom, AdmitReread};
 use super::policy::AdmissionKind;
 
@@ -43,6 +45,13 @@ pub const ADMISSIONS: &[AdmissionName] = &[
         kind: |number| {
             let reads = number.unwrap_or(ENOUGH_READS);
             Some(Arc::new(AdmitReread { reads }))
+        },
+    },
+    AdmissionName {
+        form: "adaptive:READS",
+        kind: |number| {
+            let reads = number.unwrap_or(ENOUGH_READS);
+            Some(Arc::new(AdmitAdaptive { reads }))
         },
     },
 ];
@@ -114,7 +123,9 @@ mod tests {
         ] {
             let error = found(wrong).unwrap_err().to_string();
             assert!(error.contains(&format!("`{wrong}`")), "{error}");
-            assert!(error.ends_with("write all, random:PERCENT, ghosts:READS or reread:READS"));
+            assert!(error.ends_with(
+                "write all, random:PERCENT, ghosts:READS, reread:READS or adaptive:READS"
+            ));
         }
     }
 }

@@ -82,8 +82,10 @@ pub struct Policy {
     pub admission: Option<Arc<dyn Admission>>,
     /// Ghosts of the policy. The gate remembers each refused item.
     pub ghosts: Option<Arc<Ghosts>>,
-    /// Observer of the policy. With ghosts beside it, the counts of a refused item come back with the item.
+    /// Observer of the policy.
     pub observer: Option<Observed>,
+    /// Whether ghosts are used up when their items come back, and give them their counts.
+    pub counts_come_back: bool,
     /// Reads with which an item is admitted without a ghost; an item admitted with fewer reads counts as remembered.
     pub reads_enough: u32,
     /// Whether every item is admitted as long as flash has never been full.
@@ -133,12 +135,25 @@ pub trait Admission: Send + Sync {
 pub enum Event<'a> {
     /// A read of a watched key, with the counts of its item or its ghost, if it has one.
     Read(Key<'a>, Option<Features>),
-    /// A write or a removal of a watched key that the cache had, with the counts of the new item, if memory has it.
-    Updated(Key<'a>, Option<Features>),
+    /// A write of a watched key.
+    Stored(Key<'a>, Stored),
+    /// A removal of a watched key that the cache had.
+    Removed(Key<'a>),
     /// An item of this many bytes was placed on flash; memory may still have it.
     Placed(usize),
     /// A write limit left no space for admitted items.
     HeldBack,
+}
+
+/// A new item of a watched key.
+#[derive(Clone, Copy, Debug)]
+pub struct Stored {
+    /// Bytes of key and value.
+    pub bytes: usize,
+    /// Whether the cache had the key.
+    pub is_update: bool,
+    /// Counts of the new item, if memory has it.
+    pub known: Option<Features>,
 }
 
 /// The future of a lesson; it stays on the thread that started it.

@@ -1,8 +1,11 @@
 //! Admission with ghosts: items that come back go to flash, and no older value ever comes back.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use flowstone_engine::{AdmissionKind, AdmitGhosts, AdmitRandom, AdmitReread, EngineConfig};
+use flowstone_engine::{
+    AdmissionKind, AdmitAdaptive, AdmitGhosts, AdmitRandom, AdmitReread, EngineConfig,
+};
 
 use crate::filter::{VALUE_BYTES, filter, nothing_older_comes_back};
 use crate::support::{for_each_seed, get, memory_disk, roomy, set, simulate, start, value};
@@ -99,5 +102,39 @@ fn nothing_older_comes_back_whatever_is_admitted() {
         ];
         let admission = Arc::clone(&admission[seed as usize % 3]);
         nothing_older_comes_back(seed, &filter(admission));
+    });
+}
+
+/// What comes back once and late finds its item only if flash gets every item: with `adaptive` it does.
+#[test]
+fn an_adaptive_admission_takes_everything_where_ghosts_find_less() {
+    simulate(6, async {
+        let config = EngineConfig {
+            admission: Arc::new(AdmitAdaptive { reads: 2 }),
+            write_back: None,
+            ..roomy()
+        };
+        let engine = start(&memory_disk(65 << 20), &config).await;
+        let name = |number: u64| format!("key{number}").into_bytes();
+        let mut found = 0;
+        for number in 0..200_000_u64 {
+            let earlier = number.checked_sub(20_000).map(name);
+            for key in [Some(name(number)), earlier].into_iter().flatten() {
+                match get(&engine, &key).await {
+                    Some(_) if number >= 150_000 => found += 1,
+                    Some(_) => {}
+                    None => {
+                        let stored = set(&engine, &key, &value(1, VALUE_BYTES)).await;
+                        stored.unwrap();
+                    }
+                }
+            }
+            if number % 1000 == 0 {
+                runtime::sleep(Duration::from_secs(1)).await;
+            }
+        }
+        let learned = engine.learner_stats();
+        assert_eq!(learned.find("all_is_admitted"), Some(1), "{learned:?}");
+        assert!(found > 45_000, "{found} of 50,000");
     });
 }

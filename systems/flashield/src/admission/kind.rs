@@ -103,6 +103,7 @@ impl AdmissionKind for Learning {
                 keys: learner.keys(),
                 observer: Arc::clone(&learner) as _,
             }),
+            counts_come_back: self.remembers,
             admission: Some(learner),
             ..Policy::default()
         }

@@ -397,7 +397,12 @@ impl Observer for Learner {
     fn note(&self, event: Event<'_>) {
         match event {
             Event::Read(key, known) => self.observe(key, known, Tally::read_later),
-            Event::Updated(key, known) => self.observe(key, known, Tally::update_later),
+            Event::Stored(key, stored) if stored.is_update => {
+                self.observe(key, stored.known, Tally::update_later);
+            }
+            Event::Removed(key) => self.observe(key, None, Tally::update_later),
+            // What the cache did not have is no update.
+            Event::Stored(..) => {}
             Event::Placed(bytes) => self.placed(bytes),
             Event::HeldBack => self.raise_the_bar(),
         }
