@@ -33,12 +33,22 @@ impl fmt::Display for Operation {
     }
 }
 
+impl Operation {
+    /// Names the operation with its place; a sync has none.
+    fn words(self, offset: u64, len: usize) -> String {
+        match self {
+            Self::Sync => self.to_string(),
+            _ => format!("{self} of {len} bytes at byte {offset}"),
+        }
+    }
+}
+
 /// A failed I/O.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the fields are what the message says they are")]
 pub enum DeviceError {
     /// The operating system or the drive refused.
-    #[error("{operation} of {len} bytes at byte {offset} failed: {source}")]
+    #[error("{} failed: {source}", operation.words(*offset, *len))]
     Io {
         operation: Operation,
         offset: u64,

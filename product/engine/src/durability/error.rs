@@ -14,6 +14,11 @@ pub enum OpenError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// The device cannot make durable what is written.
+    #[error(
+        "it cannot be made durable ({0}): nothing on it has been changed; the log of the system says why it fails"
+    )]
+    NoSync(DeviceError),
     /// A setting cannot work.
     #[error(transparent)]
     Config(#[from] ConfigError),

@@ -233,6 +233,8 @@ async fn begin_run(
     start: &RunStart,
     store: &SegmentStore,
 ) -> Result<Arc<Journal>, OpenError> {
+    // A flash that syncs nothing is refused before anything on it has changed.
+    image.meta.sync().await.map_err(OpenError::NoSync)?;
     let shape = image.superblock.shape();
     let (floor, clock) = (start.floor(), start.clock);
     let starts_empty = floor.is_none();

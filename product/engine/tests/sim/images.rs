@@ -440,6 +440,24 @@ fn faulty_of(left: &Left) -> (Arc<FaultyDisk>, Media) {
     (faulty, media)
 }
 
+/// A flash that syncs nothing is refused before anything has changed: the items are there once it does.
+#[test]
+fn a_flash_that_cannot_be_synced_is_refused_untouched() {
+    let left = stopped(20);
+    let (faulty, media) = faulty_of(&left);
+    simulate(3, async {
+        faulty.set_rates(vec![(Operation::Sync, Fault::Error, 1.0)]);
+        let refusal = media.open(&tight()).await.err().expect("a refusal");
+        assert!(matches!(refusal, OpenError::NoSync(_)), "{refusal}");
+        assert_eq!(faulty.counts().writes, 0);
+        assert_eq!(media.journal.crash(), left.words);
+        faulty.heal();
+        let engine = start(&media, &tight()).await;
+        assert!(is_warm(&engine), "{:?}", engine.start());
+        has_all(&engine, 20).await;
+    });
+}
+
 /// A power cut at any moment of an open loses no item.
 #[test]
 fn a_power_cut_at_any_moment_of_an_open_leaves_everything() {
