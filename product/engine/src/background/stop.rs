@@ -14,6 +14,8 @@ use crate::tiers::Tiers;
 
 /// Number of rounds in which an orderly stop places items, if segments could not be written.
 const MAX_ROUNDS: usize = 3;
+/// Time that the last sync of the journal has, whether or not the deadline has passed.
+const LAST_SYNC: Duration = Duration::from_secs(1);
 /// Number of times that an orderly stop makes space for its checkpoint and tries to write it.
 const MAX_CHECKPOINTS: usize = 16;
 
@@ -54,6 +56,7 @@ impl OrderlyStop {
         if !self.phase.begin_stop() {
             return Stop::Already;
         }
+        let begun = runtime::now();
         let evicted = self.tiers.flash.upkeep.stats().items_evicted;
         let saved = runtime::timeout(self.deadline, self.save()).await == Ok(true);
         self.phase.note_saved();
@@ -65,13 +68,17 @@ impl OrderlyStop {
                 "flash was full: the oldest items on flash were dropped to make space for the items in memory"
             );
         }
-        // Even if not everything was saved in time, the records of dead items become durable.
-        if !self.journal_syncs.sync_now().await {
-            // A journal whose pages had been taken away is whole again now.
-            self.journal_syncs.sync_now().await;
-        }
+        // Even if not everything was saved in time, the records of dead items become durable, unless the drive is slow.
+        let left = self.deadline.saturating_sub(runtime::now().since(begun));
+        let last_syncs = runtime::timeout(left.max(LAST_SYNC), async {
+            if !self.journal_syncs.sync_now().await {
+                // A journal whose pages had been taken away is whole again now.
+                self.journal_syncs.sync_now().await;
+            }
+        })
+        .await;
         let is_void = self.tiers.journal().is_void();
-        if saved && !is_void {
+        if saved && last_syncs.is_ok() && !is_void {
             Stop::Complete {
                 objects: self.tiers.flash.upkeep.stats().objects,
             }

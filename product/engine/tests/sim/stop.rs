@@ -1,12 +1,15 @@
 //! Cost of a clean stop.
 //!
-//! Rule: a stop places the items in memory, and walks the index entries of items on flash a fixed number of times.
+//! Rules: a stop places the items in memory, and walks the index entries of items on flash a fixed number of times; it ends soon
+//! after its deadline, however slow the journal's drive is.
+
+use std::time::Duration;
 
 use runtime::work::{self, Work, WorkDone};
 
-use flowstone_engine::{EngineStats, Stop};
+use flowstone_engine::{EngineConfig, EngineStats, Stop};
 
-use crate::support::{fill, get, memory_disk, numbered, objects, simulate, start, tight};
+use crate::support::{fill, get, memory_disk, numbered, objects, remove, simulate, start, tight};
 
 /// Walks over the index in a stop: one counts the read items of each segment, one collects them.
 const PASSES: u64 = 2;
@@ -72,4 +75,28 @@ fn a_stop_costs_what_memory_holds_and_two_passes_over_the_index() {
         many <= few + writes,
         "{many} commands, {few} with fewer items"
     );
+}
+
+/// A sync of the journal that takes half a minute holds no stop.
+#[test]
+fn a_stop_ends_soon_after_its_deadline() {
+    simulate(2, async {
+        let config = EngineConfig {
+            stop_deadline: Duration::from_secs(4),
+            ..tight()
+        };
+        let media = memory_disk(33 << 20);
+        let engine = start(&media, &config).await;
+        fill(&engine, 100, 200).await;
+        media.journal.set_sync_time(Duration::from_secs(30));
+        remove(&engine, 1).await;
+        let before = runtime::now();
+        let stop = engine.stop().await;
+        assert!(matches!(stop, Stop::Incomplete { .. }), "{stop:?}");
+        let took = runtime::now().since(before);
+        assert!(
+            took <= config.stop_deadline + Duration::from_secs(1),
+            "{took:?}"
+        );
+    });
 }
