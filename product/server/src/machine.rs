@@ -6,8 +6,9 @@ use crate::config::{Config, Size, USUAL_MEMORY};
 use crate::error::ServeError;
 use crate::sizes::{KEPT_FILES, WORKER_FILES, WORKER_MEMORY_BYTES, kernel_bytes};
 
-/// Share of a memory cgroup that the default memory takes at most, in quarters. The rest is for the kernel.
-const CGROUP_QUARTERS: u64 = 3;
+/// Share of a memory cgroup that the default memory takes at most, in eighths. The rest is for the kernel: sockets of as many
+/// connections as two fifths of the memory allow, each of which takes as much there, and the journal.
+const CGROUP_EIGHTHS: u64 = 5;
 /// Share of the memory that the buffers of workers take at most where the number of workers follows from the machine.
 const WORKERS_SHARE: u64 = 4;
 /// Least number of connections that a server is started for, unless fewer are configured.
@@ -113,11 +114,11 @@ fn memory(config: &Config, machine: &Machine, notes: &mut Vec<String>) -> Result
             installed: Size(installed >> 20 << 20),
         }),
         (Some(given), _) => Ok(given),
-        (None, Some(group)) if group.bytes / 4 * CGROUP_QUARTERS < USUAL_MEMORY.0 => {
-            let memory = Size((group.bytes / 4 * CGROUP_QUARTERS) >> 20 << 20);
+        (None, Some(group)) if group.bytes / 8 * CGROUP_EIGHTHS < USUAL_MEMORY.0 => {
+            let memory = Size((group.bytes / 8 * CGROUP_EIGHTHS) >> 20 << 20);
             let (allowed, file) = (Size(group.bytes), group.file.display());
             notes.push(format!(
-                "--memory is {memory}: three quarters of the {allowed} that {file} allows"
+                "--memory is {memory}: five eighths of the {allowed} that {file} allows"
             ));
             Ok(memory)
         }

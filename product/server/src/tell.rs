@@ -133,7 +133,15 @@ impl Files {
         noted.or_else(regrown).or_else(|| {
             let path = self.journal.as_ref()?;
             let why = match FileJournal::open_read_only(path) {
-                Ok(Some(journal)) => trusted(&journal).err()?,
+                Ok(Some(journal)) => {
+                    if let Err(error) = journal.read(0, &mut [0]) {
+                        return Some(format!(
+                            "{} cannot be read ({error}): the next start is warm only if it can",
+                            path.display()
+                        ));
+                    }
+                    trusted(&journal).err()?
+                }
                 Ok(None) => "is empty: its journal holds nothing".to_owned(),
                 Err(error) => format!("is refused: {}", in_options(&error)),
             };

@@ -44,7 +44,7 @@ use crate::store::SavedCheckpoint;
 use crate::tiers::Tiers;
 
 /// Time between two wake-ups of the writes that wait for space.
-const WAKE_INTERVAL: Duration = Duration::from_secs(1);
+const WAKE_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The background work of a cache. Every task ends when a stop begins, and journal syncs when it has saved everything.
 pub(crate) struct Background {
@@ -111,7 +111,7 @@ impl Background {
         }
     }
 
-    /// Wakes all writes that wait for space every second, until an orderly stop: they find out whether they have waited
+    /// Wakes all writes that wait for space four times a second, until an orderly stop: they find out whether they have waited
     /// too long. A write may run where there are no timers.
     pub(crate) async fn wake_stalled(&self) {
         loop {

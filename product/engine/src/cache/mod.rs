@@ -31,7 +31,7 @@ pub use loans::Loans;
 pub use modify::{Amend, CacheError, Change, Modified, Put};
 use modify::{Attempt, Fetched, Held, Refused};
 pub use read::{FlashRead, ItemView, Lookup, Owner, Peek, SharedValue};
-use read::{copy_from_memory, mark_fetched};
+use read::{copy_from_memory, expiry_by_clock, mark_fetched};
 use stall::Stall;
 pub use stats::EngineStats;
 
@@ -56,6 +56,8 @@ use crate::tiers::{LargeHand, Tiers};
 /// Maximum flash reads of one operation. Each read after the first means that another request has changed the item in
 /// between; no number of clients reaches this limit.
 const MAX_READS: usize = 100_000;
+/// Seconds after which further refused writes are told of.
+const REFUSALS_TOLD_AFTER: u64 = 60;
 
 /// The cache. Shared by all threads.
 pub struct Engine {
@@ -68,6 +70,8 @@ pub struct Engine {
     write_stalls: AtomicU64,
     /// Segments written, plus one, when a write was last refused after its patience; 0 if none was.
     refused_at: AtomicU64,
+    /// Unix second at which a refusal was last told of.
+    refusal_told: AtomicU64,
 }
 
 impl Engine {
@@ -85,6 +89,7 @@ impl Engine {
             background,
             write_stalls: AtomicU64::new(0),
             refused_at: AtomicU64::new(0),
+            refusal_told: AtomicU64::new(0),
         }
     }
 
@@ -269,6 +274,9 @@ impl Engine {
                     // Frees the item's memory, since the next read may wait for memory as well.
                     drop(fetched.take());
                     fetched = Fetched::read(&self.tiers, key, read, now).await?;
+                    if fetched.as_ref().is_some_and(Fetched::is_long) {
+                        work::make_way().await;
+                    }
                 }
             }
         }
@@ -382,11 +390,22 @@ impl Engine {
         Stall::new(self.config.write_patience)
     }
 
-    /// Notes that a write has waited in vain. Counts only while the device refuses segments: a slow one may have space later.
+    /// Notes that a write has waited in vain. While the device refuses segments, which is told elsewhere, further ones do not
+    /// wait; a slow one may have space later.
     fn note_refusal(&self) {
         if self.store().writer().is_refused() {
             let written = self.segments_written();
             self.refused_at.store(written + 1, Ordering::Relaxed);
+            return;
+        }
+        let second = u64::from(runtime::unix_seconds());
+        let told = self.refusal_told.load(Ordering::Relaxed);
+        if second >= told + REFUSALS_TOLD_AFTER {
+            self.refusal_told.store(second, Ordering::Relaxed);
+            tracing::warn!(
+                "a write has found no space within write_patience and is refused: the drive does not answer or is too slow, \
+                 or its file system is frozen; told once a minute"
+            );
         }
     }
 
@@ -487,7 +506,7 @@ impl Engine {
                 .header
                 .is_expired(self.tiers.cutoffs().second_of(version, now))
                 && version >= cutoff
-                && visit(item).is_break()
+                && self.visit_by_clock(item, &mut visit).is_break()
             {
                 return true;
             }
@@ -523,9 +542,24 @@ impl Engine {
                 if in_memory {
                     return ControlFlow::Continue(());
                 }
-                visit(found.item)
+                self.visit_by_clock(found.item, &mut visit)
             })
             .await
+    }
+
+    /// Visits an item with the expiry by this run's clock.
+    fn visit_by_clock(
+        &self,
+        item: ItemRef<'_>,
+        visit: &mut impl FnMut(ItemRef<'_>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let mut header = *item.header;
+        let ahead = self.tiers.cutoffs().clock_ahead(header.version.get());
+        header.expiry = expiry_by_clock(header.expiry.get(), ahead).into();
+        visit(ItemRef {
+            header: &header,
+            ..item
+        })
     }
 
     /// Returns how the cache started.

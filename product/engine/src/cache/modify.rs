@@ -3,8 +3,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use runtime::work;
+
 use super::read::{FlashRead, ItemView, Owner, Peek, mark_fetched};
-use crate::admission::Features;
+use crate::admission::{Features, Stored};
 use crate::dram::{LargeClaim, LongValue, NewItem, Older};
 use crate::flash::Placed;
 use crate::format::item::{ItemHeader, ItemRef, state};
@@ -271,7 +273,7 @@ impl Held<'_> {
     pub(super) fn erase(&mut self) {
         let hash = self.key.hash();
         if self.tiers.gate.watches(hash) && self.may_be_there() {
-            self.tiers.gate.updated(self.key, None);
+            self.tiers.gate.removed(self.key);
         }
         self.partition.tier.items.remove(self.key);
         let below = self.partition.next_version;
@@ -309,7 +311,8 @@ impl Held<'_> {
     /// Stores an item under a new version. Copies on flash are outdated from then on.
     fn store_new(&mut self, new: &NewItem<'_>, claim: &mut LargeClaim<'_>) -> Result<u64, Refused> {
         let tiers = self.tiers;
-        let is_update = tiers.gate.watches(self.key.hash()) && self.may_be_there();
+        let is_watched = tiers.gate.watches(self.key.hash());
+        let is_update = is_watched && self.may_be_there();
         let context = tiers.evict_context(self.number, self.now);
         let body = new.body_bytes(self.key);
         if body > tiers.largest_body {
@@ -341,8 +344,13 @@ impl Held<'_> {
         tiers.keep_one_clock(&mut self.partition, self.key.hash(), &context);
         let version = self.partition.take_version();
         self.partition.count_write(self.key.hash());
-        if is_update {
-            tiers.gate.updated(self.key, self.known());
+        if is_watched {
+            let stored = Stored {
+                bytes: body,
+                is_update,
+                known: self.known(),
+            };
+            tiers.gate.stored(self.key, stored);
         }
         Ok(new.cas_unique.unwrap_or(version))
     }
@@ -462,6 +470,12 @@ pub(super) struct Fetched {
 }
 
 impl Fetched {
+    /// Returns whether a change of the item is long work.
+    pub(super) fn is_long(&self) -> bool {
+        let item = self.item.as_ref();
+        item.is_some_and(|item| work::is_long(item.item().value.len() as u64))
+    }
+
     /// Reads an item from flash. Returns `None` if the read has to be repeated.
     pub(super) async fn read(
         tiers: &Tiers,

@@ -76,10 +76,16 @@ impl<'a> ItemView<'a> {
     /// Returns the view with the expiry by this run's clock: that of the item is `ahead` of it.
     #[must_use]
     pub(crate) fn by_clock(mut self, ahead: i64) -> Self {
-        if ahead != 0 && self.expiry != 0 {
-            self.expiry = shifted(self.expiry, -ahead).max(1);
-        }
+        self.expiry = expiry_by_clock(self.expiry, ahead);
         self
+    }
+}
+
+/// Returns the expiry by this run's clock of an item whose clock is `ahead` of it; 0 for never.
+pub(super) fn expiry_by_clock(expiry: u32, ahead: i64) -> u32 {
+    match (expiry, ahead) {
+        (0, _) | (_, 0) => expiry,
+        _ => shifted(expiry, -ahead).max(1),
     }
 }
 

@@ -41,7 +41,7 @@ impl Stall {
         self.space.is_some()
     }
 
-    /// Waits until flash may have space or has failed to make some, a second at most, and counts that in `stalls`. The
+    /// Waits until flash may have space or has failed to make some, a quarter of a second at most, and counts that in `stalls`. The
     /// first call only takes a listener, so that the caller repeats the attempt before it waits. Without patience, the flash is
     /// asked for space and not waited for.
     pub(super) async fn wait(&mut self, flash: &FlashTier, stalls: &AtomicU64) {

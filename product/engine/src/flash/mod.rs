@@ -30,7 +30,7 @@ use crate::durability::recovery::Uncovered;
 use crate::format::checkpoint::{Coverage, Head};
 use crate::format::item::CHECKSUM_BYTES;
 use crate::format::journal::{Record, chunk_words};
-use crate::format::segment::{SUMMARY_ENTRY_BYTES, SummaryEntry, largest_item};
+use crate::format::segment::{SummaryEntry, largest_item};
 use crate::key::KeyHash;
 pub use crate::placement::BackgroundTask;
 use crate::placement::{
@@ -303,10 +303,6 @@ impl FlashTier {
         if is_behind || self.has_enough_waiting() {
             return 0;
         }
-        if self.collecting.is_some() && !self.has_room_for(batch) {
-            // A part of the items would make a run of its own.
-            return 0;
-        }
         let is_stopping = upkeep.is_stopping.load(Ordering::SeqCst);
         let locates_later = upkeep.dead_copies == DeadCopies::LocatedLater;
         if locates_later && !self.may_displace() && !is_stopping {
@@ -364,14 +360,6 @@ impl FlashTier {
             each(index, Placed::Dropped);
         }
         batch.len()
-    }
-
-    fn has_room_for(&self, batch: &[AppendItem<'_>]) -> bool {
-        let bytes = batch
-            .iter()
-            .map(|item| item.item.flash_bytes() + SUMMARY_ENTRY_BYTES as usize);
-        let bytes: usize = bytes.sum();
-        self.store().appender().has_room_for(bytes as u64)
     }
 
     /// Makes the copies of a key on flash with versions below `version` outdated. Returns whether there may be any.

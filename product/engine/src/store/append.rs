@@ -159,24 +159,6 @@ impl Appender {
         done
     }
 
-    /// Returns whether items of `bytes` bytes with their summary entries find space together, or whether no segment is on its
-    /// way to flash that would make some. For a single stream.
-    pub(crate) fn has_room_for(&self, bytes: u64) -> bool {
-        let cursor = self.filling.lock();
-        let free = self.buffers.free_buffers();
-        let are_written = self.buffers.count() - free - cursor.count();
-        if free > 0 || are_written == 0 {
-            return true;
-        }
-        let Some(buffer) = cursor.filling[0] else {
-            return false;
-        };
-        match &*self.buffers.lock(buffer) {
-            Content::Filling(filling) => bytes <= u64::from(filling.free_bytes()),
-            _ => false,
-        }
-    }
-
     /// Seals every segment being filled that holds items, so that it gets written.
     pub(crate) fn flush(&self) {
         let mut cursor = self.filling.lock();

@@ -164,11 +164,6 @@ impl Filling {
         }
     }
 
-    /// Returns the bytes that are free for items.
-    pub(super) fn free_bytes(&self) -> u32 {
-        self.bytes.len() as u32 - FOOTER_BYTES - self.filled_bytes()
-    }
-
     /// Returns the layout of its items.
     pub(super) fn layout(&self) -> StreamLayout {
         self.layout
