@@ -82,8 +82,9 @@ pread64 pwrite64 read recvfrom rseq rt_sigprocmask sched_getaffinity sched_yield
 timerfd_settime write""".split(),
 }
 
-# Made seldom in one of the two ways: when a client is slow to read, and when the allocator counts the cores.
-RARE = {"ioctl", "openat"}
+# Made seldom in one of the two ways: when a client is slow to read, and when the allocator counts the cores. Programs with
+# debug assertions check descriptors before they close them.
+RARE = {"fcntl", "ioctl", "openat"}
 
 # Locks take the errors of a wait from a wait alone, and `strace` cannot tell a wait from a wake. The kernel makes the other one of
 # a wait that the start of `strace` has interrupted.

@@ -204,9 +204,9 @@ mod tests {
         assert_eq!(settled(&[], &machine), Ok((256, 4, 10_000, vec![])));
         machine.cgroup = Some(group(128));
         let (memory, _, _, notes) = settled(&[], &machine).unwrap();
-        assert_eq!((memory, notes.len()), (96, 1));
+        assert_eq!((memory, notes.len()), (80, 1));
         assert!(
-            notes[0].contains("96MiB") && notes[0].contains("/sys/fs/cgroup/a"),
+            notes[0].contains("80MiB") && notes[0].contains("/sys/fs/cgroup/a"),
             "{notes:?}"
         );
         let (memory, _, _, notes) = settled(&["cache.memory=100MiB"], &machine).unwrap();

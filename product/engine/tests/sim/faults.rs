@@ -625,7 +625,10 @@ fn a_device_that_fails_while_opening_is_said_so() {
             faulty.script(When::every(operation), Fault::Error);
             let opened = faulty.media.open(&tight()).await;
             assert!(
-                matches!(opened.err(), Some(OpenError::Device(_))),
+                matches!(
+                    opened.err(),
+                    Some(OpenError::Device(_) | OpenError::NoSync(_))
+                ),
                 "{operation}"
             );
         });
