@@ -70,11 +70,15 @@ impl Sub for WorkDone {
 
 thread_local! {
     static DONE: Cell<WorkDone> = const { Cell::new(WorkDone([0; Work::ALL.len()])) };
+    static LONG_COPIES: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Counts `amount` of a kind of work.
 #[inline]
 pub fn count(work: Work, amount: u64) {
+    if matches!(work, Work::ByteCopied) && is_long(amount) {
+        LONG_COPIES.set(LONG_COPIES.get() + 1);
+    }
     DONE.with(|done| {
         let mut all = done.get();
         all.0[work as usize] = all.0[work as usize].wrapping_add(amount);
@@ -87,10 +91,10 @@ pub fn done() -> WorkDone {
     DONE.with(Cell::get)
 }
 
-/// Returns the bytes that this thread has copied so far.
+/// Returns the number of copies on this thread that were long work.
 #[inline]
-pub fn copied() -> u64 {
-    done()[Work::ByteCopied]
+pub fn long_copies() -> u64 {
+    LONG_COPIES.get()
 }
 
 /// Returns whether copying `bytes` is long work.
@@ -103,9 +107,9 @@ pub fn is_long(bytes: u64) -> bool {
 /// work do it in turns, and other tasks wait for one of them at most, not for all.
 pub async fn make_way() {
     loop {
-        let before = copied();
+        let before = long_copies();
         crate::sleep(WAY).await;
-        if !is_long(copied() - before) {
+        if long_copies() == before {
             return;
         }
     }
@@ -132,7 +136,7 @@ mod tests {
     #[test]
     fn long_work_is_done_in_turns() {
         crate::sim::Sim::new(1).block_on(async {
-            let begun = copied();
+            let begun = long_copies();
             let all: Vec<_> = (0..8)
                 .map(|_| {
                     crate::spawn(async {
@@ -144,10 +148,10 @@ mod tests {
                 })
                 .collect();
             let mut last = begun;
-            while copied() - begun < 24 * LONG_BYTES {
+            while long_copies() - begun < 24 {
                 crate::sleep(WAY).await;
-                assert!(copied() - last <= LONG_BYTES, "{}", copied() - last);
-                last = copied();
+                assert!(long_copies() - last <= 1, "{}", long_copies() - last);
+                last = long_copies();
             }
             for task in all {
                 assert_eq!(task.await, Some(()));

@@ -523,11 +523,11 @@ impl Connection {
                     if self.makes_way {
                         work::make_way().await;
                     }
-                    let before = work::copied();
+                    let before = work::long_copies();
                     if batch.execute(command).await? == Flow::Close {
                         break true;
                     }
-                    self.makes_way = work::is_long(work::copied() - before);
+                    self.makes_way = work::long_copies() != before;
                 }
                 Parsed::Refused(Refused {
                     reply,
