@@ -521,7 +521,8 @@ impl Connection {
                 Parsed::Command { command, consumed } => {
                     rest.at += consumed;
                     if self.makes_way {
-                        work::make_way().await;
+                        // Boxed: a connection is as large as its largest future.
+                        Box::pin(work::make_way()).await;
                     }
                     let before = work::long_copies();
                     if batch.execute(command).await? == Flow::Close {

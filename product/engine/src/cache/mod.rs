@@ -275,7 +275,7 @@ impl Engine {
                     drop(fetched.take());
                     fetched = Fetched::read(&self.tiers, key, read, now).await?;
                     if fetched.as_ref().is_some_and(Fetched::is_long) {
-                        work::make_way().await;
+                        Box::pin(work::make_way()).await;
                     }
                 }
             }
