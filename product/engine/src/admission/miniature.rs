@@ -2,7 +2,7 @@
 //! simulation (Waldspurger et al., ATC '17). It tells how often the cache would hit under a rule of admission that is not at work.
 //!
 //! ```text
-//!   memory: CLOCK, by bytes ── leaves ──> admitted? ──> flash: FIFO, by bytes; what was read there is written once more
+//!   memory: CLOCK, by bytes ── leaves ──> admitted? ──> flash: FIFO, by bytes; items read there are written once more
 //!                                         └─ refused ──> ghosts
 //! ```
 //!
@@ -82,8 +82,9 @@ struct Record {
     bytes: u32,
 }
 
-/// Most bytes of memory of an entry: twice in the table, which is at least half full, and once in a queue that has grown.
-pub(super) const ENTRY_BYTES: usize = 2 * (size_of::<Entry>() + 1) + 2 * size_of::<Record>();
+/// Most bytes of memory of an entry: in the table and in each queue, which are at least half full.
+pub(super) const ENTRY_BYTES: usize =
+    2 * (size_of::<Entry>() + 1 + size_of::<Record>() + 2 * size_of::<u64>());
 
 /// A simulated cache.
 #[derive(Debug)]
@@ -278,7 +279,7 @@ impl Miniature {
         self.on_flash += u64::from(bytes);
     }
 
-    /// Drops the oldest items of a full flash. What was read there is written once more, up to half of what is dropped.
+    /// Drops the oldest items of a full flash. Items read there are written once more, up to half of the bytes dropped.
     fn reclaim(&mut self) {
         while self.on_flash > self.room.flash_bytes {
             self.has_been_full = true;

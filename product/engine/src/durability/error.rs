@@ -14,7 +14,7 @@ pub enum OpenError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The device cannot make durable what is written.
+    /// The device cannot make its writes durable.
     #[error(
         "it cannot be made durable ({0}): nothing on it has been changed; the log of the system says why it fails"
     )]

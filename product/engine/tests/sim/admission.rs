@@ -105,7 +105,7 @@ fn nothing_older_comes_back_whatever_is_admitted() {
     });
 }
 
-/// What comes back once and late finds its item only if flash gets every item: with `adaptive` it does.
+/// A key that comes back once and late finds its item only if flash gets every item: with `adaptive` it does.
 #[test]
 fn an_adaptive_admission_takes_everything_where_ghosts_find_less() {
     simulate(6, async {

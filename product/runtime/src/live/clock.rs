@@ -45,7 +45,8 @@ fn seconds_by_boot_clock() -> u32 {
     seconds(boot + ahead)
 }
 
-/// Returns the wall clock in nanoseconds, no earlier than a second after the epoch (0 is for no time) and no later than [`LATEST_START`].
+/// Returns the wall clock in nanoseconds, no earlier than a second after the epoch (0 is for no time) and no later than
+/// [`LATEST_START`].
 fn wall_at_start() -> i128 {
     nanos(clock_gettime(ClockId::Realtime)).clamp(NANOS, LATEST_START * NANOS)
 }

@@ -401,7 +401,7 @@ impl Observer for Learner {
                 self.observe(key, stored.known, Tally::update_later);
             }
             Event::Removed(key) => self.observe(key, None, Tally::update_later),
-            // What the cache did not have is no update.
+            // The store of a key that the cache did not have is no update.
             Event::Stored(..) => {}
             Event::Placed(bytes) => self.placed(bytes),
             Event::HeldBack => self.raise_the_bar(),
