@@ -23,7 +23,7 @@ pub struct ServeArgs {
     /// Address to listen on, HOST:PORT or unix:PATH; may be given more than once.
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<ListenAddress>,
-    /// Memory of the whole process: items, index, buffers, connections [default: 256MiB, or three quarters of a smaller memory cgroup].
+    /// Memory of the whole process: items, index, buffers, connections [default: 256MiB, or five eighths of a smaller memory cgroup].
     #[arg(long, value_name = "SIZE")]
     memory: Option<Size>,
     /// File or block device that holds the items.
