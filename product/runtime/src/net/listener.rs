@@ -138,11 +138,20 @@ impl Listener {
                     return Ok((Stream::new(socket), peer));
                 }
                 Err(error) if is_about_one_connection(error) && lost < MOST_LOST => lost += 1,
-                Err(error) => wait_after(error, &self.waiting, Interest::Readable).await?,
+                Err(error) => {
+                    let waited = wait_after(error, &self.waiting, Interest::Readable);
+                    if let Ok(waited) = crate::timeout(LOOKS_AGAIN, waited).await {
+                        waited?;
+                    }
+                }
             }
         }
     }
 }
+
+/// Time after which a listener looks for connections though none has been announced: while the system refuses `epoll_ctl`, the
+/// announcement of one may get lost.
+const LOOKS_AGAIN: Duration = Duration::from_secs(1);
 
 /// Connections lost in a row after which the system is taken to refuse all.
 const MOST_LOST: usize = 1000;
