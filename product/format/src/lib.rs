@@ -21,6 +21,7 @@ pub mod item;
 pub mod journal;
 pub mod journal_place;
 pub mod location;
+pub mod run_header;
 pub mod segment;
 pub mod superblock;
 
