@@ -26,24 +26,41 @@ impl PageBoundaries {
     /// Encodes the boundaries of all pages but the first: places in the order of hashes, in rising order, of a run of
     /// `items`.
     pub fn new(items: u32, boundaries: &[u32]) -> Self {
+        let mut this = Self::empty(items, boundaries.len() as u32);
+        let high_at = u64::from(this.len * this.low_bits);
+        for (number, &boundary) in boundaries.iter().enumerate() {
+            let step = this.step_of(boundary);
+            let low = step & this.low_mask();
+            this.set(number as u64 * u64::from(this.low_bits), low);
+            this.set(high_at + (step >> this.low_bits) + number as u64, 1);
+        }
+        this
+    }
+
+    /// Returns `len` boundaries of a run of `items`, without their bits.
+    fn empty(items: u32, len: u32) -> Self {
         let steps = STEPS * u64::from(items.max(1));
-        let len = boundaries.len() as u32;
         let low_bits = (steps / u64::from(len.max(1))).max(1).ilog2();
         let high_at = u64::from(len * low_bits);
         let bits = high_at + u64::from(len) + (steps >> low_bits) + 1;
-        let mut this = Self {
+        Self {
             steps,
             len,
             low_bits,
             words: vec![0; bits.div_ceil(64) as usize + 1].into(),
-        };
-        for (number, &boundary) in boundaries.iter().enumerate() {
-            let step = this.step_of(boundary);
-            let low = step & this.low_mask();
-            this.set(number as u64 * u64::from(low_bits), low);
-            this.set(high_at + (step >> low_bits) + number as u64, 1);
         }
-        this
+    }
+
+    /// Returns `len` encoded boundaries of a run of `items`; `None` if they have another number of words.
+    pub fn of_words(items: u32, len: u32, words: &[u64]) -> Option<Self> {
+        let mut this = Self::empty(items, len);
+        (this.words.len() == words.len()).then(|| this.words.copy_from_slice(words))?;
+        Some(this)
+    }
+
+    /// Returns the encoded boundaries.
+    pub fn words(&self) -> &[u64] {
+        &self.words
     }
 
     fn step_of(&self, order: u32) -> u64 {

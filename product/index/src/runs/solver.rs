@@ -81,3 +81,41 @@ pub struct Solution {
     /// For each slot, as many bits as a fingerprint has.
     pub(super) values: Vec<u16>,
 }
+
+impl Solution {
+    /// Returns the bytes of a solution of this shape.
+    fn bytes_of(shape: RibbonShape) -> usize {
+        (shape.slots() as usize * shape.fingerprint_bits() as usize).div_ceil(8)
+    }
+
+    /// Encodes the solution: slot by slot, the bits of each as they are, without gaps.
+    pub fn encode(&self, shape: RibbonShape) -> Vec<u8> {
+        let bits = shape.fingerprint_bits() as usize;
+        let mut out = vec![0; Self::bytes_of(shape) + 2];
+        for (slot, &value) in self.values.iter().enumerate() {
+            let at = slot * bits;
+            let shifted = u32::from(value) << (at % 8);
+            for (byte, more) in out[at / 8..].iter_mut().zip(shifted.to_le_bytes()) {
+                *byte |= more;
+            }
+        }
+        out.truncate(Self::bytes_of(shape));
+        out
+    }
+
+    /// Decodes a solution; `None` if it is not as long as one of this shape.
+    pub fn decode(shape: RibbonShape, bytes: &[u8]) -> Option<Self> {
+        if bytes.len() != Self::bytes_of(shape) {
+            return None;
+        }
+        let bits = shape.fingerprint_bits() as usize;
+        let byte = |at: usize| u32::from(bytes.get(at).copied().unwrap_or(0));
+        let value = |slot: usize| {
+            let at = slot * bits;
+            let word = byte(at / 8) | byte(at / 8 + 1) << 8 | byte(at / 8 + 2) << 16;
+            (word >> (at % 8)) as u16 & shape.fingerprint_mask()
+        };
+        let values = (0..shape.slots() as usize).map(value).collect();
+        Some(Self { values })
+    }
+}

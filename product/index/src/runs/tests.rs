@@ -53,6 +53,10 @@ proptest! {
                     let mut all = keys(random, count);
                     all.extend(&common);
                     let (solution, held) = solved(shape, &all);
+                    let encoded = solution.encode(shape);
+                    let decoded = Solution::decode(shape, &encoded);
+                    prop_assert_eq!(decoded.as_ref(), Some(&solution));
+                    prop_assert_eq!(Solution::decode(shape, &encoded[1..]), None);
                     match ribbon.publish(&solution) {
                         Some(column) => runs.push_back((column, held)),
                         None => prop_assert_eq!(runs.len() as u32, ribbon.columns()),
@@ -171,6 +175,10 @@ proptest! {
         let sizes = (0..count).map(|_| of_sizes.random_range(1..=largest));
         let (boundaries, items) = laid_out(&orders, sizes);
         let encoded = PageBoundaries::new(count, &boundaries);
+        let (pages, words) = (boundaries.len() as u32, encoded.words());
+        let again = PageBoundaries::of_words(count, pages, words);
+        prop_assert_eq!(again.as_ref(), Some(&encoded));
+        prop_assert_eq!(PageBoundaries::of_words(count, pages, &words[1..]), None);
         for (order, first, last) in items {
             let pages = encoded.pages_of(order);
             prop_assert!(u64::from(*pages.start()) <= first && last <= u64::from(*pages.end()));
