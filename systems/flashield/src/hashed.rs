@@ -225,7 +225,10 @@ impl Placement for Hashed {
                 expired,
             } => restore::close_segment(self, segment, dead, expired),
             Event::Recovered => restore::end(self),
-            Event::Placed(_) | Event::CheckpointEnded(_) => {}
+            Event::Placed { .. }
+            | Event::RunFound(_)
+            | Event::DeadKeysWanted(_)
+            | Event::CheckpointEnded(_) => {}
         }
     }
 

@@ -537,7 +537,10 @@ impl Placement for Tiered {
 
     fn note(&self, event: Event<'_>) {
         match event {
-            Event::SegmentRestored { .. } | Event::Placed(_) => {}
+            Event::SegmentRestored { .. }
+            | Event::Placed { .. }
+            | Event::RunFound(_)
+            | Event::DeadKeysWanted(_) => {}
             Event::Recovered => self.restored.recovered(),
             Event::CheckpointEnded(is_named) => {
                 self.cascade.checkpoints.saved(is_named);

@@ -370,6 +370,7 @@ impl Held<'_> {
             hash,
             item,
             priority: Priority::LOWEST,
+            is_listed: true,
         }];
         let flash = &self.tiers.flash;
         flash.place(&items, true, |_, placed| outcome = placed);

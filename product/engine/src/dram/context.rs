@@ -6,7 +6,8 @@ use super::log::Handle;
 use crate::admission::{Gate, Verdict};
 use crate::durability::FlushCutoffs;
 use crate::flash::Placed;
-use crate::format::item::ItemHeader;
+use crate::format::item::{CHECKSUM_BYTES, ItemHeader};
+use crate::format::segment::PAGE_BYTES;
 use crate::key::{HashSeed, KeyHash};
 use crate::store::{AppendItem, Priority};
 
@@ -55,12 +56,20 @@ impl EvictContext<'_> {
 
     /// Hands items to flash. Returns whether flash has the item, for each item for which there was space.
     pub(super) fn hand_over(&self, items: &Items, entries: &[(KeyHash, Handle)]) -> Vec<bool> {
+        let is_small = |handle| {
+            let bytes = CHECKSUM_BYTES + items.log.header(handle).body_bytes();
+            bytes <= PAGE_BYTES as usize
+        };
+        let small = entries.iter().filter(|&&(_, handle)| is_small(handle));
+        let least = self.flash.collecting().map(|it| it.least_unlisted);
+        let are_unlisted = least.is_some_and(|least| small.count() >= least);
         let batch: Vec<AppendItem<'_>> = entries
             .iter()
             .map(|&(hash, handle)| AppendItem {
                 hash,
                 item: items.log.item(handle).0,
                 priority: Priority::LOWEST,
+                is_listed: !are_unlisted || !is_small(handle),
             })
             .collect();
         let mut taken = Vec::with_capacity(batch.len());

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use super::dead::{DeadCopies, Listed};
 use super::journal::{ChunkRecords, Damaged, Journal};
 use super::recovery::{RecoveryQueue, Uncovered};
+use super::superseded::Superseded;
 use crate::format::checkpoint::{DeadKey, DeadList, Head, Packer, Section, merge};
 use crate::format::journal::{Record, is_generation, kept_hash};
 use crate::format::segment::{SegmentId, SummaryEntry};
@@ -49,6 +50,10 @@ pub(crate) struct CheckpointInput<'a> {
     /// How a start tells which copies of a key are dead.
     pub(crate) dead_copies: DeadCopies,
     pub(crate) recovery: &'a RecoveryQueue,
+    /// Calls its argument with each key that the index keeps as dead, if it alone tells which copies are dead.
+    pub(crate) outdated: EachDeadKey<'a>,
+    /// Dead keys that copies placed since supersede.
+    pub(crate) superseded: &'a Superseded,
 }
 
 /// Source of the dead positions of the live segments.
@@ -65,6 +70,9 @@ pub(crate) enum Deaths<'a> {
     /// their recorded positions.
     InSection(&'a [Uncovered]),
 }
+
+/// Calls its argument with each dead key.
+type EachDeadKey<'a> = &'a dyn Fn(&dyn Fn(DeadKey));
 
 type IsNamed<'a> = &'a dyn Fn(&SegmentRecord, &SummaryEntry) -> bool;
 
@@ -176,7 +184,7 @@ impl Checkpointer {
                     survey.located.clear();
                 }
                 let superseding = match input.dead_copies {
-                    DeadCopies::ByVersion => self.durable_segments(),
+                    DeadCopies::ByVersion | DeadCopies::AtReads => self.durable_segments(),
                     _ => HashSet::new(),
                 };
                 let lists = Lists {
@@ -193,6 +201,16 @@ impl Checkpointer {
                     let mut keys = join_dead_keys(known, survey);
                     let oldest = live.iter().map(|record| record.sequence).min();
                     keys.retain(|_, key| oldest.is_some_and(|oldest| oldest < key.before));
+                    if input.dead_copies.are_told_at_reads() {
+                        let struck = input
+                            .superseded
+                            .durable(&superseding, oldest.unwrap_or(u64::MAX));
+                        keys.retain(|hash, key| {
+                            struck
+                                .get(hash)
+                                .is_none_or(|&version| version < key.version)
+                        });
+                    }
                     if input.dead_copies == DeadCopies::ByVersion {
                         keys = self.without_superseded(keys, &superseding).await;
                     }
@@ -203,7 +221,15 @@ impl Checkpointer {
                     push_recovering(sink, input.recovery).await?;
                 }
             }
-            Deaths::Indexed(is_named) => lost = self.push_indexed(sink, &live, is_named).await?,
+            Deaths::Indexed(is_named) if input.dead_copies.are_told_at_reads() => {
+                lost = self.push_dead_keys(sink, &live, is_named, input).await?;
+            }
+            Deaths::Indexed(is_named) => {
+                let superseding = HashSet::new();
+                lost = self
+                    .push_indexed(sink, &live, &superseding, is_named)
+                    .await?;
+            }
             Deaths::InSection(uncovered) => {
                 let dead: HashMap<u64, &[u8]> = uncovered
                     .iter()
@@ -278,6 +304,7 @@ impl Checkpointer {
         &self,
         sink: &mut CheckpointSink,
         live: &[SegmentRecord],
+        superseding: &HashSet<u64>,
         is_named: IsNamed<'_>,
     ) -> Result<Vec<SegmentRecord>, NotWritten> {
         let (mut packed, mut lost) = (Packer::default(), Vec::new());
@@ -309,9 +336,46 @@ impl Checkpointer {
                 // Reclaimed since: its list is of no generation.
                 None => sequence = 0,
             }
-            push_list(sink, record.segment, sequence, false, packed.bytes()).await?;
+            let supersedes = superseding.contains(&sequence);
+            push_list(sink, record.segment, sequence, supersedes, packed.bytes()).await?;
             runtime::yield_now().await;
         }
+        Ok(lost)
+    }
+
+    /// Appends empty lists of the live segments, and the dead keys as the index has them. Returns the segments whose summaries
+    /// are lost.
+    async fn push_dead_keys(
+        &self,
+        sink: &mut CheckpointSink,
+        live: &[SegmentRecord],
+        is_named: IsNamed<'_>,
+        input: &CheckpointInput<'_>,
+    ) -> Result<Vec<SegmentRecord>, NotWritten> {
+        let durable = self.durable_segments();
+        let oldest = live.iter().map(|record| record.sequence).min();
+        let lost = self.push_indexed(sink, live, &durable, is_named).await?;
+        // In this order: a key goes from the index to the superseded ones.
+        let keys = Mutex::new(Vec::new());
+        (input.outdated)(&|key| keys.lock().push(key));
+        let mut keys = std::mem::take(&mut *keys.lock());
+        let all = input.superseded.all();
+        let (_, next_sequence) = self.store.appender().live_segments();
+        let struck = input
+            .superseded
+            .durable(&durable, oldest.unwrap_or(u64::MAX));
+        let is_left =
+            |&(hash, version): &(u64, u64)| struck.get(&hash).is_none_or(|&it| it < version);
+        keys.extend(
+            all.into_iter()
+                .filter(is_left)
+                .map(|(hash, version)| DeadKey {
+                    hash,
+                    version,
+                    before: next_sequence,
+                }),
+        );
+        push_keys(sink, &keys).await?;
         Ok(lost)
     }
 

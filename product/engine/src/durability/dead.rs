@@ -40,6 +40,9 @@ pub enum DeadCopies {
     /// By key and version: of the copies that a start finds the highest version counts, and no other. Segments are reclaimed
     /// in order of age.
     ByVersion,
+    /// By key and version, as the placement compares them at each read: a start gives it all dead keys, and it finds copies by
+    /// run headers and by summaries. Segments are reclaimed in order of age.
+    AtReads,
     /// By the index: a start finds it as it was at the last checkpoint, in the checkpoint's section. Items that were placed
     /// later are restored, and keys that were outdated later are invalidated, with the hash as far as the journal keeps it: its
     /// last 4 bits are 0. Segments are reclaimed in order of age.
@@ -55,6 +58,11 @@ impl DeadCopies {
     /// Whether a start finds the index as it was at the last checkpoint.
     pub(crate) fn are_in_section(self) -> bool {
         self == Self::BySection
+    }
+
+    /// Whether the placement alone tells which copies are dead.
+    pub(crate) fn are_told_at_reads(self) -> bool {
+        self == Self::AtReads
     }
 
     /// Whether the journal records the places of dead copies, at once or later.
@@ -104,6 +112,8 @@ pub(crate) struct DeadSet {
     /// Sequence numbers of the segments that superseded dead keys when the checkpoint was written, and whose generation is
     /// not on flash. A record of the segment's death takes it off.
     missing: HashMap<u32, u64>,
+    /// The same segments whose generation is on flash.
+    superseding: HashSet<u32>,
     /// Sequence number of the first segment opened after the checkpoint.
     next_sequence: u64,
     /// The placement's own part of the checkpoint.
@@ -296,6 +306,7 @@ impl DeadSet {
             retired: BTreeSet::new(),
             living: None,
             missing: HashMap::new(),
+            superseding: HashSet::new(),
             next_sequence: 0,
             section: None,
             cutoffs: vec![0; partitions as usize],
@@ -336,6 +347,9 @@ impl DeadSet {
             let segment = list.segment.0;
             if list.sequence > 0 && self.sequence_on_flash(segment) == list.sequence {
                 living.insert(segment);
+                if list.supersedes {
+                    self.superseding.insert(segment);
+                }
                 let packed = list.dead.into();
                 self.lists.lock().set(list.sequence, packed, self.max_bytes);
             } else if list.supersedes {
@@ -613,6 +627,11 @@ impl DeadSet {
         self.was_living(number)
             && !self.segments.contains(&number)
             && record.sequence >= self.lists.lock().floor
+    }
+
+    /// Returns whether the checkpoint counts on copies in the segment: dead keys that they supersede may be struck out.
+    pub(crate) fn supersedes(&self, record: &SegmentRecord) -> bool {
+        self.superseding.contains(&record.segment.0)
     }
 
     /// Unpacks the list of a segment, to classify its items.

@@ -8,6 +8,7 @@
 //!   index_device ── header of a separate device for the index
 //!   recovery ── the live segments whose summaries are still to be read
 //!   clock ── clocks by which the items of earlier runs expire
+//!   superseded ── dead keys that a checkpoint may strike out
 //!   flush ── version cutoffs of `flush_all`, and expiry
 //! ```
 //!
@@ -25,6 +26,7 @@ pub(crate) mod journal_place;
 pub(crate) mod medium;
 pub(crate) mod recovery;
 pub(crate) mod superblocks;
+pub(crate) mod superseded;
 
 pub(crate) use dead::CheckpointContents;
 pub use error::{Distrust, IndexDeviceError, OpenError};

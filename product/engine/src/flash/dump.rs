@@ -9,11 +9,12 @@ use futures_util::future::join_all;
 
 use super::FlashTier;
 use crate::format::item::{ItemHeader, ItemRef};
+use crate::format::run_header::HEADER_VERSION;
 use crate::format::segment::SummaryEntry;
 use crate::key::KeyHash;
 use crate::placement::Placement;
 use crate::reclaim::{Entered, Resident, next_run};
-use crate::store::{ReadError, SegmentRecord, SegmentStore};
+use crate::store::{ReadError, SegmentRecord, SegmentStore, offset_of};
 
 /// Maximum items for which the placement is asked at once: enough for some replies, since a full reply ends a part.
 const PART: usize = 1024;
@@ -61,7 +62,7 @@ impl DumpCursor {
                 return false;
             };
             self.after_sequence = record.sequence;
-            let entries = entries_of(tier.store(), &record).await;
+            let entries = entries_of(tier, &record).await;
             self.rest = entries.map(|entries| SegmentRest {
                 record,
                 entries,
@@ -166,15 +167,25 @@ fn next_segment(store: &SegmentStore, after_sequence: u64) -> Option<SegmentReco
         .min_by_key(|record| record.sequence)
 }
 
-/// Returns the summary of a segment; `None` if the segment is gone or cannot be read.
-async fn entries_of(store: &SegmentStore, record: &SegmentRecord) -> Option<Vec<SummaryEntry>> {
+/// Returns entries for the items of a segment; `None` if the segment is gone or cannot be read.
+async fn entries_of(tier: &FlashTier, record: &SegmentRecord) -> Option<Vec<SummaryEntry>> {
+    let store = tier.store();
     let pin = store.table().pin(record.segment, record.sequence)?;
-    if let Some(entries) = store.buffers().summary_in_memory(&pin) {
-        return Some(entries);
-    }
-    store
-        .reader()
-        .read_summary(record)
+    let entries = async {
+        let mut entries = match store.buffers().summary_in_memory(&pin) {
+            Some(entries) => entries,
+            None => store.reader().read_summary(record).await?,
+        };
+        if tier.upkeep.dead_copies.are_told_at_reads() {
+            let reader = store.reader();
+            let others = reader.unlisted(&pin, tier.hash_seed, &entries).await?;
+            entries.retain(|entry| entry.version.get() != HEADER_VERSION);
+            entries.extend(others);
+            entries.sort_unstable_by_key(offset_of);
+        }
+        Ok::<_, ReadError>(entries)
+    };
+    entries
         .await
         .inspect_err(|error| {
             let segment = record.segment.0;

@@ -30,12 +30,12 @@ use crate::durability::recovery::Uncovered;
 use crate::format::checkpoint::{Coverage, Head};
 use crate::format::item::CHECKSUM_BYTES;
 use crate::format::journal::{Record, chunk_words};
-use crate::format::segment::{SummaryEntry, largest_item};
-use crate::key::KeyHash;
+use crate::format::segment::{PAGE_BYTES, SummaryEntry, largest_item};
+use crate::key::{HashSeed, KeyHash};
 pub use crate::placement::BackgroundTask;
 use crate::placement::{
     Collecting, DeadCopies, Description, Displaced, Event, Inserted, Look, Placement, Probe,
-    SharedClock, Space,
+    SharedClock, Space, Superseded,
 };
 pub use crate::reclaim::FlashStats;
 use crate::reclaim::{Entered, Named, Reclaimer, Resident, Upkeep, Writing};
@@ -58,6 +58,20 @@ pub(crate) enum Placed {
 /// Sealed segments with one second's writes divided by this may wait for a write limit, in addition to the segments
 /// being written.
 const WAITING_SHARE: u64 = 2;
+
+/// Copies of a run header, and the bytes that each takes at most, but for the page that it may begin: for itself and for each of
+/// its items.
+const HEADERS: u32 = 2;
+const HEADER_ROOM: u32 = PAGE_BYTES + 512;
+const HEADER_ITEM_ROOM: u32 = 4;
+/// Items of a run whatever the size of a segment, if there are as many.
+const LEAST_AT_ONCE: u32 = 256;
+
+/// Returns the most items of a run, such that its headers take no more than a quarter of a segment.
+fn most_of_run(segment_bytes: u32) -> usize {
+    let each = segment_bytes / 4 / HEADERS;
+    (each.saturating_sub(HEADER_ROOM) / HEADER_ITEM_ROOM).max(LEAST_AT_ONCE) as usize
+}
 
 /// Memory in use, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,6 +97,8 @@ pub(crate) struct FlashTier {
     /// The CLOCK that memory may share with the index.
     pub(crate) clock: Arc<SharedClock>,
     checkpoint_wanted: Arc<Notify>,
+    superseded: Arc<Superseded>,
+    hash_seed: HashSeed,
     checkpointer: Checkpointer,
     /// The generation of the last flush whose items have been counted out.
     flushes_counted: AtomicU64,
@@ -100,6 +116,8 @@ pub(crate) struct Indexed {
     pub(crate) collecting: Option<Collecting>,
     pub(crate) clock: Arc<SharedClock>,
     pub(crate) checkpoint_wanted: Arc<Notify>,
+    pub(crate) superseded: Arc<Superseded>,
+    pub(crate) hash_seed: HashSeed,
 }
 
 /// State of the cache that a checkpoint holds, as of its cut.
@@ -133,6 +151,10 @@ impl FlashTier {
     ) -> Self {
         let upkeep = Arc::clone(&reclaimer.upkeep);
         let (store, journal) = (Arc::clone(&upkeep.store), Arc::clone(&upkeep.journal));
+        let most_at_once = match indexed.collecting {
+            Some(_) => most_of_run(store.table().segment_bytes()),
+            None => indexed.description.placed_at_once,
+        };
         Self {
             largest_body: largest_item(store.table().segment_bytes()) as usize - CHECKSUM_BYTES,
             fixed_bytes,
@@ -142,11 +164,13 @@ impl FlashTier {
             writing: Arc::clone(&reclaimer.writing),
             reclaimer,
             placement: indexed.placement,
-            placed_at_once: indexed.description.placed_at_once,
+            placed_at_once: most_at_once,
             places_larger_first: indexed.description.places_larger_first,
             collecting: indexed.collecting,
             clock: indexed.clock,
             checkpoint_wanted: indexed.checkpoint_wanted,
+            superseded: indexed.superseded,
+            hash_seed: indexed.hash_seed,
             flushes_counted: AtomicU64::new(0),
             partition_bits,
         }
@@ -276,9 +300,6 @@ impl FlashTier {
             }
             let batch = &items[done..done + fitting];
             let placed = self.append(batch, new, |number, placed| each(done + number, placed));
-            if let Some(last) = batch[..placed].last() {
-                self.placement.note(Event::Placed(last.hash));
-            }
             if placed < batch.len() {
                 return each(done + placed, Placed::NoSpace);
             }
@@ -309,47 +330,83 @@ impl FlashTier {
             // An entry that makes way for another is recorded. At a stop the last checkpoint records all of them.
             return 0;
         }
+        let is_run = batch.iter().any(|item| !item.is_listed);
+        let behind = match is_run {
+            true => HEADERS * (HEADER_ROOM + batch.len() as u32 * HEADER_ITEM_ROOM),
+            false => 0,
+        };
+        let mut outcomes = Vec::new();
         let mut number = 0;
-        let placed = self
-            .store()
-            .appender()
-            .append(batch, Source::Write, |index, place| {
-                let hash = batch[index].hash;
-                let header = batch[index].item.header;
-                let version = header.version.get();
-                self.note_write(hash, version);
-                let inserted = self.placement.insert(hash, version, place, header.clock());
-                let (displaced, placed) = match inserted {
-                    Inserted::Yes(displaced) => (displaced, Placed::OnFlash),
-                    Inserted::Full(displaced) => {
-                        upkeep.counters.index_full.add(1);
-                        // Neither this copy nor an older one may be found by a later start.
-                        if upkeep.dead_copies.are_located() {
-                            upkeep.displace(place);
-                        } else {
-                            // Recorded by key and version: a copy dead by its place would still supersede the key's record.
-                            self.store()
-                                .table()
-                                .count_out(place.segment, place.generation);
-                            self.journal_dead_key(hash, version + 1);
-                            if locates_later {
-                                // The key's record goes once its copies have been located, but this copy never is.
-                                upkeep.declare_dead(place);
-                            }
+        let mut appending = self.store().appender().begin();
+        let placed = appending.append(batch, Source::Write, behind, |index, place| {
+            let hash = batch[index].hash;
+            let header = batch[index].item.header;
+            let version = header.version.get();
+            self.note_write(hash, version);
+            let inserted = self.placement.insert(hash, version, place, header.clock());
+            let (displaced, placed) = match inserted {
+                Inserted::Yes(displaced) => (displaced, Placed::OnFlash),
+                Inserted::Full(displaced) => {
+                    upkeep.counters.index_full.add(1);
+                    // Neither this copy nor an older one may be found by a later start.
+                    if upkeep.dead_copies.are_located() {
+                        upkeep.displace(place);
+                    } else {
+                        // Recorded by key and version: a copy dead by its place would still supersede the key's record.
+                        self.store()
+                            .table()
+                            .count_out(place.segment, place.generation);
+                        self.journal_dead_key(hash, version + 1);
+                        if locates_later {
+                            // The key's record goes once its copies have been located, but this copy never is.
+                            upkeep.declare_dead(place);
                         }
-                        (displaced, Placed::Dropped)
                     }
-                };
-                if new || displaced != Displaced::Unknown {
-                    self.journal_displaced(hash, version, displaced);
+                    (displaced, Placed::Dropped)
                 }
-                each(index, placed);
-                number = index + 1;
-            });
+            };
+            if new || displaced != Displaced::Unknown {
+                self.journal_displaced(hash, version, displaced);
+            }
+            match is_run {
+                true => outcomes.push(placed),
+                false => each(index, placed),
+            }
+            number = index + 1;
+        });
         debug_assert_eq!(
             placed, number,
             "the store reports each item that it appends"
         );
+        let mut has_header = !is_run;
+        if let Some(last) = batch[..placed].last() {
+            let mut append_header = |header: AppendItem<'_>| {
+                let mut first = None;
+                let copies = [header; HEADERS as usize];
+                appending.append(&copies, Source::Write, 0, |_, place| {
+                    first.get_or_insert(place);
+                    // It is no item of the cache.
+                    let table = self.store().table();
+                    table.count_out(place.segment, place.generation);
+                });
+                has_header = first.is_some();
+                first
+            };
+            self.placement.note(Event::Placed {
+                last: last.hash,
+                append_header: is_run.then_some(&mut append_header),
+            });
+        }
+        drop(appending);
+        for (index, (mut outcome, item)) in outcomes.into_iter().zip(batch).enumerate() {
+            if !has_header && outcome == Placed::OnFlash {
+                // No start would find the item: neither it nor an older copy may be found any more.
+                self.journal_dead_key(item.hash, item.item.header.version.get() + 1);
+                upkeep.counters.items_lost.add(1);
+                outcome = Placed::Dropped;
+            }
+            each(index, outcome);
+        }
         if placed == batch.len() || !self.store().pool().is_exhausted() {
             return placed;
         }
@@ -460,7 +517,8 @@ impl FlashTier {
         let (live, _) = self.store().appender().live_segments();
         let is_named = |record: &SegmentRecord, entry: &SummaryEntry| {
             let item = Resident::of(record, entry);
-            matches!(self.placement.entry(&item), Entered::Yes(entry) if entry.is_own)
+            self.upkeep.dead_copies.are_told_at_reads()
+                || matches!(self.placement.entry(&item), Entered::Yes(entry) if entry.is_own)
         };
         let by_index = Deaths::Indexed(&is_named);
         let deaths = match cut.journal_end {
@@ -475,6 +533,8 @@ impl FlashTier {
             section: self.placement.section(&live, is_last).await?,
             dead_copies: self.upkeep.dead_copies,
             recovery: &self.upkeep.recovery,
+            outdated: &|each| self.placement.note(Event::DeadKeysWanted(each)),
+            superseded: &self.superseded,
         };
         let mut written = self.checkpointer.write(&input).await;
         // Before recovery has ended the index does not name every live item.
@@ -549,7 +609,8 @@ impl FlashTier {
     /// Returns the memory in use.
     pub(crate) fn memory(&self) -> MemoryUse {
         let index_use = &self.upkeep.index_use;
-        let index_bytes = index_use.bytes.get() + index_use.recovery_bytes.get();
+        let index_bytes =
+            index_use.bytes.get() + index_use.recovery_bytes.get() + self.superseded.memory_bytes();
         MemoryUse {
             index_bytes: index_bytes + self.upkeep.recovery.memory_bytes(),
             fixed_bytes: self.fixed_bytes,

@@ -10,6 +10,10 @@
 //! start: an expired item is removed only after it has superseded older copies, and an unreadable segment takes all
 //! older segments with it, since it may have held items that superseded theirs.
 //!
+//! If dead copies are told at reads, segments name runs by headers, and no item of a run is read. A header lost twice takes all
+//! older segments with it if a checkpoint counts on its segment. Otherwise the keys of the run's items are still recorded as
+//! dead, and the run is left out.
+//!
 //! Recovery waits for journal space as requests do, except in a segment that reclaim waits for: a checkpoint makes that
 //! space, and may need the segment. If the keys written during recovery take too much memory, the segments not read yet
 //! are given up.
@@ -22,7 +26,8 @@ use super::FlashTier;
 use crate::counter::Count as _;
 use crate::durability::dead::{DeadItems, DeadSet, ItemState};
 use crate::format::location::Place;
-use crate::format::segment::{Position, SummaryEntry};
+use crate::format::run_header::{HEADER_VERSION, RunHeader};
+use crate::format::segment::{Position, SegmentId, SummaryEntry};
 use crate::placement::{Batch, Displaced, Event, Restored, Space, Unlocated};
 use crate::reclaim::Resident;
 use crate::store::{ReadError, SegmentRecord};
@@ -30,12 +35,18 @@ use crate::sync::atomic::Ordering;
 
 /// Records that a task appends before it checks the journal's space again.
 const RECORDS_AT_ONCE: usize = 128;
+/// Run headers that are read at once.
+const HEADERS_AT_ONCE: usize = 16;
 /// Contested keys whose copies are read at once to find the later one, if versions alone decide.
 const CONTESTS_AT_ONCE: usize = 16;
 
 /// Reads segments until none is left. The task that finishes the last segment ends the recovery.
 pub(super) async fn read_segments(tier: &FlashTier) {
     let recovery = &tier.upkeep.recovery;
+    let mut headers = Headers::default();
+    if tier.upkeep.dead_copies.are_told_at_reads() && !recovery.is_running() {
+        tier.placement.note(Event::Recovered);
+    }
     while !tier.upkeep.is_ended.load(Ordering::Acquire) {
         if recovery.is_overgrown() {
             give_up_unread(tier).await;
@@ -43,7 +54,7 @@ pub(super) async fn read_segments(tier: &FlashTier) {
         let Some((record, dead)) = recovery.claim() else {
             break;
         };
-        match read_segment(tier, &record, &dead).await {
+        match read_segment(tier, &record, &dead, &mut headers).await {
             Reading::Ended => {
                 drop(dead);
                 recovery.finish(&record);
@@ -173,6 +184,101 @@ impl LeftOut {
     }
 }
 
+fn is_header(entry: &SummaryEntry) -> bool {
+    entry.version.get() == HEADER_VERSION
+}
+
+/// The run headers that have been read, each by the hash of its item's key. Its two copies lie one behind the other.
+#[derive(Default)]
+struct Headers {
+    /// Runs that the index has.
+    found: HashSet<u64>,
+    /// A header whose copy at the start of the last segment cannot be read, and on which a checkpoint counts.
+    lost: Option<u64>,
+}
+
+impl Headers {
+    /// Gives the index the runs of these entries of a segment, the newest first. Returns the number of their items; `None` if a
+    /// run is lost on which a checkpoint counts: older copies of its keys may count as alive.
+    async fn read(
+        &mut self,
+        tier: &FlashTier,
+        record: &SegmentRecord,
+        entries: &[SummaryEntry],
+        counts_on: bool,
+    ) -> Option<u64> {
+        let mut headers: Vec<(u64, u32, Option<RunHeader>)> = Vec::new();
+        for some in entries.chunks(HEADERS_AT_ONCE) {
+            let read = some.iter().map(|entry| read_header(tier, record, entry));
+            for (entry, header) in some.iter().zip(join_all(read).await) {
+                let offset = Position::from_bits(entry.position.get()).offset();
+                headers.push((entry.hash.get(), offset, header));
+            }
+        }
+        let here: HashSet<u64> = headers
+            .iter()
+            .filter(|(.., header)| header.is_some())
+            .map(|&(hash, ..)| hash)
+            .collect();
+        let is_known = |hash: &u64| here.contains(hash) || self.found.contains(hash);
+        if self.lost.take().is_some_and(|hash| !is_known(&hash)) {
+            return None;
+        }
+        let mut lost = headers
+            .iter()
+            .filter(|(hash, ..)| counts_on && !is_known(hash));
+        let lost = lost.try_fold(None, |_, &(hash, offset, _)| {
+            // The other copy may be at the end of the segment before.
+            (offset == 0).then_some(Some(hash))
+        });
+        self.lost = lost?;
+        let mut items = 0;
+        for (hash, _, header) in headers {
+            if let Some(header) = header
+                && self.found.insert(hash)
+            {
+                items += count_run(tier, &header);
+                tier.placement.note(Event::RunFound(&header));
+            }
+        }
+        Some(items)
+    }
+}
+
+/// Counts the items of a run in the segments that are there. Returns their number.
+fn count_run(tier: &FlashTier, header: &RunHeader) -> u64 {
+    let table = tier.store().table();
+    let mut items = 0;
+    for piece in &header.pieces {
+        let segment = SegmentId(piece.segment);
+        if piece.segment < table.segments() && table.sequence(segment) == piece.sequence {
+            table
+                .unlisted
+                .set(segment, table.unlisted.of(segment) + piece.items);
+            table.count_all_in(segment, piece.items);
+            items += u64::from(piece.items);
+        }
+    }
+    items
+}
+
+/// Reads a run header; `None` if it is lost.
+async fn read_header(
+    tier: &FlashTier,
+    record: &SegmentRecord,
+    entry: &SummaryEntry,
+) -> Option<RunHeader> {
+    let position = Position::from_bits(entry.position.get());
+    let reader = tier.store().reader();
+    reader
+        .read_run_header(record, position)
+        .await
+        .inspect_err(|error| {
+            tracing::warn!(segment = record.segment.0, %error, "a run header cannot be read");
+        })
+        .ok()
+}
+
 /// How the reading of a segment ended.
 enum Reading {
     /// The whole segment has been read, or it cannot be read.
@@ -181,7 +287,12 @@ enum Reading {
     LeftOff,
 }
 
-async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) -> Reading {
+async fn read_segment(
+    tier: &FlashTier,
+    record: &SegmentRecord,
+    dead: &DeadSet,
+    headers: &mut Headers,
+) -> Reading {
     let recovery = &tier.upkeep.recovery;
     let Some(_pin) = tier.store().table().pin(record.segment, record.sequence) else {
         return Reading::Ended;
@@ -199,7 +310,22 @@ async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) 
         }
     };
     let covered = (recovery.covered(record) as usize).min(entries.len());
-    let entries = &entries[covered..];
+    let mut entries = entries[covered..].to_vec();
+    let mut in_runs = 0;
+    if tier.upkeep.dead_copies.are_told_at_reads() {
+        // The newest first: an older copy does not take the place of a newer one.
+        entries.reverse();
+        let of_runs: Vec<SummaryEntry> = entries.extract_if(.., |entry| is_header(entry)).collect();
+        let counts_on = dead.supersedes(record);
+        match headers.read(tier, record, &of_runs, counts_on).await {
+            Some(items) => in_runs = items,
+            None => {
+                lose(tier, record);
+                return Reading::Ended;
+            }
+        }
+    }
+    let entries = &entries[..];
     let listed = entries.len() as u64;
     let mut offers = Vec::new();
     let mut left = LeftOut::default();
@@ -270,7 +396,7 @@ async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) 
         let dead = left.dead(record, entries);
         end_segment(tier, record, &dead, &left.expired);
     }
-    recovery.counters.items.add(alive);
+    recovery.counters.items.add(alive + in_runs);
     recovery.counters.items_dead.add(listed - alive);
     Reading::Ended
 }
@@ -316,7 +442,10 @@ fn classify(
             upkeep.declare_dead(item.place);
         }
         let is_expired = state == ItemState::Expired && !is_located;
-        (state == ItemState::Live || is_expired).then_some(Offer { item, is_expired })
+        let is_offered = state == ItemState::Live || is_expired;
+        // A copy that is told to be expired when it is read supersedes older ones until then.
+        let is_expired = is_expired && !upkeep.dead_copies.are_told_at_reads();
+        is_offered.then_some(Offer { item, is_expired })
     };
     entries.iter().filter_map(offer).collect()
 }

@@ -60,7 +60,8 @@ impl<'a> IndexOpener<'a> {
     pub(super) async fn open_loaded(&self, run: &mut RunStart) -> Result<Indexed, OpenError> {
         let mut indexed = self.open(run.take_section())?;
         let outdated = match self.description.dead_copies {
-            DeadCopies::BySection => run.outdated(),
+            DeadCopies::BySection => run.outdated(false),
+            DeadCopies::AtReads => run.outdated(true),
             _ => Vec::new(),
         };
         if let Err(error) = indexed.placement.load(outdated).await {
@@ -76,6 +77,7 @@ impl<'a> IndexOpener<'a> {
     fn open(&self, section: Option<Section>) -> Result<Indexed, OpenError> {
         let (config, shape) = (self.config, &self.shape);
         let (clock, checkpoint_wanted) = (Arc::default(), Arc::default());
+        let superseded = Arc::default();
         let placement = config.placement.open(Parts {
             image: shape.image_id,
             hash_seed: shape.hash_seed,
@@ -95,6 +97,7 @@ impl<'a> IndexOpener<'a> {
             journal: Arc::clone(&self.journal),
             checkpoint_wanted: Arc::clone(&checkpoint_wanted),
             clock: Arc::clone(&clock),
+            superseded: Arc::clone(&superseded),
         })?;
         Ok(Indexed {
             placement,
@@ -102,6 +105,8 @@ impl<'a> IndexOpener<'a> {
             collecting: self.collecting,
             clock,
             checkpoint_wanted,
+            superseded,
+            hash_seed: shape.hash_seed,
         })
     }
 }

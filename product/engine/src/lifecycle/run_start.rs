@@ -83,13 +83,16 @@ impl RunStart {
         last.dead.section.take()
     }
 
-    /// Returns the keys that were outdated after the last checkpoint, in an order that does not depend on the process.
-    pub(super) fn outdated(&mut self) -> Vec<(KeyHash, u64)> {
+    /// Returns the keys that were outdated after the last checkpoint, or `all`, in an order that does not depend on the process.
+    pub(super) fn outdated(&mut self, all: bool) -> Vec<(KeyHash, u64)> {
         let Some(last) = &mut self.last_run else {
             return Vec::new();
         };
         last.dead.clamp_keys(self.first_version);
-        let mut outdated: Vec<(u64, u64)> = last.dead.outdated().collect();
+        let mut outdated: Vec<(u64, u64)> = match all {
+            true => last.dead.keys().collect(),
+            false => last.dead.outdated().collect(),
+        };
         outdated.sort_unstable();
         let keys = outdated.into_iter();
         keys.map(|(hash, version)| (KeyHash(hash), version))
@@ -147,7 +150,7 @@ async fn last_run(
     let dead_copies = base.description.dead_copies;
     let goes_by_versions = matches!(
         dead_copies,
-        DeadCopies::ByVersion | DeadCopies::LocatedLater
+        DeadCopies::ByVersion | DeadCopies::LocatedLater | DeadCopies::AtReads
     );
     if goes_by_versions && !last_run.unreadable.is_empty() {
         // An unreadable segment may have had newer versions of items in other segments.

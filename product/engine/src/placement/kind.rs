@@ -12,6 +12,7 @@ use runtime::sync::Notify;
 use super::{Placement, SharedClock};
 use crate::durability::OpenError;
 use crate::durability::journal::Journal;
+use crate::durability::superseded::Superseded;
 use crate::format::checkpoint::Section;
 use crate::format::location::LocationCodec;
 use crate::key::HashSeed;
@@ -196,6 +197,8 @@ pub struct Collecting {
     pub group_bits: u32,
     /// Share of the memory for items that collected items may take, in sixteenths.
     pub sixteenths: u32,
+    /// Items that cross no page are listed in no summary where so many of them are placed together.
+    pub least_unlisted: usize,
 }
 
 impl IndexSizes {
@@ -258,4 +261,7 @@ pub struct Parts {
     pub checkpoint_wanted: Arc<Notify>,
     /// The CLOCK of memory, for an index that shares it.
     pub clock: Arc<SharedClock>,
+    /// Collects the dead keys that copies placed since supersede, from an index whose dead copies are told
+    /// [at reads](crate::durability::dead::DeadCopies::AtReads).
+    pub superseded: Arc<Superseded>,
 }

@@ -28,11 +28,13 @@ use std::sync::Arc;
 
 use crate::durability::OpenError;
 pub use crate::durability::dead::DeadCopies;
-use crate::format::checkpoint::Section;
+pub use crate::durability::superseded::Superseded;
+use crate::format::checkpoint::{DeadKey, Section};
 use crate::format::location::Place;
+use crate::format::run_header::RunHeader;
 use crate::key::{Key, KeyHash};
 use crate::reclaim::{Resident, Residents};
-use crate::store::{FlashItem, Patience, ReadError, SegmentRecord};
+use crate::store::{AppendItem, FlashItem, Patience, ReadError, SegmentRecord};
 
 /// The future of a placement's work; it stays on the thread that started it.
 pub type PlacementFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -142,8 +144,10 @@ pub struct Batch<'a> {
     pub lost_marks: &'a [u32],
 }
 
+/// Appends a run header. Returns the place of its first copy; `None` if there is no space.
+pub type AppendHeader<'a> = &'a mut dyn FnMut(AppendItem<'_>) -> Option<Place>;
+
 /// Event that concerns the index.
-#[derive(Clone, Copy)]
 pub enum Event<'a> {
     /// A segment of an earlier run has been restored. An index whose entries do not tell keys apart must now ensure that no
     /// entry leads to the dead or the expired items.
@@ -157,8 +161,19 @@ pub enum Event<'a> {
     },
     /// Every segment of the earlier run has been restored.
     Recovered,
-    /// Items have been placed together, the last one with this hash. Called under the lock of their partition.
-    Placed(KeyHash),
+    /// Items have been placed together. Called under the lock of their partition.
+    Placed {
+        /// Hash of the last one.
+        last: KeyHash,
+        /// If those that cross no page are listed in no summary: appends the run header that names them, twice. Without a header
+        /// they are lost.
+        append_header: Option<AppendHeader<'a>>,
+    },
+    /// Recovery has found a run that is older than all others of its group so far. Of its segments, those that the table does
+    /// not have are gone.
+    RunFound(&'a RunHeader),
+    /// A checkpoint needs the keys that the index keeps as dead.
+    DeadKeysWanted(&'a dyn Fn(DeadKey)),
     /// The checkpoint that holds the last section is in force, or is not. `None` means that the outcome is unknown: before
     /// the engine asks for another section, it makes sure that the earlier checkpoint is in force. The event is also sent if
     /// there was no section.
@@ -218,7 +233,8 @@ pub trait Placement: Residents {
 
     /// Loads the index from the section that it was opened with, or prepares an empty index. Then invalidates the keys that
     /// were `outdated` after the last checkpoint. Called once, before all other methods. An index in a section takes no
-    /// additional memory for the outdated keys, however many they are; other indexes get none.
+    /// additional memory for the outdated keys, however many they are; one that tells dead copies at reads gets all dead keys;
+    /// other indexes get none.
     ///
     /// # Errors
     /// If the index cannot be read. The image then starts empty, with a new placement.

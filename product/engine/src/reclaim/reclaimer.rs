@@ -569,6 +569,7 @@ impl Reclaimer {
                 hash: Resident::of(record, entry).hash,
                 item: *item,
                 priority: Priority::LOWEST,
+                is_listed: true,
             })
             .collect();
         let resident = |number: usize| Resident::of(record, &items[number].0);

@@ -134,7 +134,11 @@ impl Writing {
             let item = ItemRef::decode(item, record.sequence, offset).ok()?;
             Some(memory.as_ref()?.holds(&of(entry), item.key))
         };
-        let (mut lost, mut unplaced) = (0, 0);
+        // An index of runs forgets nothing: reads find that the segment is gone.
+        let (mut lost, mut unplaced) = (
+            u64::from(self.upkeep.store.table().unlisted.of(record.segment)),
+            0,
+        );
         for entry in &failure.entries {
             if residents.check(&of(entry), &mut |_| false) == Named::Removed {
                 match is_in_memory(entry) {

@@ -43,8 +43,8 @@ use crate::format::item::ItemRef;
 use crate::format::location::Place;
 use crate::format::segment::{Position, SegmentId, SummaryEntry};
 use crate::key::KeyHash;
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 
 /// Fill of a buffer from which it is worth sealing short, as a fraction of the segment.
 const WORTH_SEALING: (u32, u32) = (3, 4);
@@ -99,64 +99,22 @@ impl Appender {
         }
     }
 
-    /// Appends `items` in order. Calls `placed` with the place of each before any later append can seal its segment.
-    /// Returns the number of items appended: fewer than all when there is no space, and then
-    /// [`space`](SegmentPool::space) tells when to try again.
-    ///
-    /// An item longer than [`largest_item`](crate::format::segment::largest_item) never fits: the caller has checked
-    /// that.
+    /// Appends `items` in order, with nothing kept free behind them; see [`Appending::append`].
     pub(crate) fn append(
         &self,
         items: &[AppendItem<'_>],
         source: Source,
-        mut placed: impl FnMut(usize, Place),
+        placed: impl FnMut(usize, Place),
     ) -> usize {
-        let mut cursor = self.filling.lock();
-        if self.pool.beyond_reserved(source).is_none() {
-            return 0;
+        self.begin().append(items, source, 0, placed)
+    }
+
+    /// Locks the appender: what is appended until the end lies together.
+    pub(crate) fn begin(&self) -> Appending<'_> {
+        Appending {
+            cursor: self.filling.lock(),
+            appender: self,
         }
-        let mut done = 0;
-        while done < items.len() {
-            let wanted = self.streams.stream_of(&items[done], source);
-            if cursor.layouts[wanted] == StreamLayout::Hashed {
-                let append = &items[done];
-                let placed = |place| placed(done, place);
-                if !self.append_hashed(&mut cursor, wanted, append, source, placed) {
-                    break;
-                }
-                done += 1;
-                continue;
-            }
-            let Some((stream, buffer)) = self.buffer_for(&mut cursor, wanted, source) else {
-                break;
-            };
-            let mut content = self.buffers.lock(buffer);
-            let Content::Filling(filling) = &mut *content else {
-                unreachable!("the cursor names a buffer that is being filled");
-            };
-            let (segment, generation) = (filling.segment, filling.sequence);
-            let is_wanted = |item: &&AppendItem<'_>| self.streams.stream_of(item, source) == wanted;
-            while let Some(append) = items.get(done).filter(is_wanted) {
-                let Some(position) = filling.append(append, source) else {
-                    self.seal(&mut content, buffer);
-                    cursor.filling[stream] = None;
-                    break;
-                };
-                // Before the index names the item, and so before `count_out` can be called for it.
-                self.table.count_in(segment);
-                placed(
-                    done,
-                    Place {
-                        segment,
-                        generation,
-                        position,
-                    },
-                );
-                done += 1;
-            }
-        }
-        self.counters.items_appended.add(done as u64);
-        done
     }
 
     /// Seals every segment being filled that holds items, so that it gets written.
@@ -165,7 +123,7 @@ impl Appender {
         for filling in &mut cursor.filling {
             let Some(buffer) = *filling else { continue };
             let mut content = self.buffers.lock(buffer);
-            if matches!(&*content, Content::Filling(filling) if filling.items > 0) {
+            if matches!(&*content, Content::Filling(filling) if filling.data_bytes > 0) {
                 self.seal(&mut content, buffer);
                 *filling = None;
             }
@@ -295,6 +253,13 @@ impl Appender {
         }
         let buffer = self.open(cursor, stream, source)?;
         Some((stream, buffer))
+    }
+
+    /// Returns whether a segment can be opened behind the one being filled. A checkpoint may still take the last one.
+    fn has_another(&self, cursor: &Cursor, source: Source) -> bool {
+        self.may_open(cursor, source)
+            && !self.pool.has_nothing_left()
+            && self.buffers.free_buffer_for(source).is_some()
     }
 
     /// Returns whether another segment may be opened for items of this source.
@@ -465,13 +430,14 @@ impl Appender {
         let Filling {
             segment,
             items,
+            unlisted,
             taken_bytes,
             flushed,
             copied_bytes,
             ..
         } = filling;
         let bytes = Arc::new(filling.finish(self.table.image));
-        self.table.seal(segment, items, taken_bytes);
+        self.table.seal(segment, items, unlisted, taken_bytes);
         Content::Sealed {
             segment,
             bytes,
@@ -537,6 +503,7 @@ impl Appender {
                 hash,
                 item,
                 priority: Priority::LOWEST,
+                is_listed: true,
             };
             if let Some(position) = filling.append(&append, Source::Copy) {
                 placed.push((entry, position));
@@ -565,5 +532,90 @@ impl Appender {
         self.counters.segments_moved.add(1);
         self.pool.work().notify_all();
         true
+    }
+}
+
+/// An [`Appender`] to which no other thread appends meanwhile.
+pub(crate) struct Appending<'a> {
+    appender: &'a Appender,
+    cursor: MutexGuard<'a, Cursor>,
+}
+
+impl Appending<'_> {
+    /// Appends `items` in order, as long as `behind` bytes of further items find space as well. Calls `placed` with the place of
+    /// each before any later append can seal its segment. Returns the number of items appended: fewer than all when there is no
+    /// space, and then [`space`](SegmentPool::space) tells when to try again.
+    ///
+    /// An item longer than [`largest_item`](crate::format::segment::largest_item) never fits: the caller has checked
+    /// that.
+    pub(crate) fn append(
+        &mut self,
+        items: &[AppendItem<'_>],
+        source: Source,
+        behind: u32,
+        mut placed: impl FnMut(usize, Place),
+    ) -> usize {
+        let (appender, cursor) = (self.appender, &mut *self.cursor);
+        if appender.pool.beyond_reserved(source).is_none() {
+            return 0;
+        }
+        let (mut done, mut is_full) = (0, false);
+        while done < items.len() && !is_full {
+            let wanted = appender.streams.stream_of(&items[done], source);
+            if cursor.layouts[wanted] == StreamLayout::Hashed {
+                let append = &items[done];
+                let placed = |place| placed(done, place);
+                if !appender.append_hashed(cursor, wanted, append, source, placed) {
+                    break;
+                }
+                done += 1;
+                continue;
+            }
+            let Some((stream, buffer)) = appender.buffer_for(cursor, wanted, source) else {
+                break;
+            };
+            let kept_free = match behind > 0 && !appender.has_another(cursor, source) {
+                true => behind,
+                false => 0,
+            };
+            let (buffers, filled) = (&appender.buffers, cursor.count());
+            let are_written = buffers.count() > buffers.free_buffers() + filled;
+            let mut content = buffers.lock(buffer);
+            let Content::Filling(filling) = &mut *content else {
+                unreachable!("the cursor names a buffer that is being filled");
+            };
+            if kept_free > 0 && done == 0 && are_written && !filling.has_room_for(items, kept_free)
+            {
+                // A part of the items would make a run of its own. A buffer becomes free before long.
+                break;
+            }
+            let (segment, generation) = (filling.segment, filling.sequence);
+            let is_wanted =
+                |item: &&AppendItem<'_>| appender.streams.stream_of(item, source) == wanted;
+            while let Some(append) = items.get(done).filter(is_wanted) {
+                if kept_free > 0 && !filling.has_room_for(&[*append], kept_free) {
+                    is_full = true;
+                    break;
+                }
+                let Some(position) = filling.append(append, source) else {
+                    appender.seal(&mut content, buffer);
+                    cursor.filling[stream] = None;
+                    break;
+                };
+                // Before the index names the item, and so before `count_out` can be called for it.
+                appender.table.count_in(segment);
+                placed(
+                    done,
+                    Place {
+                        segment,
+                        generation,
+                        position,
+                    },
+                );
+                done += 1;
+            }
+        }
+        appender.counters.items_appended.add(done as u64);
+        done
     }
 }

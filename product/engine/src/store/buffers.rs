@@ -247,11 +247,15 @@ impl Buffers {
         let unwritten = |buffer: &Mutex<Content>| {
             let mut content = buffer.lock();
             let (segment, items) = match &*content {
-                Content::Filling(filling) => (filling.segment, filling.items),
-                Content::Sealed { segment, .. } => (*segment, self.table.record(*segment).items),
+                Content::Filling(filling) => (filling.segment, filling.items + filling.unlisted),
+                Content::Sealed { segment, .. } => {
+                    let listed = self.table.record(*segment).items;
+                    (*segment, listed + self.table.unlisted.of(*segment))
+                }
                 Content::Free(_) | Content::Lost => return 0,
             };
-            let flushed = content.flushed().map_or(0, |flushed| flushed.items);
+            let flushed = content.flushed();
+            let flushed = flushed.map_or(0, |flushed| flushed.items + flushed.unlisted);
             let live = self.table.valid_items(segment);
             u64::from(live.min(items - flushed))
         };
@@ -275,7 +279,8 @@ impl Buffers {
         let mut filling = HashMap::new();
         for buffer in &self.contents {
             if let Content::Filling(open) = &*buffer.lock() {
-                filling.insert(open.segment, (open.items, open.taken_bytes));
+                let items = open.items + open.unlisted;
+                filling.insert(open.segment, (items, open.taken_bytes));
             }
         }
         let mut sum = StoreUse::default();
@@ -334,7 +339,10 @@ impl Buffers {
     /// Notes that a whole sealed segment has been written. `forgotten` is the count of failed syncs when the write
     /// began.
     pub(super) fn note_whole(&self, segment: SegmentId, buffer: usize, forgotten: u32) {
-        let items = self.table.record(segment).items;
+        let (items, unlisted) = (
+            self.table.record(segment).items,
+            self.table.unlisted.of(segment),
+        );
         if let Content::Sealed {
             bytes,
             flushed,
@@ -347,6 +355,7 @@ impl Buffers {
             if flushed.forgotten == forgotten {
                 *flushed = Flushed {
                     items,
+                    unlisted,
                     data_bytes: bytes.len() as u32,
                     copied_bytes: *copied_bytes,
                     is_begun: true,

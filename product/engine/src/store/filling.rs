@@ -21,6 +21,8 @@ pub(super) const FLUSH_BYTES: u32 = 64 << 10;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Flushed {
     pub(super) items: u32,
+    /// Items that the summary does not list.
+    pub(super) unlisted: u32,
     pub(super) data_bytes: u32,
     /// Bytes of the items on flash that reclaim has copied.
     pub(super) copied_bytes: u32,
@@ -53,7 +55,10 @@ pub(super) struct Filling {
     /// The space of a hashed segment; `None` in other layouts.
     hashed: Option<HashedSpace>,
     pub(super) data_bytes: u32,
+    /// Items that the summary lists.
     pub(super) items: u32,
+    /// The other items.
+    pub(super) unlisted: u32,
     pub(super) flushed: Flushed,
     /// Bytes taken by items, their slots and their summary entries.
     pub(super) taken_bytes: u32,
@@ -87,6 +92,7 @@ impl Filling {
             hashed,
             data_bytes: 0,
             items: 0,
+            unlisted: 0,
             flushed: Flushed::default(),
             taken_bytes: 0,
             copied_bytes: 0,
@@ -107,7 +113,8 @@ impl Filling {
                 .next(self.pages, self.data_bytes, self.items, bytes),
         };
         let slot_bytes = self.layout.slot_bytes();
-        let summary = summary_offset(self.bytes.len() as u32, self.items + 1)?;
+        let entries = u32::from(append.is_listed);
+        let summary = summary_offset(self.bytes.len() as u32, self.items + entries)?;
         if offset.checked_add(bytes.max(slot_bytes))? > summary {
             return None;
         }
@@ -117,17 +124,20 @@ impl Filling {
         append
             .item
             .encode(&mut self.bytes[offset as usize..], self.sequence, offset);
-        let entry = SummaryEntry {
-            hash: append.hash.0.into(),
-            version: append.item.header.version,
-            expiry: append.item.header.expiry,
-            position: position.bits().into(),
-        };
-        let at = summary as usize;
-        self.bytes[at..at + SUMMARY_ENTRY_BYTES as usize].copy_from_slice(entry.as_bytes());
+        if append.is_listed {
+            let entry = SummaryEntry {
+                hash: append.hash.0.into(),
+                version: append.item.header.version,
+                expiry: append.item.header.expiry,
+                position: position.bits().into(),
+            };
+            let at = summary as usize;
+            self.bytes[at..at + SUMMARY_ENTRY_BYTES as usize].copy_from_slice(entry.as_bytes());
+        }
         self.data_bytes = self.data_bytes.max(offset + bytes);
-        self.items += 1;
-        let taken = bytes.max(slot_bytes) + SUMMARY_ENTRY_BYTES;
+        self.items += entries;
+        self.unlisted += 1 - entries;
+        let taken = bytes.max(slot_bytes) + entries * SUMMARY_ENTRY_BYTES;
         self.taken_bytes += taken;
         match source {
             Source::Write => {}
@@ -138,6 +148,15 @@ impl Filling {
             Source::Leveling => self.copied_bytes += taken,
         }
         Some(position)
+    }
+
+    /// Returns whether items fit and leave about this many bytes.
+    pub(super) fn has_room_for(&self, items: &[AppendItem<'_>], behind: u32) -> bool {
+        let bytes = |item: &AppendItem<'_>| {
+            item.item.flash_bytes() as u64 + u64::from(SUMMARY_ENTRY_BYTES + UNIT_BYTES)
+        };
+        let wanted = items.iter().map(bytes).sum::<u64>() + u64::from(behind + FOOTER_BYTES);
+        u64::from(self.filled_bytes()) + wanted <= self.bytes.len() as u64
     }
 
     /// Marks the end of the page of the last item if the next one begins behind that page.

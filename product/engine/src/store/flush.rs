@@ -178,6 +178,7 @@ impl Flusher {
         };
         let target = Flushed {
             items: filling.items,
+            unlisted: filling.unlisted,
             data_bytes: filling.data_bytes,
             copied_bytes: filling.copied_bytes,
             is_begun: true,
@@ -185,7 +186,7 @@ impl Flusher {
         };
         let done = &filling.flushed;
         let is_due = match which {
-            Unflushed::Items => target.items != done.items,
+            Unflushed::Items => target.data_bytes != done.data_bytes,
             Unflushed::Copies => target.copied_bytes != done.copied_bytes,
         };
         is_due.then(|| Flush {

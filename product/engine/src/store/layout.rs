@@ -133,6 +133,8 @@ pub struct AppendItem<'a> {
     pub item: ItemRef<'a>,
     /// Priority that reads gave the item in its old segment; for copies alone.
     pub priority: Priority,
+    /// Whether the segment's summary gets an entry for the item. A run header names the others.
+    pub is_listed: bool,
 }
 
 /// The streams that a placement fills. Called with the store's locks held: implementations take no locks and do not

@@ -187,6 +187,7 @@ mod tests {
                 hash: KeyHash(0),
                 item,
                 priority,
+                is_listed: true,
             };
             points.stream_of(&item, source)
         };

@@ -17,16 +17,22 @@ use super::flash_item::FlashItem;
 use super::parts::Parts;
 use super::segment::SegmentRecord;
 use super::table::{SegmentPin, SegmentTable};
+use super::walk::Walk;
 use crate::counter::Count as _;
 use crate::format::FormatError;
 use crate::format::item::{CHECKSUM_BYTES, ItemHeader, ItemRef, is_page_end};
+use crate::format::run_header::RunHeader;
 use crate::format::segment::{
     FOOTER_BYTES, Footer, PAGE_BYTES, Position, SUMMARY_ENTRY_BYTES, SegmentId, SummaryEntry,
     UNIT_BYTES, decode_tail, largest_item, may_start_large,
 };
+use crate::key::HashSeed;
 
 /// Longest read, in bytes, that does not wait behind longer ones.
 const SMALL_READ_BYTES: usize = PAGE_BYTES as usize;
+
+/// Bytes of a segment read at once to find the items that its summary does not list.
+const WALK_BYTES: usize = 256 << 10;
 
 /// Time that a read may wait for its share of the memory.
 const READ_PATIENCE: Duration = Duration::from_secs(30);
@@ -335,6 +341,52 @@ impl Reader {
             .await?;
         let (_, entries) = self.decode_tail(record, &bytes)?;
         Ok(entries)
+    }
+
+    /// Reads a run header of a written segment, with repeated reads as in [`read_patiently`](Blocks::read_patiently).
+    ///
+    /// # Errors
+    /// [`ReadError`]; a header that does not verify is counted as one corrupt item.
+    pub(crate) async fn read_run_header(
+        &self,
+        record: &SegmentRecord,
+        position: Position,
+    ) -> Result<RunHeader, ReadError> {
+        let offset = position.offset();
+        let page = offset / PAGE_BYTES * PAGE_BYTES;
+        let len = self.table.read_bytes(record.segment, position);
+        let bytes = self
+            .blocks
+            .read_patiently(record.segment, page, len)
+            .await?;
+        ItemRef::decode(&bytes[(offset - page) as usize..], record.sequence, offset)
+            .and_then(|item| RunHeader::decode(item.value))
+            .map_err(|source| self.corrupt(record.segment, offset, source))
+    }
+
+    /// Returns entries for the items of a pinned segment that its summary, whose entries are `listed`, does not list: for all
+    /// that verify, in the order in which they lie.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(crate) async fn unlisted(
+        &self,
+        pin: &SegmentPin<'_>,
+        seed: HashSeed,
+        listed: &[SummaryEntry],
+    ) -> Result<Vec<SummaryEntry>, ReadError> {
+        let mut walk = Walk::new(pin.sequence, seed, listed);
+        let segment_bytes = self.table.segment_bytes();
+        for start in (0..segment_bytes).step_by(WALK_BYTES) {
+            let len = (segment_bytes - start).min(WALK_BYTES as u32) as usize;
+            let part = match self.buffers.buffered(pin, start, len) {
+                Some(part) => part,
+                None => self.blocks.read_range(pin.segment, start, len).await?,
+            };
+            walk.go_through(&part, start);
+            runtime::yield_now().await;
+        }
+        Ok(walk.found)
     }
 
     /// Reads the summary of a written segment, in the order in which the items lie.

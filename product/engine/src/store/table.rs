@@ -7,6 +7,7 @@ use runtime::sync::Notify;
 use super::layout::SlotPages;
 use super::priority::Priority;
 use super::segment::SegmentRecord;
+use super::unlisted::Unlisted;
 use crate::counter::{Count as _, Striped};
 use crate::format::segment::{PAGE_BYTES, Position, SegmentId};
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -16,7 +17,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 struct Segment {
     /// Sequence number of its present generation, 0 when free.
     sequence: AtomicU64,
-    /// Number of items, once sealed.
+    /// Number of items in the summary, once sealed.
     items: AtomicU32,
     /// Number of items that the index names and no flush of the cache has made dead.
     live: AtomicU32,
@@ -61,6 +62,7 @@ const DRAINING: u32 = 1 << 31;
 /// once no pin is left.
 pub struct SegmentTable {
     segments: Box<[Segment]>,
+    pub(crate) unlisted: Unlisted,
     segment_bytes: u32,
     /// Id of the image that the segments belong to.
     pub(super) image: u64,
@@ -109,6 +111,7 @@ impl SegmentTable {
     ) -> Self {
         Self {
             segments: (0..segments).map(|_| Segment::default()).collect(),
+            unlisted: Unlisted::new(segments),
             segment_bytes,
             image,
             slot_pages,
@@ -222,8 +225,8 @@ impl SegmentTable {
         let live = u64::from(state.live.load(Ordering::Relaxed));
         match state.slot_bytes.load(Ordering::Relaxed) {
             0 => {
-                let items = u64::from(state.items.load(Ordering::Relaxed).max(1));
-                live * u64::from(self.segment_bytes) / items
+                let items = state.items.load(Ordering::Relaxed) + self.unlisted.of(segment);
+                live * u64::from(self.segment_bytes) / u64::from(items.max(1))
             }
             slot_bytes => {
                 let slots = self.slot_pages.slots_of(self.segment_bytes, slot_bytes);
@@ -275,7 +278,7 @@ impl SegmentTable {
         }
         Some(SegmentUse {
             live,
-            items: state.items.load(Ordering::Acquire),
+            items: state.items.load(Ordering::Acquire) + self.unlisted.of(segment),
             item_bytes: state.item_bytes.load(Ordering::Relaxed),
         })
     }
@@ -299,6 +302,7 @@ impl SegmentTable {
         let state = self.segment(segment);
         state.sequence.store(sequence, Ordering::Release);
         state.items.store(0, Ordering::Release);
+        self.unlisted.set(segment, 0);
         state.live.store(0, Ordering::Release);
         state.item_bytes.store(0, Ordering::Relaxed);
         state.sealed_at.store(0, Ordering::Relaxed);
@@ -312,9 +316,11 @@ impl SegmentTable {
         state.buffer.store(buffer as u8 + 1, Ordering::Release);
     }
 
-    /// Notes that a segment has been sealed with `items` items, which take `item_bytes` bytes.
-    pub(super) fn seal(&self, segment: SegmentId, items: u32, item_bytes: u32) {
+    /// Notes that a segment has been sealed with `items` items in its summary and `unlisted` others, which take `item_bytes`
+    /// bytes.
+    pub(super) fn seal(&self, segment: SegmentId, items: u32, unlisted: u32, item_bytes: u32) {
         let state = self.segment(segment);
+        self.unlisted.set(segment, unlisted);
         state.item_bytes.store(item_bytes, Ordering::Relaxed);
         let now = runtime::unix_seconds();
         state.sealed_at.store(now, Ordering::Relaxed);

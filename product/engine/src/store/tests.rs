@@ -189,6 +189,7 @@ fn append_from(
         hash,
         item,
         priority: Priority::LOWEST,
+        is_listed: true,
     };
     store
         .appender()

@@ -425,7 +425,10 @@ impl Placement for Sliced {
 
     fn note(&self, event: Event<'_>) {
         match event {
-            Event::SegmentRestored { .. } | Event::Placed(_) => {}
+            Event::SegmentRestored { .. }
+            | Event::Placed { .. }
+            | Event::RunFound(_)
+            | Event::DeadKeysWanted(_) => {}
             Event::Recovered => self.restored.recovered(),
             // If the outcome is unknown, the engine makes sure that the section is not in force before it asks for another.
             Event::CheckpointEnded(Some(true)) => {

@@ -1,19 +1,23 @@
 //! [`Group`]: the index of the items of one group.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 
-use index::runs::RibbonKey;
+use index::runs::{RibbonKey, RibbonShape};
 
-use super::run::{RunItems, Stretch, ribbon_key};
-use super::run_set::RunSet;
+use super::run::{Run, Stretch, bytes_of, ribbon_key};
+use super::run_set::{RunSet, shape_for};
+use crate::format::checkpoint::DeadKey;
 use crate::format::journal::kept_hash;
 use crate::format::location::Place;
+use crate::format::run_header::{RunHeader, RunPiece};
+use crate::format::segment::SegmentId;
 use crate::key::{KeyHash, Passthrough};
+use crate::placement::Superseded;
 use crate::reclaim::Resident;
-
-/// Runs of fewer items have entries of their own instead.
-const LEAST_RUN_ITEMS: usize = 32;
 
 /// Bytes of memory of a slot in a table of own entries, and of dead keys.
 const OWN_BYTES: u64 = (size_of::<(u64, Place)>() + 1) as u64;
@@ -31,6 +35,14 @@ pub(super) enum Candidate {
 }
 
 impl Candidate {
+    /// Returns the generation of the segment in which it lies.
+    pub(super) fn generation(&self) -> (SegmentId, u64) {
+        match self {
+            Self::Own(place) => (place.segment, place.generation),
+            Self::Among(stretch) => (stretch.segment, stretch.generation),
+        }
+    }
+
     /// Returns its place in the order in which items were placed.
     fn age(&self) -> (u64, u32) {
         match self {
@@ -69,8 +81,8 @@ pub(super) struct Group {
     sets: VecDeque<RunSet>,
     own: Table<Place>,
     dead: Table<Dead>,
-    /// Items of the run that is being placed.
-    placing: RunItems,
+    /// Items that are being placed.
+    placing: Vec<Resident>,
     /// Items in runs.
     run_items: u64,
     /// Highest version of the items that have been added.
@@ -86,7 +98,7 @@ impl Group {
             sets: VecDeque::new(),
             own: Table::default(),
             dead: Table::default(),
-            placing: RunItems::default(),
+            placing: Vec::new(),
             run_items: 0,
             newest_version: 0,
         }
@@ -161,18 +173,39 @@ impl Group {
     }
 
     /// Makes copies of a key with versions below `version` outdated, which lie in segments with sequence numbers below `before`.
-    /// Returns whether there may be any.
-    pub(super) fn kill(&mut self, hash: KeyHash, version: u64, before: u64) -> bool {
-        if !self.may_have_copies(hash) {
+    /// Returns whether there may be any: `recovers` says that recovery may still find some.
+    pub(super) fn kill(
+        &mut self,
+        hash: KeyHash,
+        version: u64,
+        before: u64,
+        recovers: bool,
+    ) -> bool {
+        if !recovers && !self.may_have_copies(hash) {
             return false;
         }
-        // A recovery also invalidates expired items, of which there may be later versions.
         let are_all = version > self.newest_version;
         if are_all {
             self.own.remove(&hash.0);
         }
         self.note(hash, version, before, are_all);
         true
+    }
+
+    /// Notes a key that an earlier run of the cache has made outdated.
+    pub(super) fn note_dead(&mut self, hash: KeyHash, version: u64, before: u64) {
+        self.note(hash, version, before, false);
+    }
+
+    /// Calls `each` with the outdated keys.
+    pub(super) fn each_dead(&self, each: &dyn Fn(DeadKey)) {
+        for (&key, dead) in &self.dead {
+            each(DeadKey {
+                hash: key.rotate_left(4),
+                version: dead.version,
+                before: dead.before,
+            });
+        }
     }
 
     fn note(&mut self, hash: KeyHash, version: u64, before: u64, is_gone: bool) {
@@ -187,98 +220,128 @@ impl Group {
         dead.is_gone |= is_gone;
     }
 
-    /// Adds an item to the run that is being placed.
+    /// Adds an item that is being placed.
     pub(super) fn add(&mut self, item: Resident) {
         self.newest_version = self.newest_version.max(item.version);
-        match is_small(item.place) {
-            true => self.placing.items.push((item.hash, item.place)),
-            false => self.add_own(item.hash, item.place),
+        self.placing.push(item);
+    }
+
+    /// Ends the placing. Gives entries of their own to the items that are listed in a summary: from now on they are found. Returns
+    /// the others. `recovers` says that recovery may still find copies.
+    pub(super) fn end_placing(
+        &mut self,
+        are_unlisted: bool,
+        superseded: &Superseded,
+        recovers: bool,
+    ) -> Vec<Resident> {
+        let mut run = std::mem::take(&mut self.placing);
+        let is_own = |item: &mut Resident| !are_unlisted || item.place.position.is_large();
+        for item in run.extract_if(.., is_own) {
+            // Copies of one that memory never had have not been made dead before.
+            let others = recovers || self.may_have_copies(item.hash);
+            self.supersede(&item, item.place.generation, superseded, others);
+            self.own.insert(item.hash.0, item.place);
+        }
+        run
+    }
+
+    /// Forgets what a new copy makes outdated, all of which is older: dead copies, and `others` that count so far. A start
+    /// finds the new copy by the segment with this sequence number.
+    fn supersede(&mut self, item: &Resident, sequence: u64, superseded: &Superseded, others: bool) {
+        // Noted first: a checkpoint asks for the dead keys before the superseded ones.
+        if others || self.dead.contains_key(&dead_key(item.hash)) {
+            superseded.add(item.hash, item.version, sequence);
+        }
+        self.dead.remove(&dead_key(item.hash));
+        self.own.remove(&item.hash.0);
+    }
+
+    /// Returns the shape of the ribbon of a run.
+    pub(super) fn shape_for(&self, items: &[Resident]) -> RibbonShape {
+        let expected = (self.flash_bytes / bytes_of(items).max(1)).clamp(1, 1 << 12);
+        let newest = self.sets.back().map(RunSet::shape);
+        shape_for(newest, items.len() as u32, expected as u32)
+    }
+
+    /// Publishes a run whose header is in the segment with this sequence number: from now on its items are found.
+    pub(super) fn publish(
+        &mut self,
+        header: &RunHeader,
+        items: &[Resident],
+        sequence: u64,
+        superseded: &Superseded,
+    ) {
+        for item in items {
+            self.supersede(item, sequence, superseded, false);
+        }
+        self.add_run(header, |_| true, false);
+    }
+
+    /// Makes items that were placed outdated, as all their older copies are: no start will find them.
+    pub(super) fn give_up(&mut self, items: &[Resident], before: u64) {
+        for item in items {
+            self.own.remove(&item.hash.0);
+            self.note(item.hash, item.version + 1, before, true);
         }
     }
 
-    /// Gives the newest copy of a key an entry of its own.
-    fn add_own(&mut self, hash: KeyHash, place: Place) {
-        self.dead.remove(&dead_key(hash));
-        self.own.insert(hash.0, place);
-    }
-
-    /// Ends the run that is being placed: from now on its items are found.
-    pub(super) fn end_run(&mut self) {
-        let items = std::mem::take(&mut self.placing);
-        for &(hash, _) in &items.items {
-            // All copies that it made outdated are older than the run.
-            self.dead.remove(&dead_key(hash));
-            self.own.remove(&hash.0);
-        }
-        self.add_run(items, &|_| true, false);
-    }
-
-    /// Adds a run of an earlier run of the cache, older than all others, in a segment with a sequence number below `before`. Only
-    /// some of its items may be alive.
-    pub(super) fn add_oldest(&mut self, items: &[(Resident, bool)], before: u64) {
-        let versions = items.iter().map(|(item, _)| item.version);
-        self.newest_version = versions.fold(self.newest_version, u64::max);
-        if let [(item, is_alive)] = items
-            && item.place.position.is_large()
-        {
-            if *is_alive {
-                self.keep_own(item.hash, item.place);
-            }
-            return;
-        }
-        let run = RunItems {
-            items: items
-                .iter()
-                .map(|(item, _)| (item.hash, item.place))
-                .collect(),
-        };
-        self.add_run(run, &|number| items[number].1, true);
-        for (item, _) in items.iter().filter(|(_, is_alive)| !is_alive) {
-            // A look-up may come upon it: a ribbon names its run by chance.
-            let copies = self.copies(item.hash);
-            if copies.iter().any(|copy| copy.covers(item.place)) {
-                self.note(item.hash, item.version + 1, before, false);
-            }
-        }
+    /// Adds a run of an earlier run of the cache, older than all others. Returns false if its header is none of this image's.
+    pub(super) fn restore(
+        &mut self,
+        header: &RunHeader,
+        is_there: impl Fn(&RunPiece) -> bool,
+    ) -> bool {
+        self.newest_version = self.newest_version.max(header.version);
+        self.add_run(header, is_there, true)
     }
 
     /// Gives a copy of an earlier run an entry of its own, unless a newer one has it.
-    fn keep_own(&mut self, hash: KeyHash, place: Place) {
-        self.own.entry(hash.0).or_insert(place);
+    pub(super) fn restore_own(&mut self, item: &Resident) {
+        self.newest_version = self.newest_version.max(item.version);
+        self.add_own(item.hash.0, item.place);
     }
 
-    /// Adds a run of which the items with these numbers are alive.
-    fn add_run(&mut self, items: RunItems, is_alive: &dyn Fn(usize) -> bool, is_oldest: bool) {
-        let alive: Vec<(KeyHash, Place)> = (0..items.items.len())
-            .filter(|&number| is_alive(number))
-            .map(|number| items.items[number])
-            .collect();
-        if alive.len() < LEAST_RUN_ITEMS {
-            for (hash, place) in alive {
-                self.keep_own(hash, place);
-            }
-            return;
-        }
-        let keys: Vec<RibbonKey> = alive.iter().map(|(hash, _)| self.key(*hash)).collect();
-        let set = self.set_for(keys.len() as u32, items.bytes(), is_oldest);
-        let run = items.run(self.group_bits, alive.len() as u32);
-        let behind = self.sets[set].add(run, &keys, is_oldest);
-        self.run_items += alive.len() as u64;
-        for number in behind {
-            let (hash, place) = alive[number];
-            self.keep_own(hash, place);
+    /// Gives a copy an entry of its own, unless a newer one has it: the copies of a segment come in no order.
+    fn add_own(&mut self, hash: u64, place: Place) {
+        let age = |place: &Place| (place.generation, place.position.offset());
+        let own = self.own.entry(hash).or_insert(place);
+        if age(own) < age(&place) {
+            *own = place;
         }
     }
 
-    /// Returns the set for a run, at the new or at the old end.
-    fn set_for(&mut self, count: u32, bytes: u64, is_oldest: bool) -> usize {
+    fn add_run(
+        &mut self,
+        header: &RunHeader,
+        is_there: impl Fn(&RunPiece) -> bool,
+        is_oldest: bool,
+    ) -> bool {
+        let Some((run, shape, solution)) = Run::of(header, is_there) else {
+            return false;
+        };
+        self.run_items += u64::from(run.items);
+        let set = self.set_for(shape, is_oldest);
+        self.sets[set].add(run, &solution, is_oldest);
+        for key in &header.behind {
+            let piece = &header.pieces[usize::from(key.piece)];
+            let place = Place {
+                segment: SegmentId(piece.segment),
+                generation: piece.sequence,
+                position: key.position,
+            };
+            self.add_own(key.hash, place);
+        }
+        true
+    }
+
+    /// Returns the set for a run with a ribbon of this shape, at the new or at the old end.
+    fn set_for(&mut self, shape: RibbonShape, is_oldest: bool) -> usize {
         let at = match is_oldest {
             true => self.sets.front(),
             false => self.sets.back(),
         };
-        if !at.is_some_and(|set| set.takes(count)) {
-            let expected = (self.flash_bytes / bytes.max(1)).clamp(1, 1 << 12) as u32;
-            let set = RunSet::new(count, expected);
+        if !at.is_some_and(|set| set.takes(shape)) {
+            let set = RunSet::new(shape);
             match is_oldest {
                 true => self.sets.push_front(set),
                 false => self.sets.push_back(set),
@@ -290,11 +353,12 @@ impl Group {
         }
     }
 
-    /// Drops everything in the segments up to the one with this sequence number. Returns the number of items dropped.
-    pub(super) fn forget_up_to(&mut self, sequence: u64) -> u64 {
+    /// Drops the items in the segments up to the one with sequence number `up_to`, and the outdated keys without copies in the
+    /// `oldest` segment and later ones. Returns the number of items dropped.
+    pub(super) fn forget(&mut self, up_to: u64, oldest: u64) -> u64 {
         let mut forgotten = 0;
         while let Some(set) = self.sets.front_mut() {
-            while let Some(items) = set.forget_up_to(sequence) {
+            while let Some(items) = set.forget_up_to(up_to) {
                 forgotten += u64::from(items);
             }
             if set.runs() > 0 || self.sets.len() == 1 {
@@ -304,8 +368,8 @@ impl Group {
         }
         self.run_items -= forgotten;
         let own = self.own.len();
-        self.own.retain(|_, place| place.generation > sequence);
-        self.dead.retain(|_, dead| dead.before > sequence + 1);
+        self.own.retain(|_, place| place.generation > up_to);
+        self.dead.retain(|_, dead| dead.before > oldest);
         shrink(&mut self.own);
         shrink(&mut self.dead);
         forgotten + (own - self.own.len()) as u64
@@ -331,11 +395,6 @@ impl Group {
 /// Returns the key of a hash in the table of dead keys: the bits that the journal keeps.
 fn dead_key(hash: KeyHash) -> u64 {
     kept_hash(hash.0).rotate_right(4)
-}
-
-/// Returns whether an item lies among others of a run: it crosses no page.
-fn is_small(place: Place) -> bool {
-    !place.position.is_large()
 }
 
 /// Frees most of a table that is less than a quarter full.

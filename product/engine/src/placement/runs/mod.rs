@@ -14,33 +14,42 @@ mod group;
 mod run;
 mod run_set;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use runtime::work::{self, Work};
 
 use super::{
-    Batch, Collecting, Counts, Description, Displaced, Event, Found, IndexRoom, IndexSizes,
-    Inserted, Look, Parts, Placement, PlacementFuture, PlacementKind, Probe, Restored,
+    AppendHeader, Batch, Collecting, Counts, Description, Displaced, Event, Found, IndexRoom,
+    IndexSizes, Inserted, Look, Parts, Placement, PlacementFuture, PlacementKind, Probe, Restored,
+    Superseded,
 };
 use crate::counter::Count as _;
 use crate::durability::OpenError;
 use crate::durability::dead::DeadCopies;
+use crate::format::item::{ItemHeader, ItemRef, state};
 use crate::format::location::Place;
-use crate::key::{Key, KeyHash};
+use crate::format::run_header::{HEADER_VERSION, RunHeader, RunPiece};
+use crate::format::segment::{SegmentId, largest_item};
+use crate::key::{HashSeed, Key, KeyHash};
 use crate::reclaim::{Entered, Entry, IndexUse, Named, Resident, Residents};
 use crate::settings::ConfigError;
-use crate::store::{Patience, Priority, ReadError, SegmentRecord, SegmentStore};
+use crate::store::{AppendItem, Patience, Priority, ReadError, SegmentRecord, SegmentStore};
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use group::{Candidate, Group};
+use run::{HashBits, header_of};
 
 /// Items of a run, about: fewer make short rows, more make the placing of a run long.
 const RUN_ITEMS: u64 = 2000;
+/// Fewer items than these have entries of their own instead.
+const LEAST_RUN_ITEMS: usize = 32;
 /// Bytes of an item by which the number of groups is chosen.
 const EXPECTED_ITEM_BYTES: u64 = 320;
-/// Part of the memory that is for items, about.
-const ITEMS_SHARE: (u64, u64) = (5, 8);
+/// Bytes of memory for each item that the index of an image is laid out for. With flash of sixteen times the memory these are the
+/// items on flash.
+const MEMORY_PER_EXPECTED_ITEM: u64 = 16;
+/// Part of the memory in which items collect, about.
+const COLLECTING_SHARE: (u64, u64) = (5, 16);
 /// Most bits of the hash that choose the group of a partition.
 const MOST_GROUP_BITS: u32 = 16;
 /// Least bits of memory for an item in the index.
@@ -55,15 +64,16 @@ pub struct RunsSettings {
 }
 
 impl RunsSettings {
-    fn collecting(&self, room: &IndexRoom) -> Collecting {
-        let (some, all) = ITEMS_SHARE;
-        let items_bytes = (room.memory_bytes / all * some) >> room.partition_bits;
+    /// The groups are those of an image for good: they follow from the memory for which it was made.
+    fn collecting(&self, expected_items: u64, partition_bits: u32) -> Collecting {
+        let (some, all) = COLLECTING_SHARE;
+        let bytes = (expected_items * MEMORY_PER_EXPECTED_ITEM / all * some) >> partition_bits;
         // The fullest group has twice the mean.
-        let placed_bytes = items_bytes * u64::from(self.collecting_sixteenths) / 16 * 2;
-        let groups = (placed_bytes / (RUN_ITEMS * EXPECTED_ITEM_BYTES)).max(1);
+        let groups = (2 * bytes / (RUN_ITEMS * EXPECTED_ITEM_BYTES)).max(1);
         Collecting {
             group_bits: groups.ilog2().min(MOST_GROUP_BITS),
             sixteenths: self.collecting_sixteenths,
+            least_unlisted: LEAST_RUN_ITEMS,
         }
     }
 }
@@ -71,7 +81,7 @@ impl RunsSettings {
 impl PlacementKind for RunsSettings {
     fn describe(&self) -> Description {
         Description {
-            dead_copies: DeadCopies::ByVersion,
+            dead_copies: DeadCopies::AtReads,
             demaps_by_itself: true,
             ..Description::new("runs")
         }
@@ -84,9 +94,12 @@ impl PlacementKind for RunsSettings {
                 range: "1 to 14",
             });
         }
+        let of_memory = || (room.memory_bytes / MEMORY_PER_EXPECTED_ITEM).max(1);
+        let expected_items = room.expected_items.unwrap_or_else(of_memory);
         Ok(IndexSizes {
+            expected_items,
             item_bytes: LEAST_ITEM_BYTES,
-            collecting: Some(self.collecting(room)),
+            collecting: Some(self.collecting(expected_items, room.partition_bits)),
             ..IndexSizes::in_memory(room)
         })
     }
@@ -101,13 +114,14 @@ struct Runs {
     store: Arc<SegmentStore>,
     /// Groups of all partitions.
     groups: Box<[Mutex<Group>]>,
-    partition_bits: u32,
-    group_bits: u32,
+    bits: HashBits,
     /// Sequence number of the next segment.
     next_sequence: Arc<AtomicU64>,
     index_use: Arc<IndexUse>,
-    /// Items of the segment that recovery reads, until it has read the whole segment.
-    restored: Mutex<Vec<Resident>>,
+    hash_seed: HashSeed,
+    superseded: Arc<Superseded>,
+    /// Whether recovery may still find copies.
+    recovers: AtomicBool,
 }
 
 impl Runs {
@@ -126,15 +140,19 @@ impl Runs {
             next_sequence: parts.store.appender().next_sequence(),
             store: parts.store,
             groups,
-            partition_bits: parts.partition_bits,
-            group_bits,
+            bits: HashBits {
+                partition: parts.partition_bits,
+                group: group_bits,
+            },
             index_use: parts.index_use,
-            restored: Mutex::default(),
+            hash_seed: parts.hash_seed,
+            superseded: parts.superseded,
+            recovers: AtomicBool::new(true),
         }
     }
 
     fn number_of(&self, hash: KeyHash) -> usize {
-        hash.partition(self.partition_bits) << self.group_bits | hash.group(self.group_bits)
+        hash.partition(self.bits.partition) << self.bits.group | hash.group(self.bits.group)
     }
 
     fn group(&self, hash: KeyHash) -> &Mutex<Group> {
@@ -162,17 +180,18 @@ impl Runs {
     /// Makes copies of a key with versions below `version` outdated. Returns whether there may be any.
     fn kill(&self, hash: KeyHash, version: u64) -> bool {
         let before = self.next_sequence.load(Ordering::Acquire);
-        self.change_of(hash, |group| group.kill(hash, version, before))
+        let recovers = self.recovers.load(Ordering::Acquire);
+        self.change_of(hash, |group| group.kill(hash, version, before, recovers))
     }
 
     async fn find(&self, key: Key<'_>, patience: Patience) -> Result<Found, ReadError> {
         let hash = key.hash();
         let candidates = self.group(hash).lock().candidates(hash);
         for candidate in candidates {
+            let (segment, generation) = candidate.generation();
             let found = match candidate {
                 Candidate::Own(place) => self.read_own(place, key, patience).await?,
                 Candidate::Among(stretch) => {
-                    let (segment, generation) = (stretch.segment, stretch.generation);
                     let reader = self.store.reader();
                     reader
                         .find_among(segment, generation, stretch.range, key.bytes(), patience)
@@ -187,6 +206,10 @@ impl Runs {
                 } else {
                     Found::Item(item)
                 });
+            }
+            if self.store.table().sequence(segment) != generation {
+                // A segment that could not be written: it may have held the newest copy.
+                break;
             }
         }
         Ok(Found::Absent)
@@ -210,39 +233,89 @@ impl Runs {
         Ok((item.item().key == key.bytes()).then_some(item))
     }
 
-    /// Adds the runs of a segment of an earlier run of the cache, which is older than all others so far. Its items `dead` lie
-    /// among the others.
-    fn add_restored(&self, record: &SegmentRecord, dead: &[Resident]) {
-        let living = std::mem::take(&mut *self.restored.lock());
-        let of_segment = living
-            .into_iter()
-            .filter(|item| item.place.segment == record.segment);
-        let mut items: Vec<RestoredItem> = of_segment.map(|item| (item, true)).collect();
-        items.extend(dead.iter().map(|&item| (item, false)));
-        items.sort_unstable_by_key(|(item, _)| item.place.position.offset());
-        let is_next = |(a, _): &RestoredItem, (b, _): &RestoredItem| {
-            let are_small = !a.place.position.is_large() && !b.place.position.is_large();
-            // Two copies of one key are of two runs.
-            let is_in_order = a.hash.order() < b.hash.order();
-            are_small && is_in_order && self.number_of(a.hash) == self.number_of(b.hash)
+    /// Ends the placing of items of a group. Those that no summary lists become a run, once its header is on its way to flash.
+    fn end_placing(&self, number: usize, append_header: Option<AppendHeader<'_>>) {
+        let are_unlisted = append_header.is_some();
+        let recovers = self.recovers.load(Ordering::Acquire);
+        let (items, shape) = self.change(number, |group| {
+            let items = group.end_placing(are_unlisted, &self.superseded, recovers);
+            let shape = group.shape_for(&items);
+            (items, shape)
+        });
+        let Some(append_header) = append_header.filter(|_| !items.is_empty()) else {
+            return;
         };
-        let mut groups: HashMap<usize, Vec<&[RestoredItem]>> = HashMap::new();
-        for run in items.chunk_by(is_next) {
-            let number = self.number_of(run[0].0.hash);
-            groups.entry(number).or_default().push(run);
-        }
-        for (number, runs) in groups {
-            self.change(number, |group| {
-                for run in runs.into_iter().rev() {
-                    group.add_oldest(run, record.sequence + 1);
+        let header = header_of(&items, number, self.bits, shape);
+        match self.append(&header, append_header) {
+            Some(place) => self.change(number, |group| {
+                group.publish(&header, &items, place.generation, &self.superseded);
+            }),
+            None => {
+                let before = self.next_sequence.load(Ordering::Acquire);
+                self.change(number, |group| group.give_up(&items, before));
+                for item in &items {
+                    let place = item.place;
+                    self.store
+                        .table()
+                        .count_out(place.segment, place.generation);
                 }
-            });
+            }
+        }
+    }
+
+    /// Appends a run header. Returns the place of its first copy; `None` if there is no space.
+    fn append(&self, header: &RunHeader, append_header: AppendHeader<'_>) -> Option<Place> {
+        let first = header.pieces.first()?;
+        let mut name = [0; 12];
+        name[..8].copy_from_slice(&first.sequence.to_le_bytes());
+        name[8..].copy_from_slice(&first.first.to_le_bytes());
+        let value = header.encode();
+        let item_header = ItemHeader {
+            version: HEADER_VERSION.into(),
+            value_bytes: (value.len() as u32).into(),
+            client_flags: 0.into(),
+            expiry: 0.into(),
+            last_access: 0.into(),
+            key_bytes: name.len() as u8,
+            state: state::BINARY_KEY,
+            reads: 0,
+            updates: 0,
+        };
+        let item = ItemRef {
+            header: &item_header,
+            cas_unique: HEADER_VERSION,
+            key: &name,
+            value: &value,
+        };
+        if item.flash_bytes() > largest_item(self.store.table().segment_bytes()) as usize {
+            return None;
+        }
+        append_header(AppendItem {
+            hash: Key::new(&name, self.hash_seed)?.hash(),
+            item,
+            priority: Priority::LOWEST,
+            is_listed: true,
+        })
+    }
+
+    /// Adds a run of an earlier run of the cache, which is older than all others of its group so far.
+    fn restore_run(&self, header: &RunHeader) {
+        let number = header.group as usize;
+        let bits = HashBits {
+            partition: header.partition_bits.into(),
+            group: header.group_bits.into(),
+        };
+        let is_own = bits == self.bits && number < self.groups.len();
+        let table = self.store.table();
+        let is_there = |piece: &RunPiece| {
+            piece.segment < table.segments()
+                && table.sequence(SegmentId(piece.segment)) == piece.sequence
+        };
+        if !is_own || !self.change(number, |group| group.restore(header, is_there)) {
+            tracing::warn!(header.group, "a run header is none of this image's");
         }
     }
 }
-
-/// An item of a segment of an earlier run of the cache, and whether it is alive.
-type RestoredItem = (Resident, bool);
 
 impl Placement for Runs {
     fn probe(&self, hash: KeyHash, _look: Look) -> Probe {
@@ -282,18 +355,36 @@ impl Placement for Runs {
     }
 
     fn restore(&self, batch: Batch<'_>, each: &mut dyn FnMut(usize, Restored)) {
-        self.restored.lock().extend(batch.items);
-        for number in 0..batch.items.len() {
+        for (number, item) in batch.items.iter().enumerate() {
+            self.change_of(item.hash, |group| group.restore_own(item));
             each(number, Restored::Taken(Displaced::None));
         }
     }
 
     fn note(&self, event: Event<'_>) {
         match event {
-            Event::Placed(hash) => self.change_of(hash, Group::end_run),
-            Event::SegmentRestored { segment, dead, .. } => self.add_restored(segment, dead),
-            Event::Recovered | Event::CheckpointEnded(_) => {}
+            Event::Placed {
+                last,
+                append_header,
+            } => self.end_placing(self.number_of(last), append_header),
+            Event::RunFound(header) => self.restore_run(header),
+            Event::Recovered => self.recovers.store(false, Ordering::Release),
+            Event::DeadKeysWanted(each) => {
+                for group in &self.groups {
+                    group.lock().each_dead(each);
+                }
+            }
+            Event::CheckpointEnded(Some(true)) => self.superseded.forget_struck(),
+            Event::CheckpointEnded(_) | Event::SegmentRestored { .. } => {}
         }
+    }
+
+    fn load(&self, outdated: Vec<(KeyHash, u64)>) -> PlacementFuture<'_, Result<(), OpenError>> {
+        let before = self.next_sequence.load(Ordering::Acquire);
+        for (hash, version) in outdated {
+            self.change_of(hash, |group| group.note_dead(hash, version, before));
+        }
+        Box::pin(std::future::ready(Ok(())))
     }
 
     fn stats(&self, visit: &mut dyn FnMut(&'static str, u64)) {
@@ -335,7 +426,18 @@ impl Residents for Runs {
     }
 
     fn forget_segment(&self, record: &SegmentRecord) -> u64 {
-        let forget = |number| self.change(number, |group| group.forget_up_to(record.sequence));
+        // A segment that goes before an older one keeps its entries: reads find that it is gone, and end there.
+        let table = self.store.table();
+        let others = (0..table.segments()).filter(|&number| number != record.segment.0);
+        let sequences = others.map(|number| table.sequence(SegmentId(number)));
+        let oldest_left = sequences.filter(|&sequence| sequence != 0).min();
+        let up_to = match oldest_left {
+            Some(left) => left - 1,
+            None => record.sequence,
+        };
+        // A crash may come before the segment is released.
+        let oldest = record.sequence.min(oldest_left.unwrap_or(u64::MAX));
+        let forget = |number| self.change(number, |group| group.forget(up_to, oldest));
         (0..self.groups.len()).map(forget).sum()
     }
 }

@@ -1,12 +1,13 @@
-//! [`Run`]: a run on flash, and [`RunItems`], its items while it is placed or restored.
+//! [`Run`]: a run on flash, as its header has it.
 
 use std::ops::Range;
 
-use index::runs::{PageBoundaries, RibbonKey};
+use index::runs::{PageBoundaries, RibbonKey, RibbonShape, Solution, Solver};
 
-use crate::format::location::Place;
+use crate::format::run_header::{LeftBehind, RunHeader, RunPiece};
 use crate::format::segment::{PAGE_BYTES, SegmentId};
 use crate::key::KeyHash;
+use crate::reclaim::Resident;
 
 /// Returns the key of a hash in the ribbons of its group. Order, coefficients and fingerprint have no bits in common with the
 /// choice of the group.
@@ -24,28 +25,18 @@ pub(super) fn ribbon_key(hash: KeyHash, group_bits: u32) -> RibbonKey {
     }
 }
 
-/// A stretch of a segment with items of a run.
+/// Bits of a hash that choose its partition and its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
-    pub(super) segment: SegmentId,
-    pub(super) generation: u64,
-    /// Offset of the first item.
-    start: u32,
-    /// Offset of the last item.
-    last: u32,
+pub(super) struct HashBits {
+    pub(super) partition: u32,
+    pub(super) group: u32,
 }
 
-impl Piece {
-    fn pages(&self) -> u32 {
-        self.last / PAGE_BYTES - self.start / PAGE_BYTES + 1
-    }
-
-    /// Returns the bytes of its pages with these numbers, counted from its first page, from an item on to one behind the start of
-    /// the last.
-    fn range(&self, pages: Range<u32>) -> Range<u32> {
-        let page = |number: u32| (self.start / PAGE_BYTES + number) * PAGE_BYTES;
-        self.start.max(page(pages.start))..page(pages.end).min(self.last + 1)
-    }
+/// Returns the bytes of the pages of a piece with these numbers, counted from its first page, from an item on to one behind the
+/// start of the last.
+fn range_of(piece: &RunPiece, pages: Range<u32>) -> Range<u32> {
+    let page = |number: u32| (piece.first / PAGE_BYTES + number) * PAGE_BYTES;
+    piece.first.max(page(pages.start))..page(pages.end).min(piece.last + 1)
 }
 
 /// A byte range of a generation of a segment.
@@ -59,15 +50,39 @@ pub(super) struct Stretch {
 /// A run: its items lie one behind the other, in the order of their hashes, in one segment or several.
 #[derive(Debug)]
 pub(super) struct Run {
-    pieces: Box<[Piece]>,
+    pieces: Box<[RunPiece]>,
     boundaries: PageBoundaries,
     pub(super) items: u32,
 }
 
 impl Run {
+    /// Returns the run of a header, with the shape and the solution of its ribbon, less the items of the pieces that are not
+    /// there; `None` if the header is none of this image's.
+    pub(super) fn of(
+        header: &RunHeader,
+        is_there: impl Fn(&RunPiece) -> bool,
+    ) -> Option<(Self, RibbonShape, Solution)> {
+        let shape = RibbonShape::new(header.slots, u32::from(header.fingerprint_bits)).ok()?;
+        let pages: u64 = header
+            .pieces
+            .iter()
+            .map(|piece| u64::from(pages_of(piece)))
+            .sum();
+        let items = header.items();
+        // Each page has the start of an item.
+        let pages = u32::try_from(pages).ok().filter(|&pages| pages <= items)?;
+        let left = header.pieces.iter().filter(|piece| is_there(piece));
+        let run = Self {
+            boundaries: PageBoundaries::of_words(items, pages - 1, &header.boundaries)?,
+            pieces: header.pieces.clone().into(),
+            items: left.map(|piece| piece.items).sum(),
+        };
+        Some((run, shape, Solution::decode(shape, &header.ribbon)?))
+    }
+
     /// Returns the newest segment's sequence number.
     pub(super) fn generation(&self) -> u64 {
-        self.pieces.last().map_or(0, |piece| piece.generation)
+        self.pieces.last().map_or(0, |piece| piece.sequence)
     }
 
     /// Returns where an item may lie, the newest stretch first.
@@ -75,14 +90,14 @@ impl Run {
         let (first, last) = self.boundaries.pages_of(order).into_inner();
         let mut before = 0;
         let pieces = self.pieces.iter().filter_map(move |piece| {
-            let own = before..before + piece.pages();
+            let own = before..before + pages_of(piece);
             before = own.end;
             let (from, to) = (first.max(own.start), (last + 1).min(own.end));
             let pages = (from < to).then(|| from - own.start..to - own.start)?;
             Some(Stretch {
-                segment: piece.segment,
-                generation: piece.generation,
-                range: piece.range(pages),
+                segment: SegmentId(piece.segment),
+                generation: piece.sequence,
+                range: range_of(piece, pages),
             })
         });
         pieces.collect::<Vec<_>>().into_iter().rev()
@@ -94,61 +109,79 @@ impl Run {
     }
 }
 
-/// The items of a run, in order.
-#[derive(Debug, Default)]
-pub(super) struct RunItems {
-    pub(super) items: Vec<(KeyHash, Place)>,
+/// Returns the header of a run with a ribbon of this shape, for items of one group that lie in the order of their hashes.
+pub(super) fn header_of(
+    items: &[Resident],
+    group: usize,
+    bits: HashBits,
+    shape: RibbonShape,
+) -> RunHeader {
+    let mut pieces: Vec<RunPiece> = Vec::new();
+    let mut boundaries = Vec::new();
+    let (mut solver, mut behind) = (Solver::new(shape), Vec::new());
+    // Number of the next page that has no boundary yet.
+    let (mut pages, mut next) = (0, 1);
+    for item in items {
+        let (place, offset) = (item.place, item.place.position.offset());
+        let is_same = |piece: &&mut RunPiece| piece.sequence == place.generation;
+        match pieces.last_mut().filter(is_same) {
+            Some(piece) => {
+                piece.last = offset;
+                piece.items += 1;
+            }
+            None => {
+                pages += pieces.last().map_or(0, pages_of);
+                pieces.push(RunPiece {
+                    segment: place.segment.0,
+                    sequence: place.generation,
+                    first: offset,
+                    last: offset,
+                    items: 1,
+                });
+            }
+        }
+        let piece = pieces.last().expect("it was pushed");
+        let page = pages + offset / PAGE_BYTES - piece.first / PAGE_BYTES;
+        let key = ribbon_key(item.hash, bits.group);
+        while next <= page {
+            boundaries.push(key.order);
+            next += 1;
+        }
+        if !solver.insert(&key) {
+            behind.push(LeftBehind {
+                hash: item.hash.0,
+                piece: pieces.len() as u16 - 1,
+                position: place.position,
+            });
+        }
+    }
+    let boundaries = PageBoundaries::new(items.len() as u32, &boundaries);
+    RunHeader {
+        group: group as u32,
+        partition_bits: bits.partition as u8,
+        group_bits: bits.group as u8,
+        version: items.iter().map(|item| item.version).max().unwrap_or(0),
+        pieces,
+        slots: shape.slots(),
+        fingerprint_bits: shape.fingerprint_bits() as u8,
+        behind,
+        boundaries: boundaries.words().to_vec(),
+        ribbon: solver.solve().encode(shape),
+    }
 }
 
-impl RunItems {
-    /// Estimates the bytes that the items take, by the offsets of those of one segment.
-    pub(super) fn bytes(&self) -> u64 {
-        let Some((_, first)) = self.items.first() else {
-            return 0;
-        };
-        let of_first = self
-            .items
-            .iter()
-            .take_while(|(_, place)| place.generation == first.generation);
-        let (count, last) = of_first.fold((0, first), |(count, _), (_, place)| (count + 1, place));
-        let bytes = u64::from(last.position.offset() - first.position.offset());
-        bytes * self.items.len() as u64 / count.max(1)
-    }
+fn pages_of(piece: &RunPiece) -> u32 {
+    piece.last / PAGE_BYTES - piece.first / PAGE_BYTES + 1
+}
 
-    /// Returns the run of the items, of which so many are alive. They lie in the order of their hashes.
-    pub(super) fn run(&self, group_bits: u32, alive: u32) -> Run {
-        let mut pieces: Vec<Piece> = Vec::new();
-        let mut boundaries = Vec::new();
-        // Number of the next page that has no boundary yet.
-        let (mut pages, mut next) = (0, 1);
-        for &(hash, place) in &self.items {
-            let offset = place.position.offset();
-            let is_same = |piece: &&mut Piece| piece.generation == place.generation;
-            match pieces.last_mut().filter(is_same) {
-                Some(piece) => piece.last = offset,
-                None => {
-                    pages += pieces.last().map_or(0, Piece::pages);
-                    pieces.push(Piece {
-                        segment: place.segment,
-                        generation: place.generation,
-                        start: offset,
-                        last: offset,
-                    });
-                }
-            }
-            let piece = pieces.last().expect("it was pushed");
-            let page = pages + offset / PAGE_BYTES - piece.start / PAGE_BYTES;
-            let order = ribbon_key(hash, group_bits).order;
-            // Pages of which no item is left have the boundary of the next one.
-            while next <= page {
-                boundaries.push(order);
-                next += 1;
-            }
-        }
-        Run {
-            boundaries: PageBoundaries::new(self.items.len() as u32, &boundaries),
-            pieces: pieces.into(),
-            items: alive,
-        }
-    }
+/// Estimates the bytes that the items of a run take, by the offsets of those of one segment.
+pub(super) fn bytes_of(items: &[Resident]) -> u64 {
+    let Some(first) = items.first() else {
+        return 0;
+    };
+    let is_of_first = |item: &&Resident| item.place.generation == first.place.generation;
+    let of_first = items.iter().take_while(is_of_first);
+    let (count, last) = of_first.fold((0, first), |(count, _), item| (count + 1, item));
+    let bytes = u64::from(last.place.position.offset() - first.place.position.offset());
+    bytes * items.len() as u64 / count.max(1)
 }

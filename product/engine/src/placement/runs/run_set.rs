@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use index::runs::{MAX_COLUMNS, RibbonKey, RibbonShape, SlicedRibbon, Solver};
+use index::runs::{MAX_COLUMNS, RibbonKey, RibbonShape, SlicedRibbon, Solution};
 
 use super::run::Run;
 
@@ -17,6 +17,24 @@ const MOST_UNUSED: u32 = 2;
 /// Least slots.
 const LEAST_SLOTS: u32 = 32;
 
+/// Returns the shape of the ribbon of a run of `items` items, in a group of about `expected` runs whose newest set has ribbons
+/// of shape `newest`.
+pub(super) fn shape_for(newest: Option<RibbonShape>, items: u32, expected: u32) -> RibbonShape {
+    let fits = |shape: &RibbonShape| {
+        let slots = shape.slots();
+        items <= slots && (items * MOST_UNUSED >= slots || slots == LEAST_SLOTS)
+    };
+    newest.filter(fits).unwrap_or_else(|| {
+        let slots = (items + items / SPARE_SLOTS).max(LEAST_SLOTS);
+        // A quarter of a read for an absent key, by all runs together.
+        let bits = (4 * expected.max(1))
+            .next_power_of_two()
+            .ilog2()
+            .clamp(4, 16);
+        RibbonShape::new(slots, bits).expect("slots and bits are in range")
+    })
+}
+
 /// Runs with ribbons of one shape, the oldest first.
 #[derive(Debug)]
 pub(super) struct RunSet {
@@ -27,15 +45,8 @@ pub(super) struct RunSet {
 }
 
 impl RunSet {
-    /// Creates a set for runs of about `items` items, `expected` of them in all sets of the group.
-    pub(super) fn new(items: u32, expected: u32) -> Self {
-        let slots = (items + items / SPARE_SLOTS).max(LEAST_SLOTS);
-        // A quarter of a read for an absent key, by all runs together.
-        let bits = (4 * expected.max(1))
-            .next_power_of_two()
-            .ilog2()
-            .clamp(4, 16);
-        let shape = RibbonShape::new(slots, bits).expect("slots and bits are in range");
+    /// Creates a set for ribbons of a shape.
+    pub(super) fn new(shape: RibbonShape) -> Self {
         Self {
             ribbon: SlicedRibbon::new(shape, FIRST_COLUMNS).expect("columns are in range"),
             runs: VecDeque::new(),
@@ -43,22 +54,17 @@ impl RunSet {
         }
     }
 
-    /// Returns whether a run of so many items goes into this set.
-    pub(super) fn takes(&self, items: u32) -> bool {
-        let slots = self.ribbon.shape().slots();
-        let is_full = self.runs.len() as u32 == MAX_COLUMNS;
-        !is_full && items <= slots && (items * MOST_UNUSED >= slots || slots == LEAST_SLOTS)
+    pub(super) fn shape(&self) -> RibbonShape {
+        self.ribbon.shape()
     }
 
-    /// Adds a run as the newest or as the oldest. Returns the numbers of the keys that the ribbon leaves behind.
-    pub(super) fn add(&mut self, run: Run, keys: &[RibbonKey], is_oldest: bool) -> Vec<usize> {
-        let mut solver = Solver::new(self.ribbon.shape());
-        let behind = keys.iter().enumerate();
-        let behind = behind
-            .filter(|(_, key)| !solver.insert(key))
-            .map(|(number, _)| number);
-        let behind = behind.collect();
-        let solution = solver.solve();
+    /// Returns whether a run with a ribbon of this shape can be added.
+    pub(super) fn takes(&self, shape: RibbonShape) -> bool {
+        self.shape() == shape && (self.runs.len() as u32) < MAX_COLUMNS
+    }
+
+    /// Adds a run as the newest or as the oldest.
+    pub(super) fn add(&mut self, run: Run, solution: &Solution, is_oldest: bool) {
         if self.ribbon.runs() == self.ribbon.columns() {
             let columns = self.ribbon.columns();
             let columns = (columns + (columns / GROWTH).max(4)).min(MAX_COLUMNS);
@@ -66,13 +72,12 @@ impl RunSet {
         }
         self.run_bytes += run.memory_bytes();
         if is_oldest {
-            self.ribbon.publish_oldest(&solution);
+            self.ribbon.publish_oldest(solution);
             self.runs.push_front(run);
         } else {
-            self.ribbon.publish(&solution);
+            self.ribbon.publish(solution);
             self.runs.push_back(run);
         }
-        behind
     }
 
     /// Returns the runs that may hold a key, the newest first.

@@ -1,0 +1,55 @@
+use super::*;
+use crate::format::segment::Position;
+
+const HASH: KeyHash = KeyHash(0x1234_5678_9abc_def0);
+
+fn group() -> Group {
+    Group::new(0, 1 << 20)
+}
+
+fn copy(version: u64, generation: u64, offset: u32) -> Resident {
+    Resident {
+        hash: HASH,
+        version,
+        place: Place {
+            segment: SegmentId(generation as u32),
+            generation,
+            position: Position::new(offset, 100),
+        },
+    }
+}
+
+#[test]
+fn of_the_copies_of_a_segment_that_a_start_finds_the_newest_counts() {
+    let (older, newer) = (copy(1, 5, 64), copy(2, 5, 4096));
+    for order in [[older, newer], [newer, older]] {
+        let mut group = group();
+        order.iter().for_each(|item| group.restore_own(item));
+        assert_eq!(group.candidates(HASH), [Candidate::Own(newer.place)]);
+    }
+}
+
+#[test]
+fn a_key_stays_dead_until_no_segment_with_a_copy_is_left() {
+    let mut group = group();
+    group.restore_own(&copy(1, 5, 64));
+    assert!(group.kill(HASH, 9, 7, false));
+    for oldest in [5, 6] {
+        group.forget(oldest, oldest);
+        assert!(group.is_dead(HASH, 1));
+    }
+    group.forget(6, 7);
+    assert!(!group.is_dead(HASH, 1));
+}
+
+#[test]
+fn what_an_item_that_memory_never_had_outdates_is_superseded() {
+    let superseded = Superseded::default();
+    let mut group = group();
+    group.add(copy(1, 5, 64));
+    group.end_placing(false, &superseded, false);
+    assert_eq!(superseded.all(), [], "there is no other copy");
+    group.add(copy(2, 6, 64));
+    group.end_placing(false, &superseded, false);
+    assert_eq!(superseded.all(), [(kept_hash(HASH.0), 2)]);
+}
