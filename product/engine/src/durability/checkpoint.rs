@@ -129,6 +129,13 @@ impl Checkpointer {
 
     /// Writes a checkpoint. Begins again in other segments when a block fails.
     pub(crate) async fn write(&self, input: &CheckpointInput<'_>) -> Result<Written, NotWritten> {
+        input.superseded.hold(true);
+        let written = self.try_to_write(input).await;
+        input.superseded.hold(false);
+        written
+    }
+
+    async fn try_to_write(&self, input: &CheckpointInput<'_>) -> Result<Written, NotWritten> {
         for _ in 0..MAX_TRIES {
             let mut sink = CheckpointSink::new(Arc::clone(&self.store));
             let why = match self.fill(&mut sink, input).await {
@@ -193,7 +200,9 @@ impl Checkpointer {
                 };
                 self.push_recorded(sink, lists, &chunks, &survey, before.as_mut())
                     .await?;
-                if input.dead_copies != DeadCopies::Located {
+                if input.dead_copies.are_told_at_reads() {
+                    push_keys(sink, &self.dead_keys(input, &superseding)).await?;
+                } else if input.dead_copies != DeadCopies::Located {
                     let known = match before {
                         Some(before) => before.dead_keys().await?,
                         None => Vec::new(),
@@ -201,16 +210,6 @@ impl Checkpointer {
                     let mut keys = join_dead_keys(known, survey);
                     let oldest = live.iter().map(|record| record.sequence).min();
                     keys.retain(|_, key| oldest.is_some_and(|oldest| oldest < key.before));
-                    if input.dead_copies.are_told_at_reads() {
-                        let struck = input
-                            .superseded
-                            .durable(&superseding, oldest.unwrap_or(u64::MAX));
-                        keys.retain(|hash, key| {
-                            struck
-                                .get(hash)
-                                .is_none_or(|&version| version < key.version)
-                        });
-                    }
                     if input.dead_copies == DeadCopies::ByVersion {
                         keys = self.without_superseded(keys, &superseding).await;
                     }
@@ -221,14 +220,18 @@ impl Checkpointer {
                     push_recovering(sink, input.recovery).await?;
                 }
             }
-            Deaths::Indexed(is_named) if input.dead_copies.are_told_at_reads() => {
-                lost = self.push_dead_keys(sink, &live, is_named, input).await?;
-            }
             Deaths::Indexed(is_named) => {
-                let superseding = HashSet::new();
+                let at_reads = input.dead_copies.are_told_at_reads();
+                let superseding = match at_reads {
+                    true => self.durable_segments(),
+                    false => HashSet::new(),
+                };
                 lost = self
                     .push_indexed(sink, &live, &superseding, is_named)
                     .await?;
+                if at_reads {
+                    push_keys(sink, &self.dead_keys(input, &superseding)).await?;
+                }
             }
             Deaths::InSection(uncovered) => {
                 let dead: HashMap<u64, &[u8]> = uncovered
@@ -343,40 +346,20 @@ impl Checkpointer {
         Ok(lost)
     }
 
-    /// Appends empty lists of the live segments, and the dead keys as the index has them. Returns the segments whose summaries
-    /// are lost.
-    async fn push_dead_keys(
-        &self,
-        sink: &mut CheckpointSink,
-        live: &[SegmentRecord],
-        is_named: IsNamed<'_>,
-        input: &CheckpointInput<'_>,
-    ) -> Result<Vec<SegmentRecord>, NotWritten> {
-        let durable = self.durable_segments();
-        let oldest = live.iter().map(|record| record.sequence).min();
-        let lost = self.push_indexed(sink, live, &durable, is_named).await?;
+    /// Returns the dead keys as the index has them, and those that copies outside the `superseding` segments supersede.
+    fn dead_keys(&self, input: &CheckpointInput<'_>, superseding: &HashSet<u64>) -> Vec<DeadKey> {
         // In this order: a key goes from the index to the superseded ones.
         let keys = Mutex::new(Vec::new());
         (input.outdated)(&|key| keys.lock().push(key));
         let mut keys = std::mem::take(&mut *keys.lock());
-        let all = input.superseded.all();
-        let (_, next_sequence) = self.store.appender().live_segments();
-        let struck = input
-            .superseded
-            .durable(&durable, oldest.unwrap_or(u64::MAX));
-        let is_left =
-            |&(hash, version): &(u64, u64)| struck.get(&hash).is_none_or(|&it| it < version);
-        keys.extend(
-            all.into_iter()
-                .filter(is_left)
-                .map(|(hash, version)| DeadKey {
-                    hash,
-                    version,
-                    before: next_sequence,
-                }),
-        );
-        push_keys(sink, &keys).await?;
-        Ok(lost)
+        let outside = input.superseded.outside(superseding);
+        let (_, before) = self.store.appender().live_segments();
+        keys.extend(outside.into_iter().map(|(hash, version)| DeadKey {
+            hash,
+            version,
+            before,
+        }));
+        keys
     }
 
     async fn survey(
@@ -421,7 +404,7 @@ impl Checkpointer {
     }
 
     /// Returns the sequence numbers of the written segments that are not in doubt: a power cut may take the others.
-    fn durable_segments(&self) -> HashSet<u64> {
+    pub(crate) fn durable_segments(&self) -> HashSet<u64> {
         let written = self.store.pool().written().into_iter();
         let durable = written.filter(|record| !self.store.table().is_doubtful(record.segment));
         durable.map(|record| record.sequence).collect()

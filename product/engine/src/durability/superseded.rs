@@ -1,6 +1,6 @@
-//! [`Superseded`]: dead keys that copies written since supersede, until a checkpoint has struck them out.
+//! [`Superseded`]: dead keys that copies written since supersede, until those are durable.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use crate::format::journal::kept_hash;
 use crate::key::KeyHash;
@@ -17,8 +17,8 @@ struct SupersededKey {
     sequence: u64,
 }
 
-/// Dead keys that are superseded by copies which a placement has placed, in the order in which they were. While the segment of
-/// such a copy may be lost, the key has to be kept in checkpoints.
+/// Dead keys that are superseded by copies which a placement has placed. While the segment of such a copy may be lost, the key has
+/// to be kept in checkpoints.
 #[derive(Debug, Default)]
 pub struct Superseded {
     keys: Mutex<Keys>,
@@ -29,9 +29,8 @@ pub struct Superseded {
 #[derive(Debug, Default)]
 struct Keys {
     keys: Vec<SupersededKey>,
-    /// Segments that the checkpoint being written counts on, and the number of keys when it was begun.
-    counted_on: HashSet<u64>,
-    looked_at: usize,
+    /// Whether a checkpoint is being written, which counts on segments that were written when it was begun.
+    are_held: bool,
 }
 
 impl Superseded {
@@ -56,42 +55,30 @@ impl Superseded {
         self.bytes.store(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Returns the keys that a checkpoint strikes out, each with the version of its copy: those whose copies are in one of the
-    /// `durable` segments. Forgets the keys of segments older than the `oldest`: older copies are gone as well.
-    pub(crate) fn durable(&self, durable: &HashSet<u64>, oldest: u64) -> HashMap<u64, u64> {
-        let mut this = self.keys.lock();
-        this.keys.retain(|key| key.sequence >= oldest);
-        this.looked_at = this.keys.len();
-        this.counted_on.clone_from(durable);
-        let mut found: HashMap<u64, u64> = HashMap::new();
-        for key in &this.keys {
-            if durable.contains(&key.sequence) {
-                let version = found.entry(key.hash).or_default();
-                *version = key.version.max(*version);
-            }
-        }
-        found
+    /// Begins or ends the time in which no key is forgotten.
+    pub(crate) fn hold(&self, are_held: bool) {
+        self.keys.lock().are_held = are_held;
     }
 
-    /// Returns the keys, each with the version of its copy.
-    pub(crate) fn all(&self) -> Vec<(u64, u64)> {
+    /// Returns the keys but for those whose copies are in these segments, each with the version of its copy.
+    pub(crate) fn outside(&self, segments: &HashSet<u64>) -> Vec<(u64, u64)> {
         let this = self.keys.lock();
-        let keys = this.keys.iter();
-        keys.map(|key| (key.hash, key.version)).collect()
+        let outside = this
+            .keys
+            .iter()
+            .filter(|key| !segments.contains(&key.sequence));
+        outside.map(|key| (key.hash, key.version)).collect()
     }
 
-    /// Forgets the keys that the last checkpoint has struck out, once it is in force.
-    pub fn forget_struck(&self) {
+    /// Forgets the keys whose copies are in `durable` segments.
+    pub(crate) fn forget(&self, is_durable: impl Fn(u64) -> bool) {
         let mut this = self.keys.lock();
-        let looked_at = std::mem::take(&mut this.looked_at);
-        let counted_on = std::mem::take(&mut this.counted_on);
-        let keys = &mut this.keys;
-        let mut number = 0;
-        keys.retain(|key| {
-            number += 1;
-            number > looked_at || !counted_on.contains(&key.sequence)
-        });
-        keys.shrink_to(2 * keys.len());
+        if this.are_held {
+            return;
+        }
+        this.keys.retain(|key| !is_durable(key.sequence));
+        let left = this.keys.len();
+        this.keys.shrink_to(2 * left);
         self.count(&this);
     }
 }
@@ -101,25 +88,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_stays_until_a_checkpoint_that_counts_on_its_segment_is_in_force() {
+    fn a_key_stays_until_its_copy_is_durable_and_no_checkpoint_is_being_written() {
         let keys = Superseded::default();
-        let hash = |number: u64| KeyHash(number << 8);
-        for (number, sequence) in [(1, 5), (2, 6), (3, 3)] {
-            keys.add(hash(number), 10 * number, sequence);
+        for (number, sequence) in [(1, 5), (2, 6), (3, 7)] {
+            keys.add(KeyHash(number << 8), 10 * number, sequence);
         }
-        let struck = keys.durable(&HashSet::from([4, 5]), 4);
-        assert_eq!(struck, HashMap::from([(kept_hash(1 << 8), 10)]));
-        // Placed in a durable segment, but too late for this checkpoint.
-        keys.add(hash(4), 40, 5);
-        assert_eq!(
-            keys.all().len(),
-            3,
-            "none is forgotten yet, but of a segment that is gone"
-        );
-        keys.forget_struck();
-        let left: Vec<u64> = keys.all().iter().map(|&(_, version)| version).collect();
-        assert_eq!(left, [20, 40]);
-        keys.forget_struck();
-        assert_eq!(keys.all().len(), 2);
+        let versions = |segments: &[u64]| -> Vec<u64> {
+            let outside = keys.outside(&segments.iter().copied().collect());
+            outside.into_iter().map(|(_, version)| version).collect()
+        };
+        keys.hold(true);
+        keys.forget(|sequence| sequence < 7);
+        assert_eq!(versions(&[5]), [20, 30]);
+        keys.hold(false);
+        keys.forget(|sequence| sequence < 6);
+        assert_eq!(versions(&[]), [20, 30]);
+        assert!(keys.memory_bytes() > 0);
     }
 }

@@ -564,13 +564,32 @@ impl FlashTier {
 
     /// Makes all written segments durable, except segments in doubt.
     pub(crate) async fn sync(&self) -> Result<(), DeviceError> {
-        self.store().syncs().sync().await
+        self.store().syncs().sync().await?;
+        self.forget_superseded();
+        Ok(())
     }
 
     /// Writes the segments again that an earlier sync may have lost, then does the same as [`sync`](Self::sync).
     pub(crate) async fn sync_all(&self) -> Result<(), DeviceError> {
         let lose = |record: &SegmentRecord| self.lose_segment(record);
-        self.store().flusher().sync_all(&lose).await
+        self.store().flusher().sync_all(&lose).await?;
+        self.forget_superseded();
+        Ok(())
+    }
+
+    /// Forgets superseded keys whose copies are durable, or all of whose older copies are gone.
+    fn forget_superseded(&self) {
+        if self.superseded.memory_bytes() == 0 {
+            return;
+        }
+        let durable = self.checkpointer.durable_segments();
+        let before = self.store().syncs().durable_before();
+        let (live, next_sequence) = self.store().appender().live_segments();
+        let oldest = live.iter().map(|record| record.sequence).min();
+        let oldest = oldest.unwrap_or(next_sequence);
+        self.superseded.forget(|sequence| {
+            sequence < oldest || sequence < before && durable.contains(&sequence)
+        });
     }
 
     /// Gives up a segment that can no longer be read: the index stops naming it, and no start will find it.

@@ -84,6 +84,11 @@ impl Syncs {
         synced
     }
 
+    /// Returns the sequence number below which all segments are durable, except those in doubt.
+    pub(crate) fn durable_before(&self) -> u64 {
+        self.durable_before.load(Ordering::Acquire)
+    }
+
     /// Returns a counter that changes twice when a sync fails: before and after the segments in doubt are marked.
     pub fn failed_syncs(&self) -> u64 {
         self.failed_syncs.load(Ordering::SeqCst)

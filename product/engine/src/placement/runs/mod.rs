@@ -374,7 +374,6 @@ impl Placement for Runs {
                     group.lock().each_dead(each);
                 }
             }
-            Event::CheckpointEnded(Some(true)) => self.superseded.forget_struck(),
             Event::CheckpointEnded(_) | Event::SegmentRestored { .. } => {}
         }
     }
