@@ -398,10 +398,9 @@ impl FlashTier {
             });
         }
         drop(appending);
-        for (index, (mut outcome, item)) in outcomes.into_iter().zip(batch).enumerate() {
+        for (index, mut outcome) in outcomes.into_iter().enumerate() {
             if !has_header && outcome == Placed::OnFlash {
-                // No start would find the item: neither it nor an older copy may be found any more.
-                self.journal_dead_key(item.hash, item.item.header.version.get() + 1);
+                // No start would find the item.
                 upkeep.counters.items_lost.add(1);
                 outcome = Placed::Dropped;
             }

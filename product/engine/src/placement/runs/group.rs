@@ -277,11 +277,11 @@ impl Group {
         self.add_run(header, |_| true, false);
     }
 
-    /// Makes items that were placed outdated, as all their older copies are: no start will find them.
+    /// Makes items that were placed, and all their older copies, no longer found. An item may be placed again with its version.
     pub(super) fn give_up(&mut self, items: &[Resident], before: u64) {
         for item in items {
             self.own.remove(&item.hash.0);
-            self.note(item.hash, item.version + 1, before, true);
+            self.note(item.hash, item.version, before, true);
         }
     }
 

@@ -416,7 +416,8 @@ impl Residents for Runs {
             return Named::No;
         }
         // No older copy comes back in its place.
-        self.kill(item.hash, item.version + 1);
+        let before = self.next_sequence.load(Ordering::Acquire);
+        self.change_of(item.hash, |group| group.give_up(&[*item], before));
         Named::Removed
     }
 

@@ -2,6 +2,7 @@ use std::collections::HashSet;
 
 use super::*;
 use crate::format::segment::Position;
+use crate::sync::Mutex;
 
 const HASH: KeyHash = KeyHash(0x1234_5678_9abc_def0);
 
@@ -60,5 +61,31 @@ fn what_an_item_that_memory_never_had_outdates_is_superseded() {
     assert_eq!(
         superseded.outside(&HashSet::new()),
         [(kept_hash(HASH.0), 2)]
+    );
+}
+
+#[test]
+fn an_item_whose_segment_could_not_be_written_may_be_placed_again() {
+    let (superseded, mut group) = (Superseded::default(), group());
+    group.restore_own(&copy(1, 5, 64));
+    // Another key, with a higher version.
+    let other = KeyHash(!HASH.0);
+    group.restore_own(&Resident {
+        hash: other,
+        ..copy(9, 5, 128)
+    });
+    group.give_up(&[copy(2, 6, 64)], 7);
+    assert!(!group.may_hold(HASH), "it would not be placed again");
+    group.add(copy(2, 8, 64));
+    group.end_placing(false, &superseded, false);
+    assert!(!group.is_dead(HASH, 2));
+    assert_eq!(group.candidates(HASH).len(), 1);
+    let dead: Mutex<Vec<DeadKey>> = Mutex::default();
+    group.give_up(&[copy(2, 8, 64)], 9);
+    group.each_dead(&|key| dead.lock().push(key));
+    assert_eq!(
+        dead.lock()[0].version,
+        2,
+        "a start finds what is placed again"
     );
 }
