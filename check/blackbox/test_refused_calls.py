@@ -12,7 +12,7 @@ import time
 import pytest
 
 from load import Load
-from refused import Failing, needs_filter, needs_strace
+from refused import Failing, Traced, needs_filter, needs_strace
 from servers import PATIENCE_S, wait_until
 from test_filesystems import serves_flash, small, warnings
 from test_restart import fails_to_start
@@ -237,3 +237,13 @@ def test_a_ring_that_fails_for_good_ends_the_server(make_server, error, is_stopp
     told = [line for line in server.log().splitlines() if "the process ends" in line]
     assert len(told) == 1 and "io_uring_enter" in told[0] and 'server.io="fallback"' in told[0], server.log()
     assert_quiet(server)
+
+
+@needs_strace
+def test_workers_that_the_system_holds_do_not_hold_a_stop(make_server):
+    server = small(make_server, options=["--set", "server.stop_deadline=1"]).start()
+    trace = Traced(server, "-e", "trace=io_uring_enter", "-e", "inject=io_uring_enter:delay_enter=600000000")
+    server.process.terminate()
+    assert server.wait(30) == 1
+    trace.end()
+    assert "the deadline of the stop passed" in server.log(), server.log()

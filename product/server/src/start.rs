@@ -86,7 +86,8 @@ pub fn run(
             Err(ServeError::Workers(ended))
         })
         .inspect_err(|_| workers.clone().shutdown())?;
-    stop.will_save(&engine);
+    let deadline = Duration::from_secs(config.server.stop_deadline.0.into());
+    stop.will_save(&engine, deadline, Box::new(write_log.clone()));
     let index_words = index_words.and_then(|words| words.get().cloned());
     tell::serving(&engine, &flash_words, &io_words, &config, &listeners);
     if let Some(index) = &index_words {

@@ -8,12 +8,17 @@
 //!
 //! A second TERM or INT ends the process at once, if the stop has gone on for [`GRACE`]: service managers and `timeout`
 //! send two in a row and mean one. Each signal leaves a line in the log.
+//!
+//! A stop is the work of the workers. Where the system holds one of them in a call, the deadline of the stop is kept by a thread
+//! of its own, which ends the process some seconds later.
 
 use std::io;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak, mpsc};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use engine::Engine;
+use parking_lot::Mutex;
 use runtime::live::{Signal, Signals};
 use runtime::sync::Notify;
 
@@ -23,12 +28,21 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Pause after signals could not be read.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
+/// Time beyond the deadline of a stop, for open connections, the last syncs and a busy machine, after which the workers are taken
+/// to be held.
+const HELD_AFTER: Duration = Duration::from_secs(5);
+
+/// Longest time in which the items at stake are counted, which takes locks that a held worker may have.
+const COUNT_PATIENCE: Duration = Duration::from_secs(1);
+
 /// The request to stop, if there is one.
 #[derive(Default)]
 pub(crate) struct StopRequest {
     why: OnceLock<&'static str>,
     asked: Notify,
     engine: OnceLock<Weak<Engine>>,
+    /// The deadline, and what writes the log, until the stop has been asked for.
+    deadline: Mutex<Option<(Duration, WriteLog)>>,
 }
 
 impl StopRequest {
@@ -36,6 +50,7 @@ impl StopRequest {
     pub(crate) fn ask(&self, why: &'static str) {
         let _ = self.why.set(why);
         self.asked.notify_all();
+        self.watch();
     }
 
     /// Waits for the request. Returns its reason.
@@ -49,22 +64,60 @@ impl StopRequest {
         }
     }
 
-    /// Sets the engine that a stop saves.
-    pub(crate) fn will_save(&self, engine: &Arc<Engine>) {
+    /// Sets the engine that a stop saves within `deadline`. `write_log` is called before the process ends otherwise.
+    pub(crate) fn will_save(&self, engine: &Arc<Engine>, deadline: Duration, write_log: WriteLog) {
         let _ = self.engine.set(Arc::downgrade(engine));
+        *self.deadline.lock() = Some((deadline, write_log));
+        if self.why.get().is_some() {
+            self.watch();
+        }
     }
 
-    /// Describes the loss if the process ended now.
-    fn at_stake(&self) -> String {
-        let Some(engine) = self.engine.get().and_then(Weak::upgrade) else {
-            return "it had not started yet".to_owned();
+    /// Starts a thread that ends the process once the deadline has long passed.
+    fn watch(&self) {
+        let Some((deadline, write_log)) = self.deadline.lock().take() else {
+            return;
         };
-        let items = engine.stats().dram_dirty_items + engine.store().buffers().unwritten_items();
-        format!(
-            "about {items} items that were not on flash yet are lost; the next start finds the rest, as after a crash"
-        )
+        let engine = self.engine.get().cloned();
+        let watch = move || {
+            std::thread::sleep(deadline + HELD_AFTER);
+            tracing::error!(
+                "the deadline of the stop passed {} seconds ago, and the system still holds a worker in a call: the process \
+                 ends: {}",
+                HELD_AFTER.as_secs(),
+                at_stake(engine.as_ref())
+            );
+            write_log(LAST_WORDS);
+            std::process::exit(1);
+        };
+        let thread = Builder::new().name("flowstone-stop".to_owned());
+        if let Err(error) = thread.spawn(watch) {
+            tracing::warn!(%error, "there is no thread to keep the deadline of the stop, should a worker be held");
+        }
     }
 }
+
+/// Describes the loss if the process ended now.
+fn at_stake(engine: Option<&Weak<Engine>>) -> String {
+    let Some(engine) = engine.and_then(Weak::upgrade) else {
+        return "it had not started yet".to_owned();
+    };
+    let (counted, count) = mpsc::channel();
+    let counting = Builder::new().spawn(move || {
+        let dirty = engine.stats().dram_dirty_items;
+        counted.send(dirty + engine.store().buffers().unwritten_items())
+    });
+    let items = match counting.map(|_| count.recv_timeout(COUNT_PATIENCE)) {
+        Ok(Ok(items)) => format!("about {items}"),
+        _ => "the".to_owned(),
+    };
+    format!(
+        "{items} items that were not on flash yet are lost; the next start finds the rest, as after a crash"
+    )
+}
+
+/// Writes the lines of the log, for so long at most.
+pub(crate) type WriteLog = Box<dyn Fn(Duration) + Send>;
 
 /// Longest time that the end of the process waits for the last lines of the log.
 pub const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -94,7 +147,7 @@ pub(crate) fn answer_signals(
             }
         }
     };
-    let thread = std::thread::Builder::new().name("flowstone-signals".to_owned());
+    let thread = Builder::new().name("flowstone-signals".to_owned());
     let started = thread.spawn(answer_all).map(drop);
     started.map_err(|error| runtime::process::no_thread(&error))
 }
@@ -117,7 +170,7 @@ fn answer(signal: Signal, answer: Answer, stop: &StopRequest, write_log: &dyn Fn
         Answer::End => {
             tracing::error!(
                 "{signal}: ended before the stop had ended: {}",
-                stop.at_stake()
+                at_stake(stop.engine.get())
             );
             write_log(LAST_WORDS);
             std::process::exit(1);

@@ -47,7 +47,7 @@ pub enum JournalProblem {
     Unreadable { source: io::Error },
     /// The file cannot be read and written.
     #[error(
-        "the journal must be a regular file that can be read and written: {source}; name another place with {journal}",
+        "the journal must be a regular file that can be read, written and made durable: {source}; name another place with {journal}",
         journal = Setting::Journal
     )]
     Io { source: io::Error },

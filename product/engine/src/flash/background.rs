@@ -9,6 +9,9 @@ use crate::durability::recovery::RECOVERY_TASKS;
 use crate::placement::BackgroundTask;
 use crate::sync::atomic::Ordering;
 
+/// Bytes of superseded keys from which a sync, after which most of them can be forgotten, is worth its time.
+const SUPERSEDED_BYTES: u64 = 256 << 10;
+
 /// Creates `count` tasks that do the same work on one tier.
 fn tasks<F, W>(tier: &Arc<FlashTier>, count: usize, work: W) -> impl Iterator<Item = BackgroundTask>
 where
@@ -63,6 +66,10 @@ async fn write_sealed(tier: &FlashTier) {
             return;
         }
         let has_written = writing.writes_now() && writing.write_one(&*tier.placement).await;
+        if has_written && tier.superseded_bytes() > SUPERSEDED_BYTES {
+            // A failure is told, and mended, by those whose writes it concerns.
+            let _ = tier.sync().await;
+        }
         if !has_written && !tier.reclaimer.copies.write_ahead(&*tier.placement).await {
             work.await;
         }

@@ -576,9 +576,14 @@ impl FlashTier {
         Ok(())
     }
 
+    /// Returns the bytes of memory of superseded keys.
+    fn superseded_bytes(&self) -> u64 {
+        self.superseded.memory_bytes()
+    }
+
     /// Forgets superseded keys whose copies are durable, or all of whose older copies are gone.
     fn forget_superseded(&self) {
-        if self.superseded.memory_bytes() == 0 {
+        if self.superseded_bytes() == 0 {
             return;
         }
         let durable = self.checkpointer.durable_segments();

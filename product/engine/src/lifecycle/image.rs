@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use device::Region;
+use device::{Disk as _, Region};
 
 use super::SEQUENCE_RESERVE;
 use crate::background::VERSION_RESERVE;
@@ -95,6 +95,15 @@ impl Image {
     /// Returns whether the image is new.
     pub(super) fn is_new(&self) -> bool {
         self.new.is_some()
+    }
+
+    /// Refuses a flash, or a device of the index, that syncs nothing, before anything on it has changed.
+    pub(super) async fn check_syncs(&self, medium: &Medium) -> Result<(), OpenError> {
+        self.meta.sync().await.map_err(OpenError::NoSync)?;
+        match self.index_region(medium)? {
+            Some(region) => region.sync().await.map_err(OpenError::NoSync),
+            None => Ok(()),
+        }
     }
 
     /// Returns the region that the index overwrites in place, if it has one.

@@ -122,7 +122,8 @@ impl Opening {
             journal,
         )?;
         let mut run = RunStart::find(&self.config, &base, &mut image).await;
-        // Set up before anything is written, since it may fail.
+        image.check_syncs(&self.medium).await?;
+        // Set up before anything else is written, since it may fail.
         let opener = IndexOpener::new(&self.config, &base, &run);
         let indexed = opener.open_loaded(&mut run).await?;
         tell_of_losses(run.start, base.usable);
@@ -233,8 +234,6 @@ async fn begin_run(
     start: &RunStart,
     store: &SegmentStore,
 ) -> Result<Arc<Journal>, OpenError> {
-    // A flash that syncs nothing is refused before anything on it has changed.
-    image.meta.sync().await.map_err(OpenError::NoSync)?;
     let shape = image.superblock.shape();
     let (floor, clock) = (start.floor(), start.clock);
     let starts_empty = floor.is_none();

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use device::{AlignedBuf, Disk, Image, MemoryDisk, Region};
+use device::{AlignedBuf, Disk, Fault, FaultyDisk, Image, Latency, MemoryDisk, Operation, Region};
 use flowstone_engine::config::ConfigError;
 use flowstone_engine::placement::{
     Description, IndexRoom, IndexSizes, Parts, Placement, PlacementKind,
@@ -150,6 +150,28 @@ fn an_index_that_cannot_be_set_up_touches_neither_the_image_nor_its_own_device()
         assert!(matches!(refused, OpenError::Index(_)), "{refused}");
         let after = (Left::of(&disk, &media), apart.snapshot());
         assert!(before == after, "something was touched");
+    });
+}
+
+#[test]
+fn a_device_of_the_index_that_cannot_be_synced_is_refused_untouched() {
+    simulate(1, async {
+        let (_, media) = Left::new(Image::new(IMAGE_BYTES)).media();
+        let image = Image::new(6 << 20);
+        let apart = Arc::new(FaultyDisk::from_image(image, Latency::default(), 1));
+        apart.set_rates(vec![(Operation::Sync, Fault::Error, 1.0)]);
+        let config = EngineConfig {
+            placement: Arc::new(WithRegion {
+                region: Arc::default(),
+                opens: true,
+            }),
+            ..tight()
+        };
+        let opening = Opening::new(Arc::clone(&media.disk), config).with_index_disk(apart.clone());
+        let journal = Arc::clone(&media.journal);
+        let refused = opening.open(move || Ok(journal)).await.err().unwrap();
+        assert!(matches!(refused, OpenError::NoSync(_)), "{refused}");
+        assert_eq!(apart.counts().writes, 0);
     });
 }
 
