@@ -221,7 +221,9 @@ impl DirectFile {
         let read = |file: &OwnedFd, buf: &mut AlignedBuf, from, at| {
             rustix::io::pread(file, &mut buf[from..], at)
         };
-        self.whole(buf, offset, op::ReadAt::new, read).await
+        let on_ring = live::uses_ring();
+        self.whole(buf, offset, on_ring, op::ReadAt::new, read)
+            .await
     }
 
     /// Writes `data` at `offset`. Returns `data` and the number of bytes written, which is less than its length only at the end
@@ -237,17 +239,23 @@ impl DirectFile {
             rustix::io::pwrite(file, &data.as_ref()[from..], at)
         };
         self.begin_change();
-        let written = self.whole(data, offset, op::WriteAt::new, write).await;
+        // For a write to a file the system may have to change an inode first. Where the drive hangs, it holds the thread that
+        // submits such a write: none that clients wait for.
+        let on_ring = live::uses_ring() && self.kind != Kind::File;
+        let written = self
+            .whole(data, offset, on_ring, op::WriteAt::new, write)
+            .await;
         self.changes.fetch_sub(1, Ordering::Relaxed);
         written
     }
 
-    /// Reads or writes all of `buf` at `offset`, in as many operations as necessary: of the ring, or else by `call` on a thread of
-    /// the pool.
+    /// Reads or writes all of `buf` at `offset`, in as many operations as necessary: `on_ring`, or else by `call` on a thread of the
+    /// pool.
     async fn whole<B, O>(
         &self,
         mut buf: B,
         offset: u64,
+        on_ring: bool,
         operation: impl Fn(Arc<OwnedFd>, u64, InFlight<B>) -> O,
         call: fn(&OwnedFd, &mut B, usize, u64) -> Result<usize, Errno>,
     ) -> (io::Result<usize>, B)
@@ -260,7 +268,7 @@ impl DirectFile {
         loop {
             let (fd, at) = (Arc::clone(&self.fd), offset + from as u64);
             let result;
-            if live::uses_ring() {
+            if on_ring {
                 let started = operation(fd, at, InFlight::new(buf, from));
                 let submitted = live::submitted(compio::runtime::submit(started));
                 let ended;
