@@ -84,7 +84,9 @@ timerfd_settime write""".split(),
 
 # Made seldom in one of the two ways: when a client is slow to read, and when the allocator counts the cores. Programs with
 # debug assertions check descriptors before they close them.
-RARE = {"fcntl", "ioctl", "openat"}
+# With a ring, files are written by threads of the pool, which are started once. Their start is tried without a ring.
+OF_THREADS = set("clone3 gettid munmap prctl rseq rt_sigprocmask sched_getaffinity set_robust_list sigaltstack".split())
+RARE = {"fcntl", "ioctl", "openat"} | OF_THREADS
 
 # Locks take the errors of a wait from a wait alone, and `strace` cannot tell a wait from a wake. The kernel makes the other one of
 # a wait that the start of `strace` has interrupted.

@@ -242,7 +242,8 @@ def test_a_ring_that_fails_for_good_ends_the_server(make_server, error, is_stopp
 @needs_strace
 def test_workers_that_the_system_holds_do_not_hold_a_stop(make_server):
     server = small(make_server, options=["--set", "server.stop_deadline=1"]).start()
-    trace = Traced(server, "-e", "trace=io_uring_enter", "-e", "inject=io_uring_enter:delay_enter=600000000")
+    # The process is gone once `strace` lets its threads go.
+    trace = Traced(server, "-e", "trace=io_uring_enter", "-e", "inject=io_uring_enter:delay_enter=15000000")
     server.process.terminate()
     assert server.wait(30) == 1
     trace.end()

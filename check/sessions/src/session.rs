@@ -267,7 +267,8 @@ impl Run {
         if self.world.start(runtime::unix_seconds()) {
             self.report.wrong_clocks += 1;
         }
-        let Ok(opened) = unless_crashed(&machine, self.open(&machine)).await else {
+        let opening = Box::pin(self.open(&machine));
+        let Ok(opened) = unless_crashed(&machine, opening).await else {
             self.crashed(&machine, 0);
             return Ok(Some(0));
         };
