@@ -29,7 +29,7 @@ pub struct RunPiece {
     pub first: u32,
     /// Offset of the last item.
     pub last: u32,
-    /// Number of items.
+    /// Number of items of the run in this stretch.
     pub items: u32,
 }
 
@@ -38,9 +38,9 @@ pub struct RunPiece {
 pub struct LeftBehind {
     /// Hash of the key.
     pub hash: u64,
-    /// Number of the piece with its item.
+    /// Number of the piece with its item, from 0 on.
     pub piece: u16,
-    /// Position of the item.
+    /// Position of the item in the segment of its piece.
     pub position: Position,
 }
 
@@ -57,7 +57,7 @@ pub struct RunHeader {
     pub version: u64,
     /// Where the items lie, in their order.
     pub pieces: Vec<RunPiece>,
-    /// Slots of the ribbon.
+    /// Slots of the ribbon: at least as many as items.
     pub slots: u32,
     /// Bits of a fingerprint of the ribbon.
     pub fingerprint_bits: u8,

@@ -57,7 +57,7 @@ pub(super) struct Filling {
     pub(super) data_bytes: u32,
     /// Items that the summary lists.
     pub(super) items: u32,
-    /// The other items.
+    /// Items that the summary leaves out: a run header names them.
     pub(super) unlisted: u32,
     pub(super) flushed: Flushed,
     /// Bytes taken by items, their slots and their summary entries.

@@ -13,7 +13,7 @@ pub(crate) struct Walk<'a> {
     /// Entries of the summary that have not been passed, in the order in which the items lie.
     listed: &'a [SummaryEntry],
     next: u32,
-    /// The items found.
+    /// Entries of the items that the walk has found.
     pub(crate) found: Vec<SummaryEntry>,
 }
 
