@@ -248,3 +248,15 @@ def test_workers_that_the_system_holds_do_not_hold_a_stop(make_server):
     assert server.wait(30) == 1
     trace.end()
     assert "the deadline of the stop passed" in server.log(), server.log()
+
+
+@needs_strace
+def test_a_worker_that_the_system_holds_is_told_of(make_server):
+    server = small(make_server, options=["--set", "server.io=fallback"]).start()
+    held = "inject=sendto:delay_enter=6000000:when=1"
+    trace = Traced(server, "-e", "trace=sendto", "-e", held)
+    with server.connect(timeout_s=30) as client:
+        assert client.roundtrip(b"version\r\n").startswith(b"VERSION")
+    wait_until(lambda: "no longer holds a worker" in server.log(), "the worker to go on")
+    trace.end()
+    assert server.log().count("the system has held 1 of") == 1, server.log()

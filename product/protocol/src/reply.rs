@@ -42,6 +42,8 @@ lines! {
     NonNumeric = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n",
     /// Arithmetic or a store that found no memory (or no room on the device).
     OutOfMemoryStoring = b"SERVER_ERROR out of memory storing object\r\n",
+    /// A change of an item that could not be read in time.
+    NoAnswer = b"SERVER_ERROR flash does not answer\r\n",
     Internal = b"SERVER_ERROR internal error\r\n",
     InvalidFlag = b"CLIENT_ERROR invalid flag\r\n",
     DuplicateFlag = b"CLIENT_ERROR duplicate flag\r\n",

@@ -192,7 +192,7 @@ impl Engine {
                     }
                     return Some(item);
                 }
-                ReadOutcome::Failed | ReadOutcome::Busy => {
+                ReadOutcome::Failed | ReadOutcome::Busy | ReadOutcome::GivenUp => {
                     partition.stats.misses += 1;
                     partition.stats.flash_misses += 1;
                     partition.stats.failed_reads += 1;
@@ -231,7 +231,8 @@ impl Engine {
     ///
     /// # Errors
     /// [`CacheError`]; the old item is then gone, unless flash refuses all changes for longer than
-    /// [`write_patience`](EngineConfig::write_patience).
+    /// [`write_patience`](EngineConfig::write_patience), or has not answered its read for so long. Then a removal that `decide`
+    /// makes without an item is made.
     pub async fn modify<'v, R>(
         &self,
         key: Key<'_>,
@@ -273,7 +274,9 @@ impl Engine {
                     reads += 1;
                     // Frees the item's memory, since the next read may wait for memory as well.
                     drop(fetched.take());
-                    fetched = Fetched::read(&self.tiers, key, read, now).await?;
+                    stall.begin();
+                    let removes = || matches!(decide(None).0, Change::Remove);
+                    fetched = Fetched::read(&self.tiers, key, read, now, removes).await?;
                     if fetched.as_ref().is_some_and(Fetched::is_long) {
                         Box::pin(work::make_way()).await;
                     }

@@ -28,6 +28,9 @@ pub enum CacheError {
     /// There is no memory for the item, and flash cannot take other items out of memory.
     #[error("out of memory storing object")]
     OutOfMemory,
+    /// Flash has not answered the read of the item in time. The item has not changed.
+    #[error("flash does not answer")]
+    NoAnswer,
 }
 
 /// Change of an item.
@@ -477,12 +480,14 @@ impl Fetched {
         item.is_some_and(|item| work::is_long(item.item().value.len() as u64))
     }
 
-    /// Reads an item from flash. Returns `None` if the read has to be repeated.
+    /// Reads an item from flash. Returns `None` if the read has to be repeated. `removes` tells whether the change is a removal,
+    /// whether or not the key has an item.
     pub(super) async fn read(
         tiers: &Tiers,
         key: Key<'_>,
         mut read: FlashRead,
         now: u32,
+        mut removes: impl FnMut() -> bool,
     ) -> Result<Option<Self>, CacheError> {
         let mut write_generation = read.write_generation;
         let item = match read.outcome(key).await {
@@ -490,12 +495,14 @@ impl Fetched {
             ReadOutcome::Absent => None,
             ReadOutcome::Abandoned | ReadOutcome::Crowded => return Ok(None),
             ReadOutcome::Busy => return Err(CacheError::OutOfMemory),
-            ReadOutcome::Failed => {
+            ReadOutcome::GivenUp if !removes() => return Err(CacheError::NoAnswer),
+            ReadOutcome::Failed | ReadOutcome::GivenUp => {
                 // An unreadable item is a miss. It must not come back after a change either.
                 let mut held = Held::lock(tiers, key, now);
                 held.partition.stats.failed_reads += 1;
-                if held.partition.write_generation(key.hash()) != write_generation {
-                    // Another request has changed the item in between.
+                let is_changed = held.partition.write_generation(key.hash()) != write_generation;
+                if is_changed || !tiers.flash.may_displace() {
+                    // Another request has changed the item in between, or the journal has no space for its death.
                     return Ok(None);
                 }
                 held.erase();

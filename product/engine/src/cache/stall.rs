@@ -14,6 +14,7 @@ pub(super) struct Stall {
     patience: Duration,
     space: Option<EventListener>,
     since: Option<Instant>,
+    has_asked: bool,
 }
 
 impl Stall {
@@ -22,7 +23,13 @@ impl Stall {
             patience,
             space: None,
             since: None,
+            has_asked: false,
         }
+    }
+
+    /// Begins to count the time. Else it counts from the first wait on.
+    pub(super) fn begin(&mut self) {
+        self.since.get_or_insert_with(runtime::now);
     }
 
     /// Returns the time that the write may still wait.
@@ -33,7 +40,7 @@ impl Stall {
 
     /// Returns whether the write has waited so long that it is refused.
     pub(super) fn is_too_long(&self) -> bool {
-        self.since.is_some() && self.left().is_zero()
+        self.has_asked && self.left().is_zero()
     }
 
     /// Returns whether the next stall waits.
@@ -49,7 +56,8 @@ impl Stall {
             self.space = Some(flash.space().listener());
             return;
         };
-        self.since.get_or_insert_with(runtime::now);
+        self.begin();
+        self.has_asked = true;
         stalls.add(1);
         flash.ask_for_space().await;
         if !self.patience.is_zero() {

@@ -140,6 +140,12 @@ impl Reader {
         select(pin!(small.wanted()), pin!(large.wanted())).await;
     }
 
+    /// Returns whether a read waits for memory.
+    pub(crate) fn has_line(&self) -> bool {
+        let [small, large] = [&self.small_reads, &self.large_reads];
+        small.is_waited_for() || large.is_waited_for()
+    }
+
     /// Reads the item at `position` of the pinned segment and verifies it.
     ///
     /// # Errors

@@ -8,6 +8,7 @@
 mod large;
 mod marks;
 mod partitions;
+mod read_patience;
 mod returned;
 mod shares;
 
@@ -16,6 +17,7 @@ use std::sync::Arc;
 pub(crate) use large::LargeHand;
 pub(crate) use marks::VersionMarks;
 pub(crate) use partitions::Partitions;
+pub(crate) use read_patience::ReadPatience;
 pub(crate) use shares::MemoryShares;
 
 use crate::admission::Gate;
@@ -51,6 +53,7 @@ pub(crate) struct Tiers {
     pub(crate) flash: Arc<FlashTier>,
     pub(crate) gate: Box<Gate>,
     pub(crate) shares: MemoryShares,
+    pub(crate) reads: ReadPatience,
     pub(crate) dram: Dram,
     pub(crate) seed: HashSeed,
     pub(crate) largest_body: usize,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use device::{Fault, Operation, When};
 use flowstone_engine::config::META_BYTES;
-use flowstone_engine::{Engine, Stop};
+use flowstone_engine::{CacheError, Change, Engine, Lookup, Peek, Put, Stop};
 use futures_util::future::join;
 
 use crate::faults::{Faulty, IMAGE_BYTES, check, engine_on, faulty};
@@ -189,4 +189,79 @@ fn one_request_waits_for_a_device_that_refuses_all_writes() {
         runtime::sleep(patience).await;
         fill(&engine, 2000, 3000).await;
     });
+}
+
+/// A device on which reads last for hours: requests for items on flash are answered within the patience, later ones at once, and
+/// one a second still reads. A removal is made, other changes leave the item as it was, and the device that answers again is
+/// noticed.
+#[test]
+fn no_request_waits_longer_than_the_patience_for_a_read() {
+    const ITEMS: u64 = 3000;
+    let faulty = faulty();
+    simulate(1, async {
+        let engine = engine_on(&faulty).await;
+        let patience = engine.config().write_patience;
+        fill(&engine, ITEMS, 6000).await;
+        assert!(engine.checkpoint_now().await);
+        let on_flash = on_flash(&engine, ITEMS).await;
+        let [first, kept, removed, ..] = on_flash[..] else {
+            panic!("all items are in memory");
+        };
+        let hours = Fault::Slow(Duration::from_secs(36_000));
+        faulty.script(When::every(Operation::Read), hours);
+        let begin = runtime::now();
+        let key = numbered(first);
+        let together = join(get(&engine, &key), get(&engine, &key));
+        assert_eq!(together.await, (None, None));
+        assert_eq!(runtime::now().since(begin), patience);
+        // Most are refused at once; a second apart, one is let through.
+        let begin = runtime::now();
+        let reads = engine.store().counters().reads.sum();
+        for number in &on_flash {
+            assert_eq!(get(&engine, &numbered(*number)).await, None);
+        }
+        let waited = runtime::now().since(begin);
+        let reads = engine.store().counters().reads.sum() - reads;
+        assert!(
+            waited <= patience * reads as u32,
+            "{waited:?} for {reads} reads"
+        );
+        assert!(reads <= 2, "{reads} reads of {}", on_flash.len());
+        let change = |number, change: Change<'static>| {
+            let engine = Arc::clone(&engine);
+            async move {
+                let key = numbered(number);
+                let key = engine.key(&key).unwrap();
+                let begin = runtime::now();
+                let changed = engine
+                    .modify(key, runtime::unix_seconds(), |found| {
+                        (change.clone(), found.is_some())
+                    })
+                    .await;
+                assert!(runtime::now().since(begin) <= patience);
+                changed.map(|modified| modified.result)
+            }
+        };
+        let put = Change::Put(Put::default());
+        assert_eq!(change(kept, put).await, Err(CacheError::NoAnswer));
+        assert_eq!(change(removed, Change::Remove).await, Ok(false));
+        faulty.heal();
+        runtime::sleep(Duration::from_secs(1)).await;
+        for number in on_flash {
+            let found = get(&engine, &numbered(number)).await;
+            let expected = (number != removed).then(|| value(number, 6000));
+            assert!(found == expected, "item {number}");
+        }
+    });
+}
+
+/// Returns the items that a lookup does not find in memory.
+async fn on_flash(engine: &Arc<Engine>, items: u64) -> Vec<u64> {
+    let now = runtime::unix_seconds();
+    let is_on_flash = |number: &u64| {
+        let key = numbered(*number);
+        let key = engine.key(&key).unwrap();
+        matches!(engine.lookup(key, now, Peek::Yes, |_| ()), Lookup::Flash(_))
+    };
+    (0..items).filter(is_on_flash).collect()
 }

@@ -236,7 +236,7 @@ impl Cache {
         };
         let refused = |error| match error {
             CacheError::TooLarge => too_large,
-            CacheError::OutOfMemory => Error::OutOfMemory,
+            CacheError::OutOfMemory | CacheError::NoAnswer => Error::OutOfMemory,
         };
         let now = runtime::unix_seconds();
         let put = options.put(value, now);

@@ -178,9 +178,11 @@ impl Driver {
         let mut last_told: Option<Instant> = None;
         runtime.enter(|| {
             while !turn() {
+                self.inbox.note_turn();
                 self.inbox.empty();
                 let more_to_run = runtime.run();
                 submission::end_turn();
+                self.inbox.note_turn();
                 let limit = if more_to_run {
                     Some(Duration::ZERO)
                 } else {

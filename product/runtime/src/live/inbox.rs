@@ -6,7 +6,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Wake, Waker};
 
 use parking_lot::Mutex;
@@ -34,6 +34,8 @@ pub(super) struct Inbox {
     queues: Mutex<Queues>,
     is_filled: AtomicBool,
     is_stopped: AtomicBool,
+    /// Twice the number of turns of the worker, and one more during a turn.
+    turns: AtomicU64,
 }
 
 #[derive(Default)]
@@ -50,6 +52,7 @@ impl Inbox {
             queues: Mutex::default(),
             is_filled: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
+            turns: AtomicU64::new(0),
         }
     }
 
@@ -92,6 +95,18 @@ impl Inbox {
     pub(super) fn clear(&self) {
         let left = std::mem::take(&mut *self.queues.lock());
         drop(left);
+    }
+
+    /// Notes that the worker begins or ends a turn. Called by the worker alone.
+    pub(super) fn note_turn(&self) {
+        let turns = self.turns.load(Ordering::Relaxed);
+        self.turns.store(turns + 1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of the turn that the worker is in; `None` if it waits or has stopped.
+    pub(super) fn turn(&self) -> Option<u64> {
+        let turns = self.turns.load(Ordering::Relaxed);
+        (turns % 2 == 1 && !self.is_stopped()).then_some(turns)
     }
 
     pub(super) fn stop(&self) {

@@ -21,6 +21,7 @@
 
 mod clock;
 mod driver;
+mod held;
 mod inbox;
 mod panics;
 mod pool;

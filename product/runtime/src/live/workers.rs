@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 
 use super::driver::{Driver, IoChoice, IoPath, LiveConfig, io_path_here};
+use super::held;
 use super::inbox::Inbox;
 use crate::process::no_thread;
 
@@ -28,6 +29,8 @@ struct Shared {
     inboxes: Vec<Arc<Inbox>>,
     io_path: IoPath,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Ends the [watch](super::held) with the last handle.
+    _watched: mpsc::Sender<()>,
 }
 
 impl Workers {
@@ -56,8 +59,13 @@ impl Workers {
                 }
             }
         }
+        let (watched, ended) = mpsc::channel();
+        if let Err(error) = held::watch(inboxes.clone(), ended) {
+            tracing::debug!(%error, "there is no thread to tell of workers that are held");
+        }
         Ok(Self {
             shared: Arc::new(Shared {
+                _watched: watched,
                 inboxes,
                 io_path,
                 threads: Mutex::new(threads),
@@ -74,6 +82,7 @@ impl Workers {
                 inboxes: std::iter::repeat_with(inbox).take(count).collect(),
                 io_path: IoPath::IoUring,
                 threads: Mutex::default(),
+                _watched: mpsc::channel().0,
             }),
         }
     }

@@ -72,6 +72,7 @@ pub(super) fn refuse(out: &mut Vec<u8>, counters: &Counters, error: CacheError, 
             counters.store_no_memory.hit();
             Refusal::OutOfMemoryStoring
         }
+        CacheError::NoAnswer => Refusal::NoAnswer,
     };
     write::refusal(out, refusal, quiet);
 }

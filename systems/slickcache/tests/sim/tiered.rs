@@ -201,9 +201,9 @@ fn a_stop_places_what_memory_has_though_the_index_runs_out_of_pages() {
     });
 }
 
-/// Issue: "a device that refuses or delays writes: every preset answers within `write_patience`".
+/// Issue: "a device that refuses or delays writes: every preset answers within `write_patience`". Also one that delays reads.
 #[test]
-fn no_write_waits_longer_than_the_patience() {
+fn no_request_waits_longer_than_the_patience() {
     simulate(1, async {
         let disk = Arc::new(FaultyDisk::in_memory(64 << 20, 1));
         let media = Media::new(disk.clone());
@@ -211,8 +211,8 @@ fn no_write_waits_longer_than_the_patience() {
         fill(&engine, 8000, 1000).await;
         let patience = engine.config().write_patience;
         let most = patience + Duration::from_secs(2);
-        let hours = Fault::Slow(Duration::from_secs(36_000));
-        disk.script(When::every(Operation::Write), hours);
+        let hours = || Fault::Slow(Duration::from_secs(36_000));
+        disk.script(When::every(Operation::Write), hours());
         let mut longest = Duration::ZERO;
         for number in 0..20_000 {
             let begin = runtime::now();
@@ -233,6 +233,14 @@ fn no_write_waits_longer_than_the_patience() {
             let _ = get(&engine, &name).await;
             assert!(runtime::now().since(begin) < Duration::from_secs(1));
         }
+        disk.heal();
+        disk.script(When::every(Operation::Read), hours());
+        let begin = runtime::now();
+        for number in 0..2000 {
+            let _ = get(&engine, &numbered(number)).await;
+        }
+        let waited = runtime::now().since(begin);
+        assert!(waited >= patience && waited < 3 * patience, "{waited:?}");
         disk.heal();
     });
 }

@@ -437,16 +437,16 @@ fn reads_do_not_wait_for_writes_of_the_index() {
     });
 }
 
-/// Issue: "a device that refuses or delays writes: every preset answers within `write_patience`".
+/// Issue: "a device that refuses or delays writes: every preset answers within `write_patience`". Also one that delays reads.
 #[test]
-fn no_write_waits_longer_than_the_patience() {
+fn no_request_waits_longer_than_the_patience() {
     simulate(1, async {
         let disk = Arc::new(FaultyDisk::in_memory(64 << 20, 1));
         let engine = start(&Media::new(disk.clone()), &sliced(settings())).await;
         fill(&engine, 12_000, 1000).await;
         let patience = engine.config().write_patience;
-        let hours = Fault::Slow(Duration::from_secs(36_000));
-        disk.script(When::every(Operation::Write), hours);
+        let hours = || Fault::Slow(Duration::from_secs(36_000));
+        disk.script(When::every(Operation::Write), hours());
         let mut longest = Duration::ZERO;
         for number in 0..12_000 {
             let begin = runtime::now();
@@ -468,6 +468,14 @@ fn no_write_waits_longer_than_the_patience() {
             let _ = get(&engine, &name).await;
             assert!(runtime::now().since(begin) < Duration::from_secs(1));
         }
+        disk.heal();
+        disk.script(When::every(Operation::Read), hours());
+        let begin = runtime::now();
+        for number in 0..2000 {
+            let _ = get(&engine, &numbered(number)).await;
+        }
+        let waited = runtime::now().since(begin);
+        assert!(waited >= patience && waited < 3 * patience, "{waited:?}");
         disk.heal();
     });
 }
