@@ -13,10 +13,15 @@ use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::FormatError;
-use crate::segment::Position;
+use crate::segment::{Position, SummaryEntry};
 
 /// The version of the items that are run headers.
 pub const HEADER_VERSION: u64 = 0;
+
+/// Returns whether an entry of a summary is that of a run header.
+pub fn is_header(entry: &SummaryEntry) -> bool {
+    entry.version.get() == HEADER_VERSION
+}
 
 /// A stretch of a segment with items of a run, one behind the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

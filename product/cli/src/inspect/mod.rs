@@ -100,6 +100,7 @@ fn look(args: &InspectArgs, offer: Offer) -> Result<Subject<'_>, String> {
 fn show(bar: &ProgressBar, progress: Progress) {
     let what = match progress.phase {
         Phase::Footers => "looking",
+        Phase::Headers => "looking at runs",
         Phase::Summaries => "counting",
         Phase::Items => "verifying",
     };

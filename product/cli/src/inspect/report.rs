@@ -174,7 +174,7 @@ impl Table {
             return;
         }
         let items = subject.items();
-        let (states, space) = items.split_at(8);
+        let (states, space) = items.split_at(9);
         self.0.push_str("items in living segments\n");
         self.counts(states);
         self.0.push_str("space in living segments\n");

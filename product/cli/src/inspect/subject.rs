@@ -39,15 +39,16 @@ impl Subject<'_> {
     }
 
     /// Items in living segments by state, then the bytes of those segments by use.
-    pub(super) fn items(&self) -> [Count; 12] {
+    pub(super) fn items(&self) -> [Count; 13] {
         let items = self.inspection.items;
         [
-            ("listed", "in summaries", items.listed),
+            ("listed", "listed", items.listed),
             ("displaced", "dead by position", items.displaced),
             ("overwritten", "dead by hash", items.overwritten),
             ("flushed", "flushed", items.flushed),
             ("expired", "expired", items.expired),
             ("superseded", "older than another", items.superseded),
+            ("unnamed", "in no run", items.unnamed),
             ("unreadable", "in damaged summaries", items.unreadable),
             ("alive", "alive", items.alive),
             ("alive_bytes", "alive", items.alive_bytes),

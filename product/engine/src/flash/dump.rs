@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 
 use super::FlashTier;
 use crate::format::item::{ItemHeader, ItemRef};
-use crate::format::run_header::HEADER_VERSION;
+use crate::format::run_header::is_header;
 use crate::format::segment::SummaryEntry;
 use crate::key::KeyHash;
 use crate::placement::Placement;
@@ -179,7 +179,7 @@ async fn entries_of(tier: &FlashTier, record: &SegmentRecord) -> Option<Vec<Summ
         if tier.upkeep.dead_copies.are_told_at_reads() {
             let reader = store.reader();
             let others = reader.unlisted(&pin, tier.hash_seed, &entries).await?;
-            entries.retain(|entry| entry.version.get() != HEADER_VERSION);
+            entries.retain(|entry| !is_header(entry));
             entries.extend(others);
             entries.sort_unstable_by_key(offset_of);
         }

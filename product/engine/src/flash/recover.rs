@@ -26,7 +26,7 @@ use super::FlashTier;
 use crate::counter::Count as _;
 use crate::durability::dead::{DeadItems, DeadSet, ItemState};
 use crate::format::location::Place;
-use crate::format::run_header::{HEADER_VERSION, RunHeader};
+use crate::format::run_header::{RunHeader, is_header};
 use crate::format::segment::{Position, SegmentId, SummaryEntry};
 use crate::placement::{Batch, Displaced, Event, Restored, Space, Unlocated};
 use crate::reclaim::Resident;
@@ -182,10 +182,6 @@ impl LeftOut {
         };
         items.filter(is_left_out).collect()
     }
-}
-
-fn is_header(entry: &SummaryEntry) -> bool {
-    entry.version.get() == HEADER_VERSION
 }
 
 /// The run headers that have been read, each by the hash of its item's key. Its two copies lie one behind the other.

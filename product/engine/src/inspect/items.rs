@@ -1,4 +1,4 @@
-//! Counting items by state, from the summaries of live segments.
+//! Counting items by state, from the summaries of live segments, or from all of their pages where items lie in runs.
 //!
 //! The latest of several items of a key is found by sorting hashes and versions. If that takes more memory than
 //! allowed, the summaries are read several times, each time for a part of the hashes.
@@ -8,24 +8,28 @@ use std::collections::HashSet;
 use futures_util::stream::{self, StreamExt};
 
 use super::look::Look;
+use super::runs::Kind;
 use super::{Phase, Progress};
 use crate::durability::dead::ItemState;
 use crate::durability::find::LastRun;
 use crate::format::segment::{FOOTER_BYTES, Footer, Position, SUMMARY_ENTRY_BYTES, SummaryEntry};
-use crate::store::SegmentRecord;
+use crate::store::{ReadError, SegmentRecord};
 
 /// Bytes of memory for each live item.
-pub const ITEM_BYTES: u64 = size_of::<Live>() as u64;
+pub const ITEM_BYTES: u64 = size_of::<Latest>() as u64;
 
 const _: () = assert!(ITEM_BYTES == 24, "as the documentation says");
 
 /// Number of summaries read at once.
 const SUMMARY_DEPTH: usize = 16;
 
+/// Number of whole segments read at once.
+pub(super) const SEGMENT_DEPTH: usize = 2;
+
 /// Items in live segments. Each is in one state. The bytes of an item reach up to the next item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ItemCounts {
-    /// Items that the summaries of live segments list.
+    /// Items in live segments: those that the summaries list, and those in runs.
     pub listed: u64,
     /// Displaced: their places are listed as dead.
     pub displaced: u64,
@@ -35,8 +39,10 @@ pub struct ItemCounts {
     pub flushed: u64,
     /// Expired.
     pub expired: u64,
-    /// Older than another live item of their key.
+    /// Older than another live item of their key; in runs, than any other.
     pub superseded: u64,
+    /// In no run whose header is there.
+    pub unnamed: u64,
     /// Items in segments whose summary is damaged.
     pub unreadable: u64,
     /// Live items, which a recovery would find.
@@ -45,14 +51,15 @@ pub struct ItemCounts {
     pub alive_bytes: u64,
     /// Bytes of all other items.
     pub dead_bytes: u64,
-    /// Bytes of summaries and footers.
+    /// Bytes of summaries, footers and run headers.
     pub summary_bytes: u64,
     /// Unused bytes of live segments.
     pub unused_bytes: u64,
 }
 
-/// Hash, version and bytes of a live item: sorted by hash, the latest version last.
-type Live = (u64, u64, u32);
+/// Hash, version and bytes of an item that is found if it is the latest of its key, and whether it is alive then: sorted by
+/// hash, the latest version last.
+type Latest = (u64, u64, u32, bool);
 
 /// Counts the items in live segments. Also returns the segments whose summary does not verify.
 pub(super) async fn count(
@@ -62,23 +69,28 @@ pub(super) async fn count(
     progress: &mut dyn FnMut(Progress),
 ) -> (ItemCounts, Vec<SegmentRecord>) {
     let mut counts = ItemCounts::default();
-    let listed = found.items();
+    let runs = look.runs.as_ref();
+    let listed = found.items() + runs.map_or(0, |runs| runs.items);
     let passes = (listed * ITEM_BYTES)
         .div_ceil(memory_bytes.max(ITEM_BYTES))
         .max(1);
     let total = passes * found.living.len() as u64;
+    let depth = match runs {
+        Some(_) => SEGMENT_DEPTH,
+        None => SUMMARY_DEPTH,
+    };
     let mut done = 0;
     let mut unread: HashSet<SegmentRecord> = HashSet::new();
     for pass in 0..passes {
-        let mut live: Vec<Live> = Vec::with_capacity((listed / passes) as usize);
+        let mut latest: Vec<Latest> = Vec::with_capacity((listed / passes) as usize);
         let segments: Vec<&SegmentRecord> = found
             .living
             .iter()
             .filter(|record| !unread.contains(record))
             .collect();
         let mut tails = stream::iter(segments)
-            .map(|record| async move { (record, look.store.reader().read_tail(record).await) })
-            .buffered(SUMMARY_DEPTH);
+            .map(|record| async move { (record, contents(look, record).await) })
+            .buffered(depth);
         while let Some((record, tail)) = tails.next().await {
             done += 1;
             let phase = Phase::Summaries;
@@ -92,23 +104,32 @@ pub(super) async fn count(
                     u64::from(FOOTER_BYTES + SUMMARY_ENTRY_BYTES * record.items);
             }
             let items = found.dead.of_segment(record);
-            for (number, entry) in entries.iter().enumerate() {
+            for (number, (entry, kind)) in entries.iter().enumerate() {
                 let (hash, version) = (entry.hash.get(), entry.version.get());
                 if part(hash, passes) != pass {
                     continue;
                 }
-                let bytes = bytes_of(entry, entries.get(number + 1), &footer);
-                let state = look.classify(&items, entry);
-                counts.add(state, bytes);
-                if state == ItemState::Live {
-                    live.push((hash, version, bytes));
+                let next = entries.get(number + 1).map(|(next, _)| next);
+                let bytes = bytes_of(entry, next, &footer);
+                match kind {
+                    Kind::Header => counts.summary_bytes += u64::from(bytes),
+                    Kind::Unnamed => counts.add_dead(|counts| &mut counts.unnamed, bytes),
+                    Kind::Found => {
+                        let state = look.classify(&items, entry);
+                        counts.add(state, bytes);
+                        let is_live = state == ItemState::Live;
+                        // A dead item hides older ones only where its key is looked for, run by run.
+                        if is_live || runs.is_some() {
+                            latest.push((hash, version, bytes, is_live));
+                        }
+                    }
                 }
             }
         }
-        live.sort_unstable();
-        for pair in live.windows(2) {
-            let ((hash, _, bytes), (next, ..)) = (pair[0], pair[1]);
-            if hash == next {
+        latest.sort_unstable();
+        for pair in latest.windows(2) {
+            let ((hash, _, bytes, is_live), (next, ..)) = (pair[0], pair[1]);
+            if hash == next && is_live {
                 // Counted as live, but not the latest item of its key.
                 counts.alive -= 1;
                 counts.alive_bytes -= u64::from(bytes);
@@ -136,18 +157,41 @@ fn bytes_of(entry: &SummaryEntry, next: Option<&SummaryEntry>, footer: &Footer) 
     end.saturating_sub(offset(entry))
 }
 
+/// Returns the footer of a segment and entries for what lies in it, in this order.
+async fn contents(
+    look: &Look,
+    record: &SegmentRecord,
+) -> Result<(Footer, Vec<(SummaryEntry, Kind)>), ReadError> {
+    let (footer, listed) = look.store.reader().read_tail(record).await?;
+    let Some(runs) = &look.runs else {
+        let found = listed.into_iter().map(|entry| (entry, Kind::Found));
+        return Ok((footer, found.collect()));
+    };
+    let len = look.store.table().segment_bytes() as usize;
+    let bytes = look.store.blocks().read_range(record.segment, 0, len);
+    let bytes = bytes.await?;
+    Ok((footer, runs.entries(record, listed, &bytes)))
+}
+
 impl ItemCounts {
     fn add(&mut self, state: ItemState, bytes: u32) {
+        match state {
+            ItemState::Live => {
+                self.listed += 1;
+                self.alive += 1;
+                self.alive_bytes += u64::from(bytes);
+            }
+            ItemState::Displaced => self.add_dead(|counts| &mut counts.displaced, bytes),
+            ItemState::Overwritten => self.add_dead(|counts| &mut counts.overwritten, bytes),
+            ItemState::Flushed => self.add_dead(|counts| &mut counts.flushed, bytes),
+            ItemState::Expired => self.add_dead(|counts| &mut counts.expired, bytes),
+        }
+    }
+
+    fn add_dead(&mut self, count: impl FnOnce(&mut Self) -> &mut u64, bytes: u32) {
         self.listed += 1;
-        let (count, sum) = match state {
-            ItemState::Live => (&mut self.alive, &mut self.alive_bytes),
-            ItemState::Displaced => (&mut self.displaced, &mut self.dead_bytes),
-            ItemState::Overwritten => (&mut self.overwritten, &mut self.dead_bytes),
-            ItemState::Flushed => (&mut self.flushed, &mut self.dead_bytes),
-            ItemState::Expired => (&mut self.expired, &mut self.dead_bytes),
-        };
-        *count += 1;
-        *sum += u64::from(bytes);
+        *count(self) += 1;
+        self.dead_bytes += u64::from(bytes);
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use device::{DeviceError, Disk, Journal as Log, Region};
 
+use super::runs::Runs;
 use super::{InspectError, Outlook, Phase, Progress};
 use crate::durability::CheckpointContents;
 use crate::durability::clock::OldClocks;
@@ -24,8 +25,11 @@ use crate::store::{
     CheckpointSource, Layout, Scan, SegmentId, SegmentStore, SlabClasses, StoreConfig, StoreFlash,
 };
 
-/// Placement whose images can be inspected.
-const PLACEMENT: &str = "exact";
+/// Placement whose summaries list all items.
+const EXACT: &str = "exact";
+
+/// Placement with items in runs.
+const RUNS: &str = "runs";
 
 /// Whether a journal can tell which items are dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +124,8 @@ pub(super) struct Look {
     pub(super) outlook: Outlook,
     /// The state that a start would find, unless it would be empty.
     pub(super) found: Option<LastRun>,
+    /// The runs, where summaries do not list all items.
+    pub(super) runs: Option<Runs>,
     pub(super) segments: SegmentCounts,
     pub(super) flush_deadline: Option<u32>,
     cutoffs: FlushCutoffs,
@@ -176,6 +182,7 @@ impl Look {
             },
             superblock,
             found: None,
+            runs: None,
             segments: SegmentCounts::default(),
             flush_deadline: None,
             cutoffs: FlushCutoffs::new(shape.partitions.trailing_zeros()),
@@ -197,6 +204,10 @@ impl Look {
                 found.apply_time(clocks, &look.cutoffs);
                 look.flush_deadline = look.cutoffs.pending(look.clock);
                 look.segments = count_found(&found, look.store.table().segments());
+                if look.superblock.placement() == RUNS {
+                    let runs = Runs::read(&look.store, shape.hash_seed, &found.living, progress);
+                    look.runs = Some(runs.await);
+                }
                 look.found = Some(found);
             }
             Err(outlook) => {
@@ -280,11 +291,9 @@ fn chosen(copies: &Copies, device: u64) -> Result<Box<Superblock>, InspectError>
         }
         Err(_) => return Err(InspectError::Foreign),
     };
-    if superblock.placement() != PLACEMENT {
-        return Err(InspectError::Placement {
-            found: superblock.placement().to_owned(),
-            expected: PLACEMENT,
-        });
+    if ![EXACT, RUNS].contains(&superblock.placement()) {
+        let found = superblock.placement().to_owned();
+        return Err(InspectError::Placement { found });
     }
     let image = superblock.shape().image_bytes;
     if image > device && device == META_BYTES {

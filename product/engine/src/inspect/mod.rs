@@ -15,15 +15,18 @@
 //! Memory: the dead items, as for a recovery, and [`InspectOptions::memory_bytes`] to find the latest of several items
 //! of a key. That takes [`ITEM_BYTES`] for each live item, or several passes.
 
+mod flaws;
 mod items;
 mod look;
 mod run;
+mod runs;
 mod verify;
 
+pub use flaws::{Flaw, FlawedPlace};
 pub use items::{ITEM_BYTES, ItemCounts};
 pub use look::{CheckpointReport, JournalReport, JournalState, RecordCounts, SegmentCounts};
 pub use run::{InspectOptions, Inspection, inspect};
-pub use verify::{Flaw, FlawedPlace, Verified};
+pub use verify::Verified;
 
 use device::{Bytes, DeviceError, Setting};
 
@@ -35,6 +38,8 @@ use crate::durability::journal::JournalError;
 pub enum Phase {
     /// The last page of every segment.
     Footers,
+    /// The run headers of live segments.
+    Headers,
     /// The summaries of live segments.
     Summaries,
     /// All items of live segments.
@@ -108,12 +113,12 @@ pub enum InspectError {
     #[error("it changes faster than it can be looked at; try again")]
     Busy,
     /// An image of another placement.
-    #[error("it holds an image of the `{found}` placement and this program inspects `{expected}`")]
+    #[error(
+        "it holds an image of the `{found}` placement and this program inspects `exact` and `runs`"
+    )]
     Placement {
         /// The placement found.
         found: String,
-        /// The placement that can be inspected.
-        expected: &'static str,
     },
 }
 

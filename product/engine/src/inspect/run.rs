@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use device::{Disk, Journal as Log};
 
+use super::flaws::FlawedPlace;
 use super::items::{self, ItemCounts};
 use super::look::{self, CheckpointReport, JournalReport, Look, SegmentCounts};
-use super::verify::{self, FlawedPlace, Verified};
+use super::verify::{self, Verified};
 use super::{InspectError, Outlook, Progress};
 use crate::durability::SuperblockCopy;
 use crate::durability::find::LastRun;
@@ -109,6 +110,8 @@ pub async fn inspect(
         if let Some(verified) = &mut inspection.verified {
             let skip = |record: &SegmentRecord| unread.contains(record);
             doubtful.extend(verify::all(&look, found, skip, verified, progress).await);
+        } else if let Some(runs) = &look.runs {
+            doubtful.extend(&runs.doubtful);
         }
         if !doubtful.is_empty() {
             is_changing |=
@@ -187,10 +190,11 @@ async fn check_again(
             has_changed = true;
             continue;
         }
-        if certain.iter().any(|place| !place.flaw.is_of_an_item()) {
-            inspection.items.unreadable += u64::from(record.items);
-        } else if let Some(verified) = &mut inspection.verified {
-            verified.items_corrupt += certain.len() as u64;
+        let corrupt: Option<u64> = certain.iter().map(|place| place.flaw.items()).sum();
+        match (corrupt, &mut inspection.verified) {
+            (None, _) => inspection.items.unreadable += u64::from(record.items),
+            (Some(items), Some(verified)) => verified.items_corrupt += items,
+            (Some(_), None) => {}
         }
         inspection.flaw_count += certain.len() as u64;
         let left = verify::FLAWS_KEPT.saturating_sub(inspection.flaws.len());

@@ -2,10 +2,12 @@
 
 use futures_util::stream::{self, StreamExt};
 
+use super::flaws::{Flaw, FlawedPlace};
+use super::items::SEGMENT_DEPTH;
 use super::look::Look;
+use super::runs::{Kind, headers};
 use super::{Phase, Progress};
 use crate::durability::find::LastRun;
-use crate::format::FormatError;
 use crate::format::item::ItemRef;
 use crate::format::segment::{Position, SummaryEntry, decode_tail};
 use crate::key::{HashSeed, Key};
@@ -13,9 +15,6 @@ use crate::store::{ReadError, SegmentRecord};
 
 /// Largest number of damaged places that are kept.
 pub(super) const FLAWS_KEPT: usize = 100;
-
-/// Number of whole segments read at once.
-const SEGMENT_DEPTH: usize = 2;
 
 /// Counts of a verification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,44 +38,6 @@ impl Verified {
         self.dead_sound += checked.dead_sound;
         self.dead_corrupt += checked.dead_corrupt;
     }
-}
-
-/// Kind of damage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Flaw {
-    /// An item does not verify.
-    #[error("an item that does not verify: {0}")]
-    Item(FormatError),
-    /// The item has another key than the summary says.
-    #[error("an item of another key than the summary says")]
-    Key,
-    /// The item has another version than the summary says.
-    #[error("another version of an item than the summary says")]
-    Version,
-    /// A summary does not verify: all of the segment's items are lost.
-    #[error("a summary that does not verify: {0}")]
-    Summary(FormatError),
-    /// The device cannot read the place.
-    #[error("the device cannot read it")]
-    Device,
-}
-
-impl Flaw {
-    /// Returns whether the damage is of one item and not of a whole segment.
-    pub(crate) fn is_of_an_item(&self) -> bool {
-        matches!(self, Self::Item(_) | Self::Key | Self::Version)
-    }
-}
-
-/// Place and kind of a damage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FlawedPlace {
-    /// The segment.
-    pub segment: u32,
-    /// Offset in the segment, in bytes.
-    pub offset: u32,
-    /// Kind of damage.
-    pub flaw: Flaw,
 }
 
 /// Result of checking one segment.
@@ -143,18 +104,34 @@ pub(super) async fn check(look: &Look, found: &LastRun, record: &SegmentRecord) 
         return Checked::failed(record, 0, Flaw::Device);
     };
     let (segment, sequence) = (record.segment.0, record.sequence);
-    let entries = match decode_tail(&bytes, segment, sequence, len) {
-        Ok((_, entries)) => entries,
+    let listed = match decode_tail(&bytes, segment, sequence, len) {
+        Ok((_, listed)) => listed,
         Err(error) => return Checked::failed(record, 0, Flaw::Summary(error)),
     };
     let items = found.dead.of_segment(record);
     let seed = look.superblock.shape().hash_seed;
     let mut checked = Checked::default();
-    for entry in entries {
+    let entries = match &look.runs {
+        Some(runs) => runs.entries(record, listed, &bytes),
+        None => listed
+            .into_iter()
+            .map(|entry| (entry, Kind::Found))
+            .collect(),
+    };
+    let of_runs = look
+        .runs
+        .as_ref()
+        .map(|runs| runs.flaws(record, &entries, &bytes));
+    let of_runs = of_runs.into_iter().flatten().map(|place| (None, place));
+    checked.flawed.extend(of_runs);
+    for (entry, kind) in entries {
+        if kind == Kind::Header {
+            continue;
+        }
         let offset = Position::from_bits(entry.position.get()).offset();
         let sound = check_item(&bytes[offset as usize..], sequence, offset, &entry, seed);
         match sound {
-            _ if !look.is_live(&items, &entry) => {
+            _ if kind == Kind::Unnamed || !look.is_live(&items, &entry) => {
                 checked.dead_sound += u64::from(sound.is_ok());
                 checked.dead_corrupt += u64::from(sound.is_err());
             }
@@ -172,9 +149,16 @@ pub(super) async fn check(look: &Look, found: &LastRun, record: &SegmentRecord) 
     checked
 }
 
-/// Reads and checks the summary of a segment alone.
+/// Reads and checks the summary of a segment, and its run headers, alone.
 pub(super) async fn check_summary(look: &Look, record: &SegmentRecord) -> Checked {
     match look.store.reader().read_tail(record).await {
+        Ok(_) if look.runs.is_some() => {
+            let (_, flawed) = headers(&look.store, record).await;
+            Checked {
+                flawed: flawed.into_iter().map(|place| (None, place)).collect(),
+                ..Checked::default()
+            }
+        }
         Ok(_) => Checked::default(),
         Err(ReadError::Corrupt { offset, source, .. }) => {
             Checked::failed(record, offset, Flaw::Summary(source))

@@ -88,7 +88,7 @@ pub(crate) use scan::Scan;
 pub use segment::SegmentRecord;
 pub(crate) use table::SEGMENT_TABLE_BYTES;
 pub use table::{SegmentPin, SegmentTable};
-pub(crate) use walk::offset_of;
+pub(crate) use walk::{Walk, offset_of};
 pub(crate) use wear::SegmentReads;
 pub use wear::Wear;
 

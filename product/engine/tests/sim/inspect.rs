@@ -33,12 +33,15 @@ const IMAGE_BYTES: u64 = 33 << 20;
 const WARM: Outlook = Outlook::Warm { orderly: true };
 const CRASHED: Outlook = Outlook::Warm { orderly: false };
 
-async fn inspect_media(media: &Media, options: InspectOptions) -> Result<Inspection, InspectError> {
+pub(crate) async fn inspect_media(
+    media: &Media,
+    options: InspectOptions,
+) -> Result<Inspection, InspectError> {
     inspect::inspect(&media.disk, Some(&*media.journal), options, &mut |_| {}).await
 }
 
 /// Inspects all of `left`, and checks that nothing in it changes.
-fn inspect_left(left: &Left, verify: bool) -> Result<Inspection, InspectError> {
+pub(crate) fn inspect_left(left: &Left, verify: bool) -> Result<Inspection, InspectError> {
     simulate(1, async {
         let (disk, media) = left.media();
         let options = InspectOptions {
@@ -52,7 +55,7 @@ fn inspect_left(left: &Left, verify: bool) -> Result<Inspection, InspectError> {
     })
 }
 
-fn sound(left: &Left) -> Inspection {
+pub(crate) fn sound(left: &Left) -> Inspection {
     let inspection = inspect_left(left, true).unwrap();
     assert!(inspection.is_sound(), "{:?}", inspection.outlook);
     assert!(!inspection.is_changing && inspection.segments_changed == 0);
@@ -70,11 +73,12 @@ fn assert_adds_up(inspection: &Inspection) {
     let all: u64 = segments.by_state().iter().map(|(_, count)| count).sum();
     assert_eq!(all, u64::from(inspection.superblock.segments.get()));
     let items = inspection.items;
-    let dead =
-        items.displaced + items.overwritten + items.flushed + items.expired + items.superseded;
-    assert_eq!(items.listed, items.alive + dead);
+    let dead = items.displaced + items.overwritten + items.flushed + items.expired;
+    let hidden = items.superseded + items.unnamed;
+    assert_eq!(items.listed, items.alive + dead + hidden);
     let bytes = items.alive_bytes + items.dead_bytes + items.summary_bytes + items.unused_bytes;
-    assert_eq!(bytes, segments.living * u64::from(SEGMENT_BYTES));
+    let segment_bytes = inspection.superblock.segment_bytes.get();
+    assert_eq!(bytes, segments.living * u64::from(segment_bytes));
 }
 
 /// Returns the state after a clean stop with `count` items.

@@ -2,17 +2,22 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use device::{Image, Latency, MemoryDisk};
 use flowstone_engine::config::{META_BYTES, Sizes};
+use flowstone_engine::format::FormatError;
 use flowstone_engine::format::run_header::HEADER_VERSION;
 use flowstone_engine::format::segment::{FOOTER_BYTES, Position, SUMMARY_ENTRY_BYTES};
+use flowstone_engine::inspect::{self, Flaw, InspectOptions, Inspection};
 use flowstone_engine::preset::RUNS;
-use flowstone_engine::{Engine, EngineConfig, Stop};
+use flowstone_engine::{Engine, EngineConfig, Put, Stop};
 use rand::Rng;
+use runtime::sim::Sim;
 
+use crate::inspect::{inspect_left, inspect_media, sound};
 use crate::support::{
-    Media, for_each_seed, get, numbered, random, remove, set, simulate, start, value,
+    Left, Media, for_each_seed, get, numbered, random, remove, set, simulate, start, value,
 };
 
 const FLASH_BYTES: u64 = 64 << 20;
@@ -180,4 +185,125 @@ fn a_run_whose_header_is_lost_twice_brings_nothing_older_back() {
         }
     });
     assert!(found < 30_000);
+}
+
+/// Returns the state after random operations of every kind, and a stop or a crash, and the keys that were used.
+fn left_behind(seed: u64) -> (Left, u64) {
+    const KEYS: u64 = 60_000;
+    let sim = Sim::new(seed);
+    let mut random = random(seed);
+    let (disk, media) = media();
+    for run in 0..2 {
+        sim.block_on(async {
+            let engine = start(&media, &config()).await;
+            for number in 0..60_000 {
+                let now = runtime::unix_seconds();
+                let key = numbered(random.random_range(0..KEYS));
+                let key = engine.key(&key).unwrap();
+                match random.random_range(0..100_000) {
+                    0..10_000 => engine.remove(key, now).await.unwrap(),
+                    10_000..10_020 => {
+                        assert!(engine.checkpoint_now().await);
+                    }
+                    10_020..10_023 if run == 0 => engine.flush_all(now).await,
+                    other => {
+                        let len = match other % 100 {
+                            0 => random.random_range(3000..9000),
+                            _ => random.random_range(20..600),
+                        };
+                        let put = Put {
+                            value: value(number, len).into(),
+                            expiry: if other < 20_000 { now + 1 } else { 0 },
+                            ..Put::default()
+                        };
+                        engine.set(key, now, &put).await.unwrap();
+                    }
+                }
+            }
+            runtime::sleep(Duration::from_secs(2)).await;
+            if seed.is_multiple_of(2) {
+                assert!(matches!(engine.stop().await, Stop::Complete { .. }));
+            }
+        });
+        sim.crash();
+    }
+    (Left::of(&disk, &media), KEYS)
+}
+
+#[test]
+fn an_inspection_counts_what_the_next_start_finds() {
+    for_each_seed(
+        "runs::an_inspection_counts_what_the_next_start_finds",
+        4,
+        |seed| {
+            let (left, keys) = left_behind(seed);
+            let inspection = sound(&left);
+            let found = simulate(2, async {
+                let engine = start(&left.media().1, &config()).await;
+                let mut found = 0;
+                for number in 0..keys {
+                    found += u64::from(get(&engine, &numbered(number)).await.is_some());
+                }
+                found
+            });
+            let items = inspection.items;
+            assert_eq!(items.alive, found, "{items:?}");
+            assert!(items.superseded + items.overwritten > 0, "{items:?}");
+            // With memory for a few items at a time the report is the same.
+            let few = simulate(3, async {
+                let options = InspectOptions {
+                    verify: false,
+                    memory_bytes: items.listed / 3 * inspect::ITEM_BYTES,
+                };
+                inspect_media(&left.media().1, options).await.unwrap()
+            });
+            assert_eq!(few.items, items);
+        },
+    );
+}
+
+/// Returns the damage that an inspection finds, with and without reading all items, after `damage` has changed the disk.
+fn flaws_after(damage: impl Fn(&mut Image)) -> [Inspection; 2] {
+    let (disk, media) = media();
+    simulate(1, async {
+        let engine = start(&media, &config()).await;
+        for number in 0..30_000 {
+            set(&engine, &numbered(number), &[7; 250]).await.unwrap();
+        }
+        assert!(matches!(engine.stop().await, Stop::Complete { .. }));
+    });
+    let mut left = Left::of(&disk, &media);
+    damage(&mut left.image);
+    [false, true].map(|verify| inspect_left(&left, verify).unwrap())
+}
+
+#[test]
+fn an_inspection_finds_damage_to_runs_and_their_headers() {
+    let [quick, whole] = flaws_after(|_| {});
+    assert!(quick.is_sound() && whole.is_sound());
+    assert_eq!(whole.verified.unwrap().items_sound, 30_000);
+    let first = |image: &Image| headers(image)[0];
+    let [quick, whole] = flaws_after(|image| image.flip_bit(first(image).0 + 60, 1));
+    for inspection in [&quick, &whole] {
+        assert!(!inspection.is_sound());
+        assert_eq!(inspection.items.alive, 30_000, "the other copy serves");
+        let [place] = inspection.flaws[..] else {
+            panic!("{:?}", inspection.flaws);
+        };
+        assert_eq!(place.flaw, Flaw::RunHeader(FormatError::Checksum));
+    }
+    // An item of the first run.
+    let [quick, whole] = flaws_after(|image| image.flip_bit(META_BYTES + 4096 + 900, 1));
+    assert!(quick.is_sound(), "{:?}", quick.flaws);
+    let [place] = whole.flaws[..] else {
+        panic!("{:?}", whole.flaws);
+    };
+    let Flaw::OfRun(missing) = place.flaw else {
+        panic!("{place:?}");
+    };
+    let verified = whole.verified.unwrap();
+    assert!((1..=16).contains(&missing));
+    assert_eq!(verified.items_corrupt, u64::from(missing));
+    assert_eq!(verified.items_sound, 30_000 - u64::from(missing));
+    assert_eq!(quick.items.alive, verified.items_sound);
 }
